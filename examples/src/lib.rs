@@ -1,0 +1,1 @@
+//! Examples: each file in `examples/` shows one idea.

@@ -1,0 +1,261 @@
+-- The tables of a store. A job's state is the table that holds its entry:
+--
+--   enqueue -> ready | scheduled      by the producer, in its own transaction (queue.enqueue)
+--   scheduled -> ready                by any worker, once run_at has come (promote)
+--   ready -> lease                    by a worker, a batch under one random token (claim)
+--   lease -> done | dead | scheduled | ready
+--                                     by the holder of the token (settle), or by any worker once the holder is silent (recover)
+--   dead | done -> ready              by an operator (requeue)
+--
+-- Every id in job has exactly one entry in ready, scheduled, one lease, done or dead. Rows of ready, scheduled and done are inserted and
+-- deleted, never updated, so that no index entry moves.
+
+create sequence queue.id_seq;
+
+-- Milliseconds of the clock in the high bits, 20 bits of a sequence in the low: ids sort by age, a range of ids is a range of time, and
+-- no table stores when a job was enqueued.
+create function queue.next_id() returns bigint
+  language sql volatile
+  return ((pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint << 20)
+    | (pg_catalog.nextval('queue.id_seq'::regclass) & 1048575);
+
+-- The lowest id that could have been given out at that time.
+create function queue.id_at(moment timestamptz) returns bigint
+  language sql immutable strict parallel safe
+  return (pg_catalog.date_part('epoch', moment) * 1000)::bigint << 20;
+
+create function queue.enqueued_at(id bigint) returns timestamptz
+  language sql immutable strict parallel safe
+  return pg_catalog.to_timestamp((id >> 20) / 1000.0);
+
+create function queue.is_name(name text) returns boolean
+  language sql immutable parallel safe
+  return name is not null and name ~ '^[A-Za-z0-9_.:-]{1,64}$';
+
+-- The most bytes of a payload's text. Replace this function to change it for the store.
+create function queue.payload_limit() returns integer
+  language sql immutable parallel safe
+  return 262144;
+
+-- A lane's id is a hash of its name, not a number given out: a producer that meets a new lane inserts it without asking anybody, its
+-- rollback takes nothing from the others, and no producer waits for another's commit.
+create function queue.lane_id(queue text, job_type text, priority smallint, solo boolean) returns bigint
+  language sql immutable strict parallel safe
+  return ('x' || pg_catalog.left(pg_catalog.md5(queue || '/' || job_type || '/' || priority::text || '/' || solo::text), 16))::bit(64)::bigint;
+
+-- The dictionary of lanes. Producers that meet a lane at the same time write its row more than once, all the same; readers take any.
+create table queue.lane (
+  lane      bigint   not null,
+  queue     text     not null,
+  job_type  text     not null,
+  priority  smallint not null,
+  solo      boolean  not null,                               -- jobs under suspicion of ending their process: claimed one at a time
+  born      xid8     not null default pg_current_xact_id(),  -- workers ask for what was born since they last looked
+  constraint lane_queue_is_a_name check (queue.is_name(queue)),
+  constraint lane_job_type_is_a_name check (queue.is_name(job_type)),
+  constraint lane_is_its_hash check (lane = queue.lane_id(queue, job_type, priority, solo))
+);
+create index lane_by_id on queue.lane (lane);
+create index lane_by_birth on queue.lane (born);
+
+-- What was enqueued. Immutable; a day a partition.
+create table queue.job (
+  id            bigint   not null,
+  lane          bigint   not null,
+  max_attempts  smallint not null,
+  payload       jsonb    not null,
+  constraint job_pkey primary key (id),
+  constraint job_max_attempts_is_positive check (max_attempts >= 1),
+  constraint job_payload_fits check (octet_length(payload::text) <= queue.payload_limit())
+) partition by range (id);
+
+-- Who waits now. Tiny: a claim deletes. seq is the place in the lane, taken anew on every entry, so it only grows.
+create table queue.ready (
+  lane      bigint   not null,
+  seq       bigint   not null,
+  id        bigint   not null,
+  attempts  smallint not null default 0,
+  crashes   smallint not null default 0,
+  constraint ready_claim primary key (lane, seq)
+) with (
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
+  autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0
+);
+
+-- Who waits for a time: delayed jobs, retries, snoozes.
+create table queue.scheduled (
+  run_at    timestamptz not null,
+  id        bigint      not null,
+  lane      bigint      not null,
+  attempts  smallint    not null default 0,
+  crashes   smallint    not null default 0,
+  constraint scheduled_due primary key (run_at, id),
+  constraint scheduled_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')
+) with (
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0
+);
+create index scheduled_by_id on queue.scheduled (id);
+
+-- What a worker holds: one row a claimed batch. ids are those not settled yet; the row goes with the last of them.
+create table queue.lease (
+  token       uuid        not null,
+  worker      uuid        not null,
+  claimed_at  timestamptz not null default now(),
+  ids         bigint[]    not null,
+  attempts    smallint[]  not null,   -- this attempt included
+  crashes     smallint[]  not null,
+  constraint lease_pkey primary key (token),
+  constraint lease_holds_something check (cardinality(ids) > 0),
+  constraint lease_arrays_match check (cardinality(ids) = cardinality(attempts) and cardinality(ids) = cardinality(crashes))
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+alter table queue.lease
+  alter ids set storage external, alter attempts set storage external, alter crashes set storage external;
+
+-- One heartbeat row a process. A worker whose row has expired is silent: others may take its leases.
+create table queue.worker (
+  id          uuid        not null,
+  expires_at  timestamptz not null,
+  started_at  timestamptz not null default now(),
+  name        text        not null,
+  host        text        not null,
+  pid         integer     not null,
+  version     text        not null,
+  queues      text[]      not null,
+  constraint worker_pkey primary key (id)
+) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
+
+-- Jobs that are over: completed, or cancelled by somebody. By id, so a day a partition.
+create table queue.done (
+  id           bigint      not null,
+  finished_at  timestamptz not null,
+  ran_ms       integer     not null,
+  attempts     smallint    not null,
+  cancelled    boolean     not null default false,
+  output       jsonb,
+  constraint done_pkey primary key (id),
+  constraint done_cancelled_has_no_output check (not cancelled or output is null)
+) partition by range (id);
+
+-- Dead letters: not tried again by themselves, kept until somebody requeues or discards them.
+create table queue.dead (
+  id        bigint      not null,
+  died_at   timestamptz not null,
+  lane      bigint      not null,
+  attempts  smallint    not null,
+  crashes   smallint    not null,
+  error     text        not null,
+  constraint dead_pkey primary key (id)
+);
+create index dead_by_time on queue.dead (died_at);
+
+-- Why each failed attempt failed. By id, so a day a partition.
+create table queue.failure (
+  id       bigint      not null,
+  attempt  smallint    not null,
+  at       timestamptz not null,
+  ran_ms   integer     not null,
+  error    text        not null
+) partition by range (id);
+create index failure_by_id on queue.failure (id);
+
+-- Who wants to be woken, and for which queue; '*' is for any.
+create table queue.idle (
+  queue   text not null,
+  worker  uuid not null,
+  constraint idle_pkey primary key (queue, worker)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
+
+-- Rows whose day has no partition, and those that outlive it.
+create table queue.job_default partition of queue.job default;
+create table queue.done_default partition of queue.done default;
+create table queue.failure_default partition of queue.failure default;
+
+-- Wakes workers that sleep and would take a job of this queue; silent when nobody sleeps, because NOTIFY makes commits queue up behind
+-- each other. To be called last: whoever commits the idle row after this looked has a snapshot that waits for us.
+create function queue.wake(queue text) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if exists (select from queue.idle i where i.queue in (wake.queue, '*')) then
+    perform pg_notify('queue.wake', wake.queue);
+  end if;
+end
+$$;
+
+-- Writes the lane's row unless it can be seen; two at the same time write two, all the same.
+create function queue.meet_lane(queue text, job_type text, priority smallint, solo boolean) returns bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  met bigint := queue.lane_id(meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo);
+begin
+  if not exists (select from queue.lane l where l.lane = met) then
+    insert into queue.lane (lane, queue, job_type, priority, solo)
+    values (met, meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo);
+  end if;
+  return met;
+end
+$$;
+
+-- Enqueues one job in the caller's transaction and returns its id: for every language alike.
+create function queue.enqueue(
+  job_type      text,
+  payload       jsonb,
+  queue         text        default 'default',
+  priority      smallint    default 100,
+  max_attempts  smallint    default 20,
+  run_at        timestamptz default null
+) returns bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  new_id   bigint := queue.next_id();
+  new_lane bigint;
+begin
+  if job_type is null or payload is null or queue is null or priority is null or max_attempts is null then
+    raise null_value_not_allowed using message = 'queue.enqueue: job_type, payload, queue, priority and max_attempts may not be null';
+  end if;
+  new_lane := queue.lane_id(enqueue.queue, enqueue.job_type, enqueue.priority, false);
+  if not exists (select from queue.lane l where l.lane = new_lane) then
+    perform queue.meet_lane(enqueue.queue, enqueue.job_type, enqueue.priority, false);
+  end if;
+  insert into queue.job (id, lane, max_attempts, payload) values (new_id, new_lane, enqueue.max_attempts, enqueue.payload);
+  if run_at > clock_timestamp() then
+    insert into queue.scheduled (run_at, id, lane) values (enqueue.run_at, new_id, new_lane);
+  else
+    insert into queue.ready (lane, seq, id) values (new_lane, new_id, new_id);
+  end if;
+  if exists (select from queue.idle i where i.queue in (enqueue.queue, '*')) then
+    perform pg_notify('queue.wake', enqueue.queue);
+  end if;
+  return new_id;
+end
+$$;
+
+-- Each job once, with its state.
+create view queue.jobs as
+  select
+    e.id, l.queue, l.job_type, l.priority, e.state, e.attempts, j.max_attempts, e.crashes,
+    queue.enqueued_at(e.id) as enqueued_at, e.run_at, e.finished_at, e.worker, e.error, e.output, j.payload
+  from (
+    select r.id, r.lane, 'ready'::text as state, r.attempts, r.crashes,
+      null::timestamptz as run_at, null::timestamptz as finished_at, null::uuid as worker, null::text as error, null::jsonb as output
+    from queue.ready r
+    union all
+    select s.id, s.lane, 'scheduled', s.attempts, s.crashes, s.run_at, null, null, null, null
+    from queue.scheduled s
+    union all
+    select u.id, null, 'running', u.attempts, u.crashes, null, null, h.worker, null, null
+    from queue.lease h cross join lateral unnest(h.ids, h.attempts, h.crashes) u (id, attempts, crashes)
+    union all
+    select d.id, null, case when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0, null, d.finished_at, null, null, d.output
+    from queue.done d
+    union all
+    select d.id, d.lane, 'dead', d.attempts, d.crashes, null, d.died_at, null, d.error, null
+    from queue.dead d
+  ) e
+  join queue.job j on j.id = e.id
+  cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = coalesce(e.lane, j.lane) limit 1) l;

@@ -1,0 +1,111 @@
+//! What a running handler can ask for.
+//!
+//! The worker builds one context an attempt. Everything shared by all attempts sits behind one `Arc`.
+
+use std::{
+    any::{Any, TypeId, type_name},
+    collections::HashMap,
+    fmt,
+    sync::Arc,
+};
+
+use sqlx::PgPool;
+use tokio_util::sync::CancellationToken;
+
+use crate::{options::StateKey, record::JobId};
+
+/// One attempt of one job, as its handler sees it.
+pub struct Context {
+    id: JobId,
+    attempt: u32,
+    max_attempts: u32,
+    cancelled: CancellationToken,
+    shared: Arc<Shared>,
+}
+
+impl Context {
+    #[doc(hidden)]
+    pub fn new(id: JobId, attempt: u32, max_attempts: u32, cancelled: CancellationToken, shared: Arc<Shared>) -> Self {
+        Self { id, attempt, max_attempts, cancelled, shared }
+    }
+
+    /// The job's id.
+    pub fn id(&self) -> JobId {
+        self.id
+    }
+
+    /// The number of this attempt; the first is 1.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// How many attempts this job has in all.
+    pub fn max_attempts(&self) -> u32 {
+        self.max_attempts
+    }
+
+    /// Whether a failure of this attempt makes the job a dead letter.
+    pub fn is_last_attempt(&self) -> bool {
+        self.attempt >= self.max_attempts
+    }
+
+    /// Fires when the attempt should end early: the worker is shutting down, or has lost its right to this job.
+    pub fn cancelled(&self) -> &CancellationToken {
+        &self.cancelled
+    }
+
+    /// The worker's pool, the one given to `Worker::new`.
+    pub fn pool(&self) -> &PgPool {
+        &self.shared.pool
+    }
+
+    /// The state of type `T` given to `Worker::state`.
+    ///
+    /// # Panics
+    /// When the worker was not given one. Name the type in `#[job(state(T))]` and the worker refuses to start instead.
+    pub fn state<T: Send + Sync + 'static>(&self) -> &T {
+        self.try_state().unwrap_or_else(|| {
+            panic!("no state `{0}` in this worker: give it with `Worker::state`, and name it in `#[job(state({0}))]`", type_name::<T>())
+        })
+    }
+
+    /// The state of type `T`, if the worker was given one.
+    pub fn try_state<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.shared.states.get()
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("id", &self.id).field("attempt", &self.attempt).finish_non_exhaustive()
+    }
+}
+
+/// What all attempts of one worker share.
+#[doc(hidden)]
+pub struct Shared {
+    pub pool: PgPool,
+    pub states: States,
+}
+
+/// One value a type.
+#[doc(hidden)]
+#[derive(Default)]
+pub struct States(HashMap<TypeId, Box<dyn Any + Send + Sync>>);
+
+impl States {
+    /// Keeps `value`, in place of an earlier one of its type.
+    pub fn put<T: Send + Sync + 'static>(&mut self, value: T) {
+        self.0.insert(TypeId::of::<T>(), Box::new(value));
+    }
+
+    /// The value of type `T`.
+    pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.0.get(&TypeId::of::<T>())?.downcast_ref()
+    }
+
+    /// Whether there is a value of the type that `key` names.
+    pub fn has(&self, key: StateKey) -> bool {
+        self.0.contains_key(&key.id())
+    }
+}

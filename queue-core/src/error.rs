@@ -1,0 +1,124 @@
+//! What can go wrong before a job is stored. Each variant is something a caller does differently; no variant carries a payload.
+
+use crate::payload::PayloadError;
+
+/// An error of defining, enqueuing or migrating.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A queue, job type or schema name outside the grammar.
+    #[error("`{value}` is not a valid {what}: 1 to {most} of the characters A-Z a-z 0-9 _ . : -")]
+    InvalidName {
+        /// Which name it is.
+        what: &'static str,
+        /// The name, shortened and escaped.
+        value: String,
+        /// The most characters it may have.
+        most: usize,
+    },
+    /// An option outside its range.
+    #[error("{what} is {value}; it must be {range}")]
+    OutOfRange {
+        /// Which option it is.
+        what: &'static str,
+        /// The value given.
+        value: String,
+        /// What is accepted.
+        range: &'static str,
+    },
+    /// A payload that the database would not give back as it is.
+    #[error("the payload of `{job_type}` cannot be stored: {source}")]
+    Payload {
+        /// The job type.
+        job_type: &'static str,
+        /// What is wrong with it, and where.
+        source: PayloadError,
+    },
+    /// The schema has no tables of ours, or older ones.
+    #[error("the schema `{schema}` holds no job queue; run `queue-worker migrate`, or call `queue_core::migrate`")]
+    NotMigrated {
+        /// The schema.
+        schema: String,
+    },
+    /// The schema was migrated by a newer release.
+    #[error("the schema `{schema}` is at version {found}, newer than this release's {known}; deploy the newer release here too")]
+    NewerSchema {
+        /// The schema.
+        schema: String,
+        /// The version found.
+        found: i32,
+        /// The newest version that this release knows.
+        known: i32,
+    },
+    /// A migration that was applied has other contents than this release's.
+    #[error("migration {version} of the schema `{schema}` was applied with other contents than this release's; restore the file that was applied")]
+    ChangedMigration {
+        /// The schema.
+        schema: String,
+        /// Which migration it is.
+        version: i32,
+    },
+    /// The database failed. Its message is shown, its DETAIL never: that may print a row.
+    #[error("{}", crate::error::message(.0))]
+    Database(#[source] sqlx::Error),
+}
+
+impl From<sqlx::Error> for Error {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+/// Why a worker cannot start with the job types it has.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistryError {
+    /// Nothing is registered.
+    #[error("no job types are linked into this binary; name the crate that defines them (`use my_app as _;` or `queue_worker::main!(my_app)`), or call `Worker::register::<T>()`")]
+    Empty,
+    /// Two types share a name.
+    #[error("two job types are called `{name}`: `{first}` and `{second}`; give one of them another `name = ..`")]
+    Duplicate {
+        /// The name.
+        name: &'static str,
+        /// One Rust type.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+    },
+    /// Handlers need state that the worker was not given.
+    #[error("state is missing: {missing}; give it with `Worker::state(value)`")]
+    MissingState {
+        /// Each missing type with the job types that need it.
+        missing: String,
+    },
+    /// A hand-written `Job` with an option out of range.
+    #[error("the options of `{rust_type}` are wrong: {what}")]
+    InvalidOption {
+        /// The Rust type.
+        rust_type: &'static str,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl RegistryError {
+    /// From pairs of job type and missing Rust type.
+    pub(crate) fn missing_state(missing: &[(&str, &str)]) -> Self {
+        let listed: Vec<String> = missing.iter().map(|(job, state)| format!("`{state}` (for `{job}`)")).collect();
+        Self::MissingState { missing: listed.join(", ") }
+    }
+}
+
+/// A database error without what might show a row: no DETAIL, no statement, no password.
+pub fn message(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Database(db) => match db.code() {
+            Some(code) => format!("the database refused: {} ({code})", db.message()),
+            None => format!("the database refused: {}", db.message()),
+        },
+        sqlx::Error::Io(io) => format!("the database is out of reach: {io}"),
+        sqlx::Error::Configuration(_) => "the database address cannot be read; it looks like `postgres://user:password@host:5432/name`".to_owned(),
+        other => format!("the database failed: {other}"),
+    }
+}

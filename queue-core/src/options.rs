@@ -1,0 +1,157 @@
+//! Every option of `#[job(..)]`, documented once.
+//!
+//! The macro turns each key into a call of the method of that name, so hovering over a key shows the text here. All of it is `const`:
+//! a job type costs nothing at start. Values are checked by the macro at compile time and again by [`Registry`](crate::Registry) for
+//! types written without it.
+
+use std::{any::TypeId, time::Duration};
+
+use crate::retry::Backoff;
+
+/// What is fixed about a job type: its name, where it goes, how often and how long it is tried.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// See [`Options::new`].
+    pub name: &'static str,
+    /// See [`Options::aliases`].
+    pub aliases: &'static [&'static str],
+    /// See [`Options::queue`].
+    pub queue: &'static str,
+    /// See [`Options::priority`].
+    pub priority: i16,
+    /// See [`Options::max_attempts`].
+    pub max_attempts: i16,
+    /// See [`Options::backoff`].
+    pub backoff: Backoff,
+    /// See [`Options::timeout`].
+    pub timeout: Option<Duration>,
+    /// See [`Options::retain`].
+    pub retain: Retain,
+    /// See [`Options::state`].
+    pub state: &'static [StateKey],
+}
+
+impl Options {
+    /// The options of a job type called `name`, all else at its default.
+    ///
+    /// The name is what is stored: renaming it strands the jobs that wait under the old one, unless that is kept among the
+    /// [`aliases`](Options::aliases). The macro's default is the struct's name in snake case.
+    pub const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            aliases: &[],
+            queue: "default",
+            priority: Priority::DISCOVERED,
+            max_attempts: 20,
+            backoff: Backoff::DEFAULT,
+            timeout: None,
+            retain: Retain::Default,
+            state: &[],
+        }
+    }
+
+    /// `aliases = ["old_name"]`: names under which jobs of this type may still be stored. New ones are enqueued under the name.
+    #[must_use]
+    pub const fn aliases(mut self, aliases: &'static [&'static str]) -> Self {
+        self.aliases = aliases;
+        self
+    }
+
+    /// `queue = "mail"`: the queue a job goes to unless it is enqueued elsewhere. Default `default`.
+    #[must_use]
+    pub const fn queue(mut self, queue: &'static str) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// `priority = 150`: higher runs first, -32768 to 32767. Default 100; see [`Priority`] for the named tiers.
+    #[must_use]
+    pub const fn priority(mut self, priority: i16) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// `max_attempts = 5`: how many times a job is tried before it is a dead letter, 1 to 32767. Default 20.
+    #[must_use]
+    pub const fn max_attempts(mut self, max_attempts: i16) -> Self {
+        self.max_attempts = max_attempts;
+        self
+    }
+
+    /// `backoff = exponential("1s", max = "10m", jitter = 0.1)`: how long to wait after a failed attempt. Also `fixed(..)` and
+    /// `linear(..)`. Default: exponential from 5 s to at most 6 h with a jitter of 0.1.
+    #[must_use]
+    pub const fn backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// `timeout = "30s"`: how long one attempt may take before its future is dropped and the attempt counts as failed. Default: none.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// `retain = "none"`: what is kept of a completed job. Default: its record, for the store's retention.
+    #[must_use]
+    pub const fn retain(mut self, retain: Retain) -> Self {
+        self.retain = retain;
+        self
+    }
+
+    /// `state(Mailer, Db)`: types that the handler asks its context for. A worker that was not given all of them refuses to start.
+    #[must_use]
+    pub const fn state(mut self, state: &'static [StateKey]) -> Self {
+        self.state = state;
+        self
+    }
+}
+
+/// Named tiers of priority. Any other `i16` is as good; higher runs first.
+#[derive(Debug)]
+pub struct Priority;
+
+impl Priority {
+    /// Somebody asked for this and waits for it.
+    pub const EXPLICIT: i16 = 150;
+    /// Found in passing. The default.
+    pub const DISCOVERED: i16 = 100;
+    /// May run whenever nothing else does.
+    pub const BACKFILL: i16 = 30;
+}
+
+/// What is kept of a job that completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Retain {
+    /// Its record and output, until the store's retention is over (7 days unless set otherwise).
+    Default,
+    /// Nothing: the job is deleted by the statement that completes it. Dead letters are kept all the same.
+    None,
+}
+
+/// Names a type of shared state that a handler needs.
+#[derive(Clone, Copy, Debug)]
+pub struct StateKey {
+    id: fn() -> TypeId,
+    name: fn() -> &'static str,
+}
+
+impl StateKey {
+    /// The key of `T`.
+    pub const fn of<T: Send + Sync + 'static>() -> Self {
+        Self { id: TypeId::of::<T>, name: std::any::type_name::<T> }
+    }
+
+    /// The type's identity within this binary.
+    pub fn id(self) -> TypeId {
+        (self.id)()
+    }
+
+    /// The type's full Rust name, for errors.
+    pub fn name(self) -> &'static str {
+        (self.name)()
+    }
+}

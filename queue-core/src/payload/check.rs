@@ -1,0 +1,208 @@
+//! A serializer around `serde_json`'s that refuses NaN and infinities, for which `serde_json` writes `null` and says nothing.
+//!
+//! All else goes through unchanged. It is the only check that needs the values before they are text; the others are in `stored`.
+
+use std::fmt::Display;
+
+use serde::ser::{
+    Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple, SerializeTupleStruct,
+    SerializeTupleVariant, Serializer,
+};
+
+use super::sheet::{Fault, Sheet};
+
+/// Around a serializer or one of its compounds, and around each value that they are given, so that the check goes all the way down.
+pub(super) struct Checked<'a, V> {
+    inner: V,
+    sheet: &'a Sheet,
+}
+
+impl<'a, V> Checked<'a, V> {
+    pub(super) fn on(sheet: &'a Sheet, inner: V) -> Self {
+        Self { inner, sheet }
+    }
+
+    fn finite<E: serde::ser::Error>(&self, finite: bool) -> Result<(), E> {
+        if finite { Ok(()) } else { Err(E::custom(self.sheet.refuse(Fault::NotFinite))) }
+    }
+
+    fn around<C, E>(self, open: impl FnOnce(V) -> Result<C, E>) -> Result<Checked<'a, C>, E> {
+        Ok(Checked { inner: open(self.inner)?, sheet: self.sheet })
+    }
+}
+
+impl<T: Serialize + ?Sized> Serialize for Checked<'_, &T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.inner.serialize(Checked::on(self.sheet, serializer))
+    }
+}
+
+macro_rules! pass_on {
+    ($($method:ident($value:ty);)*) => {
+        $(fn $method(self, value: $value) -> Result<S::Ok, S::Error> {
+            self.inner.$method(value)
+        })*
+    };
+}
+
+impl<'a, S: Serializer> Serializer for Checked<'a, S> {
+    type Ok = S::Ok;
+    type Error = S::Error;
+    type SerializeSeq = Checked<'a, S::SerializeSeq>;
+    type SerializeTuple = Checked<'a, S::SerializeTuple>;
+    type SerializeTupleStruct = Checked<'a, S::SerializeTupleStruct>;
+    type SerializeTupleVariant = Checked<'a, S::SerializeTupleVariant>;
+    type SerializeMap = Checked<'a, S::SerializeMap>;
+    type SerializeStruct = Checked<'a, S::SerializeStruct>;
+    type SerializeStructVariant = Checked<'a, S::SerializeStructVariant>;
+
+    fn serialize_f32(self, value: f32) -> Result<S::Ok, S::Error> {
+        self.finite::<S::Error>(value.is_finite())?;
+        self.inner.serialize_f32(value)
+    }
+
+    fn serialize_f64(self, value: f64) -> Result<S::Ok, S::Error> {
+        self.finite::<S::Error>(value.is_finite())?;
+        self.inner.serialize_f64(value)
+    }
+
+    pass_on! {
+        serialize_bool(bool);
+        serialize_i8(i8);
+        serialize_i16(i16);
+        serialize_i32(i32);
+        serialize_i64(i64);
+        serialize_i128(i128);
+        serialize_u8(u8);
+        serialize_u16(u16);
+        serialize_u32(u32);
+        serialize_u64(u64);
+        serialize_u128(u128);
+        serialize_char(char);
+        serialize_str(&str);
+        serialize_bytes(&[u8]);
+        serialize_unit_struct(&'static str);
+    }
+
+    fn collect_str<T: Display + ?Sized>(self, value: &T) -> Result<S::Ok, S::Error> {
+        self.inner.collect_str(value)
+    }
+
+    fn serialize_none(self) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_none()
+    }
+
+    fn serialize_unit(self) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_unit()
+    }
+
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_some(&Checked::on(self.sheet, value))
+    }
+
+    fn serialize_unit_variant(self, name: &'static str, index: u32, variant: &'static str) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_unit_variant(name, index, variant)
+    }
+
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(self, name: &'static str, value: &T) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_newtype_struct(name, &Checked::on(self.sheet, value))
+    }
+
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+        value: &T,
+    ) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_newtype_variant(name, index, variant, &Checked::on(self.sheet, value))
+    }
+
+    fn serialize_seq(self, len: Option<usize>) -> Result<Self::SerializeSeq, S::Error> {
+        self.around(|inner| inner.serialize_seq(len))
+    }
+
+    fn serialize_tuple(self, len: usize) -> Result<Self::SerializeTuple, S::Error> {
+        self.around(|inner| inner.serialize_tuple(len))
+    }
+
+    fn serialize_tuple_struct(self, name: &'static str, len: usize) -> Result<Self::SerializeTupleStruct, S::Error> {
+        self.around(|inner| inner.serialize_tuple_struct(name, len))
+    }
+
+    fn serialize_tuple_variant(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+        len: usize,
+    ) -> Result<Self::SerializeTupleVariant, S::Error> {
+        self.around(|inner| inner.serialize_tuple_variant(name, index, variant, len))
+    }
+
+    fn serialize_map(self, len: Option<usize>) -> Result<Self::SerializeMap, S::Error> {
+        self.around(|inner| inner.serialize_map(len))
+    }
+
+    fn serialize_struct(self, name: &'static str, len: usize) -> Result<Self::SerializeStruct, S::Error> {
+        self.around(|inner| inner.serialize_struct(name, len))
+    }
+
+    fn serialize_struct_variant(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+        len: usize,
+    ) -> Result<Self::SerializeStructVariant, S::Error> {
+        self.around(|inner| inner.serialize_struct_variant(name, index, variant, len))
+    }
+
+    fn is_human_readable(&self) -> bool {
+        self.inner.is_human_readable()
+    }
+}
+
+/// The compounds differ in their methods' names only.
+macro_rules! compound {
+    ($($compound:ident: $method:ident($($key:ident)?);)*) => {
+        $(impl<C: $compound> $compound for Checked<'_, C> {
+            type Ok = C::Ok;
+            type Error = C::Error;
+
+            fn $method<T: Serialize + ?Sized>(&mut self, $($key: &'static str,)? value: &T) -> Result<(), C::Error> {
+                self.inner.$method($($key,)? &Checked::on(self.sheet, value))
+            }
+
+            fn end(self) -> Result<C::Ok, C::Error> {
+                self.inner.end()
+            }
+        })*
+    };
+}
+
+compound! {
+    SerializeSeq: serialize_element();
+    SerializeTuple: serialize_element();
+    SerializeTupleStruct: serialize_field();
+    SerializeTupleVariant: serialize_field();
+    SerializeStruct: serialize_field(key);
+    SerializeStructVariant: serialize_field(key);
+}
+
+impl<C: SerializeMap> SerializeMap for Checked<'_, C> {
+    type Ok = C::Ok;
+    type Error = C::Error;
+
+    fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), C::Error> {
+        self.inner.serialize_key(&Checked::on(self.sheet, key))
+    }
+
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), C::Error> {
+        self.inner.serialize_value(&Checked::on(self.sheet, value))
+    }
+
+    fn end(self) -> Result<C::Ok, C::Error> {
+        self.inner.end()
+    }
+}

@@ -1,0 +1,268 @@
+//! Writes JSON the way jsonb prints it, so that a text's length is the size that the database's check sees.
+//!
+//! That is: a space after each comma and colon, and no exponents. A float keeps its point (`1e16` is written `10000000000000000.0`),
+//! or it would come back as an integer. `RawValue`s come as text somebody else wrote, and are written anew token by token. What jsonb
+//! cannot hold, or `serde_json` would not read back, is refused. It sees no NaN: `serde_json` has made it `null` by then; see `check`.
+
+use std::borrow::Cow;
+use std::fmt::Display;
+use std::io::{self, Cursor, Write};
+
+use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
+
+use super::path::string_len;
+use super::sheet::{Fault, Sheet};
+
+/// Room for a float as `serde_json` writes it: 17 digits, a sign, a point and an exponent are 24 bytes.
+const SHORT: usize = 32;
+
+pub(super) struct Stored<'a> {
+    sheet: &'a Sheet,
+    in_key: bool,
+}
+
+impl<'a> Stored<'a> {
+    pub(super) fn on(sheet: &'a Sheet) -> Self {
+        Self { sheet, in_key: false }
+    }
+
+    /// jsonb would keep wider integers, but most readers would round them.
+    fn fit(&self, fits: bool) -> io::Result<()> {
+        if fits || self.in_key { Ok(()) } else { Err(self.sheet.refuse(Fault::NumberTooLarge)) }
+    }
+
+    /// Floats stay as `serde_json` writes them unless that is with an exponent; in a key even then, for a key is a string.
+    fn float<W: ?Sized + Write>(&self, writer: &mut W, short: &Cursor<[u8; SHORT]>, value: impl Display, whole: bool) -> io::Result<()> {
+        let short = &short.get_ref()[..short.position() as usize];
+        if self.in_key || !short.contains(&b'e') {
+            return writer.write_all(short);
+        }
+        write!(writer, "{value}{}", if whole { ".0" } else { "" })
+    }
+
+    fn number(&self, text: &str) -> io::Result<()> {
+        match plain(text) {
+            Some(plain) => self.sheet.put(plain.as_bytes()),
+            None => Err(self.sheet.refuse(Fault::NumberTooLarge)),
+        }
+    }
+
+    /// `token` is a string as written by others: escaped where it need not be, perhaps with escapes that stand for no character.
+    fn string(&self, token: &str) -> io::Result<()> {
+        if !token.contains('\\') {
+            return self.sheet.put(token.as_bytes());
+        }
+        let Ok(text) = serde_json::from_str::<String>(token) else {
+            // The syntax was checked when the RawValue was made; only half a surrogate pair passes there and fails here.
+            self.sheet.put(token.as_bytes())?;
+            return Err(self.sheet.refuse(Fault::LoneSurrogate));
+        };
+        serde_json::to_writer(self.sheet, &text)?;
+        if text.contains('\0') { Err(self.sheet.refuse(Fault::Nul)) } else { Ok(()) }
+    }
+}
+
+impl Formatter for Stored<'_> {
+    fn begin_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.sheet.enter()?;
+        writer.write_all(b"[")
+    }
+
+    fn end_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.sheet.leave();
+        writer.write_all(b"]")
+    }
+
+    fn begin_array_value<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        if first { Ok(()) } else { writer.write_all(b", ") }
+    }
+
+    fn begin_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.sheet.enter()?;
+        writer.write_all(b"{")
+    }
+
+    fn end_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.sheet.leave();
+        writer.write_all(b"}")
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        self.in_key = true;
+        self.begin_array_value(writer, first)
+    }
+
+    fn end_object_key<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
+        self.in_key = false;
+        Ok(())
+    }
+
+    fn begin_object_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        writer.write_all(b": ")
+    }
+
+    fn write_char_escape<W: ?Sized + Write>(&mut self, writer: &mut W, escape: CharEscape) -> io::Result<()> {
+        let nul = matches!(escape, CharEscape::AsciiControl(0));
+        CompactFormatter.write_char_escape(writer, escape)?;
+        if nul { Err(self.sheet.refuse(Fault::Nul)) } else { Ok(()) }
+    }
+
+    fn write_i128<W: ?Sized + Write>(&mut self, writer: &mut W, value: i128) -> io::Result<()> {
+        self.fit(i64::try_from(value).is_ok() || u64::try_from(value).is_ok())?;
+        CompactFormatter.write_i128(writer, value)
+    }
+
+    fn write_u128<W: ?Sized + Write>(&mut self, writer: &mut W, value: u128) -> io::Result<()> {
+        self.fit(u64::try_from(value).is_ok())?;
+        CompactFormatter.write_u128(writer, value)
+    }
+
+    fn write_f32<W: ?Sized + Write>(&mut self, writer: &mut W, value: f32) -> io::Result<()> {
+        let mut short = Cursor::new([0; SHORT]);
+        CompactFormatter.write_f32(&mut short, value)?;
+        self.float(writer, &short, value, value.fract() == 0.0)
+    }
+
+    fn write_f64<W: ?Sized + Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        let mut short = Cursor::new([0; SHORT]);
+        CompactFormatter.write_f64(&mut short, value)?;
+        self.float(writer, &short, value, value.fract() == 0.0)
+    }
+
+    /// Called when a crate of the program turns on `serde_json`'s `arbitrary_precision`.
+    fn write_number_str<W: ?Sized + Write>(&mut self, _: &mut W, text: &str) -> io::Result<()> {
+        self.number(text)
+    }
+
+    fn write_raw_fragment<W: ?Sized + Write>(&mut self, _: &mut W, fragment: &str) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some(byte) = rest.bytes().next() {
+            let len = match byte {
+                b'"' => string_len(rest.as_bytes()),
+                b'-' | b'0'..=b'9' => rest.bytes().take_while(|b| b"+-.eE0123456789".contains(b)).count(),
+                _ => rest.chars().next().map_or(1, char::len_utf8),
+            };
+            let (token, tail) = rest.split_at_checked(len).unwrap_or((rest, ""));
+            rest = tail;
+            match byte {
+                b'"' => self.string(token)?,
+                b'-' | b'0'..=b'9' => self.number(token)?,
+                b'{' | b'[' => self.sheet.enter().and_then(|()| self.sheet.put(token.as_bytes()))?,
+                b'}' | b']' => {
+                    self.sheet.leave();
+                    self.sheet.put(token.as_bytes())?;
+                }
+                b',' => self.sheet.put(b", ")?,
+                b':' => self.sheet.put(b": ")?,
+                b' ' | b'\t' | b'\n' | b'\r' => {}
+                _ => self.sheet.put(token.as_bytes())?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number without its exponent, or `None` if a reader would not get back the number that was written.
+///
+/// Integers must fit 64 bits. Everything else is read as `f64`, whose shortest text has at most 17 digits and exponents of 308 and
+/// -324; longer texts pass when `f64` holds all their digits.
+fn plain(number: &str) -> Option<Cow<'_, str>> {
+    const LONGEST: usize = 800;
+    const LARGEST_EXPONENT: usize = 400;
+
+    let unsigned = number.strip_prefix('-').unwrap_or(number);
+    if unsigned.bytes().all(|b| b.is_ascii_digit()) {
+        let fits = number.parse::<i64>().is_ok() || number.parse::<u64>().is_ok();
+        return fits.then_some(Cow::Borrowed(number));
+    }
+    let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
+    let exponent: isize = exponent.parse().ok()?;
+    if number.len() > LONGEST || exponent.unsigned_abs() > LARGEST_EXPONENT {
+        return None;
+    }
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}");
+    if !survives(&digits, unsigned.parse().ok()?) {
+        return None;
+    }
+    if mantissa.len() == unsigned.len() {
+        return Some(Cow::Borrowed(number));
+    }
+    let sign = if unsigned.len() < number.len() { "-" } else { "" };
+    Some(Cow::Owned(sign.to_owned() + &place(&digits, whole.len() as isize + exponent)))
+}
+
+/// Whether the float that the digits were rounded to is still written with these digits, in as many of them or in its shortest form:
+/// of a float halfway between two decimals (885022586708295.25) some writers give the one, some the other.
+fn survives(digits: &str, value: f64) -> bool {
+    let digits = digits.trim_matches('0');
+    let Some(after_first) = digits.len().checked_sub(1) else { return true };
+    let same = |back: String| back.split('e').next().is_some_and(|back| back.replace('.', "") == digits);
+    value.is_finite() && (same(format!("{value:.after_first$e}")) || same(format!("{value:e}")))
+}
+
+/// The digits with a point after the first `point` of them, filled up with zeros on either side.
+fn place(digits: &str, point: isize) -> String {
+    let before = usize::try_from(point).unwrap_or(0);
+    let missing = usize::try_from(-point).unwrap_or(0);
+    let (whole, fraction) = digits.split_at_checked(before).unwrap_or((digits, ""));
+    let whole = format!("{whole:0<before$}");
+    let whole = whole.trim_start_matches('0');
+    let whole = if whole.is_empty() { "0" } else { whole };
+    let fraction = "0".repeat(missing) + fraction;
+    let fraction = if fraction.is_empty() { "0" } else { &fraction };
+    format!("{whole}.{fraction}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn f05_numbers_that_would_be_rounded_are_refused() {
+        for exact in ["0", "-1", "9007199254740993", "18446744073709551615", "-9223372036854775808", "1.50", "0.10000000000000001"] {
+            assert_eq!(plain(exact).as_deref(), Some(exact));
+        }
+        for halfway in ["885022586708295.2", "885022586708295.25", "885022586708295.3"] {
+            assert_eq!(plain(halfway).as_deref(), Some(halfway));
+        }
+        let tenth = "0.1000000000000000055511151231257827021181583404541015625";
+        assert_eq!(plain(tenth).as_deref(), Some(tenth), "all of the digits that the f64 nearest to 0.1 has");
+        for rounded in [
+            "18446744073709551616",
+            "-9223372036854775809",
+            "3.14159265358979323846",
+            "9007199254740993.0",
+            "1e400",
+            "1e131071",
+            "1e99999999999999999999",
+            "1e-400",
+            "4e-324",
+            "0e5000",
+            &format!("0.{}", "0".repeat(20_000)),
+        ] {
+            assert_eq!(plain(rounded), None, "{rounded}");
+        }
+    }
+
+    #[test]
+    fn f08_exponents_are_written_in_full() {
+        for (number, full) in [
+            ("1e0", "1.0"),
+            ("-1E+2", "-100.0"),
+            ("1.50e1", "15.0"),
+            ("1.25e1", "12.5"),
+            ("0.5e1", "5.0"),
+            ("12e-1", "1.2"),
+            ("12e-2", "0.12"),
+            ("12e-4", "0.0012"),
+            ("0e-3", "0.000"),
+            ("0e3", "0.0"),
+            ("0.001e5", "100.0"),
+        ] {
+            assert_eq!(plain(number).as_deref(), Some(full), "{number}");
+        }
+        assert_eq!(plain("1e300").map(|full| full.len()), Some(303));
+        assert_eq!(plain("5e-324").map(|full| full.len()), Some(326));
+    }
+}

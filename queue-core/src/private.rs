@@ -1,0 +1,11 @@
+//! What the expansion of `#[job]` may name. Not an API: it changes without notice.
+
+pub use inventory::submit;
+
+pub use crate::{
+    job::{Handler, Job},
+    options::{Options, Retain, StateKey},
+    registry::Registration,
+    retry::Backoff,
+};
+pub use std::time::Duration;

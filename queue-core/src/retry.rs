@@ -1,0 +1,191 @@
+//! What happens to a job after an attempt. Pure: no clock, no database, no dice of its own.
+//!
+//! [`verdict`] is the only place that decides between another try and a dead letter.
+
+use std::time::Duration;
+
+/// How long to wait before the next attempt.
+///
+/// The wait after attempt `n` is `base` (fixed), `base * n` (linear) or `base * 2^(n-1)` (exponential), at most `max`, then moved
+/// by up to `jitter` of itself in either direction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Backoff {
+    growth: Growth,
+    base: Duration,
+    max: Duration,
+    jitter: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Growth {
+    Fixed,
+    Linear,
+    Exponential,
+}
+
+/// No wait is longer than this, whatever the options say.
+const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+
+impl Backoff {
+    /// Exponential from 5 s to at most 6 h, with a jitter of 0.1.
+    pub const DEFAULT: Self =
+        Self::exponential(Duration::from_secs(5)).max(Duration::from_secs(6 * 3600)).jitter(0.1);
+
+    /// The same wait each time.
+    pub const fn fixed(base: Duration) -> Self {
+        Self { growth: Growth::Fixed, base, max: LONGEST, jitter: 0.0 }
+    }
+
+    /// `base`, then twice, then three times `base`.
+    pub const fn linear(base: Duration) -> Self {
+        Self { growth: Growth::Linear, base, max: LONGEST, jitter: 0.0 }
+    }
+
+    /// `base`, then doubled after each attempt.
+    pub const fn exponential(base: Duration) -> Self {
+        Self { growth: Growth::Exponential, base, max: LONGEST, jitter: 0.0 }
+    }
+
+    /// No wait is longer than `max` (before jitter). Default 30 days, which is also the most.
+    #[must_use]
+    pub const fn max(mut self, max: Duration) -> Self {
+        self.max = max;
+        self
+    }
+
+    /// Spreads waits by up to this share of themselves, 0 to 1, so that jobs that failed together do not return together. Default 0.
+    #[must_use]
+    pub const fn jitter(mut self, jitter: f64) -> Self {
+        self.jitter = jitter;
+        self
+    }
+
+    /// The wait after attempt number `attempt` (the first is 1). `dice` is drawn evenly from 0 to 1 by the caller.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use queue_core::Backoff;
+    /// let backoff = Backoff::exponential(Duration::from_secs(1)).max(Duration::from_secs(60));
+    /// assert_eq!(backoff.wait(3, 0.5), Duration::from_secs(4));
+    /// assert_eq!(backoff.wait(1_000_000, 0.5), Duration::from_secs(60));
+    /// ```
+    pub fn wait(&self, attempt: u32, dice: f64) -> Duration {
+        let factor = match self.growth {
+            Growth::Fixed => 1,
+            Growth::Linear => attempt.max(1),
+            Growth::Exponential => 1_u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX),
+        };
+        let wait = self.base.saturating_mul(factor).min(self.max).min(LONGEST);
+        let spread = 1.0 + self.jitter.clamp(0.0, 1.0) * (2.0 * dice.clamp(0.0, 1.0) - 1.0);
+        wait.mul_f64(spread)
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// What came of one attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The handler returned its output.
+    Ok,
+    /// The handler returned an error that another try may mend.
+    Failed,
+    /// The handler chose its own wait.
+    RetryIn(Duration),
+    /// The handler said that no try will mend it, or its payload cannot be read.
+    Terminal,
+    /// The handler panicked.
+    Panicked,
+    /// The attempt took longer than the type's timeout.
+    TimedOut,
+    /// The handler asked to be called again later, without having failed.
+    Snoozed(Duration),
+    /// The attempt was broken off by a shutdown, or never began.
+    Interrupted,
+    /// Somebody cancelled the job.
+    Cancelled,
+}
+
+/// What is written for an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// Done.
+    Complete,
+    /// Failed; another attempt after this wait.
+    Retry(Duration),
+    /// Failed for good: a dead letter.
+    Dead,
+    /// Not failed; called again after this wait, no attempt charged.
+    Snooze(Duration),
+    /// Not begun or broken off by us; ready again at once, no attempt charged.
+    Release,
+    /// Cancelled by somebody; kept as history.
+    Cancel,
+}
+
+/// Decides what is written for attempt number `attempt` (the first is 1) of a job that may be tried `max_attempts` times.
+///
+/// `dice` is drawn evenly from 0 to 1 by the caller.
+pub fn verdict(outcome: Outcome, attempt: u32, max_attempts: u32, backoff: &Backoff, dice: f64) -> Verdict {
+    let last = attempt >= max_attempts;
+    match outcome {
+        Outcome::Ok => Verdict::Complete,
+        Outcome::Terminal => Verdict::Dead,
+        Outcome::Snoozed(wait) => Verdict::Snooze(wait.min(LONGEST)),
+        Outcome::Interrupted => Verdict::Release,
+        Outcome::Cancelled => Verdict::Cancel,
+        Outcome::Failed | Outcome::Panicked | Outcome::TimedOut | Outcome::RetryIn(_) if last => Verdict::Dead,
+        Outcome::RetryIn(wait) => Verdict::Retry(wait.min(LONGEST)),
+        Outcome::Failed | Outcome::Panicked | Outcome::TimedOut => Verdict::Retry(backoff.wait(attempt, dice)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn growths_differ_in_their_third_wait() {
+        assert_eq!(Backoff::fixed(SECOND).wait(3, 0.5), SECOND);
+        assert_eq!(Backoff::linear(SECOND).wait(3, 0.5), 3 * SECOND);
+        assert_eq!(Backoff::exponential(SECOND).wait(3, 0.5), 4 * SECOND);
+    }
+
+    #[test]
+    fn f24_a_millionth_attempt_waits_the_maximum() {
+        for backoff in [Backoff::linear(SECOND), Backoff::exponential(SECOND), Backoff::fixed(Duration::MAX)] {
+            assert_eq!(backoff.wait(1_000_000, 0.5).as_secs().min(LONGEST.as_secs()), backoff.wait(1_000_000, 0.5).as_secs());
+            assert!(backoff.wait(u32::MAX, 1.0) <= LONGEST);
+        }
+    }
+
+    #[test]
+    fn jitter_stays_within_its_share() {
+        let backoff = Backoff::fixed(10 * SECOND).jitter(0.2);
+        assert_eq!(backoff.wait(1, 0.0), 8 * SECOND);
+        assert_eq!(backoff.wait(1, 1.0), 12 * SECOND);
+        assert_eq!(backoff.wait(1, f64::NAN.max(0.5)), 10 * SECOND);
+    }
+
+    #[test]
+    fn the_last_attempt_is_dead_whatever_kind_of_failure() {
+        for outcome in [Outcome::Failed, Outcome::Panicked, Outcome::TimedOut, Outcome::RetryIn(SECOND)] {
+            assert_eq!(verdict(outcome, 3, 3, &Backoff::DEFAULT, 0.5), Verdict::Dead);
+            assert!(matches!(verdict(outcome, 2, 3, &Backoff::DEFAULT, 0.5), Verdict::Retry(_)));
+        }
+    }
+
+    #[test]
+    fn snooze_and_release_charge_nothing_even_on_the_last_attempt() {
+        assert_eq!(verdict(Outcome::Snoozed(SECOND), 3, 3, &Backoff::DEFAULT, 0.5), Verdict::Snooze(SECOND));
+        assert_eq!(verdict(Outcome::Interrupted, 3, 3, &Backoff::DEFAULT, 0.5), Verdict::Release);
+    }
+}

@@ -1,0 +1,142 @@
+//! A store: one schema in one database with our tables. This file knows its name and how statements are written for it, nothing else.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use crate::error::Error;
+
+/// Names the schema that jobs are kept in. The default is `queue`; a process may work on several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Store {
+    schema: &'static str,
+}
+
+/// The schema whose name stands in our SQL files.
+const DEFAULT_SCHEMA: &str = "queue";
+
+/// PostgreSQL silently cuts names at 63 bytes; the room left is for what we append.
+const LONGEST_SCHEMA: usize = 48;
+
+impl Store {
+    /// The store in `schema`.
+    ///
+    /// The name is kept for the life of the process: meant for a handful of schemas, not one a request.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`]: a schema is 1 to 48 of the characters `A-Z a-z 0-9 _ . : -`.
+    pub fn new(schema: &str) -> Result<Self, Error> {
+        check("schema name", schema, LONGEST_SCHEMA)?;
+        if schema == DEFAULT_SCHEMA {
+            return Ok(Self::default());
+        }
+        Ok(Self { schema: intern(schema.to_owned()) })
+    }
+
+    /// The schema's name.
+    pub fn schema(self) -> &'static str {
+        self.schema
+    }
+
+    /// The channel on which sleeping workers listen.
+    pub fn channel(self) -> &'static str {
+        self.sql("queue.wake")
+    }
+
+    /// A statement of ours, written for this store's schema. For `queue` that is the text as it stands; for others it is rewritten once.
+    pub fn sql(self, statement: &'static str) -> &'static str {
+        if self.schema == DEFAULT_SCHEMA {
+            return statement;
+        }
+        type Rewritten = HashMap<(&'static str, &'static str), &'static str>;
+        static REWRITTEN: Mutex<Option<Rewritten>> = Mutex::new(None);
+        let mut rewritten = REWRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
+        rewritten
+            .get_or_insert_default()
+            .entry((self.schema, statement))
+            .or_insert_with(|| intern(rewrite(statement, self.schema)))
+    }
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self { schema: DEFAULT_SCHEMA }
+    }
+}
+
+/// Checks a queue or job type name.
+///
+/// # Errors
+/// [`Error::InvalidName`].
+pub fn check_name(what: &'static str, name: &str) -> Result<(), Error> {
+    check(what, name, 64)
+}
+
+fn check(what: &'static str, name: &str, most: usize) -> Result<(), Error> {
+    let fits = (1..=most).contains(&name.len());
+    if fits && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte)) {
+        return Ok(());
+    }
+    let value: String = name.chars().take(most).flat_map(char::escape_default).collect();
+    Err(Error::InvalidName { what, value, most })
+}
+
+/// Puts the quoted schema in place of every `queue.` that does not end a longer word or follow a dot.
+fn rewrite(statement: &str, schema: &str) -> String {
+    let mut out = String::with_capacity(statement.len() + 256);
+    let mut rest = statement;
+    while let Some(at) = rest.find("queue.") {
+        let before = rest[..at].chars().next_back().or(out.chars().next_back());
+        out.push_str(&rest[..at]);
+        if before.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.') {
+            out.push_str("queue.");
+        } else {
+            out.push('"');
+            out.push_str(schema);
+            out.push_str("\".");
+        }
+        rest = &rest[at + "queue.".len()..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Keeps one copy of a text for ever.
+fn intern(text: String) -> &'static str {
+    static KEPT: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = kept.iter().find(|known| **known == text) {
+        return known;
+    }
+    let leaked: &'static str = Box::leak(text.into_boxed_str());
+    kept.push(leaked);
+    leaked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_schema_is_rewritten() {
+        let text = "select queue.enqueue(enqueue.queue, l.queue) from queue.lane l -- 'queue.wake'";
+        let want = "select \"a.b\".enqueue(enqueue.queue, l.queue) from \"a.b\".lane l -- '\"a.b\".wake'";
+        assert_eq!(rewrite(text, "a.b"), want);
+    }
+
+    #[test]
+    fn f19_names_outside_the_grammar_are_refused() {
+        let long = "x".repeat(65);
+        for name in ["", "'; DROP TABLE jobs", "a\"b", "100%", "a\nb", "😀", long.as_str()] {
+            assert!(matches!(check_name("queue", name), Err(Error::InvalidName { .. })), "{name:?}");
+        }
+        assert!(check_name("queue", "Mail.v2:eu_west-1").is_ok());
+    }
+
+    #[test]
+    fn f20_a_schema_has_at_most_48_characters() {
+        assert!(Store::new(&"s".repeat(48)).is_ok());
+        assert!(Store::new(&"s".repeat(49)).is_err());
+    }
+}

@@ -1,0 +1,154 @@
+//! Parses what stands inside `#[job(..)]`: which options, and each with its value.
+//!
+//! A mistake does not end the parsing: it goes on behind the next comma, so that all of them are told at once, each on the user's own
+//! token. What an option does is not known here: nearly all are methods of that name on `queue-core`'s `Options`.
+
+use proc_macro2::{TokenStream, TokenTree};
+use syn::{
+    Error, Expr, Ident, LitStr, Path, Result, Token, Type,
+    ext::IdentExt as _,
+    parenthesized,
+    parse::{ParseStream, Parser as _},
+    token,
+};
+
+use crate::{
+    fallback::Mistakes,
+    value::{Named, Value},
+};
+
+/// What the attribute said. After a mistake: all of it that was right.
+#[derive(Default)]
+pub(crate) struct Args {
+    /// Where `queue_core` is found, if not at `::queue_core`.
+    pub(crate) root: Option<Path>,
+    pub(crate) name: Option<(Ident, LitStr)>,
+    pub(crate) output: Option<(Ident, Type)>,
+    pub(crate) send_only: bool,
+    /// All other options, in the order they were given.
+    pub(crate) calls: Vec<(Ident, Value)>,
+}
+
+/// Every option with an example of its use, which errors quote.
+const OPTIONS: &[(&str, &str)] = &[
+    ("name", r#"name = "send_email""#),
+    ("aliases", r#"aliases = ["old_name"]"#),
+    ("queue", r#"queue = "mail""#),
+    ("priority", "priority = 150"),
+    ("max_attempts", "max_attempts = 5"),
+    ("backoff", r#"backoff = exponential("1s", max = "10m", jitter = 0.1)"#),
+    ("timeout", r#"timeout = "30s""#),
+    ("output", "output = MessageId"),
+    ("state", "state(Mailer, Db)"),
+    ("retain", r#"retain = "none""#),
+    ("send_only", "send_only"),
+    ("crate", "crate = my::path::to::queue_core"),
+];
+
+pub(crate) fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Args {
+    let mut args = Args::default();
+    let mut given = Vec::new();
+    let parser = |input: ParseStream| each(input, |input| option(input, &mut given, &mut args));
+    mistakes.note(parser.parse2(tokens));
+    args
+}
+
+impl Args {
+    /// An alias is another name. The name may be the struct's, which is not known when the aliases are parsed.
+    pub(crate) fn check_aliases(&self, name: &LitStr) -> Result<()> {
+        let mut names = vec![name.value()];
+        for (_, value) in &self.calls {
+            let Value::Texts(aliases) = value else { continue };
+            for alias in aliases {
+                if names.contains(&alias.value()) {
+                    return Err(Error::new(alias.span(), format!("the job type is already called {:?}", alias.value())));
+                }
+                names.push(alias.value());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Parses the parts between commas. After a mistake it goes on with the next part.
+fn each(input: ParseStream, mut part: impl FnMut(ParseStream) -> Result<()>) -> Result<()> {
+    let mut mistakes = Mistakes::default();
+    while !input.is_empty() {
+        let parsed = part(input).and_then(|()| if ends(input) { Ok(()) } else { Err(input.error("expected `,`")) });
+        mistakes.note(parsed);
+        skip(input);
+        let _: Option<Token![,]> = input.parse()?;
+    }
+    mistakes.or(Ok(()))
+}
+
+fn ends(input: ParseStream) -> bool {
+    input.is_empty() || input.peek(Token![,])
+}
+
+/// Leaves the rest of a part unread. A comma within `<..>` belongs to a type and ends nothing.
+fn skip(input: ParseStream) {
+    let mut depth = 0_usize;
+    while !input.is_empty() && (depth > 0 || !input.peek(Token![,])) {
+        match input.parse() {
+            Ok(TokenTree::Punct(punct)) if punct.as_char() == '<' => depth += 1,
+            Ok(TokenTree::Punct(punct)) if punct.as_char() == '>' => depth = depth.saturating_sub(1),
+            Ok(_) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn option(input: ParseStream, given: &mut Vec<Ident>, args: &mut Args) -> Result<()> {
+    let Ok(key) = input.call(Ident::parse_any) else {
+        return Err(input.error(format!("expected an option, such as `{}`", OPTIONS[0].1)));
+    };
+    let option = Named::new(&key, OPTIONS, given)?;
+    match key.to_string().as_str() {
+        "send_only" if ends(input) => args.send_only = true,
+        "send_only" => return Err(input.error("`send_only` takes no value; it stands alone")),
+        "state" => args.calls.push((key.clone(), Value::States(states(&option, input)?))),
+        "output" => args.output = Some((key.clone(), output(&option, input)?)),
+        "name" => args.name = Some((key.clone(), option.name(&value(&option, input)?)?)),
+        "crate" => args.root = Some(option.path(&value(&option, input)?)?),
+        _ => args.calls.push((key.clone(), expression(&option, &value(&option, input)?)?)),
+    }
+    Ok(())
+}
+
+fn expression(option: &Named, given: &Expr) -> Result<Value> {
+    Ok(match option.key.to_string().as_str() {
+        "aliases" => Value::Texts(option.names(given)?),
+        "queue" => Value::Text(option.name(given)?),
+        "priority" => Value::Number(option.integer_or_constant(given, -32768..=32767)?),
+        "max_attempts" => Value::Number(option.integer(given, 1..=32767)?),
+        "backoff" => Value::Backoff(option.backoff(given)?),
+        "timeout" => Value::Time(option.timeout(given)?),
+        _ => Value::Retain(option.retain(given)?),
+    })
+}
+
+fn value(option: &Named, input: ParseStream) -> Result<Expr> {
+    equals(option, input)?;
+    input.parse()
+}
+
+fn equals(option: &Named, input: ParseStream) -> Result<()> {
+    let equals: Option<Token![=]> = input.parse()?;
+    if equals.is_some() && !ends(input) { Ok(()) } else { Err(option.wrong(option.key, "a value after `=`")) }
+}
+
+fn output(option: &Named, input: ParseStream) -> Result<Type> {
+    equals(option, input)?;
+    input.parse().map_err(|error| Error::new(error.span(), "`output` takes a type, as in `output = MessageId`"))
+}
+
+fn states(option: &Named, input: ParseStream) -> Result<Vec<Type>> {
+    let mut types = Vec::new();
+    if input.peek(token::Paren) {
+        let content;
+        parenthesized!(content in input);
+        each(&content, |input| input.parse().map(|one| types.push(one)))?;
+    }
+    if types.is_empty() { Err(option.wrong(option.key, "types in parentheses")) } else { Ok(types) }
+}

@@ -1,0 +1,137 @@
+//! Writes the `impl Job` and the registration.
+//!
+//! A key becomes the method of that name and keeps its span, so that an editor shows the method's documentation on it. Types and values
+//! keep theirs too, so that what rustc has to say about them is said there.
+
+use proc_macro2::{Literal, Span, TokenStream};
+use quote::{ToTokens, quote};
+use syn::{Ident, LitStr};
+
+use crate::{
+    args::{self, Args},
+    fallback::{self, Mistakes},
+    input::{self, Input},
+    value::{Backoff, Time, Value},
+};
+
+pub(crate) fn job(args: TokenStream, item: &TokenStream) -> TokenStream {
+    let mut mistakes = Mistakes::default();
+    let args = args::parse(args, &mut mistakes);
+    let Some(input) = input::parse(item, &mut mistakes) else { return fallback::item(item, mistakes) };
+    match mistakes.or(name(&args, &input)) {
+        Ok(name) => {
+            let job = implement(&input, &args, &name, &output(&args));
+            let registration = register(&input, &args);
+            quote!(#item #job #registration)
+        }
+        Err(mistakes) => fallback::job(item, &input, &args, mistakes),
+    }
+}
+
+/// The name that was given, or the struct's.
+fn name(args: &Args, input: &Input) -> syn::Result<LitStr> {
+    let name = match &args.name {
+        Some((_, name)) => name.clone(),
+        None => input.default_name()?,
+    };
+    args.check_aliases(&name).map(|()| name)
+}
+
+fn output(args: &Args) -> TokenStream {
+    args.output.as_ref().map_or_else(|| quote!(()), |(_, output)| output.to_token_stream())
+}
+
+pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &TokenStream) -> TokenStream {
+    let Input { ident, cfgs } = input;
+    let root = root(args);
+    let new = Ident::new("new", args.name.as_ref().map_or_else(Span::call_site, |(key, _)| key.span()));
+    let output_name = Ident::new("Output", args.output.as_ref().map_or_else(Span::call_site, |(key, _)| key.span()));
+    let calls = calls(&root, &args.calls);
+    quote! {
+        #(#cfgs)*
+        #[automatically_derived]
+        impl #root::Job for #ident {
+            type #output_name = #output;
+            const OPTIONS: #root::Options = #root::Options::#new(#name)#calls;
+        }
+    }
+}
+
+/// A constant without a name holds the registration, so that it may stand in a module and in a function's body alike.
+fn register(input: &Input, args: &Args) -> TokenStream {
+    if args.send_only {
+        return TokenStream::new();
+    }
+    let Input { ident, cfgs } = input;
+    let root = root(args);
+    quote! {
+        #(#cfgs)*
+        const _: () = {
+            #root::private::submit! { #root::private::Registration::of::<#ident>() }
+        };
+    }
+}
+
+fn root(args: &Args) -> TokenStream {
+    args.root.as_ref().map_or_else(|| quote!(::queue_core), ToTokens::to_token_stream)
+}
+
+fn calls(root: &TokenStream, calls: &[(Ident, Value)]) -> TokenStream {
+    calls.iter().map(|(key, given)| (key, value(root, given))).map(|(key, given)| quote!(.#key(#given))).collect()
+}
+
+fn value(root: &TokenStream, value: &Value) -> TokenStream {
+    match value {
+        Value::Text(text) => text.to_token_stream(),
+        Value::Texts(texts) => quote!(&[#(#texts),*]),
+        Value::Number(number) => number.to_token_stream(),
+        Value::Share(share) => share.to_token_stream(),
+        Value::Time(time) => duration(root, *time),
+        Value::Backoff(Backoff { kind, base, calls: rest }) => {
+            let (base, rest) = (duration(root, *base), calls(root, rest));
+            quote!(#root::private::Backoff::#kind(#base)#rest)
+        }
+        Value::Retain(variant) => quote!(#root::private::Retain::#variant),
+        Value::States(types) => quote!(&[#(#root::private::StateKey::of::<#types>()),*]),
+    }
+}
+
+fn duration(root: &TokenStream, time: Time) -> TokenStream {
+    let mut millis = Literal::u64_unsuffixed(time.millis);
+    millis.set_span(time.span);
+    quote!(#root::private::Duration::from_millis(#millis))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expanded(args: TokenStream, item: &TokenStream) -> String {
+        let file = syn::parse2(job(args, item)).expect("the expansion of a right struct is a file of items");
+        prettyplease::unparse(&file)
+    }
+
+    #[test]
+    fn all_options() {
+        let args = quote! {
+            name = "send_email", aliases = ["mail"], queue = "mail", priority = Priority::EXPLICIT, max_attempts = 5,
+            backoff = exponential("1s", max = "10m", jitter = 0.1), timeout = "1m30s", output = MessageId, state(Mailer, Db), retain = "none"
+        };
+        let item = quote! {
+            #[derive(Serialize, Deserialize)]
+            #[cfg(feature = "mail")]
+            struct SendEmail { to: String }
+        };
+        insta::assert_snapshot!(expanded(args, &item));
+    }
+
+    #[test]
+    fn defaults() {
+        insta::assert_snapshot!(expanded(
+            TokenStream::new(),
+            &quote!(
+                struct Tick;
+            )
+        ));
+    }
+}

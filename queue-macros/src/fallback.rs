@@ -1,0 +1,100 @@
+//! What is said and what is written when something is wrong.
+//!
+//! The item is always kept, and an `impl Job` with the options that were right is written beside it, so that rustc does not add that the
+//! struct is missing or is no job: one mistake, one message. Nothing is registered, for that would only ask for a handler.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens as _, quote};
+use syn::{Error, Ident, LitStr, Result};
+
+use crate::{args::Args, expand::implement, input::Input};
+
+/// The mistakes met so far.
+#[derive(Default)]
+pub(crate) struct Mistakes(Option<Error>);
+
+impl Mistakes {
+    pub(crate) fn push(&mut self, mistake: Error) {
+        match &mut self.0 {
+            Some(others) => others.combine(mistake),
+            None => self.0 = Some(mistake),
+        }
+    }
+
+    /// The value, or `None` after having kept the mistake.
+    pub(crate) fn note<T>(&mut self, result: Result<T>) -> Option<T> {
+        result.map_err(|mistake| self.push(mistake)).ok()
+    }
+
+    /// `result`, if it is right and so was all before it.
+    pub(crate) fn or<T>(mut self, result: Result<T>) -> Result<T> {
+        let value = self.note(result);
+        match (value, self.0) {
+            (Some(value), None) => Ok(value),
+            (_, mistakes) => Err(mistakes.expect("what was noted without a value was a mistake")),
+        }
+    }
+}
+
+/// For an item that can have no `impl Job`.
+pub(crate) fn item(item: &TokenStream, mistakes: Mistakes) -> TokenStream {
+    let errors = mistakes.0.map(Error::into_compile_error);
+    quote!(#item #errors)
+}
+
+/// For an item that can. Without a known output the first message stands as the length of an array in its place: rustc takes such a
+/// type for an error already told, and does not compare it with what the handler returns.
+pub(crate) fn job(item: &TokenStream, input: &Input, args: &Args, mistakes: Error) -> TokenStream {
+    let mut errors = mistakes.into_iter().map(Error::into_compile_error);
+    let output = match &args.output {
+        Some((_, output)) => output.to_token_stream(),
+        None => errors.next().map_or_else(|| quote!(()), |error| quote!([(); #error])),
+    };
+    let job = implement(input, args, &LitStr::new("job", Span::call_site()), &output);
+    quote!(#item #job #(#errors)*)
+}
+
+/// For a word that should have been one of `known`.
+pub(crate) fn unknown(what: &str, word: &Ident, known: &[&str]) -> Error {
+    let text = word.to_string();
+    let near = known.iter().filter(|name| distance(&text, name) <= 1 + text.len() / 4).min_by_key(|name| distance(&text, name));
+    let part = || known.iter().find(|name| text.len() >= 3 && (name.contains(&text) || text.starts_with(**name)));
+    let hint = match near.or_else(part) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => format!("expected one of `{}`", known.join("`, `")),
+    };
+    Error::new(word.span(), format!("unknown {what} `{word}`; {hint}"))
+}
+
+/// How many letters must be added, dropped or changed to turn one word into the other.
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
+    for (at, letter) in one.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], at + 1);
+        for (column, against) in other.chars().enumerate() {
+            let changed = diagonal + usize::from(letter != against);
+            diagonal = row[column + 1];
+            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[other.chars().count()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::distance;
+
+    #[test]
+    fn distance_counts_letters() {
+        for (one, other, expected) in [
+            ("", "abc", 3),
+            ("abc", "", 3),
+            ("queue", "queue", 0),
+            ("max_attempt", "max_attempts", 1),
+            ("timout", "timeout", 1),
+            ("kitten", "sitting", 3),
+        ] {
+            assert_eq!(distance(one, other), expected, "{one} {other}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Looks at the item under `#[job]`: a struct, without generic parameters, whose name makes a name for the job type.
+//!
+//! Only the head is parsed. The fields are serde's and rustc's business, so new syntax in them needs no new release of this crate.
+
+use proc_macro2::TokenStream;
+use syn::{
+    Attribute, Error, Generics, Ident, LitStr, Result, Visibility,
+    ext::IdentExt as _,
+    parse::{ParseStream, Parser as _},
+};
+
+use crate::{fallback::Mistakes, value::is_name};
+
+/// The head of the item.
+pub(crate) struct Input {
+    pub(crate) ident: Ident,
+    /// The item's `#[cfg(..)]`, which must hold for all that belongs to it.
+    pub(crate) cfgs: Vec<Attribute>,
+}
+
+/// `None` when no `impl Job` could be written for the item.
+pub(crate) fn parse(item: &TokenStream, mistakes: &mut Mistakes) -> Option<Input> {
+    let parser = |input: ParseStream| {
+        let head = head(input, mistakes);
+        input.parse::<TokenStream>()?;
+        head
+    };
+    let head = parser.parse2(item.clone());
+    mistakes.note(head)
+}
+
+fn head(input: ParseStream, mistakes: &mut Mistakes) -> Result<Input> {
+    let attributes = input.call(Attribute::parse_outer)?;
+    let _: Visibility = input.parse()?;
+    let misplaced =
+        input.error("`#[job]` sits on the payload struct, for a job has one name; its handler is the `impl Handler` of that struct");
+    let Ok(keyword) = input.call(Ident::parse_any) else { return Err(misplaced) };
+    let other_kind = || Error::new(keyword.span(), format!("the payload of a job is a struct; put the {keyword} in a field of one"));
+    match keyword.to_string().as_str() {
+        "struct" => {}
+        "enum" => mistakes.push(other_kind()),
+        "union" => return Err(other_kind()),
+        _ => return Err(misplaced),
+    }
+    let ident = input.parse()?;
+    let generics: Generics = input.parse()?;
+    if !generics.params.is_empty() {
+        return Err(Error::new_spanned(
+            generics.params,
+            "a job type has one name and one payload, so its struct takes no generic parameters",
+        ));
+    }
+    let cfgs = attributes.into_iter().filter(|attribute| attribute.path().is_ident("cfg")).collect();
+    Ok(Input { ident, cfgs })
+}
+
+impl Input {
+    /// The name of the job type unless another is given: the struct's, in snake case.
+    pub(crate) fn default_name(&self) -> Result<LitStr> {
+        let name = snake_case(&self.ident.unraw().to_string());
+        if is_name(&name) {
+            return Ok(LitStr::new(&name, self.ident.span()));
+        }
+        Err(Error::new(
+            self.ident.span(),
+            "a job type's name is 1 to 64 of the characters A-Z a-z 0-9 _ . : -, which this is not; give one, as in `name = \"send_email\"`",
+        ))
+    }
+}
+
+/// A capital begins a word when it follows a small letter or a digit, or ends a run of capitals: `HTTPServer2Job` is `http_server2_job`.
+fn snake_case(name: &str) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    let mut snake = String::new();
+    for (at, letter) in letters.iter().enumerate() {
+        let before = at.checked_sub(1).map(|at| letters[at]);
+        let after = letters.get(at + 1);
+        let begins =
+            before.is_some_and(|c| c.is_lowercase() || c.is_numeric() || (c.is_uppercase() && after.is_some_and(|c| c.is_lowercase())));
+        if letter.is_uppercase() && begins {
+            snake.push('_');
+        }
+        snake.extend(letter.to_lowercase());
+    }
+    snake
+}
+
+#[cfg(test)]
+mod tests {
+    use super::snake_case;
+
+    #[test]
+    fn a_struct_s_name_in_snake_case() {
+        for (name, expected) in [
+            ("SendEmail", "send_email"),
+            ("HTTPServer2Job", "http_server2_job"),
+            ("SendHTTP", "send_http"),
+            ("Tick", "tick"),
+            ("X", "x"),
+            ("A1B2", "a1_b2"),
+            ("already_snake", "already_snake"),
+            ("Snake_Case", "snake_case"),
+            ("ABTest", "ab_test"),
+        ] {
+            assert_eq!(snake_case(name), expected);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The `#[job]` attribute of `queue-core`, which re-exports it. This crate knows of `queue-core` only the token path.
+//!
+//! The macro holds no logic: it parses ([`args`], [`value`], [`input`]), writes an `impl Job` of constants and one registration ([`expand`]), and on
+//! a mistake writes as much of it as keeps rustc from adding messages of its own ([`fallback`]). What an option means, and what a job
+//! does with it, is in `queue-core`.
+
+mod args;
+mod expand;
+mod fallback;
+mod input;
+mod value;
+
+use proc_macro::TokenStream;
+
+/// Makes a struct a job type: implements `Job` for it and, unless it is `send_only`, registers its handler with this binary's workers.
+///
+/// It sits on the payload struct, which stays as it is written and needs serde's two derives. Enums, unions and structs with generic
+/// parameters are refused: a job type has one stable name and one payload. The handler is an `impl Handler` beside it.
+///
+/// ```ignore
+/// /// Sends one mail.
+/// #[job(queue = "mail", max_attempts = 5, backoff = exponential("1s", max = "10m"), timeout = "30s", output = MessageId)]
+/// #[derive(Serialize, Deserialize)]
+/// struct SendEmail {
+///     to: String,
+///     subject: String,
+/// }
+///
+/// impl Handler for SendEmail {
+///     async fn run(self, cx: &Context) -> JobResult<MessageId> {
+///         Ok(cx.state::<Mailer>().send(&self.to, &self.subject).await?)
+///     }
+/// }
+/// ```
+///
+/// # Options
+///
+/// All are optional, may come in any order, each once. Every value is checked when the crate is compiled.
+///
+/// | option | meaning | unit | default |
+/// |---|---|---|---|
+/// | `name = "send_email"` | the name under which jobs of this type are stored | a name | the struct's name in snake case |
+/// | `aliases = ["old_name"]` | older names under which jobs may still be stored | names | none |
+/// | `queue = "mail"` | the queue that jobs go to unless they are enqueued elsewhere | a name | `default` |
+/// | `priority = 150` | higher runs first | -32768 to 32767, or a constant such as `Priority::EXPLICIT` | 100 |
+/// | `max_attempts = 5` | how many times a job is tried before it is a dead letter | 1 to 32767 | 20 |
+/// | `backoff = exponential("1s", max = "10m", jitter = 0.1)` | the wait after a failed attempt; also `linear(..)` and `fixed(..)` | durations up to `30d`; a share from 0 to 1 | `exponential("5s", max = "6h", jitter = 0.1)` |
+/// | `timeout = "30s"` | how long one attempt may take | a duration | no limit |
+/// | `output = MessageId` | what the handler returns | a type | `()` |
+/// | `state(Mailer, Db)` | what the handler asks its context for; a worker that lacks one refuses to start | types | none |
+/// | `retain = "none"` | what is kept of a completed job | `"default"`: its record and output; `"none"`: nothing | `"default"` |
+/// | `send_only` | the handler lives in another crate; nothing is registered | | |
+/// | `crate = my::path` | where `queue_core` is found | a path | `::queue_core` |
+///
+/// A name has 1 to 64 of the characters `A-Z a-z 0-9 _ . : -`. A duration is whole numbers with the units `d`, `h`, `m`, `s` and `ms`,
+/// the largest first: `"250ms"`, `"30s"`, `"1m30s"`. Within a backoff, `max` is 30 days and `jitter` is 0 unless given.
+#[proc_macro_attribute]
+pub fn job(args: TokenStream, item: TokenStream) -> TokenStream {
+    expand::job(args.into(), &item.into()).into()
+}

@@ -1,0 +1,31 @@
+-- ready -> lease: up to $5 jobs of the lanes $3, in the order of the lanes, each lane from its floor $4 on.
+-- $1 token, random, chosen by the worker  $2 worker  $3 lanes  $4 floors  $5 how many at most
+-- Safe: rows are locked with SKIP LOCKED and deleted in one statement, so two claims never take the same job; a worker whose heartbeat has
+-- expired takes none. Runs with synchronous_commit=off: a lost claim is a ready job. The attempt is counted here, so that one which ends
+-- with its process has been counted.
+with taken as materialized (
+  delete from queue.ready
+  where ctid = any (array(
+    select p.ctid
+    from unnest($3::bigint[], $4::bigint[]) l (lane, floor)
+    cross join lateral (
+      select r.ctid
+      from queue.ready r
+      where r.lane = l.lane and r.seq >= l.floor
+      order by r.seq
+      limit $5
+      for update skip locked
+    ) p
+    where exists (select from queue.worker w where w.id = $2 and w.expires_at > now())
+    limit $5
+  ))
+  returning lane, seq, id, least(attempts + 1, 32767)::smallint as attempts, crashes
+), leased as (
+  insert into queue.lease (token, worker, ids, attempts, crashes)
+  select $1, $2, array_agg(id), array_agg(attempts), array_agg(crashes)
+  from taken
+  having count(*) > 0
+)
+select t.lane, t.seq, t.id, t.attempts, t.crashes, j.max_attempts, j.payload::text as payload
+from taken t
+left join queue.job j on j.id = t.id

@@ -1,0 +1,3 @@
+-- Drops the oldest day whose retention is over, moving what still lives; returns whether there was one.
+-- $1 retention in seconds
+select queue.drop_day($1 * interval '1 second') is not null

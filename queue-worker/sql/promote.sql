@@ -1,0 +1,24 @@
+-- scheduled -> ready: up to $1 jobs whose time has come, by the database's clock; returns their queues.
+-- $1 how many at most
+-- Safe: rows are locked with SKIP LOCKED and deleted in one statement. Each takes a new place in its lane, so that none falls under a floor.
+with due as materialized (
+  delete from queue.scheduled
+  where ctid = any (array(
+    select s.ctid
+    from queue.scheduled s
+    where s.run_at <= now()
+    order by s.run_at
+    limit $1
+    for update skip locked
+  ))
+  returning run_at, id, lane, attempts, crashes
+), entered as (
+  insert into queue.ready (lane, seq, id, attempts, crashes)
+  select lane, queue.next_id(), id, attempts, crashes
+  from due
+  order by run_at, id
+)
+select l.queue, count(*) as jobs
+from due d
+cross join lateral (select l.queue from queue.lane l where l.lane = d.lane limit 1) l
+group by l.queue

@@ -1,0 +1,39 @@
+-- lease -> ready | dead: the second half of recovery, in the transaction that locked the leases $1.
+-- $1 tokens  $2 how many crashes make a dead letter
+-- Safe: a statement of its own, so that its snapshot is newer than the locks: what was settled before them is no longer in the leases.
+-- In one statement with the lock it would bring back completed jobs. Every job goes to its lane's solo twin, where it runs alone, so that the
+-- next crash convicts the right one.
+with taken as materialized (
+  delete from queue.lease
+  where token = any ($1)
+  returning claimed_at, ids, attempts, crashes
+), fallen as materialized (
+  select u.id, u.attempts, (u.crashes + 1)::smallint as crashes, l.queue, l.job_type, l.priority, t.claimed_at
+  from taken t
+  cross join lateral unnest(t.ids, t.attempts, t.crashes) u (id, attempts, crashes)
+  join queue.job j on j.id = u.id
+  cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
+), solo as materialized (
+  select k.*, queue.meet_lane(k.queue, k.job_type, k.priority, true) as lane
+  from (select distinct queue, job_type, priority from fallen) k
+), returned as (
+  insert into queue.ready (lane, seq, id, attempts, crashes)
+  select s.lane, queue.next_id(), f.id, f.attempts, f.crashes
+  from fallen f
+  join solo s on s.queue = f.queue and s.job_type = f.job_type and s.priority = f.priority
+  where f.crashes < $2
+  order by f.id
+), died as (
+  insert into queue.dead (id, died_at, lane, attempts, crashes, error)
+  select f.id, now(), s.lane, f.attempts, f.crashes, 'the process ended during the attempt, ' || f.crashes || ' times'
+  from fallen f
+  join solo s on s.queue = f.queue and s.job_type = f.job_type and s.priority = f.priority
+  where f.crashes >= $2
+), failed as (
+  insert into queue.failure (id, attempt, at, ran_ms, error)
+  select id, attempts, now(), least(extract(epoch from now() - claimed_at) * 1000, 2147483647)::int, 'the process ended during the attempt'
+  from fallen
+)
+select queue, count(*) as jobs
+from fallen
+group by queue

@@ -1,0 +1,73 @@
+-- lease -> done | dead | scheduled | ready | nothing: many verdicts at once; returns those that were refused.
+-- $1 tokens  $2 ids  $3 verdicts  $4 lanes  $5 attempts  $6 crashes  $7 waits in ms  $8 run times in ms  $9 outputs as JSON text  $10 errors
+-- Safe: a verdict counts only while its token names a lease and its id is still in it; a slow, doubled or zombie worker changes nothing.
+-- Leases are locked in the order of their tokens, and what is read from them is their latest version. A lease always lists just what is
+-- not settled; the verdict that empties it deletes it.
+with said as materialized (
+  select *
+  from unnest($1::uuid[], $2::bigint[], $3::text[], $4::bigint[], $5::smallint[], $6::smallint[], $7::float8[], $8::int[], $9::text[], $10::text[])
+    v (token, id, verdict, lane, attempts, crashes, wait_ms, ran_ms, output, error)
+), held as materialized (
+  select l.token, l.ids, l.attempts, l.crashes
+  from queue.lease l
+  where l.token = any ($1)
+  order by l.token
+  for update
+), listed as materialized (
+  select h.token, u.id, u.attempts, u.crashes, u.place
+  from held h
+  cross join lateral unnest(h.ids, h.attempts, h.crashes) with ordinality u (id, attempts, crashes, place)
+), fenced as materialized (
+  select s.*
+  from said s
+  join listed l on l.token = s.token and l.id = s.id
+), left_over as materialized (
+  select l.token, array_agg(l.id order by l.place) as ids, array_agg(l.attempts order by l.place) as attempts,
+    array_agg(l.crashes order by l.place) as crashes
+  from listed l
+  left join fenced f on f.token = l.token and f.id = l.id
+  where f.id is null
+  group by l.token
+), ended as (
+  delete from queue.lease
+  where token in (select token from held except select token from left_over)
+), shrunk as (
+  update queue.lease l
+  set ids = o.ids, attempts = o.attempts, crashes = o.crashes
+  from left_over o
+  where l.token = o.token
+), finished as (
+  insert into queue.done (id, finished_at, ran_ms, attempts, cancelled, output)
+  select id, now(), ran_ms, attempts, verdict = 'cancel', output::jsonb
+  from fenced
+  where verdict in ('complete', 'cancel')
+), forgotten as (
+  delete from queue.job
+  where id = any (array(select id from fenced where verdict = 'forget'))
+), forgotten_failures as (
+  delete from queue.failure
+  where id = any (array(select id from fenced where verdict = 'forget'))
+), waiting as (
+  insert into queue.scheduled (run_at, id, lane, attempts, crashes)
+  select now() + wait_ms * interval '1 millisecond', id, lane, attempts - (verdict = 'snooze')::int, crashes
+  from fenced
+  where verdict in ('retry', 'snooze')
+), released as (
+  insert into queue.ready (lane, seq, id, attempts, crashes)
+  select lane, queue.next_id(), id, attempts - 1, crashes
+  from fenced
+  where verdict = 'release'
+), died as (
+  insert into queue.dead (id, died_at, lane, attempts, crashes, error)
+  select id, now(), lane, attempts, crashes, error
+  from fenced
+  where verdict = 'dead'
+), failed as (
+  insert into queue.failure (id, attempt, at, ran_ms, error)
+  select id, attempts, now(), ran_ms, error
+  from fenced
+  where verdict in ('retry', 'dead')
+)
+select s.token, s.id
+from said s
+where not exists (select from fenced f where f.token = s.token and f.id = s.id)

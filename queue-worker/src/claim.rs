@@ -1,0 +1,205 @@
+//! Taking jobs: which lanes, from which floor, how many.
+//!
+//! A [`Claimed`] comes from here only, and is consumed by a verdict: a job cannot be run without a lease, or settled twice.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use queue_core::{JobId, Store};
+use sqlx::{PgConnection, Row as _};
+use uuid::Uuid;
+
+use crate::connect::{Link, bounded};
+
+/// A job that this worker holds under the lease `token`.
+pub(crate) struct Claimed {
+    pub(crate) token: Uuid,
+    pub(crate) id: JobId,
+    pub(crate) lane: i64,
+    pub(crate) attempt: i16,
+    pub(crate) crashes: i16,
+    pub(crate) max_attempts: i16,
+    pub(crate) job_type: &'static str,
+    /// As text: it is decoded by its own attempt, so that one bad payload harms nobody else. `None` if its row is missing.
+    pub(crate) payload: Option<String>,
+}
+
+/// A lane that this worker serves.
+#[derive(Clone, Debug)]
+pub(crate) struct Lane {
+    pub(crate) id: i64,
+    pub(crate) queue: String,
+    pub(crate) job_type: &'static str,
+    pub(crate) priority: i16,
+    pub(crate) solo: bool,
+}
+
+/// The lanes known so far, and where each one's jobs begin.
+pub(crate) struct Lanes {
+    types: Vec<&'static str>,
+    queues: Option<Vec<String>>,
+    horizon: String,
+    known: HashMap<i64, Lane>,
+    floors: HashMap<i64, i64>,
+}
+
+impl Lanes {
+    /// Of these job types, in these queues or in any.
+    pub(crate) fn new(types: Vec<&'static str>, queues: Option<Vec<String>>) -> Self {
+        Self { types, queues, horizon: "0".to_owned(), known: HashMap::new(), floors: HashMap::new() }
+    }
+
+    /// Learns of the lanes born since the last time; returns whether there were any.
+    pub(crate) async fn refresh(&mut self, connection: &mut PgConnection, store: Store) -> sqlx::Result<bool> {
+        let statement = sqlx::query(store.sql(include_str!("../sql/lanes.sql"))).bind(&self.horizon).bind(&self.types).bind(&self.queues);
+        let rows = bounded(statement.fetch_all(connection)).await?;
+        let before = self.known.len();
+        for row in &rows {
+            self.horizon = row.try_get("horizon")?;
+            let Some(id) = row.try_get::<Option<i64>, _>("lane")? else { continue };
+            let name: &str = row.try_get("job_type")?;
+            let Some(job_type) = self.types.iter().find(|known| **known == name) else { continue };
+            let lane = Lane { id, queue: row.try_get("queue")?, job_type, priority: row.try_get("priority")?, solo: row.try_get("solo")? };
+            self.known.insert(id, lane);
+        }
+        Ok(self.known.len() > before)
+    }
+
+    /// All lanes known, suspects' included.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Lane> {
+        self.known.values()
+    }
+
+    /// The lane of this id.
+    pub(crate) fn get(&self, id: i64) -> Option<&Lane> {
+        self.known.get(&id)
+    }
+
+    /// Takes up to `most` jobs of `lanes`, which are in the order to be served.
+    ///
+    /// Looks from each lane's floor, the lowest place of its last claim: what lies below is dead index entries, which cost more the longer
+    /// anybody holds a snapshot, and now and then a job whose transaction committed late. Those are found by looking from zero, whenever a
+    /// claim came back short or a second has passed, but never for more than a twentieth of the time.
+    pub(crate) async fn claim(&mut self, from: &mut Source<'_>, rescan: &mut Rescan, lanes: &[i64], most: usize) -> sqlx::Result<Vec<Claimed>> {
+        let began = Instant::now();
+        let from_zero = rescan.is_due(began);
+        let floors = if from_zero { vec![0; lanes.len()] } else { self.floors_of(lanes) };
+        let mut claimed = self.take(from, lanes, &floors, most).await?;
+        if from_zero {
+            rescan.done(began);
+        } else if claimed.len() < most && rescan.may(Instant::now()) {
+            let again = Instant::now();
+            let late = self.take(from, lanes, &vec![0; lanes.len()], most - claimed.len()).await?;
+            rescan.done(again);
+            claimed.extend(late);
+        }
+        Ok(claimed)
+    }
+
+    fn floors_of(&self, lanes: &[i64]) -> Vec<i64> {
+        lanes.iter().map(|lane| self.floors.get(lane).copied().unwrap_or(0)).collect()
+    }
+
+    async fn take(&mut self, from: &mut Source<'_>, lanes: &[i64], floors: &[i64], most: usize) -> sqlx::Result<Vec<Claimed>> {
+        let token = Uuid::new_v4();
+        let statement = sqlx::query(from.store.sql(include_str!("../sql/claim.sql")))
+            .bind(token)
+            .bind(from.worker)
+            .bind(lanes)
+            .bind(floors)
+            .bind(i32::try_from(most).unwrap_or(i32::MAX));
+        let rows = bounded(statement.fetch_all(from.link.get().await?)).await;
+        let rows = from.link.note(rows)?;
+        let rank: HashMap<i64, usize> = lanes.iter().enumerate().map(|(rank, lane)| (*lane, rank)).collect();
+        let mut lowest: HashMap<i64, i64> = HashMap::new();
+        let mut claimed = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let (lane, seq): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+            lowest.entry(lane).and_modify(|low| *low = seq.min(*low)).or_insert(seq);
+            let job = Claimed {
+                token,
+                id: row.try_get(2)?,
+                lane,
+                attempt: row.try_get(3)?,
+                crashes: row.try_get(4)?,
+                max_attempts: row.try_get::<Option<i16>, _>(5)?.unwrap_or(1),
+                job_type: self.known.get(&lane).map_or("", |lane| lane.job_type),
+                payload: row.try_get(6)?,
+            };
+            claimed.push((rank.get(&lane).copied().unwrap_or(usize::MAX), seq, job));
+        }
+        self.floors.extend(lowest);
+        claimed.sort_unstable_by_key(|(rank, seq, _)| (*rank, *seq));
+        Ok(claimed.into_iter().map(|(_, _, job)| job).collect())
+    }
+}
+
+/// Where jobs are claimed from, and for whom.
+pub(crate) struct Source<'a> {
+    pub(crate) link: &'a mut Link,
+    pub(crate) store: Store,
+    pub(crate) worker: Uuid,
+}
+
+/// When to look from zero.
+#[derive(Default)]
+pub(crate) struct Rescan {
+    /// Not before this, lest it take more than a twentieth of the time.
+    not_before: Option<Instant>,
+    /// At this at the latest, so that a busy worker finds late commits too.
+    at_latest: Option<Instant>,
+}
+
+impl Rescan {
+    fn is_due(&self, now: Instant) -> bool {
+        self.at_latest.is_none_or(|at| now >= at)
+    }
+
+    fn may(&self, now: Instant) -> bool {
+        self.not_before.is_none_or(|at| now >= at)
+    }
+
+    fn done(&mut self, began: Instant) {
+        let (now, rest) = (Instant::now(), 20 * began.elapsed());
+        self.not_before = Some(now + rest);
+        self.at_latest = Some(now + rest.max(Duration::from_secs(1)));
+    }
+}
+
+/// The lanes to claim from, best first: by priority, and among equals each in turn.
+pub(crate) fn order<'a>(lanes: impl Iterator<Item = &'a Lane>, turn: usize) -> Vec<i64> {
+    let mut lanes: Vec<(i16, i64)> = lanes.map(|lane| (lane.priority, lane.id)).collect();
+    lanes.sort_unstable_by_key(|(priority, id)| (std::cmp::Reverse(*priority), *id));
+    for equals in lanes.chunk_by_mut(|a, b| a.0 == b.0) {
+        equals.rotate_left(turn % equals.len());
+    }
+    lanes.into_iter().map(|(_, id)| id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(id: i64, priority: i16) -> Lane {
+        Lane { id, queue: "q".to_owned(), job_type: "t", priority, solo: false }
+    }
+
+    #[test]
+    fn lanes_go_by_priority_and_equals_take_turns() {
+        let lanes = [lane(1, 100), lane(2, 100), lane(3, 150), lane(4, 30)];
+        assert_eq!(order(lanes.iter(), 0), [3, 1, 2, 4]);
+        assert_eq!(order(lanes.iter(), 1), [3, 2, 1, 4]);
+    }
+
+    #[test]
+    fn a_slow_rescan_waits_twenty_times_as_long() {
+        let mut rescan = Rescan::default();
+        let now = Instant::now();
+        assert!(rescan.is_due(now));
+        rescan.done(now.checked_sub(Duration::from_secs(1)).expect("the machine is up for longer than a second"));
+        assert!(!rescan.may(Instant::now() + Duration::from_secs(19)));
+        assert!(rescan.may(Instant::now() + Duration::from_secs(21)));
+    }
+}

@@ -1,0 +1,78 @@
+//! The worker's own connections. Handlers may exhaust the pool; claims, settles and heartbeats never wait for it.
+//!
+//! Each loop owns one [`Link`]. A link that failed is replaced at its next use; nothing here retries.
+
+use std::time::Duration;
+
+use sqlx::{ConnectOptions as _, Connection as _, PgConnection, PgPool, postgres::PgConnectOptions};
+use tokio::time::timeout;
+
+/// A connection that is made when first needed, and made anew after it failed.
+pub(crate) struct Link {
+    options: PgConnectOptions,
+    connection: Option<PgConnection>,
+}
+
+/// How long one statement of ours may take before its connection counts as dead.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Settings that make a statement of ours mean the same on every server. The planner's are there because a plan that was made while a table
+/// was empty is a sequential scan once it is full.
+const SETTINGS: [(&str, &str); 7] = [
+    ("search_path", "pg_catalog"),
+    ("default_transaction_isolation", "read committed"),
+    ("statement_timeout", "60s"),
+    ("lock_timeout", "0"),
+    ("enable_seqscan", "off"),
+    ("plan_cache_mode", "force_generic_plan"),
+    ("jit", "off"),
+];
+
+impl Link {
+    /// To the database of `pool`, outside it.
+    pub(crate) fn new(pool: &PgPool, purpose: &str) -> Self {
+        let options = (*pool.connect_options()).clone();
+        let options = options.application_name(&format!("queue-worker {purpose}")).options(SETTINGS).disable_statement_logging();
+        Self { options, connection: None }
+    }
+
+    /// Commits without waiting for the disk. Only for what may be lost: claims and promotions, whose jobs are then still waiting.
+    pub(crate) fn relaxed(mut self) -> Self {
+        self.options = self.options.options([("synchronous_commit", "off")]);
+        self
+    }
+
+    /// The connection, made now if there is none.
+    pub(crate) async fn get(&mut self) -> sqlx::Result<&mut PgConnection> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => bounded(self.options.connect()).await?,
+        };
+        Ok(self.connection.insert(connection))
+    }
+
+    /// Looks at what came of a statement: after anything but a refusal by the server, the connection is not used again.
+    pub(crate) fn note<T>(&mut self, result: sqlx::Result<T>) -> sqlx::Result<T> {
+        let usable = match &result {
+            Ok(_) => true,
+            Err(sqlx::Error::Database(db)) => !db.code().is_some_and(|code| code.starts_with("57P") || code.starts_with("08") || code == "25006"),
+            Err(_) => false,
+        };
+        if !usable {
+            self.connection = None;
+        }
+        result
+    }
+
+    /// Ends the connection politely.
+    pub(crate) async fn close(mut self) {
+        if let Some(connection) = self.connection.take() {
+            let _ = timeout(Duration::from_secs(1), connection.close()).await;
+        }
+    }
+}
+
+/// A statement that takes longer than any of ours should fails as a broken connection does, and [`Link::note`] drops it.
+pub(crate) async fn bounded<T>(statement: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
+    timeout(PATIENCE, statement).await.unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())))
+}

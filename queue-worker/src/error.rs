@@ -1,0 +1,74 @@
+//! What can go wrong in a worker or for an operator. Failures of jobs are not errors: they are verdicts.
+
+use queue_core::{JobId, JobState, RegistryError};
+
+/// An error of running a worker or operating a store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The store is not what this release needs, or a name is wrong.
+    #[error(transparent)]
+    Core(#[from] queue_core::Error),
+    /// The job types of this binary cannot be run as they are.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The database failed.
+    #[error("{}", queue_core::message(.0))]
+    Database(#[from] sqlx::Error),
+    /// A setting that makes no sense.
+    #[error("{key} is {value}; it must be {range}")]
+    Config {
+        /// The setting.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// What is accepted.
+        range: &'static str,
+    },
+    /// No job has this id.
+    #[error("there is no job {0}; it was never enqueued, was rolled back, or its history was pruned")]
+    NotFound(JobId),
+    /// The job is not in a state in which this can be done.
+    #[error("job {id} is {state}; only a job that is {wanted} can be {done}")]
+    WrongState {
+        /// The job.
+        id: JobId,
+        /// The state it is in.
+        state: JobState,
+        /// The states in which it could be done.
+        wanted: &'static str,
+        /// What was asked for, as a participle.
+        done: &'static str,
+    },
+    /// The heartbeat's thread could not be started, or ended by itself.
+    #[error("the heartbeat cannot run: {0}")]
+    Heartbeat(String),
+}
+
+impl Error {
+    /// Whether trying again may help: the database is away, full, restarting or a standby, or it broke off a deadlock.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Database(error) | Self::Core(queue_core::Error::Database(error)) => transient(error),
+            _ => false,
+        }
+    }
+}
+
+/// As [`Error::is_transient`], for the driver's own error.
+pub(crate) fn transient(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Database(db) => match db.code().as_deref() {
+            // Connection, resources, operator intervention, system error, and a transaction to be repeated.
+            Some(code) => ["08", "53", "57", "58", "40"].iter().any(|class| code.starts_with(class)) || ["25006", "55P03"].contains(&code),
+            None => false,
+        },
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed => true,
+        _ => false,
+    }
+}

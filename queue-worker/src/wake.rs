@@ -1,0 +1,123 @@
+//! What ends a worker's sleep: a notification, a time, a free slot. And how it falls asleep without missing a job.
+//!
+//! Producers notify only workers that said they sleep. [`Sleep`] is the way from awake to asleep; `worker` takes its steps. Without any
+//! notification everything still works, by polling.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use queue_core::Store;
+use sqlx::{PgConnection, PgPool, postgres::PgListener};
+use tokio::{sync::Notify, time::timeout};
+use uuid::Uuid;
+
+use crate::connect::bounded;
+
+/// Rung by whoever has something for the claim loop.
+#[derive(Default)]
+pub(crate) struct Bell {
+    notify: Notify,
+    due: Mutex<Option<Instant>>,
+}
+
+impl Bell {
+    /// Ends the loop's wait, or its next one if it is not waiting now.
+    pub(crate) fn ring(&self) {
+        self.notify.notify_one();
+    }
+
+    /// Something is to be promoted in this long.
+    pub(crate) fn due_in(&self, wait: Duration) {
+        let Some(at) = Instant::now().checked_add(wait) else { return };
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        if due.is_none_or(|known| at < known) {
+            *due = Some(at);
+            self.ring();
+        }
+    }
+
+    /// When something is to be promoted, as far as is known.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        *self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets the time, because the caller is about to ask the database for it.
+    pub(crate) fn forget_due(&self) {
+        *self.due.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Until rung, or until `latest`.
+    pub(crate) async fn wait(&self, latest: Instant) {
+        let _ = tokio::time::timeout_at(latest.into(), self.notify.notified()).await;
+    }
+}
+
+/// How far a worker is on its way to sleep.
+///
+/// A producer that does not see the idle row has a transaction id below the `xmax` noted after that row was committed. So once every
+/// transaction below it has ended, one more claim finds whatever they enqueued; those that come later see the row and notify.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sleep {
+    /// Producers need not notify us.
+    Awake,
+    /// The idle row is committed; transactions below this id may not have seen it.
+    Announced(i64),
+    /// All of them have ended. Stays so over small batches: a worker that is woken for a few jobs goes back to sleep at no cost.
+    Asleep,
+}
+
+impl Sleep {
+    /// Commits the idle row, and notes which transactions may have missed it.
+    pub(crate) async fn announce(connection: &mut PgConnection, store: Store, worker: Uuid, queues: &[String]) -> sqlx::Result<Self> {
+        let statement = sqlx::query(store.sql(include_str!("../sql/sleep.sql"))).bind(worker).bind(queues);
+        bounded(statement.execute(&mut *connection)).await?;
+        Ok(Self::Announced(horizon(connection).await?.1))
+    }
+
+    /// Asleep if those transactions have ended, else the same as before.
+    pub(crate) async fn confirm(self, connection: &mut PgConnection) -> sqlx::Result<Self> {
+        match self {
+            Self::Announced(xmax) if horizon(connection).await?.0 >= xmax => Ok(Self::Asleep),
+            other => Ok(other),
+        }
+    }
+
+    /// Takes the idle row away.
+    pub(crate) async fn end(connection: &mut PgConnection, store: Store, worker: Uuid) -> sqlx::Result<Self> {
+        let statement = sqlx::query(store.sql(include_str!("../sql/wake_up.sql"))).bind(worker);
+        bounded(statement.execute(connection)).await?;
+        Ok(Self::Awake)
+    }
+}
+
+async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> {
+    bounded(sqlx::query_as(include_str!("../sql/horizon.sql")).fetch_one(connection)).await
+}
+
+/// After this much silence the listener's connection is tried out.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Rings the bell for every notification, for ever. After each (re)connection too, since notifications may have been missed before it.
+pub(crate) async fn listen(pool: PgPool, store: Store, bell: Arc<Bell>) {
+    loop {
+        if let Err(error) = listen_once(&pool, store, &bell).await {
+            tracing::warn!(error = queue_core::message(&error), "cannot listen; polling meanwhile");
+        }
+        tokio::time::sleep(Duration::from_millis(500).mul_f64(1.0 + fastrand::f64())).await;
+    }
+}
+
+async fn listen_once(pool: &PgPool, store: Store, bell: &Bell) -> sqlx::Result<()> {
+    let mut listener = bounded(PgListener::connect_with(pool)).await?;
+    bounded(listener.listen(store.channel())).await?;
+    bell.ring();
+    loop {
+        match timeout(SILENCE, listener.recv()).await {
+            Ok(Ok(_)) => bell.ring(),
+            Ok(Err(error)) => return Err(error),
+            Err(_) => drop(timeout(SILENCE / 2, sqlx::query("select 1").execute(&mut listener)).await.map_err(|_| sqlx::Error::PoolTimedOut)??),
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! The worker: what is given to it, and the loops that make it up.
+//!
+//! ```text
+//! claim loop ---jobs---> slots ---verdicts---> settle loop
+//!     ^  bell: notifications, free slots, due times
+//! heartbeat thread: identity        housekeeping: recover, prune
+//! ```
+//!
+//! The claim loop is in `feed`; this file starts everything, and ends it in the right order.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use queue_core::{
+    Handler, Registry, RegistryError, Store, migrate,
+    worker::{Shared, States},
+};
+use sqlx::PgPool;
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    feed::{Feed, Subscription},
+    config::Config,
+    connect::Link,
+    dispatch::{Floor, Slots},
+    error::Error,
+    lease::{Identity, Pulse, recover},
+    promote::wake_others,
+    prune::prune,
+    settle::{Settlement, settle_all},
+    wake::{Bell, listen},
+};
+
+/// Runs jobs. Build it, then [`Worker::run`] it.
+///
+/// ```no_run
+/// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
+/// use queue_worker::{Worker, shutdown_signal};
+///
+/// Worker::new(pool).queue("mail", 20).run(shutdown_signal()).await
+/// # }
+/// ```
+#[must_use = "a worker does nothing until it is run"]
+pub struct Worker {
+    pool: PgPool,
+    config: Config,
+    states: States,
+    registry: Option<Registry>,
+    broken: Option<RegistryError>,
+}
+
+impl Worker {
+    /// A worker over this pool, which its handlers share. It makes five connections of its own to the same database.
+    pub fn new(pool: PgPool) -> Self {
+        Self { pool, config: Config::default(), states: States::default(), registry: None, broken: None }
+    }
+
+    /// With all settings at once; calls after this one change single ones.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Serves this queue with so many handlers at a time. Once a queue is named, others are not served.
+    pub fn queue(mut self, queue: impl Into<String>, concurrency: usize) -> Self {
+        self.config.queues.push((queue.into(), concurrency));
+        self
+    }
+
+    /// How many handlers run at a time when no queue is named. Default 50.
+    pub fn concurrency(mut self, concurrency: usize) -> Self {
+        self.config.concurrency = concurrency;
+        self
+    }
+
+    /// Works on this store instead of the default one.
+    pub fn store(mut self, store: Store) -> Self {
+        self.config.store = store;
+        self
+    }
+
+    /// How long running handlers may go on after the shutdown. Default 20 s.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.config.grace = grace;
+        self
+    }
+
+    /// How long this worker may be silent before others take its jobs. Default 30 s.
+    pub fn lease_ttl(mut self, ttl: Duration) -> Self {
+        self.config.lease_ttl = ttl;
+        self
+    }
+
+    /// What handlers get with `cx.state::<T>()`; one value a type.
+    pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.states.put(value);
+        self
+    }
+
+    /// Runs `T`, and of the types linked into this binary only those registered so. For platforms without link-time registration, and for
+    /// workers that run some types only.
+    pub fn register<T: Handler>(mut self) -> Self {
+        if let Err(error) = self.registry.get_or_insert_default().register::<T>() {
+            self.broken.get_or_insert(error);
+        }
+        self
+    }
+
+    /// Runs jobs until `shutdown` completes, then lets running handlers finish within the grace period, releases the rest uncharged, and
+    /// returns. While the database is away it waits for its return.
+    ///
+    /// # Errors
+    /// Before the first job: a setting out of range, job types that cannot be run, a store that is not migrated or out of reach.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+        let Self { pool, config, states, registry, broken } = self;
+        config.check()?;
+        if let Some(error) = broken {
+            return Err(error.into());
+        }
+        let registry = registry.map_or_else(Registry::linked, Ok)?;
+        registry.check(&states)?;
+        let mut first = Link::new(&pool, "housekeeping");
+        migrate::verify(first.get().await?, config.store).await?;
+
+        let running = Running::start(&pool, &config, registry, states, first)?;
+        tracing::info!(name = config.name, queues = ?config.queues, "worker started");
+        shutdown.await;
+        tracing::info!("shutting down");
+        running.stop(config.grace).await;
+        tracing::info!("worker stopped");
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// A worker at work.
+struct Running {
+    subscriptions: Vec<Arc<Slots>>,
+    settle: mpsc::Sender<Settlement>,
+    bell: Arc<Bell>,
+    stop: CancellationToken,
+    closing: CancellationToken,
+    claims: JoinHandle<()>,
+    settles: JoinHandle<()>,
+    helpers: Vec<JoinHandle<()>>,
+    pulse: Pulse,
+}
+
+/// So many verdicts may wait for the settle loop before slots wait for it.
+const UNSETTLED: usize = 4096;
+
+/// Handlers that were asked to end have this long before they are dropped; and those dropped, to be so.
+const LAST_WORDS: Duration = Duration::from_millis(250);
+
+/// The last verdicts have this long to be written.
+const LAST_WRITES: Duration = Duration::from_secs(2);
+
+impl Running {
+    fn start(pool: &PgPool, config: &Config, registry: Registry, states: States, housekeeping: Link) -> Result<Self, Error> {
+        let (settle, verdicts) = mpsc::channel(UNSETTLED);
+        let bell = Arc::new(Bell::default());
+        let types: Vec<&'static str> = registry.names().map(|(name, _)| name).collect();
+        let shared = Arc::new(Shared { pool: pool.clone(), states });
+        let floor = Arc::new(Floor { registry, shared, settle: settle.clone(), bell: Arc::clone(&bell) });
+        let subscriptions: Vec<Subscription> = match config.queues.as_slice() {
+            [] => vec![Subscription::new(None, Slots::start(&floor, config.concurrency))],
+            named => named.iter().map(|(queue, n)| Subscription::new(Some(queue.clone()), Slots::start(&floor, *n))).collect(),
+        };
+        let slots: Vec<Arc<Slots>> = subscriptions.iter().map(|subscription| Arc::clone(&subscription.slots)).collect();
+        let pulse = Pulse::start(Link::new(pool, "heartbeat"), config)?;
+        let stop = CancellationToken::new();
+        let link = Link::new(pool, "claim").relaxed();
+        let feed = Feed::new(config, types, subscriptions, link, Arc::clone(&bell), pulse.identity());
+        let closing = CancellationToken::new();
+        Ok(Self {
+            claims: tokio::spawn(feed.run(stop.clone())),
+            settles: tokio::spawn(settle_all(verdicts, Link::new(pool, "settle"), config.store, Arc::clone(&bell), closing.clone())),
+            helpers: vec![
+                tokio::spawn(listen(pool.clone(), config.store, Arc::clone(&bell))),
+                tokio::spawn(keep_house(housekeeping, config.clone(), slots.clone(), Arc::clone(&bell))),
+                tokio::spawn(fence(pulse.identity(), slots.clone())),
+            ],
+            subscriptions: slots,
+            settle,
+            bell,
+            stop,
+            closing,
+            pulse,
+        })
+    }
+
+    /// Stops claiming, waits for handlers, releases what is left, settles it all, and takes the heartbeat away last.
+    async fn stop(self, grace: Duration) {
+        let Self { subscriptions, settle, bell, stop, closing, claims, settles, helpers, pulse } = self;
+        let until = Instant::now() + grace;
+        stop.cancel();
+        bell.ring();
+        let _ = claims.await;
+        for slots in &subscriptions {
+            give_back(&settle, slots.take_queued()).await;
+        }
+        wait_for(&subscriptions, until).await;
+        subscriptions.iter().for_each(|slots| slots.ask());
+        wait_for(&subscriptions, Instant::now() + LAST_WORDS).await;
+        subscriptions.iter().for_each(|slots| slots.drop_running());
+        wait_for(&subscriptions, Instant::now() + LAST_WORDS).await;
+        for slots in &subscriptions {
+            give_back(&settle, slots.take_running()).await;
+            slots.close();
+        }
+        for helper in helpers {
+            helper.abort();
+        }
+        closing.cancel();
+        // A database that does not answer now cannot hold up the exit: what is not written is recovered as a silent worker's.
+        let abort = settles.abort_handle();
+        if tokio::time::timeout(LAST_WRITES, settles).await.is_err() {
+            abort.abort();
+        }
+        pulse.stop().await;
+    }
+}
+
+async fn give_back(settle: &mpsc::Sender<Settlement>, released: Vec<Settlement>) {
+    for settlement in released {
+        // Fails only when the settle loop has ended; then the jobs are recovered like those of a silent worker.
+        let _ = settle.send(settlement).await;
+    }
+}
+
+async fn wait_for(subscriptions: &[Arc<Slots>], until: Instant) {
+    while Instant::now() < until && !subscriptions.iter().all(|slots| slots.is_idle()) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Drops everything at once when this worker's right to its jobs is lost.
+async fn fence(mut identity: watch::Receiver<Identity>, subscriptions: Vec<Arc<Slots>>) {
+    while identity.changed().await.is_ok() {
+        if identity.borrow_and_update().is_none() {
+            subscriptions.iter().for_each(|slots| slots.abandon());
+        }
+    }
+}
+
+/// Recovery about every second; pruning every minute; handlers that are stuck are reported.
+async fn keep_house(mut link: Link, config: Config, subscriptions: Vec<Arc<Slots>>, bell: Arc<Bell>) {
+    let pause = (config.lease_ttl / 5).min(Duration::from_secs(1));
+    let mut pruned: Option<Instant> = None;
+    loop {
+        let due = pruned.is_none_or(|at| at.elapsed() > Duration::from_secs(60));
+        if let Err(error) = look_after(&mut link, &config, due, &bell).await {
+            tracing::warn!(error = queue_core::message(&error), "cannot recover or prune now; trying again");
+        } else if due {
+            pruned = Some(Instant::now());
+        }
+        subscriptions.iter().for_each(|slots| slots.report_stuck());
+        tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
+    }
+}
+
+async fn look_after(link: &mut Link, config: &Config, prune_too: bool, bell: &Bell) -> sqlx::Result<()> {
+    let recovered = recover(link.get().await?, config.store).await;
+    let recovered = link.note(recovered)?;
+    if !recovered.is_empty() {
+        let jobs: i64 = recovered.iter().map(|(_, jobs)| jobs).sum();
+        tracing::warn!(jobs, "recovered the jobs of a worker that went silent");
+        let queues: Vec<String> = recovered.into_iter().map(|(queue, _)| queue).collect();
+        let woken = wake_others(link.get().await?, config.store, &queues).await;
+        link.note(woken)?;
+        bell.ring();
+    }
+    if prune_too {
+        let pruned = prune(link.get().await?, config.store, config.retention).await;
+        link.note(pruned)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,12 @@
+//! A payload owns what it holds.
+
+use queue_core::job;
+use serde::{Deserialize, Serialize};
+
+#[job(send_only)]
+#[derive(Serialize, Deserialize)]
+struct SendEmail<'a> {
+    body: &'a str,
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+//! The same for constants.
+
+use queue_core::job;
+use serde::{Deserialize, Serialize};
+
+#[job(send_only)]
+#[derive(Serialize, Deserialize)]
+struct SendEmail<const N: usize>;
+
+fn main() {}

@@ -1,0 +1,18 @@
+//! A constant is rustc's to check.
+
+use queue_core::{Context, Handler, JobResult, job};
+use serde::{Deserialize, Serialize};
+
+#[job(priority = BASE)]
+#[derive(Serialize, Deserialize)]
+struct SendEmail;
+
+const BASE: u8 = 5;
+
+impl Handler for SendEmail {
+    async fn run(self, _: &Context) -> JobResult {
+        Ok(())
+    }
+}
+
+fn main() {}

@@ -1,0 +1,16 @@
+//! A struct's name that is no job type's name asks for one.
+
+use queue_core::{Context, Handler, JobResult, job};
+use serde::{Deserialize, Serialize};
+
+#[job]
+#[derive(Serialize, Deserialize)]
+struct Größe;
+
+impl Handler for Größe {
+    async fn run(self, _: &Context) -> JobResult {
+        Ok(())
+    }
+}
+
+fn main() {}

@@ -1,0 +1,16 @@
+//! A misspelt `output` is one mistake: the handler's type is not blamed for it.
+
+use queue_core::{Context, Handler, JobResult, job};
+use serde::{Deserialize, Serialize};
+
+#[job(outptu = Vec<(u8, String)>, queue = "mail")]
+#[derive(Serialize, Deserialize)]
+struct SendEmail;
+
+impl Handler for SendEmail {
+    async fn run(self, _: &Context) -> JobResult<Vec<(u8, String)>> {
+        Ok(Vec::new())
+    }
+}
+
+fn main() {}

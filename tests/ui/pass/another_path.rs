@@ -1,0 +1,37 @@
+//! `crate = ..` names `queue_core` where it goes by another path; nothing then asks for `::queue_core`.
+
+mod vendor {
+    pub mod deep {
+        pub use ::queue_core as queue;
+    }
+}
+
+use vendor::deep::queue::{Backoff, Context, Handler, Job, JobResult, Registry, Retain, job};
+
+/// Shadows what an expansion without a leading `::` would find.
+mod queue_core {}
+
+struct Mailer;
+
+#[job(crate = vendor::deep::queue, backoff = linear("1s"), timeout = "1s", retain = "default", state(Mailer))]
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Renamed;
+
+impl Handler for Renamed {
+    async fn run(self, _: &Context) -> JobResult {
+        Ok(())
+    }
+}
+
+mod inner {
+    #[crate::vendor::deep::queue::job(crate = crate::vendor::deep::queue, send_only)]
+    #[derive(serde::Serialize, serde::Deserialize)]
+    pub(crate) struct Inner;
+}
+
+fn main() {
+    assert_eq!(Renamed::OPTIONS.retain, Retain::Default);
+    assert_eq!(Renamed::OPTIONS.backoff, Backoff::linear(std::time::Duration::from_secs(1)));
+    assert_eq!(inner::Inner::OPTIONS.name, "inner");
+    assert!(Registry::linked().unwrap().get("renamed").is_some());
+}

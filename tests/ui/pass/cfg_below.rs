@@ -1,0 +1,24 @@
+//! A struct that is configured away takes its job type along, wherever the `cfg` stands.
+
+use queue_core::{Job, Registry, job};
+use serde::{Deserialize, Serialize};
+
+#[job]
+#[cfg(any())]
+#[derive(Serialize, Deserialize)]
+struct Never;
+
+#[cfg(any())]
+#[job]
+#[derive(Serialize, Deserialize)]
+struct NeverEither;
+
+#[cfg_attr(all(), job(send_only))]
+#[cfg(all())]
+#[derive(Serialize, Deserialize)]
+struct Always;
+
+fn main() {
+    assert_eq!(Always::OPTIONS.name, "always");
+    assert!(Registry::linked().unwrap().is_empty());
+}

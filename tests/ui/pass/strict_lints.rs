@@ -1,0 +1,27 @@
+//! The expansion passes in a crate that forbids unsafe code and denies what rustc can warn of.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs, missing_debug_implementations, unreachable_pub, unused, unused_qualifications, nonstandard_style, warnings)]
+#![deny(elided_lifetimes_in_paths, single_use_lifetimes, trivial_casts, variant_size_differences, let_underscore_drop)]
+
+use queue_core::{Context, Handler, Job, JobResult, Priority, Registry, job};
+use serde::{Deserialize, Serialize};
+
+/// Does nothing, strictly.
+#[job(priority = Priority::BACKFILL, max_attempts = 3, backoff = fixed("1s", jitter = 1), timeout = "10s", state(u8))]
+#[derive(Debug, Serialize, Deserialize)]
+struct Strict {
+    n: u32,
+}
+
+impl Handler for Strict {
+    async fn run(self, _: &Context) -> JobResult {
+        assert_eq!(self.n, 1);
+        Ok(())
+    }
+}
+
+fn main() {
+    assert_eq!(Strict::OPTIONS.priority, 30);
+    assert!(Registry::linked().unwrap().get("strict").is_some());
+}
