@@ -1,1 +1,44 @@
-//! Examples: each file in `examples/` shows one idea.
+//! What the examples have in common. Each file in `examples/` shows one idea and asserts what it shows; `src/bin/demo` is a whole program.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use queue_core::{JobId, JobRecord, Store};
+use queue_worker::{Worker, observe};
+use sqlx::PgPool;
+
+/// Runs a worker until these jobs are completed, dead or cancelled. A program would run it until a signal: `worker.run(shutdown_signal())`.
+///
+/// # Errors
+/// The worker's, or the database's.
+pub async fn run_until_over(worker: Worker, pool: &PgPool, jobs: &[JobId]) -> anyhow::Result<()> {
+    let mut waited = Ok(());
+    worker.run(async { waited = wait_until_over(pool, jobs).await }).await?;
+    Ok(waited?)
+}
+
+async fn wait_until_over(pool: &PgPool, jobs: &[JobId]) -> sqlx::Result<()> {
+    let statement = "select count(*) from queue.jobs where id = any ($1) and state in ('scheduled', 'ready', 'running')";
+    while sqlx::query_scalar::<_, i64>(statement).bind(jobs).fetch_one(pool).await? > 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+/// A job as it is now.
+///
+/// # Errors
+/// The database's, or that there is no such job.
+pub async fn look(pool: &PgPool, job: JobId) -> anyhow::Result<JobRecord> {
+    observe::find(&mut *pool.acquire().await?, Store::default(), job).await?.with_context(|| format!("there is no job {job}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_readme_shows_the_program_hello() {
+        let (readme, program) = (include_str!("../../README.md"), include_str!("bin/hello.rs"));
+        let (_header, program) = program.split_once("\n\n").expect("a header, an empty line, the program");
+        assert!(readme.contains(program), "the first program in README.md must be examples/src/bin/hello.rs, word for word");
+    }
+}

@@ -29,8 +29,9 @@ begin
     continue when to_regclass('queue.job_' || queue.day_name(day)) is not null
       or exists (select from queue.job_default d where d.id >= lowest and d.id < above)
       or exists (select from queue.done_default d where d.id >= lowest and d.id < above)
+      or exists (select from queue.done_many_default d where d.first_id >= lowest and d.first_id < above)
       or exists (select from queue.failure_default d where d.id >= lowest and d.id < above);
-    foreach parent in array array['job', 'done', 'failure'] loop
+    foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
       -- Made apart and attached: that takes a weaker lock on the parent than making it in place.
       execute format('create table queue.%I (like queue.%I including defaults including constraints)', parent || '_' || queue.day_name(day), parent);
       execute format('alter table queue.%I attach partition queue.%I for values from (%s) to (%s)',
@@ -73,16 +74,19 @@ begin
   living := array(
     select l.id from queue.living l where l.id >= lowest and l.id < above
     union
-    select d.id from queue.done d where d.id >= lowest and d.id < above and d.finished_at >= cutoff);
-  foreach parent in array array['job', 'done', 'failure'] loop
+    select d.id from queue.done d where d.id >= lowest and d.id < above and d.finished_at >= cutoff
+    union
+    select unnest(d.ids) from queue.done_many d where d.first_id >= lowest and d.first_id < above and d.finished_at >= cutoff);
+  foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
     execute format('alter table queue.%I detach partition queue.%I', parent, parent || '_' || queue.day_name(day));
   end loop;
   living := array(
     select unnest(living)
     union
     select l.id from queue.living l where l.id >= lowest and l.id < above);
-  foreach parent in array array['job', 'done', 'failure'] loop
-    execute format('insert into queue.%I select * from queue.%I d where d.id = any ($1)', parent, parent || '_' || queue.day_name(day))
+  foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
+    execute format('insert into queue.%I select * from queue.%I d where d.%I = any ($1)',
+      parent, parent || '_' || queue.day_name(day), case parent when 'done_many' then 'first_id' else 'id' end)
       using living;
     execute format('drop table queue.%I', parent || '_' || queue.day_name(day));
   end loop;

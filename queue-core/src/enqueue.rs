@@ -1,25 +1,33 @@
-//! Enqueuing one job: a builder that is awaited, over any kind of connection.
+//! Enqueuing: builders that are awaited, over any kind of connection. One job here, many in `all` and `batch`, which `bulk` writes.
 //!
-//! All it does is check the payload and call the SQL function `queue.enqueue`, which other languages call too.
+//! All that one job takes is to check the payload and call the SQL function `queue.enqueue`, which other languages call too.
+
+mod all;
+mod batch;
+mod bulk;
+mod connection;
+mod copy;
+mod insert;
+mod session;
+mod terms;
 
 use std::{
     fmt,
     future::{Future, IntoFuture},
     marker::PhantomData,
     pin::Pin,
-    time::Duration,
 };
 
-use chrono::{DateTime, Utc};
-use sqlx::{PgConnection, PgPool, Postgres, Transaction, pool::PoolConnection};
-
-use crate::{
-    error::Error,
-    job::Job,
-    payload,
-    record::JobId,
-    store::{Store, check_name},
+pub use self::{
+    all::{EnqueueAll, EnqueueAllIds},
+    batch::{Added, Batch},
+    connection::IntoConnection,
 };
+use self::{
+    connection::Connection,
+    terms::{Terms, terms_methods},
+};
+use crate::{error::Error, job::Job, payload, record::JobId, store::Store};
 
 /// A job about to be enqueued. Say what differs from its type's options, then await it.
 ///
@@ -47,61 +55,15 @@ pub struct Enqueue<'c, J> {
     job: J,
     on: Connection<'c>,
     store: Store,
-    queue: Option<String>,
-    priority: i16,
-    max_attempts: i16,
-    run: Run,
-}
-
-/// When a job may first run.
-enum Run {
-    Now,
-    After(Duration),
-    At(DateTime<Utc>),
+    terms: Terms,
 }
 
 impl<'c, J: Job> Enqueue<'c, J> {
     pub(crate) fn new(job: J, on: impl IntoConnection<'c>) -> Self {
-        Self {
-            job,
-            on: on.into_connection(),
-            store: Store::default(),
-            queue: None,
-            priority: J::OPTIONS.priority,
-            max_attempts: J::OPTIONS.max_attempts,
-            run: Run::Now,
-        }
+        Self { job, on: on.into_connection(), store: Store::default(), terms: Terms::of::<J>() }
     }
 
-    /// Not before this long from now, by the database's clock. At most 3,000 years.
-    pub fn after(mut self, wait: Duration) -> Self {
-        self.run = Run::After(wait);
-        self
-    }
-
-    /// Not before this time, which may have passed already. From 1970 to 9999.
-    pub fn at(mut self, time: DateTime<Utc>) -> Self {
-        self.run = Run::At(time);
-        self
-    }
-
-    /// With this priority instead of its type's; higher runs first.
-    pub fn priority(mut self, priority: i16) -> Self {
-        self.priority = priority;
-        self
-    }
-
-    /// Into this queue instead of its type's. A worker that serves only named queues must name it.
-    pub fn queue(mut self, queue: impl Into<String>) -> Self {
-        self.queue = Some(queue.into());
-        self
-    }
-
-    /// With this many attempts instead of its type's; at least 1.
-    pub fn max_attempts(mut self, max_attempts: i16) -> Self {
-        self.max_attempts = max_attempts;
-        self
-    }
+    terms_methods!(self mut);
 
     /// Into this store instead of the default one.
     pub fn store(mut self, store: Store) -> Self {
@@ -110,45 +72,21 @@ impl<'c, J: Job> Enqueue<'c, J> {
     }
 
     async fn send(self) -> Result<JobHandle<J>, Error> {
-        let queue = self.queue.as_deref().unwrap_or(J::OPTIONS.queue);
-        check_name("queue name", queue)?;
-        check_name("job type name", J::OPTIONS.name)?;
-        if self.max_attempts < 1 {
-            return Err(Error::OutOfRange { what: "max_attempts", value: self.max_attempts.to_string(), range: "1 to 32767" });
-        }
-        let (at, after_ms) = self.run.bounds()?;
-        let payload = payload::encode(&self.job, payload::DEFAULT_LIMIT)
-            .map_err(|source| Error::Payload { job_type: J::OPTIONS.name, source })?;
-        let query = sqlx::query_scalar::<_, JobId>(self.store.sql(include_str!("../sql/enqueue.sql")))
-            .bind(J::OPTIONS.name)
-            .bind(payload)
-            .bind(queue)
-            .bind(self.priority)
-            .bind(self.max_attempts)
-            .bind(at)
-            .bind(after_ms);
-        let id = match self.on {
+        let Self { job, on, store, terms } = self;
+        terms.check()?;
+        let query = sqlx::query_scalar::<_, JobId>(store.sql(include_str!("../sql/enqueue.sql")))
+            .bind(terms.job_type)
+            .bind(encode(&job)?)
+            .bind(terms.queue)
+            .bind(terms.priority)
+            .bind(terms.max_attempts)
+            .bind(terms.run.at())
+            .bind(terms.run.after_ms());
+        let id = match on {
             Connection::Pool(pool) => query.fetch_one(pool).await,
             Connection::One(connection) => query.fetch_one(connection).await,
         };
-        id.map(JobHandle::from_id).map_err(|error| explain(error, self.store))
-    }
-}
-
-impl Run {
-    /// The time and the wait in milliseconds, checked against what the database can hold.
-    fn bounds(&self) -> Result<(Option<DateTime<Utc>>, Option<f64>), Error> {
-        const EARLIEST: i64 = 0;
-        const LATEST: i64 = 253_402_300_799; // the last second of 9999
-        const FARTHEST: u64 = 94_608_000_000; // 3,000 years, in seconds
-        let out = |value: String| Error::OutOfRange { what: "the time to run at", value, range: "within the years 1970 to 9999" };
-        match self {
-            Self::Now => Ok((None, None)),
-            Self::At(time) if (EARLIEST..=LATEST).contains(&time.timestamp()) => Ok((Some(*time), None)),
-            Self::At(time) => Err(out(time.to_string())),
-            Self::After(wait) if wait.as_secs() <= FARTHEST => Ok((None, Some(wait.as_secs_f64() * 1000.0))),
-            Self::After(wait) => Err(out(format!("{} seconds from now", wait.as_secs()))),
-        }
+        id.map(JobHandle::from_id).map_err(|error| explain(error, store))
     }
 }
 
@@ -163,7 +101,7 @@ impl<'c, J: Job> IntoFuture for Enqueue<'c, J> {
 
 impl<J> fmt::Debug for Enqueue<'_, J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Enqueue").field("queue", &self.queue).field("priority", &self.priority).finish_non_exhaustive()
+        f.debug_struct("Enqueue").field("terms", &self.terms).finish_non_exhaustive()
     }
 }
 
@@ -199,65 +137,9 @@ impl<J> fmt::Debug for JobHandle<J> {
     }
 }
 
-/// What a job can be enqueued on: `&pool`, `&mut connection`, `&mut transaction`, or a connection borrowed from a pool.
-///
-/// ```compile_fail
-/// # use queue_core::{job, Job};
-/// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Tick;
-/// # async fn example(tx: sqlx::Transaction<'_, sqlx::Postgres>) {
-/// Tick.enqueue(tx).await; // `&mut tx`
-/// # }
-/// ```
-#[diagnostic::on_unimplemented(
-    message = "a job cannot be enqueued on `{Self}`",
-    label = "give `&pool`, `&mut connection` or `&mut transaction`",
-    note = "a transaction is lent, not given away: `.enqueue(&mut tx)`"
-)]
-pub trait IntoConnection<'c>: sealed::Sealed {
-    #[doc(hidden)]
-    fn into_connection(self) -> Connection<'c>;
-}
-
-/// A pool, or one connection of whatever origin.
-#[doc(hidden)]
-#[derive(Debug)]
-pub enum Connection<'c> {
-    Pool(&'c PgPool),
-    One(&'c mut PgConnection),
-}
-
-impl<'c> IntoConnection<'c> for &'c PgPool {
-    fn into_connection(self) -> Connection<'c> {
-        Connection::Pool(self)
-    }
-}
-
-impl<'c> IntoConnection<'c> for &'c mut PgConnection {
-    fn into_connection(self) -> Connection<'c> {
-        Connection::One(self)
-    }
-}
-
-impl<'c> IntoConnection<'c> for &'c mut Transaction<'_, Postgres> {
-    fn into_connection(self) -> Connection<'c> {
-        Connection::One(self)
-    }
-}
-
-impl<'c> IntoConnection<'c> for &'c mut PoolConnection<Postgres> {
-    fn into_connection(self) -> Connection<'c> {
-        Connection::One(self)
-    }
-}
-
-mod sealed {
-    use super::{PgConnection, PgPool, PoolConnection, Postgres, Transaction};
-
-    pub trait Sealed {}
-    impl Sealed for &PgPool {}
-    impl Sealed for &mut PgConnection {}
-    impl Sealed for &mut Transaction<'_, Postgres> {}
-    impl Sealed for &mut PoolConnection<Postgres> {}
+/// The payload's text, or what is wrong with it.
+fn encode<J: Job>(job: &J) -> Result<String, Error> {
+    payload::encode(job, payload::DEFAULT_LIMIT).map_err(|source| Error::Payload { job_type: J::OPTIONS.name, source })
 }
 
 /// A missing function or schema means that nobody migrated; everything else is the database's own error.

@@ -34,6 +34,14 @@ pub enum Error {
         /// What is wrong with it, and where.
         source: PayloadError,
     },
+    /// One of several jobs cannot be enqueued, and so none of them is.
+    #[error("job {index} of those to enqueue, counted from 0: {source}")]
+    OneOfMany {
+        /// Which one it is, counted from 0.
+        index: usize,
+        /// What is wrong with it.
+        source: Box<Error>,
+    },
     /// The schema has no tables of ours, or older ones.
     #[error("the schema `{schema}` holds no job queue; run `queue-worker migrate`, or call `queue_core::migrate`")]
     NotMigrated {
@@ -51,7 +59,9 @@ pub enum Error {
         known: i32,
     },
     /// A migration that was applied has other contents than this release's.
-    #[error("migration {version} of the schema `{schema}` was applied with other contents than this release's; restore the file that was applied")]
+    #[error(
+        "migration {version} of the schema `{schema}` was applied with other contents than this release's; restore the file that was applied"
+    )]
     ChangedMigration {
         /// The schema.
         schema: String,
@@ -74,7 +84,9 @@ impl From<sqlx::Error> for Error {
 #[non_exhaustive]
 pub enum RegistryError {
     /// Nothing is registered.
-    #[error("no job types are linked into this binary; name the crate that defines them (`use my_app as _;` or `queue_worker::main!(my_app)`), or call `Worker::register::<T>()`")]
+    #[error(
+        "no job types are linked into this binary; name the crate that defines them (`use my_app as _;` or `queue_worker::main!(my_app)`), or call `Worker::register::<T>()`"
+    )]
     Empty,
     /// Two types share a name.
     #[error("two job types are called `{name}`: `{first}` and `{second}`; give one of them another `name = ..`")]
@@ -118,7 +130,9 @@ pub fn message(error: &sqlx::Error) -> String {
             None => format!("the database refused: {}", db.message()),
         },
         sqlx::Error::Io(io) => format!("the database is out of reach: {io}"),
-        sqlx::Error::Configuration(_) => "the database address cannot be read; it looks like `postgres://user:password@host:5432/name`".to_owned(),
+        sqlx::Error::Configuration(_) => {
+            "the database address cannot be read; it looks like `postgres://user:password@host:5432/name`".to_owned()
+        }
         other => format!("the database failed: {other}"),
     }
 }

@@ -6,7 +6,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     context::Context,
-    enqueue::{Enqueue, IntoConnection},
+    enqueue::{Enqueue, EnqueueAll, IntoConnection},
     options::Options,
 };
 
@@ -32,6 +32,22 @@ pub trait Job: Serialize + DeserializeOwned + Send + Sync + Sized + 'static {
     /// the database failed. After a database error the surrounding transaction can only be rolled back.
     fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Enqueue<'c, Self> {
         Enqueue::new(self, on)
+    }
+
+    /// Enqueues any number of jobs of this type, from an iterator, in constant memory and in the iterator's order.
+    ///
+    /// Nothing happens until the builder is awaited; see [`EnqueueAll`] for what can be said before that. Jobs of several types go into a
+    /// [`Batch`](crate::Batch).
+    ///
+    /// # Errors
+    /// As [`enqueue`](Job::enqueue); [`Error::OneOfMany`](crate::Error::OneOfMany) says which job it is about. No job is enqueued then,
+    /// provided that a transaction of yours is rolled back.
+    fn enqueue_all<'c, I>(jobs: I, on: impl IntoConnection<'c>) -> EnqueueAll<'c, Self>
+    where
+        I: IntoIterator<Item = Self>,
+        I::IntoIter: Send + 'c,
+    {
+        EnqueueAll::new(jobs.into_iter(), on)
     }
 }
 

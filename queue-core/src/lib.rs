@@ -69,14 +69,14 @@ mod error;
 pub mod private;
 
 pub use context::Context;
-pub use enqueue::{Enqueue, IntoConnection, JobHandle};
+pub use enqueue::{Added, Batch, Enqueue, EnqueueAll, EnqueueAllIds, IntoConnection, JobHandle};
 pub use error::{Error, RegistryError, message};
 pub use job::{Failure, FailureKind, Handler, Job, JobResult, TerminalExt};
 pub use migrate::migrate;
-pub use options::{Options, Priority, Retain, StateKey};
+pub use options::{Durability, Options, Priority, Retain, StateKey};
 pub use payload::PayloadError;
 pub use queue_macros::job;
-pub use record::{JobId, JobState, UnknownState};
+pub use record::{AttemptFailure, JobId, JobRecord, JobState, UnknownState};
 pub use registry::{Registration, Registry, Running};
 pub use retry::{Backoff, Outcome, Verdict, verdict};
 pub use store::{Store, check_name};

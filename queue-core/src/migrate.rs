@@ -41,6 +41,9 @@ pub struct MigrationStatus {
 /// [`Error::NewerSchema`], [`Error::ChangedMigration`], or the database's error, after which nothing has changed.
 pub async fn migrate(connection: &mut PgConnection, store: Store) -> Result<Vec<i32>, Error> {
     let mut tx = connection.begin().await?;
+    // Or a default `now()` would be whatever the caller's search_path finds first. Put back by hand: the caller may be in a transaction.
+    let path: String = sqlx::query_scalar("select pg_catalog.current_setting('search_path')").fetch_one(&mut *tx).await?;
+    sqlx::query(SEARCH_PATH).bind("pg_catalog, pg_temp").execute(&mut *tx).await?;
     sqlx::query("select pg_advisory_xact_lock(hashtextextended($1, 0))").bind(store.sql("queue.migrate")).execute(&mut *tx).await?;
     sqlx::raw_sql(AssertSqlSafe(create_schema(store))).execute(&mut *tx).await?;
     sqlx::raw_sql(store.sql(BOOTSTRAP)).execute(&mut *tx).await?;
@@ -59,9 +62,12 @@ pub async fn migrate(connection: &mut PgConnection, store: Store) -> Result<Vec<
     if !fresh.is_empty() {
         sqlx::query(store.sql("select queue.add_days($1)")).bind(DAYS_AHEAD).execute(&mut *tx).await?;
     }
+    sqlx::query(SEARCH_PATH).bind(path).execute(&mut *tx).await?;
     tx.commit().await?;
     Ok(fresh)
 }
+
+const SEARCH_PATH: &str = "select pg_catalog.set_config('search_path', $1, true)";
 
 /// Each migration of this release, and when the store got it.
 ///
@@ -91,12 +97,13 @@ pub async fn verify(connection: &mut PgConnection, store: Store) -> Result<(), E
 
 /// The whole SQL of a fresh store, for those who apply it by other means. It records itself: a later [`migrate`] finds nothing to do.
 pub fn print(store: Store) -> String {
-    let mut text = format!("begin;\n\n{};\n{}", create_schema(store), store.sql(BOOTSTRAP));
+    let mut text = format!("begin;\nset local search_path = pg_catalog, pg_temp;\n\n{};\n{}", create_schema(store), store.sql(BOOTSTRAP));
     for migration in &MIGRATIONS {
         let (version, name) = (migration.version, migration.name);
         let record = store.sql("insert into queue.migration (version, name, hash) values");
         let hash = migration.hash();
-        text += &format!("\n-- Migration {version}: {name}\n\n{}\n{record} ({version}, '{name}', {hash});\n", store.sql(migration.sql));
+        let sql = store.sql(migration.sql);
+        text = format!("{text}\n-- Migration {version}: {name}\n\n{sql}\n{record} ({version}, '{name}', {hash});\n");
     }
     text + store.sql("\nselect queue.add_days(7);\n\ncommit;\n")
 }
@@ -125,7 +132,7 @@ impl Migration {
 
 async fn exists(connection: &mut PgConnection, store: Store) -> Result<bool, Error> {
     let table = store.sql("queue.migration");
-    Ok(sqlx::query_scalar("select to_regclass($1) is not null").bind(table).fetch_one(connection).await?)
+    Ok(sqlx::query_scalar("select pg_catalog.to_regclass($1) is not null").bind(table).fetch_one(connection).await?)
 }
 
 /// The versions applied, each checked against this release's.

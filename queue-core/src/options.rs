@@ -132,6 +132,18 @@ pub enum Retain {
     None,
 }
 
+/// Whether a commit waits until it is on the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// It does: what was acknowledged survives a crash of the database's machine.
+    #[default]
+    Full,
+    /// It does not. A crash of the server may lose what was committed in the last moments (three times `wal_writer_delay`, so usually 0.6 s).
+    /// For an enqueue: jobs that were acknowledged may be gone. For verdicts: jobs that were done may run again. Nothing is ever half-written.
+    Relaxed,
+}
+
 /// Names a type of shared state that a handler needs.
 #[derive(Clone, Copy, Debug)]
 pub struct StateKey {

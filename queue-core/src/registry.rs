@@ -53,7 +53,7 @@ impl Registration {
 
 impl fmt::Debug for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registration").field("name", &self.options.name).field("rust_type", &self.rust_type()).finish()
+        f.debug_struct("Registration").field("name", &self.options.name).field("rust_type", &self.rust_type()).finish_non_exhaustive()
     }
 }
 

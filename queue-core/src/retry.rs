@@ -24,12 +24,11 @@ enum Growth {
 }
 
 /// No wait is longer than this, whatever the options say.
-const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+const LONGEST: Duration = Duration::from_hours(30 * 24);
 
 impl Backoff {
     /// Exponential from 5 s to at most 6 h, with a jitter of 0.1.
-    pub const DEFAULT: Self =
-        Self::exponential(Duration::from_secs(5)).max(Duration::from_secs(6 * 3600)).jitter(0.1);
+    pub const DEFAULT: Self = Self::exponential(Duration::from_secs(5)).max(Duration::from_hours(6)).jitter(0.1);
 
     /// The same wait each time.
     pub const fn fixed(base: Duration) -> Self {

@@ -13,6 +13,11 @@ pub struct Store {
     schema: &'static str,
 }
 
+/// Statements by schema and original text.
+type Rewritten = HashMap<(&'static str, &'static str), &'static str>;
+
+static REWRITTEN: Mutex<Option<Rewritten>> = Mutex::new(None);
+
 /// The schema whose name stands in our SQL files.
 const DEFAULT_SCHEMA: &str = "queue";
 
@@ -49,13 +54,8 @@ impl Store {
         if self.schema == DEFAULT_SCHEMA {
             return statement;
         }
-        type Rewritten = HashMap<(&'static str, &'static str), &'static str>;
-        static REWRITTEN: Mutex<Option<Rewritten>> = Mutex::new(None);
         let mut rewritten = REWRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
-        rewritten
-            .get_or_insert_default()
-            .entry((self.schema, statement))
-            .or_insert_with(|| intern(rewrite(statement, self.schema)))
+        rewritten.get_or_insert_default().entry((self.schema, statement)).or_insert_with(|| intern(rewrite(statement, self.schema)))
     }
 }
 

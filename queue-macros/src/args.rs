@@ -140,7 +140,11 @@ fn equals(option: &Named, input: ParseStream) -> Result<()> {
 
 fn output(option: &Named, input: ParseStream) -> Result<Type> {
     equals(option, input)?;
-    input.parse().map_err(|error| Error::new(error.span(), "`output` takes a type, as in `output = MessageId`"))
+    input.parse().map_err(|error| {
+        // At the end of the attribute there is no token to point at, and the span would be the whole of it.
+        let span = if input.is_empty() { option.key.span() } else { error.span() };
+        Error::new(span, "`output` takes a type, as in `output = MessageId`")
+    })
 }
 
 fn states(option: &Named, input: ParseStream) -> Result<Vec<Type>> {

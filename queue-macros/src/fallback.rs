@@ -27,11 +27,14 @@ impl Mistakes {
     }
 
     /// `result`, if it is right and so was all before it.
-    pub(crate) fn or<T>(mut self, result: Result<T>) -> Result<T> {
-        let value = self.note(result);
-        match (value, self.0) {
-            (Some(value), None) => Ok(value),
-            (_, mistakes) => Err(mistakes.expect("what was noted without a value was a mistake")),
+    pub(crate) fn or<T>(self, result: Result<T>) -> Result<T> {
+        match (self.0, result) {
+            (None, result) => result,
+            (Some(mistakes), Ok(_)) => Err(mistakes),
+            (Some(mut mistakes), Err(last)) => {
+                mistakes.combine(last);
+                Err(mistakes)
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use syn::{
     Attribute, Error, Generics, Ident, LitStr, Result, Visibility,
     ext::IdentExt as _,
     parse::{ParseStream, Parser as _},
+    parse_quote,
 };
 
 use crate::{fallback::Mistakes, value::is_name};
@@ -14,8 +15,8 @@ use crate::{fallback::Mistakes, value::is_name};
 /// The head of the item.
 pub(crate) struct Input {
     pub(crate) ident: Ident,
-    /// The item's `#[cfg(..)]`, which must hold for all that belongs to it.
-    pub(crate) cfgs: Vec<Attribute>,
+    /// What all that belongs to the item must carry: its `#[cfg(..)]`, and leave to name it when it is deprecated.
+    pub(crate) attributes: Vec<Attribute>,
 }
 
 /// `None` when no `impl Job` could be written for the item.
@@ -50,8 +51,12 @@ fn head(input: ParseStream, mistakes: &mut Mistakes) -> Result<Input> {
             "a job type has one name and one payload, so its struct takes no generic parameters",
         ));
     }
-    let cfgs = attributes.into_iter().filter(|attribute| attribute.path().is_ident("cfg")).collect();
-    Ok(Input { ident, cfgs })
+    let attributes = attributes.into_iter().filter_map(|attribute| match attribute.path().get_ident()?.to_string().as_str() {
+        "cfg" => Some(attribute),
+        "deprecated" => Some(parse_quote!(#[allow(deprecated)])),
+        _ => None,
+    });
+    Ok(Input { ident, attributes: attributes.collect() })
 }
 
 impl Input {

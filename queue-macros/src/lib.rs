@@ -1,8 +1,8 @@
 //! The `#[job]` attribute of `queue-core`, which re-exports it. This crate knows of `queue-core` only the token path.
 //!
-//! The macro holds no logic: it parses ([`args`], [`value`], [`input`]), writes an `impl Job` of constants and one registration ([`expand`]), and on
-//! a mistake writes as much of it as keeps rustc from adding messages of its own ([`fallback`]). What an option means, and what a job
-//! does with it, is in `queue-core`.
+//! The macro holds no logic: it parses (`args`, `value`, `input`), writes an `impl Job` of constants and one registration (`expand`), and
+//! on a mistake as much of them as keeps rustc from adding messages of its own (`fallback`). What an option means, and what becomes of a
+//! job by it, is in `queue-core`.
 
 mod args;
 mod expand;

@@ -1,5 +1,5 @@
--- ready -> lease: up to $5 jobs of the lanes $3, in the order of the lanes, each lane from its floor $4 on.
--- $1 token, random, chosen by the worker  $2 worker  $3 lanes  $4 floors  $5 how many at most
+-- ready -> lease: up to $6 jobs of the lanes $3, in the order of the lanes, each lane from its floor $4 on and at most $5 of it.
+-- $1 token, random, chosen by the worker  $2 worker  $3 lanes  $4 floors  $5 how many of each lane  $6 how many in all
 -- Safe: rows are locked with SKIP LOCKED and deleted in one statement, so two claims never take the same job; a worker whose heartbeat has
 -- expired takes none. Runs with synchronous_commit=off: a lost claim is a ready job. The attempt is counted here, so that one which ends
 -- with its process has been counted.
@@ -7,22 +7,22 @@ with taken as materialized (
   delete from queue.ready
   where ctid = any (array(
     select p.ctid
-    from unnest($3::bigint[], $4::bigint[]) l (lane, floor)
+    from unnest($3::bigint[], $4::bigint[], $5::int[]) l (lane, floor, most)
     cross join lateral (
       select r.ctid
       from queue.ready r
       where r.lane = l.lane and r.seq >= l.floor
       order by r.seq
-      limit $5
+      limit l.most
       for update skip locked
     ) p
     where exists (select from queue.worker w where w.id = $2 and w.expires_at > now())
-    limit $5
+    limit $6
   ))
   returning lane, seq, id, least(attempts + 1, 32767)::smallint as attempts, crashes
 ), leased as (
-  insert into queue.lease (token, worker, ids, attempts, crashes)
-  select $1, $2, array_agg(id), array_agg(attempts), array_agg(crashes)
+  insert into queue.lease (token, worker, lane, ids, attempts, crashes)
+  select $1, $2, case when min(lane) = max(lane) then min(lane) end, array_agg(id), array_agg(attempts), array_agg(crashes)
   from taken
   having count(*) > 0
 )

@@ -11,11 +11,25 @@ with over as materialized (
     for update skip locked
   ))
   returning id
+), over_plainly as materialized (
+  delete from queue.done_many_default
+  where ctid = any (array(
+    select d.ctid
+    from queue.done_many_default d
+    where d.finished_at < now() - $1 * interval '1 second'
+    limit $2 / 10
+    for update skip locked
+  ))
+  returning ids
+), gone as materialized (
+  select id from over
+  union all
+  select unnest(ids) from over_plainly
 ), payloads as (
   delete from queue.job
-  where id = any (array(select id from over))
+  where id = any (array(select id from gone))
 ), failures as (
   delete from queue.failure
-  where id = any (array(select id from over))
+  where id = any (array(select id from gone))
 )
-select count(*) from over
+select count(*) from gone

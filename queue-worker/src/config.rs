@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Store, check_name};
+use queue_core::{Durability, Store, check_name};
 
 use crate::error::Error;
 
@@ -16,9 +16,14 @@ pub struct Config {
     pub store: Store,
     /// The queues it serves, each with its own concurrency. Empty, the default: every queue in which its job types appear.
     pub queues: Vec<(String, usize)>,
-    /// How many handlers run at a time, over all queues, when none are named. Default 50: enough to hide the waits of handlers that
+    /// How many handlers of each queue run at a time, when none are named. Default 50: enough to hide the waits of handlers that
     /// call other services, few enough for a database pool behind them.
     pub concurrency: usize,
+    /// How long jobs of a lower priority may be passed over before some of them go first. Default: for ever, so that priority is strict.
+    pub aging: Option<Duration>,
+    /// Whether a verdict waits for the disk. Default: it does. With [`Durability::Relaxed`] a crash of the database's machine may forget the last
+    /// verdicts, and those jobs run again.
+    pub durability: Durability,
     /// How often it looks for jobs unasked. Default 1 s: the most that a lost notification can cost.
     pub poll_interval: Duration,
     /// How long it may be silent before others take its jobs. Default 30 s; not under 1 s. A handler may take longer: the heartbeat has its
@@ -39,10 +44,12 @@ impl Default for Config {
             store: Store::default(),
             queues: Vec::new(),
             concurrency: 50,
+            aging: None,
+            durability: Durability::Full,
             poll_interval: Duration::from_secs(1),
             lease_ttl: Duration::from_secs(30),
             grace: Duration::from_secs(20),
-            retention: Duration::from_secs(7 * 24 * 3600),
+            retention: Duration::from_hours(7 * 24),
             batch: 500,
         }
     }
@@ -59,17 +66,20 @@ impl Config {
     pub(crate) fn check(&self) -> Result<(), Error> {
         let limits = self.queues.iter().map(|(_, concurrency)| *concurrency).chain([self.concurrency]);
         for concurrency in limits {
-            range("concurrency", concurrency, 1..=MOST_CONCURRENCY, "1 to 10000")?;
+            range("concurrency", &concurrency, 1..=MOST_CONCURRENCY, "1 to 10000")?;
         }
         for (queue, _) in &self.queues {
             check_name("queue name", queue)?;
         }
-        range("batch", self.batch, 1..=10_000, "1 to 10000")?;
-        let (second, day) = (Duration::from_secs(1), Duration::from_secs(24 * 3600));
-        range("lease_ttl", Shown(self.lease_ttl), Shown(second)..=Shown(day), "1s to 1d")?;
-        range("poll_interval", Shown(self.poll_interval), Shown(second / 100)..=Shown(second * 3600), "10ms to 1h")?;
-        range("grace", Shown(self.grace), Shown(Duration::ZERO)..=Shown(day), "0s to 1d")?;
-        range("retention", Shown(self.retention), Shown(second)..=Shown(day * 36_500), "1s to 100 years")
+        range("batch", &self.batch, 1..=10_000, "1 to 10000")?;
+        let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
+        range("lease_ttl", &Shown(self.lease_ttl), Shown(second)..=Shown(day), "1s to 1d")?;
+        range("poll_interval", &Shown(self.poll_interval), Shown(second / 100)..=Shown(second * 3600), "10ms to 1h")?;
+        if let Some(aging) = self.aging {
+            range("aging", &Shown(aging), Shown(second / 100)..=Shown(day * 365), "10ms to 1 year")?;
+        }
+        range("grace", &Shown(self.grace), Shown(Duration::ZERO)..=Shown(day), "0s to 1d")?;
+        range("retention", &Shown(self.retention), Shown(second)..=Shown(day * 36_500), "1s to 100 years")
     }
 }
 
@@ -82,6 +92,11 @@ impl std::fmt::Display for Shown {
     }
 }
 
-fn range<T: PartialOrd + std::fmt::Display>(key: &'static str, value: T, fits: std::ops::RangeInclusive<T>, range: &'static str) -> Result<(), Error> {
-    if fits.contains(&value) { Ok(()) } else { Err(Error::Config { key, value: value.to_string(), range }) }
+fn range<T: PartialOrd + std::fmt::Display>(
+    key: &'static str,
+    value: &T,
+    fits: std::ops::RangeInclusive<T>,
+    range: &'static str,
+) -> Result<(), Error> {
+    if fits.contains(value) { Ok(()) } else { Err(Error::Config { key, value: value.to_string(), range }) }
 }

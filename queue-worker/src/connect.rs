@@ -55,7 +55,9 @@ impl Link {
     pub(crate) fn note<T>(&mut self, result: sqlx::Result<T>) -> sqlx::Result<T> {
         let usable = match &result {
             Ok(_) => true,
-            Err(sqlx::Error::Database(db)) => !db.code().is_some_and(|code| code.starts_with("57P") || code.starts_with("08") || code == "25006"),
+            Err(sqlx::Error::Database(db)) => {
+                !db.code().is_some_and(|code| code.starts_with("57P") || code.starts_with("08") || code == "25006")
+            }
             Err(_) => false,
         };
         if !usable {

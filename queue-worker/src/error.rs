@@ -15,6 +15,21 @@ pub enum Error {
     /// The database failed.
     #[error("{}", queue_core::message(.0))]
     Database(#[from] sqlx::Error),
+    /// The database does not let us in, or is not there.
+    #[error("cannot connect to {place}: {}", queue_core::message(.source))]
+    Connect {
+        /// Host, port and database; no password.
+        place: String,
+        /// Why.
+        source: sqlx::Error,
+    },
+    /// No database was named, and there is no embedded one.
+    #[error("no database is named; set DATABASE_URL, or build with the feature `embedded` on a system with PostgreSQL's binaries")]
+    NoDatabase,
+    /// The embedded server does not start.
+    #[cfg(feature = "embedded")]
+    #[error(transparent)]
+    Embedded(#[from] crate::embedded::EmbeddedError),
     /// A setting that makes no sense.
     #[error("{key} is {value}; it must be {range}")]
     Config {
@@ -49,7 +64,9 @@ impl Error {
     /// Whether trying again may help: the database is away, full, restarting or a standby, or it broke off a deadlock.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Database(error) | Self::Core(queue_core::Error::Database(error)) => transient(error),
+            Self::Database(error) | Self::Connect { source: error, .. } | Self::Core(queue_core::Error::Database(error)) => {
+                transient(error)
+            }
             _ => false,
         }
     }

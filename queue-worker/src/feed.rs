@@ -4,6 +4,7 @@
 //! knows how.
 
 use std::{
+    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -14,34 +15,15 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    claim::{Lane, Lanes, Rescan, Source, order},
+    bell::Bell,
+    claim::{Claimed, Lane, Lanes, Rescan, Share, Source, Strays, order},
     config::Config,
     connect::{Link, bounded},
-    dispatch::Slots,
     lease::Identity,
     promote::{next_run, promote, wake_others},
-    wake::{Bell, Sleep},
+    slots::{Queues, Slots},
+    wake::Sleep,
 };
-
-/// Slots, and the queue they serve.
-pub(crate) struct Subscription {
-    /// `None` for any queue.
-    queue: Option<String>,
-    pub(crate) slots: Arc<Slots>,
-    rescan: Rescan,
-    /// Whether its last claim found less than it asked for.
-    drained: bool,
-}
-
-impl Subscription {
-    pub(crate) fn new(queue: Option<String>, slots: Arc<Slots>) -> Self {
-        Self { queue, slots, rescan: Rescan::default(), drained: false }
-    }
-
-    fn serves(&self, lane: &Lane) -> bool {
-        self.queue.as_ref().is_none_or(|queue| *queue == lane.queue)
-    }
-}
 
 /// The claim loop's state.
 pub(crate) struct Feed {
@@ -49,20 +31,21 @@ pub(crate) struct Feed {
     batch: usize,
     poll: Duration,
     patience: Duration,
-    subscriptions: Vec<Subscription>,
-    /// What to put into the idle row.
-    queues: Vec<String>,
+    aging: Option<Duration>,
+    queues: Arc<Queues>,
     lanes: Lanes,
     link: Link,
+    strays: Strays,
+    rescan: Rescan,
     bell: Arc<Bell>,
     identity: watch::Receiver<Identity>,
     sleep: Sleep,
-    /// Full batches in a row.
-    streak: u32,
+    traffic: Traffic,
     turn: usize,
     promoted: Instant,
     refreshed: Instant,
-    suspected: Instant,
+    /// Suspects are not looked for before this.
+    suspects: Instant,
 }
 
 /// While busy, due jobs and new lanes are looked for this often; an idle worker knows when to look.
@@ -71,41 +54,78 @@ const LOOK: Duration = Duration::from_millis(250);
 /// How soon a worker that is falling asleep looks again whether older transactions have ended.
 const NAP: Duration = Duration::from_millis(5);
 
-/// After so many full batches producers need not notify us. Fewer, and the idle row would be written and deleted for every small burst.
-const BUSY: u32 = 3;
+/// How soon a worker looks again while jobs keep coming.
+const BREATH: Duration = Duration::from_millis(1);
 
 /// How long a suspect may have the process to itself before others run beside it again.
 const ALONE: Duration = Duration::from_secs(10);
+
+/// What a claim found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// No queue had room.
+    Saturated,
+    /// All there was.
+    Jobs(usize),
+    /// As much as was asked for; there may be more.
+    Full,
+}
+
+/// Whether jobs come so fast that looking for them costs less than being told: a notification in every transaction makes commits queue up
+/// behind each other.
+#[derive(Default)]
+struct Traffic {
+    hits: u32,
+    misses: u32,
+}
+
+impl Traffic {
+    /// So many looks in a row make up one's mind. Fewer, and the idle row would be written and deleted for every small burst.
+    const ENOUGH: u32 = 3;
+
+    fn note(&mut self, found: Found) {
+        match found {
+            Found::Saturated => {}
+            Found::Jobs(0) if self.misses + 1 >= Self::ENOUGH => *self = Self::default(),
+            Found::Jobs(0) => self.misses += 1,
+            Found::Jobs(_) | Found::Full => *self = Self { hits: self.hits.saturating_add(1), misses: 0 },
+        }
+    }
+
+    fn is_dense(&self) -> bool {
+        self.hits >= Self::ENOUGH
+    }
+}
 
 impl Feed {
     pub(crate) fn new(
         config: &Config,
         types: Vec<&'static str>,
-        subscriptions: Vec<Subscription>,
+        queues: Arc<Queues>,
         link: Link,
         bell: Arc<Bell>,
         identity: watch::Receiver<Identity>,
     ) -> Self {
-        let named: Vec<String> = subscriptions.iter().filter_map(|subscription| subscription.queue.clone()).collect();
-        let (served, queues) = if named.is_empty() { (None, vec!["*".to_owned()]) } else { (Some(named.clone()), named) };
         let now = Instant::now();
         Self {
             store: config.store,
             batch: config.batch,
             poll: config.poll_interval,
             patience: config.lease_ttl,
-            subscriptions,
+            aging: config.aging,
+            lanes: Lanes::new(types, queues.named()),
             queues,
-            lanes: Lanes::new(types, served),
             link,
+            strays: Strays::default(),
+            rescan: Rescan::default(),
             bell,
             identity,
             sleep: Sleep::Awake,
-            streak: 0,
+            traffic: Traffic::default(),
             turn: 0,
             promoted: now,
             refreshed: now,
-            suspected: now,
+            suspects: now,
         }
     }
 
@@ -139,44 +159,101 @@ impl Feed {
     /// Asks for all that is needed now; returns until when to wait for the bell, or `None` to go on at once.
     async fn pass(&mut self, worker: Uuid, stop: &CancellationToken) -> sqlx::Result<Option<Instant>> {
         self.promote_due().await?;
-        let full = self.claim(worker).await?;
-        if full {
-            self.streak += 1;
-            if self.streak >= BUSY && self.sleep != Sleep::Awake {
-                let woken = Sleep::end(self.link.get().await?, self.store, worker).await;
-                self.sleep = self.link.note(woken)?;
-            }
-        } else {
-            self.streak = 0;
+        if self.strays.any() {
+            let given_back = self.strays.give_back(self.link.get().await?, self.store).await;
+            self.link.note(given_back)?;
         }
-        if (!full || self.refreshed.elapsed() > LOOK) && self.refresh().await? {
+        let found = self.claim(worker).await?;
+        self.traffic.note(found);
+        if self.traffic.is_dense() && self.sleep != Sleep::Awake {
+            let woken = Sleep::end(self.link.get().await?, self.store, worker).await;
+            self.sleep = self.link.note(woken)?;
+        }
+        let is_busy = found == Found::Full || self.traffic.is_dense();
+        if (!is_busy || self.refreshed.elapsed() > LOOK) && self.refresh().await? {
             return Ok(None);
         }
-        self.try_suspects(worker, stop).await?;
-        if self.subscriptions.iter().any(|subscription| subscription.drained) { self.fall_asleep(worker).await } else { Ok(self.until_look()) }
+        let suspects = self.try_suspects(worker, stop).await?;
+        match found {
+            Found::Full => Ok(None),
+            Found::Saturated => Ok(Some(self.until(LOOK))),
+            Found::Jobs(_) if self.traffic.is_dense() => Ok(Some(self.until(BREATH))),
+            Found::Jobs(_) => {
+                let owed = self.rescan.owed().into_iter().chain(suspects).min();
+                let until = self.fall_asleep(worker).await?;
+                Ok(until.map(|until| owed.map_or(until, |owed| owed.min(until))))
+            }
+        }
     }
 
-    /// Claims for every subscription that has room; returns whether one got all it asked for.
-    async fn claim(&mut self, worker: Uuid) -> sqlx::Result<bool> {
-        let mut full = false;
+    /// Claims for every queue that has room.
+    async fn claim(&mut self, worker: Uuid) -> sqlx::Result<Found> {
         self.turn = self.turn.wrapping_add(1);
-        for subscription in &mut self.subscriptions {
-            let want = subscription.slots.demand(self.batch);
-            if want == 0 {
-                subscription.drained = false;
-                continue;
+        let lanes: Vec<&Lane> = if self.lanes.are_many() {
+            let waiting = self.lanes.waiting(self.link.get().await?, self.store).await;
+            order(self.link.note(waiting)?.into_iter().filter(|lane| !lane.solo), self.turn)
+        } else {
+            order(self.lanes.all().filter(|lane| !lane.solo), self.turn)
+        };
+        let mut room: HashMap<&str, (Arc<Slots>, usize)> = HashMap::new();
+        let mut shares = Vec::with_capacity(lanes.len());
+        for lane in &lanes {
+            let Some(slots) = self.queues.slots(&lane.queue) else { continue };
+            let (_, most) = room.entry(&lane.queue).or_insert_with(|| {
+                let most = slots.demand(self.batch);
+                (slots, most)
+            });
+            if *most > 0 {
+                shares.push(Share { lane: lane.id, most: *most });
             }
-            let lanes = order(self.lanes.all().filter(|lane| !lane.solo && subscription.serves(lane)), self.turn);
-            let mut source = Source { link: &mut self.link, store: self.store, worker };
-            let claimed = match lanes.as_slice() {
-                [] => Vec::new(),
-                lanes => self.lanes.claim(&mut source, &mut subscription.rescan, lanes, want).await?,
-            };
-            subscription.drained = claimed.len() < want;
-            full |= !subscription.drained;
-            subscription.slots.push(claimed);
         }
-        Ok(full)
+        let most = room.values().map(|(_, most)| *most).sum::<usize>().min(self.batch);
+        let room: HashMap<String, (Arc<Slots>, usize)> = room.into_iter().map(|(queue, room)| (queue.to_owned(), room)).collect();
+        if shares.is_empty() {
+            return Ok(if room.is_empty() { Found::Jobs(0) } else { Found::Saturated });
+        }
+        self.let_age(&mut shares);
+        let mut source = Source { link: &mut self.link, store: self.store, worker, strays: &mut self.strays };
+        let claimed = self.lanes.claim(&mut source, &mut self.rescan, &shares, most).await?;
+        let count = claimed.len();
+        if self.aging.is_some() {
+            let reached = if count < most { shares.len() } else { 0 };
+            self.lanes.served(shares[..reached].iter().map(|share| share.lane).chain(claimed.iter().map(|job| job.lane)));
+        }
+        let filled = self.hand_out(worker, claimed, &room);
+        Ok(if count >= most || filled || self.lanes.more_wait() { Found::Full } else { Found::Jobs(count) })
+    }
+
+    /// Lanes that better ones have kept waiting too long go first, for a tenth of the room.
+    fn let_age(&mut self, shares: &mut [Share]) {
+        let Some(aging) = self.aging else { return };
+        shares.sort_by_cached_key(|share| !self.lanes.is_passed_over(share.lane, aging));
+        for share in shares {
+            if self.lanes.is_passed_over(share.lane, aging) {
+                share.most = share.most.div_ceil(10);
+            }
+        }
+    }
+
+    /// Gives jobs to their queues' slots; returns whether a queue got all it had room for. Drops them if our identity is gone meanwhile: they
+    /// will be recovered.
+    fn hand_out(&self, worker: Uuid, claimed: Vec<Claimed>, room: &HashMap<String, (Arc<Slots>, usize)>) -> bool {
+        let mut by_queue: HashMap<&str, Vec<Claimed>> = HashMap::new();
+        for job in claimed {
+            let queue = self.lanes.get(job.lane).map_or("", |lane| lane.queue.as_str());
+            by_queue.entry(queue).or_default().push(job);
+        }
+        let ours = *self.identity.borrow() == Some(worker);
+        let mut filled = false;
+        for (queue, jobs) in by_queue {
+            if let Some((slots, most)) = room.get(queue)
+                && ours
+            {
+                filled |= jobs.len() >= *most;
+                slots.push(jobs);
+            }
+        }
+        filled
     }
 
     /// One step on the way to sleep; see [`Sleep`].
@@ -184,7 +261,9 @@ impl Feed {
         let connection = self.link.get().await?;
         let before = self.sleep;
         let step = match before {
-            Sleep::Awake => Sleep::announce(connection, self.store, worker, &self.queues).await,
+            Sleep::Awake => {
+                Sleep::announce(connection, self.store, worker, &self.queues.named().unwrap_or_else(|| vec!["*".to_owned()])).await
+            }
             Sleep::Announced(_) => before.confirm(connection).await,
             Sleep::Asleep => Ok(before),
         };
@@ -198,15 +277,15 @@ impl Feed {
         self.bell.forget_due();
         let next = next_run(self.link.get().await?, self.store).await;
         if let Some(wait) = self.link.note(next)? {
-            self.bell.due_in(wait);
+            self.bell.note_due(wait);
         }
         let poll = Instant::now() + self.poll;
         Ok(Some(self.bell.due().map_or(poll, |due| due.min(poll))))
     }
 
-    fn until_look(&self) -> Option<Instant> {
-        let look = Instant::now() + LOOK;
-        Some(self.bell.due().map_or(look, |due| due.min(look)))
+    fn until(&self, pause: Duration) -> Instant {
+        let look = Instant::now() + pause;
+        self.bell.due().map_or(look, |due| due.min(look))
     }
 
     async fn promote_due(&mut self) -> sqlx::Result<()> {
@@ -239,33 +318,39 @@ impl Feed {
     }
 
     /// Runs jobs that may have ended a process, one at a time while nothing else runs here, so that a crash convicts the right one.
-    async fn try_suspects(&mut self, worker: Uuid, stop: &CancellationToken) -> sqlx::Result<()> {
-        let lanes: Vec<i64> = order(self.lanes.all().filter(|lane| lane.solo), self.turn);
-        if lanes.is_empty() || self.suspected.elapsed() < LOOK {
-            return Ok(());
+    /// Returns when to look again, if there may be some still.
+    async fn try_suspects(&mut self, worker: Uuid, stop: &CancellationToken) -> sqlx::Result<Option<Instant>> {
+        let lanes: Vec<i64> = order(self.lanes.all().filter(|lane| lane.solo), self.turn).into_iter().map(|lane| lane.id).collect();
+        if lanes.is_empty() || Instant::now() < self.suspects {
+            return Ok(Some(self.suspects).filter(|_| !lanes.is_empty()));
         }
-        self.suspected = Instant::now();
+        self.suspects = Instant::now() + LOOK;
         let found = sqlx::query_scalar::<_, bool>(self.store.sql(include_str!("../sql/suspects.sql"))).bind(&lanes);
         let found = bounded(found.fetch_one(self.link.get().await?)).await;
         if !self.link.note(found)? {
-            return Ok(());
+            return Ok(None);
         }
         self.wait_until_idle(self.patience, stop).await;
-        let began = Instant::now();
+        let shares: Vec<Share> = lanes.iter().map(|lane| Share { lane: *lane, most: 1 }).collect();
+        let (began, mut more) = (Instant::now(), true);
         while began.elapsed() < ALONE && !stop.is_cancelled() {
-            let mut source = Source { link: &mut self.link, store: self.store, worker };
-            let claimed = self.lanes.claim(&mut source, &mut Rescan::default(), &lanes, 1).await?;
-            let Some(lane) = claimed.first().and_then(|job| self.lanes.get(job.lane)) else { break };
-            let Some(subscription) = self.subscriptions.iter().find(|subscription| subscription.serves(lane)) else { break };
-            subscription.slots.push(claimed);
+            let mut source = Source { link: &mut self.link, store: self.store, worker, strays: &mut self.strays };
+            let claimed = self.lanes.claim(&mut source, &mut Rescan::default(), &shares, 1).await?;
+            more = !claimed.is_empty();
+            let lane = claimed.first().and_then(|job| self.lanes.get(job.lane));
+            let Some(slots) = lane.and_then(|lane| self.queues.slots(&lane.queue)) else { break };
+            slots.push(claimed);
             self.wait_until_idle(ALONE, stop).await;
         }
-        Ok(())
+        // As long for the others as for the suspects, lest one crash of many slow jobs stop everything else.
+        self.suspects = Instant::now() + began.elapsed().max(LOOK);
+        Ok(Some(self.suspects).filter(|_| more))
     }
 
+    /// Until nothing runs here and every verdict is written: a crash would charge those that are not.
     async fn wait_until_idle(&self, at_most: Duration, stop: &CancellationToken) {
         let until = Instant::now() + at_most;
-        while Instant::now() < until && !stop.is_cancelled() && !self.subscriptions.iter().all(|subscription| subscription.slots.is_idle()) {
+        while Instant::now() < until && !stop.is_cancelled() && !self.lanes.hold_nothing() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }

@@ -35,7 +35,8 @@ impl Pulse {
     pub(crate) fn start(link: Link, config: &Config) -> Result<Self, Error> {
         let (publish, identity) = watch::channel(None);
         let stop = CancellationToken::new();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Error::Heartbeat(error.to_string()))?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Error::Heartbeat(error.to_string()))?;
         let heart = Heart { link, config: config.clone(), publish };
         let token = stop.clone();
         let thread = std::thread::Builder::new()
@@ -87,7 +88,7 @@ impl Heart {
     async fn beat_until_lost(&mut self, worker: Uuid, mut last: Instant, stop: &CancellationToken) {
         let ttl = self.config.lease_ttl;
         // What is left of the ttl covers a commit on its way and the drift of two clocks over one lease.
-        let limit = ttl - ttl / 5;
+        let limit = ttl / 5 * 4;
         let mut pause = ttl / 3;
         loop {
             if tokio::time::timeout(pause, stop.cancelled()).await.is_ok() {

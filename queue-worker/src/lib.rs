@@ -11,6 +11,8 @@
 //! # }
 //! ```
 //!
+//! Or it is a whole command line, with `run`, `migrate`, `stats`, `requeue` and more: see [`main!`].
+//!
 //! # What it promises
 //!
 //! A job whose enqueue was committed is run until it completes, is cancelled, or becomes a dead letter that somebody can see. A verdict counts
@@ -18,23 +20,30 @@
 //! when its process or its connection ends in the middle; effects in the same database can be tied to the verdict.
 
 // In the order of a job's way; each file only imports what stands below it (see ARCHITECTURE.md).
+pub mod cli;
+mod bench;
 mod worker;
 mod feed;
+mod slots;
 mod dispatch;
 mod claim;
 mod settle;
 mod lease;
 mod promote;
 mod prune;
+pub mod observe;
 mod wake;
+mod bell;
 mod connect;
+mod database;
 mod config;
 mod error;
 mod signal;
-#[cfg(any())]
+#[cfg(feature = "embedded")]
 pub mod embedded;
 
 pub use config::Config;
+pub use database::Database;
 pub use error::Error;
 pub use signal::shutdown_signal;
 pub use worker::Worker;

@@ -2,7 +2,7 @@
 //!
 //! A settle is tried until the database answers. What it refuses is a lost lease, which is never an error of the job.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use queue_core::{JobId, Store, Verdict};
 use sqlx::postgres::PgArguments;
@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
+    bell::Bell,
     connect::{Link, bounded},
     error::transient,
-    wake::Bell,
 };
 
 /// What is to be written for one claimed job.
@@ -24,6 +24,8 @@ pub(crate) struct Settlement {
     pub(crate) lane: i64,
     pub(crate) attempt: i16,
     pub(crate) crashes: i16,
+    /// How many jobs its lease had in all; 0 if they are of several lanes.
+    pub(crate) batch: usize,
     pub(crate) verdict: Verdict,
     /// Whether a completed job leaves a record.
     pub(crate) keep: bool,
@@ -31,6 +33,8 @@ pub(crate) struct Settlement {
     /// JSON text.
     pub(crate) output: Option<String>,
     pub(crate) error: Option<String>,
+    /// Dropped once this is written.
+    pub(crate) held: Arc<()>,
 }
 
 /// The most verdicts of one statement.
@@ -40,27 +44,119 @@ const MOST: usize = 1000;
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Settles what comes in until `closing` fires, and then what is in the channel still.
-pub(crate) async fn settle_all(mut incoming: Receiver<Settlement>, mut link: Link, store: Store, bell: Arc<Bell>, closing: CancellationToken) {
-    let mut batch = Vec::new();
+pub(crate) async fn settle_all(
+    mut incoming: Receiver<Settlement>,
+    mut link: Link,
+    store: Store,
+    bell: Arc<Bell>,
+    closing: CancellationToken,
+) {
+    let mut received = Vec::new();
+    let mut unsettled = Unsettled::default();
     loop {
-        let received = tokio::select! {
-            biased;
-            received = incoming.recv_many(&mut batch, MOST) => received,
-            () = closing.cancelled(), if !incoming.is_closed() => {
-                incoming.close();
-                continue;
-            }
-        };
-        if received == 0 {
+        if !unsettled.is_empty() {
+            // Whatever came in during the last flush, without waiting for more.
+            while received.len() < MOST && incoming.try_recv().map(|one| received.push(one)).is_ok() {}
+        } else if !receive(&mut incoming, &mut received, &closing).await {
             break;
         }
-        settle(&mut link, store, &mut batch).await;
-        if let Some(wait) = batch.iter().filter_map(Settlement::wait).min() {
+        unsettled.extend(received.drain(..));
+        let mut flush = unsettled.next_flush();
+        settle(&mut link, store, &mut flush).await;
+        if let Some(wait) = flush.verdicts.iter().filter_map(Settlement::wait).min() {
             bell.due_in(wait);
         }
-        batch.clear();
     }
     link.close().await;
+}
+
+/// Waits for verdicts; false when there will be none any more.
+async fn receive(incoming: &mut Receiver<Settlement>, received: &mut Vec<Settlement>, closing: &CancellationToken) -> bool {
+    loop {
+        tokio::select! {
+            biased;
+            count = incoming.recv_many(received, MOST) => return count > 0,
+            () = closing.cancelled(), if !incoming.is_closed() => incoming.close(),
+        }
+    }
+}
+
+/// Verdicts by lease, so that one which completed as a whole is settled by its token alone.
+#[derive(Default)]
+struct Unsettled {
+    leases: HashMap<Uuid, Unfinished>,
+    waiting: usize,
+}
+
+struct Unfinished {
+    /// How many of its jobs have not been flushed; 0 if that is not known.
+    left: usize,
+    verdicts: Vec<Settlement>,
+    passed_over: u8,
+}
+
+/// One statement's worth.
+#[derive(Default)]
+struct Flush {
+    verdicts: Vec<Settlement>,
+    whole: Vec<Uuid>,
+    /// Of the whole leases.
+    held: Vec<Arc<()>>,
+}
+
+impl Unsettled {
+    fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
+    fn extend(&mut self, verdicts: impl Iterator<Item = Settlement>) {
+        for one in verdicts {
+            let fresh = || Unfinished { left: one.batch, verdicts: Vec::with_capacity(one.batch), passed_over: 0 };
+            self.leases.entry(one.token).or_insert_with(fresh).verdicts.push(one);
+            self.waiting += 1;
+        }
+    }
+
+    /// Takes what to flush now. While whole leases keep coming, one that is nearly finished is passed over twice, in the hope that it will be
+    /// whole: that saves an update of its row. With nothing else to do everything goes at once, so this never adds a wait.
+    fn next_flush(&mut self) -> Flush {
+        let mut flush = Flush::default();
+        let any_whole = self.leases.values().any(Unfinished::is_whole);
+        self.leases.retain(|token, lease| {
+            if lease.is_whole() {
+                flush.whole.push(*token);
+                flush.held.extend(lease.verdicts.first().map(|one| Arc::clone(&one.held)));
+                self.waiting -= lease.verdicts.len();
+                return false;
+            }
+            if lease.verdicts.is_empty() || (any_whole && lease.is_plain() && lease.passed_over < 2) {
+                lease.passed_over += u8::from(!lease.verdicts.is_empty());
+                return true;
+            }
+            self.waiting -= lease.verdicts.len();
+            lease.left = lease.left.saturating_sub(lease.verdicts.len());
+            lease.passed_over = 0;
+            flush.verdicts.append(&mut lease.verdicts);
+            lease.left > 0
+        });
+        flush
+    }
+}
+
+impl Unfinished {
+    fn is_whole(&self) -> bool {
+        self.left == self.verdicts.len() && self.is_plain()
+    }
+
+    fn is_plain(&self) -> bool {
+        self.left > 0 && self.verdicts.iter().all(Settlement::is_plain)
+    }
+}
+
+impl Flush {
+    fn len(&self) -> usize {
+        self.verdicts.len() + self.whole.len()
+    }
 }
 
 impl Settlement {
@@ -70,6 +166,11 @@ impl Settlement {
             Verdict::Retry(wait) | Verdict::Snooze(wait) => Some(wait),
             _ => None,
         }
+    }
+
+    /// Whether there is nothing to say of it but that it completed.
+    fn is_plain(&self) -> bool {
+        self.verdict == Verdict::Complete && self.keep && self.output.is_none() && self.attempt == 1
     }
 
     /// The verdict's name in `settle.sql`.
@@ -86,59 +187,68 @@ impl Settlement {
         }
     }
 
-    /// Without the texts that the database would not take.
-    fn redact(&mut self) {
-        self.output = None;
-        self.error = self.error.is_some().then(|| "the text of this error cannot be stored".to_owned());
-    }
-}
-
-/// Writes a batch, however often it must be sent. Texts that the database cannot take harm only themselves.
-async fn settle(link: &mut Link, store: Store, batch: &mut [Settlement]) {
-    let mut ambiguous = false;
-    loop {
-        match send(link, store, batch).await {
-            Ok(lost) => return report(&lost, ambiguous),
-            Err(error) if transient(&error) => {
-                // The commit may have happened: what is refused at the next try may be what we wrote at this one.
-                ambiguous = true;
-                tracing::warn!(jobs = batch.len(), error = queue_core::message(&error), "cannot settle; trying again");
-                tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await;
+    /// Leaves out the texts that the database would not take; returns whether there were any still.
+    fn redact(&mut self) -> bool {
+        const PLACEHOLDER: &str = "the text of this error cannot be stored";
+        let had_output = self.output.take().is_some();
+        match &mut self.error {
+            Some(error) if error != PLACEHOLDER => {
+                PLACEHOLDER.clone_into(error);
+                true
             }
-            Err(error) if batch.len() > 1 => {
-                tracing::warn!(jobs = batch.len(), error = queue_core::message(&error), "cannot settle together; settling one by one");
-                for one in batch.chunks_mut(1) {
-                    Box::pin(settle(link, store, one)).await;
-                }
-                return;
-            }
-            Err(error) => {
-                let Some(one) = batch.first_mut() else { return };
-                if one.output.is_none() && one.error.as_deref().is_none_or(|text| text.starts_with("the text of this error")) {
-                    tracing::error!(job = %one.id, error = queue_core::message(&error), "cannot settle; the job will be recovered");
-                    return;
-                }
-                tracing::warn!(job = %one.id, error = queue_core::message(&error), "cannot settle with its texts; leaving them out");
-                one.redact();
-            }
+            _ => had_output,
         }
     }
 }
 
-fn report(lost: &[(Uuid, JobId)], ambiguous: bool) {
-    if !lost.is_empty() && !ambiguous {
-        tracing::warn!(jobs = lost.len(), first = %lost[0].1, "lease lost: verdicts refused, others have these jobs");
+/// Writes a flush, however often it must be sent. Texts that the database cannot take harm only themselves.
+async fn settle(link: &mut Link, store: Store, flush: &mut Flush) {
+    let mut ambiguous = false;
+    loop {
+        let Err(error) = send(link, store, &flush.verdicts, &flush.whole).await.map(|lost| report(&lost, ambiguous)) else { return };
+        let about_data = is_about_data(&error);
+        let (jobs, error, pause) = (flush.len(), queue_core::message(&error), if transient(&error) { PAUSE } else { 4 * PAUSE });
+        if about_data && jobs > 1 {
+            tracing::warn!(jobs, error, "cannot settle together; settling one by one");
+            let whole = Flush { whole: std::mem::take(&mut flush.whole), ..Flush::default() };
+            let singly = flush.verdicts.drain(..).map(|one| Flush { verdicts: vec![one], ..Flush::default() });
+            for mut part in std::iter::once(whole).chain(singly).filter(|part| part.len() > 0) {
+                Box::pin(settle(link, store, &mut part)).await;
+            }
+            return;
+        }
+        if about_data && flush.verdicts.iter_mut().any(Settlement::redact) {
+            tracing::warn!(error, "cannot settle with these texts; leaving them out");
+            continue;
+        }
+        // The commit may have happened: what is refused at the next try may be what was written at this one.
+        ambiguous = true;
+        tracing::warn!(jobs, error, "cannot settle; trying again");
+        tokio::time::sleep(pause.mul_f64(1.0 + fastrand::f64())).await;
     }
 }
 
+/// Whether the server refused a value, rather than the statement or the connection.
+fn is_about_data(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    code.is_some_and(|code| ["22", "23", "54"].iter().any(|class| code.starts_with(class)))
+}
+
+fn report(lost: &[Refused], ambiguous: bool) {
+    if !lost.is_empty() && !ambiguous {
+        tracing::warn!(refused = lost.len(), "lease lost: verdicts refused, others have these jobs");
+    }
+}
+
+/// A token, and the id unless it was a whole lease.
+type Refused = (Uuid, Option<JobId>);
+
 /// One statement; returns what was refused.
-async fn send(link: &mut Link, store: Store, batch: &[Settlement]) -> sqlx::Result<Vec<(Uuid, JobId)>> {
-    let statement = bind(store.sql(include_str!("../sql/settle.sql")), batch);
+async fn send(link: &mut Link, store: Store, verdicts: &[Settlement], whole: &[Uuid]) -> sqlx::Result<Vec<Refused>> {
+    let statement = bind(store.sql(include_str!("../sql/settle.sql")), verdicts).bind(whole);
     let lost = bounded(statement.fetch_all(link.get().await?)).await;
     link.note(lost)
 }
-
-type Refused = (Uuid, JobId);
 
 fn bind<'q>(statement: &'static str, batch: &'q [Settlement]) -> sqlx::query::QueryAs<'q, sqlx::Postgres, Refused, PgArguments> {
     let ms = |time: Duration| time.as_secs_f64() * 1000.0;

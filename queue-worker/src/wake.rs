@@ -1,58 +1,19 @@
-//! What ends a worker's sleep: a notification, a time, a free slot. And how it falls asleep without missing a job.
+//! How a worker falls asleep without missing a job, and is woken by producers.
 //!
 //! Producers notify only workers that said they sleep. [`Sleep`] is the way from awake to asleep; `worker` takes its steps. Without any
 //! notification everything still works, by polling.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use queue_core::Store;
-use sqlx::{PgConnection, PgPool, postgres::PgListener};
-use tokio::{sync::Notify, time::timeout};
+use sqlx::{
+    PgConnection, PgPool,
+    postgres::{PgListener, PgPoolOptions},
+};
+use tokio::time::timeout;
 use uuid::Uuid;
 
-use crate::connect::bounded;
-
-/// Rung by whoever has something for the claim loop.
-#[derive(Default)]
-pub(crate) struct Bell {
-    notify: Notify,
-    due: Mutex<Option<Instant>>,
-}
-
-impl Bell {
-    /// Ends the loop's wait, or its next one if it is not waiting now.
-    pub(crate) fn ring(&self) {
-        self.notify.notify_one();
-    }
-
-    /// Something is to be promoted in this long.
-    pub(crate) fn due_in(&self, wait: Duration) {
-        let Some(at) = Instant::now().checked_add(wait) else { return };
-        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
-        if due.is_none_or(|known| at < known) {
-            *due = Some(at);
-            self.ring();
-        }
-    }
-
-    /// When something is to be promoted, as far as is known.
-    pub(crate) fn due(&self) -> Option<Instant> {
-        *self.due.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Forgets the time, because the caller is about to ask the database for it.
-    pub(crate) fn forget_due(&self) {
-        *self.due.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    /// Until rung, or until `latest`.
-    pub(crate) async fn wait(&self, latest: Instant) {
-        let _ = tokio::time::timeout_at(latest.into(), self.notify.notified()).await;
-    }
-}
+use crate::{bell::Bell, connect::bounded};
 
 /// How far a worker is on its way to sleep.
 ///
@@ -100,9 +61,13 @@ async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> {
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// Rings the bell for every notification, for ever. After each (re)connection too, since notifications may have been missed before it.
+///
+/// Over a pool of one, for that is what the driver's listener wants: the user's pool may be exhausted.
 pub(crate) async fn listen(pool: PgPool, store: Store, bell: Arc<Bell>) {
+    let options = (*pool.connect_options()).clone().application_name("queue-worker listen");
+    let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
     loop {
-        if let Err(error) = listen_once(&pool, store, &bell).await {
+        if let Err(error) = listen_once(&own, store, &bell).await {
             tracing::warn!(error = queue_core::message(&error), "cannot listen; polling meanwhile");
         }
         tokio::time::sleep(Duration::from_millis(500).mul_f64(1.0 + fastrand::f64())).await;
@@ -114,10 +79,13 @@ async fn listen_once(pool: &PgPool, store: Store, bell: &Bell) -> sqlx::Result<(
     bounded(listener.listen(store.channel())).await?;
     bell.ring();
     loop {
-        match timeout(SILENCE, listener.recv()).await {
+        // `None` is a lost connection that the driver has replaced by itself: notifications may have been missed.
+        match timeout(SILENCE, listener.try_recv()).await {
             Ok(Ok(_)) => bell.ring(),
             Ok(Err(error)) => return Err(error),
-            Err(_) => drop(timeout(SILENCE / 2, sqlx::query("select 1").execute(&mut listener)).await.map_err(|_| sqlx::Error::PoolTimedOut)??),
+            Err(_) => {
+                bounded(sqlx::query("select 1").execute(&mut listener)).await?;
+            }
         }
     }
 }

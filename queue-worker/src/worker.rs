@@ -14,7 +14,7 @@ use std::{
 };
 
 use queue_core::{
-    Handler, Registry, RegistryError, Store, migrate,
+    Durability, Handler, Registry, RegistryError, Store, migrate,
     worker::{Shared, States},
 };
 use sqlx::PgPool;
@@ -25,16 +25,17 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    feed::{Feed, Subscription},
+    bell::Bell,
     config::Config,
     connect::Link,
-    dispatch::{Floor, Slots},
     error::Error,
+    feed::Feed,
     lease::{Identity, Pulse, recover},
     promote::wake_others,
     prune::prune,
     settle::{Settlement, settle_all},
-    wake::{Bell, listen},
+    slots::{Floor, Queues, Slots},
+    wake::listen,
 };
 
 /// Runs jobs. Build it, then [`Worker::run`] it.
@@ -73,7 +74,7 @@ impl Worker {
         self
     }
 
-    /// How many handlers run at a time when no queue is named. Default 50.
+    /// How many handlers of each queue run at a time when no queue is named. Default 50.
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.config.concurrency = concurrency;
         self
@@ -82,6 +83,18 @@ impl Worker {
     /// Works on this store instead of the default one.
     pub fn store(mut self, store: Store) -> Self {
         self.config.store = store;
+        self
+    }
+
+    /// How long jobs of a lower priority may be passed over before some of them go first. Default: for ever, so that priority is strict.
+    pub fn aging(mut self, aging: Duration) -> Self {
+        self.config.aging = Some(aging);
+        self
+    }
+
+    /// Whether a verdict waits for the disk. Default [`Durability::Full`]; see [`Durability::Relaxed`] for what the other risks.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.config.durability = durability;
         self
     }
 
@@ -146,7 +159,7 @@ impl std::fmt::Debug for Worker {
 
 /// A worker at work.
 struct Running {
-    subscriptions: Vec<Arc<Slots>>,
+    queues: Arc<Queues>,
     settle: mpsc::Sender<Settlement>,
     bell: Arc<Bell>,
     stop: CancellationToken,
@@ -172,26 +185,26 @@ impl Running {
         let bell = Arc::new(Bell::default());
         let types: Vec<&'static str> = registry.names().map(|(name, _)| name).collect();
         let shared = Arc::new(Shared { pool: pool.clone(), states });
-        let floor = Arc::new(Floor { registry, shared, settle: settle.clone(), bell: Arc::clone(&bell) });
-        let subscriptions: Vec<Subscription> = match config.queues.as_slice() {
-            [] => vec![Subscription::new(None, Slots::start(&floor, config.concurrency))],
-            named => named.iter().map(|(queue, n)| Subscription::new(Some(queue.clone()), Slots::start(&floor, *n))).collect(),
-        };
-        let slots: Vec<Arc<Slots>> = subscriptions.iter().map(|subscription| Arc::clone(&subscription.slots)).collect();
+        let floor = Floor { registry, shared, settle: settle.clone(), bell: Arc::clone(&bell) };
+        let queues = Arc::new(Queues::new(floor, config));
         let pulse = Pulse::start(Link::new(pool, "heartbeat"), config)?;
         let stop = CancellationToken::new();
         let link = Link::new(pool, "claim").relaxed();
-        let feed = Feed::new(config, types, subscriptions, link, Arc::clone(&bell), pulse.identity());
+        let feed = Feed::new(config, types, Arc::clone(&queues), link, Arc::clone(&bell), pulse.identity());
         let closing = CancellationToken::new();
+        let settle_link = match config.durability {
+            Durability::Relaxed => Link::new(pool, "settle").relaxed(),
+            _ => Link::new(pool, "settle"),
+        };
         Ok(Self {
             claims: tokio::spawn(feed.run(stop.clone())),
-            settles: tokio::spawn(settle_all(verdicts, Link::new(pool, "settle"), config.store, Arc::clone(&bell), closing.clone())),
+            settles: tokio::spawn(settle_all(verdicts, settle_link, config.store, Arc::clone(&bell), closing.clone())),
             helpers: vec![
                 tokio::spawn(listen(pool.clone(), config.store, Arc::clone(&bell))),
-                tokio::spawn(keep_house(housekeeping, config.clone(), slots.clone(), Arc::clone(&bell))),
-                tokio::spawn(fence(pulse.identity(), slots.clone())),
+                tokio::spawn(keep_house(housekeeping, config.clone(), Arc::clone(&queues), Arc::clone(&bell))),
+                tokio::spawn(fence(pulse.identity(), Arc::clone(&queues))),
             ],
-            subscriptions: slots,
+            queues,
             settle,
             bell,
             stop,
@@ -202,22 +215,26 @@ impl Running {
 
     /// Stops claiming, waits for handlers, releases what is left, settles it all, and takes the heartbeat away last.
     async fn stop(self, grace: Duration) {
-        let Self { subscriptions, settle, bell, stop, closing, claims, settles, helpers, pulse } = self;
+        let Self { queues, settle, bell, stop, closing, claims, settles, helpers, pulse } = self;
         let until = Instant::now() + grace;
         stop.cancel();
         bell.ring();
         let _ = claims.await;
+        let subscriptions = queues.all();
         for slots in &subscriptions {
             give_back(&settle, slots.take_queued()).await;
         }
         wait_for(&subscriptions, until).await;
-        subscriptions.iter().for_each(|slots| slots.ask());
+        for slots in &subscriptions {
+            slots.ask();
+        }
         wait_for(&subscriptions, Instant::now() + LAST_WORDS).await;
-        subscriptions.iter().for_each(|slots| slots.drop_running());
+        for slots in &subscriptions {
+            slots.drop_running();
+        }
         wait_for(&subscriptions, Instant::now() + LAST_WORDS).await;
         for slots in &subscriptions {
             give_back(&settle, slots.take_running()).await;
-            slots.close();
         }
         for helper in helpers {
             helper.abort();
@@ -246,26 +263,30 @@ async fn wait_for(subscriptions: &[Arc<Slots>], until: Instant) {
 }
 
 /// Drops everything at once when this worker's right to its jobs is lost.
-async fn fence(mut identity: watch::Receiver<Identity>, subscriptions: Vec<Arc<Slots>>) {
+async fn fence(mut identity: watch::Receiver<Identity>, queues: Arc<Queues>) {
     while identity.changed().await.is_ok() {
         if identity.borrow_and_update().is_none() {
-            subscriptions.iter().for_each(|slots| slots.abandon());
+            for slots in queues.all() {
+                slots.abandon();
+            }
         }
     }
 }
 
 /// Recovery about every second; pruning every minute; handlers that are stuck are reported.
-async fn keep_house(mut link: Link, config: Config, subscriptions: Vec<Arc<Slots>>, bell: Arc<Bell>) {
+async fn keep_house(mut link: Link, config: Config, queues: Arc<Queues>, bell: Arc<Bell>) {
     let pause = (config.lease_ttl / 5).min(Duration::from_secs(1));
     let mut pruned: Option<Instant> = None;
     loop {
-        let due = pruned.is_none_or(|at| at.elapsed() > Duration::from_secs(60));
+        let due = pruned.is_none_or(|at| at.elapsed() > Duration::from_mins(1));
         if let Err(error) = look_after(&mut link, &config, due, &bell).await {
             tracing::warn!(error = queue_core::message(&error), "cannot recover or prune now; trying again");
         } else if due {
             pruned = Some(Instant::now());
         }
-        subscriptions.iter().for_each(|slots| slots.report_stuck());
+        for slots in queues.all() {
+            slots.report_stuck();
+        }
         tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
     }
 }

@@ -1,1 +1,23 @@
-//! x
+//! One binary, a module a step of a job's path. Every test has a database of its own, and all run in parallel.
+
+mod macros;
+mod outcomes;
+mod days;
+mod lease;
+mod migrate;
+mod processes;
+mod recovery;
+mod wake;
+mod observe;
+mod cli;
+mod embedded;
+mod enqueue;
+mod refuse;
+mod payloads;
+mod panics;
+mod registry;
+mod schedule;
+mod shutdown;
+mod house;
+mod statements;
+mod outage;

@@ -1,1 +1,10 @@
-//! The tests are in `it/`.
+//! What tests share: a server, a database each, one job type that does as it is told, and the invariant.
+
+mod act;
+mod db;
+pub mod protocol;
+mod worker_process;
+
+pub use act::{Act, Do, effects};
+pub use db::{TestDb, eventually, within};
+pub use worker_process::WorkerProcess;

@@ -132,8 +132,14 @@ pub(super) fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
+/// Creates it only where nothing is, and never through a link.
 fn open_lock(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    match options.clone().create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options.open(path),
+        created => created,
+    }
 }
 
 fn version(folder: &Path) -> Option<u32> {

@@ -1,6 +1,6 @@
 //! Makes a cluster: in a folder of another name, renamed when it is complete, so that a kill leaves nothing half-made.
 
-use std::{fs, io, path::Path};
+use std::{fs, io, path::Path, process::Stdio};
 
 use super::{
     EmbeddedError, EmbeddedOptions,
@@ -21,9 +21,14 @@ pub(super) fn initdb(folder: &Folder, binaries: &Binaries, run_as: &RunAs, optio
     if !options.durable {
         initdb.arg("--no-sync");
     }
-    let output = initdb.arg("-D").arg(&unfinished).output().map_err(EmbeddedError::io("run", &binaries.bin.join("initdb")))?;
+    let output = initdb
+        .arg("-D")
+        .arg(&unfinished)
+        .stderr(Stdio::piped())
+        .output()
+        .map_err(EmbeddedError::io("run", &binaries.bin.join("initdb")))?;
     if !output.status.success() {
-        let output = super::start::last_lines(&String::from_utf8_lossy(&output.stderr));
+        let output = super::launch::last_lines(&String::from_utf8_lossy(&output.stderr));
         return Err(EmbeddedError::Initdb { folder: folder.path().to_owned(), output });
     }
     fs::rename(&unfinished, folder.data()).map_err(EmbeddedError::io("rename", &unfinished))?;

@@ -14,7 +14,10 @@ mod find;
 mod folder;
 #[cfg(unix)]
 mod initdb;
+#[cfg(unix)]
 mod install;
+#[cfg(unix)]
+mod launch;
 #[cfg(unix)]
 mod run_as;
 #[cfg(unix)]

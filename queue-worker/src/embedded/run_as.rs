@@ -6,7 +6,7 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     fs,
-    os::unix::{fs::MetadataExt, fs::chown, process::CommandExt},
+    os::unix::{fs::MetadataExt, fs::lchown, process::CommandExt},
     path::Path,
     process::{Command, Stdio},
 };
@@ -55,6 +55,14 @@ impl RunAs {
         Err(EmbeddedError::Unreachable { path })
     }
 
+    /// Without regard to what is reachable: as the user of an existing cluster.
+    pub(super) fn owner_of(folder: &Folder) -> Self {
+        match fs::metadata(folder.data()) {
+            Ok(data) if is_root() && data.uid() != 0 => Self::User { uid: data.uid(), gid: data.gid() },
+            _ => Self::Same,
+        }
+    }
+
     /// A program to be run as that user: without our environment, which may hold secrets and settings for clients.
     pub(super) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = match self {
@@ -74,10 +82,10 @@ impl RunAs {
         command
     }
 
-    /// Gives a path to the server's user.
+    /// Gives a path, not what it may link to, to the server's user.
     pub(super) fn own(&self, path: &Path) -> Result<(), EmbeddedError> {
         match self {
-            Self::User { uid, gid } => chown(path, Some(*uid), Some(*gid)).map_err(EmbeddedError::io("change the owner of", path)),
+            Self::User { uid, gid } => lchown(path, Some(*uid), Some(*gid)).map_err(EmbeddedError::io("change the owner of", path)),
             Self::Same | Self::Namespace { .. } => Ok(()),
         }
     }
@@ -102,10 +110,9 @@ pub(super) fn is_root() -> bool {
 }
 
 fn effective_uid() -> u32 {
-    match fs::metadata("/proc/self") {
-        Ok(process) => process.uid(),
-        Err(_) => number(&["-u"]).unwrap_or(u32::MAX),
-    }
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    uids.and_then(|uids| uids.split_whitespace().nth(1)?.parse().ok()).or_else(|| number(&["-u"])).unwrap_or(u32::MAX)
 }
 
 /// Whether a user may pass all folders above a path.
@@ -138,7 +145,7 @@ fn id(arguments: &[&str]) -> Option<String> {
 
 /// Keeps what programs need to be found and linked, and the time zone.
 fn clean(command: &mut Command) {
-    command.env_clear().current_dir("/").stdin(Stdio::null());
+    command.env_clear().current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     for name in ["LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TZ"] {
         if let Some(value) = env::var_os(name) {
             command.env(name, value);

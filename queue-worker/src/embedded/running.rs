@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use super::{EmbeddedError, folder::Folder, socket};
+use super::{EmbeddedError, folder::Folder, run_as::RunAs, socket};
 
 /// A server that listens on its socket.
 pub(super) struct Running {
@@ -33,33 +33,34 @@ fn parse(text: &str) -> Option<Running> {
     Some(Running { pid, socket: PathBuf::from(socket), ready: state.trim() == "ready" })
 }
 
-/// Asks a server to stop at once, cleanly.
-pub(super) fn stop(pid: u32) {
-    let _ = Command::new("/bin/sh").args(["-c", "kill -INT \"$1\"", "sh", &pid.to_string()]).stderr(Stdio::null()).status();
+/// Asks a server to stop at once, cleanly. As its own user: the number comes from a file that is not ours.
+pub(super) fn stop(folder: &Folder, pid: u32) {
+    let mut kill = RunAs::owner_of(folder).command("/bin/sh");
+    let _ = kill.args(["-c", "kill -INT \"$1\"", "sh", &pid.to_string()]).stderr(Stdio::null()).status();
 }
 
-/// Removes the `postmaster.pid` of a server that did not live to do so, if its number now belongs to another program: the
-/// server would refuse to start. Call only when nothing of ours is left.
+/// Removes the `postmaster.pid` of a server that did not live to do so. The next one would refuse to start if that number now
+/// belongs to another process, or to what init has not reaped yet. Call only when nothing of ours is left.
 pub(super) fn remove_stale_pid(folder: &Folder) -> Result<(), EmbeddedError> {
-    if let Some(Running { pid, .. }) = running(folder) {
-        return Err(EmbeddedError::StartedElsewhere { folder: folder.path().to_owned(), pid });
-    }
     let path = folder.postmaster_pid();
     let Ok(text) = fs::read_to_string(&path) else { return Ok(()) };
-    let pid = text.lines().next().unwrap_or_default().trim();
-    if program(pid).is_some_and(|name| name.contains("postgres")) {
-        return Ok(());
+    let pid = text.lines().next().unwrap_or_default().trim().parse().unwrap_or_default();
+    if running(folder).is_some() || serves(pid, &folder.data()) {
+        return Err(EmbeddedError::StartedElsewhere { folder: folder.path().to_owned(), pid });
     }
     fs::remove_file(&path).map_err(EmbeddedError::io("remove", &path))
 }
 
-/// The name of the program that runs as process `pid`.
-fn program(pid: &str) -> Option<String> {
-    if Path::new("/proc/self/comm").exists() {
-        return fs::read_to_string(Path::new("/proc").join(pid).join("comm")).ok();
+/// Whether a process is a server of that cluster: each works in its cluster's folder. Without `/proc`, any living server may be.
+fn serves(pid: u32, data: &Path) -> bool {
+    if Path::new("/proc/self/cwd").exists() {
+        return fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == data);
     }
-    let output = Command::new("ps").args(["-o", "comm=", "-p", pid]).output().ok()?;
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    let output = Command::new("ps").args(["-o", "stat=,comm=", "-p", &pid.to_string()]).output();
+    output.is_ok_and(|output| {
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.contains("postgres") && !text.trim_start().starts_with('Z')
+    })
 }
 
 #[cfg(test)]

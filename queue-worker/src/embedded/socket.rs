@@ -6,7 +6,10 @@ use std::{
     fmt::Write as _,
     fs::{self, DirBuilder},
     hash::{Hash, Hasher},
-    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    os::unix::{
+        fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+        net::UnixStream,
+    },
     path::{Path, PathBuf},
 };
 
@@ -40,6 +43,13 @@ pub(super) fn choose(folder: &Folder, run_as: &RunAs) -> Result<PathBuf, Embedde
         }
     }
     Err(EmbeddedError::SocketPath { folder: folder.path().to_owned(), limit: LIMIT, tried })
+}
+
+/// Removes what a server that was killed left beside its socket; like `postmaster.pid` it may name a process by now.
+pub(super) fn remove_stale_lock(folder: &Path) {
+    if UnixStream::connect(file(folder)).is_err() {
+        let _ = fs::remove_file(folder.join(format!(".s.PGSQL.{PORT}.lock")));
+    }
 }
 
 /// Whether a socket's path is short enough there, and means the same to the server, to drivers and in a URL: the server

@@ -4,11 +4,12 @@
 #
 # FOLDER is the cluster's folder, SHORT the folder of the socket if that is elsewhere, EPHEMERAL "yes" if FOLDER is to be
 # removed at the end, COMMAND the server. Standard input is alive.lock, locked: all that belongs to the server keeps it
-# open, so the lock is free only when nothing of it is left. Standard output and error are the log.
+# open, so the lock is free only when nothing of it is left.
 folder=$1 short=$2 ephemeral=$3
 shift 3
 cd / || exit
-exec 5<&0 </dev/null
+umask 077
+exec 5<&0 </dev/null >>"$folder/postgres.log" 2>&1 3<&- 4<&- 6<&- 7<&- 8<&- 9<&-
 # From the start on, so that whoever finds the server ready also finds its users watched.
 exec 4<>"$folder/users" 3<"$folder/users" 4>&-
 
@@ -23,8 +24,9 @@ watch() {
         drain
         mv "$folder/users" "$folder/closing"
         drain
-        mv "$folder/closing" "$folder/closed" && return
+        mv "$folder/closing" "$folder/closed" && break
     done 2>/dev/null
+    exec 3<&-
 }
 
 # Stops the server, also one that is just being started, and cleans up if the main process was killed.
@@ -34,8 +36,13 @@ stop() {
         read -r server <"$folder/server.pid"
         kill -INT "$server" || kill -0 $$ || { clean; return; }
         tries=$((tries + 1))
-        sleep 1 </dev/null 5<&-
+        nap
     done 2>/dev/null
+}
+
+# Outlives a killed script by up to a second, so it must hold neither lock nor FIFO.
+nap() {
+    sleep 1 </dev/null 3<&- 5<&-
 }
 
 clean() {
@@ -75,17 +82,17 @@ trap 'stopping=yes; kill -INT $server' HUP INT TERM
 
 # A server that crashed is started again for those who use it, up to five times a minute; one that fails at once is not.
 left=5
-while :; do
+while [ -z "$stopping" ] && [ ! -e "$folder/closed" ]; do
     began=$(date +%s)
     run "$@"
     status=$?
+    [ $status -ne 0 ] || break
     [ $(($(date +%s) - began)) -lt 60 ] || left=5
-    [ $status -ne 0 ] && [ -z "$stopping" ] && [ ! -e "$folder/closed" ] || break
     [ $status -gt 128 ] || [ $left -lt 5 ] || break
     [ $left -gt 0 ] || break
     left=$((left - 1))
     echo "supervise.sh: the server ended with status $status; starting it again"
-    sleep 1
+    nap
 done
 kill $watcher 2>/dev/null
 wait $watcher 2>/dev/null

@@ -3,7 +3,7 @@
 use queue_core::job;
 use serde::{Deserialize, Serialize};
 
-#[job(send_only)]
+#[job]
 #[derive(Serialize, Deserialize)]
 struct SendEmail<const N: usize>;
 

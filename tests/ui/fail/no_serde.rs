@@ -1,14 +1,9 @@
 //! A payload has both of serde's derives.
 
-use queue_core::{Context, Handler, JobResult, job};
+use queue_core::job;
+use serde as _;
 
-#[job(queue = "mail")]
+#[job(send_only)]
 struct SendEmail;
-
-impl Handler for SendEmail {
-    async fn run(self, _: &Context) -> JobResult {
-        Ok(())
-    }
-}
 
 fn main() {}

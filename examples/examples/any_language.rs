@@ -1,0 +1,47 @@
+//! Any program that can call a SQL function can enqueue: the types are Rust's, the queue is the database's.
+
+use queue_core::{Context, Handler, JobId, JobResult, Store, job};
+use queue_worker::{Database, Worker};
+use serde::{Deserialize, Serialize};
+
+#[job(name = "example_greet")]
+#[derive(Serialize, Deserialize)]
+struct Greet {
+    name: String,
+}
+
+impl Handler for Greet {
+    async fn run(self, _: &Context) -> JobResult {
+        println!("hello, {}", self.name);
+        Ok(())
+    }
+}
+
+/// What psql, Python or a trigger would send, in a transaction of theirs. The other arguments have defaults.
+const BY_NAME: &str = r#"select queue.enqueue(job_type => 'example_greet', payload => '{"name": "psql"}')"#;
+
+/// A whole table at once, with the arguments in their order: type, payload, queue, priority.
+const MANY: &str = "
+select queue.enqueue('example_greet', jsonb_build_object('name', name), 'default', 150::smallint)
+from unnest(array['ada', 'bob']) name";
+
+/// A payload that does not fit the type is a dead letter that says so; it can be requeued after a deploy that reads it.
+const WRONG: &str = r#"select queue.enqueue('example_greet', '{"nom": "psql"}')"#;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
+    database.migrate(Store::default()).await?;
+    let pool = database.pool();
+    let mut jobs: Vec<JobId> = Vec::new();
+    for statement in [BY_NAME, MANY, WRONG] {
+        jobs.extend(sqlx::query_scalar::<_, JobId>(statement).fetch_all(pool).await?);
+    }
+    examples::run_until_over(Worker::new(pool.clone()), pool, &jobs).await?;
+    for (job, wanted) in jobs.into_iter().zip(["completed", "completed", "completed", "dead"]) {
+        let job = examples::look(pool, job).await?;
+        println!("#{} {} {}", job.id, job.state, job.error.as_deref().unwrap_or_default());
+        assert_eq!(job.state.name(), wanted);
+    }
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! When a job runs: after a wait, at a time, before others.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use queue_core::{Context, Handler, Job, JobResult, Priority, Store, job};
+use queue_worker::{Database, Worker};
+use serde::{Deserialize, Serialize};
+
+/// What ran, in order.
+type Said = Arc<Mutex<Vec<String>>>;
+
+#[job(name = "example_say", state(Said))]
+#[derive(Serialize, Deserialize)]
+struct Say {
+    text: String,
+}
+
+impl Handler for Say {
+    async fn run(self, cx: &Context) -> JobResult {
+        println!("{}", self.text);
+        cx.state::<Said>().lock().unwrap_or_else(PoisonError::into_inner).push(self.text);
+        Ok(())
+    }
+}
+
+fn say(text: &str) -> Say {
+    Say { text: text.to_owned() }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
+    database.migrate(Store::default()).await?;
+    let (pool, said) = (database.pool(), Said::default());
+
+    let tomorrow = SystemTime::now() + Duration::from_hours(24);
+    let far = say("tomorrow").enqueue(pool).at(tomorrow.into()).await?;
+    let soon = SystemTime::now() + Duration::from_millis(400);
+    let jobs = [
+        say("fifth").enqueue(pool).at(soon.into()).await?.id(),
+        say("fourth").enqueue(pool).after(Duration::from_millis(200)).await?.id(),
+        say("third").enqueue(pool).priority(Priority::BACKFILL).await?.id(),
+        say("second").enqueue(pool).await?.id(),
+        say("first").enqueue(pool).priority(Priority::EXPLICIT).await?.id(),
+    ];
+    // One handler at a time, so that the order can be seen.
+    let worker = Worker::new(pool.clone()).concurrency(1).state(Arc::clone(&said));
+    examples::run_until_over(worker, pool, &jobs).await?;
+
+    assert_eq!(*said.lock().unwrap_or_else(PoisonError::into_inner), ["first", "second", "third", "fourth", "fifth"]);
+    assert_eq!(examples::look(pool, far.id()).await?.state.name(), "scheduled");
+    queue_worker::observe::cancel(&mut *pool.acquire().await?, Store::default(), far.id()).await?;
+    Ok(())
+}

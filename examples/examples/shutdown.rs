@@ -1,0 +1,54 @@
+//! A worker that is told to stop finishes what runs, within its grace period, and gives the rest back as if it had never been claimed.
+
+use std::{sync::Arc, time::Duration};
+
+use queue_core::{Context, Handler, Job, JobResult, Store, job};
+use queue_worker::{Database, Worker};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+
+/// Rung when a handler has begun.
+type Begun = Arc<Notify>;
+
+#[job(name = "example_bake", state(Begun))]
+#[derive(Serialize, Deserialize)]
+struct Bake {
+    loaf: u32,
+}
+
+impl Handler for Bake {
+    async fn run(self, cx: &Context) -> JobResult {
+        println!("loaf {} is in the oven", self.loaf);
+        cx.state::<Begun>().notify_one();
+        tokio::select! {
+            // Fires when the grace period is over: the place to save what must not be lost. An error now costs no attempt.
+            () = cx.cancelled().cancelled() => Err("taken out half-baked".into()),
+            () = tokio::time::sleep(Duration::from_millis(100)) => {
+                println!("loaf {} is done", self.loaf);
+                Ok(())
+            }
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
+    database.migrate(Store::default()).await?;
+    let (pool, begun) = (database.pool(), Begun::default());
+    let mut loaves = Vec::new();
+    for loaf in 1..=3 {
+        loaves.push(Bake { loaf }.enqueue(pool).await?.id());
+    }
+    let worker = || Worker::new(pool.clone()).concurrency(1).grace(Duration::from_secs(5)).state(Arc::clone(&begun));
+
+    // The caller owns the shutdown: any future will do. A program passes `queue_worker::shutdown_signal()`.
+    worker().run(begun.notified()).await?;
+    for (loaf, wanted) in loaves.iter().zip([("completed", 1), ("ready", 0), ("ready", 0)]) {
+        let job = examples::look(pool, *loaf).await?;
+        println!("after the shutdown: {} with {} attempt(s)", job.state, job.attempts);
+        assert_eq!((job.state.name(), job.attempts), wanted);
+    }
+
+    examples::run_until_over(worker(), pool, &loaves).await
+}

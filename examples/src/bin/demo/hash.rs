@@ -1,0 +1,64 @@
+//! The job: reads one file and stores its digest.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use queue_core::{Context, Failure, Handler, JobResult, job};
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use crate::{table, walk};
+
+/// Stores the digest of one file of a run. A file that cannot be read is tried three times in all; then its job is a dead letter.
+#[job(name = "demo_hash_file", queue = "demo", max_attempts = 3, backoff = fixed("200ms"), state(Folder, Stored))]
+#[derive(Serialize, Deserialize)]
+pub(crate) struct HashFile {
+    pub(crate) run: i64,
+    /// As `walk::text` writes it.
+    pub(crate) path: String,
+}
+
+/// The folder that paths are relative to.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+/// How many digests this process has stored.
+#[derive(Clone, Default)]
+pub(crate) struct Stored(pub(crate) Arc<AtomicU64>);
+
+impl Handler for HashFile {
+    async fn run(self, cx: &Context) -> JobResult {
+        let path = cx.state::<Folder>().0.join(walk::path(&self.path));
+        let stop = cx.cancelled().clone();
+        // Reading files blocks its thread, which handlers must not.
+        let (digest, bytes) = tokio::task::spawn_blocking(move || hash(&path, &stop)).await??;
+        // An attempt may be repeated, its effect may not: the statement leaves a digest alone that is there already.
+        if table::store(cx.pool(), &self, digest, bytes).await? {
+            cx.state::<Stored>().0.fetch_add(1, Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// The digest of a file of any size, and its length.
+fn hash(path: &Path, stop: &CancellationToken) -> Result<([u8; 32], u64), Failure> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(Failure::terminal("is no longer a file")); // opening a pipe would wait for its writer
+    }
+    let (mut file, mut hasher, mut chunk) = (File::open(path)?, blake3::Hasher::new(), vec![0; 128 * 1024]);
+    loop {
+        match file.read(&mut chunk) {
+            Ok(0) => return Ok((*hasher.finalize().as_bytes(), hasher.count())),
+            Ok(_) if stop.is_cancelled() => return Err("stopped in the middle of the file".into()),
+            Ok(read) => hasher.update(&chunk[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error.into()),
+        };
+    }
+}

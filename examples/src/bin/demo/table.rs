@@ -1,0 +1,143 @@
+//! The demo's own tables, beside the queue's in the same database: what an application would have anyway.
+
+use queue_core::{Job as _, JobHandle, JobId};
+use sqlx::PgPool;
+
+use crate::hash::HashFile;
+
+/// One row a run, one a file of it. Runs of the last day are kept, to be looked at.
+const TABLES: &str = "
+select pg_advisory_xact_lock(hashtext('demo'));
+create schema if not exists demo;
+create table if not exists demo.run (
+  id          bigint generated always as identity,
+  folder      text not null,
+  started_at  timestamptz not null default now(),
+  constraint run_pkey primary key (id)
+);
+create table if not exists demo.file (
+  run     bigint not null,
+  path    text not null,
+  bytes   bigint,
+  digest  bytea,
+  constraint file_pkey primary key (run, path),
+  constraint file_of_run foreign key (run) references demo.run on delete cascade,
+  constraint file_hashed_has_both check ((bytes is null) = (digest is null))
+);
+delete from demo.run where started_at < now() - interval '1 day';
+";
+
+/// One run of the demo. Its jobs have a queue of their own, so that runs on one server do not meet.
+pub(crate) struct Run {
+    pub(crate) id: i64,
+    pub(crate) queue: String,
+    pub(crate) files: u64,
+    /// The lowest and the highest id of its jobs.
+    jobs: (Option<JobId>, Option<JobId>),
+}
+
+/// The jobs of a run by their state.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Counts {
+    pub(crate) completed: u64,
+    pub(crate) dead: u64,
+    /// To be tried again.
+    pub(crate) scheduled: u64,
+    /// Not over: scheduled, ready or running.
+    pub(crate) left: u64,
+}
+
+/// Files with the same contents.
+#[derive(sqlx::FromRow)]
+pub(crate) struct Group {
+    pub(crate) bytes: i64,
+    pub(crate) copies: i64,
+    pub(crate) wasted: i64,
+    pub(crate) paths: Vec<String>,
+}
+
+/// A file that could not be read.
+#[derive(sqlx::FromRow)]
+pub(crate) struct DeadLetter {
+    pub(crate) path: String,
+    pub(crate) attempts: i16,
+    pub(crate) error: String,
+}
+
+pub(crate) async fn create(pool: &PgPool) -> sqlx::Result<()> {
+    sqlx::raw_sql(TABLES).execute(pool).await.map(drop)
+}
+
+/// Writes a row and enqueues a job for each file, all in one transaction: a job exists if and only if its row does.
+pub(crate) async fn enqueue(pool: &PgPool, folder: &str, files: &[String]) -> anyhow::Result<Run> {
+    let mut tx = pool.begin().await?;
+    let id: i64 = sqlx::query_scalar("insert into demo.run (folder) values ($1) returning id").bind(folder).fetch_one(&mut *tx).await?;
+    sqlx::query("insert into demo.file (run, path) select $1, unnest($2::text[])").bind(id).bind(files).execute(&mut *tx).await?;
+    let (queue, jobs) = (format!("demo-{id}"), files.iter().map(|path| HashFile { run: id, path: path.clone() }));
+    let jobs = HashFile::enqueue_all(jobs, &mut tx).queue(&queue).returning_ids().await?;
+    tx.commit().await?;
+    let ids = || jobs.iter().map(JobHandle::id);
+    Ok(Run { id, queue, files: files.len() as u64, jobs: (ids().min(), ids().max()) })
+}
+
+/// Stores a digest unless it is there; returns whether it was stored now.
+pub(crate) async fn store(pool: &PgPool, job: &HashFile, digest: [u8; 32], bytes: u64) -> sqlx::Result<bool> {
+    let statement = "update demo.file set digest = $3, bytes = $4 where run = $1 and path = $2 and digest is null";
+    let done = sqlx::query(statement).bind(job.run).bind(&job.path).bind(digest).bind(bytes.cast_signed()).execute(pool).await?;
+    Ok(done.rows_affected() == 1)
+}
+
+impl Run {
+    /// Every job, by its state.
+    pub(crate) async fn counts(&self, pool: &PgPool) -> sqlx::Result<Counts> {
+        // A range of ids is a range of time, which spares the database the history.
+        self.count(pool, "select state, count(*) from queue.jobs where id between $1 and $2 and queue = $3 group by state").await
+    }
+
+    /// What went wrong so far. Costs little however many jobs there are, because few go wrong.
+    pub(crate) async fn troubles(&self, pool: &PgPool) -> sqlx::Result<Counts> {
+        let statement = "
+            select state, count(*)
+            from queue.jobs
+            where id between $1 and $2 and queue = $3 and state in ('scheduled', 'dead')
+            group by state";
+        self.count(pool, statement).await
+    }
+
+    async fn count(&self, pool: &PgPool, statement: &'static str) -> sqlx::Result<Counts> {
+        let query = sqlx::query_as(statement).bind(self.jobs.0).bind(self.jobs.1).bind(&self.queue);
+        let rows: Vec<(String, i64)> = query.fetch_all(pool).await?;
+        let of = |state: &str| rows.iter().find(|row| row.0 == state).map_or(0, |row| row.1.unsigned_abs());
+        let scheduled = of("scheduled");
+        Ok(Counts { completed: of("completed"), dead: of("dead"), scheduled, left: scheduled + of("ready") + of("running") })
+    }
+
+    /// How many of its files have a digest.
+    pub(crate) async fn digests(&self, pool: &PgPool) -> sqlx::Result<(u64, u64)> {
+        let statement = "select count(*), coalesce(sum(bytes), 0)::bigint from demo.file where run = $1 and digest is not null";
+        let (files, bytes): (i64, i64) = sqlx::query_as(statement).bind(self.id).fetch_one(pool).await?;
+        Ok((files.unsigned_abs(), bytes.unsigned_abs()))
+    }
+
+    /// Files with equal contents, the largest waste first.
+    pub(crate) async fn duplicates(&self, pool: &PgPool) -> sqlx::Result<Vec<Group>> {
+        let statement = "
+            select bytes, count(*) as copies, bytes * (count(*) - 1) as wasted, (array_agg(path order by path))[:4] as paths
+            from demo.file
+            where run = $1 and bytes > 0
+            group by digest, bytes
+            having count(*) > 1
+            order by wasted desc, paths";
+        sqlx::query_as(statement).bind(self.id).fetch_all(pool).await
+    }
+
+    /// The jobs that will not be tried again by themselves.
+    pub(crate) async fn dead_letters(&self, pool: &PgPool) -> sqlx::Result<Vec<DeadLetter>> {
+        let statement = "
+            select payload ->> 'path' as path, attempts::smallint as attempts, error
+            from queue.jobs
+            where id between $1 and $2 and queue = $3 and state = 'dead'
+            order by path";
+        sqlx::query_as(statement).bind(self.jobs.0).bind(self.jobs.1).bind(&self.queue).fetch_all(pool).await
+    }
+}

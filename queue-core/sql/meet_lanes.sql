@@ -1,0 +1,12 @@
+-- The lanes ($1 queue, $2 job type, $3 priority)[n], in that order; the time now; and the most bytes a payload may have in this store.
+-- Lanes that cannot be seen are written.
+-- $1 queues  $2 job types  $3 priorities, each pair of them at most once
+-- Safe: queue.meet_lane waits for nobody; written twice, a lane is the same, and rolled back, it takes nothing from others.
+select array(
+    select queue.meet_lane(l.queue, l.job_type, l.priority, false)
+    from rows from (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::smallint[]))
+      with ordinality l (queue, job_type, priority, place)
+    order by l.place
+  ) as lanes,
+  pg_catalog.clock_timestamp() as now,
+  queue.payload_limit() as payload_limit

@@ -1,0 +1,135 @@
+//! Writes many jobs, a million in no more memory than ten thousand: small sets by INSERT (`insert`), large ones by COPY (`copy`).
+//!
+//! COPY is used on a connection from a pool only. When its future is dropped, `sqlx` loses count of the server's answers, and all that
+//! can be done with the connection is to close it; one that was lent by the caller cannot be closed, and would give wrong answers.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use chrono::{DateTime, Utc};
+use sqlx::{PgConnection, Row as _};
+
+use super::{connection::Connection, copy, explain, insert, session::Session, terms::Terms};
+use crate::{error::Error, payload::PayloadError, record::JobId, store::Store};
+
+/// From so many jobs on, COPY is faster than INSERT, although it takes a few round trips more.
+const COPY_FROM: usize = 2000;
+
+/// A job on its way.
+pub(super) struct Row<'a> {
+    pub(super) payload: Cow<'a, str>,
+    /// Which of the terms are its own.
+    pub(super) terms: usize,
+}
+
+/// Jobs on their way, encoded one by one as they are asked for.
+pub(super) type Rows<'a> = Box<dyn Iterator<Item = Result<Row<'a>, Error>> + Send + 'a>;
+
+/// What was written: how many jobs, and their ids in order if they are wanted.
+pub(super) struct Written {
+    pub(super) count: u64,
+    pub(super) ids: Option<Vec<JobId>>,
+}
+
+impl Written {
+    pub(super) fn add(&mut self, written: &[i64]) {
+        self.count += written.len() as u64;
+        if let Some(ids) = &mut self.ids {
+            ids.extend(written.iter().copied().map(JobId));
+        }
+    }
+}
+
+/// Enqueues all rows.
+pub(super) async fn write_all(
+    on: Connection<'_>,
+    store: Store,
+    terms: &[Terms],
+    mut rows: Rows<'_>,
+    ids_wanted: bool,
+) -> Result<Written, Error> {
+    let mut written = Written { count: 0, ids: ids_wanted.then(Vec::new) };
+    let first = insert::fill(&mut rows, COPY_FROM).await?;
+    if first.is_empty() {
+        return Ok(written);
+    }
+    let to_error = |error| explain(error, store);
+    let mut session = Session::begin(on).await.map_err(to_error)?;
+    let copies = session.is_own() && first.len() == COPY_FROM;
+    let connection = session.connection();
+    let done = async {
+        let places = Places::meet(connection, store, terms).await?;
+        if copies {
+            copy::write(connection, &places, Box::new(first.into_iter().map(Ok).chain(rows)), &mut written).await?;
+        } else {
+            insert::write(connection, &places, first, rows, &mut written).await?;
+        }
+        places.wake(connection).await
+    };
+    match done.await {
+        Ok(()) => session.commit().await.map(|()| written).map_err(to_error),
+        Err(error) => {
+            session.roll_back().await;
+            Err(error)
+        }
+    }
+}
+
+/// What a store says to the terms: asked for once.
+pub(super) struct Places<'t> {
+    pub(super) store: Store,
+    terms: &'t [Terms],
+    /// One for each of the terms.
+    of_terms: Vec<Place>,
+    payload_limit: usize,
+}
+
+/// Where a job goes.
+pub(super) struct Place {
+    pub(super) lane: i64,
+    pub(super) max_attempts: i16,
+    pub(super) run_at: Option<DateTime<Utc>>,
+}
+
+impl<'t> Places<'t> {
+    async fn meet(connection: &mut PgConnection, store: Store, terms: &'t [Terms]) -> Result<Self, Error> {
+        let mut lanes: BTreeMap<_, i64> = terms.iter().map(|terms| (lane_of(terms), 0)).collect();
+        let row = sqlx::query(store.sql(include_str!("../../sql/meet_lanes.sql")))
+            .bind(lanes.keys().map(|(queue, ..)| *queue).collect::<Vec<&str>>())
+            .bind(lanes.keys().map(|(_, job_type, _)| *job_type).collect::<Vec<&str>>())
+            .bind(lanes.keys().map(|(.., priority)| *priority).collect::<Vec<i16>>())
+            .fetch_one(connection)
+            .await
+            .map_err(|error| explain(error, store))?;
+        let (met, now, limit): (Vec<i64>, DateTime<Utc>, i32) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        lanes.values_mut().zip(met).for_each(|(lane, met)| *lane = met);
+        let place = |terms| Place { lane: lanes[&lane_of(terms)], max_attempts: terms.max_attempts, run_at: terms.run.due(now) };
+        let payload_limit = usize::try_from(limit).unwrap_or(0);
+        Ok(Self { store, terms, of_terms: terms.iter().map(place).collect(), payload_limit })
+    }
+
+    /// Where a row goes, unless its payload is too large: a store may have a lower limit than ours. `index` is the row's.
+    pub(super) fn find(&self, row: &Row<'_>, index: u64) -> Result<&Place, Error> {
+        let (size, limit) = (row.payload.len(), self.payload_limit);
+        if size <= limit {
+            return Ok(&self.of_terms[row.terms]);
+        }
+        let source = Error::Payload { job_type: self.terms[row.terms].job_type, source: PayloadError::TooLarge { size, limit } };
+        Err(Error::OneOfMany { index: index as usize, source: Box::new(source) })
+    }
+
+    /// The last act: wakes each queue's sleeping workers, once.
+    async fn wake(&self, connection: &mut PgConnection) -> Result<(), Error> {
+        let queues: BTreeSet<&str> = self.terms.iter().map(|terms| &*terms.queue).collect();
+        let wake = sqlx::query(self.store.sql(include_str!("../../sql/wake_all.sql"))).bind(queues.into_iter().collect::<Vec<_>>());
+        wake.execute(connection).await?;
+        Ok(())
+    }
+}
+
+/// What makes a lane.
+fn lane_of(terms: &Terms) -> (&str, &'static str, i16) {
+    (&terms.queue, terms.job_type, terms.priority)
+}

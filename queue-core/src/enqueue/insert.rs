@@ -1,0 +1,91 @@
+//! Writes jobs by INSERT, a chunk a statement, each while the next one is encoded. Safe on any connection, and to be dropped at any point.
+
+use sqlx::{
+    Encode, PgConnection, Postgres, Type,
+    encode::IsNull,
+    error::BoxDynError,
+    postgres::{PgArgumentBuffer, PgHasArrayType, PgTypeInfo},
+    types::Json,
+};
+
+use super::{
+    bulk::{Place, Places, Row, Rows, Written},
+    explain,
+};
+use crate::error::Error;
+
+/// A chunk has at most so many rows: more gain nothing.
+const MOST_ROWS: usize = 8192;
+
+/// A chunk ends after so many bytes of payloads.
+const MOST_BYTES: usize = 2 * 1024 * 1024;
+
+/// So many rows are encoded before others get their turn.
+const STRIDE: usize = 64;
+
+/// Writes `first` and then all the rows.
+pub(super) async fn write<'a>(
+    connection: &mut PgConnection,
+    places: &Places<'_>,
+    first: Vec<Row<'a>>,
+    mut rows: Rows<'a>,
+    written: &mut Written,
+) -> Result<(), Error> {
+    let mut chunk = first;
+    while !chunk.is_empty() {
+        let (ids, next) = tokio::join!(insert(connection, places, &chunk, written.count), fill(&mut rows, MOST_ROWS));
+        written.add(&ids?);
+        chunk = next?;
+    }
+    Ok(())
+}
+
+/// The next chunk, of at most so many rows; empty at the end.
+pub(super) async fn fill<'a>(rows: &mut Rows<'a>, most: usize) -> Result<Vec<Row<'a>>, Error> {
+    let mut chunk = Vec::new();
+    let mut bytes = 0;
+    while chunk.len() < most && bytes < MOST_BYTES {
+        let Some(row) = rows.next().transpose()? else { break };
+        bytes += row.payload.len();
+        chunk.push(row);
+        if chunk.len().is_multiple_of(STRIDE) {
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(chunk)
+}
+
+async fn insert(connection: &mut PgConnection, places: &Places<'_>, chunk: &[Row<'_>], index: u64) -> Result<Vec<i64>, Error> {
+    let to: Vec<&Place> = chunk.iter().zip(index..).map(|(row, index)| places.find(row, index)).collect::<Result<_, _>>()?;
+    sqlx::query_scalar(places.store.sql(include_str!("../../sql/insert_all.sql")))
+        .bind(chunk.iter().map(|row| JsonText(&row.payload)).collect::<Vec<_>>())
+        .bind(to.iter().map(|place| place.lane).collect::<Vec<_>>())
+        .bind(to.iter().map(|place| place.max_attempts).collect::<Vec<_>>())
+        .bind(to.iter().map(|place| place.run_at).collect::<Vec<_>>())
+        .fetch_one(connection)
+        .await
+        .map_err(|error| explain(error, places.store))
+}
+
+/// Text of JSON as a jsonb parameter, as it is.
+struct JsonText<'a>(&'a str);
+
+impl Type<Postgres> for JsonText<'_> {
+    fn type_info() -> PgTypeInfo {
+        <Json<()> as Type<Postgres>>::type_info()
+    }
+}
+
+impl PgHasArrayType for JsonText<'_> {
+    fn array_type_info() -> PgTypeInfo {
+        <Json<()> as PgHasArrayType>::array_type_info()
+    }
+}
+
+impl Encode<'_, Postgres> for JsonText<'_> {
+    fn encode_by_ref(&self, buffer: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
+        buffer.push(1); // the version of the format
+        buffer.extend_from_slice(self.0.as_bytes());
+        Ok(IsNull::No)
+    }
+}

@@ -1,0 +1,135 @@
+//! What is said of a job besides its payload: where it goes, how often it is tried, when it may run. Checked here, written elsewhere.
+
+use std::{borrow::Cow, time::Duration};
+
+use chrono::{DateTime, Utc};
+
+use crate::{error::Error, job::Job, store::check_name};
+
+/// A type's options, and what was said to differ from them.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    pub(super) job_type: &'static str,
+    pub(super) queue: Cow<'static, str>,
+    pub(super) priority: i16,
+    pub(super) max_attempts: i16,
+    pub(super) run: Run,
+}
+
+/// When a job may first run.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Run {
+    Now,
+    After(Duration),
+    At(DateTime<Utc>),
+}
+
+impl Terms {
+    pub(super) fn of<J: Job>() -> Self {
+        let options = J::OPTIONS;
+        Self {
+            job_type: options.name,
+            queue: Cow::Borrowed(options.queue),
+            priority: options.priority,
+            max_attempts: options.max_attempts,
+            run: Run::Now,
+        }
+    }
+
+    /// Whether the database can hold them.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        check_name("queue name", &self.queue)?;
+        check_name("job type name", self.job_type)?;
+        if self.max_attempts < 1 {
+            return Err(Error::OutOfRange { what: "max_attempts", value: self.max_attempts.to_string(), range: "1 to 32767" });
+        }
+        self.run.check()
+    }
+}
+
+impl Run {
+    fn check(self) -> Result<(), Error> {
+        const EARLIEST: i64 = 0;
+        const LATEST: i64 = 253_402_300_799; // the last second of 9999
+        const FARTHEST: u64 = 94_608_000_000; // 3,000 years, in seconds
+        let out = |value: String| Error::OutOfRange { what: "the time to run at", value, range: "within the years 1970 to 9999" };
+        match self {
+            Self::At(time) if !(EARLIEST..=LATEST).contains(&time.timestamp()) => Err(out(time.to_string())),
+            Self::After(wait) if wait.as_secs() > FARTHEST => Err(out(format!("{} seconds from now", wait.as_secs()))),
+            Self::Now | Self::At(_) | Self::After(_) => Ok(()),
+        }
+    }
+
+    /// The time given.
+    pub(super) fn at(self) -> Option<DateTime<Utc>> {
+        if let Self::At(time) = self { Some(time) } else { None }
+    }
+
+    /// The wait given, in milliseconds.
+    pub(super) fn after_ms(self) -> Option<f64> {
+        if let Self::After(wait) = self { Some(wait.as_secs_f64() * 1000.0) } else { None }
+    }
+
+    /// When that is, by the database's clock, unless it is now or has been.
+    pub(super) fn due(self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        match self {
+            Self::Now => None,
+            Self::At(time) => Some(time),
+            Self::After(wait) => now.checked_add_signed(chrono::Duration::from_std(wait).ok()?),
+        }
+        .filter(|time| *time > now)
+    }
+}
+
+/// The methods with which a builder that has `terms`, its own (`self mut`) or borrowed (`self`), lets its caller change them.
+macro_rules! terms_methods {
+    ($this:ident $($mutable:ident)?) => {
+        /// Not before this long from now, by the database's clock. At most 3,000 years.
+        pub fn after($($mutable)? $this, wait: std::time::Duration) -> Self {
+            $this.terms.run = crate::enqueue::terms::Run::After(wait);
+            $this
+        }
+
+        /// Not before this time, which may have passed already. From 1970 to 9999.
+        pub fn at($($mutable)? $this, time: chrono::DateTime<chrono::Utc>) -> Self {
+            $this.terms.run = crate::enqueue::terms::Run::At(time);
+            $this
+        }
+
+        /// With this priority instead of the type's; higher runs first.
+        pub fn priority($($mutable)? $this, priority: i16) -> Self {
+            $this.terms.priority = priority;
+            $this
+        }
+
+        /// Into this queue instead of the type's. A worker that serves only named queues must name it.
+        pub fn queue($($mutable)? $this, queue: impl Into<String>) -> Self {
+            $this.terms.queue = std::borrow::Cow::Owned(queue.into());
+            $this
+        }
+
+        /// With this many attempts instead of the type's; at least 1.
+        pub fn max_attempts($($mutable)? $this, max_attempts: i16) -> Self {
+            $this.terms.max_attempts = max_attempts;
+            $this
+        }
+    };
+}
+pub(super) use terms_methods;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_counts_from_the_databases_clock_and_a_time_that_has_passed_is_now() {
+        let now = DateTime::UNIX_EPOCH + chrono::Duration::days(20_000);
+        let second = Duration::from_secs(1);
+        assert_eq!(Run::Now.due(now), None);
+        assert_eq!(Run::At(now - second).due(now), None);
+        assert_eq!(Run::After(Duration::ZERO).due(now), None);
+        assert_eq!(Run::At(now + second).due(now), Some(now + second));
+        assert_eq!(Run::After(second).due(now), Some(now + second));
+        assert!(Run::After(Duration::from_hours(26_280_000)).due(now).is_some());
+    }
+}

@@ -1,0 +1,10 @@
+-- The failed attempts of job $1, the latest $2 of them.
+select f.attempt, f.at, f.ran_ms, f.error
+from (
+  select f.attempt, f.at, f.ran_ms, f.error
+  from queue.failure f
+  where f.id = $1
+  order by f.at desc, f.attempt desc
+  limit $2
+) f
+order by f.at, f.attempt

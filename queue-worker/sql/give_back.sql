@@ -1,0 +1,14 @@
+-- lease -> ready: all of the leases $1, uncharged, for a claim whose answer never reached its worker.
+-- $1 tokens
+-- Safe: only the worker that chose a token knows it, and it gives back only those under which it has begun nothing.
+with held as materialized (
+  delete from queue.lease
+  where token = any ($1)
+  returning ids, attempts, crashes
+)
+insert into queue.ready (lane, seq, id, attempts, crashes)
+select queue.lane_id(l.queue, l.job_type, l.priority, u.crashes > 0), queue.next_id(), u.id, u.attempts - 1, u.crashes
+from held h
+cross join lateral unnest(h.ids, h.attempts, h.crashes) u (id, attempts, crashes)
+join queue.job j on j.id = u.id
+cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l

@@ -1,0 +1,55 @@
+//! What ends the claim loop's wait: something rings, or a time has come. Knows nothing of the database.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tokio::sync::Notify;
+
+/// Rung by whoever has something for the claim loop.
+#[derive(Default)]
+pub(crate) struct Bell {
+    notify: Notify,
+    due: Mutex<Option<Instant>>,
+}
+
+impl Bell {
+    /// Ends the loop's wait, or its next one if it is not waiting now.
+    pub(crate) fn ring(&self) {
+        self.notify.notify_one();
+    }
+
+    /// Something is to be promoted in this long; rings if that is earlier than was known.
+    pub(crate) fn due_in(&self, wait: Duration) {
+        if self.note_due(wait) {
+            self.ring();
+        }
+    }
+
+    /// As [`Bell::due_in`], said by the loop itself, which does not ring for itself. Returns whether it is earlier than was known.
+    pub(crate) fn note_due(&self, wait: Duration) -> bool {
+        let Some(at) = Instant::now().checked_add(wait) else { return false };
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        let earlier = due.is_none_or(|known| at < known);
+        if earlier {
+            *due = Some(at);
+        }
+        earlier
+    }
+
+    /// When something is to be promoted, as far as is known.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        *self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets the time, because the caller is about to ask the database for it.
+    pub(crate) fn forget_due(&self) {
+        *self.due.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Until rung, or until `latest`.
+    pub(crate) async fn wait(&self, latest: Instant) {
+        let _ = tokio::time::timeout_at(latest.into(), self.notify.notified()).await;
+    }
+}

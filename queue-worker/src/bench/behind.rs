@@ -1,0 +1,59 @@
+//! W5: draining the first of many. What lies behind them, be it ready or for later, must not cost anything.
+
+use std::time::Duration;
+
+use super::{
+    BenchError, Plan, Say,
+    drain::{drain, fill_and_drain},
+    ground::{Expected, Ground},
+    process::Shape,
+    report::Record,
+};
+
+/// W5: the first 20,000 jobs, alone, with 1,000,000 ready behind them, and with 1,000,000 scheduled for later.
+pub(super) async fn run(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+    let (first, behind) = (plan.jobs(20_000), plan.jobs(1_000_000));
+    let mut alone = Vec::new();
+    for _ in 0..plan.runs {
+        alone.push(fill_and_drain(ground, "W5", Shape::Defaults, first).await?.rate);
+    }
+    let ready = with_ready_behind(ground, plan.runs, first, behind).await?;
+    let scheduled = with_scheduled(ground, plan.runs, first, behind).await?;
+    say.figure(Record::new("W5", "line, W3 of as many", "jobs/s", alone.clone()))?;
+    say.figure(Record::new("W5", "ready behind", "jobs/s", ready).against(&alone))?;
+    say.figure(Record::new("W5", "scheduled", "jobs/s", scheduled).against(&alone))
+}
+
+/// One fill serves all runs: each takes the next ones, and its worker gives back what it had begun beyond them.
+async fn with_ready_behind(ground: &Ground, runs: usize, first: u64, behind: u64) -> Result<Vec<f64>, BenchError> {
+    let from = ground.reset().await?;
+    let all = runs as u64 * first + behind;
+    ground.fill(all).await?;
+    let (mut rates, mut completed) = (Vec::new(), 0);
+    for _ in 0..runs {
+        let drained = drain(ground, Shape::Defaults, from, completed, first).await?;
+        rates.push(drained.rate);
+        completed += drained.seen.runs;
+        let expected = Expected { completed, ready: all.saturating_sub(completed), ..Expected::default() };
+        ground.check("W5", from, expected, None).await?;
+        if drained.seen.runs != drained.seen.distinct {
+            return Err(ground.wrong("W5", format!("{} jobs ran, in {} runs", drained.seen.distinct, drained.seen.runs)));
+        }
+    }
+    Ok(rates)
+}
+
+async fn with_scheduled(ground: &Ground, runs: usize, first: u64, behind: u64) -> Result<Vec<f64>, BenchError> {
+    let start = ground.reset().await?;
+    ground.fill_later(behind, Duration::from_secs(24 * 3600)).await?;
+    let mut rates = Vec::new();
+    for run in 1..=runs as u64 {
+        let from = ground.next_id().await?;
+        ground.fill(first).await?;
+        let drained = drain(ground, Shape::Defaults, from, 0, first).await?;
+        ground.check("W5", from, Expected { completed: first, ..Expected::default() }, Some(&drained.seen)).await?;
+        ground.check("W5", start, Expected { completed: run * first, scheduled: behind, ready: 0 }, None).await?;
+        rates.push(drained.rate);
+    }
+    Ok(rates)
+}

@@ -1,0 +1,100 @@
+//! W9: jobs spread over many queues and types, and what it costs to look at all of them when there are none.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    BenchError, Plan, Say,
+    drain::drain,
+    ground::{Expected, Ground},
+    job::NAMES,
+    measure::exact_cpu_of,
+    process::{Shape, WorkerProcess},
+    report::Record,
+};
+use crate::config::Config;
+
+/// Over how many queues and types jobs are spread.
+#[derive(Clone, Copy, Debug)]
+struct Spread {
+    queues: i32,
+    types: i32,
+}
+
+const SPREADS: [(&str, Spread); 4] = [
+    ("1 queue", Spread { queues: 1, types: 1 }),
+    ("100 queues", Spread { queues: 100, types: 1 }),
+    ("10,000 queues", Spread { queues: 10_000, types: 1 }),
+    ("100 types", Spread { queues: 1, types: 100 }),
+];
+
+/// W9: W3 over 1, 100 and 10,000 queues and over 100 types; and an idle worker's polls, with all these lanes known to it.
+pub(super) async fn run(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+    let jobs = plan.jobs(50_000);
+    let mut one = Vec::new();
+    for (name, spread) in SPREADS {
+        let (mut rates, mut polls, mut all) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..plan.runs {
+            let from = ground.reset().await?;
+            fill(ground, jobs, spread).await?;
+            let drained = drain(ground, Shape::Defaults, from, 0, jobs).await?;
+            ground.check("W9", from, Expected { completed: jobs, ..Expected::default() }, Some(&drained.seen)).await?;
+            rates.push(drained.rate);
+            if let Some(idle) = idle(ground, plan).await? {
+                polls.push(idle.per_poll_ms);
+                all.push(idle.per_second_ms);
+            }
+        }
+        if one.is_empty() {
+            one.clone_from(&rates);
+        }
+        say.figure(Record::new("W9", name, "jobs/s", rates).against(&one))?;
+        if !polls.is_empty() {
+            say.figure(Record::new("W9", name, "server ms/poll", polls))?;
+            say.figure(Record::new("W9", name, "server ms/idle s", all))?;
+        }
+    }
+    Ok(())
+}
+
+/// With `queue.enqueue`, as any language would.
+async fn fill(ground: &Ground, jobs: u64, spread: Spread) -> Result<(), BenchError> {
+    const FILL: &str = "
+        select count(queue.enqueue(($2::text[])[1 + n % $3], jsonb_build_object('n', n, 'sent', 0, 'text', repeat('x', 60)), 'bench' || n % $4))
+        from generate_series(0, $1 - 1) n";
+    let (jobs, Spread { queues, types }) = (jobs as i64, spread);
+    sqlx::query(FILL).bind(jobs).bind(NAMES.as_slice()).bind(types).bind(queues).execute(ground.pool()).await?;
+    Ok(())
+}
+
+/// What an idle worker costs the server.
+struct Idle {
+    /// The claim loop's connection, a poll.
+    per_poll_ms: f64,
+    /// All of its connections, a second.
+    per_second_ms: f64,
+}
+
+/// `None` where the server's processes cannot be seen.
+async fn idle(ground: &Ground, plan: Plan) -> Result<Option<Idle>, BenchError> {
+    if ground.postmaster.is_none() {
+        return Ok(None);
+    }
+    let worker = WorkerProcess::start(ground, Shape::Defaults, u64::MAX)?;
+    ground.until_asleep().await?;
+    let (claims, all) = (cpu(ground, "queue-worker claim").await?, cpu(ground, "queue-worker%").await?);
+    let began = Instant::now();
+    tokio::time::sleep(plan.seconds(5.0)).await;
+    let (claims, all) = (cpu(ground, "queue-worker claim").await? - claims, cpu(ground, "queue-worker%").await? - all);
+    let passed = began.elapsed().as_secs_f64();
+    worker.stop().await?;
+    let polls = passed / Config::default().poll_interval.as_secs_f64();
+    let ms = |time: Duration| time.as_secs_f64() * 1000.0;
+    Ok(Some(Idle { per_poll_ms: ms(claims) / polls, per_second_ms: ms(all) / passed }))
+}
+
+/// The processor time of the server's processes behind the connections of this name.
+async fn cpu(ground: &Ground, name: &str) -> Result<Duration, BenchError> {
+    const BACKENDS: &str = "select pid from pg_stat_activity where datname = current_database() and application_name like $1";
+    let pids: Vec<i32> = sqlx::query_scalar(BACKENDS).bind(name).fetch_all(ground.pool()).await?;
+    Ok(pids.into_iter().filter_map(|pid| exact_cpu_of(pid.unsigned_abs())).sum())
+}

@@ -1,0 +1,121 @@
+//! W1, W2, W11: enqueuing, one job a transaction, many at once, and in transactions that stay open.
+
+use std::time::{Duration, Instant};
+
+use queue_core::Job as _;
+use sqlx::Connection as _;
+
+use super::{
+    BenchError, Plan, Say,
+    ground::{Expected, Ground},
+    job::Noop,
+    line::{self, together},
+    measure::{Cost, Moment, per_job},
+    process::{Shape, WorkerProcess},
+    report::Record,
+};
+
+const PRODUCERS: u64 = 8;
+
+/// W1: one job a transaction, by 8 producers, without a worker and with one that drains meanwhile.
+pub(super) async fn one(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+    let jobs = plan.jobs(20_000) / PRODUCERS * PRODUCERS;
+    let (mut plain, mut alone, mut draining, mut costs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..plan.runs {
+        plain.push(line::insert(ground, PRODUCERS, jobs).await?);
+
+        let from = ground.reset().await?;
+        let begin = Moment::now(ground).await?;
+        alone.push(enqueue_singly(ground, jobs).await?);
+        costs.push(begin.cost(ground).await?);
+        ground.check("W1", from, Expected { ready: jobs, ..Expected::default() }, None).await?;
+
+        let from = ground.reset().await?;
+        let mut worker = WorkerProcess::start(ground, Shape::Defaults, jobs)?;
+        ground.until_asleep().await?;
+        draining.push(enqueue_singly(ground, jobs).await?);
+        worker.reached().await?;
+        ground.until_completed(from, jobs).await?;
+        let seen = worker.stop().await?;
+        ground.check("W1", from, Expected { completed: jobs, ..Expected::default() }, Some(&seen)).await?;
+    }
+    say.figure(Record::new("W1", "line, INSERT", "tx/s", plain.clone()))?;
+    say.figure(Record::new("W1", "alone", "jobs/s", alone).against(&plain))?;
+    say.figure(Record::new("W1", "draining", "jobs/s", draining).against(&plain))?;
+    say.figures(per_job("W1", "alone", "producer us/job", jobs, &costs))
+}
+
+async fn enqueue_singly(ground: &Ground, jobs: u64) -> Result<f64, BenchError> {
+    let each = jobs / PRODUCERS;
+    let elapsed = together(ground, PRODUCERS, move |mut connection, producer| async move {
+        for n in 0..each {
+            Noop::numbered(producer * each + n).enqueue(&mut *connection).await?;
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(jobs as f64 / elapsed.as_secs_f64())
+}
+
+/// W2: many jobs in one call.
+pub(super) async fn many(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+    let jobs = plan.jobs(200_000);
+    let (mut plain, mut ours, mut costs): (Vec<f64>, Vec<f64>, Vec<Cost>) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..plan.runs {
+        plain.push(line::copy(ground, jobs).await?);
+
+        let from = ground.reset().await?;
+        let begin = Moment::now(ground).await?;
+        let began = Instant::now();
+        ground.fill(jobs).await?;
+        ours.push(jobs as f64 / began.elapsed().as_secs_f64());
+        costs.push(begin.cost(ground).await?);
+        ground.check("W2", from, Expected { ready: jobs, ..Expected::default() }, None).await?;
+    }
+    say.figure(Record::new("W2", "line, COPY", "rows/s", plain.clone()))?;
+    say.figure(Record::new("W2", "enqueue_all", "jobs/s", ours).against(&plain))?;
+    say.figures(per_job("W2", "enqueue_all", "producer us/job", jobs, &costs))
+}
+
+/// How long a transaction of W11 stays open after its enqueue.
+const OPEN: Duration = Duration::from_millis(20);
+
+/// W11: producers that keep their transactions open. What they wait for beyond that, they wait for each other.
+pub(super) async fn slowly(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+    let each = (plan.seconds(4.0).as_secs_f64() / OPEN.as_secs_f64()) as u64;
+    let jobs = each * PRODUCERS;
+    let (mut plain, mut alone, mut draining) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..plan.runs {
+        plain.push(line::insert_slowly(ground, PRODUCERS, each, OPEN).await?);
+
+        let from = ground.reset().await?;
+        alone.push(enqueue_slowly(ground, each).await?);
+        ground.check("W11", from, Expected { ready: jobs, ..Expected::default() }, None).await?;
+
+        let from = ground.reset().await?;
+        let mut worker = WorkerProcess::start(ground, Shape::Defaults, jobs)?;
+        ground.until_asleep().await?;
+        draining.push(enqueue_slowly(ground, each).await?);
+        worker.reached().await?;
+        ground.until_completed(from, jobs).await?;
+        let seen = worker.stop().await?;
+        ground.check("W11", from, Expected { completed: jobs, ..Expected::default() }, Some(&seen)).await?;
+    }
+    say.figure(Record::new("W11", "line, INSERT", "tx/s", plain.clone()))?;
+    say.figure(Record::new("W11", "alone", "tx/s", alone).against(&plain))?;
+    say.figure(Record::new("W11", "draining", "tx/s", draining).against(&plain))
+}
+
+async fn enqueue_slowly(ground: &Ground, each: u64) -> Result<f64, BenchError> {
+    let elapsed = together(ground, PRODUCERS, move |mut connection, producer| async move {
+        for n in 0..each {
+            let mut tx = connection.begin().await?;
+            Noop::numbered(producer * each + n).enqueue(&mut tx).await?;
+            tokio::time::sleep(OPEN).await;
+            tx.commit().await?;
+        }
+        Ok(())
+    })
+    .await?;
+    Ok((each * PRODUCERS) as f64 / elapsed.as_secs_f64())
+}

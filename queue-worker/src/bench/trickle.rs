@@ -1,0 +1,53 @@
+//! W4: how soon a job starts when there is nothing else to do.
+
+use std::time::Duration;
+
+use queue_core::Job as _;
+
+use super::{
+    BenchError, Plan, Say,
+    ground::{Expected, Ground},
+    job::Noop,
+    process::{Shape, WorkerProcess},
+    report::{Record, percentile},
+};
+
+/// Between two jobs.
+const EVERY: Duration = Duration::from_millis(20);
+
+/// W4: an idle worker, and a job every 20 ms for 20 s; from just before the enqueue to the first line of the handler.
+pub(super) async fn run(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+    let (mut p50, mut p99, mut most) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..plan.runs {
+        ground.reset().await?;
+        let waits = waits(ground, "W4", plan).await?;
+        p50.push(ms(&waits, 0.5));
+        p99.push(ms(&waits, 0.99));
+        most.push(ms(&waits, 1.0));
+    }
+    say.figures([Record::new("W4", "p50", "ms", p50), Record::new("W4", "p99", "ms", p99), Record::new("W4", "max", "ms", most)])
+}
+
+/// How long each job waited, sorted, in nanoseconds.
+pub(super) async fn waits(ground: &Ground, workload: &'static str, plan: Plan) -> Result<Vec<u64>, BenchError> {
+    let jobs = (plan.seconds(20.0).as_secs_f64() / EVERY.as_secs_f64()) as u64;
+    let from = ground.next_id().await?;
+    let mut worker = WorkerProcess::start(ground, Shape::Defaults, jobs)?;
+    ground.until_asleep().await?;
+    let mut connection = ground.connection().await?;
+    let mut clock = tokio::time::interval(EVERY);
+    for n in 0..jobs {
+        clock.tick().await;
+        Noop::sent_now(n).enqueue(&mut *connection).await?;
+    }
+    worker.reached().await?;
+    ground.until_completed(from, jobs).await?;
+    let seen = worker.stop().await?;
+    ground.check(workload, from, Expected { completed: jobs, ..Expected::default() }, Some(&seen)).await?;
+    Ok(seen.waits)
+}
+
+/// The time that this share of the sorted waits did not exceed, in milliseconds.
+pub(super) fn ms(waits: &[u64], share: f64) -> f64 {
+    percentile(waits, share) as f64 / 1e6
+}

@@ -1,0 +1,230 @@
+//! What can be said on the command line. The texts here are the manual.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use queue_core::{JobId, JobState};
+
+use super::settings::{Settings, WorkerSettings};
+use crate::observe::Filter;
+
+/// Runs and operates a job queue that lives in PostgreSQL.
+#[derive(Parser)]
+#[command(
+    name = "queue-worker",
+    version,
+    about = "Runs and operates a job queue that lives in PostgreSQL",
+    after_long_help = MANUAL,
+    propagate_version = true,
+    arg_required_else_help = true,
+    max_term_width = 110
+)]
+pub(super) struct Args {
+    /// Settings file; default ./queue.toml if there is one
+    #[arg(long, global = true, env = "QUEUE_CONFIG", value_name = "FILE", help_heading = EVERYWHERE)]
+    pub(super) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) settings: Settings,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+/// Heading of the options that every command takes.
+pub(super) const EVERYWHERE: &str = "Everywhere";
+
+const MANUAL: &str = "\
+Examples:
+  queue-worker run                                  run every job type of this binary, on every queue
+  queue-worker run --queue mail=20 --queue reports  two queues, 20 handlers at a time for mail
+  queue-worker stats                                how many jobs are where, and who works
+  queue-worker list --state dead --queue mail       the dead letters of one queue
+  queue-worker show 1879032461361152001             one job, with why each attempt failed
+  queue-worker requeue --all --type send_email      try every dead send_email again
+
+Settings come from, in this order: option, environment (QUEUE_..., DATABASE_URL), file, default. The file is TOML:
+  database_url = \"postgres://app@db.internal/app\"
+  schema = \"queue\"
+  log = \"info\"
+  [worker]
+  queues = [\"mail=20\", \"reports\"]
+  lease_ttl = \"30s\"
+Without a database URL, a private PostgreSQL is started from the binaries on this machine, and stopped when it is not used any more.
+
+Exit codes:
+  0  done
+  1  failed: the database is away, the store is not migrated, a worker cannot start
+  2  wrong usage or configuration
+  3  no such job, or it is in a state in which this cannot be done";
+
+#[derive(Subcommand)]
+pub(super) enum Command {
+    /// Run jobs until SIGTERM or SIGINT
+    #[command(after_long_help = "\
+Examples:
+  queue-worker run --migrate                        bring the schema up to date first
+  QUEUE_QUEUES=mail=20,reports queue-worker run     the same options from the environment
+
+A signal stops claiming; handlers may go on for the grace period, the rest goes back uncharged. A second signal ends the process at once.")]
+    Run(WorkerSettings),
+    /// Create the tables, or bring them up to date
+    #[command(after_long_help = "\
+Examples:
+  queue-worker migrate                              apply what is missing; safe to repeat, and from several machines at once
+  queue-worker migrate print > queue.sql            for whoever applies SQL by other means
+  queue-worker migrate status                       what is applied, and when")]
+    Migrate {
+        #[command(flatten)]
+        output: Output,
+        #[command(subcommand)]
+        step: Option<Step>,
+    },
+    /// List the job types that this binary can run, with their options
+    Jobs(Output),
+    /// Count jobs by queue, type and state; list workers; tell who waits longest
+    Stats(Output),
+    /// List jobs, the newest first
+    #[command(after_long_help = "\
+Examples:
+  queue-worker list --state dead --limit 20
+  queue-worker list --queue mail --before 1879032461361152001    the page after this job
+  queue-worker list --state dead --json | jq -r '.jobs[].id'")]
+    List(List),
+    /// Show one job, with why each attempt failed
+    Show {
+        /// The job's id
+        #[arg(value_parser = id)]
+        id: JobId,
+        /// Show its payload and its output too
+        #[arg(long)]
+        payload: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Make dead, completed or cancelled jobs ready again, with all their attempts before them
+    #[command(after_long_help = "\
+Examples:
+  queue-worker requeue 1879032461361152001 1879032461361152002
+  queue-worker requeue --all --type send_email      every dead letter of this type; completed and cancelled jobs stay")]
+    Requeue(Chosen),
+    /// Call off jobs that are ready or scheduled
+    Cancel {
+        /// The jobs' ids
+        #[arg(required = true, value_name = "ID", value_parser = id)]
+        ids: Vec<JobId>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Delete dead letters with their payloads and history, for good
+    #[command(after_long_help = "\
+Examples:
+  queue-worker discard 1879032461361152001
+  queue-worker discard --all --queue mail           every dead letter of this queue")]
+    Discard(Chosen),
+    /// Measure this queue on a server, each figure beside the same shape in plain SQL
+    #[command(after_long_help = "\
+Examples:
+  queue-worker bench                                every workload; some ten minutes
+  queue-worker bench w1 w3 --runs 5
+  queue-worker bench --quick --json                 small sizes: tells whether jobs are lost, not how fast they are
+
+It creates the database queue_bench_<pid> on the server and drops it at the end. Let nothing else work there. docs/PERFORMANCE.md tells
+how to read it.")]
+    Bench(super::bench::Bench),
+    /// A worker process of `bench`
+    #[command(hide = true)]
+    BenchWorker(super::bench::BenchWorker),
+}
+
+#[derive(Clone, Copy, Subcommand)]
+pub(super) enum Step {
+    /// Apply what is missing (the default)
+    Run,
+    /// Print the SQL of a fresh store; needs no database
+    Print,
+    /// Tell which migrations are applied
+    Status,
+}
+
+#[derive(clap::Args)]
+pub(super) struct Output {
+    /// Print one JSON document; ids are strings
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+}
+
+#[derive(clap::Args)]
+pub(super) struct List {
+    /// In this state: scheduled, ready, running, completed, dead or cancelled
+    #[arg(long)]
+    state: Option<JobState>,
+    #[command(flatten)]
+    kind: Kind,
+    /// At most so many, up to 1000
+    #[arg(long, default_value_t = Filter::default().limit, value_name = "N")]
+    limit: u32,
+    /// Enqueued before this job
+    #[arg(long, value_name = "ID", value_parser = id)]
+    before: Option<JobId>,
+    #[command(flatten)]
+    pub(super) output: Output,
+}
+
+impl List {
+    pub(super) fn filter(&self) -> Filter {
+        Filter { state: self.state, limit: self.limit, before: self.before, ..self.kind.filter() }
+    }
+}
+
+/// Jobs by their ids, or all dead letters.
+#[derive(clap::Args)]
+pub(super) struct Chosen {
+    /// The jobs' ids
+    #[arg(value_name = "ID", value_parser = id, required_unless_present = "all", conflicts_with = "all")]
+    pub(super) ids: Vec<JobId>,
+    /// All dead letters; with --queue or --type, those of this queue or type
+    #[arg(long)]
+    pub(super) all: bool,
+    #[command(flatten)]
+    kind: Kind,
+    #[command(flatten)]
+    pub(super) output: Output,
+}
+
+impl Chosen {
+    /// Which dead letters `--all` means.
+    pub(super) fn filter(&self) -> Filter {
+        self.kind.filter()
+    }
+}
+
+#[derive(clap::Args)]
+struct Kind {
+    /// In this queue
+    #[arg(long)]
+    queue: Option<String>,
+    /// Of this job type
+    #[arg(long = "type", value_name = "TYPE")]
+    job_type: Option<String>,
+}
+
+impl Kind {
+    fn filter(&self) -> Filter {
+        Filter { queue: self.queue.clone(), job_type: self.job_type.clone(), ..Filter::default() }
+    }
+}
+
+fn id(text: &str) -> Result<JobId, &'static str> {
+    text.parse().map_err(|_| "a job's id is a number, as `list` shows it")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,42 @@
+//! `migrate`: the schema of a store.
+
+use queue_core::migrate::{LATEST, print as sql, status};
+use serde_json::json;
+
+use super::{args::Step, open, print, problem::Problem, settings::Settings};
+
+pub(super) async fn migrate(settings: &Settings, step: Option<Step>, as_json: bool) -> Result<(), Problem> {
+    let store = settings.store()?;
+    match step.unwrap_or(Step::Run) {
+        Step::Run => {
+            let database = open(settings).await?;
+            let applied = database.migrate(store).await?;
+            database.close().await;
+            if as_json {
+                return print::json(&json!({ "schema": store.schema(), "applied": applied, "version": LATEST }));
+            }
+            let schema = store.schema();
+            match applied.as_slice() {
+                [] => print::lines(&format!("the schema `{schema}` is up to date at version {LATEST}")),
+                _ => print::lines(&format!("the schema `{schema}` is now at version {LATEST}; applied: {applied:?}")),
+            }
+        }
+        Step::Print if as_json => print::json(&json!({ "schema": store.schema(), "sql": sql(store) })),
+        Step::Print => print::lines(&sql(store)),
+        Step::Status => {
+            let database = open(settings).await?;
+            let mut connection = database.pool().acquire().await?;
+            let migrations = status(&mut connection, store).await?;
+            drop(connection);
+            database.close().await;
+            if as_json {
+                return print::json(&json!({ "schema": store.schema(), "migrations": migrations }));
+            }
+            let rows = migrations.iter().map(|migration| {
+                let applied = migration.applied_at.map_or_else(|| "not yet".to_owned(), print::time);
+                [migration.version.to_string(), migration.name.to_owned(), applied]
+            });
+            print::lines(&print::table(["version", "name", "applied"], rows))
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The command line: the bundled binary's, and through [`main!`](crate::main!) that of every user's worker.
+//!
+//! A command reads its settings, opens the database, calls `observe` or the worker, and prints. It decides nothing about jobs.
+
+mod args;
+mod settings;
+mod run;
+mod migrate;
+mod jobs;
+mod stats;
+mod list;
+mod show;
+mod act;
+mod bench;
+mod print;
+mod inert;
+mod problem;
+
+use std::{
+    io::{IsTerminal as _, stderr},
+    process::ExitCode,
+};
+
+use clap::Parser as _;
+use queue_core::Registry;
+use tracing_subscriber::EnvFilter;
+
+use self::{
+    args::{Args, Command},
+    problem::Problem,
+    settings::{LogFormat, Settings},
+};
+use crate::{database::Database, error::Error, worker::Worker};
+
+/// The `main` of a worker binary: links the crates named, so that their job types can be run, and hands over to the command line.
+///
+/// ```no_run
+/// # mod my_app {}
+/// queue_worker::main!(my_app);
+/// ```
+///
+/// Several crates are separated by commas. For handlers that ask for state, write `main` yourself and call
+/// [`cli::main_with`](crate::cli::main_with).
+#[macro_export]
+macro_rules! main {
+    ($($first:ident $(:: $more:ident)*),* $(,)?) => {
+        fn main() -> ::std::process::ExitCode {
+            $(
+                #[allow(unused_imports, clippy::single_component_path_imports)]
+                use $first $(:: $more)* as _;
+            )*
+            $crate::cli::main()
+        }
+    };
+}
+
+/// Whatever kept a worker from being prepared.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Reads the arguments, does what they say, and reports what went wrong. The exit codes are in `--help`.
+pub fn main() -> ExitCode {
+    let args = Args::parse();
+    let empty = matches!(args.command, Command::Run(_)).then(Registry::linked);
+    // Said before a database is looked for, or an embedded one is made, for a worker that could do nothing with it.
+    match empty {
+        Some(Ok(registry)) if registry.is_empty() => Problem::from(Error::from(queue_core::RegistryError::Empty)).report(),
+        _ => finish(start(args, async |worker| Ok(worker))),
+    }
+}
+
+/// As [`main()`], with a last word on the worker before it runs: its state, above all.
+///
+/// ```no_run
+/// # #[derive(Default)] struct Mailer;
+/// fn main() -> std::process::ExitCode {
+///     queue_worker::cli::main_with(async |worker| Ok(worker.state(Mailer::default())))
+/// }
+/// ```
+pub fn main_with(prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> ExitCode {
+    finish(start(Args::parse(), prepare))
+}
+
+/// A worker tells what it does; the notices of a migration that had nothing to do are no news.
+const RUN_LOG: &str = "info,sqlx::postgres::notice=warn";
+
+/// The driver warns of a statement that takes a second, and prints it; whoever waits for a command can see that.
+const COMMAND_LOG: &str = "warn,sqlx::query=error";
+
+fn finish(result: Result<ExitCode, Problem>) -> ExitCode {
+    result.unwrap_or_else(Problem::report)
+}
+
+fn start(args: Args, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> Result<ExitCode, Problem> {
+    let Args { config, settings, command } = args;
+    // In the environment `RUST_LOG` stands behind our own variable, and like it before the file.
+    let rust_log = Settings { log: std::env::var("RUST_LOG").ok(), ..Settings::default() };
+    let settings = settings.over(rust_log).over(Settings::read(config.as_deref())?);
+    let settings = match &command {
+        Command::Run(worker) => Settings { worker: worker.clone(), ..Settings::default() }.over(settings),
+        _ => settings,
+    };
+    log(&settings, if matches!(command, Command::Run(_)) { RUN_LOG } else { COMMAND_LOG })?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Problem::failed)?;
+    let result = runtime.block_on(obey(command, &settings, prepare));
+    // Not waited for: a handler that never yields has had its grace period.
+    runtime.shutdown_background();
+    result
+}
+
+async fn obey(
+    command: Command,
+    settings: &Settings,
+    prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>,
+) -> Result<ExitCode, Problem> {
+    match command {
+        Command::Run(_) => run::run(settings, prepare).await?,
+        Command::Migrate { output, step } => migrate::migrate(settings, step, output.json).await?,
+        Command::Jobs(output) => jobs::jobs(output.json)?,
+        Command::Stats(output) => stats::stats(settings, output.json).await?,
+        Command::List(list) => list::list(settings, &list).await?,
+        Command::Show { id, payload, output } => show::show(settings, id, payload, output.json).await?,
+        Command::Requeue(chosen) => return act::chosen(settings, act::Act::Requeue, &chosen).await,
+        Command::Cancel { ids, output } => return act::each(settings, act::Act::Cancel, &ids, output.json).await,
+        Command::Discard(chosen) => return act::chosen(settings, act::Act::Discard, &chosen).await,
+        Command::Bench(bench) => bench::bench(settings, &bench).await?,
+        Command::BenchWorker(worker) => bench::worker(settings, &worker).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The database that the settings name; the embedded one if they name none.
+async fn open(settings: &Settings) -> Result<Database, Problem> {
+    Ok(match &settings.database_url {
+        Some(url) => Database::connect(url).await?,
+        None => Database::embedded().await?,
+    })
+}
+
+/// As [`open`], with the store checked to be what this release needs.
+async fn open_store(settings: &Settings) -> Result<Database, Problem> {
+    let store = settings.store()?;
+    let database = open(settings).await?;
+    let mut connection = database.pool().acquire().await?;
+    queue_core::migrate::verify(&mut connection, store).await?;
+    Ok(database)
+}
+
+/// Logs go to stderr: stdout is for what was asked for.
+fn log(settings: &Settings, default: &str) -> Result<(), Problem> {
+    let filter = settings.log.as_deref().unwrap_or(default);
+    let filter = EnvFilter::try_new(filter).map_err(|error| {
+        Problem::usage(format!("the log filter cannot be read: {error}; write it like `info` or `queue_worker=debug,sqlx=warn`"))
+    })?;
+    // Were a log line that cannot be written an event to log, the end of whoever reads the log would be ours.
+    let log = tracing_subscriber::fmt().with_writer(stderr).with_ansi(stderr().is_terminal()).log_internal_errors(false);
+    let log = log.with_env_filter(filter);
+    // Fails only when the program has set up its own logs, which then are right.
+    let _ = match settings.log_format.unwrap_or_default() {
+        LogFormat::Text => log.try_init(),
+        LogFormat::Json => log.json().try_init(),
+    };
+    Ok(())
+}

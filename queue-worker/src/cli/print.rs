@@ -1,0 +1,50 @@
+//! Everything that goes to stdout: one JSON document, or tables and lines for people. Whatever is printed is made inert here.
+
+use std::io::{ErrorKind, Write as _, stdout};
+
+use chrono::{DateTime, SubsecRound as _, Utc};
+use comfy_table::{Table, presets};
+use serde::Serialize;
+
+use super::{inert, problem::Problem};
+
+/// Prints one JSON document.
+pub(super) fn json(document: &impl Serialize) -> Result<(), Problem> {
+    let text = serde_json::to_string_pretty(document).map_err(Problem::failed)?;
+    write(&inert::json(&text))
+}
+
+/// Prints text whose lines stay lines.
+pub(super) fn lines(text: &str) -> Result<(), Problem> {
+    write(&inert::lines(text))
+}
+
+/// Rows under a header, each cell on one line.
+pub(super) fn table<'a>(
+    header: impl IntoIterator<Item = &'a str>,
+    rows: impl IntoIterator<Item = impl IntoIterator<Item = String>>,
+) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header.into_iter().map(str::to_uppercase));
+    for row in rows {
+        table.add_row(row.into_iter().map(|cell| inert::line(&cell)));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.trim_fmt()
+}
+
+/// A time as people read it, in UTC and to the second.
+pub(super) fn time(time: DateTime<Utc>) -> String {
+    time.round_subsecs(0).format("%Y-%m-%d %H:%M:%SZ").to_string()
+}
+
+/// A reader that has seen enough (`| head`) is no failure.
+fn write(text: &str) -> Result<(), Problem> {
+    let mut out = stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Problem::failed(format!("cannot write to stdout: {error}"))),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,20 @@
+//! `run`: a worker, until a signal.
+
+use super::{BoxError, open, problem::Problem, settings::Settings};
+use crate::{signal::shutdown_signal, worker::Worker};
+
+pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> Result<(), Problem> {
+    // Before anything is started for settings that are wrong.
+    let config = settings.config()?;
+    let database = open(settings).await?;
+    if settings.worker.migrate() || database.is_embedded() {
+        let applied = database.migrate(config.store).await?;
+        if !applied.is_empty() {
+            tracing::info!(schema = config.store.schema(), ?applied, "migrated");
+        }
+    }
+    let worker = prepare(Worker::new(database.pool().clone()).config(config)).await?;
+    worker.run(shutdown_signal()).await?;
+    database.close().await;
+    Ok(())
+}

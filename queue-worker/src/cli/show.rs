@@ -1,0 +1,66 @@
+//! `show`: one job with its history.
+
+use humantime::format_duration;
+use queue_core::{JobId, JobRecord, JobState};
+use serde_json::value::RawValue;
+
+use super::{inert, open_store, print, problem::Problem, settings::Settings};
+use crate::{error::Error, observe};
+
+pub(super) async fn show(settings: &Settings, id: JobId, payload: bool, as_json: bool) -> Result<(), Problem> {
+    let store = settings.store()?;
+    let database = open_store(settings).await?;
+    let mut connection = database.pool().acquire().await?;
+    let mut job = observe::find(&mut connection, store, id).await?.ok_or(Error::NotFound(id))?;
+    drop(connection);
+    database.close().await;
+    if !payload {
+        job.payload = None;
+        job.output = None;
+    }
+    if as_json { print::json(&job) } else { print::lines(&describe(&job)) }
+}
+
+fn describe(job: &JobRecord) -> String {
+    let mut said = Vec::new();
+    let mut say = |name: &str, value: &str| said.push(format!("{name:<10} {}", value.trim_end().replace('\n', "\n           ")));
+    say("job", &job.id.to_string());
+    say("type", &job.job_type);
+    say("queue", &format!("{}, priority {}", job.queue, job.priority));
+    say("state", job.state.name());
+    let crashes = if job.crashes > 0 { format!("; the process ended during {} of them", job.crashes) } else { String::new() };
+    say("attempts", &format!("{} of {}{crashes}", job.attempts, job.max_attempts));
+    say("enqueued", &print::time(job.enqueued_at));
+    if let Some(run_at) = job.run_at {
+        say("due", &print::time(run_at));
+    }
+    if let Some(finished_at) = job.finished_at {
+        say(if job.state == JobState::Dead { "died" } else { "finished" }, &print::time(finished_at));
+    }
+    if let Some(ran) = job.ran.filter(|_| job.state == JobState::Completed) {
+        say("ran", &format_duration(ran).to_string());
+    }
+    if let Some(worker) = job.worker {
+        say("worker", &worker.to_string());
+    }
+    if let Some(payload) = &job.payload {
+        say("payload", &pretty(payload));
+    }
+    if let Some(output) = &job.output {
+        say("output", &pretty(output));
+    }
+    if let (Some(error), []) = (&job.error, job.failures.as_slice()) {
+        say("error", error);
+    }
+    for failure in &job.failures {
+        let heading = format!("{}, attempt {} after {}:", print::time(failure.at), failure.attempt, format_duration(failure.ran));
+        say("failed", &format!("{heading}\n{}", failure.error));
+    }
+    said.join("\n")
+}
+
+/// The JSON over several lines; as it is when it is nested too deeply for that.
+fn pretty(json: &RawValue) -> String {
+    let indented = serde_json::from_str::<serde_json::Value>(json.get()).and_then(|value| serde_json::to_string_pretty(&value));
+    inert::json(&indented.unwrap_or_else(|_| json.get().to_owned()))
+}

@@ -1,0 +1,82 @@
+//! `stats`: the store in figures.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use humantime::format_duration;
+use queue_core::JobState;
+use serde::Serialize;
+
+use super::{open_store, print, problem::Problem, settings::Settings};
+use crate::observe::{self, Count, Oldest, WorkerRecord};
+
+/// What `--json` shows.
+#[derive(Serialize)]
+struct Stats {
+    counts: Vec<Count>,
+    oldest: Vec<Oldest>,
+    workers: Vec<WorkerRecord>,
+}
+
+pub(super) async fn stats(settings: &Settings, as_json: bool) -> Result<(), Problem> {
+    let store = settings.store()?;
+    let database = open_store(settings).await?;
+    let mut connection = database.pool().acquire().await?;
+    let stats = Stats {
+        counts: observe::counts(&mut connection, store).await?,
+        oldest: observe::oldest(&mut connection, store).await?,
+        workers: observe::workers(&mut connection, store).await?,
+    };
+    drop(connection);
+    database.close().await;
+    if as_json {
+        return print::json(&stats);
+    }
+    print::lines(&[counted(&stats.counts), waiting(&stats.oldest), working(&stats.workers)].join("\n\n"))
+}
+
+/// A row for each queue and type, a column for each state.
+fn counted(counts: &[Count]) -> String {
+    let mut rows: BTreeMap<(&str, &str), [String; JobState::ALL.len()]> = BTreeMap::new();
+    for count in counts {
+        let row = rows.entry((&count.queue, &count.job_type)).or_insert_with(|| JobState::ALL.map(|_| "-".to_owned()));
+        if let Some(place) = JobState::ALL.iter().position(|state| *state == count.state) {
+            row[place] = format!("{}{}", count.jobs, if count.partial { "+" } else { "" });
+        }
+    }
+    if rows.is_empty() {
+        return "no jobs".to_owned();
+    }
+    let rows = rows.into_iter().map(|((queue, job_type), counts)| [queue, job_type].map(str::to_owned).into_iter().chain(counts));
+    print::table(["queue", "type"].into_iter().chain(JobState::ALL.map(JobState::name)), rows)
+}
+
+fn waiting(oldest: &[Oldest]) -> String {
+    if oldest.is_empty() {
+        return "no job is waiting for a worker".to_owned();
+    }
+    let rows = oldest.iter().map(|first| {
+        let waited = Duration::from_secs(first.waited.as_secs());
+        [first.queue.clone(), print::time(first.since), format_duration(waited).to_string()]
+    });
+    print::table(["queue", "oldest ready since", "waited"], rows)
+}
+
+fn working(workers: &[WorkerRecord]) -> String {
+    if workers.is_empty() {
+        return "no workers".to_owned();
+    }
+    let rows = workers.iter().map(|worker| {
+        let queues = if worker.queues.is_empty() { "any".to_owned() } else { worker.queues.join(", ") };
+        let state = if worker.alive { "alive" } else { "silent" };
+        [
+            worker.name.clone(),
+            format!("{}:{}", worker.host, worker.pid),
+            queues,
+            worker.jobs.to_string(),
+            state.to_owned(),
+            print::time(worker.started_at),
+            worker.version.clone(),
+        ]
+    });
+    print::table(["worker", "host:pid", "queues", "jobs", "state", "started", "version"], rows)
+}

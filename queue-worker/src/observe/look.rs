@@ -1,0 +1,114 @@
+//! One job, and lists of them.
+
+use queue_core::{JobId, JobRecord, JobState, Store, check_name};
+use serde::Serialize;
+use sqlx::{FromRow as _, PgConnection, Row as _};
+
+use crate::error::Error;
+
+/// Which jobs are meant. The default is all of them, 50 at a time.
+///
+/// ```
+/// use queue_core::JobState;
+/// use queue_worker::observe::Filter;
+///
+/// let dead_mails = Filter { state: Some(JobState::Dead), queue: Some("mail".into()), ..Filter::default() };
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// In this state only.
+    pub state: Option<JobState>,
+    /// In this queue only.
+    pub queue: Option<String>,
+    /// Of this job type only.
+    pub job_type: Option<String>,
+    /// How many jobs a list has at most. Default 50; more than [`Filter::MOST`] is taken for that.
+    pub limit: u32,
+    /// Enqueued before this job: where the last page ended.
+    pub before: Option<JobId>,
+}
+
+impl Filter {
+    /// The longest list.
+    pub const MOST: u32 = 1000;
+
+    /// Names outside the grammar match nothing, and are more likely a mistake than a question.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.queue.iter().try_for_each(|queue| check_name("queue name", queue))?;
+        self.job_type.iter().try_for_each(|job_type| check_name("job type name", job_type))?;
+        Ok(())
+    }
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        Self { state: None, queue: None, job_type: None, limit: 50, before: None }
+    }
+}
+
+/// A part of a list, the newest jobs first.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Page {
+    /// The jobs; fewer than asked for, even none, when few of those looked at were meant.
+    pub jobs: Vec<JobRecord>,
+    /// What [`Filter::before`] has to be for the next page; `None` when there is none.
+    pub next: Option<JobId>,
+}
+
+/// A page looks at so many rows of the history, at most, for the jobs that are meant.
+const LOOKED_AT: i64 = 50_000;
+
+/// A record has so many failed attempts at most.
+const FAILURES: i64 = 100;
+
+/// The job `id` with its payload, output and failed attempts, wherever it is.
+///
+/// # Errors
+/// The database's.
+pub async fn find(connection: &mut PgConnection, store: Store, id: JobId) -> Result<Option<JobRecord>, Error> {
+    let Some(mut job) = record(connection, store, id, true).await? else { return Ok(None) };
+    // The history of failures is only ever added to, so it may be read a moment later.
+    let failures = sqlx::query_as(store.sql(include_str!("../../sql/failures.sql"))).bind(id).bind(FAILURES);
+    job.failures = failures.fetch_all(connection).await?;
+    if job.error.is_none() && job.attempts > 0 && !matches!(job.state, JobState::Completed | JobState::Cancelled) {
+        job.error = job.failures.last().map(|failure| failure.error.clone());
+    }
+    Ok(Some(job))
+}
+
+/// The job `id`; payload and output only if asked for, failed attempts never.
+pub(super) async fn record(connection: &mut PgConnection, store: Store, id: JobId, whole: bool) -> sqlx::Result<Option<JobRecord>> {
+    // Planned for each call, as all of an operator's statements are: a plan made while a table was empty is a bad one once it is full.
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/find.sql"))).bind(id).bind(whole);
+    statement.persistent(false).fetch_optional(connection).await
+}
+
+/// The jobs that `filter` means, without payloads.
+///
+/// # Errors
+/// [`queue_core::Error::InvalidName`] for a filter's name outside the grammar; the database's.
+pub async fn list(connection: &mut PgConnection, store: Store, filter: &Filter) -> Result<Page, Error> {
+    filter.check()?;
+    let limit = filter.limit.clamp(1, Filter::MOST);
+    let statement = sqlx::query(store.sql(include_str!("../../sql/list.sql")))
+        .bind(filter.state.map(JobState::name))
+        .bind(&filter.queue)
+        .bind(&filter.job_type)
+        .bind(filter.before.map_or(i64::MAX, |before| before.0))
+        .bind(i64::from(limit))
+        .bind(LOOKED_AT);
+    let rows = statement.persistent(false).fetch_all(connection).await?;
+    let mut next = None;
+    let mut jobs = Vec::with_capacity(rows.len());
+    for row in &rows {
+        next = row.try_get::<Option<JobId>, _>("horizon")?;
+        if row.try_get::<Option<JobId>, _>("id")?.is_some() {
+            jobs.push(JobRecord::from_row(row)?);
+        }
+    }
+    if jobs.len() >= limit as usize {
+        next = jobs.last().map(|job| job.id);
+    }
+    Ok(Page { jobs, next })
+}

@@ -1,0 +1,346 @@
+//! The command line, as processes: what it prints, how it ends, and what it must never show.
+
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::Duration,
+};
+
+use queue_core::{Job as _, JobId, JobState};
+use serde_json::Value;
+use tests::{Act, Do, TestDb, eventually};
+
+const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
+const EMPTY: &str = env!("CARGO_BIN_EXE_test-empty-cli");
+
+/// A binary with nothing of our environment, in an empty folder.
+fn command(binary: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(binary);
+    let kept = ["PATH", "HOME", "QUEUE_PG_BIN"].map(|name| (name, std::env::var_os(name)));
+    command.args(arguments).env_clear().envs(kept.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    command.current_dir(folder()).stdin(Stdio::null());
+    command
+}
+
+/// A folder of the tests' own, made when first asked for.
+fn folder() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn on(db: &TestDb, arguments: &[&str]) -> Output {
+    command(CLI, arguments).env("DATABASE_URL", &db.url).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn json(db: &TestDb, arguments: &[&str]) -> Value {
+    let output = on(db, &[arguments, &["--json"]].concat());
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""), "{arguments:?}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {}", text(&output.stdout)))
+}
+
+/// How it ended, and what it said.
+fn failed(output: &Output) -> (Option<i32>, String) {
+    assert_eq!(text(&output.stdout), "", "an error is no output");
+    (output.status.code(), text(&output.stderr).to_owned())
+}
+
+async fn enqueue(db: &TestDb, act: Act) -> JobId {
+    Do { act }.enqueue(&db.pool).await.unwrap().id()
+}
+
+#[tokio::test]
+async fn every_command_prints_one_json_document_if_asked() {
+    let db = TestDb::new().await;
+    let jobs = [enqueue(&db, Act::Ok("x".into())).await, enqueue(&db, Act::Terminal("no way".into())).await];
+    db.run_until_idle(db.worker()).await;
+    let (waiting, dead) = (enqueue(&db, Act::Panic).await.to_string(), jobs[1].to_string());
+
+    assert_eq!(json(&db, &["migrate"])["applied"], serde_json::json!([]));
+    assert_eq!(json(&db, &["migrate", "status"])["migrations"][0]["version"], 1);
+    assert!(json(&db, &["migrate", "print"])["sql"].as_str().unwrap().contains("create table queue.job"));
+    let types = json(&db, &["jobs"]);
+    let known = types.as_array().unwrap().iter().find(|known| known["name"] == "do").unwrap();
+    assert_eq!((&known["max_attempts"], &known["timeout_ms"], &known["backoff_ms"][2]), (&3.into(), &5000.into(), &50.into()));
+    let stats = json(&db, &["stats"]);
+    assert_eq!(stats["counts"].as_array().unwrap().len(), 3, "{stats}");
+    assert_eq!(stats["oldest"][0]["queue"], "default");
+    let list = json(&db, &["list"]);
+    assert_eq!((&list["jobs"][0]["id"], &list["jobs"][0]["state"]), (&Value::from(waiting.as_str()), &"ready".into()), "{list}");
+    assert_eq!(json(&db, &["list", "--state", "dead", "--queue", "default", "--type", "do"])["jobs"].as_array().unwrap().len(), 1);
+    let shown = json(&db, &["show", &dead]);
+    assert_eq!(
+        (&shown["error"], &shown["failures"][0]["attempt"], &shown["payload"]),
+        (&"no way".into(), &1.into(), &Value::Null),
+        "{shown}"
+    );
+    assert_eq!(json(&db, &["show", &dead, "--payload"])["payload"]["act"]["Terminal"], "no way");
+    assert_eq!(json(&db, &["requeue", &dead])["requeued"], serde_json::json!([dead]));
+    assert_eq!(json(&db, &["cancel", &dead, &waiting])["cancelled"], serde_json::json!([dead, waiting]));
+    assert_eq!(json(&db, &["discard", "--all"])["discarded"], 0);
+    assert_eq!(json(&db, &["requeue", "--all"])["requeued"], 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn for_people_it_prints_tables_and_sentences() {
+    let db = TestDb::new().await;
+    let dead = enqueue(&db, Act::Terminal("no way".into())).await;
+    db.run_until_idle(db.worker()).await;
+    let dead = dead.to_string();
+    for (arguments, wanted) in [
+        (vec!["migrate"], "up to date"),
+        (vec!["migrate", "status"], "VERSION"),
+        (vec!["jobs"], "tests::act::Do"),
+        (vec!["stats"], "DEAD"),
+        (vec!["list"], "no way"),
+        (vec!["show", &dead], "no way"),
+        (vec!["requeue", &dead], "requeued"),
+        (vec!["cancel", &dead], "cancelled"),
+        (vec!["discard", "--all"], "discarded 0 dead letters"),
+        (vec!["--help"], "Exit codes"),
+        (vec!["--version"], env!("CARGO_PKG_VERSION")),
+    ] {
+        let output = on(&db, &arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
+        assert!(text(&output.stdout).contains(wanted), "{arguments:?}: {}", text(&output.stdout));
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn exit_codes_tell_failure_usage_and_refusal_apart() {
+    let db = TestDb::new().await;
+    let job = enqueue(&db, Act::Ok("x".into())).await;
+    db.run_until_idle(db.worker()).await;
+    let id = job.to_string();
+    for (arguments, code, wanted) in [
+        (vec!["stats", "--database-url", "postgres://u@127.0.0.1:1/d"], 1, "127.0.0.1:1"),
+        (vec!["stats", "--schema", "nowhere"], 1, "queue-worker migrate"),
+        (vec!["run", "--schema", "nowhere"], 1, "queue-worker migrate"),
+        (vec!["stats", "--nonsense"], 2, "--nonsense"),
+        (vec!["frobnicate"], 2, "frobnicate"),
+        (vec![], 2, "Usage"),
+        (vec!["show", "x"], 2, "number"),
+        (vec!["requeue"], 2, "<ID>"),
+        (vec!["requeue", "1", "--all"], 2, "--all"),
+        (vec!["stats", "--schema", "a\"b"], 2, "schema"),
+        (vec!["list", "--queue", "a b"], 2, "queue"),
+        (vec!["list", "--state", "asleep"], 2, "asleep"),
+        (vec!["stats", "--database-url", "nonsense"], 2, "postgres://"),
+        (vec!["run", "--log", "a=b=c"], 2, "log"),
+        (vec!["run", "--lease-ttl", "0s"], 2, "lease_ttl"),
+        (vec!["run", "--grace", "-1s"], 2, "negative"),
+        (vec!["run", "--queue", "mail=0"], 2, "concurrency"),
+        (vec!["show", "7"], 3, "no job 7"),
+        (vec!["discard", &id], 3, "is completed"),
+        (vec!["cancel", &id], 3, "is completed"),
+    ] {
+        let (ended, said) = failed(&on(&db, &arguments));
+        assert_eq!(ended, Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(wanted), "{arguments:?}: {said}");
+    }
+    let some = on(&db, &["requeue", &id, "7", "--json"]);
+    assert_eq!(some.status.code(), Some(3));
+    let document: Value = serde_json::from_slice(&some.stdout).unwrap();
+    assert_eq!((&document["requeued"][0], &document["refused"][0]["id"]), (&Value::from(id), &"7".into()), "the others are not held up");
+    db.finish().await;
+}
+
+#[test]
+fn f65_a_wrong_settings_file_is_answered_with_the_path_of_the_key() {
+    let path = folder().join("wrong.toml");
+    for (file, wanted) in [
+        ("[worker]\nlease_tll = '5s'", "worker.lease_tll"),
+        ("[worker]\nlease_ttl = '-5s'", "worker.lease_ttl"),
+        ("[worker]\nqueues = ['a', 'b', 'c=many']", "worker.queues[2]"),
+        ("database_url = 'postgres://u:swordfish@h/d", "wrong.toml:1"),
+        ("[worker]\nconcurrency = 0", "concurrency"),
+        ("schema = 'x y'", "schema"),
+    ] {
+        std::fs::write(&path, file).unwrap();
+        let (code, said) = failed(&command(CLI, &["run", "--config", path.to_str().unwrap()]).output().unwrap());
+        assert_eq!(code, Some(2), "{file}: {said}");
+        assert!(said.contains(wanted) && !said.contains("swordfish"), "{file}: {said}");
+    }
+    let (code, said) = failed(&command(CLI, &["stats", "--config", "absent.toml"]).output().unwrap());
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("absent.toml"), "{said}");
+}
+
+#[test]
+fn f64_a_password_is_never_printed() {
+    let wrong =
+        ["postgres://u:swordfish@127.0.0.1:1/d", "postgres://u:swordfish@h:port/d", "u:swordfish@h/d", "postgres://u:sword/fish@h/d?x=y"];
+    let file = folder().join("secret.toml");
+    for url in wrong {
+        std::fs::write(&file, format!("database_url = '{url}'\n")).unwrap();
+        for arguments in [
+            &["stats"][..],
+            &["run"],
+            &["run", "--grace", "x"],
+            &["stats", "--help"],
+            &["migrate", "--log", "trace"],
+            &["list", "--nonsense"],
+        ] {
+            let by_variable = command(CLI, arguments).env("DATABASE_URL", url).env("QUEUE_LOG", "trace").output().unwrap();
+            let by_file = command(CLI, arguments).env("QUEUE_CONFIG", &file).env("RUST_LOG", "trace").output().unwrap();
+            for output in [by_variable, by_file] {
+                let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+                assert!(
+                    !said.contains("swordfish") && !said.contains("sword/fish") && !said.contains("fish@"),
+                    "{arguments:?} {url}: {said}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn f62_control_characters_in_errors_and_payloads_are_inert() {
+    const HOSTILE: &str = "red\u{1b}[31m\u{7}\u{9b}2J\rover\u{202e}desrever <script> =1+1";
+    let db = TestDb::new().await;
+    let job = enqueue(&db, Act::Terminal(HOSTILE.into())).await;
+    db.run_until_idle(db.worker()).await;
+    let id = job.to_string();
+    for arguments in
+        [vec!["list"], vec!["show", &id], vec!["show", &id, "--payload"], vec!["list", "--json"], vec!["show", &id, "--payload", "--json"]]
+    {
+        let output = on(&db, &arguments);
+        let shown = text(&output.stdout);
+        assert!(
+            shown.contains("red") && !shown.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}'),
+            "{arguments:?}: {shown:?}"
+        );
+    }
+    let document = json(&db, &["show", &id, "--payload"]);
+    assert_eq!(
+        (&document["error"], &document["payload"]["act"]["Terminal"]),
+        (&HOSTILE.into(), &HOSTILE.into()),
+        "the same text all the same"
+    );
+    let said = failed(&on(&db, &["list", "--type", HOSTILE])).1;
+    assert!(!said.contains(|c: char| c.is_control() && c != '\n'), "{said:?}");
+    db.finish().await;
+}
+
+#[test]
+fn f27_a_worker_without_job_types_names_the_fix_and_starts_no_database() {
+    let data = folder().join("no-database");
+    let (code, said) = failed(&command(EMPTY, &["run"]).env("QUEUE_PG_DATA", &data).output().unwrap());
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("use my_app as _;") && said.contains("queue_worker::main!(my_app)"), "{said}");
+    assert!(!data.exists());
+    let listed = command(EMPTY, &["jobs", "--json"]).output().unwrap();
+    assert_eq!((listed.status.code(), text(&listed.stdout).trim()), (Some(0), "[]"));
+}
+
+/// A running worker; killed when dropped.
+struct Running(Child);
+
+impl Running {
+    fn start(command: &mut Command) -> Self {
+        Self(command.spawn().unwrap())
+    }
+
+    fn terminate(&mut self) -> Option<i32> {
+        assert!(Command::new("kill").arg(self.0.id().to_string()).status().unwrap().success());
+        self.0.wait().unwrap().code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn run_runs_the_jobs_of_the_crates_named_until_it_is_told_to_end() {
+    let db = TestDb::new().await;
+    let served = Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).queue("mail").await.unwrap().id();
+    let other = enqueue(&db, Act::Ok("x".into())).await;
+    let mut run = command(CLI, &["run", "--migrate", "--log-format", "json"]);
+    run.envs([("DATABASE_URL", db.url.as_str()), ("QUEUE_QUEUES", "mail=3"), ("QUEUE_NAME", "postman"), ("QUEUE_GRACE", "1s")]);
+    let mut worker = Running::start(run.stderr(Stdio::piped()));
+    db.until(served, JobState::Completed).await;
+    let announced: (String, Vec<String>) = sqlx::query_as("select name, queues from queue.worker").fetch_one(&db.pool).await.unwrap();
+    assert_eq!(announced, ("postman".to_owned(), vec!["mail".to_owned()]));
+    assert_eq!(worker.terminate(), Some(0));
+    assert_eq!(db.state(other).await, Some(JobState::Ready));
+    assert_eq!(db.count("select count(*) from queue.worker").await, 0);
+    let mut log = String::new();
+    worker.0.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    for line in log.lines() {
+        serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f54_a_worker_survives_closed_outputs_and_few_file_descriptors() {
+    let db = TestDb::new().await;
+    let mut few = command("sh", &["-c", "ulimit -n 64; exec \"$0\" run", CLI]);
+    let mut deaf = command(CLI, &["run"]);
+    let mut shut = command("sh", &["-c", "exec \"$0\" run >&- 2>&-", CLI]);
+    for command in [few.stdout(Stdio::null()).stderr(Stdio::null()), deaf.stdout(Stdio::piped()).stderr(Stdio::piped()), &mut shut] {
+        let jobs = [enqueue(&db, Act::FailUntil(2)).await, enqueue(&db, Act::Ok("x".into())).await, enqueue(&db, Act::Panic).await];
+        let mut worker = Running::start(command.env("DATABASE_URL", &db.url).env("QUEUE_LOG", "trace"));
+        drop((worker.0.stdout.take(), worker.0.stderr.take()));
+        db.until(jobs[0], JobState::Completed).await;
+        db.until(jobs[1], JobState::Completed).await;
+        db.until(jobs[2], JobState::Dead).await;
+        assert_eq!(worker.terminate(), Some(0));
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f54_a_reader_that_has_seen_enough_is_no_failure_and_a_full_disk_is() {
+    let db = TestDb::new().await;
+    let mut enough = Running::start(command(CLI, &["migrate", "print"]).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    drop(enough.0.stdout.take());
+    assert_eq!(enough.0.wait().unwrap().code(), Some(0));
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = command(CLI, &["list", "--json"]).env("DATABASE_URL", &db.url).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("stdout"), "{}", text(&output.stderr));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f63_a_limit_without_bounds_is_clamped() {
+    let db = TestDb::new().await;
+    sqlx::query("select queue.enqueue('do', '{}') from generate_series(1, 1100)").execute(&db.pool).await.unwrap();
+    let page = json(&db, &["list", "--limit", "1000000000"]);
+    assert_eq!(page["jobs"].as_array().unwrap().len(), 1000);
+    let rest = json(&db, &["list", "--limit", "4294967295", "--before", page["next"].as_str().unwrap()]);
+    assert_eq!((rest["jobs"].as_array().unwrap().len(), &rest["next"]), (100, &Value::Null));
+    assert_eq!(failed(&on(&db, &["list", "--limit", "1e9"])).0, Some(2));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_a_worker_at_once() {
+    let db = TestDb::new().await;
+    let job = enqueue(&db, Act::Block(4000)).await;
+    let mut worker = Running::start(command(CLI, &["run", "--lease-ttl", "1s"]).env("DATABASE_URL", &db.url).stderr(Stdio::null()));
+    db.until(job, JobState::Running).await;
+    assert!(Command::new("kill").arg(worker.0.id().to_string()).status().unwrap().success());
+    eventually("it takes no more jobs", async || {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        true
+    })
+    .await;
+    let began = std::time::Instant::now();
+    assert_eq!(worker.terminate(), Some(130));
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_eq!(db.state(job).await, Some(JobState::Running), "what it held is recovered by others");
+    db.finish().await;
+}

@@ -1,0 +1,68 @@
+//! Where it puts its data, and when it does nothing at all.
+
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use queue_worker::embedded::{Embedded, EmbeddedError, EmbeddedOptions};
+
+use super::user::{User, eventually, gone, scratch_folder, sql};
+
+#[test]
+fn without_a_folder_it_is_chosen_by_the_environment_and_the_version() {
+    let base = scratch_folder("default");
+    let mut command = User::command(Path::new(""));
+    command.env("QUEUE_PG_DATA", base.join("told"));
+    let told = User::spawn(command).unwrap();
+    let major = sql(&told.url, "select current_setting('server_version_num')::int / 10000");
+    told.kill();
+    gone(&base.join("told"));
+    assert!(base.join("told/data/PG_VERSION").exists());
+    let mut command = User::command(Path::new(""));
+    command.env_remove("QUEUE_PG_DATA").env("XDG_DATA_HOME", base.join("xdg"));
+    User::spawn(command).unwrap().kill();
+    gone(&base.join("xdg"));
+    assert!(base.join("xdg/queue-worker").join(&major).join("data/PG_VERSION").exists());
+    fs::remove_dir_all(&base).unwrap();
+}
+
+#[test]
+fn a_foreign_folder_is_left_alone() {
+    let folder = scratch_folder("foreign");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("thesis.tex"), "years of work").unwrap();
+    let options = EmbeddedOptions { folder: Some(folder.clone()), ephemeral: true, ..EmbeddedOptions::default() };
+    assert!(matches!(Embedded::start(options), Err(EmbeddedError::ForeignFolder { .. })));
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_cluster_of_another_version_is_refused() {
+    let folder = scratch_folder("version");
+    fs::create_dir_all(folder.join("data")).unwrap();
+    fs::write(folder.join("data/PG_VERSION"), "14\n").unwrap();
+    fs::write(folder.join("start.lock"), "").unwrap();
+    let options = EmbeddedOptions { folder: Some(folder.clone()), ..EmbeddedOptions::default() };
+    let error = Embedded::start(options).unwrap_err();
+    assert!(matches!(error, EmbeddedError::WrongVersion { data: 14, .. }), "{error}");
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_server_that_refuses_its_settings_says_why() {
+    for ephemeral in [false, true] {
+        let folder = scratch_folder("settings");
+        let settings = vec![("work_mem".to_owned(), "plenty".to_owned())];
+        let options = EmbeddedOptions { folder: Some(folder.clone()), settings, ephemeral, ..EmbeddedOptions::default() };
+        let began = Instant::now();
+        let error = Embedded::start(options).unwrap_err();
+        assert!(matches!(error, EmbeddedError::Ended { .. }), "{error}");
+        assert!(error.to_string().contains("invalid value for parameter \"work_mem\""), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+        eventually("it is removed", || !ephemeral || !folder.exists());
+        let _ = fs::remove_dir_all(&folder);
+    }
+}

@@ -1,0 +1,87 @@
+//! As root: `PostgreSQL` refuses to be, so somebody else is found. Every test here passes at once for a plain user, who has the others.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+};
+
+use super::user::{User, eventually, gone, postmaster, processes, remove, root, scratch_folder, sql};
+
+#[test]
+fn root_does_not_follow_links_that_the_servers_user_left() {
+    if !root() {
+        return;
+    }
+    let (folder, precious) = (scratch_folder("links"), scratch_folder("precious"));
+    User::start(&folder).kill();
+    gone(&folder);
+    for name in ["supervise.sh", "supervise.new", "postgres.log", "start.lock", "alive.lock", "users"] {
+        fs::write(&precious, "root's").unwrap();
+        fs::set_permissions(&precious, fs::Permissions::from_mode(0o600)).unwrap();
+        let _ = fs::remove_file(folder.join(name));
+        symlink(&precious, folder.join(name)).unwrap();
+        if let Ok(user) = User::spawn(User::command(&folder)) {
+            user.kill();
+            eventually("it is gone", || processes(&folder).is_empty());
+        }
+        let metadata = fs::metadata(&precious).unwrap();
+        assert_eq!((metadata.len(), metadata.uid()), (6, 0), "{name}");
+        let _ = fs::remove_file(folder.join(name));
+    }
+    User::start(&folder).kill();
+    remove(&folder);
+    fs::remove_file(precious).unwrap();
+}
+
+#[test]
+fn a_plain_user_can_do_the_same_and_keeps_it_to_himself() {
+    if !root() {
+        return;
+    }
+    let folder = scratch_folder("plain");
+    // Nobody's number: `initdb` alone would refuse it.
+    let uid = 12345;
+    let first = User::spawn(User::command_as(uid, &folder)).unwrap();
+    assert_eq!(sql(&first.url, "select 1"), "1");
+    let second = User::spawn(User::command_as(uid, &folder)).unwrap();
+    assert!(second.attached);
+    let other = User::spawn(User::command_as(uid + 1, &folder)).err().unwrap();
+    assert!(other.contains(&format!("belongs to user id {uid}")), "{other}");
+    first.kill();
+    second.kill();
+    gone(&folder);
+    let root = User::start(&folder);
+    assert_eq!(sql(&root.url, "select 1"), "1");
+    root.kill();
+    remove(&folder);
+}
+
+#[test]
+fn root_behind_a_closed_folder_uses_a_user_namespace() {
+    if !root() {
+        return;
+    }
+    let parent = scratch_folder("closed");
+    fs::create_dir(&parent).unwrap();
+    fs::set_permissions(&parent, fs::Permissions::from_mode(0o700)).unwrap();
+    let folder = parent.join("cluster");
+    for ephemeral in [false, true] {
+        let mut command = User::command(&folder);
+        if ephemeral {
+            command.env("TEST_USER_EPHEMERAL", "1");
+        }
+        let user = match User::spawn(command) {
+            Ok(user) => user,
+            // Not allowed in some containers; then it must say so.
+            Err(error) => return assert!(error.contains("nor are user namespaces allowed here"), "{error}"),
+        };
+        assert_eq!(sql(&user.url, "select 1"), "1");
+        assert!(User::start(&folder).attached);
+        let map = fs::read_to_string(format!("/proc/{}/uid_map", postmaster(&folder))).unwrap();
+        assert_eq!(map.split_whitespace().skip(1).collect::<Vec<_>>(), ["0", "1"], "{map}");
+        user.kill();
+        eventually("it is gone", || processes(&folder).is_empty());
+    }
+    eventually("it is removed", || !folder.exists());
+    fs::remove_dir(&parent).unwrap();
+}

@@ -1,0 +1,137 @@
+//! What is read back: payloads exactly as they were sent, and those that no handler can read.
+
+use queue_core::{Context, Handler, Job as _, JobId, JobResult, JobState, Store, job};
+use queue_worker::{Worker, observe};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use tests::{Act, Do, TestDb};
+
+/// Any JSON; returns it as the handler saw it.
+#[job(send_only, output = String)]
+#[derive(Serialize, Deserialize)]
+struct Anything(Value);
+
+impl Handler for Anything {
+    async fn run(self, _: &Context) -> JobResult<String> {
+        Ok(self.0.to_string())
+    }
+}
+
+/// Reads all that was ever stored under the name `do`.
+#[job(send_only, name = "do", output = usize)]
+#[derive(Serialize, Deserialize)]
+struct AnyDo(Box<serde_json::value::RawValue>);
+
+impl Handler for AnyDo {
+    async fn run(self, _: &Context) -> JobResult<usize> {
+        Ok(self.0.get().len())
+    }
+}
+
+/// Enqueued by a program in another language, which may send anything. `payload` is an SQL expression.
+async fn foreign(db: &TestDb, job_type: &str, payload: &str) -> JobId {
+    let statement = format!("select queue.enqueue('{job_type}', ({payload})::jsonb)");
+    sqlx::query_scalar(AssertSqlSafe(statement)).fetch_one(&db.pool).await.unwrap()
+}
+
+async fn stored(db: &TestDb, id: JobId) -> Vec<u8> {
+    sqlx::query_scalar("select jsonb_send(payload) from queue.job where id = $1").bind(id).fetch_one(&db.pool).await.unwrap()
+}
+
+#[tokio::test]
+async fn f05_f14_payloads_come_back_exactly() {
+    let db = TestDb::new().await;
+    let whole = [9_007_199_254_740_993_u64, u64::MAX, 0].map(Value::from);
+    let plain = [json!(null), json!({}), json!([]), json!("bare"), json!(7), json!(true), json!(i64::MIN), json!({"": {"é\u{1}😀\"\\": "\u{7f}"}})];
+    let floats = [0.1, 1e300, 5e-324, f64::MAX, -1e-7, 1e16, 123_456_789.123_456_79].map(Value::from);
+    let payloads: Vec<Value> = whole.into_iter().chain(plain).chain(floats).collect();
+    let mut jobs = Vec::new();
+    for payload in &payloads {
+        jobs.push(Anything(payload.clone()).enqueue(&db.pool).await.unwrap().id());
+    }
+    db.run_until_idle(Worker::new(db.pool.clone()).register::<Anything>()).await;
+    for (sent, id) in payloads.iter().zip(jobs) {
+        assert_eq!(db.state(id).await, Some(JobState::Completed), "{sent}");
+        let came: String = sqlx::query_scalar("select output #>> '{}' from queue.done where id = $1").bind(id).fetch_one(&db.pool).await.unwrap();
+        assert_eq!(&serde_json::from_str::<Value>(&came).unwrap(), sent);
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f07_f09_f16_what_cannot_be_read_is_dead_at_once_unchanged_and_harms_nobody() {
+    let unreadable = [
+        r#"'{"act": {"Sleep": 1e400}}'"#,
+        r#"'{"act": {"Ok": 5, "secret": "hunter2"}}'"#,
+        r#"'{"act": "OfANewerVersion"}'"#,
+        r#"'{"act": "hunter2"}'"#,
+        r#"'{"act": {"First": ["Hang"]}}'"#,
+        r"'{}'",
+        r"'null'",
+        r#"'"hunter2"'"#,
+        r"'[1, 2'  || repeat(', 3', 80000) || ']'",
+        r"repeat('[', 128) || repeat(']', 128)",
+        r"repeat('[', 5000) || repeat(']', 5000)",
+        r#"repeat('{"act":', 3000) || 'null' || repeat('}', 3000)"#,
+    ];
+    let db = TestDb::new().await;
+    let (mut bad, mut good) = (Vec::new(), Vec::new());
+    for payload in unreadable {
+        good.push(Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id());
+        let id = foreign(&db, "do", payload).await;
+        bad.push((payload, id, stored(&db, id).await));
+    }
+    good.push(foreign(&db, "do", r#"'{"act": {"Ok": "from elsewhere"}, "newer": [[[[1e400]]]]}'"#).await);
+    db.run_until_idle(db.worker()).await;
+    for id in &good {
+        assert_eq!(db.state(*id).await, Some(JobState::Completed));
+    }
+    for (payload, id, before) in &bad {
+        assert_eq!(db.state(*id).await, Some(JobState::Dead), "{payload}");
+        assert_eq!(&stored(&db, *id).await, before, "{payload}");
+        let (attempts, error): (i16, String) =
+            sqlx::query_as("select attempts, error from queue.dead where id = $1").bind(id).fetch_one(&db.pool).await.unwrap();
+        assert_eq!(attempts, 1, "{payload}");
+        assert!(error.starts_with("the payload ") && error.contains("requeue") && error.contains("tests::act::Do"), "{error}");
+        assert!(!error.contains("hunter2"), "no value is shown: {error}");
+    }
+    assert_eq!(db.count("select count(*) from effect").await, i64::try_from(good.len()).unwrap(), "no handler began with another's payload");
+
+    // The deploy that reads them.
+    let mut connection = PgConnection::connect(&db.url).await.unwrap();
+    for (_, id, _) in &bad {
+        observe::requeue(&mut connection, Store::default(), *id).await.unwrap();
+    }
+    db.run_until_idle(Worker::new(db.pool.clone()).register::<AnyDo>()).await;
+    for (payload, id, before) in bad {
+        assert_eq!((db.state(id).await, stored(&db, id).await), (Some(JobState::Completed), before), "{payload}");
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f15_a_job_without_a_handler_here_waits_untouched_for_a_worker_that_has_one() {
+    let db = TestDb::new().await;
+    let unknown = foreign(&db, "anything", "'[1]'").await;
+    let likely = foreign(&db, "Do", r#"'{"act": "Hang"}'"#).await;
+    let known = foreign(&db, "do", r#"'{"act": {"Ok": ""}}'"#).await;
+    db.run_while(db.worker(), db.until(known, JobState::Completed)).await;
+    for id in [unknown, likely] {
+        assert_eq!(db.state(id).await, Some(JobState::Ready));
+    }
+    assert_eq!(db.count("select sum(attempts + crashes) from queue.ready").await, 0);
+    db.run_while(Worker::new(db.pool.clone()).register::<Anything>(), db.until(unknown, JobState::Completed)).await;
+    assert_eq!(db.state(likely).await, Some(JobState::Ready), "names differ by case");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f11_of_two_values_of_one_key_the_last_counts() {
+    let db = TestDb::new().await;
+    let job = foreign(&db, "do", r#"'{"act": "Hang", "act": {"Ok": "last"}}'"#).await;
+    db.run_until_idle(db.worker()).await;
+    let output: String = sqlx::query_scalar("select output::text from queue.done where id = $1").bind(job).fetch_one(&db.pool).await.unwrap();
+    assert_eq!(output, "\"last\"");
+    db.finish().await;
+}

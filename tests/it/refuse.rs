@@ -1,0 +1,212 @@
+//! What cannot be enqueued, and the error for it: typed, before any SQL, and silent about values.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use chrono::{DateTime, Utc};
+use queue_core::{Error, Job, JobId, JobState, PayloadError, Store, job};
+use serde::{Deserialize, Serialize};
+use serde_json::{json, value::RawValue};
+use sqlx::{AssertSqlSafe, Executor as _};
+use tests::{Act, Do, TestDb};
+
+fn quick() -> Do {
+    Do { act: Act::Ok(String::new()) }
+}
+
+/// All that a payload may hold.
+#[job(send_only)]
+#[derive(Default, Serialize, Deserialize)]
+struct Sheet {
+    text: String,
+    number: f64,
+    wide: i128,
+    keys: BTreeMap<String, u8>,
+    raw: Option<Box<RawValue>>,
+}
+
+fn raw(json: &str) -> Sheet {
+    Sheet { raw: Some(RawValue::from_string(json.to_owned()).unwrap()), ..Sheet::default() }
+}
+
+/// Only a string, so that its size is known.
+#[job(send_only)]
+#[derive(Serialize, Deserialize)]
+struct Text(String);
+
+/// Refused in a transaction that goes on as if nothing had happened.
+async fn refused(db: &TestDb, job: impl Job) -> PayloadError {
+    let mut tx = db.pool.begin().await.unwrap();
+    let sound = quick().enqueue(&mut tx).await.unwrap().id();
+    let error = job.enqueue(&mut tx).await.expect_err("this payload must be refused");
+    assert!(error.to_string().starts_with("the payload of `"), "{error}");
+    tx.commit().await.unwrap();
+    assert_eq!(db.state(sound).await, Some(JobState::Ready), "no SQL was sent for what was refused");
+    match error {
+        Error::Payload { source, .. } => source,
+        other => panic!("of another kind: {other}"),
+    }
+}
+
+#[tokio::test]
+async fn f01_a_nul_in_a_payload_is_refused_with_its_path() {
+    let db = TestDb::new().await;
+    let key = BTreeMap::from([("a\0".to_owned(), 1)]);
+    for (job, at) in [
+        (Sheet { text: "a\0b".into(), ..Sheet::default() }, "$.text"),
+        (Sheet { keys: key, ..Sheet::default() }, r#"$.keys["a\u0000"]"#),
+        (raw(r#"[1, {"b": "\u0000"}]"#), "$.raw[1].b"),
+    ] {
+        let error = refused(&db, job).await;
+        assert!(matches!(&error, PayloadError::Nul { path } if path == at), "{error}");
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f04_f05_f06_f08_values_that_would_not_come_back_are_refused() {
+    let db = TestDb::new().await;
+    for half in [r#""\ud800""#, r#"{"\udc00": 1}"#] {
+        assert!(matches!(refused(&db, raw(half)).await, PayloadError::LoneSurrogate { .. }), "{half}");
+    }
+    for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let error = refused(&db, Sheet { number, ..Sheet::default() }).await;
+        assert!(matches!(&error, PayloadError::NotFinite { path } if path == "$.number"), "{error}");
+    }
+    for wide in [i128::from(u64::MAX) + 1, i128::from(i64::MIN) - 1] {
+        assert!(matches!(refused(&db, Sheet { wide, ..Sheet::default() }).await, PayloadError::NumberTooLarge { .. }));
+    }
+    for number in ["1e400", r#"{"a":1e131071}"#, "-1e-400000", "18446744073709551616"] {
+        let error = refused(&db, raw(number)).await;
+        assert!(matches!(error, PayloadError::NumberTooLarge { .. }), "{number}: {error}");
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f09_depth_is_accepted_up_to_what_can_be_read_back() {
+    let db = TestDb::new().await;
+    let nested = |depth: usize| raw(&("[".repeat(depth) + &"]".repeat(depth)));
+    for depth in [127, 128, 5_000, 100_000] {
+        assert_eq!(refused(&db, nested(depth)).await, PayloadError::TooDeep { limit: 127 }, "within the struct's own level");
+    }
+    nested(126).enqueue(&db.pool).await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f13_a_payload_of_one_byte_too_many_is_refused_and_one_of_the_limit_is_stored() {
+    let db = TestDb::new().await;
+    let largest = Text("x".repeat(262_142)).enqueue(&db.pool).await.unwrap().id();
+    let size: i32 = sqlx::query_scalar("select octet_length(payload::text) from queue.job where id = $1").bind(largest).fetch_one(&db.pool).await.unwrap();
+    assert_eq!(size, 262_144);
+    assert_eq!(refused(&db, Text("x".repeat(262_143))).await, PayloadError::TooLarge { size: 262_145, limit: 262_144 });
+    for text in ["\u{1}".repeat(50_000), "é".repeat(131_072), "x".repeat(50 << 20)] {
+        let error = refused(&db, Text(text)).await;
+        assert!(matches!(error, PayloadError::TooLarge { limit: 262_144, .. }), "{error}");
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f25_a_time_that_no_database_holds_is_refused_before_any_sql() {
+    let db = TestDb::new().await;
+    let mut tx = db.pool.begin().await.unwrap();
+    let second = chrono::TimeDelta::seconds(1);
+    for time in [DateTime::<Utc>::MAX_UTC, DateTime::<Utc>::MIN_UTC, DateTime::UNIX_EPOCH - second, "+10000-01-01T00:00:00Z".parse().unwrap()] {
+        let error = quick().enqueue(&mut tx).at(time).await.unwrap_err();
+        assert!(matches!(error, Error::OutOfRange { what: "the time to run at", .. }), "{error}");
+    }
+    for wait in [Duration::MAX, Duration::from_secs(94_608_000_001)] {
+        let error = quick().enqueue(&mut tx).after(wait).await.unwrap_err();
+        assert!(matches!(error, Error::OutOfRange { .. }) && error.to_string().contains("1970 to 9999"), "{error}");
+    }
+    quick().enqueue(&mut tx).after(Duration::from_secs(94_608_000_000)).await.unwrap();
+    tx.commit().await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f19_f23_names_and_attempts_out_of_range_are_refused_before_any_sql() {
+    let db = TestDb::new().await;
+    let mut tx = db.pool.begin().await.unwrap();
+    let long = "x".repeat(65);
+    for name in ["'; DROP TABLE queue.job; --", "a\"b", "100%", "a\nb", "😀", "", " ", "a/b", "*", "\0", &long] {
+        let error = quick().enqueue(&mut tx).queue(name).await.unwrap_err();
+        assert!(matches!(error, Error::InvalidName { what: "queue name", most: 64, .. }), "{name:?}: {error}");
+        assert!(error.to_string().is_ascii() && !error.to_string().contains('\n'), "{error}");
+    }
+    for attempts in [0, -1, i16::MIN] {
+        let error = quick().enqueue(&mut tx).max_attempts(attempts).await.unwrap_err();
+        assert!(matches!(error, Error::OutOfRange { what: "max_attempts", .. }), "{error}");
+    }
+    quick().enqueue(&mut tx).queue(&long[1..]).await.unwrap();
+    tx.commit().await.unwrap();
+    db.run_until_idle(db.worker()).await;
+    db.finish().await;
+}
+
+/// A call of `queue.enqueue`, and what it is refused with.
+const REFUSED: [(&str, &str); 15] = [
+    ("null, '{}'", "only run_at may be null"),
+    ("'do', null", "only run_at may be null"),
+    ("'do', '{}', null", "only run_at may be null"),
+    ("'do', '{}', 'mail', null", "only run_at may be null"),
+    ("'do', '{}', 'mail', 1::smallint, null", "only run_at may be null"),
+    ("'do', '{}', max_attempts => 0::smallint", "max_attempts must be at least 1"),
+    ("'do', '{}', max_attempts => (-32768)::smallint", "max_attempts must be at least 1"),
+    ("'do', '{}', ''", "lane_queue_is_a_name"),
+    ("'do', '{}', '''; drop table queue.job; --'", "lane_queue_is_a_name"),
+    ("'do', '{}', e'a\\nb'", "lane_queue_is_a_name"),
+    ("'do', '{}', repeat('x', 65)", "lane_queue_is_a_name"),
+    ("'a/b', '{}'", "lane_job_type_is_a_name"),
+    ("'do', '{}', run_at => 'infinity'", "scheduled_run_at_in_range"),
+    ("'do', to_jsonb(repeat('x', 262143))", "the payload has 262145 bytes, the limit is 262144"),
+    ("'do', '{\"a\":1e131071,\"b\":1e131071}'", "the payload has 262158 bytes"),
+];
+
+#[tokio::test]
+async fn f08_f13_f19_the_sql_function_refuses_what_the_rust_call_refuses() {
+    let db = TestDb::new().await;
+    for (arguments, text) in REFUSED {
+        let call = format!("select queue.enqueue({arguments})");
+        let refused = sqlx::query(AssertSqlSafe(call)).execute(&db.pool).await;
+        let error = refused.err().unwrap_or_else(|| panic!("{arguments} was taken")).to_string();
+        assert!(error.contains(text), "{arguments}: {error}");
+    }
+    assert_eq!(db.count("select count(*) from queue.job").await, 0);
+    let largest: JobId = sqlx::query_scalar("select queue.enqueue('do', to_jsonb(repeat('x', 262142)))").fetch_one(&db.pool).await.unwrap();
+    assert_eq!(db.state(largest).await, Some(JobState::Ready));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f18_a_payload_is_in_no_debug_text_and_no_error() {
+    const SECRET: &str = "hunter2";
+    let db = TestDb::new().await;
+    let secret = || Text(SECRET.to_owned());
+    // The server's DETAIL prints the row that a constraint refuses.
+    db.pool.execute("alter table queue.job add constraint few_attempts check (max_attempts < 7)").await.unwrap();
+    let builder = secret().enqueue(&db.pool).max_attempts(6);
+    let mut texts = vec![format!("{builder:?}")];
+    let handle = builder.await.unwrap();
+    texts.push(format!("{handle:?}"));
+    let mut errors = vec![
+        secret().enqueue(&db.pool).max_attempts(7).await.unwrap_err(),
+        secret().enqueue(&db.pool).max_attempts(0).await.unwrap_err(),
+        secret().enqueue(&db.pool).queue("no name").await.unwrap_err(),
+        secret().enqueue(&db.pool).store(Store::new("elsewhere").unwrap()).await.unwrap_err(),
+        Text(format!("{SECRET}\0")).enqueue(&db.pool).await.unwrap_err(),
+        Text(SECRET.repeat(100_000)).enqueue(&db.pool).await.unwrap_err(),
+        raw(&json!([SECRET]).to_string().replace("2", "\\ud800")).enqueue(&db.pool).await.unwrap_err(),
+    ];
+    assert!(matches!(errors[0], Error::Database(_)) && errors[0].to_string().contains("few_attempts"), "{}", errors[0]);
+    texts.extend(errors.iter().map(|error| format!("{error} {error:?} {error:#?}")));
+    texts.extend(errors.drain(..).map(|error| {
+        let outer = queue_worker::Error::from(error);
+        format!("{outer} {outer:?}") + &format!("{:?}", anyhow::Error::from(outer))
+    }));
+    for text in texts {
+        assert!(!text.contains("hunter"), "{text}");
+    }
+    db.finish().await;
+}

@@ -1,0 +1,192 @@
+//! What a worker refuses to start with: one error that names what is wrong and what to do.
+
+use std::{process::Command, time::Duration};
+
+use queue_core::{Context, Handler, Job, JobResult, JobState, Options, RegistryError, job};
+use queue_worker::{Config, Error, Worker};
+use serde::{Deserialize, Serialize};
+use tests::{Act, Do, TestDb};
+
+#[job(send_only, name = "twin")]
+#[derive(Serialize, Deserialize)]
+struct Castor;
+
+#[job(send_only, name = "pollux", aliases = ["zwilling", "twin"])]
+#[derive(Serialize, Deserialize)]
+struct Pollux;
+
+/// Two of them that no worker has.
+struct Mailer;
+struct Ledger(u32);
+
+#[job(send_only, state(Mailer, Ledger))]
+#[derive(Serialize, Deserialize)]
+struct Invoice;
+
+#[job(send_only, state(Ledger))]
+#[derive(Serialize, Deserialize)]
+struct Balance;
+
+/// Under its new name.
+#[job(send_only, name = "new_name", aliases = ["old_name", "older_name"], output = String)]
+#[derive(Serialize, Deserialize)]
+struct Renamed {
+    text: String,
+}
+
+/// Written by hand, wrongly.
+#[derive(Serialize, Deserialize)]
+struct ByHand;
+
+impl Job for ByHand {
+    type Output = ();
+    const OPTIONS: Options = Options::new("by hand");
+}
+
+/// Written by hand, wrongly.
+#[derive(Serialize, Deserialize)]
+struct NeverTried;
+
+impl Job for NeverTried {
+    type Output = ();
+    const OPTIONS: Options = Options::new("never_tried").max_attempts(0);
+}
+
+macro_rules! does_nothing {
+    ($($job:ty),*) => {
+        $(impl Handler for $job {
+            async fn run(self, _: &Context) -> JobResult {
+                Ok(())
+            }
+        })*
+    };
+}
+does_nothing!(Castor, Pollux, Invoice, ByHand, NeverTried);
+
+impl Handler for Balance {
+    async fn run(self, cx: &Context) -> JobResult {
+        if cx.state::<Ledger>().0 == 7 { Ok(()) } else { Err("another's ledger".into()) }
+    }
+}
+
+impl Handler for Renamed {
+    async fn run(self, _: &Context) -> JobResult<String> {
+        Ok(self.text)
+    }
+}
+
+/// What a worker says that does not start.
+async fn refusal(worker: Worker) -> Error {
+    worker.run(std::future::pending()).await.expect_err("this worker must not start")
+}
+
+#[tokio::test]
+async fn f26_two_types_of_one_name_are_refused_with_both_named() {
+    let db = TestDb::new().await;
+    for worker in [db.worker().register::<Castor>().register::<Pollux>(), db.worker().register::<Pollux>().register::<Castor>()] {
+        let error = refusal(worker).await;
+        assert!(matches!(error, Error::Registry(RegistryError::Duplicate { name: "twin", .. })), "{error:?}");
+        let text = error.to_string();
+        for part in ["`twin`", "it::registry::Castor`", "it::registry::Pollux`", "name = .."] {
+            assert!(text.contains(part), "{part} in: {text}");
+        }
+    }
+    db.run_until_idle(db.worker().register::<Castor>().register::<Castor>()).await;
+    db.finish().await;
+}
+
+#[test]
+fn f27_a_binary_without_job_types_is_refused_with_the_fix() {
+    let ended = Command::new(env!("CARGO_BIN_EXE_empty-worker")).output().unwrap();
+    let text = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{text}");
+    for part in ["no job types are linked into this binary", "use my_app as _;", "queue_worker::main!(my_app)", "Worker::register"] {
+        assert!(text.contains(part), "{part} in: {text}");
+    }
+    assert_eq!(text.trim().lines().count(), 1, "{text}");
+}
+
+#[tokio::test]
+async fn f28_all_missing_state_is_listed_in_one_error() {
+    let db = TestDb::new().await;
+    let worker = || Worker::new(db.pool.clone()).register::<Invoice>().register::<Balance>();
+    let text = refusal(worker()).await.to_string();
+    for part in ["it::registry::Mailer` (for `invoice`)", "it::registry::Ledger` (for `invoice`)", "it::registry::Ledger` (for `balance`)", "Worker::state"] {
+        assert!(text.contains(part), "{part} in: {text}");
+    }
+    let text = refusal(worker().state(Ledger(7))).await.to_string();
+    assert!(text.contains("Mailer") && !text.contains("Ledger"), "{text}");
+
+    Balance.enqueue(&db.pool).await.unwrap();
+    db.run_until_idle(worker().state(Mailer).state(Ledger(1)).state(Ledger(7))).await;
+    assert_eq!(db.count("select count(*) from queue.failure").await, 0, "the last state of a type counts");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f19_f23_options_written_by_hand_are_checked_too() {
+    let db = TestDb::new().await;
+    let error = refusal(db.worker().register::<ByHand>()).await.to_string();
+    assert!(error.contains("it::registry::ByHand`") && error.contains("`by hand`"), "{error}");
+    let error = refusal(db.worker().register::<NeverTried>()).await.to_string();
+    assert!(error.contains("it::registry::NeverTried`") && error.contains("max_attempts is 0"), "{error}");
+    assert!(matches!(ByHand.enqueue(&db.pool).await, Err(queue_core::Error::InvalidName { .. })));
+    assert!(matches!(NeverTried.enqueue(&db.pool).await, Err(queue_core::Error::OutOfRange { what: "max_attempts", .. })));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_setting_out_of_range_is_refused_by_its_name() {
+    let db = TestDb::new().await;
+    let mut slow = Config::default();
+    slow.poll_interval = Duration::from_secs(7200);
+    let mut bulky = Config::default();
+    bulky.batch = 1_000_000;
+    let mut forgetful = Config::default();
+    forgetful.retention = Duration::ZERO;
+    for (worker, part) in [
+        (db.worker().concurrency(0), "concurrency is 0"),
+        (db.worker().queue("mail", 0), "concurrency is 0"),
+        (db.worker().queue("mail", usize::MAX), "concurrency is"),
+        (db.worker().lease_ttl(Duration::from_millis(999)), "lease_ttl is 999ms"),
+        (db.worker().lease_ttl(Duration::MAX), "lease_ttl is"),
+        (db.worker().grace(Duration::MAX), "grace is"),
+        (db.worker().config(slow), "poll_interval is 7200s"),
+        (db.worker().config(bulky), "batch is 1000000"),
+        (db.worker().config(forgetful), "retention is 0ns"),
+        (db.worker().queue("'; drop table", 1), "queue name"),
+        (db.worker().queue("", 1), "queue name"),
+    ] {
+        let text = refusal(worker).await.to_string();
+        assert!(text.contains(part), "{part} in: {text}");
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_stored_under_an_alias_is_run_by_the_type_that_has_it() {
+    let db = TestDb::new().await;
+    for name in ["old_name", "older_name", "new_name"] {
+        let enqueue = "select queue.enqueue($1, jsonb_build_object('text', $1))";
+        sqlx::query(enqueue).bind(name).execute(&db.pool).await.unwrap();
+    }
+    Renamed { text: "fresh".into() }.enqueue(&db.pool).await.unwrap();
+    db.run_until_idle(Worker::new(db.pool.clone()).register::<Renamed>()).await;
+    let ran: Vec<(String, String)> =
+        sqlx::query_as("select job_type, output #>> '{}' from queue.jobs where state = 'completed' order by id").fetch_all(&db.pool).await.unwrap();
+    let row = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+    assert_eq!(ran, [row("old_name", "old_name"), row("older_name", "older_name"), row("new_name", "new_name"), row("new_name", "fresh")]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn only_what_is_registered_is_run_once_something_is() {
+    let db = TestDb::new().await;
+    let other = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id();
+    let castor = Castor.enqueue(&db.pool).await.unwrap().id();
+    let castors = Worker::new(db.pool.clone()).register::<Castor>();
+    db.run_while(castors, db.until(castor, JobState::Completed)).await;
+    assert_eq!(db.state(other).await, Some(JobState::Ready));
+    db.run_while(Worker::new(db.pool.clone()), db.until(other, JobState::Completed)).await;
+    db.finish().await;
+}

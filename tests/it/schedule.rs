@@ -1,0 +1,164 @@
+//! Times: nothing runs before its own, by the database's clock; and an idle worker wakes for it by itself. Order: by priority, then by age.
+
+use std::time::Duration;
+
+use queue_core::{Job as _, JobId, JobState, Priority};
+use queue_worker::{Config, Worker};
+use tests::{Act, Do, TestDb, eventually};
+
+fn quick() -> Do {
+    Do { act: Act::Ok(String::new()) }
+}
+
+/// Looks by itself once an hour, so that what runs in time was not found by looking.
+fn sleeper(db: &TestDb) -> Worker {
+    let mut config = Config::default();
+    config.poll_interval = Duration::from_secs(3600);
+    Worker::new(db.pool.clone()).config(config).register::<Do>()
+}
+
+async fn asleep(db: &TestDb) {
+    eventually("the worker sleeps", async || db.count("select count(*) from queue.idle").await == 1).await;
+}
+
+/// Jobs in the order in which they began.
+async fn began(db: &TestDb) -> Vec<JobId> {
+    sqlx::query_scalar("select job from effect order by at").fetch_all(&db.pool).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_job_with_a_wait_starts_on_an_idle_worker_and_not_before_its_time() {
+    let db = TestDb::new().await;
+    db.run_while(sleeper(&db), async {
+        asleep(&db).await;
+        for ms in [300, 30, 0] {
+            let mut tx = db.pool.begin().await.unwrap();
+            let job = quick().enqueue(&mut tx).after(Duration::from_millis(ms)).await.unwrap().id();
+            let due = "select coalesce((select run_at from queue.scheduled where id = $1), queue.enqueued_at($1))";
+            let due: chrono::DateTime<chrono::Utc> = sqlx::query_scalar(due).bind(job).fetch_one(&mut *tx).await.unwrap();
+            tx.commit().await.unwrap();
+            db.until(job, JobState::Completed).await;
+            let early: bool = sqlx::query_scalar("select at < $2 from effect where job = $1").bind(job).bind(due).fetch_one(&db.pool).await.unwrap();
+            assert!(!early, "after {ms} ms");
+            let waited = "select extract(epoch from at - queue.enqueued_at($1))::float8 * 1000 from effect where job = $1";
+            let waited: f64 = sqlx::query_scalar(waited).bind(job).fetch_one(&db.pool).await.unwrap();
+            assert!(waited >= ms as f64, "{waited} ms of {ms}");
+        }
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_sleeps_over_a_far_job_wakes_for_a_nearer_one() {
+    let db = TestDb::new().await;
+    let far = quick().enqueue(&db.pool).after(Duration::from_secs(1800)).await.unwrap().id();
+    db.run_while(sleeper(&db), async {
+        asleep(&db).await;
+        let nearer = quick().enqueue(&db.pool).after(Duration::from_millis(400)).await.unwrap().id();
+        let nearest = quick().enqueue(&db.pool).after(Duration::from_millis(200)).await.unwrap().id();
+        db.until(nearer, JobState::Completed).await;
+        assert_eq!(began(&db).await, [nearest, nearer]);
+    })
+    .await;
+    assert_eq!(db.state(far).await, Some(JobState::Scheduled), "far schedules stay");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_retry_waits_its_backoff_after_the_failure() {
+    let db = TestDb::new().await;
+    let (job, patient) = (Act::FailUntil(3), Act::First(Box::new(Act::RetryIn(300)), Box::new(Act::Ok(String::new()))));
+    let ids = [job, patient].map(|act| Do { act });
+    db.run_while(sleeper(&db), async {
+        asleep(&db).await;
+        for (job, waits) in ids.into_iter().zip([vec![50, 50], vec![300]]) {
+            let id = job.enqueue(&db.pool).await.unwrap().id();
+            db.until(id, JobState::Completed).await;
+            let pauses: Vec<f64> = sqlx::query_scalar(
+                "select extract(epoch from e.at - f.at)::float8 * 1000
+                 from queue.failure f join effect e on e.job = f.id and e.attempt = f.attempt + 1 where f.id = $1 order by f.attempt",
+            )
+            .bind(id)
+            .fetch_all(&db.pool)
+            .await
+            .unwrap();
+            assert_eq!(pauses.len(), waits.len());
+            assert!(pauses.iter().zip(waits).all(|(pause, wait)| *pause >= f64::from(wait)), "{pauses:?} ms");
+        }
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_time_that_has_passed_is_now() {
+    let db = TestDb::new().await;
+    let old = quick().enqueue(&db.pool).at(chrono::DateTime::UNIX_EPOCH).await.unwrap().id();
+    assert_eq!(db.state(old).await, Some(JobState::Ready));
+    db.run_until_idle(db.worker()).await;
+    assert_eq!(db.state(old).await, Some(JobState::Completed));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn many_jobs_due_at_once_all_run_in_the_order_of_their_times() {
+    let db = TestDb::new().await;
+    let statement = "select count(queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}', run_at => now() + interval '1 s' + n * interval '1 us'))
+        from generate_series(1, 2500) n";
+    assert_eq!(db.count(statement).await, 2500);
+    db.run_while(db.worker().concurrency(1), async {
+        tests::within(Duration::from_secs(60), "all have run", async || db.count("select count(*) from queue.done").await == 2500).await;
+    })
+    .await;
+    assert_eq!(db.count("select count(*) from (select job - lag(job) over (order by at) as step from effect) s where step < 0").await, 0);
+    assert_eq!(db.count("select count(*) from effect").await, 2500, "each once");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn higher_priorities_run_first() {
+    let db = TestDb::new().await;
+    let priorities = [Priority::BACKFILL, Priority::DISCOVERED, Priority::EXPLICIT, i16::MIN, i16::MAX, -1, 0];
+    let mut jobs = Vec::new();
+    for round in 0..5 {
+        for priority in priorities {
+            let queue = if round % 2 == 0 { "default" } else { "mail" };
+            jobs.push((priority, quick().enqueue(&db.pool).priority(priority).queue(queue).await.unwrap().id()));
+        }
+    }
+    db.run_until_idle(db.worker().concurrency(1)).await;
+    let priority = |id| jobs.iter().find(|(_, job)| *job == id).map(|(priority, _)| *priority);
+    let order: Vec<i16> = began(&db).await.into_iter().filter_map(priority).collect();
+    let mut wanted: Vec<i16> = jobs.iter().map(|(priority, _)| *priority).collect();
+    wanted.sort_unstable_by(|a, b| b.cmp(a));
+    assert_eq!(order, wanted);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_lane_is_served_in_the_order_of_age() {
+    let db = TestDb::new().await;
+    let mut jobs = Vec::new();
+    for _ in 0..200 {
+        jobs.push(quick().enqueue(&db.pool).await.unwrap().id());
+    }
+    db.run_until_idle(db.worker().concurrency(1)).await;
+    assert_eq!(began(&db).await, jobs);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn an_urgent_job_overtakes_a_long_backlog() {
+    let db = TestDb::new().await;
+    let backlog = "select count(queue.enqueue('do', '{\"act\": {\"Sleep\": 5}}', priority => 30::smallint)) from generate_series(1, 2000)";
+    assert_eq!(db.count(backlog).await, 2000);
+    db.run_while(db.worker().concurrency(2), async {
+        eventually("the backlog is being worked on", async || db.count("select count(*) from queue.done").await > 20).await;
+        let urgent = quick().enqueue(&db.pool).priority(Priority::EXPLICIT).await.unwrap().id();
+        db.until(urgent, JobState::Completed).await;
+        assert!(db.count("select count(*) from queue.ready").await > 1000, "most of the backlog waits still");
+    })
+    .await;
+    db.finish().await;
+}

@@ -1,0 +1,254 @@
+//! The end of a worker: what can be finished is, the rest goes back uncharged, and nothing holds up the exit.
+
+use std::time::{Duration, Instant};
+
+use queue_core::{Job as _, JobId, JobState};
+use queue_worker::Worker;
+use tests::{Act, Do, TestDb, WorkerProcess, effects, eventually, within};
+use tokio::sync::oneshot;
+
+async fn enqueue(db: &TestDb, act: Act) -> JobId {
+    Do { act }.enqueue(&db.pool).await.unwrap().id()
+}
+
+fn ok() -> Box<Act> {
+    Box::new(Act::Ok("done".to_owned()))
+}
+
+/// `act` at the first run, and a quick success at any later one, whatever was charged for the first.
+fn once(act: Act) -> Act {
+    Act::Anew(Box::new(act), ok())
+}
+
+async fn begun(db: &TestDb, jobs: i64) {
+    eventually(&format!("{jobs} handlers have begun"), async || db.count("select count(*) from effect").await >= jobs).await;
+}
+
+/// Everything is as if the worker had never been.
+async fn untouched(db: &TestDb, id: JobId) {
+    assert_eq!(db.state(id).await, Some(JobState::Ready));
+    let charged: (i16, i16, i64) = sqlx::query_as(
+        "select attempts, crashes, (select count(*) from queue.failure f where f.id = j.id) from queue.jobs j where id = $1",
+    )
+    .bind(id)
+    .fetch_one(&db.pool)
+    .await
+    .unwrap();
+    assert_eq!(charged, (0, 0, 0), "attempts, crashes and failures of {id}");
+}
+
+/// Nothing of a worker is left in the store.
+async fn left_no_trace(db: &TestDb) {
+    for table in ["worker", "idle", "lease"] {
+        assert_eq!(db.count(&format!("select count(*) from queue.{table}")).await, 0, "rows in {table}");
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_ends_within_the_grace_period_counts() {
+    let db = TestDb::new().await;
+    let slow = enqueue(&db, Act::Sleep(500)).await;
+    let failing = Do { act: Act::Slowly(300, Box::new(Act::Fail("in time".into()))) }.enqueue(&db.pool).max_attempts(1).await.unwrap().id();
+    db.run_while(db.worker().grace(Duration::from_secs(30)), begun(&db, 2)).await;
+    assert_eq!((db.state(slow).await, db.state(failing).await), (Some(JobState::Completed), Some(JobState::Dead)));
+    assert_eq!(db.count("select count(*) from queue.failure where error = 'in time'").await, 1);
+    left_no_trace(&db).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_worker_with_nothing_to_finish_does_not_wait_for_its_grace_period() {
+    let db = TestDb::new().await;
+    enqueue(&db, Act::Ok(String::new())).await;
+    db.run_until_idle(db.worker().grace(Duration::from_secs(3600))).await;
+    left_no_trace(&db).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_does_not_end_in_time_is_released_uncharged_and_runs_elsewhere() {
+    let db = TestDb::new().await;
+    let acts = [Act::Hang, Act::UntilAsked(Box::new(Act::Fail("asked to end".into()))), Act::UntilAsked(Box::new(Act::Terminal("asked".into())))];
+    let mut jobs = Vec::new();
+    for act in acts {
+        jobs.push(enqueue(&db, once(act)).await);
+    }
+    let polite = enqueue(&db, Act::UntilAsked(ok())).await;
+    db.run_while(db.worker().grace(Duration::from_millis(100)), begun(&db, 4)).await;
+    for id in &jobs {
+        untouched(&db, *id).await;
+    }
+    assert_eq!(db.state(polite).await, Some(JobState::Completed), "asked to end, it ended well");
+    left_no_trace(&db).await;
+
+    db.run_until_idle(db.worker()).await;
+    for id in jobs {
+        assert_eq!((db.state(id).await, effects(&db.pool, id).await.unwrap()), (Some(JobState::Completed), 2));
+    }
+    assert_eq!(db.count("select count(*) from queue.failure").await + db.count("select count(*) from queue.done where attempts <> 1").await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn jobs_that_were_claimed_in_advance_go_back() {
+    let db = TestDb::new().await;
+    // Fast ones first, so that many are claimed in advance when the slow ones come.
+    let fast = "select count(queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}')) from generate_series(1, 3000)";
+    let slow = "select count(queue.enqueue('do', '{\"act\": \"Hang\"}')) from generate_series(1, 3000)";
+    assert_eq!(db.count(fast).await + db.count(slow).await, 6000);
+    let worker = db.worker().concurrency(4).grace(Duration::ZERO);
+    let held = db.run_while(worker, async {
+        within(Duration::from_secs(60), "the slow ones have begun", async || db.count("select count(*) from effect").await >= 3004).await;
+        db.count("select sum(cardinality(ids)) from queue.lease").await
+    });
+    let held = held.await;
+    assert!(held > 4, "{held} jobs were held, none in advance");
+    assert_eq!(db.count("select count(*) from queue.ready where attempts = 0 and crashes = 0").await, 3000);
+    assert_eq!(db.count("select count(*) from queue.failure").await, 0);
+    left_no_trace(&db).await;
+    db.finish().await;
+}
+
+/// Runs a worker on a runtime of `threads` threads with as many handlers blocking as that leaves none, and returns how long its end took.
+fn end_of_blocked(worker: Worker, db: &TestDb, threads: usize, blocking: i64) -> Duration {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build().unwrap();
+    let url = db.url.clone();
+    let took = runtime.block_on(async move {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let running = tokio::spawn(worker.run(async move {
+            let _ = stopped.await;
+        }));
+        // From another thread: all of the runtime's may be blocked.
+        let (begun, has_begun) = oneshot::channel();
+        std::thread::spawn(move || {
+            let own = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            own.block_on(async {
+                let pool = sqlx::PgPool::connect(&url).await.unwrap();
+                while sqlx::query_scalar::<_, i64>("select count(*) from effect").fetch_one(&pool).await.unwrap() < blocking {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            });
+            let _ = begun.send(());
+        });
+        has_begun.await.unwrap();
+        let since = Instant::now();
+        let _ = stop.send(());
+        running.await.unwrap().unwrap();
+        since.elapsed()
+    });
+    runtime.shutdown_background();
+    took
+}
+
+#[tokio::test]
+async fn f58_a_handler_that_never_awaits_does_not_hold_up_the_end() {
+    let db = TestDb::new().await;
+    let job = enqueue(&db, once(Act::Block(20_000))).await;
+    let pool = sqlx::PgPool::connect_lazy(&db.url).unwrap();
+    let worker = Worker::new(pool).register::<Do>().concurrency(1).grace(Duration::from_millis(500));
+    let took = std::thread::scope(|scope| scope.spawn(|| end_of_blocked(worker, &db, 2, 1)).join()).unwrap();
+    assert!(took < Duration::from_secs(8), "{took:?} of a grace period of 500 ms");
+    untouched(&db, job).await;
+    left_no_trace(&db).await;
+    db.run_while(db.worker(), db.until(job, JobState::Completed)).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f51_handlers_that_block_every_thread_hold_up_neither_the_end_nor_other_jobs() {
+    let db = TestDb::new().await;
+    let jobs = [enqueue(&db, once(Act::Block(20_000))).await, enqueue(&db, once(Act::Block(20_000))).await];
+    let pool = sqlx::PgPool::connect_lazy(&db.url).unwrap();
+    let worker = Worker::new(pool).register::<Do>().concurrency(5).grace(Duration::from_millis(500));
+    let took = std::thread::scope(|scope| scope.spawn(|| end_of_blocked(worker, &db, 2, 2)).join()).unwrap();
+    assert!(took < Duration::from_secs(8), "{took:?} of a grace period of 500 ms");
+    for job in jobs {
+        untouched(&db, job).await;
+    }
+    db.run_while(db.worker(), async {
+        for job in jobs {
+            db.until(job, JobState::Completed).await;
+        }
+    })
+    .await;
+    db.finish().await;
+}
+
+fn start(db: &TestDb, grace_ms: &str) -> WorkerProcess {
+    WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("GRACE_MS", grace_ms), ("CONCURRENCY", "20")])
+}
+
+#[tokio::test]
+async fn f58_a_process_ends_after_its_grace_period_and_another_takes_over_at_once() {
+    let db = TestDb::new().await;
+    let mut unfinished = Vec::new();
+    for act in [Act::Hang, Act::Sleep(4000), Act::Block(60_000)] {
+        unfinished.push(enqueue(&db, once(act)).await);
+    }
+    let finished = enqueue(&db, Act::Sleep(700)).await;
+    let mut process = start(&db, "1000");
+    begun(&db, 4).await;
+    let since = Instant::now();
+    process.signal("TERM");
+    within(Duration::from_secs(8), "the process has ended", async || process.has_ended()).await;
+    assert!(since.elapsed() >= Duration::from_millis(500), "it gave its handlers some time");
+    assert_eq!(process.wait(), Some(0));
+    assert_eq!(db.state(finished).await, Some(JobState::Completed));
+    for id in &unfinished {
+        untouched(&db, *id).await;
+    }
+    left_no_trace(&db).await;
+
+    let _second = start(&db, "1000");
+    for id in unfinished {
+        db.until(id, JobState::Completed).await;
+    }
+    assert_eq!(db.count("select count(*) from queue.failure").await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f58_a_second_signal_ends_the_process_at_once() {
+    let db = TestDb::new().await;
+    for act in [Act::Block(60_000), Act::Block(60_000), Act::Sleep(4000)] {
+        enqueue(&db, once(act)).await;
+    }
+    let mut process = start(&db, "60000");
+    begun(&db, 2).await;
+    process.signal("TERM");
+    // The first one was taken: the worker claims no more. Seen from outside only by what it does not do, so both signals come apart a little.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!process.has_ended(), "it waits for its handlers");
+    process.signal("TERM");
+    within(Duration::from_secs(5), "the process has ended", async || process.has_ended()).await;
+    assert_eq!(process.wait(), Some(130));
+    db.check_invariant().await;
+    assert_eq!(db.count("select count(*) from queue.jobs where state in ('running', 'ready')").await, 3, "for others to recover");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f58_many_workers_ended_in_the_middle_of_things_lose_and_repeat_nothing() {
+    let db = TestDb::new().await;
+    let jobs = "select count(queue.enqueue('do', '{\"act\": {\"Sleep\": 2}}')) from generate_series(1, 3000)";
+    assert_eq!(db.count(jobs).await, 3000);
+    let mut ends = 0;
+    while db.count("select count(*) from queue.done").await < 3000 {
+        let before = db.count("select count(*) from queue.done").await;
+        db.run_while(db.worker().concurrency(20).grace(Duration::from_secs(10)), async {
+            within(Duration::from_secs(30), "some are done", async || {
+                let done = db.count("select count(*) from queue.done").await;
+                done > before + 300 || done == 3000
+            })
+            .await;
+        })
+        .await;
+        left_no_trace(&db).await;
+        db.check_invariant().await;
+        ends += 1;
+    }
+    assert!(ends >= 3, "only {ends} workers were ended");
+    assert_eq!(db.count("select count(*) from effect").await, 3000, "each ran once");
+    assert_eq!(db.count("select count(*) from queue.failure").await, 0);
+    db.finish().await;
+}

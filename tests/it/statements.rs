@@ -1,0 +1,193 @@
+//! Every statement of ours, prepared and explained as a worker would, whatever was known of the tables when it was planned: no plan reads
+//! a whole table of jobs.
+
+use std::{collections::BTreeSet, fs, path::Path, str::FromStr as _};
+
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
+use tests::TestDb;
+
+/// As `queue-worker/src/connect.rs` sets them; the test below compares.
+const PLANNER: [(&str, &str); 3] = [("enable_seqscan", "off"), ("plan_cache_mode", "force_generic_plan"), ("jit", "off")];
+
+/// Tables that may be huge. Days of a table are named after it.
+const HUGE: [&str; 7] = ["ready", "scheduled", "lease", "job", "done", "done_many", "failure"];
+
+/// Scans of whole tables or of whole indexes, with the reason why they are right.
+const WHOLE: [(&str, &str, &str); 18] = [
+    ("silent", "lease", "asks of every lease whether its worker lives; there are as many as batches in flight"),
+    ("prune_workers", "lease", "asks for leases of silent workers, once a minute"),
+    ("find", "lease", "a job that is nowhere else is looked for in every lease; there are as many as batches in flight"),
+    ("workers", "lease", "counts what each worker holds, for an operator"),
+    ("counts", "ready", "an operator asks how many there are"),
+    ("counts", "scheduled", "an operator asks how many there are"),
+    ("counts", "lease", "an operator asks how many there are"),
+    ("counts", "done", "newest first, up to a limit"),
+    ("counts", "done_many", "newest first, up to a limit"),
+    ("list", "ready", "an operator's page, by id, which ready is not ordered by"),
+    ("list", "lease", "an operator's page"),
+    ("list", "scheduled", "newest first, up to a limit"),
+    ("list", "done", "newest first, up to a limit"),
+    ("list", "done_many", "newest first, up to a limit"),
+    ("prune_done", "done", "only the default partition, once a minute; up to a limit"),
+    ("prune_done", "done_many", "only the default partition, once a minute; up to a limit"),
+    ("next_run", "scheduled", "the first entry of an index"),
+    ("oldest", "ready", "the first entry of an index"),
+];
+
+/// Each file's name, and its statement.
+fn statements() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let folders = ["queue-core/sql", "queue-worker/sql"].map(|folder| fs::read_dir(root.join(folder)).unwrap());
+    let files = folders.into_iter().flatten().map(|entry| entry.unwrap().path());
+    let mut found: Vec<(String, String)> =
+        files.map(|path| (path.file_stem().unwrap().to_str().unwrap().to_owned(), fs::read_to_string(path).unwrap())).collect();
+    found.sort();
+    assert!(found.len() > 25, "the statements were found");
+    found
+}
+
+/// A connection as a worker's.
+async fn connect(db: &TestDb) -> PgConnection {
+    let options = PgConnectOptions::from_str(&db.url).unwrap().options(PLANNER).options([("search_path", "pg_catalog")]);
+    PgConnection::connect_with(&options).await.unwrap()
+}
+
+async fn run(connection: &mut PgConnection, statement: String) {
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(statement.clone()))).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
+}
+
+/// The generic plan of a statement, made now.
+async fn plan(connection: &mut PgConnection, name: &str, statement: &str) -> Value {
+    run(connection, format!("prepare {name} as {statement}")).await;
+    let parameters: i32 = sqlx::query_scalar("select coalesce(cardinality(parameter_types), 0) from pg_prepared_statements where name = $1")
+        .bind(name)
+        .fetch_one(&mut *connection)
+        .await
+        .unwrap();
+    let nulls = vec!["null"; usize::try_from(parameters).unwrap()].join(", ");
+    let execute = if nulls.is_empty() { format!("execute {name}") } else { format!("execute {name}({nulls})") };
+    let plan: Value = sqlx::query_scalar(AssertSqlSafe(format!("explain (format json) {execute}"))).persistent(false).fetch_one(&mut *connection).await.unwrap();
+    run(connection, format!("deallocate {name}")).await;
+    plan[0]["Plan"].clone()
+}
+
+/// Every node of a plan.
+fn nodes(plan: &Value) -> Vec<&Value> {
+    let below = plan["Plans"].as_array().into_iter().flatten();
+    std::iter::once(plan).chain(below.flat_map(nodes)).collect()
+}
+
+/// The tables that a plan reads whole: without an index, or from one end of an index to the other.
+fn whole(plan: &Value) -> BTreeSet<String> {
+    let wholly = |node: &&Value| {
+        let bounded = node["Index Cond"].is_string() || node["TID Cond"].is_string() || node["Recheck Cond"].is_string();
+        node["Relation Name"].is_string() && !bounded && node["Node Type"] != "ModifyTable"
+    };
+    nodes(plan).into_iter().filter(wholly).filter_map(|node| huge(node["Relation Name"].as_str()?)).collect()
+}
+
+/// The huge table that this is, or of which it is a part.
+fn huge(relation: &str) -> Option<String> {
+    let table = HUGE.into_iter().find(|table| {
+        let day = relation.strip_prefix(table).and_then(|rest| rest.strip_prefix('_'));
+        relation == *table || day.is_some_and(|day| day == "default" || day.bytes().all(|byte| byte.is_ascii_digit()))
+    });
+    table.map(str::to_owned)
+}
+
+/// Explains every statement, and says what is wrong with its plan.
+async fn check(db: &TestDb, tables: &str) {
+    let mut connection = connect(db).await;
+    let (mut faults, mut excused) = (Vec::new(), BTreeSet::new());
+    for (name, statement) in statements() {
+        let plan = plan(&mut connection, &name, &statement).await;
+        for table in whole(&plan) {
+            match WHOLE.iter().find(|(file, read, _)| *file == name && *read == table) {
+                Some(_) => drop(excused.insert((name.clone(), table))),
+                None => faults.push(format!("{name}.sql reads all of {table}: {plan:#}")),
+            }
+        }
+        if name == "claim" {
+            let index = nodes(&plan).into_iter().any(|node| {
+                let condition = node["Index Cond"].as_str().unwrap_or_default();
+                node["Index Name"] == "ready_claim" && condition.contains("lane = ") && condition.contains("seq >= ")
+            });
+            assert!(index, "the claim goes by lane and place, tables {tables}: {plan:#}");
+        }
+    }
+    assert!(faults.is_empty(), "tables {tables}:\n{}", faults.join("\n"));
+    let stale: Vec<_> = WHOLE.iter().filter(|(file, read, _)| !excused.contains(&((*file).to_owned(), (*read).to_owned()))).collect();
+    assert!(stale.is_empty() || tables != "empty", "no longer needed: {stale:?}");
+}
+
+/// 200,000 ready jobs, as many scheduled ones, 50,000 under leases and 200,000 done, of 300 lanes.
+const FILL: &str = "
+  insert into queue.lane (lane, queue, job_type, priority, solo)
+  select queue.lane_id('q' || n, 'do', 100::smallint, false), 'q' || n, 'do', 100, false from generate_series(1, 300) n;
+  create temporary table made as
+    select n, queue.next_id() as id, queue.lane_id('q' || 1 + n % 300, 'do', 100::smallint, false) as lane from generate_series(1, 650000) n;
+  insert into queue.job (id, lane, max_attempts, payload) select id, lane, 3, '{}' from made;
+  insert into queue.ready (lane, seq, id) select lane, id, id from made where n <= 200000;
+  insert into queue.scheduled (run_at, id, lane) select now() + n * interval '1 s', id, lane from made where n between 200001 and 400000;
+  insert into queue.lease (token, worker, ids, attempts, crashes)
+    select gen_random_uuid(), gen_random_uuid(), array_agg(id), array_agg(1::smallint), array_agg(0::smallint)
+    from made where n between 400001 and 450000 group by n / 10;
+  insert into queue.done (id, finished_at, ran_ms, attempts) select id, now(), 1, 2 from made where n between 450001 and 550000;
+  insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
+    select min(id), max(id), now(), lane, array_agg(id order by id) from made where n > 550000 group by lane, id >> 33;
+  insert into queue.failure (id, attempt, at, ran_ms, error) select id, 1, now(), 1, 'x' from made where n between 450001 and 550000;
+  drop table made;
+";
+
+/// Statistics only when a test says so.
+async fn without_autovacuum(db: &TestDb) {
+    let tables: Vec<String> = sqlx::query_scalar(
+        "select format('%I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'queue' and c.relkind = 'r'",
+    )
+    .fetch_all(&db.pool)
+    .await
+    .unwrap();
+    for table in tables {
+        db.pool.execute(AssertSqlSafe(format!("alter table {table} set (autovacuum_enabled = off)"))).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn no_plan_hangs_on_what_is_known_of_the_tables() {
+    let db = TestDb::new().await;
+    without_autovacuum(&db).await;
+    check(&db, "empty").await;
+    let mut connection = PgConnection::connect(&db.url).await.unwrap();
+    run(&mut connection, FILL.to_owned()).await;
+    check(&db, "huge, never analysed").await;
+    run(&mut connection, "analyze".to_owned()).await;
+    check(&db, "huge, analysed").await;
+    for table in HUGE {
+        run(&mut connection, format!("delete from queue.{table}")).await;
+    }
+    check(&db, "bloated, believed to be huge").await;
+    run(&mut connection, "analyze".to_owned()).await;
+    check(&db, "bloated, known to be empty").await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn no_plan_hangs_on_statistics_of_tables_that_were_empty() {
+    let db = TestDb::new().await;
+    without_autovacuum(&db).await;
+    let mut connection = PgConnection::connect(&db.url).await.unwrap();
+    run(&mut connection, "vacuum analyze".to_owned()).await;
+    check(&db, "known to be empty").await;
+    run(&mut connection, FILL.to_owned()).await;
+    check(&db, "believed to be empty").await;
+    db.finish().await;
+}
+
+#[test]
+fn the_planner_is_set_as_a_workers() {
+    let connect = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../queue-worker/src/connect.rs")).unwrap();
+    for (setting, value) in PLANNER {
+        assert!(connect.contains(&format!("(\"{setting}\", \"{value}\")")), "a worker sets {setting} otherwise");
+    }
+}

@@ -1,0 +1,162 @@
+//! One job type whose payload says what its handler is to do. Its effects are counted in a table, so that they can be seen from any process.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use queue_core::{Context, Failure, Handler, JobId, JobResult, job};
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+
+/// A job that does `act`; every attempt is first recorded in the table `effect`.
+#[job(max_attempts = 3, backoff = fixed("50ms"), timeout = "5s", output = String)]
+#[derive(Serialize, Deserialize)]
+pub struct Do {
+    /// What to do.
+    pub act: Act,
+}
+
+/// What a handler can do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Act {
+    /// Return this text.
+    Ok(String),
+    /// Return an error with this text.
+    Fail(String),
+    /// Fail until the attempt of this number, which succeeds.
+    FailUntil(u32),
+    /// Fail for good.
+    Terminal(String),
+    /// Fail, and choose the wait in ms.
+    RetryIn(u64),
+    /// Ask to be called again in so many ms, as long as fewer attempts than this have been recorded.
+    Snooze(u64, i64),
+    /// Panic with a `&str`.
+    Panic,
+    /// Panic with a `String` of so many bytes.
+    PanicLong(usize),
+    /// Panic with a struct.
+    PanicWithStruct,
+    /// Panic while holding a mutex that all attempts share.
+    PanicWithLock,
+    /// Panic after an await.
+    PanicLate,
+    /// Sleep for so many ms, at an await.
+    Sleep(u64),
+    /// Sleep for so many ms without an await.
+    Block(u64),
+    /// Never return; awaits for ever.
+    Hang,
+    /// End the process.
+    Exit(i32),
+    /// End the process with SIGABRT.
+    Abort,
+    /// Return a text with NUL.
+    Nul,
+    /// Return an error with NUL.
+    FailNul,
+    /// At the first attempt do the one, later the other.
+    First(Box<Act>, Box<Act>),
+    /// Sleep for so many ms, at an await, then do this.
+    Slowly(u64, Box<Act>),
+    /// End the process with SIGABRT before anything else, leaving no effect.
+    AbortAtOnce,
+    /// Return an error of so many bytes, two to a character.
+    FailLong(usize),
+    /// Wait until asked to end, then do this.
+    UntilAsked(Box<Act>),
+    /// At the first attempt that was recorded do the one, later the other. Unlike `First`, attempts that were given back count.
+    Anew(Box<Act>, Box<Act>),
+}
+
+impl Handler for Do {
+    async fn run(self, cx: &Context) -> JobResult<String> {
+        if matches!(self.act, Act::AbortAtOnce) {
+            std::process::abort();
+        }
+        record(cx).await?;
+        match self.act.due(cx).await? {
+            Act::Ok(text) => Ok(text),
+            Act::Fail(text) => Err(text.into()),
+            Act::FailUntil(attempt) if cx.attempt() < attempt => Err(format!("not before attempt {attempt}").into()),
+            Act::FailUntil(_) => Ok(String::new()),
+            Act::Terminal(text) => Err(Failure::terminal(text)),
+            Act::RetryIn(ms) => Err(Failure::retry_in(Duration::from_millis(ms), "later")),
+            Act::Snooze(ms, times) if effects(cx.pool(), cx.id()).await? < times => Err(Failure::snooze(Duration::from_millis(ms))),
+            Act::Snooze(..) => Ok("awake".to_owned()),
+            Act::Panic => panic!("as told"),
+            Act::PanicLong(bytes) => panic!("{}", "x".repeat(bytes)),
+            Act::PanicWithStruct => std::panic::panic_any(Struct),
+            Act::PanicWithLock => {
+                static LOCK: Mutex<u32> = Mutex::new(0);
+                let _held = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+                panic!("holding a lock")
+            }
+            Act::PanicLate => {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                panic!("late")
+            }
+            Act::Sleep(ms) => {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                Ok(String::new())
+            }
+            Act::Block(ms) => {
+                std::thread::sleep(Duration::from_millis(ms));
+                Ok(String::new())
+            }
+            Act::Hang => std::future::pending().await,
+            Act::Exit(code) => std::process::exit(code),
+            Act::Abort => std::process::abort(),
+            Act::Nul => Ok("a\0b".to_owned()),
+            Act::FailNul => Err("a\0b".into()),
+            Act::FailLong(bytes) => Err("é".repeat(bytes / 2).into()),
+            Act::First(..) | Act::Slowly(..) | Act::AbortAtOnce | Act::UntilAsked(_) | Act::Anew(..) => {
+                Err(Failure::terminal("not a last act"))
+            }
+        }
+    }
+}
+
+impl Act {
+    /// What is left to do at this attempt, once all before it is done.
+    async fn due(mut self, cx: &Context) -> Result<Self, sqlx::Error> {
+        loop {
+            self = match self {
+                Self::First(first, _) if cx.attempt() == 1 => *first,
+                Self::First(_, later) => *later,
+                Self::Slowly(ms, then) => {
+                    tokio::time::sleep(Duration::from_millis(ms)).await;
+                    *then
+                }
+                Self::UntilAsked(then) => {
+                    cx.cancelled().cancelled().await;
+                    *then
+                }
+                Self::Anew(first, later) => *if effects(cx.pool(), cx.id()).await? == 1 { first } else { later },
+                last => return Ok(last),
+            };
+        }
+    }
+}
+
+struct Struct;
+
+async fn record(cx: &Context) -> Result<(), sqlx::Error> {
+    let attempt = i32::try_from(cx.attempt()).unwrap_or(i32::MAX);
+    sqlx::query("insert into effect (job, attempt, pid) values ($1, $2, $3)")
+        .bind(cx.id())
+        .bind(attempt)
+        .bind(std::process::id().cast_signed())
+        .execute(cx.pool())
+        .await?;
+    Ok(())
+}
+
+/// How many attempts of a job have begun, as recorded by themselves.
+///
+/// # Errors
+/// The database's.
+pub async fn effects(pool: &PgPool, id: JobId) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar("select count(*) from effect where job = $1").bind(id).fetch_one(pool).await
+}

@@ -1,0 +1,234 @@
+//! A database for each test, copied from a migrated template on one server that all tests share.
+
+use std::{
+    collections::hash_map::DefaultHasher,
+    hash::{Hash as _, Hasher as _},
+    str::FromStr as _,
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use queue_core::{JobId, JobState, Store, migrate};
+use queue_worker::{
+    Worker,
+    embedded::{Embedded, EmbeddedOptions},
+};
+use sqlx::{
+    AssertSqlSafe, Connection as _, PgConnection, PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+
+/// A migrated database of a test's own. End the test with [`TestDb::finish`], which checks the invariant.
+#[derive(Debug)]
+pub struct TestDb {
+    /// A pool of its own.
+    pub pool: PgPool,
+    /// Its address, for other processes.
+    pub url: String,
+    name: String,
+    finished: bool,
+}
+
+/// Every id in `job` has exactly one entry, and no entry is without its job: the ids for which this is not so.
+const INVARIANT: &str = "
+with entry as (
+  select id from queue.ready union all select id from queue.scheduled union all select unnest(ids) from queue.lease
+  union all select id from queue.done union all select unnest(ids) from queue.done_many union all select id from queue.dead
+)
+select coalesce(e.id, j.id) as id, count(e.id) as entries, count(j.id) as jobs
+from entry e full join queue.job j on j.id = e.id
+group by 1
+having count(e.id) <> 1 or count(j.id) <> 1
+limit 20";
+
+impl TestDb {
+    /// A fresh database with the default store and the table `effect`.
+    ///
+    /// # Panics
+    /// When the server cannot be started or does not answer: there is nothing to test then.
+    pub async fn new() -> Self {
+        let admin = server();
+        let name = format!("t_{}", uuid::Uuid::new_v4().simple());
+        let mut connection = connect(&admin).await;
+        ensure_template(&mut connection, &admin).await;
+        run(&mut connection, &format!("create database {name} template queue_template")).await;
+        let url = with_database(&admin, &name);
+        let options = PgConnectOptions::from_str(&url).unwrap_or_else(|error| panic!("{url}: {error}"));
+        let pool = PgPoolOptions::new().max_connections(8).test_before_acquire(false).connect_lazy_with(options);
+        Self { pool, url, name, finished: false }
+    }
+
+    /// A worker of [`Do`](crate::Do) jobs with little patience.
+    pub fn worker(&self) -> Worker {
+        Worker::new(self.pool.clone()).register::<crate::Do>().lease_ttl(Duration::from_secs(5)).grace(Duration::from_secs(2))
+    }
+
+    /// The state of a job, as the view `jobs` shows it.
+    ///
+    /// # Panics
+    /// When the database does not answer, or shows the job more than once.
+    pub async fn state(&self, id: JobId) -> Option<JobState> {
+        let states: Vec<String> = sqlx::query_scalar("select state from queue.jobs where id = $1")
+            .bind(id)
+            .fetch_all(&self.pool)
+            .await
+            .unwrap_or_else(|error| panic!("cannot read the state of {id}: {error}"));
+        assert!(states.len() <= 1, "job {id} is in several states: {states:?}");
+        states.first().map(|state| state.parse().unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    /// Waits until a job is in this state.
+    ///
+    /// # Panics
+    /// When it is not within ten seconds.
+    pub async fn until(&self, id: JobId, wanted: JobState) {
+        eventually(&format!("job {id} is {wanted}"), async || self.state(id).await == Some(wanted)).await;
+    }
+
+    /// One value of a query.
+    ///
+    /// # Panics
+    /// When the query fails.
+    pub async fn count(&self, query: &str) -> i64 {
+        sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(&self.pool).await.unwrap_or_else(|error| panic!("{query}: {error}"))
+    }
+
+    /// Runs a worker until nothing is ready, scheduled or running, then stops it.
+    ///
+    /// # Panics
+    /// When the worker fails, or that takes longer than ten seconds.
+    pub async fn run_until_idle(&self, worker: Worker) {
+        self.run_while(worker, async {
+            eventually("nothing is left to do", async || {
+                self.count("select count(*) from queue.jobs where state in ('ready', 'scheduled', 'running')").await == 0
+            })
+            .await;
+        })
+        .await;
+    }
+
+    /// Runs a worker while `test` runs, then stops it.
+    ///
+    /// # Panics
+    /// When the worker fails.
+    pub async fn run_while<T>(&self, worker: Worker, test: impl Future<Output = T>) -> T {
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let worker = tokio::spawn(worker.run(async move {
+            let _ = stopped.await;
+        }));
+        let value = test.await;
+        let _ = stop.send(());
+        match worker.await {
+            Ok(Ok(())) => value,
+            Ok(Err(error)) => panic!("the worker failed: {error}"),
+            Err(error) => panic!("the worker panicked: {error}"),
+        }
+    }
+
+    /// Checks the invariant: every job has exactly one entry.
+    ///
+    /// # Panics
+    /// When one has none or several.
+    pub async fn check_invariant(&self) {
+        let broken: Vec<(i64, i64, i64)> =
+            sqlx::query_as(INVARIANT).fetch_all(&self.pool).await.unwrap_or_else(|error| panic!("cannot check the invariant: {error}"));
+        assert!(broken.is_empty(), "(id, entries, jobs) that break the invariant: {broken:?}");
+    }
+
+    /// Checks the invariant and drops the database.
+    ///
+    /// # Panics
+    /// When the invariant is broken.
+    pub async fn finish(mut self) {
+        self.check_invariant().await;
+        self.finished = true;
+        self.pool.close().await;
+        run(&mut connect(&server()).await, &format!("drop database {} with (force)", self.name)).await;
+    }
+}
+
+impl Drop for TestDb {
+    fn drop(&mut self) {
+        assert!(self.finished || std::thread::panicking(), "end this test with `db.finish().await`, which checks the invariant");
+    }
+}
+
+/// Waits until `check` holds.
+///
+/// # Panics
+/// When it does not within ten seconds.
+pub async fn eventually(what: &str, check: impl AsyncFnMut() -> bool) {
+    within(Duration::from_secs(10), what, check).await;
+}
+
+/// As [`eventually`], with another patience.
+///
+/// # Panics
+/// When it does not within `patience`.
+pub async fn within(patience: Duration, what: &str, mut check: impl AsyncFnMut() -> bool) {
+    let until = Instant::now() + patience;
+    while !check().await {
+        assert!(Instant::now() < until, "not within {patience:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// The address of the server all tests of this checkout share; the first to ask starts it, and it is gone, folder and all, soon after the
+/// last test process. `QUEUE_TEST_DATABASE_URL` names another.
+fn server() -> String {
+    static SERVER: OnceLock<(String, Option<Embedded>)> = OnceLock::new();
+    let start = || {
+        if let Ok(url) = std::env::var("QUEUE_TEST_DATABASE_URL") {
+            return (url, None);
+        }
+        let mut hash = DefaultHasher::new();
+        (env!("CARGO_MANIFEST_DIR"), std::env::var_os("QUEUE_PG_BIN"), std::env::var_os("HOME")).hash(&mut hash);
+        let folder = std::env::temp_dir().join(format!("queue-tests-{:x}", hash.finish()));
+        let settings = [("max_connections", "300"), ("shared_buffers", "128MB")];
+        let options = EmbeddedOptions {
+            folder: Some(folder),
+            durable: false,
+            ephemeral: true,
+            settings: settings.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec(),
+            ..EmbeddedOptions::default()
+        };
+        let server = Embedded::start(options).unwrap_or_else(|error| panic!("no server to test on: {error}"));
+        (server.url().to_owned(), Some(server))
+    };
+    SERVER.get_or_init(start).0.clone()
+}
+
+/// Made by whichever test comes first; the others wait for its lock.
+async fn ensure_template(admin: &mut PgConnection, url: &str) {
+    const EXISTS: &str = "select exists (select from pg_database where datname = 'queue_template')";
+    let exists = async |connection: &mut PgConnection| sqlx::query_scalar::<_, bool>(EXISTS).fetch_one(connection).await;
+    if exists(admin).await.is_ok_and(|exists| exists) {
+        return;
+    }
+    run(admin, "select pg_advisory_lock(1)").await;
+    if !exists(admin).await.is_ok_and(|exists| exists) {
+        run(admin, "drop database if exists queue_template_new").await;
+        run(admin, "create database queue_template_new").await;
+        let mut fresh = connect(&with_database(url, "queue_template_new")).await;
+        migrate(&mut fresh, Store::default()).await.unwrap_or_else(|error| panic!("cannot migrate the template: {error}"));
+        run(&mut fresh, "create table effect (job bigint, attempt int, pid int, at timestamptz default clock_timestamp())").await;
+        fresh.close().await.unwrap_or_else(|error| panic!("cannot close the template: {error}"));
+        run(admin, "alter database queue_template_new rename to queue_template").await;
+    }
+    run(admin, "select pg_advisory_unlock(1)").await;
+}
+
+async fn connect(url: &str) -> PgConnection {
+    PgConnection::connect(url).await.unwrap_or_else(|error| panic!("cannot connect to {url}: {error}"))
+}
+
+async fn run(connection: &mut PgConnection, statement: &str) {
+    sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(connection).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
+}
+
+/// The same server, another database.
+fn with_database(url: &str, name: &str) -> String {
+    let (address, query) = url.split_once('?').unwrap_or((url, ""));
+    let base = address.rsplit_once('/').map_or(address, |(base, _)| base);
+    format!("{base}/{name}?{query}")
+}

@@ -1,0 +1,3 @@
+//! The same without a crate named: the linker leaves its job types out.
+
+queue_worker::main!();

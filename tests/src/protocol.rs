@@ -1,0 +1,162 @@
+//! The protocol by hand: what a worker does, one statement of its own files at a time, so that tests can put two of them in any order.
+
+use queue_core::JobId;
+use sqlx::{FromRow, PgConnection, Row as _};
+use uuid::Uuid;
+
+/// A claimed batch.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    /// What names it.
+    pub token: Uuid,
+    /// What it holds.
+    pub jobs: Vec<Held>,
+}
+
+/// A claimed job.
+#[derive(Clone, Copy, Debug, FromRow, PartialEq, Eq)]
+pub struct Held {
+    /// Its id.
+    pub id: JobId,
+    /// Its lane.
+    pub lane: i64,
+    /// The attempt that begins.
+    pub attempts: i16,
+    /// How many ended with their process.
+    pub crashes: i16,
+}
+
+/// A verdict as `settle.sql` takes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Said {
+    /// Under which lease.
+    pub token: Uuid,
+    /// Of which job.
+    pub job: Held,
+    /// `complete`, `forget`, `cancel`, `retry`, `snooze`, `release` or `dead`; `plain` to complete without an output.
+    pub verdict: &'static str,
+}
+
+impl Lease {
+    /// The same verdict for all its jobs.
+    pub fn all(&self, verdict: &'static str) -> Vec<Said> {
+        self.jobs.iter().map(|job| Said { token: self.token, job: *job, verdict }).collect()
+    }
+
+    /// A verdict for one of its jobs.
+    pub fn one(&self, index: usize, verdict: &'static str) -> Said {
+        Said { token: self.token, job: self.jobs[index], verdict }
+    }
+
+    /// The ids it holds.
+    pub fn ids(&self) -> Vec<JobId> {
+        self.jobs.iter().map(|job| job.id).collect()
+    }
+}
+
+/// Every verdict.
+pub const VERDICTS: [&str; 8] = ["complete", "plain", "forget", "cancel", "retry", "snooze", "release", "dead"];
+
+/// Announces a worker, alive for a minute.
+pub async fn register(connection: &mut PgConnection) -> sqlx::Result<Uuid> {
+    let worker = Uuid::new_v4();
+    sqlx::query(include_str!("../../queue-worker/sql/register.sql"))
+        .bind(worker)
+        .bind(60_000.0)
+        .bind("by hand")
+        .bind("nowhere")
+        .bind(1)
+        .bind("0")
+        .bind(Vec::<String>::new())
+        .execute(connection)
+        .await?;
+    Ok(worker)
+}
+
+/// Whether a heartbeat came in time.
+pub async fn beat(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<bool> {
+    let beat = sqlx::query(include_str!("../../queue-worker/sql/beat.sql")).bind(worker).bind(60_000.0);
+    Ok(beat.fetch_optional(connection).await?.is_some())
+}
+
+/// Lets a worker's heartbeat expire.
+pub async fn silence(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<()> {
+    let expired = sqlx::query("update queue.worker set expires_at = now() - interval '1 second' where id = $1").bind(worker);
+    expired.execute(connection).await.map(drop)
+}
+
+/// Claims up to `most` jobs of any lane.
+pub async fn claim(connection: &mut PgConnection, worker: Uuid, most: i32) -> sqlx::Result<Lease> {
+    let token = Uuid::new_v4();
+    let lanes: Vec<i64> = sqlx::query_scalar("select distinct lane from queue.lane order by lane").fetch_all(&mut *connection).await?;
+    let claim = sqlx::query_as(include_str!("../../queue-worker/sql/claim.sql"))
+        .bind(token)
+        .bind(worker)
+        .bind(&lanes)
+        .bind(vec![0_i64; lanes.len()])
+        .bind(vec![most; lanes.len()])
+        .bind(most);
+    Ok(Lease { token, jobs: claim.fetch_all(connection).await? })
+}
+
+/// Settles; returns what was refused. Failed attempts say `as told`, completed ones return `1`, waits are a minute.
+pub async fn settle(connection: &mut PgConnection, said: &[Said]) -> sqlx::Result<Vec<Refused>> {
+    flush(connection, said, &[]).await
+}
+
+/// A token, and the id unless it was a whole lease.
+pub type Refused = (Uuid, Option<JobId>);
+
+/// As [`settle`], together with leases that completed as a whole.
+pub async fn flush(connection: &mut PgConnection, said: &[Said], whole: &[Uuid]) -> sqlx::Result<Vec<Refused>> {
+    let fails = |said: &Said| matches!(said.verdict, "retry" | "dead");
+    sqlx::query_as(include_str!("../../queue-worker/sql/settle.sql"))
+        .bind(said.iter().map(|s| s.token).collect::<Vec<_>>())
+        .bind(said.iter().map(|s| s.job.id.0).collect::<Vec<_>>())
+        .bind(said.iter().map(|s| if s.verdict == "plain" { "complete" } else { s.verdict }).collect::<Vec<_>>())
+        .bind(said.iter().map(|s| s.job.lane).collect::<Vec<_>>())
+        .bind(said.iter().map(|s| s.job.attempts).collect::<Vec<_>>())
+        .bind(said.iter().map(|s| s.job.crashes).collect::<Vec<_>>())
+        .bind(vec![60_000.0; said.len()])
+        .bind(vec![7; said.len()])
+        .bind(said.iter().map(|s| (s.verdict == "complete").then_some("1")).collect::<Vec<_>>())
+        .bind(said.iter().map(|s| fails(s).then_some("as told")).collect::<Vec<_>>())
+        .bind(whole)
+        .fetch_all(connection)
+        .await
+}
+
+/// The first half of recovery: locks the leases of silent workers.
+pub async fn lock_silent(transaction: &mut PgConnection) -> sqlx::Result<Vec<Uuid>> {
+    let found = sqlx::query(include_str!("../../queue-worker/sql/silent.sql")).bind(100_i64).fetch_all(transaction).await?;
+    found.iter().map(|row| row.try_get(0)).collect()
+}
+
+/// The second half: takes back what they hold; returns how many jobs there were, by queue.
+pub async fn take_back(transaction: &mut PgConnection, tokens: &[Uuid]) -> sqlx::Result<Vec<(String, i64)>> {
+    sqlx::query_as(include_str!("../../queue-worker/sql/recover.sql")).bind(tokens).bind(3_i16).fetch_all(transaction).await
+}
+
+/// Both; returns how many jobs were taken back.
+pub async fn recover(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    let mut transaction = sqlx::Connection::begin(connection).await?;
+    let tokens = lock_silent(&mut transaction).await?;
+    let jobs = take_back(&mut transaction, &tokens).await?.iter().map(|(_, jobs)| jobs).sum();
+    transaction.commit().await?;
+    Ok(jobs)
+}
+
+/// What all tables of jobs hold, in one text: the same text, the same contents.
+pub async fn contents(connection: &mut PgConnection) -> sqlx::Result<String> {
+    sqlx::query_scalar(
+        "select coalesce(string_agg(line, e'\\n' order by line), '') from (
+           select 'job ' || j::text as line from queue.job j union all select 'ready ' || r::text from queue.ready r
+           union all select 'scheduled ' || s::text from queue.scheduled s union all select 'lease ' || l::text from queue.lease l
+           union all select 'done ' || d::text from queue.done d union all select 'done ' || m::text from queue.done_many m
+           union all select 'dead ' || d::text from queue.dead d
+           union all select 'failure ' || f::text from queue.failure f
+         ) lines",
+    )
+    .fetch_one(connection)
+    .await
+}

@@ -1,0 +1,35 @@
+//! A worker of test jobs as a process of its own: `DATABASE_URL`, `TTL_MS`, `CONCURRENCY`, `GRACE_MS` say how it works.
+
+use std::{env, error::Error, str::FromStr, time::Duration};
+
+use queue_worker::{Worker, shutdown_signal};
+use sqlx::postgres::PgPoolOptions;
+use tests::Do;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let result = runtime.block_on(work());
+    // As the command line does: a handler that never awaits has had its grace period.
+    runtime.shutdown_background();
+    result
+}
+
+async fn work() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_env_filter(env::var("QUEUE_LOG").unwrap_or_else(|_| "error".to_owned()))
+        .init();
+    let pool = PgPoolOptions::new().max_connections(4).test_before_acquire(false).connect(&env::var("DATABASE_URL")?).await?;
+    Worker::new(pool)
+        .register::<Do>()
+        .lease_ttl(Duration::from_millis(setting("TTL_MS", 5000)))
+        .grace(Duration::from_millis(setting("GRACE_MS", 2000)))
+        .concurrency(setting("CONCURRENCY", 10))
+        .run(shutdown_signal())
+        .await?;
+    Ok(())
+}
+
+fn setting<T: FromStr>(name: &str, default: T) -> T {
+    env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+}

@@ -1,0 +1,23 @@
+//! A job type on its way out may be deprecated; only those who name it are warned.
+
+#![deny(warnings)]
+
+use queue_core::{Context, Handler, JobResult, Registry, job};
+use serde::{Deserialize, Serialize};
+
+#[job(max_attempts = 1)]
+#[deprecated]
+#[derive(Serialize, Deserialize)]
+struct Old;
+
+#[allow(deprecated)]
+impl Handler for Old {
+    async fn run(self, _: &Context) -> JobResult {
+        Ok(())
+    }
+}
+
+fn main() {
+    let registry = Registry::linked().unwrap();
+    assert_eq!(registry.get("old").unwrap().options().max_attempts, 1);
+}
