@@ -274,10 +274,10 @@ create view queue.jobs as
     select u.id, null, 'running', u.attempts, u.crashes, null, null, h.worker, null, null
     from queue.lease h cross join lateral unnest(h.ids, h.attempts, h.crashes) u (id, attempts, crashes)
     union all
-    select d.id, null, case when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0, null, d.finished_at, null, null, d.output
+    select d.id, null, case when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0::smallint, null, d.finished_at, null, null, d.output
     from queue.done d
     union all
-    select j.id, m.lane, 'completed', 1, 0, null, m.finished_at, null, null, null
+    select j.id, m.lane, 'completed', 1::smallint, 0::smallint, null, m.finished_at, null, null, null
     from queue.job j
     cross join lateral (
       select m.lane, m.finished_at

@@ -3,7 +3,11 @@
 -- Safe: one statement's inserts; rolled back, nothing is left. Ids are sorted before they are given out, because their sequence begins
 -- again at 0 within a millisecond every so often: the order given is the order of claims. No table is read, so no plan can go wrong.
 with reserved as materialized (
-  select array(select queue.next_id() from pg_catalog.generate_series(1, pg_catalog.cardinality($1::pg_catalog.jsonb[])) order by 1) as ids
+  select array(
+    select queue.next_id()
+    from (select pg_catalog.generate_series(1, pg_catalog.cardinality($1::pg_catalog.jsonb[]))) n
+    order by 1
+  ) as ids
 ), stored as (
   insert into queue.job (id, lane, max_attempts, payload)
   select pg_catalog.unnest(r.ids), pg_catalog.unnest($2::bigint[]), pg_catalog.unnest($3::smallint[]), pg_catalog.unnest($1)
@@ -15,7 +19,7 @@ with reserved as materialized (
   insert into queue.ready (lane, seq, id)
   select e.lane, e.id, e.id
   from entries e
-  where e.run_at is not null
+  where e.run_at is null
 ), put_off as (
   insert into queue.scheduled (run_at, id, lane)
   select e.run_at, e.id, e.lane

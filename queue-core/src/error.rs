@@ -1,9 +1,11 @@
 //! What can go wrong before a job is stored. Each variant is something a caller does differently; no variant carries a payload.
 
+use std::fmt;
+
 use crate::payload::PayloadError;
 
 /// An error of defining, enqueuing or migrating.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A queue, job type or schema name outside the grammar.
@@ -71,6 +73,13 @@ pub enum Error {
     /// The database failed. Its message is shown, its DETAIL never: that may print a row.
     #[error("{}", crate::error::message(.0))]
     Database(#[source] sqlx::Error),
+}
+
+/// What `Display` says. The driver's own `Debug` prints the server's DETAIL, which may be a whole row, payload included.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Error({self})")
+    }
 }
 
 impl From<sqlx::Error> for Error {

@@ -2,7 +2,8 @@
 -- $1 token, random, chosen by the worker  $2 worker  $3 lanes  $4 floors  $5 how many of each lane  $6 how many in all
 -- Safe: rows are locked with SKIP LOCKED and deleted in one statement, so two claims never take the same job; a worker whose heartbeat has
 -- expired takes none. Runs with synchronous_commit=off: a lost claim is a ready job. The attempt is counted here, so that one which ends
--- with its process has been counted.
+-- with its process has been counted. Payloads are probed one by one (offset 0 sees to it): a plan made while job was empty must not read all
+-- of it later.
 with taken as materialized (
   delete from queue.ready
   where ctid = any (array(
@@ -28,4 +29,4 @@ with taken as materialized (
 )
 select t.lane, t.seq, t.id, t.attempts, t.crashes, j.max_attempts, j.payload::text as payload
 from taken t
-left join queue.job j on j.id = t.id
+left join lateral (select j.max_attempts, j.payload from queue.job j where j.id = t.id offset 0) j on true

@@ -10,5 +10,5 @@ insert into queue.ready (lane, seq, id, attempts, crashes)
 select queue.lane_id(l.queue, l.job_type, l.priority, u.crashes > 0), queue.next_id(), u.id, u.attempts - 1, u.crashes
 from held h
 cross join lateral unnest(h.ids, h.attempts, h.crashes) u (id, attempts, crashes)
-join queue.job j on j.id = u.id
+cross join lateral (select j.lane from queue.job j where j.id = u.id offset 0) j
 cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l

@@ -11,7 +11,7 @@ with taken as materialized (
   select u.id, u.attempts, (u.crashes + 1)::smallint as crashes, l.queue, l.job_type, l.priority, t.claimed_at
   from taken t
   cross join lateral unnest(t.ids, t.attempts, t.crashes) u (id, attempts, crashes)
-  join queue.job j on j.id = u.id
+  cross join lateral (select j.lane from queue.job j where j.id = u.id offset 0) j
   cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
 ), solo as materialized (
   select k.*, queue.meet_lane(k.queue, k.job_type, k.priority, true) as lane

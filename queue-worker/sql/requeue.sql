@@ -12,8 +12,9 @@ with held as materialized (
   for update
 ), risen as materialized (
   delete from queue.dead d
-  using held h, queue.job j
-  where d.id = h.id and j.id = h.id
+  using held h
+  cross join lateral (select j.lane from queue.job j where j.id = h.id offset 0) j
+  where d.id = h.id
   returning d.id, j.lane
 ), entered as (
   insert into queue.ready (lane, seq, id)

@@ -31,12 +31,12 @@ with said as materialized (
   group by l.token
 ), ended as (
   delete from queue.lease
-  where token in (select token from held except select token from left_over)
+  where token = any (array(select token from held except select token from left_over))
 ), shrunk as (
   update queue.lease l
   set ids = o.ids, attempts = o.attempts, crashes = o.crashes
   from left_over o
-  where l.token = o.token
+  where l.token = any (array(select token from left_over)) and l.token = o.token
 ), whole as (
   delete from queue.lease
   where token = any ($11)

@@ -2,7 +2,12 @@
 //!
 //! Never touches the database: what comes out is an outcome, and only `retry::verdict` decides what that leads to.
 
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::FutureExt as _;
 use queue_core::{Context, FailureKind, Outcome, Registration, Retain, Verdict, verdict, worker::Shared};
@@ -38,14 +43,28 @@ impl Ended {
     pub(crate) fn terminal(error: impl Into<String>) -> Self {
         Self::new(Outcome::Terminal, error)
     }
+
+    fn interrupted() -> Self {
+        Self { outcome: Outcome::Interrupted, output: None, error: None }
+    }
+
+    fn panicked(panic: Box<dyn Any + Send>) -> Self {
+        Self::new(Outcome::Panicked, format!("panicked: {}", panic_text(panic)))
+    }
 }
 
-/// Runs the handler to its end, its timeout or its halt.
+/// Runs the handler to its end, its timeout or its halt. Nothing of the user's unwinds out of here and takes the slot with it: an error that
+/// panics when it is displayed, or a variable that panics when a timeout drops it, is a panic of the attempt too.
 pub(crate) async fn attempt(registration: &Registration, job: &Claimed, shared: &Arc<Shared>, halt: &Halt) -> Ended {
+    let ended = AssertUnwindSafe(run(registration, job, shared, halt)).catch_unwind().await.unwrap_or_else(Ended::panicked);
+    if halt.drop.is_cancelled() && ended.outcome == Outcome::Panicked { Ended::interrupted() } else { ended }
+}
+
+async fn run(registration: &Registration, job: &Claimed, shared: &Arc<Shared>, halt: &Halt) -> Ended {
     let Some(payload) = &job.payload else { return Ended::terminal("the job's payload is missing from the store") };
     let cancelled = halt.ask.child_token();
     let cx = Context::new(job.id, job.attempt.unsigned_abs().into(), job.max_attempts.unsigned_abs().into(), cancelled, Arc::clone(shared));
-    let running = AssertUnwindSafe(registration.run(payload, &cx)).catch_unwind();
+    let running = registration.run(payload, &cx);
     let limited = async {
         match registration.options().timeout {
             Some(limit) => tokio::time::timeout(limit, running).await.map_err(|_| limit),
@@ -55,17 +74,16 @@ pub(crate) async fn attempt(registration: &Registration, job: &Claimed, shared: 
     let result = tokio::select! {
         biased;
         result = limited => result,
-        () = halt.drop.cancelled() => return Ended { outcome: Outcome::Interrupted, output: None, error: None },
+        () = halt.drop.cancelled() => return Ended::interrupted(),
     };
     match result {
-        Ok(Ok(Ok(output))) if output.as_ref().is_some_and(|text| text.len() > LONGEST_OUTPUT) => {
+        Ok(Ok(output)) if output.as_ref().is_some_and(|text| text.len() > LONGEST_OUTPUT) => {
             Ended::terminal(format!("the output is longer than {LONGEST_OUTPUT} bytes; store a reference instead"))
         }
-        Ok(Ok(Ok(output))) => Ended { outcome: Outcome::Ok, output, error: None },
+        Ok(Ok(output)) => Ended { outcome: Outcome::Ok, output, error: None },
         // A handler that ends early because it was asked to has not failed.
-        Ok(Ok(Err(_))) if halt.ask.is_cancelled() => Ended { outcome: Outcome::Interrupted, output: None, error: None },
-        Ok(Ok(Err(failure))) => Ended::new(outcome_of(failure.kind()), failure.to_string()),
-        Ok(Err(panic)) => Ended::new(Outcome::Panicked, format!("panicked: {}", panic_text(panic))),
+        Ok(Err(_)) if halt.ask.is_cancelled() => Ended::interrupted(),
+        Ok(Err(failure)) => Ended::new(outcome_of(failure.kind()), failure.to_string()),
         Err(limit) => Ended::new(Outcome::TimedOut, format!("timed out after {limit:?}")),
     }
 }
@@ -80,10 +98,15 @@ fn outcome_of(kind: FailureKind) -> Outcome {
 }
 
 fn panic_text(panic: Box<dyn Any + Send>) -> String {
-    let text = match panic.downcast::<String>() {
+    let panic = match panic.downcast::<String>() {
         Ok(text) => return *text,
-        Err(panic) => panic.downcast_ref::<&str>().map(|text| (*text).to_owned()),
+        Err(panic) => panic,
     };
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    // Its drop may panic, with a value whose drop panics: that one is leaked.
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(another);
+    }
     text.unwrap_or_else(|| "with a value that is no text".to_owned())
 }
 
@@ -137,10 +160,17 @@ fn without_nul(json: String) -> String {
     let mut out = String::with_capacity(json.len());
     let mut rest = json.as_str();
     while let Some(at) = rest.find('\\') {
-        let (escape, next) = if rest[at..].starts_with("\\u0000") { ("\\ufffd", at + 6) } else { (&rest[at..at + 2], at + 2) };
-        out.push_str(&rest[..at]);
-        out.push_str(escape);
-        rest = &rest[next..];
+        let (before, after) = rest.split_at(at);
+        out.push_str(before);
+        if let Some(after) = after.strip_prefix("\\u0000") {
+            out.push_str("\\ufffd");
+            rest = after;
+        } else {
+            // The backslash and what it escapes, which may be another. A forged `RawValue` may end here, or go on with anything.
+            let escape = 1 + after.chars().nth(1).map_or(0, char::len_utf8);
+            out.push_str(&after[..escape]);
+            rest = &after[escape..];
+        }
     }
     out + rest
 }
@@ -153,6 +183,7 @@ mod tests {
     fn f02_a_nul_in_an_output_becomes_the_replacement_character() {
         assert_eq!(without_nul(r#""a\u0000b""#.to_owned()), r#""a\ufffdb""#);
         assert_eq!(without_nul(r#""a\\u0000b\"\u0000""#.to_owned()), r#""a\\u0000b\"\ufffd""#);
+        assert_eq!(without_nul(r"\u0000\é\".to_owned()), r"\ufffd\é\", "what is no json goes on to the database, which refuses it");
     }
 
     #[test]

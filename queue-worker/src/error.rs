@@ -1,9 +1,11 @@
 //! What can go wrong in a worker or for an operator. Failures of jobs are not errors: they are verdicts.
 
+use std::fmt;
+
 use queue_core::{JobId, JobState, RegistryError};
 
 /// An error of running a worker or operating a store.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The store is not what this release needs, or a name is wrong.
@@ -58,6 +60,13 @@ pub enum Error {
     /// The heartbeat's thread could not be started, or ended by itself.
     #[error("the heartbeat cannot run: {0}")]
     Heartbeat(String),
+}
+
+/// What `Display` says. The driver's own `Debug` prints the server's DETAIL, which may be a whole row, payload included.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Error({self})")
+    }
 }
 
 impl Error {

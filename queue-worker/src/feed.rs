@@ -146,7 +146,10 @@ impl Feed {
                 Err(error) => {
                     tracing::warn!(error = queue_core::message(&error), "cannot claim now; trying again");
                     self.sleep = Sleep::Awake;
-                    Some(Instant::now() + Duration::from_millis(500).mul_f64(1.0 + fastrand::f64()))
+                    // Not the bell: every handler that ends now would ring for another failure.
+                    let pause = Duration::from_millis(500).mul_f64(1.0 + fastrand::f64());
+                    let _ = tokio::time::timeout(pause, stop.cancelled()).await;
+                    None
                 }
             };
             if let Some(until) = until {

@@ -40,6 +40,10 @@ pub(crate) struct Settlement {
 /// The most verdicts of one statement.
 const MOST: usize = 1000;
 
+/// The most bytes of outputs and errors in one statement, unless one verdict alone has more: a message of a gigabyte is refused by the server,
+/// which would be tried again for ever.
+const LARGEST: usize = 32 * 1024 * 1024;
+
 /// Between tries while the database is away, with as much again of jitter, so that workers do not return as a herd.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -62,8 +66,9 @@ pub(crate) async fn settle_all(
         }
         unsettled.extend(received.drain(..));
         let mut flush = unsettled.next_flush();
+        let due = flush.verdicts.iter().filter_map(Settlement::wait).min();
         settle(&mut link, store, &mut flush).await;
-        if let Some(wait) = flush.verdicts.iter().filter_map(Settlement::wait).min() {
+        if let Some(wait) = due {
             bell.due_in(wait);
         }
     }
@@ -157,6 +162,11 @@ impl Flush {
     fn len(&self) -> usize {
         self.verdicts.len() + self.whole.len()
     }
+
+    /// The bytes of its texts.
+    fn size(&self) -> usize {
+        self.verdicts.iter().flat_map(|one| [&one.output, &one.error]).flatten().map(String::len).sum()
+    }
 }
 
 impl Settlement {
@@ -203,6 +213,11 @@ impl Settlement {
 
 /// Writes a flush, however often it must be sent. Texts that the database cannot take harm only themselves.
 async fn settle(link: &mut Link, store: Store, flush: &mut Flush) {
+    if flush.size() > LARGEST && flush.verdicts.len() > 1 {
+        let mut rest = Flush { verdicts: flush.verdicts.split_off(flush.verdicts.len() / 2), ..Flush::default() };
+        Box::pin(settle(link, store, flush)).await;
+        return Box::pin(settle(link, store, &mut rest)).await;
+    }
     let mut ambiguous = false;
     loop {
         let Err(error) = send(link, store, &flush.verdicts, &flush.whole).await.map(|lost| report(&lost, ambiguous)) else { return };

@@ -1,31 +1,47 @@
 //! The signals that end a process.
 
+use tokio::sync::oneshot;
+
 /// Completes at the first SIGTERM or SIGINT. A second one ends the process at once, with exit code 130: what it held is recovered by others.
+///
+/// Signals are heard on a thread of their own, so that handlers which block every thread of the runtime cannot keep a process alive.
 pub async fn shutdown_signal() {
-    signal().await;
-    tokio::spawn(async {
-        signal().await;
-        tracing::warn!("second signal: exiting without waiting for handlers");
-        std::process::exit(130);
+    let (first, heard) = oneshot::channel();
+    let listening = std::thread::Builder::new().name("queue signals".to_owned()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(listen(first))
     });
+    if listening.is_err() || heard.await.is_err() {
+        tracing::error!("cannot listen for signals; this worker ends only with its process");
+        std::future::pending::<()>().await;
+    }
 }
 
 #[cfg(unix)]
-async fn signal() {
+async fn listen(first: oneshot::Sender<()>) -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
-        tracing::error!("cannot listen for signals; this worker ends only with its process");
-        return std::future::pending().await;
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut next = async || {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
     };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+    next().await;
+    let _ = first.send(());
+    next().await;
+    exit()
 }
 
 #[cfg(not(unix))]
-async fn signal() {
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending().await
-    }
+async fn listen(first: oneshot::Sender<()>) -> std::io::Result<()> {
+    tokio::signal::ctrl_c().await?;
+    let _ = first.send(());
+    tokio::signal::ctrl_c().await?;
+    exit()
+}
+
+fn exit() -> ! {
+    tracing::warn!("second signal: exiting without waiting for handlers");
+    std::process::exit(130)
 }

@@ -106,7 +106,7 @@ async fn what_is_said_of_a_job_is_what_is_stored() {
         let found: Row = sqlx::query_as(query).bind(job.id()).fetch_one(&db.pool).await.unwrap();
         assert_eq!(found, wanted);
     }
-    let later = quick().enqueue(&db.pool).after(Duration::from_secs(3600)).await.unwrap().id();
+    let later = quick().enqueue(&db.pool).after(Duration::from_hours(1)).await.unwrap().id();
     let query = "select extract(epoch from run_at - now())::float8 from queue.scheduled where id = $1";
     let wait: f64 = sqlx::query_scalar(query).bind(later).fetch_one(&db.pool).await.unwrap();
     assert!((3500.0..=3600.0).contains(&wait), "{wait} s");
@@ -119,7 +119,8 @@ async fn a_wait_counts_from_the_enqueue_not_from_the_transactions_start() {
     let mut tx = db.pool.begin().await.unwrap();
     tx.execute("select pg_sleep(0.3)").await.unwrap();
     quick().enqueue(&mut tx).after(Duration::from_millis(200)).await.unwrap();
-    let ahead: bool = sqlx::query_scalar("select run_at > now() + interval '500 ms' from queue.scheduled").fetch_one(&mut *tx).await.unwrap();
+    let ahead: bool =
+        sqlx::query_scalar("select run_at > now() + interval '500 ms' from queue.scheduled").fetch_one(&mut *tx).await.unwrap();
     assert!(ahead);
     tx.rollback().await.unwrap();
     db.finish().await;
@@ -193,7 +194,6 @@ async fn the_sql_function_does_what_the_rust_call_does() {
     db.run_while(db.worker(), db.until(plain, JobState::Completed)).await;
     db.finish().await;
 }
-
 
 /// What a schema may hold that comes before `pg_catalog`: everything that our statements name, and each of it fails.
 const HOSTILE: &str = "

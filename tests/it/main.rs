@@ -1,4 +1,5 @@
 //! One binary, a module a step of a job's path. Every test has a database of its own, and all run in parallel.
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 mod macros;
 mod outcomes;
@@ -21,3 +22,5 @@ mod shutdown;
 mod house;
 mod statements;
 mod outage;
+mod bench;
+mod bulk;

@@ -145,7 +145,7 @@ async fn a_requeued_suspect_leaves_its_solo_lane() {
 async fn a_requeued_job_wakes_a_worker_that_sleeps() {
     let db = TestDb::new().await;
     let mut config = queue_worker::Config::default();
-    config.poll_interval = std::time::Duration::from_secs(3600);
+    config.poll_interval = std::time::Duration::from_hours(1);
     let worker = queue_worker::Worker::new(db.pool.clone()).config(config).register::<Do>();
     db.run_while(worker, async {
         let job = enqueue(&db, ok()).await;

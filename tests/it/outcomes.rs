@@ -28,7 +28,7 @@ async fn error(db: &TestDb, id: JobId) -> String {
 }
 
 async fn output(db: &TestDb, id: JobId) -> Option<String> {
-    sqlx::query_scalar("select output::text from queue.done where id = $1").bind(id).fetch_one(&db.pool).await.unwrap()
+    sqlx::query_scalar("select output::text from queue.jobs where id = $1").bind(id).fetch_one(&db.pool).await.unwrap()
 }
 
 #[tokio::test]
@@ -246,6 +246,32 @@ async fn f03_one_output_that_the_database_refuses_harms_no_other() {
         assert_eq!((db.state(id).await, output(&db, id).await, attempts(&db, id).await), (Some(JobState::Completed), None, 1));
     }
     assert_eq!(db.count("select count(*) from queue.failure").await, 0);
+    db.finish().await;
+}
+
+/// Returns so many bytes of JSON.
+#[job(send_only, output = Box<RawValue>, max_attempts = 1)]
+#[derive(Serialize, Deserialize)]
+struct Bulky {
+    bytes: usize,
+}
+
+impl Handler for Bulky {
+    async fn run(self, _: &Context) -> JobResult<Box<RawValue>> {
+        RawValue::from_string(format!("\"{}\"", "x".repeat(self.bytes - 2))).map_err(Failure::terminal)
+    }
+}
+
+#[tokio::test]
+async fn outputs_too_large_for_one_statement_are_settled_in_several_and_one_too_large_for_any_is_refused() {
+    let db = TestDb::new().await;
+    for bytes in [4 << 20; 12] {
+        Bulky { bytes }.enqueue(&db.pool).await.unwrap();
+    }
+    let beyond = Bulky { bytes: (16 << 20) + 1 }.enqueue(&db.pool).await.unwrap().id();
+    db.run_until_idle(Worker::new(db.pool.clone()).register::<Bulky>()).await;
+    assert_eq!(db.count("select count(*) from queue.done where length(output #>> '{}') = (4 << 20) - 2").await, 12);
+    assert!(error(&db, beyond).await.contains("store a reference"));
     db.finish().await;
 }
 

@@ -121,7 +121,8 @@ async fn f49_a_panic_where_nobody_expects_it_is_a_failure_and_costs_no_slot() {
     })
     .await;
     for (place, id) in mined {
-        let errors: Vec<String> = sqlx::query_scalar("select error from queue.failure where id = $1").bind(id).fetch_all(&db.pool).await.unwrap();
+        let errors: Vec<String> =
+            sqlx::query_scalar("select error from queue.failure where id = $1").bind(id).fetch_all(&db.pool).await.unwrap();
         assert_eq!(errors.len(), 1, "{place:?}: {errors:?}");
         assert!(errors[0].starts_with("panicked: ") || matches!(place, Place::Error), "{place:?}: {errors:?}");
     }

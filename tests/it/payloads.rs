@@ -43,7 +43,8 @@ async fn stored(db: &TestDb, id: JobId) -> Vec<u8> {
 async fn f05_f14_payloads_come_back_exactly() {
     let db = TestDb::new().await;
     let whole = [9_007_199_254_740_993_u64, u64::MAX, 0].map(Value::from);
-    let plain = [json!(null), json!({}), json!([]), json!("bare"), json!(7), json!(true), json!(i64::MIN), json!({"": {"é\u{1}😀\"\\": "\u{7f}"}})];
+    let plain =
+        [json!(null), json!({}), json!([]), json!("bare"), json!(7), json!(true), json!(i64::MIN), json!({"": {"é\u{1}😀\"\\": "\u{7f}"}})];
     let floats = [0.1, 1e300, 5e-324, f64::MAX, -1e-7, 1e16, 123_456_789.123_456_79].map(Value::from);
     let payloads: Vec<Value> = whole.into_iter().chain(plain).chain(floats).collect();
     let mut jobs = Vec::new();
@@ -53,7 +54,8 @@ async fn f05_f14_payloads_come_back_exactly() {
     db.run_until_idle(Worker::new(db.pool.clone()).register::<Anything>()).await;
     for (sent, id) in payloads.iter().zip(jobs) {
         assert_eq!(db.state(id).await, Some(JobState::Completed), "{sent}");
-        let came: String = sqlx::query_scalar("select output #>> '{}' from queue.done where id = $1").bind(id).fetch_one(&db.pool).await.unwrap();
+        let came: String =
+            sqlx::query_scalar("select output #>> '{}' from queue.done where id = $1").bind(id).fetch_one(&db.pool).await.unwrap();
         assert_eq!(&serde_json::from_str::<Value>(&came).unwrap(), sent);
     }
     db.finish().await;
@@ -96,7 +98,11 @@ async fn f07_f09_f16_what_cannot_be_read_is_dead_at_once_unchanged_and_harms_nob
         assert!(error.starts_with("the payload ") && error.contains("requeue") && error.contains("tests::act::Do"), "{error}");
         assert!(!error.contains("hunter2"), "no value is shown: {error}");
     }
-    assert_eq!(db.count("select count(*) from effect").await, i64::try_from(good.len()).unwrap(), "no handler began with another's payload");
+    assert_eq!(
+        db.count("select count(*) from effect").await,
+        i64::try_from(good.len()).unwrap(),
+        "no handler began with another's payload"
+    );
 
     // The deploy that reads them.
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
@@ -131,7 +137,8 @@ async fn f11_of_two_values_of_one_key_the_last_counts() {
     let db = TestDb::new().await;
     let job = foreign(&db, "do", r#"'{"act": "Hang", "act": {"Ok": "last"}}'"#).await;
     db.run_until_idle(db.worker()).await;
-    let output: String = sqlx::query_scalar("select output::text from queue.done where id = $1").bind(job).fetch_one(&db.pool).await.unwrap();
+    let output: String =
+        sqlx::query_scalar("select output::text from queue.done where id = $1").bind(job).fetch_one(&db.pool).await.unwrap();
     assert_eq!(output, "\"last\"");
     db.finish().await;
 }

@@ -42,14 +42,14 @@ async fn killed_once(reached: &str, jobs: Vec<Act>) {
 
     let _second = start(&db, &[("TTL_MS", "1000")]);
     within(Duration::from_secs(30), "all jobs are completed", async || db.count("select count(*) from queue.done").await == all).await;
-    let crashed: Vec<JobId> =
+    let charged: Vec<JobId> =
         sqlx::query_scalar("select id from queue.failure where error = 'the process ended during the attempt' order by id")
             .fetch_all(&db.pool)
             .await
             .unwrap();
     let mut expected = held.clone();
     expected.sort_unstable();
-    assert_eq!(crashed, expected, "exactly what it held is charged a crash");
+    assert_eq!(charged, expected, "exactly what it held is charged a crash");
     for (id, attempts) in sqlx::query_as::<_, (JobId, i16)>("select id, attempts from queue.done").fetch_all(&db.pool).await.unwrap() {
         let crashes = i64::from(held.contains(&id));
         assert_eq!(i64::from(attempts), 1 + crashes, "attempts of {id}");
@@ -145,7 +145,7 @@ async fn ten_thousand_jobs_of_two_processes_run_exactly_once() {
         .execute(&db.pool)
         .await
         .unwrap();
-    within(Duration::from_secs(120), "all are completed", async || db.count("select count(*) from queue.done").await == JOBS).await;
+    within(Duration::from_mins(2), "all are completed", async || db.count("select count(*) from queue.done").await == JOBS).await;
     assert_eq!(db.count("select count(*) from effect").await, JOBS);
     assert_eq!(db.count("select count(distinct job) from effect").await, JOBS);
     assert_eq!(db.count("select count(distinct pid) from effect").await, 2, "both had a share");
@@ -188,7 +188,7 @@ async fn f50_jobs_that_end_the_process_are_dead_after_three_crashes_and_no_innoc
     }
     let settings = [("TTL_MS", "1000"), ("CONCURRENCY", "20")];
     let (mut process, mut crashes) = (start(&db, &settings), 0);
-    within(Duration::from_secs(60), "all are completed or dead", async || {
+    within(Duration::from_mins(1), "all are completed or dead", async || {
         if process.has_ended() {
             crashes += 1;
             process = start(&db, &settings);

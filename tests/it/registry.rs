@@ -111,7 +111,12 @@ async fn f28_all_missing_state_is_listed_in_one_error() {
     let db = TestDb::new().await;
     let worker = || Worker::new(db.pool.clone()).register::<Invoice>().register::<Balance>();
     let text = refusal(worker()).await.to_string();
-    for part in ["it::registry::Mailer` (for `invoice`)", "it::registry::Ledger` (for `invoice`)", "it::registry::Ledger` (for `balance`)", "Worker::state"] {
+    for part in [
+        "it::registry::Mailer` (for `invoice`)",
+        "it::registry::Ledger` (for `invoice`)",
+        "it::registry::Ledger` (for `balance`)",
+        "Worker::state",
+    ] {
         assert!(text.contains(part), "{part} in: {text}");
     }
     let text = refusal(worker().state(Ledger(7))).await.to_string();
@@ -139,7 +144,7 @@ async fn f19_f23_options_written_by_hand_are_checked_too() {
 async fn a_setting_out_of_range_is_refused_by_its_name() {
     let db = TestDb::new().await;
     let mut slow = Config::default();
-    slow.poll_interval = Duration::from_secs(7200);
+    slow.poll_interval = Duration::from_hours(2);
     let mut bulky = Config::default();
     bulky.batch = 1_000_000;
     let mut forgetful = Config::default();
@@ -173,7 +178,10 @@ async fn a_job_stored_under_an_alias_is_run_by_the_type_that_has_it() {
     Renamed { text: "fresh".into() }.enqueue(&db.pool).await.unwrap();
     db.run_until_idle(Worker::new(db.pool.clone()).register::<Renamed>()).await;
     let ran: Vec<(String, String)> =
-        sqlx::query_as("select job_type, output #>> '{}' from queue.jobs where state = 'completed' order by id").fetch_all(&db.pool).await.unwrap();
+        sqlx::query_as("select job_type, output #>> '{}' from queue.jobs where state = 'completed' order by id")
+            .fetch_all(&db.pool)
+            .await
+            .unwrap();
     let row = |name: &str, text: &str| (name.to_owned(), text.to_owned());
     assert_eq!(ran, [row("old_name", "old_name"), row("older_name", "older_name"), row("new_name", "new_name"), row("new_name", "fresh")]);
     db.finish().await;

@@ -14,7 +14,7 @@ const PLANNER: [(&str, &str); 3] = [("enable_seqscan", "off"), ("plan_cache_mode
 const HUGE: [&str; 7] = ["ready", "scheduled", "lease", "job", "done", "done_many", "failure"];
 
 /// Scans of whole tables or of whole indexes, with the reason why they are right.
-const WHOLE: [(&str, &str, &str); 18] = [
+const WHOLE: [(&str, &str, &str); 14] = [
     ("silent", "lease", "asks of every lease whether its worker lives; there are as many as batches in flight"),
     ("prune_workers", "lease", "asks for leases of silent workers, once a minute"),
     ("find", "lease", "a job that is nowhere else is looked for in every lease; there are as many as batches in flight"),
@@ -26,14 +26,14 @@ const WHOLE: [(&str, &str, &str); 18] = [
     ("counts", "done_many", "newest first, up to a limit"),
     ("list", "ready", "an operator's page, by id, which ready is not ordered by"),
     ("list", "lease", "an operator's page"),
-    ("list", "scheduled", "newest first, up to a limit"),
-    ("list", "done", "newest first, up to a limit"),
-    ("list", "done_many", "newest first, up to a limit"),
     ("prune_done", "done", "only the default partition, once a minute; up to a limit"),
     ("prune_done", "done_many", "only the default partition, once a minute; up to a limit"),
     ("next_run", "scheduled", "the first entry of an index"),
-    ("oldest", "ready", "the first entry of an index"),
 ];
+
+/// What operators ask for is planned when they ask, so it need not fear a plan of other days.
+const OPERATORS: [&str; 11] =
+    ["cancel", "counts", "dead_letters", "discard", "failures", "find", "list", "oldest", "reopen", "requeue", "workers"];
 
 /// Each file's name, and its statement.
 fn statements() -> Vec<(String, String)> {
@@ -57,19 +57,22 @@ async fn run(connection: &mut PgConnection, statement: String) {
     connection.execute(sqlx::raw_sql(AssertSqlSafe(statement.clone()))).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
 }
 
-/// The generic plan of a statement, made now.
-async fn plan(connection: &mut PgConnection, name: &str, statement: &str) -> Value {
+/// The generic plan of a statement, made now: for us, and for whoever reads why a test failed.
+async fn plan(connection: &mut PgConnection, name: &str, statement: &str) -> (Value, String) {
     run(connection, format!("prepare {name} as {statement}")).await;
-    let parameters: i32 = sqlx::query_scalar("select coalesce(cardinality(parameter_types), 0) from pg_prepared_statements where name = $1")
-        .bind(name)
-        .fetch_one(&mut *connection)
-        .await
-        .unwrap();
+    let parameters: i32 =
+        sqlx::query_scalar("select coalesce(cardinality(parameter_types), 0) from pg_prepared_statements where name = $1")
+            .bind(name)
+            .fetch_one(&mut *connection)
+            .await
+            .unwrap();
     let nulls = vec!["null"; usize::try_from(parameters).unwrap()].join(", ");
     let execute = if nulls.is_empty() { format!("execute {name}") } else { format!("execute {name}({nulls})") };
-    let plan: Value = sqlx::query_scalar(AssertSqlSafe(format!("explain (format json) {execute}"))).persistent(false).fetch_one(&mut *connection).await.unwrap();
+    let explain = |format| AssertSqlSafe(format!("explain (format {format}) {execute}"));
+    let plan: Value = sqlx::query_scalar(explain("json")).persistent(false).fetch_one(&mut *connection).await.unwrap();
+    let text: Vec<String> = sqlx::query_scalar(explain("text")).persistent(false).fetch_all(&mut *connection).await.unwrap();
     run(connection, format!("deallocate {name}")).await;
-    plan[0]["Plan"].clone()
+    (plan[0]["Plan"].clone(), text.join("\n"))
 }
 
 /// Every node of a plan.
@@ -96,16 +99,20 @@ fn huge(relation: &str) -> Option<String> {
     table.map(str::to_owned)
 }
 
-/// Explains every statement, and says what is wrong with its plan.
-async fn check(db: &TestDb, tables: &str) {
+/// Explains every statement, and says what is wrong with its plan; returns which of the excuses were needed.
+async fn check(db: &TestDb, tables: &str) -> BTreeSet<(String, String)> {
     let mut connection = connect(db).await;
     let (mut faults, mut excused) = (Vec::new(), BTreeSet::new());
     for (name, statement) in statements() {
-        let plan = plan(&mut connection, &name, &statement).await;
+        if statement.contains("\ncopy ") {
+            continue;
+        }
+        let (plan, text) = plan(&mut connection, &name, &statement).await;
         for table in whole(&plan) {
             match WHOLE.iter().find(|(file, read, _)| *file == name && *read == table) {
                 Some(_) => drop(excused.insert((name.clone(), table))),
-                None => faults.push(format!("{name}.sql reads all of {table}: {plan:#}")),
+                None if OPERATORS.contains(&name.as_str()) && tables.contains("known to be empty") => {}
+                None => faults.push(format!("{name}.sql reads all of {table}:\n{text}")),
             }
         }
         if name == "claim" {
@@ -113,12 +120,11 @@ async fn check(db: &TestDb, tables: &str) {
                 let condition = node["Index Cond"].as_str().unwrap_or_default();
                 node["Index Name"] == "ready_claim" && condition.contains("lane = ") && condition.contains("seq >= ")
             });
-            assert!(index, "the claim goes by lane and place, tables {tables}: {plan:#}");
+            assert!(index, "the claim goes by lane and place, tables {tables}:\n{text}");
         }
     }
     assert!(faults.is_empty(), "tables {tables}:\n{}", faults.join("\n"));
-    let stale: Vec<_> = WHOLE.iter().filter(|(file, read, _)| !excused.contains(&((*file).to_owned(), (*read).to_owned()))).collect();
-    assert!(stale.is_empty() || tables != "empty", "no longer needed: {stale:?}");
+    excused
 }
 
 /// 200,000 ready jobs, as many scheduled ones, 50,000 under leases and 200,000 done, of 300 lanes.
@@ -157,18 +163,20 @@ async fn without_autovacuum(db: &TestDb) {
 async fn no_plan_hangs_on_what_is_known_of_the_tables() {
     let db = TestDb::new().await;
     without_autovacuum(&db).await;
-    check(&db, "empty").await;
+    let mut excused = check(&db, "empty").await;
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     run(&mut connection, FILL.to_owned()).await;
-    check(&db, "huge, never analysed").await;
+    excused.append(&mut check(&db, "huge, never analysed").await);
     run(&mut connection, "analyze".to_owned()).await;
-    check(&db, "huge, analysed").await;
+    excused.append(&mut check(&db, "huge, analysed").await);
     for table in HUGE {
         run(&mut connection, format!("delete from queue.{table}")).await;
     }
-    check(&db, "bloated, believed to be huge").await;
+    excused.append(&mut check(&db, "bloated, believed to be huge").await);
     run(&mut connection, "analyze".to_owned()).await;
-    check(&db, "bloated, known to be empty").await;
+    excused.append(&mut check(&db, "bloated, known to be empty").await);
+    let stale: Vec<_> = WHOLE.iter().filter(|(file, read, _)| !excused.contains(&((*file).to_owned(), (*read).to_owned()))).collect();
+    assert!(stale.is_empty(), "no longer needed: {stale:?}");
     db.finish().await;
 }
 

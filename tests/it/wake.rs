@@ -13,7 +13,7 @@ use sqlx::{
 };
 use tests::{Act, Do, TestDb, eventually, within};
 
-const HOUR: Duration = Duration::from_secs(3600);
+const HOUR: Duration = Duration::from_hours(1);
 
 fn polling(db: &TestDb, every: Duration) -> Worker {
     let mut config = Config::default();
@@ -78,7 +78,7 @@ async fn a_job_committed_late_is_found_by_a_busy_worker() {
     let first = quick().enqueue(&mut late).await.unwrap().id();
     sqlx::query("select queue.enqueue('do', '{\"act\":{\"Sleep\":5}}') from generate_series(1, 20000)").execute(&db.pool).await.unwrap();
     db.run_while(sleeper(&db), async {
-        within(Duration::from_secs(60), "the late job's place has been passed", async || {
+        within(Duration::from_mins(1), "the late job's place has been passed", async || {
             db.count("select count(*) from queue.done").await > 4000
         })
         .await;

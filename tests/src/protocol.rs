@@ -85,7 +85,7 @@ pub async fn silence(connection: &mut PgConnection, worker: Uuid) -> sqlx::Resul
     expired.execute(connection).await.map(drop)
 }
 
-/// Claims up to `most` jobs of any lane.
+/// Claims up to `most` jobs of any lane; they are listed by id.
 pub async fn claim(connection: &mut PgConnection, worker: Uuid, most: i32) -> sqlx::Result<Lease> {
     let token = Uuid::new_v4();
     let lanes: Vec<i64> = sqlx::query_scalar("select distinct lane from queue.lane order by lane").fetch_all(&mut *connection).await?;
@@ -96,7 +96,9 @@ pub async fn claim(connection: &mut PgConnection, worker: Uuid, most: i32) -> sq
         .bind(vec![0_i64; lanes.len()])
         .bind(vec![most; lanes.len()])
         .bind(most);
-    Ok(Lease { token, jobs: claim.fetch_all(connection).await? })
+    let mut jobs: Vec<Held> = claim.fetch_all(connection).await?;
+    jobs.sort_unstable_by_key(|job| job.id);
+    Ok(Lease { token, jobs })
 }
 
 /// Settles; returns what was refused. Failed attempts say `as told`, completed ones return `1`, waits are a minute.

@@ -1,6 +1,6 @@
 //! Writes jobs by COPY: a block of ids is reserved, payloads stream into `job` under them as they are encoded, then the entries follow.
 //!
-//! Blocks are long, because every COPY over TCP may cost 40 ms: `sqlx` does not turn off Nagle's algorithm, and its last message is small.
+//! Blocks are long, because over TCP every third COPY waits for 40 ms: `sqlx` leaves Nagle's algorithm on, and the last message is small.
 //! A future that is dropped here leaves the connection in the middle of the protocol; whoever owns it must close it.
 
 use std::iter::Peekable;
@@ -12,6 +12,15 @@ use super::{
     explain,
 };
 use crate::error::Error;
+
+/// Payloads under reserved ids. In one transaction with their entries: rolled back, nothing is left.
+const JOB: &str = "copy queue.job (id, lane, max_attempts, payload) from stdin with (format binary)";
+
+/// Entries of jobs to run now, in the order of their ids.
+const READY: &str = "copy queue.ready (lane, seq, id) from stdin with (format binary)";
+
+/// Entries of jobs to run later.
+const SCHEDULED: &str = "copy queue.scheduled (run_at, id, lane) from stdin with (format binary)";
 
 /// The most ids that are reserved at a time.
 const LONGEST_BLOCK: usize = 262_144;
@@ -35,9 +44,12 @@ pub(super) async fn write(connection: &mut PgConnection, places: &Places<'_>, ro
     Ok(())
 }
 
+/// So many ids, in order: their sequence begins again at 0 every so often, within a millisecond, and the order given is the order of claims.
 async fn reserve(connection: &mut PgConnection, places: &Places<'_>, count: usize) -> Result<Vec<i64>, Error> {
     let reserve = sqlx::query_scalar(places.store.sql(include_str!("../../sql/reserve_ids.sql"))).bind(count as i32);
-    reserve.fetch_one(connection).await.map_err(|error| explain(error, places.store))
+    let mut ids: Vec<i64> = reserve.fetch_one(connection).await.map_err(|error| explain(error, places.store))?;
+    ids.sort_unstable();
+    Ok(ids)
 }
 
 /// Copies payloads until the rows or the ids are used up; returns the places of the jobs that were copied.
@@ -49,7 +61,7 @@ async fn copy_jobs<'p>(
     index: u64,
 ) -> Result<Vec<&'p Place>, Error> {
     let to_error = |error| explain(error, places.store);
-    let mut copy = Copy::begin(connection, places.store.sql(include_str!("../../sql/copy_job.sql"))).await.map_err(to_error)?;
+    let mut copy = Copy::begin(connection, places.store.sql(JOB)).await.map_err(to_error)?;
     let mut to = Vec::with_capacity(ids.len());
     // The ids come first: a row that was taken must not be lost for want of one.
     for (&id, index) in ids.iter().zip(index..) {
@@ -72,7 +84,7 @@ async fn copy_jobs<'p>(
 
 /// Copies the entries of jobs: those to run now, then those to run later.
 async fn copy_entries(connection: &mut PgConnection, places: &Places<'_>, ids: &[i64], to: &[&Place]) -> sqlx::Result<()> {
-    let mut copy = Copy::begin(connection, places.store.sql(include_str!("../../sql/copy_ready.sql"))).await?;
+    let mut copy = Copy::begin(connection, places.store.sql(READY)).await?;
     let mut scheduled = Vec::new();
     for (&id, place) in ids.iter().zip(to) {
         match place.run_at {
@@ -85,7 +97,7 @@ async fn copy_entries(connection: &mut PgConnection, places: &Places<'_>, ids: &
     if scheduled.is_empty() {
         return Ok(());
     }
-    let mut copy = Copy::begin(connection, places.store.sql(include_str!("../../sql/copy_scheduled.sql"))).await?;
+    let mut copy = Copy::begin(connection, places.store.sql(SCHEDULED)).await?;
     for (run_at, id, lane) in scheduled {
         copy.row(3).timestamptz(run_at).bigint(id).bigint(lane);
         copy.send_full().await?;

@@ -15,10 +15,10 @@ use super::{
 use crate::error::Error;
 
 /// A chunk has at most so many rows: more gain nothing.
-const MOST_ROWS: usize = 8192;
+pub(super) const CHUNK: usize = 8192;
 
-/// A chunk ends after so many bytes of payloads.
-const MOST_BYTES: usize = 2 * 1024 * 1024;
+/// A chunk ends after so many bytes of payloads, if that comes first.
+const CHUNK_BYTES: usize = 2 * 1024 * 1024;
 
 /// So many rows are encoded before others get their turn.
 const STRIDE: usize = 64;
@@ -33,18 +33,18 @@ pub(super) async fn write<'a>(
 ) -> Result<(), Error> {
     let mut chunk = first;
     while !chunk.is_empty() {
-        let (ids, next) = tokio::join!(insert(connection, places, &chunk, written.count), fill(&mut rows, MOST_ROWS));
+        let (ids, next) = tokio::join!(insert(connection, places, &chunk, written.count), fill(&mut rows));
         written.add(&ids?);
         chunk = next?;
     }
     Ok(())
 }
 
-/// The next chunk, of at most so many rows; empty at the end.
-pub(super) async fn fill<'a>(rows: &mut Rows<'a>, most: usize) -> Result<Vec<Row<'a>>, Error> {
+/// The next chunk; empty at the end.
+pub(super) async fn fill<'a>(rows: &mut Rows<'a>) -> Result<Vec<Row<'a>>, Error> {
     let mut chunk = Vec::new();
     let mut bytes = 0;
-    while chunk.len() < most && bytes < MOST_BYTES {
+    while chunk.len() < CHUNK && bytes < CHUNK_BYTES {
         let Some(row) = rows.next().transpose()? else { break };
         bytes += row.payload.len();
         chunk.push(row);

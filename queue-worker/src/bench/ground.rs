@@ -81,7 +81,8 @@ select format('PostgreSQL %s, shared_buffers %s, max_wal_size %s, fsync %s, sync
 impl Ground {
     /// Creates the database, with our tables and nothing in them.
     pub(super) async fn create(database: &Database) -> Result<Self, BenchError> {
-        let options: PgConnectOptions = (*database.pool().connect_options()).clone().application_name("queue-bench").disable_statement_logging();
+        let options: PgConnectOptions =
+            (*database.pool().connect_options()).clone().application_name("queue-bench").disable_statement_logging();
         let name = format!("queue_bench_{}", std::process::id());
         let mut admin = options.connect().await?;
         for statement in [format!("drop database if exists {name}"), format!("create database {name}")] {
@@ -145,7 +146,9 @@ impl Ground {
     /// As above, for later.
     pub(super) async fn fill_later(&self, jobs: u64, wait: Duration) -> Result<(), BenchError> {
         if jobs > MOST_JOBS {
-            return Err(self.wrong("bench", format!("{jobs} jobs are more than can be counted, which is {MOST_JOBS}; use a smaller --scale")));
+            return Err(
+                self.wrong("bench", format!("{jobs} jobs are more than can be counted, which is {MOST_JOBS}; use a smaller --scale"))
+            );
         }
         Noop::enqueue_all((0..jobs).map(Noop::numbered), &self.pool).after(wait).await?;
         Ok(())
@@ -160,7 +163,7 @@ impl Ground {
             if completed >= jobs as i64 {
                 return Ok(());
             }
-            if began.elapsed() > Duration::from_secs(60) {
+            if began.elapsed() > Duration::from_mins(1) {
                 return Err(self.wrong("bench", format!("{completed} of {jobs} jobs completed, and no more for a minute")));
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -183,7 +186,8 @@ impl Ground {
 
     /// Until a stopped worker's connections are gone, and what they did is in the statistics.
     pub(super) async fn until_alone(&self) -> Result<(), BenchError> {
-        const OTHERS: &str = "select count(*) from pg_stat_activity where datname = current_database() and application_name like 'queue-worker%'";
+        const OTHERS: &str =
+            "select count(*) from pg_stat_activity where datname = current_database() and application_name like 'queue-worker%'";
         let began = Instant::now();
         while sqlx::query_scalar::<_, i64>(OTHERS).fetch_one(&self.pool).await? > 0 && began.elapsed() < Duration::from_secs(5) {
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -84,7 +84,8 @@ async fn idle(ground: &Ground, plan: Plan) -> Result<Option<Idle>, BenchError> {
     let (claims, all) = (cpu(ground, "queue-worker claim").await?, cpu(ground, "queue-worker%").await?);
     let began = Instant::now();
     tokio::time::sleep(plan.seconds(5.0)).await;
-    let (claims, all) = (cpu(ground, "queue-worker claim").await? - claims, cpu(ground, "queue-worker%").await? - all);
+    let claims = cpu(ground, "queue-worker claim").await?.saturating_sub(claims);
+    let all = cpu(ground, "queue-worker%").await?.saturating_sub(all);
     let passed = began.elapsed().as_secs_f64();
     worker.stop().await?;
     let polls = passed / Config::default().poll_interval.as_secs_f64();

@@ -1,7 +1,10 @@
 //! The lines: the same shapes in plain SQL, over one table with one index, from the same process and through the same driver. No queue can
 //! do with less; what a queue adds is the distance to them.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt::Write as _,
+    time::{Duration, Instant},
+};
 
 use sqlx::{Connection as _, Postgres, Row as _, pool::PoolConnection};
 
@@ -64,7 +67,7 @@ pub(super) async fn copy(ground: &Ground, rows: u64) -> Result<f64, BenchError> 
     let mut copy = connection.copy_in_raw("copy plain (id, payload) from stdin").await?;
     let mut chunk = String::with_capacity(CHUNK + 1024);
     for n in 0..rows {
-        chunk += &format!("{n}\t{}\n", Noop::text(n));
+        let _ = writeln!(chunk, "{n}\t{}", Noop::text(n));
         if chunk.len() >= CHUNK {
             copy.send(chunk.as_bytes()).await?;
             chunk.clear();

@@ -18,11 +18,11 @@ mod measure;
 mod ground;
 mod report;
 
-pub(crate) use self::{process::work, report::Report};
 use self::{
     ground::Ground,
     report::{Record, Skipped},
 };
+pub(crate) use self::{process::work, report::Report};
 use crate::{database::Database, signal::shutdown_signal};
 
 /// What is wanted.

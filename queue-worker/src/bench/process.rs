@@ -102,7 +102,7 @@ pub(super) struct WorkerProcess {
 }
 
 /// No measurement takes longer.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 impl WorkerProcess {
     /// Starts one that says when it has run `goal` jobs.
@@ -110,12 +110,7 @@ impl WorkerProcess {
         let failed = |error: std::io::Error| BenchError::Process(format!("cannot be started: {error}"));
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command.args(["bench-worker", "--goal", &goal.to_string()]).args((shape == Shape::Tuned).then_some("--tuned"));
-        let mut child = command
-            .env("DATABASE_URL", ground.url())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(failed)?;
+        let mut child = command.env("DATABASE_URL", ground.url()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (tell, said) = mpsc::unbounded_channel();
         std::thread::spawn(move || {

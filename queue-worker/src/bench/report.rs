@@ -66,7 +66,9 @@ impl Record {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Server(Server { server }) => write!(f, "{server}\n\n{:4} {:20} {:>11} {:18} {:>23}  ratio", "", "", "median", "", "spread"),
+            Self::Server(Server { server }) => {
+                write!(f, "{server}\n\n{:4} {:20} {:>11} {:18} {:>23}  ratio", "", "", "median", "", "spread")
+            }
             Self::Skipped(Skipped { workload, skipped }) => write!(f, "{workload:4} skipped: {skipped}"),
             Self::Figure(record) => record.fmt(f),
         }

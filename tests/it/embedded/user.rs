@@ -30,6 +30,9 @@ fn user() {
     }
 }
 
+/// This binary, even if a newer one has been built meanwhile.
+const OURSELVES: &str = "/proc/self/exe";
+
 /// The arguments that make this binary a user.
 pub(super) const AS_USER: [&str; 4] = ["--exact", "embedded::user::user", "--nocapture", "--test-threads=1"];
 
@@ -48,7 +51,7 @@ impl User {
     }
 
     pub(super) fn command(folder: &Path) -> Command {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        let mut command = Command::new(OURSELVES);
         command.args(AS_USER).env("TEST_USER_FOLDER", folder);
         command
     }
@@ -57,7 +60,7 @@ impl User {
     pub(super) fn command_as(uid: u32, folder: &Path) -> Command {
         let copy = scratch_folder("exe").join("user");
         fs::create_dir_all(copy.parent().unwrap()).unwrap();
-        fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+        fs::copy(OURSELVES, &copy).unwrap();
         let mut command = Command::new(copy);
         command.args(AS_USER).env("TEST_USER_FOLDER", folder).uid(uid).gid(uid).current_dir("/");
         command

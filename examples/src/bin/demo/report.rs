@@ -84,7 +84,7 @@ pub(crate) fn findings(groups: &[Group], dead: &[DeadLetter], unlisted: &[String
         line(&format!("{} in {} of equal files.", HumanBytes(wasted), count(groups.len() as u64, "group")));
     }
     if !dead.is_empty() {
-        line(&format!("\nDead letters: {}, kept in the store with their errors", count(dead.len() as u64, "job")));
+        line(&format!("\nDead letters: {}, kept in the store with the errors", count(dead.len() as u64, "job")));
         for letter in &dead[..dead.len().min(SHOWN)] {
             line(&format!("  {}: {} ({})", letter.path, printable(&letter.error), count(letter.attempts.unsigned_abs().into(), "attempt")));
         }

@@ -1,0 +1,397 @@
+//! Enqueuing many: all of them or none, in their order, whichever way they travel (one chunk or several by INSERT, more by COPY).
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    str::FromStr as _,
+    sync::{Arc, Mutex},
+    task::Poll,
+    time::Duration,
+};
+
+use chrono::{DateTime, Utc};
+use queue_core::{Batch, Context, Error, Handler, Job, JobId, JobResult, JobState, PayloadError, Store, job, migrate};
+use serde::{Deserialize, Serialize};
+use sqlx::{
+    AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgPool,
+    postgres::{PgConnectOptions, PgListener, PgPoolOptions},
+};
+use tests::{Act, Do, TestDb, within};
+
+/// More than one chunk holds: by COPY on a pool, in several chunks elsewhere.
+const MANY: u32 = 8192 * 2 + 100;
+
+/// A job that notes that it ran.
+#[job(queue = "notes", max_attempts = 2, priority = 7)]
+#[derive(Serialize, Deserialize, Clone)]
+struct Note {
+    n: u32,
+    text: String,
+}
+
+impl Handler for Note {
+    async fn run(self, cx: &Context) -> JobResult {
+        cx.state::<Arc<Mutex<Vec<u32>>>>().lock().unwrap().push(self.n);
+        Ok(())
+    }
+}
+
+fn note(n: u32) -> Note {
+    Note { n, text: format!("\"é\\{n}") }
+}
+
+fn notes(count: u32) -> impl Iterator<Item = Note> + Send {
+    (0..count).map(note)
+}
+
+/// So many notes, of which one cannot be stored.
+fn notes_with_fault(count: u32, at: u32) -> impl Iterator<Item = Note> + Send {
+    notes(count).map(move |good| if good.n == at { Note { text: "\0".to_owned(), ..good } } else { good })
+}
+
+fn quick() -> Do {
+    Do { act: Act::Ok(String::new()) }
+}
+
+async fn connect(db: &TestDb) -> PgConnection {
+    PgConnection::connect(&db.url).await.unwrap()
+}
+
+async fn jobs(db: &TestDb) -> i64 {
+    db.check_invariant().await;
+    db.count("select count(*) from queue.job").await
+}
+
+/// What waits, in the order in which it will be claimed.
+async fn waiting(db: &TestDb) -> Vec<(JobId, i32)> {
+    sqlx::query_as("select r.id, (j.payload->>'n')::int from queue.ready r join queue.job j using (id) order by r.seq").fetch_all(&db.pool).await.unwrap()
+}
+
+#[tokio::test]
+async fn jobs_wait_in_the_order_in_which_they_were_given() {
+    let db = TestDb::new().await;
+    for count in [1, 3, 8192, MANY] {
+        let mut tx = db.pool.begin().await.unwrap();
+        let lent = Note::enqueue_all(notes(count), &mut tx).returning_ids().await.unwrap();
+        tx.commit().await.unwrap();
+        let own = Note::enqueue_all(notes(count), &db.pool).returning_ids().await.unwrap();
+        let mut connection = connect(&db).await;
+        let bare = Note::enqueue_all(notes(count), &mut connection).returning_ids().await.unwrap();
+        let given: Vec<(JobId, i32)> = [lent, own, bare].iter().flat_map(|jobs| jobs.iter().map(|job| job.id()).zip(0..)).collect();
+        assert!(waiting(&db).await == given, "{count} jobs");
+        let text: String = sqlx::query_scalar("select payload->>'text' from queue.job where id = $1").bind(given[given.len() - 1].0).fetch_one(&db.pool).await.unwrap();
+        assert_eq!(text, note(count - 1).text);
+        db.pool.execute("truncate queue.job, queue.ready").await.unwrap();
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_jobs_run_once_each() {
+    let db = TestDb::new().await;
+    assert_eq!(Note::enqueue_all(notes(100_000), &db.pool).await.unwrap(), 100_000);
+    let ran = Arc::new(Mutex::new(Vec::<u32>::new()));
+    let worker = queue_worker::Worker::new(db.pool.clone()).register::<Note>().state(Arc::clone(&ran));
+    db.run_while(worker, within(Duration::from_secs(120), "all have run", async || ran.lock().unwrap().len() >= 100_000)).await;
+    let mut ran = ran.lock().unwrap().clone();
+    ran.sort_unstable();
+    assert!(ran.into_iter().eq(0..100_000));
+    assert_eq!(db.count("select count(*) from queue.ready").await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_transaction_that_is_rolled_back_leaves_nothing() {
+    let db = TestDb::new().await;
+    for count in [3, MANY] {
+        let mut tx = db.pool.begin().await.unwrap();
+        assert_eq!(Note::enqueue_all(notes(count), &mut tx).await.unwrap(), u64::from(count));
+        tx.rollback().await.unwrap();
+        assert_eq!(jobs(&db).await, 0);
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_payload_that_cannot_be_stored_is_named_and_nothing_is_enqueued() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    for (count, at) in [(3, 0), (10, 4), (MANY, 8191), (MANY, 8192), (MANY, MANY - 1)] {
+        let own = Note::enqueue_all(notes_with_fault(count, at), &db.pool).await.unwrap_err();
+        let bare = Note::enqueue_all(notes_with_fault(count, at), &mut connection).await.unwrap_err();
+        let mut tx = db.pool.begin().await.unwrap();
+        let lent = Note::enqueue_all(notes_with_fault(count, at), &mut tx).returning_ids().await.unwrap_err();
+        tx.rollback().await.unwrap();
+        for error in [own, bare, lent] {
+            let Error::OneOfMany { index, source } = &error else { panic!("{error:?}") };
+            assert_eq!(*index, at as usize);
+            assert!(matches!(&**source, Error::Payload { job_type: "note", source: PayloadError::Nul { .. } }), "{error:?}");
+            assert!(error.to_string().contains(&format!("job {at} ")) && error.to_string().contains("$.text"), "{error}");
+        }
+        assert_eq!(jobs(&db).await, 0);
+    }
+    assert_eq!(Note::enqueue_all(notes(2), &mut connection).await.unwrap(), 2, "the connection is as good as before");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_payload_over_the_stores_own_limit_is_named_too() {
+    let db = TestDb::new().await;
+    db.pool.execute("create or replace function queue.payload_limit() returns int language sql immutable return 40").await.unwrap();
+    for (count, at) in [(10, 7_u32), (MANY, 9000)] {
+        let jobs_with_long_one = || notes(count).map(|good| if good.n == at { Note { text: "x".repeat(40), ..good } } else { good });
+        let mut tx = db.pool.begin().await.unwrap();
+        for error in [Note::enqueue_all(jobs_with_long_one(), &db.pool).await, Note::enqueue_all(jobs_with_long_one(), &mut tx).await] {
+            let error = error.unwrap_err();
+            let Error::OneOfMany { index, source } = &error else { panic!("{error:?}") };
+            assert_eq!(*index, at as usize);
+            assert!(matches!(&**source, Error::Payload { source: PayloadError::TooLarge { limit: 40, .. }, .. }), "{error:?}");
+        }
+    }
+    assert_eq!(jobs(&db).await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn nothing_at_all_does_not_even_connect() {
+    let nowhere = PgPool::connect_lazy("postgres://nobody@localhost:1/nothing").unwrap();
+    assert_eq!(Note::enqueue_all([], &nowhere).await.unwrap(), 0);
+    assert!(Note::enqueue_all(notes(0), &nowhere).returning_ids().await.unwrap().is_empty());
+    assert!(Batch::new().enqueue(&nowhere).await.unwrap().is_empty());
+    assert!(matches!(Note::enqueue_all([note(1)], &nowhere).queue("no name").await, Err(Error::InvalidName { .. })));
+    assert!(matches!(Note::enqueue_all([note(1)], &nowhere).max_attempts(0).await, Err(Error::OutOfRange { what: "max_attempts", .. })));
+    assert!(matches!(Note::enqueue_all([note(1)], &nowhere).after(Duration::MAX).await, Err(Error::OutOfRange { .. })));
+}
+
+type Said = (String, String, i16, i16, String, Option<DateTime<Utc>>);
+
+async fn said(db: &TestDb) -> Vec<Said> {
+    let query = "select distinct queue, job_type, priority, max_attempts, state, run_at from queue.jobs";
+    sqlx::query_as(query).fetch_all(&db.pool).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_is_said_of_all_holds_for_each() {
+    let db = TestDb::new().await;
+    let at: DateTime<Utc> = "2999-12-31T23:59:59.999999Z".parse().unwrap();
+    for count in [2, MANY] {
+        let all = || Note::enqueue_all(notes(count), &db.pool);
+        let row = |queue: &str, priority, max_attempts, state: &str, run_at| -> Said {
+            (queue.to_owned(), "note".to_owned(), priority, max_attempts, state.to_owned(), run_at)
+        };
+        all().await.unwrap();
+        assert_eq!(said(&db).await, [row("notes", 7, 2, "ready", None)]);
+        db.pool.execute("truncate queue.job, queue.ready").await.unwrap();
+        all().queue("other").priority(-3).max_attempts(9).at(DateTime::UNIX_EPOCH).await.unwrap();
+        assert_eq!(said(&db).await, [row("other", -3, 9, "ready", None)]);
+        db.pool.execute("truncate queue.job, queue.ready").await.unwrap();
+        all().at(at).await.unwrap();
+        assert_eq!(said(&db).await, [row("notes", 7, 2, "scheduled", Some(at))]);
+        db.pool.execute("truncate queue.job, queue.scheduled").await.unwrap();
+        all().after(Duration::from_secs(3600)).await.unwrap();
+        let about_an_hour = "select count(*) from queue.scheduled where run_at - now() between interval '59 min' and interval '60 min'";
+        assert_eq!(db.count(about_an_hour).await, i64::from(count));
+        db.pool.execute("truncate queue.job, queue.scheduled").await.unwrap();
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn scheduled_jobs_run_when_they_are_due() {
+    let db = TestDb::new().await;
+    let jobs = Do::enqueue_all([quick(), quick()], &db.pool).after(Duration::from_millis(300)).returning_ids().await.unwrap();
+    assert_eq!(db.state(jobs[0].id()).await, Some(JobState::Scheduled));
+    db.run_until_idle(db.worker()).await;
+    for job in jobs {
+        assert_eq!(db.state(job.id()).await, Some(JobState::Completed));
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_batch_takes_jobs_of_any_type_each_with_what_is_said_of_it() {
+    let db = TestDb::new().await;
+    let at: DateTime<Utc> = "2999-01-01T00:00:00Z".parse().unwrap();
+    let mut batch = Batch::new();
+    batch.add(quick()).unwrap();
+    batch.add(note(1)).unwrap().priority(150).queue("urgent").max_attempts(1);
+    assert!(matches!(batch.add(Note { n: 2, text: "\0".into() }), Err(Error::Payload { job_type: "note", .. })));
+    batch.add(note(3)).unwrap().at(at);
+    batch.add(quick()).unwrap().after(Duration::ZERO);
+    assert_eq!(batch.len(), 4, "what was refused is not in it");
+
+    let mut tx = db.pool.begin().await.unwrap();
+    let ids = batch.enqueue(&mut tx).await.unwrap();
+    tx.rollback().await.unwrap();
+    assert_eq!((ids.len(), jobs(&db).await), (4, 0));
+
+    let ids = batch.enqueue(&db.pool).await.unwrap();
+    let row = |queue: &str, job_type: &str, priority, max_attempts, state: &str, run_at| -> Said {
+        (queue.to_owned(), job_type.to_owned(), priority, max_attempts, state.to_owned(), run_at)
+    };
+    let wanted = [
+        row("default", "do", 100, 3, "ready", None),
+        row("urgent", "note", 150, 1, "ready", None),
+        row("notes", "note", 7, 2, "scheduled", Some(at)),
+        row("default", "do", 100, 3, "ready", None),
+    ];
+    let query = "select queue, job_type, priority, max_attempts, state, run_at from queue.jobs order by id";
+    let found: Vec<Said> = sqlx::query_as(query).fetch_all(&db.pool).await.unwrap();
+    assert_eq!(found, wanted);
+    assert!(ids.is_sorted(), "they are claimed in the order in which they were added");
+    db.run_while(db.worker(), db.until(ids[3], JobState::Completed)).await;
+
+    batch.add(note(4)).unwrap().queue("no name");
+    let error = batch.enqueue(&db.pool).await.unwrap_err();
+    assert!(matches!(&error, Error::OneOfMany { index: 4, source } if matches!(**source, Error::InvalidName { .. })), "{error}");
+    assert_eq!(jobs(&db).await, 4);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_large_batch_is_copied() {
+    let db = TestDb::new().await;
+    let mut batch = Batch::new();
+    for n in 0..MANY {
+        let added = batch.add(note(n)).unwrap();
+        let _ = match n % 3 {
+            0 => added,
+            1 => added.after(Duration::from_secs(3600)),
+            _ => added.queue(format!("q{}", n % 10)).max_attempts(1),
+        };
+    }
+    let ids = batch.enqueue(&db.pool).await.unwrap();
+    let found: Vec<(JobId, i32)> = sqlx::query_as("select id, (payload->>'n')::int from queue.job order by id").fetch_all(&db.pool).await.unwrap();
+    assert!(found.into_iter().eq(ids.into_iter().zip(0..)));
+    let wrong = "select count(*) from queue.jobs where (payload->>'n')::int % 3 <> case
+        when state = 'scheduled' then 1 when queue like 'q%' and max_attempts = 1 and queue = 'q' || (payload->>'n')::int % 10 then 2 else 0 end";
+    assert_eq!(db.count(wrong).await, 0);
+    assert_eq!(jobs(&db).await, i64::from(MANY));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn jobs_go_to_the_store_that_was_named() {
+    let db = TestDb::new().await;
+    let other = Store::new("Other.one").unwrap();
+    assert!(matches!(Note::enqueue_all(notes(2), &db.pool).store(other).await, Err(Error::NotMigrated { .. })));
+    migrate(&mut connect(&db).await, other).await.unwrap();
+    for count in [2, MANY] {
+        Note::enqueue_all(notes(count), &db.pool).store(other).await.unwrap();
+        Note::enqueue_all(notes(count), &db.pool).store(other).after(Duration::from_secs(60)).await.unwrap();
+    }
+    let mut batch = Batch::new().store(other);
+    batch.add(note(0)).unwrap();
+    batch.enqueue(&db.pool).await.unwrap();
+    assert_eq!(db.count("select count(*) from \"Other.one\".jobs where state = 'ready'").await, i64::from(MANY) + 3);
+    assert_eq!(db.count("select count(*) from \"Other.one\".jobs where state = 'scheduled'").await, i64::from(MANY) + 2);
+    assert_eq!(jobs(&db).await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn each_queue_is_woken_once_and_only_if_somebody_sleeps() {
+    let db = TestDb::new().await;
+    let mut listener = PgListener::connect(&db.url).await.unwrap();
+    listener.listen("queue.wake").await.unwrap();
+    let mut batch = Batch::new();
+    for n in 0..30 {
+        batch.add(note(n)).unwrap().queue(["a", "b", "c"][n as usize % 3]).priority(n as i16);
+    }
+    batch.enqueue(&db.pool).await.unwrap();
+    db.pool.execute("insert into queue.idle (queue, worker) values ('a', gen_random_uuid()), ('a', gen_random_uuid()), ('b', gen_random_uuid())").await.unwrap();
+    let mut tx = db.pool.begin().await.unwrap();
+    batch.enqueue(&mut tx).await.unwrap();
+    Note::enqueue_all(notes(MANY), &db.pool).queue("b").await.unwrap();
+    tx.commit().await.unwrap();
+    db.pool.execute("select pg_notify('queue.wake', 'end')").await.unwrap();
+    let mut woken = Vec::new();
+    while woken.last().is_none_or(|queue| queue != "end") {
+        woken.push(listener.recv().await.unwrap().payload().to_owned());
+    }
+    assert_eq!(woken, ["b", "a", "b", "end"]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_hostile_search_path_has_no_effect() {
+    let db = TestDb::new().await;
+    let mut hostile = "create schema evil; create domain evil.jsonb as pg_catalog.text check (value = 'hijacked');
+        create domain evil.text as pg_catalog.text check (value = 'hijacked'); create domain evil.timestamptz as bigint check (value = 0);"
+        .to_owned();
+    for table in ["job", "ready", "scheduled", "lane", "idle"] {
+        hostile += &format!("create table evil.{table} (id int);");
+    }
+    for call in ["now()", "statement_timestamp()", "clock_timestamp()", "next_id()", "payload_limit()", "generate_series(int, int)", "cardinality(pg_catalog.jsonb[])"] {
+        hostile += &format!("create function evil.{call} returns pg_catalog.text language plpgsql as $$ begin raise exception 'hijacked'; end $$;");
+    }
+    for elements in ["bigint", "smallint", "pg_catalog.jsonb", "pg_catalog.text", "pg_catalog.timestamptz"] {
+        hostile += &format!("create function evil.unnest({elements}[]) returns setof {elements} language plpgsql as $$ begin raise exception 'hijacked'; end $$;");
+    }
+    hostile += "create function evil.no(pg_catalog.timestamptz, pg_catalog.timestamptz) returns boolean language plpgsql as $$ begin raise exception 'hijacked'; end $$;
+        create operator evil.<> (leftarg = pg_catalog.timestamptz, rightarg = pg_catalog.timestamptz, function = evil.no);";
+    db.pool.execute(sqlx::raw_sql(AssertSqlSafe(hostile))).await.unwrap();
+    let options = PgConnectOptions::from_str(&db.url).unwrap().options([("search_path", "evil,pg_catalog")]);
+    let pool = PgPoolOptions::new().max_connections(1).connect_with(options.clone()).await.unwrap();
+    let mut connection = PgConnection::connect_with(&options).await.unwrap();
+    for count in [2, MANY] {
+        Note::enqueue_all(notes(count), &pool).await.unwrap();
+        Note::enqueue_all(notes(count), &pool).after(Duration::from_secs(60)).await.unwrap();
+        Note::enqueue_all(notes(count), &mut connection).await.unwrap();
+        Note::enqueue_all(notes(count), &mut connection).after(Duration::from_secs(60)).await.unwrap();
+    }
+    assert_eq!(jobs(&db).await, 4 * i64::from(MANY + 2));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_transaction_begun_in_sql_is_the_callers_too() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    for count in [2, MANY] {
+        connection.execute("begin").await.unwrap();
+        Note::enqueue_all(notes(count), &mut connection).await.unwrap();
+        connection.execute("rollback").await.unwrap();
+        assert_eq!(jobs(&db).await, 0);
+    }
+    Note::enqueue_all(notes(2), &mut connection).await.unwrap();
+    assert_eq!(jobs(&db).await, 2, "outside a transaction they are there at once");
+    db.finish().await;
+}
+
+/// Drops the future after so many polls; whether it was done by then.
+async fn dropped_after<T>(polls: usize, future: impl Future<Output = T>) -> bool {
+    let mut future = pin!(future);
+    for _ in 0..polls {
+        if poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_ready())).await {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    false
+}
+
+#[tokio::test]
+async fn a_dropped_future_leaves_no_transaction_and_no_confusion_behind() {
+    let db = TestDb::new().await;
+    let pool = PgPoolOptions::new().max_connections(1).test_before_acquire(false).connect(&db.url).await.unwrap();
+    let mut connection = connect(&db).await;
+    let mut dropped = 0;
+    for polls in (1..16).chain([20, 30, 45, 70, 110, 160]) {
+        for count in [3, MANY] {
+            db.pool.execute("truncate queue.job, queue.ready").await.unwrap();
+            let own = dropped_after(polls, async { Note::enqueue_all(notes(count), &pool).await.unwrap() }).await;
+            assert_eq!(sqlx::query_scalar::<_, i32>("select 41 + $1").bind(1).fetch_one(&pool).await.unwrap(), 42, "the answer to this question");
+            pool.execute("create table seen ()").await.unwrap();
+            db.pool.execute("drop table seen").await.unwrap();
+            let bare = dropped_after(polls, async { Note::enqueue_all(notes(count), &mut connection).await.unwrap() }).await;
+            connection.execute("create table seen ()").await.unwrap();
+            db.pool.execute("drop table seen").await.unwrap();
+            dropped += i32::from(!own) + i32::from(!bare);
+            let (least, enqueued) = ((i64::from(own) + i64::from(bare)) * i64::from(count), jobs(&db).await);
+            assert!(enqueued >= least && enqueued % i64::from(count) == 0, "{enqueued} of {count} after {polls} polls: all or none");
+        }
+    }
+    assert!(dropped > 25, "only {dropped} were dropped before they were done");
+    db.finish().await;
+}
