@@ -6,7 +6,7 @@ use std::{
     any::{Any, TypeId, type_name},
     collections::HashMap,
     fmt,
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use sqlx::PgPool;
@@ -19,14 +19,15 @@ pub struct Context {
     id: JobId,
     attempt: u32,
     max_attempts: u32,
-    cancelled: CancellationToken,
+    halt: CancellationToken,
+    cancelled: OnceLock<CancellationToken>,
     shared: Arc<Shared>,
 }
 
 impl Context {
     #[doc(hidden)]
-    pub fn new(id: JobId, attempt: u32, max_attempts: u32, cancelled: CancellationToken, shared: Arc<Shared>) -> Self {
-        Self { id, attempt, max_attempts, cancelled, shared }
+    pub fn new(id: JobId, attempt: u32, max_attempts: u32, halt: CancellationToken, shared: Arc<Shared>) -> Self {
+        Self { id, attempt, max_attempts, halt, cancelled: OnceLock::new(), shared }
     }
 
     /// The job's id.
@@ -51,7 +52,8 @@ impl Context {
 
     /// Fires when the attempt should end early: the worker is shutting down, or has lost its right to this job.
     pub fn cancelled(&self) -> &CancellationToken {
-        &self.cancelled
+        // Made when first asked for: most handlers never do, and a token of its own for each attempt shows in a profile.
+        self.cancelled.get_or_init(|| self.halt.child_token())
     }
 
     /// The worker's pool, the one given to `Worker::new`.

@@ -1,6 +1,6 @@
 -- lease -> done | done_many | dead | scheduled | ready | nothing: many verdicts at once; returns those that were refused.
 -- $1 tokens  $2 ids  $3 verdicts  $4 lanes  $5 attempts  $6 crashes  $7 waits in ms  $8 run times in ms  $9 outputs as JSON text  $10 errors
--- $11 tokens of leases of one lane of which all that is left completed, at the first attempt and without an output
+-- $11 tokens of leases of which all that is left completed, at the first attempt and without an output
 -- Safe: a verdict counts only while its token names a lease and its id is still in it; a slow, doubled or zombie worker changes nothing.
 -- Leases are locked in the order of their tokens, and what is read from them is their latest version. A lease always lists just what is
 -- not settled; the verdict that empties it deletes it. A whole lease needs no ids: its own row has them.
@@ -44,7 +44,9 @@ with said as materialized (
 ), plain as (
   select lane, id from fenced where verdict = 'complete' and output is null and attempts = 1
   union all
-  select w.lane, u.id from whole w cross join lateral unnest(w.ids) u (id)
+  select coalesce(w.lane, (select j.lane from queue.job j where j.id = u.id)), u.id
+  from whole w
+  cross join lateral unnest(w.ids) u (id)
 ), finished_plainly as (
   insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
   select min(id), max(id), now(), lane, array_agg(id order by id)

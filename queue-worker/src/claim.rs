@@ -23,7 +23,7 @@ pub(crate) struct Claimed {
     pub(crate) crashes: i16,
     pub(crate) max_attempts: i16,
     pub(crate) job_type: &'static str,
-    /// How many jobs its lease has in all; 0 if they are of several lanes.
+    /// How many jobs its lease had in all.
     pub(crate) batch: usize,
     /// As text: it is decoded by its own attempt, so that one bad payload harms nobody else. `None` if its row is missing.
     pub(crate) payload: Option<String>,
@@ -210,7 +210,7 @@ impl Lanes {
             };
             claimed.push((rank.get(&lane).copied().unwrap_or(usize::MAX), seq, job));
         }
-        let batch = if lowest.len() == 1 { claimed.len() } else { 0 };
+        let batch = claimed.len();
         for (_, _, job) in &mut claimed {
             job.batch = batch;
         }

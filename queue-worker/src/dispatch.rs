@@ -62,8 +62,13 @@ pub(crate) async fn attempt(registration: &Registration, job: &Claimed, shared: 
 
 async fn run(registration: &Registration, job: &Claimed, shared: &Arc<Shared>, halt: &Halt) -> Ended {
     let Some(payload) = &job.payload else { return Ended::terminal("the job's payload is missing from the store") };
-    let cancelled = halt.ask.child_token();
-    let cx = Context::new(job.id, job.attempt.unsigned_abs().into(), job.max_attempts.unsigned_abs().into(), cancelled, Arc::clone(shared));
+    let cx = Context::new(
+        job.id,
+        job.attempt.unsigned_abs().into(),
+        job.max_attempts.unsigned_abs().into(),
+        halt.ask.clone(),
+        Arc::clone(shared),
+    );
     let running = registration.run(payload, &cx);
     let limited = async {
         match registration.options().timeout {

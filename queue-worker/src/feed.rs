@@ -55,7 +55,7 @@ const LOOK: Duration = Duration::from_millis(250);
 const NAP: Duration = Duration::from_millis(5);
 
 /// How soon a worker looks again while jobs keep coming.
-const BREATH: Duration = Duration::from_millis(1);
+const BREATH: Duration = Duration::from_millis(2);
 
 /// How long a suspect may have the process to itself before others run beside it again.
 const ALONE: Duration = Duration::from_secs(10);
@@ -293,7 +293,8 @@ impl Feed {
 
     async fn promote_due(&mut self) -> sqlx::Result<()> {
         let now = Instant::now();
-        if self.bell.due().is_none_or(|due| now < due) && now.duration_since(self.promoted) < LOOK {
+        let asleep = self.sleep == Sleep::Asleep;
+        if self.bell.due().is_none_or(|due| now < due) && (asleep || now.duration_since(self.promoted) < LOOK) {
             return Ok(());
         }
         self.bell.forget_due();

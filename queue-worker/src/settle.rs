@@ -24,7 +24,7 @@ pub(crate) struct Settlement {
     pub(crate) lane: i64,
     pub(crate) attempt: i16,
     pub(crate) crashes: i16,
-    /// How many jobs its lease had in all; 0 if they are of several lanes.
+    /// How many jobs its lease had in all.
     pub(crate) batch: usize,
     pub(crate) verdict: Verdict,
     /// Whether a completed job leaves a record.
@@ -94,7 +94,7 @@ struct Unsettled {
 }
 
 struct Unfinished {
-    /// How many of its jobs have not been flushed; 0 if that is not known.
+    /// How many of its jobs have not been flushed.
     left: usize,
     verdicts: Vec<Settlement>,
     passed_over: u8,

@@ -76,7 +76,6 @@ pub(crate) struct Slots {
     concurrency: usize,
     jobs: Mutex<Jobs>,
     finished: AtomicUsize,
-    ahead: AtomicUsize,
     pace: Mutex<Pace>,
     halt: Mutex<Halt>,
 }
@@ -88,6 +87,8 @@ struct Jobs {
     running: HashMap<JobId, Running>,
     /// Tasks alive; each runs one job at a time.
     slots: usize,
+    /// The claim loop was told that there is no room. It is to be rung once so few are queued and a slot is free.
+    ring_at: Option<usize>,
 }
 
 /// A handler at work, with what it takes to write a verdict without it.
@@ -107,7 +108,6 @@ impl Slots {
             concurrency,
             jobs: Mutex::default(),
             finished: AtomicUsize::new(0),
-            ahead: AtomicUsize::new(0),
             pace: Mutex::new(Pace::new(Instant::now())),
             halt: Mutex::default(),
         })
@@ -117,10 +117,11 @@ impl Slots {
     /// fast jobs travel in large batches and slow ones are not hoarded.
     pub(crate) fn demand(&self, most: usize) -> usize {
         let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(2 * most);
-        self.ahead.store(ahead, Relaxed);
-        let jobs = lock(&self.jobs);
+        let mut jobs = lock(&self.jobs);
         let (queued, free) = (jobs.queued.len(), self.concurrency.saturating_sub(jobs.slots));
-        if queued > ahead / 2 || (queued >= free && ahead == 0) { 0 } else { (free + ahead - queued).min(most) }
+        let full = queued > ahead / 2 || (queued >= free && ahead == 0);
+        jobs.ring_at = full.then_some(ahead / 2);
+        if full { 0 } else { (free + ahead - queued).min(most) }
     }
 
     /// Hands jobs to the slots, in this order.
@@ -188,16 +189,18 @@ impl Slots {
         while let Some(job) = self.next() {
             self.run(job).await;
             self.finished.fetch_add(1, Relaxed);
-            if lock(&self.jobs).queued.len() <= self.ahead.load(Relaxed) / 2 {
-                self.floor.bell.ring();
-            }
         }
     }
 
     /// The next job, or the end of this slot; under one lock, so that a job handed over meanwhile finds either this slot or room for another.
     fn next(&self) -> Option<Claimed> {
         let mut jobs = lock(&self.jobs);
-        let Some(job) = jobs.queued.pop_front() else {
+        let job = jobs.queued.pop_front();
+        if jobs.ring_at.is_some_and(|few| jobs.queued.len() <= few) {
+            jobs.ring_at = None;
+            self.floor.bell.ring();
+        }
+        let Some(job) = job else {
             jobs.slots -= 1;
             return None;
         };

@@ -145,6 +145,7 @@ async fn f34_a_postmaster_killed_at_work_loses_no_job_and_workers_go_on() {
     let worker = tokio::spawn(worker.run(async move {
         let _ = stopped.await;
     }));
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter("warn,queue_worker=debug").init();
     let mut acknowledged: Vec<JobId> = Vec::new();
     for _ in 0..2 {
         for _ in 0..200 {
@@ -159,6 +160,33 @@ async fn f34_a_postmaster_killed_at_work_loses_no_job_and_workers_go_on() {
         within(Duration::from_secs(20), "the database is back", async || sqlx::query("select 1").execute(&pool).await.is_ok()).await;
     }
     let completed = "select count(*) from queue.jobs where state = 'completed' and id = any ($1)";
+    for i in 0..20 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let n = sqlx::query_scalar::<_, i64>(completed).bind(&acknowledged).fetch_one(&pool).await;
+        eprintln!("DBG {i} {n:?}");
+        if n.is_ok_and(|n| n == acknowledged.len() as i64) {
+            break;
+        }
+        if i > 12 {
+            let c: String = tests::protocol::contents(&mut pool.acquire().await.unwrap()).await.unwrap();
+            for line in c.lines().filter(|l| !l.starts_with("job") && !l.starts_with("done")) {
+                eprintln!("DBG {line}");
+            }
+            let w: Vec<String> = sqlx::query_scalar("select w::text from queue.worker w").fetch_all(&pool).await.unwrap();
+            let r: Vec<String> = sqlx::query_scalar("select l::text from queue.lane l").fetch_all(&pool).await.unwrap();
+            let x: Vec<String> = sqlx::query_scalar(
+                "select id::text from unnest($1::bigint[]) id where not exists (select from queue.jobs j where j.id = id)",
+            )
+            .bind(&acknowledged)
+            .fetch_all(&pool)
+            .await
+            .unwrap();
+            eprintln!(
+                "DBG {w:?} {r:?} missing {x:?} now {}",
+                sqlx::query_scalar::<_, String>("select now()::text").fetch_one(&pool).await.unwrap()
+            );
+        }
+    }
     within(Duration::from_secs(40), "all are completed", async || {
         sqlx::query_scalar::<_, i64>(completed)
             .bind(&acknowledged)
