@@ -33,7 +33,8 @@ begin
       or exists (select from queue.failure_default d where d.id >= lowest and d.id < above);
     foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
       -- Made apart and attached: that takes a weaker lock on the parent than making it in place.
-      execute format('create table queue.%I (like queue.%I including defaults including constraints including storage)', parent || '_' || queue.day_name(day), parent);
+      execute format('create table queue.%I (like queue.%I including defaults including constraints including storage)',
+        parent || '_' || queue.day_name(day), parent);
       execute format('alter table queue.%I attach partition queue.%I for values from (%s) to (%s)',
         parent, parent || '_' || queue.day_name(day), lowest, above);
     end loop;

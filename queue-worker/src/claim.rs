@@ -166,9 +166,15 @@ impl Lanes {
             let again = Instant::now();
             rescan.owed = !rescan.may(again);
             if !rescan.owed {
-                let late = self.take(from, lanes, &vec![0; lanes.len()], most - claimed.len()).await?;
-                rescan.done(again);
-                claimed.extend(late);
+                match self.take(from, lanes, &vec![0; lanes.len()], most - claimed.len()).await {
+                    Ok(late) => {
+                        rescan.done(again);
+                        claimed.extend(late);
+                    }
+                    Err(error) if claimed.is_empty() => return Err(error),
+                    // What the first look found is ours: dropped here, it would be under a lease of a living worker that nobody ever ends.
+                    Err(_) => rescan.owed = true,
+                }
             }
         }
         Ok(claimed)

@@ -22,18 +22,19 @@ async fn f35_connections_cut_again_and_again_cause_neither_a_loss_nor_a_second_r
     const CUT: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity
        where datname = current_database() and application_name in ('queue-worker claim', 'queue-worker settle', 'queue-worker housekeeping')";
     let db = TestDb::new().await;
-    let mut cuts = 0;
+    let (mut cuts, mut jobs) = (0, 0);
     db.run_while(db.worker().lease_ttl(Duration::from_secs(30)).concurrency(50), async {
-        for round in 0..25 {
-            enqueue_many(&db.pool, 100, r#"{"Sleep": 1}"#).await;
-            tokio::time::sleep(Duration::from_millis(50 + round * 7)).await;
+        while cuts < 20 {
+            enqueue_many(&db.pool, 40, r#"{"Sleep": 1}"#).await;
+            jobs += 40;
+            assert!(jobs < 8000, "only {cuts} connections were cut");
+            tokio::time::sleep(Duration::from_millis(30 + jobs.cast_unsigned() % 170)).await;
             cuts += db.count(CUT).await;
         }
-        within(Duration::from_mins(1), "all are completed", async || db.count("select count(*) from queue.done").await == 2500).await;
+        within(Duration::from_mins(1), "all are completed", async || db.count("select count(*) from queue.done").await == jobs).await;
     })
     .await;
-    assert!(cuts >= 12, "only {cuts} connections were cut");
-    assert_eq!(db.count("select count(*) from effect").await, 2500, "each ran once");
+    assert_eq!(db.count("select count(*) from effect").await, jobs, "each ran once");
     assert_eq!(db.count("select count(*) from queue.done where attempts <> 1").await, 0, "and was charged once");
     assert_eq!(db.count("select count(*) from queue.failure").await, 0);
     db.finish().await;
@@ -145,7 +146,6 @@ async fn f34_a_postmaster_killed_at_work_loses_no_job_and_workers_go_on() {
     let worker = tokio::spawn(worker.run(async move {
         let _ = stopped.await;
     }));
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter("warn,queue_worker=debug").init();
     let mut acknowledged: Vec<JobId> = Vec::new();
     for _ in 0..2 {
         for _ in 0..200 {
@@ -160,33 +160,6 @@ async fn f34_a_postmaster_killed_at_work_loses_no_job_and_workers_go_on() {
         within(Duration::from_secs(20), "the database is back", async || sqlx::query("select 1").execute(&pool).await.is_ok()).await;
     }
     let completed = "select count(*) from queue.jobs where state = 'completed' and id = any ($1)";
-    for i in 0..20 {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        let n = sqlx::query_scalar::<_, i64>(completed).bind(&acknowledged).fetch_one(&pool).await;
-        eprintln!("DBG {i} {n:?}");
-        if n.is_ok_and(|n| n == acknowledged.len() as i64) {
-            break;
-        }
-        if i > 12 {
-            let c: String = tests::protocol::contents(&mut pool.acquire().await.unwrap()).await.unwrap();
-            for line in c.lines().filter(|l| !l.starts_with("job") && !l.starts_with("done")) {
-                eprintln!("DBG {line}");
-            }
-            let w: Vec<String> = sqlx::query_scalar("select w::text from queue.worker w").fetch_all(&pool).await.unwrap();
-            let r: Vec<String> = sqlx::query_scalar("select l::text from queue.lane l").fetch_all(&pool).await.unwrap();
-            let x: Vec<String> = sqlx::query_scalar(
-                "select id::text from unnest($1::bigint[]) id where not exists (select from queue.jobs j where j.id = id)",
-            )
-            .bind(&acknowledged)
-            .fetch_all(&pool)
-            .await
-            .unwrap();
-            eprintln!(
-                "DBG {w:?} {r:?} missing {x:?} now {}",
-                sqlx::query_scalar::<_, String>("select now()::text").fetch_one(&pool).await.unwrap()
-            );
-        }
-    }
     within(Duration::from_secs(40), "all are completed", async || {
         sqlx::query_scalar::<_, i64>(completed)
             .bind(&acknowledged)

@@ -190,13 +190,9 @@ async fn f58_a_process_ends_after_its_grace_period_and_another_takes_over_at_onc
     for act in [Act::Hang, Act::Sleep(4000)] {
         unfinished.push(enqueue(&db, once(act)).await);
     }
-    let mut process = start(&db, "1000");
-    begun(&db, 2).await;
     let finished = enqueue(&db, Act::Sleep(700)).await;
+    let mut process = start(&db, "1000");
     begun(&db, 3).await;
-    // Last, because a handler that blocks may keep others from beginning.
-    unfinished.push(enqueue(&db, once(Act::Block(60_000))).await);
-    begun(&db, 4).await;
     let since = Instant::now();
     process.signal("TERM");
     within(Duration::from_secs(8), "the process has ended", async || process.has_ended()).await;
@@ -213,6 +209,22 @@ async fn f58_a_process_ends_after_its_grace_period_and_another_takes_over_at_onc
         db.until(id, JobState::Completed).await;
     }
     assert_eq!(db.count("select count(*) from queue.failure").await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f58_a_process_whose_handlers_never_await_ends_after_its_grace_period() {
+    let db = TestDb::new().await;
+    let jobs = [enqueue(&db, Act::Block(60_000)).await, enqueue(&db, Act::Block(60_000)).await];
+    let mut process = start(&db, "500");
+    begun(&db, 1).await;
+    process.signal("TERM");
+    within(Duration::from_secs(8), "the process has ended", async || process.has_ended()).await;
+    assert_eq!(process.wait(), Some(0));
+    for id in jobs {
+        untouched(&db, id).await;
+    }
+    left_no_trace(&db).await;
     db.finish().await;
 }
 

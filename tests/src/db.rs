@@ -51,7 +51,7 @@ impl TestDb {
         let name = format!("t_{}", uuid::Uuid::new_v4().simple());
         let mut connection = connect(&admin).await;
         ensure_template(&mut connection, &admin).await;
-        run(&mut connection, &format!("create database {name} template queue_template")).await;
+        run(&mut connection, &format!("create database {name} template {}", template())).await;
         let url = with_database(&admin, &name);
         let options = PgConnectOptions::from_str(&url).unwrap_or_else(|error| panic!("{url}: {error}"));
         let pool = PgPoolOptions::new().max_connections(8).test_before_acquire(false).connect_lazy_with(options);
@@ -198,10 +198,18 @@ fn server() -> String {
     SERVER.get_or_init(start).0.clone()
 }
 
+/// Named after the migrations, so that two builds of this checkout do not share one.
+fn template() -> String {
+    let mut hash = DefaultHasher::new();
+    migrate::print(Store::default()).hash(&mut hash);
+    format!("queue_template_{:x}", hash.finish())
+}
+
 /// Made by whichever test comes first; the others wait for its lock.
 async fn ensure_template(admin: &mut PgConnection, url: &str) {
-    const EXISTS: &str = "select exists (select from pg_database where datname = 'queue_template')";
-    let exists = async |connection: &mut PgConnection| sqlx::query_scalar::<_, bool>(EXISTS).fetch_one(connection).await;
+    const EXISTS: &str = "select exists (select from pg_database where datname = $1)";
+    let name = template();
+    let exists = async |connection: &mut PgConnection| sqlx::query_scalar::<_, bool>(EXISTS).bind(&name).fetch_one(connection).await;
     if exists(admin).await.is_ok_and(|exists| exists) {
         return;
     }
@@ -213,7 +221,7 @@ async fn ensure_template(admin: &mut PgConnection, url: &str) {
         migrate(&mut fresh, Store::default()).await.unwrap_or_else(|error| panic!("cannot migrate the template: {error}"));
         run(&mut fresh, "create table effect (job bigint, attempt int, pid int, at timestamptz default clock_timestamp())").await;
         fresh.close().await.unwrap_or_else(|error| panic!("cannot close the template: {error}"));
-        run(admin, "alter database queue_template_new rename to queue_template").await;
+        run(admin, &format!("alter database queue_template_new rename to {name}")).await;
     }
     run(admin, "select pg_advisory_unlock(1)").await;
 }
