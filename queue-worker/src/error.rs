@@ -57,9 +57,9 @@ pub enum Error {
         /// What was asked for, as a participle.
         done: &'static str,
     },
-    /// The heartbeat's thread could not be started, or ended by itself.
-    #[error("the heartbeat cannot run: {0}")]
-    Heartbeat(String),
+    /// One of the worker's own threads could not be started.
+    #[error("a thread of the worker cannot be started: {0}")]
+    Thread(String),
 }
 
 /// What `Display` says. The driver's own `Debug` prints the server's DETAIL, which may be a whole row, payload included.

@@ -11,7 +11,7 @@ use std::{
 use queue_core::Store;
 use sqlx::{Connection as _, PgConnection, Row as _};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
 use crate::{
@@ -26,7 +26,7 @@ pub(crate) type Identity = Option<Uuid>;
 /// The heartbeat of one worker.
 pub(crate) struct Pulse {
     identity: watch::Receiver<Identity>,
-    stop: CancellationToken,
+    stop: DropGuard,
     thread: JoinHandle<()>,
 }
 
@@ -36,14 +36,14 @@ impl Pulse {
         let (publish, identity) = watch::channel(None);
         let stop = CancellationToken::new();
         let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Error::Heartbeat(error.to_string()))?;
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Error::Thread(error.to_string()))?;
         let heart = Heart { link, config: config.clone(), publish };
         let token = stop.clone();
         let thread = std::thread::Builder::new()
             .name("queue heartbeat".to_owned())
             .spawn(move || runtime.block_on(heart.run(token)))
-            .map_err(|error| Error::Heartbeat(error.to_string()))?;
-        Ok(Self { identity, stop, thread })
+            .map_err(|error| Error::Thread(error.to_string()))?;
+        Ok(Self { identity, stop: stop.drop_guard(), thread })
     }
 
     /// Who we are; changes when the lease on life was lost, and again when there is a new one.
@@ -53,7 +53,7 @@ impl Pulse {
 
     /// Takes the worker's row away and ends the thread.
     pub(crate) async fn stop(self) {
-        self.stop.cancel();
+        drop(self.stop);
         let _ = tokio::task::spawn_blocking(move || self.thread.join()).await;
     }
 }

@@ -34,6 +34,7 @@ mod prune;
 pub mod observe;
 mod wake;
 mod bell;
+mod engine;
 mod connect;
 mod database;
 mod config;

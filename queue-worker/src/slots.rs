@@ -13,7 +13,7 @@ use std::{
 };
 
 use queue_core::{JobId, Registry, worker::Shared};
-use tokio::sync::mpsc::Sender;
+use tokio::{runtime::Handle, sync::mpsc::Sender};
 use uuid::Uuid;
 
 use crate::{
@@ -30,6 +30,8 @@ pub(crate) struct Floor {
     pub(crate) shared: Arc<Shared>,
     pub(crate) settle: Sender<Settlement>,
     pub(crate) bell: Arc<Bell>,
+    /// The runtime that handlers run on: the one that the worker was started on.
+    pub(crate) handlers: Handle,
 }
 
 /// The slots of every queue that this worker serves.
@@ -131,7 +133,7 @@ impl Slots {
         jobs.queued.extend(claimed);
         jobs.slots += more;
         for _ in 0..more {
-            tokio::spawn(Arc::clone(self).work());
+            self.floor.handlers.spawn(Arc::clone(self).work());
         }
     }
 

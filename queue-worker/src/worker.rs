@@ -19,6 +19,7 @@ use queue_core::{
 };
 use sqlx::PgPool;
 use tokio::{
+    runtime::Handle,
     sync::{mpsc, watch},
     task::JoinHandle,
 };
@@ -28,6 +29,7 @@ use crate::{
     bell::Bell,
     config::Config,
     connect::Link,
+    engine::Engine,
     error::Error,
     feed::Feed,
     lease::{Identity, Pulse, recover},
@@ -138,14 +140,18 @@ impl Worker {
         }
         let registry = registry.map_or_else(Registry::linked, Ok)?;
         registry.check(&states)?;
-        let mut first = Link::new(&pool, "housekeeping");
-        migrate::verify(first.get().await?, config.store).await?;
+        let mut link = Link::new(&pool, "verify");
+        migrate::verify(link.get().await?, config.store).await?;
+        link.close().await;
 
-        let running = Running::start(&pool, &config, registry, states, first)?;
+        // Dropped half-way, this future takes the engine and the heartbeat with it: the jobs are recovered like those of a silent worker.
+        let engine = Engine::start("queue engine").map_err(|error| Error::Thread(error.to_string()))?;
+        let running = Running::start(&engine, &pool, &config, registry, states)?;
         tracing::info!(name = config.name, queues = ?config.queues, "worker started");
         shutdown.await;
         tracing::info!("shutting down");
-        running.stop(config.grace).await;
+        // On the engine, where no handler that blocks its thread can hold it up.
+        let _ = engine.handle().spawn(running.stop(config.grace)).await;
         tracing::info!("worker stopped");
         Ok(())
     }
@@ -168,6 +174,18 @@ struct Running {
     settles: JoinHandle<()>,
     helpers: Vec<JoinHandle<()>>,
     pulse: Pulse,
+    _abandon: Abandon,
+}
+
+/// Drops every handler when the worker goes without having been stopped.
+struct Abandon(Arc<Queues>);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        for slots in self.0.all() {
+            slots.abandon();
+        }
+    }
 }
 
 /// So many verdicts may wait for the settle loop before slots wait for it.
@@ -180,13 +198,14 @@ const LAST_WORDS: Duration = Duration::from_millis(250);
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
 impl Running {
-    fn start(pool: &PgPool, config: &Config, registry: Registry, states: States, housekeeping: Link) -> Result<Self, Error> {
+    fn start(engine: &Engine, pool: &PgPool, config: &Config, registry: Registry, states: States) -> Result<Self, Error> {
         let (settle, verdicts) = mpsc::channel(UNSETTLED);
         let bell = Arc::new(Bell::default());
         let types: Vec<&'static str> = registry.names().map(|(name, _)| name).collect();
         let shared = Arc::new(Shared { pool: pool.clone(), states });
-        let floor = Floor { registry, shared, settle: settle.clone(), bell: Arc::clone(&bell) };
+        let floor = Floor { registry, shared, settle: settle.clone(), bell: Arc::clone(&bell), handlers: Handle::current() };
         let queues = Arc::new(Queues::new(floor, config));
+        let abandon = Abandon(Arc::clone(&queues));
         let pulse = Pulse::start(Link::new(pool, "heartbeat"), config)?;
         let stop = CancellationToken::new();
         let link = Link::new(pool, "claim").relaxed();
@@ -197,12 +216,12 @@ impl Running {
             _ => Link::new(pool, "settle"),
         };
         Ok(Self {
-            claims: tokio::spawn(feed.run(stop.clone())),
-            settles: tokio::spawn(settle_all(verdicts, settle_link, config.store, Arc::clone(&bell), closing.clone())),
+            claims: engine.handle().spawn(feed.run(stop.clone())),
+            settles: engine.handle().spawn(settle_all(verdicts, settle_link, config.store, Arc::clone(&bell), closing.clone())),
             helpers: vec![
-                tokio::spawn(listen(pool.clone(), config.store, Arc::clone(&bell))),
-                tokio::spawn(keep_house(housekeeping, config.clone(), Arc::clone(&queues), Arc::clone(&bell))),
-                tokio::spawn(fence(pulse.identity(), Arc::clone(&queues))),
+                engine.handle().spawn(listen(pool.clone(), config.store, Arc::clone(&bell))),
+                engine.handle().spawn(keep_house(Link::new(pool, "housekeeping"), config.clone(), Arc::clone(&queues), Arc::clone(&bell))),
+                engine.handle().spawn(fence(pulse.identity(), Arc::clone(&queues))),
             ],
             queues,
             settle,
@@ -210,12 +229,13 @@ impl Running {
             stop,
             closing,
             pulse,
+            _abandon: abandon,
         })
     }
 
     /// Stops claiming, waits for handlers, releases what is left, settles it all, and takes the heartbeat away last.
     async fn stop(self, grace: Duration) {
-        let Self { queues, settle, bell, stop, closing, claims, settles, helpers, pulse } = self;
+        let Self { queues, settle, bell, stop, closing, claims, settles, helpers, pulse, _abandon } = self;
         let until = Instant::now() + grace;
         stop.cancel();
         bell.ring();

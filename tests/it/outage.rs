@@ -22,7 +22,7 @@ async fn f35_connections_cut_again_and_again_cause_neither_a_loss_nor_a_second_r
     const CUT: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity
        where datname = current_database() and application_name in ('queue-worker claim', 'queue-worker settle', 'queue-worker housekeeping')";
     let db = TestDb::new().await;
-    let (mut cuts, mut jobs) = (0, 0);
+    let (mut cuts, mut jobs) = (0, 0_i64);
     db.run_while(db.worker().lease_ttl(Duration::from_secs(30)).concurrency(50), async {
         while cuts < 20 {
             enqueue_many(&db.pool, 40, r#"{"Sleep": 1}"#).await;

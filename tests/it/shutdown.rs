@@ -163,7 +163,6 @@ async fn f58_a_handler_that_never_awaits_does_not_hold_up_the_end() {
     db.finish().await;
 }
 
-#[ignore = "claims and settles share the handlers' runtime: once handlers block all its threads, the worker ends only after them"]
 #[tokio::test]
 async fn f51_handlers_that_block_every_thread_do_not_hold_up_the_end() {
     let db = TestDb::new().await;
@@ -271,5 +270,27 @@ async fn f58_many_workers_ended_in_the_middle_of_things_lose_and_repeat_nothing(
     assert!(ends >= 3, "only {ends} workers were ended");
     assert_eq!(db.count("select count(*) from effect").await, 3000, "each ran once");
     assert_eq!(db.count("select count(*) from queue.failure").await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_is_dropped_is_gone_and_others_have_its_jobs() {
+    let db = TestDb::new().await;
+    let jobs = [enqueue(&db, once(Act::Hang)).await, enqueue(&db, once(Act::Slowly(700, Box::new(Act::Fail("too late".into()))))).await];
+    let dropped = tokio::spawn(db.worker().run(std::future::pending()));
+    begun(&db, 2).await;
+    dropped.abort();
+    assert!(dropped.await.unwrap_err().is_cancelled());
+    let later = enqueue(&db, Act::Ok(String::new())).await;
+    eventually("its heartbeat has ended", async || db.count("select count(*) from queue.worker").await == 0).await;
+    assert_eq!(db.state(later).await, Some(JobState::Ready), "it claims no more");
+    db.run_while(db.worker(), async {
+        for id in jobs.into_iter().chain([later]) {
+            db.until(id, JobState::Completed).await;
+        }
+    })
+    .await;
+    assert_eq!(db.count("select count(*) from queue.failure where error = 'too late'").await, 0, "its handlers ended with it");
+    left_no_trace(&db).await;
     db.finish().await;
 }
