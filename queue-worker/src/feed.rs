@@ -343,6 +343,9 @@ impl Feed {
             more = !claimed.is_empty();
             let lane = claimed.first().and_then(|job| self.lanes.get(job.lane));
             let Some(slots) = lane.and_then(|lane| self.queues.slots(&lane.queue)) else { break };
+            if *self.identity.borrow() != Some(worker) {
+                break;
+            }
             slots.push(claimed);
             self.wait_until_idle(ALONE, stop).await;
         }

@@ -13,7 +13,6 @@ use uuid::Uuid;
 use crate::{
     bell::Bell,
     connect::{Link, bounded},
-    error::transient,
 };
 
 /// What is to be written for one claimed job.
@@ -44,8 +43,9 @@ const MOST: usize = 1000;
 /// which would be tried again for ever.
 const LARGEST: usize = 32 * 1024 * 1024;
 
-/// Between tries while the database is away, with as much again of jitter, so that workers do not return as a herd.
-const PAUSE: Duration = Duration::from_millis(250);
+/// Between tries while the database is away, with as much again of jitter, so that workers do not return as a herd. The first is quick: most
+/// failures are a connection that was cut.
+const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
 /// Settles what comes in until `closing` fires, and then what is in the channel still.
 pub(crate) async fn settle_all(
@@ -218,11 +218,11 @@ async fn settle(link: &mut Link, store: Store, flush: &mut Flush) {
         Box::pin(settle(link, store, flush)).await;
         return Box::pin(settle(link, store, &mut rest)).await;
     }
-    let mut ambiguous = false;
+    let mut tries = 0;
     loop {
-        let Err(error) = send(link, store, &flush.verdicts, &flush.whole).await.map(|lost| report(&lost, ambiguous)) else { return };
+        let Err(error) = send(link, store, &flush.verdicts, &flush.whole).await.map(|lost| report(&lost, tries > 0)) else { return };
         let about_data = is_about_data(&error);
-        let (jobs, error, pause) = (flush.len(), queue_core::message(&error), if transient(&error) { PAUSE } else { 4 * PAUSE });
+        let (jobs, error) = (flush.len(), queue_core::message(&error));
         if about_data && jobs > 1 {
             tracing::warn!(jobs, error, "cannot settle together; settling one by one");
             let whole = Flush { whole: std::mem::take(&mut flush.whole), ..Flush::default() };
@@ -237,8 +237,11 @@ async fn settle(link: &mut Link, store: Store, flush: &mut Flush) {
             continue;
         }
         // The commit may have happened: what is refused at the next try may be what was written at this one.
-        ambiguous = true;
-        tracing::warn!(jobs, error, "cannot settle; trying again");
+        let pause = PAUSES[usize::from(tries > 0)];
+        if tries > 0 {
+            tracing::warn!(jobs, tries, error, "cannot settle; trying again");
+        }
+        tries += 1;
         tokio::time::sleep(pause.mul_f64(1.0 + fastrand::f64())).await;
     }
 }

@@ -6,7 +6,7 @@ use queue_core::{Context, Failure, Handler, Job as _, JobId, JobResult, JobState
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tests::{Act, Do, TestDb, WorkerProcess, effects, eventually};
+use tests::{Act, Do, TestDb, WorkerProcess, effects, eventually, within};
 
 async fn enqueue(db: &TestDb, act: Act) -> JobId {
     Do { act }.enqueue(&db.pool).await.unwrap().id()
@@ -269,7 +269,11 @@ async fn outputs_too_large_for_one_statement_are_settled_in_several_and_one_too_
         Bulky { bytes }.enqueue(&db.pool).await.unwrap();
     }
     let beyond = Bulky { bytes: (16 << 20) + 1 }.enqueue(&db.pool).await.unwrap().id();
-    db.run_until_idle(Worker::new(db.pool.clone()).register::<Bulky>()).await;
+    db.run_while(Worker::new(db.pool.clone()).register::<Bulky>(), async {
+        let over = async || db.count("select count(*) from queue.jobs where state in ('completed', 'dead')").await == 13;
+        within(Duration::from_mins(1), "all are over", over).await;
+    })
+    .await;
     assert_eq!(db.count("select count(*) from queue.done where length(output #>> '{}') = (4 << 20) - 2").await, 12);
     assert!(error(&db, beyond).await.contains("store a reference"));
     db.finish().await;

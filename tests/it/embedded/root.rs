@@ -5,7 +5,7 @@ use std::{
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
 };
 
-use super::user::{User, eventually, gone, postmaster, processes, remove, root, scratch_folder, sql};
+use super::user::{User, copy_of_ourselves, eventually, gone, postmaster, processes, remove, root, scratch_folder, sql};
 
 #[test]
 fn root_does_not_follow_links_that_the_servers_user_left() {
@@ -38,14 +38,15 @@ fn a_plain_user_can_do_the_same_and_keeps_it_to_himself() {
     if !root() {
         return;
     }
-    let folder = scratch_folder("plain");
+    let (folder, copy) = (scratch_folder("plain"), copy_of_ourselves());
     // Nobody's number: `initdb` alone would refuse it.
     let uid = 12345;
-    let first = User::spawn(User::command_as(uid, &folder)).unwrap();
+    let first = User::spawn(User::command_as(uid, &copy, &folder)).unwrap();
     assert_eq!(sql(&first.url, "select 1"), "1");
-    let second = User::spawn(User::command_as(uid, &folder)).unwrap();
+    let second = User::spawn(User::command_as(uid, &copy, &folder)).unwrap();
     assert!(second.attached);
-    let other = User::spawn(User::command_as(uid + 1, &folder)).err().unwrap();
+    let other = User::spawn(User::command_as(uid + 1, &copy, &folder)).err().unwrap();
+    fs::remove_file(copy).unwrap();
     assert!(other.contains(&format!("belongs to user id {uid}")), "{other}");
     first.kill();
     second.kill();

@@ -56,11 +56,8 @@ impl User {
         command
     }
 
-    /// As another user, who may read neither our working folder nor perhaps the test binary: so that is copied.
-    pub(super) fn command_as(uid: u32, folder: &Path) -> Command {
-        let copy = scratch_folder("exe").join("user");
-        fs::create_dir_all(copy.parent().unwrap()).unwrap();
-        fs::copy(OURSELVES, &copy).unwrap();
+    /// As another user, who may read neither our working folder nor perhaps the test binary: so `copy` is one of [`copy_of_ourselves`].
+    pub(super) fn command_as(uid: u32, copy: &Path, folder: &Path) -> Command {
         let mut command = Command::new(copy);
         command.args(AS_USER).env("TEST_USER_FOLDER", folder).uid(uid).gid(uid).current_dir("/");
         command
@@ -87,6 +84,13 @@ impl User {
         self.process.kill().unwrap();
         let _ = self.process.wait();
     }
+}
+
+/// This binary where everybody can run it; to be removed after use.
+pub(super) fn copy_of_ourselves() -> PathBuf {
+    let copy = scratch_folder("exe");
+    fs::copy(OURSELVES, &copy).unwrap();
+    copy
 }
 
 /// A name that nobody has used, under the system's temporary folder.
