@@ -192,7 +192,7 @@ create function queue.wake(queue text) returns void
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if exists (select from queue.idle i where i.queue in (wake.queue, '*')) then
+  if exists (select from queue.idle i where i.queue in (wake.queue, '*')) or current_setting('transaction_isolation') <> 'read committed' then
     perform pg_notify('queue.wake', wake.queue);
   end if;
 end
@@ -255,7 +255,8 @@ begin
   if not known then
     perform queue.meet_lane(enqueue.queue, enqueue.job_type, enqueue.priority, false);
   end if;
-  if sleeper then
+  -- Under an older snapshot than this statement's own, a sleeper may be there unseen.
+  if sleeper or pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::pg_catalog.text then
     perform pg_catalog.pg_notify('queue.wake', enqueue.queue);
   end if;
   return new_id;

@@ -49,7 +49,7 @@ $$;
 create function queue.drop_day(retention interval) returns date
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '500ms'
+  set lock_timeout = '50ms'
 as $$
 declare
   cutoff timestamptz := clock_timestamp() - retention;

@@ -4,4 +4,4 @@ with gone as (
   where w.expires_at < now() - interval '1 hour' and not exists (select from queue.lease l where l.worker = w.id)
 )
 delete from queue.idle i
-where not exists (select from queue.worker w where w.id = i.worker and w.expires_at > now() - interval '1 hour')
+where not exists (select from queue.worker w where w.id = i.worker and w.expires_at > now())

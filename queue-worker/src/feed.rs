@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::Store;
+use queue_core::{JobId, Store};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -30,7 +30,6 @@ pub(crate) struct Feed {
     store: Store,
     batch: usize,
     poll: Duration,
-    patience: Duration,
     aging: Option<Duration>,
     queues: Arc<Queues>,
     lanes: Lanes,
@@ -44,6 +43,8 @@ pub(crate) struct Feed {
     turn: usize,
     promoted: Instant,
     refreshed: Instant,
+    /// The suspect that was claimed last.
+    suspect: Option<(Arc<Slots>, JobId)>,
     /// Suspects are not looked for before this.
     suspects: Instant,
 }
@@ -111,7 +112,6 @@ impl Feed {
             store: config.store,
             batch: config.batch,
             poll: config.poll_interval,
-            patience: config.lease_ttl,
             aging: config.aging,
             lanes: Lanes::new(types, queues.named()),
             queues,
@@ -125,6 +125,7 @@ impl Feed {
             turn: 0,
             promoted: now,
             refreshed: now,
+            suspect: None,
             suspects: now,
         }
     }
@@ -135,6 +136,10 @@ impl Feed {
         while !stop.is_cancelled() {
             let identity = *self.identity.borrow_and_update();
             if identity != us {
+                // Seen here too, because `fence` may sleep through a loss that lasted a millisecond; nothing was claimed under the new one yet.
+                for slots in self.queues.all().into_iter().filter(|_| us.is_some()) {
+                    slots.abandon();
+                }
                 (us, self.sleep) = (identity, Sleep::Awake);
             }
             let Some(worker) = identity else {
@@ -213,6 +218,9 @@ impl Feed {
         let most = room.values().map(|(_, most)| *most).sum::<usize>().min(self.batch);
         let room: HashMap<String, (Arc<Slots>, usize)> = room.into_iter().map(|(queue, room)| (queue.to_owned(), room)).collect();
         if shares.is_empty() {
+            if self.lanes.more_wait() {
+                return Ok(Found::Full);
+            }
             return Ok(if room.is_empty() { Found::Jobs(0) } else { Found::Saturated });
         }
         self.let_age(&mut shares);
@@ -334,10 +342,12 @@ impl Feed {
         if !self.link.note(found)? {
             return Ok(None);
         }
-        self.wait_until_idle(self.patience, stop).await;
-        let shares: Vec<Share> = lanes.iter().map(|lane| Share { lane: *lane, most: 1 }).collect();
         let (began, mut more) = (Instant::now(), true);
-        while began.elapsed() < ALONE && !stop.is_cancelled() {
+        self.wait_until_idle(ALONE, stop).await;
+        let shares = self.suspects_with_room();
+        // Not alone if ordinary jobs outlast our patience, lest they keep the suspect waiting for ever; but never two suspects at a time, or the
+        // longer one would be charged with the other's crashes.
+        while began.elapsed() < 2 * ALONE && !stop.is_cancelled() && !shares.is_empty() && !self.suspect_runs() {
             let mut source = Source { link: &mut self.link, store: self.store, worker, strays: &mut self.strays };
             let claimed = self.lanes.claim(&mut source, &mut Rescan::default(), &shares, 1).await?;
             more = !claimed.is_empty();
@@ -346,12 +356,24 @@ impl Feed {
             if *self.identity.borrow() != Some(worker) {
                 break;
             }
+            self.suspect = claimed.first().map(|job| (Arc::clone(&slots), job.id));
             slots.push(claimed);
             self.wait_until_idle(ALONE, stop).await;
         }
         // As long for the others as for the suspects, lest one crash of many slow jobs stop everything else.
         self.suspects = Instant::now() + began.elapsed().max(LOOK);
         Ok(Some(self.suspects).filter(|_| more))
+    }
+
+    /// The solo lanes whose queues have a free slot.
+    fn suspects_with_room(&self) -> Vec<Share> {
+        let lanes = order(self.lanes.all().filter(|lane| lane.solo), self.turn).into_iter();
+        let free = lanes.filter(|lane| self.queues.slots(&lane.queue).is_some_and(|slots| slots.has_room()));
+        free.map(|lane| Share { lane: lane.id, most: 1 }).collect()
+    }
+
+    fn suspect_runs(&self) -> bool {
+        self.suspect.as_ref().is_some_and(|(slots, id)| slots.holds(*id))
     }
 
     /// Until nothing runs here and every verdict is written: a crash would charge those that are not.

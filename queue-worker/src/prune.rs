@@ -12,19 +12,19 @@ use crate::connect::bounded;
 /// The most jobs of one statement.
 const MOST: i64 = 5000;
 
-/// Makes days ahead, drops one that is over, deletes history of no day.
+/// Makes days ahead, deletes history of no day, and last, because it may fail for a lock, drops the days that are over.
 pub(crate) async fn prune(connection: &mut PgConnection, store: Store, retention: Duration) -> sqlx::Result<()> {
     let seconds = retention.as_secs_f64();
     let made = sqlx::query_scalar::<_, i32>(store.sql(include_str!("../sql/add_days.sql"))).bind(DAYS_AHEAD);
     bounded(made.fetch_one(&mut *connection)).await?;
     while {
-        let dropped = sqlx::query_scalar::<_, bool>(store.sql(include_str!("../sql/drop_day.sql"))).bind(seconds);
-        bounded(dropped.fetch_one(&mut *connection)).await?
-    } {}
-    while {
         let over = sqlx::query_scalar::<_, i64>(store.sql(include_str!("../sql/prune_done.sql"))).bind(seconds).bind(MOST);
         bounded(over.fetch_one(&mut *connection)).await? >= MOST
     } {}
-    bounded(sqlx::query(store.sql(include_str!("../sql/prune_workers.sql"))).execute(connection)).await?;
+    bounded(sqlx::query(store.sql(include_str!("../sql/prune_workers.sql"))).execute(&mut *connection)).await?;
+    while {
+        let dropped = sqlx::query_scalar::<_, bool>(store.sql(include_str!("../sql/drop_day.sql"))).bind(seconds);
+        bounded(dropped.fetch_one(&mut *connection)).await?
+    } {}
     Ok(())
 }

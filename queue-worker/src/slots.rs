@@ -100,6 +100,8 @@ struct Running {
     since: Instant,
     limit: Option<Duration>,
     reported: bool,
+    /// Its handler has ended, and its verdict is on its way to the settle loop.
+    judged: bool,
 }
 
 impl Slots {
@@ -137,6 +139,18 @@ impl Slots {
         }
     }
 
+    /// Whether another handler could begin now.
+    pub(crate) fn has_room(&self) -> bool {
+        let jobs = lock(&self.jobs);
+        jobs.queued.is_empty() && jobs.slots < self.concurrency
+    }
+
+    /// Whether this job waits or runs here.
+    pub(crate) fn holds(&self, id: JobId) -> bool {
+        let jobs = lock(&self.jobs);
+        jobs.running.contains_key(&id) || jobs.queued.iter().any(|job| job.id == id)
+    }
+
     /// Whether nothing is queued or running.
     pub(crate) fn is_idle(&self) -> bool {
         let jobs = lock(&self.jobs);
@@ -160,7 +174,7 @@ impl Slots {
 
     /// What runs all the same, because it never awaits: to be released without its slot.
     pub(crate) fn take_running(&self) -> Vec<Settlement> {
-        lock(&self.jobs).running.drain().map(|(_, running)| running.released).collect()
+        lock(&self.jobs).running.extract_if(|_, running| !running.judged).map(|(_, running)| running.released).collect()
     }
 
     /// Forgets everything: the lease is lost, and what is queued or running belongs to others.
@@ -207,7 +221,8 @@ impl Slots {
             return None;
         };
         let limit = self.floor.registry.get(job.job_type).and_then(|known| known.options().timeout);
-        let running = Running { released: release(&job), job_type: job.job_type, since: Instant::now(), limit, reported: false };
+        let running =
+            Running { released: release(&job), job_type: job.job_type, since: Instant::now(), limit, reported: false, judged: false };
         jobs.running.insert(job.id, running);
         Some(job)
     }
@@ -220,21 +235,30 @@ impl Slots {
             Some(registration) => attempt(registration, &job, &self.floor.shared, &halt).await,
             None => Ended::terminal("no handler for this job type in this worker"),
         };
-        if self.is_still_ours(job.id, job.token) {
+        if self.begin_verdict(job.id, job.token) {
             let settlement = judge(registration, &job, ended, since.elapsed());
-            // Fails only when the worker has ended, and then the job was released.
+            // Fails only when the worker has ended without waiting for this; then the job is recovered like that of a silent worker.
             let _ = self.floor.settle.send(settlement).await;
+            self.end_verdict(job.id, job.token);
         }
     }
 
     /// Not so when the job was taken from its slot meanwhile: abandoned, or released by a shutdown that could wait no longer.
-    fn is_still_ours(&self, id: JobId, token: Uuid) -> bool {
+    fn begin_verdict(&self, id: JobId, token: Uuid) -> bool {
+        match lock(&self.jobs).running.get_mut(&id) {
+            Some(running) if running.released.token == token => {
+                running.judged = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn end_verdict(&self, id: JobId, token: Uuid) {
         let mut jobs = lock(&self.jobs);
-        let ours = jobs.running.get(&id).is_some_and(|running| running.released.token == token);
-        if ours {
+        if jobs.running.get(&id).is_some_and(|running| running.released.token == token) {
             jobs.running.remove(&id);
         }
-        ours
     }
 }
 

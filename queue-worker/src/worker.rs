@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     bell::Bell,
     config::Config,
-    connect::Link,
+    connect::{Link, bounded},
     engine::Engine,
     error::Error,
     feed::Feed,
@@ -256,6 +256,7 @@ impl Running {
         for slots in &subscriptions {
             give_back(&settle, slots.take_running()).await;
         }
+        wait_for(&subscriptions, Instant::now() + LAST_WORDS).await;
         for helper in helpers {
             helper.abort();
         }
@@ -271,8 +272,8 @@ impl Running {
 
 async fn give_back(settle: &mpsc::Sender<Settlement>, released: Vec<Settlement>) {
     for settlement in released {
-        // Fails only when the settle loop has ended; then the jobs are recovered like those of a silent worker.
-        let _ = settle.send(settlement).await;
+        // Fails when the settle loop has ended or cannot write; then the jobs are recovered like those of a silent worker.
+        let _ = settle.send_timeout(settlement, LAST_WORDS).await;
     }
 }
 
@@ -299,10 +300,12 @@ async fn keep_house(mut link: Link, config: Config, queues: Arc<Queues>, bell: A
     let mut pruned: Option<Instant> = None;
     loop {
         let due = pruned.is_none_or(|at| at.elapsed() > Duration::from_mins(1));
+        if due {
+            // Whether it succeeds or not: what stands in the way of a partition is waited for at the cost of producers.
+            pruned = Some(Instant::now());
+        }
         if let Err(error) = look_after(&mut link, &config, due, &bell).await {
             tracing::warn!(error = queue_core::message(&error), "cannot recover or prune now; trying again");
-        } else if due {
-            pruned = Some(Instant::now());
         }
         for slots in queues.all() {
             slots.report_stuck();
@@ -312,7 +315,7 @@ async fn keep_house(mut link: Link, config: Config, queues: Arc<Queues>, bell: A
 }
 
 async fn look_after(link: &mut Link, config: &Config, prune_too: bool, bell: &Bell) -> sqlx::Result<()> {
-    let recovered = recover(link.get().await?, config.store).await;
+    let recovered = bounded(recover(link.get().await?, config.store)).await;
     let recovered = link.note(recovered)?;
     if !recovered.is_empty() {
         let jobs: i64 = recovered.iter().map(|(_, jobs)| jobs).sum();
