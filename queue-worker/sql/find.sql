@@ -11,7 +11,9 @@ with wanted as materialized (
   select 'ready' as state, r.attempts, r.crashes, null::timestamptz as run_at, null::timestamptz as finished_at, null::int as ran_ms,
     null::uuid as worker, null::text as error, null::jsonb as output
   from wanted w
-  join queue.ready r on r.lane = w.lane and r.seq = w.id and r.id = w.id
+  cross join lateral (
+    select r.attempts, r.crashes from queue.ready r where r.lane = w.lane and r.seq = w.id and r.id = w.id offset 0
+  ) r
   union all
   select 'scheduled', s.attempts, s.crashes, s.run_at, null, null, null, null, null
   from queue.scheduled s
@@ -37,7 +39,12 @@ with wanted as materialized (
   union all
   select 'ready', r.attempts, r.crashes, null, null, null, null, null, null
   from wanted w
-  join queue.ready r on r.lane in (w.lane, queue.lane_id(w.queue, w.job_type, w.priority, true)) and r.id = w.id
+  cross join lateral (
+    select r.attempts, r.crashes
+    from queue.ready r
+    where r.lane = any (array[w.lane, queue.lane_id(w.queue, w.job_type, w.priority, true)]) and r.id = w.id
+    offset 0
+  ) r
   limit 1
 )
 select w.id, w.queue, w.job_type, w.priority, e.state, e.attempts, w.max_attempts, e.crashes, e.run_at, e.finished_at, e.ran_ms, e.worker,
