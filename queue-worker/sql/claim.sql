@@ -24,7 +24,7 @@ with taken as materialized (
 ), leased as (
   insert into queue.lease (token, worker, lane, ids, attempts, crashes)
   select $1, $2, case when min(lane) = max(lane) then min(lane) end, array_agg(id), array_agg(attempts), array_agg(crashes)
-  from taken
+  from (select * from taken order by id) t
   having count(*) > 0
 )
 select t.lane, t.seq, t.id, t.attempts, t.crashes, j.max_attempts, j.payload::text as payload

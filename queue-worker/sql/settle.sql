@@ -1,9 +1,8 @@
 -- lease -> done | done_many | dead | scheduled | ready | nothing: many verdicts at once; returns those that were refused.
 -- $1 tokens  $2 ids  $3 verdicts  $4 lanes  $5 attempts  $6 crashes  $7 waits in ms  $8 run times in ms  $9 outputs as JSON text  $10 errors
--- $11 tokens of leases of which all that is left completed, at the first attempt and without an output
 -- Safe: a verdict counts only while its token names a lease and its id is still in it; a slow, doubled or zombie worker changes nothing.
 -- Leases are locked in the order of their tokens, and what is read from them is their latest version. A lease always lists just what is
--- not settled; the verdict that empties it deletes it. A whole lease needs no ids: its own row has them.
+-- not settled; the verdict that empties it deletes it.
 with said as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::text[], $4::bigint[], $5::smallint[], $6::smallint[], $7::float8[], $8::int[], $9::text[], $10::text[])
@@ -37,20 +36,11 @@ with said as materialized (
   set ids = o.ids, attempts = o.attempts, crashes = o.crashes
   from left_over o
   where l.token = any (array(select token from left_over)) and l.token = o.token
-), whole as (
-  delete from queue.lease
-  where token = any ($11)
-  returning token, lane, ids
-), plain as (
-  select lane, id from fenced where verdict = 'complete' and output is null and attempts = 1
-  union all
-  select coalesce(w.lane, (select j.lane from queue.job j where j.id = u.id)), u.id
-  from whole w
-  cross join lateral unnest(w.ids) u (id)
 ), finished_plainly as (
   insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
   select min(id), max(id), now(), lane, array_agg(id order by id)
-  from plain
+  from fenced
+  where verdict = 'complete' and output is null and attempts = 1
   group by lane, id >> 33, (id >> 20) / 86400000
 ), finished as (
   insert into queue.done (id, finished_at, ran_ms, attempts, cancelled, output)
@@ -87,7 +77,3 @@ with said as materialized (
 select s.token, s.id
 from said s
 where not exists (select from fenced f where f.token = s.token and f.id = s.id)
-union all
-select t, null
-from unnest($11::uuid[]) t
-where not exists (select from whole w where w.token = t)

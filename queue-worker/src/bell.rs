@@ -48,8 +48,14 @@ impl Bell {
         *self.due.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Until rung, or until `latest`.
-    pub(crate) async fn wait(&self, latest: Instant) {
-        let _ = tokio::time::timeout_at(latest.into(), self.notify.notified()).await;
+    /// Until rung, or until `latest`; returns whether it was rung.
+    pub(crate) async fn wait(&self, latest: Instant) -> bool {
+        tokio::time::timeout_at(latest.into(), self.notify.notified()).await.is_ok()
     }
+}
+
+/// How long to wait for what the database says is due in so many ms: a little late rather than a little early, when there would be nothing
+/// to promote yet.
+pub(crate) fn after_ms(ms: f64) -> Duration {
+    Duration::from_secs_f64((ms.max(0.0) / 1000.0).min(1e9)) + Duration::from_micros(200)
 }

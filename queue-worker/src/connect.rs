@@ -36,6 +36,11 @@ impl Link {
         Self { options, connection: None }
     }
 
+    /// Another of the same kind.
+    pub(crate) fn another(&self) -> Self {
+        Self { options: self.options.clone(), connection: None }
+    }
+
     /// Commits without waiting for the disk. Only for what may be lost: claims and promotions, whose jobs are then still waiting.
     pub(crate) fn relaxed(mut self) -> Self {
         self.options = self.options.options([("synchronous_commit", "off")]);

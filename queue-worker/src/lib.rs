@@ -33,6 +33,7 @@ mod promote;
 mod prune;
 pub mod observe;
 mod wake;
+mod lanes;
 mod bell;
 mod engine;
 mod connect;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use queue_core::Store;
 use sqlx::PgConnection;
 
-use crate::connect::bounded;
+use crate::{bell::after_ms, connect::bounded};
 
 /// The most jobs of one statement.
 const MOST: i32 = 1000;
@@ -22,8 +22,7 @@ pub(crate) async fn promote(connection: &mut PgConnection, store: Store) -> sqlx
 pub(crate) async fn next_run(connection: &mut PgConnection, store: Store) -> sqlx::Result<Option<Duration>> {
     let statement = sqlx::query_scalar::<_, f64>(store.sql(include_str!("../sql/next_run.sql")));
     let wait_ms = bounded(statement.fetch_optional(connection)).await?;
-    // A little late rather than a little early, when there would be nothing to promote yet.
-    Ok(wait_ms.map(|ms| Duration::from_secs_f64((ms.max(0.0) / 1000.0).min(1e9)) + Duration::from_micros(200)))
+    Ok(wait_ms.map(after_ms))
 }
 
 /// Wakes other workers that sleep over these queues.

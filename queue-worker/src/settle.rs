@@ -158,17 +158,6 @@ impl Unfinished {
     }
 }
 
-impl Flush {
-    fn len(&self) -> usize {
-        self.verdicts.len() + self.whole.len()
-    }
-
-    /// The bytes of its texts.
-    fn size(&self) -> usize {
-        self.verdicts.iter().flat_map(|one| [&one.output, &one.error]).flatten().map(String::len).sum()
-    }
-}
-
 impl Settlement {
     /// How long until this job is to be promoted, if it was put off.
     fn wait(&self) -> Option<Duration> {
@@ -211,38 +200,69 @@ impl Settlement {
     }
 }
 
-/// Writes a flush, however often it must be sent. Texts that the database cannot take harm only themselves.
+/// Writes a flush, however often it must be sent.
 async fn settle(link: &mut Link, store: Store, flush: &mut Flush) {
-    if flush.size() > LARGEST && flush.verdicts.len() > 1 {
-        let mut rest = Flush { verdicts: flush.verdicts.split_off(flush.verdicts.len() / 2), ..Flush::default() };
-        Box::pin(settle(link, store, flush)).await;
-        return Box::pin(settle(link, store, &mut rest)).await;
+    if !flush.whole.is_empty() {
+        let mut tries = Tries::of(flush.whole.len());
+        while let Err(error) = send_leases(link, store, &flush.whole).await.map(|lost| tries.report(lost.len())) {
+            tries.pause(&error).await;
+        }
     }
-    let mut tries = 0;
-    loop {
-        let Err(error) = send(link, store, &flush.verdicts, &flush.whole).await.map(|lost| report(&lost, tries > 0)) else { return };
-        let about_data = is_about_data(&error);
-        let (jobs, error) = (flush.len(), queue_core::message(&error));
-        if about_data && jobs > 1 {
-            tracing::warn!(jobs, error, "cannot settle together; settling one by one");
-            let whole = Flush { whole: std::mem::take(&mut flush.whole), ..Flush::default() };
-            let singly = flush.verdicts.drain(..).map(|one| Flush { verdicts: vec![one], ..Flush::default() });
-            for mut part in std::iter::once(whole).chain(singly).filter(|part| part.len() > 0) {
-                Box::pin(settle(link, store, &mut part)).await;
+    if !flush.verdicts.is_empty() {
+        settle_verdicts(link, store, &mut flush.verdicts).await;
+    }
+}
+
+/// Texts that the database cannot take harm only themselves.
+async fn settle_verdicts(link: &mut Link, store: Store, verdicts: &mut Vec<Settlement>) {
+    let size: usize = verdicts.iter().flat_map(|one| [&one.output, &one.error]).flatten().map(String::len).sum();
+    if size > LARGEST && verdicts.len() > 1 {
+        let mut rest = verdicts.split_off(verdicts.len() / 2);
+        Box::pin(settle_verdicts(link, store, verdicts)).await;
+        return Box::pin(settle_verdicts(link, store, &mut rest)).await;
+    }
+    let mut tries = Tries::of(verdicts.len());
+    while let Err(error) = send(link, store, verdicts).await.map(|lost| tries.report(lost.len())) {
+        if is_about_data(&error) && verdicts.len() > 1 {
+            tracing::warn!(jobs = verdicts.len(), error = queue_core::message(&error), "cannot settle together; settling one by one");
+            for one in verdicts.drain(..) {
+                Box::pin(settle_verdicts(link, store, &mut vec![one])).await;
             }
             return;
         }
-        if about_data && flush.verdicts.iter_mut().any(Settlement::redact) {
-            tracing::warn!(error, "cannot settle with these texts; leaving them out");
+        if is_about_data(&error) && verdicts.iter_mut().any(Settlement::redact) {
+            tracing::warn!(error = queue_core::message(&error), "cannot settle with these texts; leaving them out");
             continue;
         }
-        // The commit may have happened: what is refused at the next try may be what was written at this one.
-        let pause = PAUSES[usize::from(tries > 0)];
-        if tries > 0 {
-            tracing::warn!(jobs, tries, error, "cannot settle; trying again");
+        tries.pause(&error).await;
+    }
+}
+
+/// How often one statement was sent.
+struct Tries {
+    what: usize,
+    count: u32,
+}
+
+impl Tries {
+    fn of(what: usize) -> Self {
+        Self { what, count: 0 }
+    }
+
+    async fn pause(&mut self, error: &sqlx::Error) {
+        let pause = PAUSES[usize::from(self.count > 0)];
+        if self.count > 0 {
+            tracing::warn!(settling = self.what, tries = self.count, error = queue_core::message(error), "cannot settle; trying again");
         }
-        tries += 1;
+        self.count += 1;
         tokio::time::sleep(pause.mul_f64(1.0 + fastrand::f64())).await;
+    }
+
+    /// After an error the commit may have happened all the same: what is refused at the next try may be what was written at that one.
+    fn report(&self, refused: usize) {
+        if refused > 0 && self.count == 0 {
+            tracing::warn!(refused, "lease lost: verdicts refused, others have these jobs");
+        }
     }
 }
 
@@ -252,18 +272,18 @@ fn is_about_data(error: &sqlx::Error) -> bool {
     code.is_some_and(|code| ["22", "23", "54"].iter().any(|class| code.starts_with(class)))
 }
 
-fn report(lost: &[Refused], ambiguous: bool) {
-    if !lost.is_empty() && !ambiguous {
-        tracing::warn!(refused = lost.len(), "lease lost: verdicts refused, others have these jobs");
-    }
+/// Whole leases; returns what was refused.
+async fn send_leases(link: &mut Link, store: Store, tokens: &[Uuid]) -> sqlx::Result<Vec<Uuid>> {
+    let statement = sqlx::query_scalar(store.sql(include_str!("../sql/settle_leases.sql"))).bind(tokens);
+    let lost = bounded(statement.fetch_all(link.get().await?)).await;
+    link.note(lost)
 }
 
-/// A token, and the id unless it was a whole lease.
-type Refused = (Uuid, Option<JobId>);
+type Refused = (Uuid, JobId);
 
 /// One statement; returns what was refused.
-async fn send(link: &mut Link, store: Store, verdicts: &[Settlement], whole: &[Uuid]) -> sqlx::Result<Vec<Refused>> {
-    let statement = bind(store.sql(include_str!("../sql/settle.sql")), verdicts).bind(whole);
+async fn send(link: &mut Link, store: Store, verdicts: &[Settlement]) -> sqlx::Result<Vec<Refused>> {
+    let statement = bind(store.sql(include_str!("../sql/settle.sql")), verdicts);
     let lost = bounded(statement.fetch_all(link.get().await?)).await;
     link.note(lost)
 }

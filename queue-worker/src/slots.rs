@@ -86,6 +86,8 @@ pub(crate) struct Slots {
 #[derive(Default)]
 struct Jobs {
     queued: VecDeque<Claimed>,
+    /// Asked for by claims that are in the air.
+    promised: usize,
     running: HashMap<JobId, Running>,
     /// Tasks alive; each runs one job at a time.
     slots: usize,
@@ -117,15 +119,18 @@ impl Slots {
         })
     }
 
-    /// How many jobs to claim now: the free slots, and a tenth of a second's worth in advance. Zero while that is still half full, so that
+    /// How many jobs to claim now: the free slots, and a tenth of a second's worth in advance. None while that is still half full, so that
     /// fast jobs travel in large batches and slow ones are not hoarded.
-    pub(crate) fn demand(&self, most: usize) -> usize {
-        let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(2 * most);
+    pub(crate) fn demand(self: &Arc<Self>, most: usize) -> Promised {
+        let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(4 * most);
         let mut jobs = lock(&self.jobs);
-        let (queued, free) = (jobs.queued.len(), self.concurrency.saturating_sub(jobs.slots));
-        let full = queued > ahead / 2 || (queued >= free && ahead == 0);
+        let (coming, free) = (jobs.queued.len() + jobs.promised, self.concurrency.saturating_sub(jobs.slots));
+        let full = coming > ahead / 2 || (coming >= free && ahead == 0);
         jobs.ring_at = full.then_some(ahead / 2);
-        if full { 0 } else { (free + ahead - queued).min(most) }
+        let count = if full { 0 } else { (free + ahead - coming).min(most) };
+        jobs.promised += count;
+        drop(jobs);
+        Promised { slots: Arc::clone(self), count }
     }
 
     /// Hands jobs to the slots, in this order.
@@ -142,7 +147,7 @@ impl Slots {
     /// Whether another handler could begin now.
     pub(crate) fn has_room(&self) -> bool {
         let jobs = lock(&self.jobs);
-        jobs.queued.is_empty() && jobs.slots < self.concurrency
+        jobs.queued.is_empty() && jobs.promised == 0 && jobs.slots < self.concurrency
     }
 
     /// Whether this job waits or runs here.
@@ -259,6 +264,27 @@ impl Slots {
         if jobs.running.get(&id).is_some_and(|running| running.released.token == token) {
             jobs.running.remove(&id);
         }
+    }
+}
+
+/// Room that is kept for the jobs of a claim in the air, until this is dropped.
+pub(crate) struct Promised {
+    slots: Arc<Slots>,
+    /// How many jobs there is room for.
+    pub(crate) count: usize,
+}
+
+impl Promised {
+    /// Hands over what the claim found.
+    pub(crate) fn push(&self, claimed: Vec<Claimed>) {
+        self.slots.push(claimed);
+    }
+}
+
+impl Drop for Promised {
+    fn drop(&mut self) {
+        let mut jobs = lock(&self.slots.jobs);
+        jobs.promised = jobs.promised.saturating_sub(self.count);
     }
 }
 

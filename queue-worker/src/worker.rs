@@ -59,7 +59,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker over this pool, which its handlers share. It makes five connections of its own to the same database.
+    /// A worker over this pool, which its handlers share. It makes five connections of its own to the same database, and a sixth
+    /// while it claims as fast as it can.
     pub fn new(pool: PgPool) -> Self {
         Self { pool, config: Config::default(), states: States::default(), registry: None, broken: None }
     }

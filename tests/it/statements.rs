@@ -14,7 +14,7 @@ const PLANNER: [(&str, &str); 3] = [("enable_seqscan", "off"), ("plan_cache_mode
 const HUGE: [&str; 7] = ["ready", "scheduled", "lease", "job", "done", "done_many", "failure"];
 
 /// Scans of whole tables or of whole indexes, with the reason why they are right.
-const WHOLE: [(&str, &str, &str); 14] = [
+const WHOLE: [(&str, &str, &str); 16] = [
     ("silent", "lease", "asks of every lease whether its worker lives; there are as many as batches in flight"),
     ("prune_workers", "lease", "asks for leases of silent workers, once a minute"),
     ("find", "lease", "a job that is nowhere else is looked for in every lease; there are as many as batches in flight"),
@@ -29,6 +29,8 @@ const WHOLE: [(&str, &str, &str); 14] = [
     ("prune_done", "done", "only the default partition, once a minute; up to a limit"),
     ("prune_done", "done_many", "only the default partition, once a minute; up to a limit"),
     ("next_run", "scheduled", "the first entry of an index"),
+    ("glance", "scheduled", "the first entry of an index"),
+    ("glance", "ready", "the first entry of an index, when there are too many lanes to ask one by one"),
 ];
 
 /// What operators ask for is planned when they ask, so it need not fear a plan of other days.

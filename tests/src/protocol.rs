@@ -101,16 +101,11 @@ pub async fn claim(connection: &mut PgConnection, worker: Uuid, most: i32) -> sq
     Ok(Lease { token, jobs })
 }
 
-/// Settles; returns what was refused. Failed attempts say `as told`, completed ones return `1`, waits are a minute.
-pub async fn settle(connection: &mut PgConnection, said: &[Said]) -> sqlx::Result<Vec<Refused>> {
-    flush(connection, said, &[]).await
-}
-
 /// A token, and the id unless it was a whole lease.
 pub type Refused = (Uuid, Option<JobId>);
 
-/// As [`settle`], together with leases that completed as a whole.
-pub async fn flush(connection: &mut PgConnection, said: &[Said], whole: &[Uuid]) -> sqlx::Result<Vec<Refused>> {
+/// Settles; returns what was refused. Failed attempts say `as told`, completed ones return `1`, waits are a minute.
+pub async fn settle(connection: &mut PgConnection, said: &[Said]) -> sqlx::Result<Vec<Refused>> {
     let fails = |said: &Said| matches!(said.verdict, "retry" | "dead");
     sqlx::query_as(include_str!("../../queue-worker/sql/settle.sql"))
         .bind(said.iter().map(|s| s.token).collect::<Vec<_>>())
@@ -123,9 +118,20 @@ pub async fn flush(connection: &mut PgConnection, said: &[Said], whole: &[Uuid])
         .bind(vec![7; said.len()])
         .bind(said.iter().map(|s| (s.verdict == "complete").then_some("1")).collect::<Vec<_>>())
         .bind(said.iter().map(|s| fails(s).then_some("as told")).collect::<Vec<_>>())
-        .bind(whole)
         .fetch_all(connection)
         .await
+}
+
+/// Settles leases that completed as a whole; returns those refused.
+pub async fn settle_leases(connection: &mut PgConnection, whole: &[Uuid]) -> sqlx::Result<Vec<Uuid>> {
+    sqlx::query_scalar(include_str!("../../queue-worker/sql/settle_leases.sql")).bind(whole).fetch_all(connection).await
+}
+
+/// As [`settle`], and then leases that completed as a whole.
+pub async fn flush(connection: &mut PgConnection, said: &[Said], whole: &[Uuid]) -> sqlx::Result<Vec<Refused>> {
+    let mut refused = settle(connection, said).await?;
+    refused.extend(settle_leases(connection, whole).await?.into_iter().map(|token| (token, None)));
+    Ok(refused)
 }
 
 /// The first half of recovery: locks the leases of silent workers.

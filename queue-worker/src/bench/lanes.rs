@@ -81,6 +81,8 @@ async fn idle(ground: &Ground, plan: Plan) -> Result<Option<Idle>, BenchError> {
     }
     let worker = WorkerProcess::start(ground, Shape::Defaults, u64::MAX)?;
     ground.until_asleep().await?;
+    // Its first polls prepare their statements.
+    tokio::time::sleep(2 * Config::default().poll_interval).await;
     let (claims, all) = (cpu(ground, "queue-worker claim").await?, cpu(ground, "queue-worker%").await?);
     let began = Instant::now();
     tokio::time::sleep(plan.seconds(5.0)).await;

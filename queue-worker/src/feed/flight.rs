@@ -1,0 +1,173 @@
+//! Claims in the air: sent on links of their own, so that the next one is under way while the last is looked through.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    time::Instant,
+};
+
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use super::{Feed, Found};
+use crate::{
+    claim::{Answer, Claimed, Request, Share},
+    connect::Link,
+    slots::Promised,
+};
+
+/// A claim on its way, on a link of its own, and the room that is kept for its jobs. It is awaited, never dropped half-way.
+pub(super) struct Flight {
+    room: HashMap<String, Promised>,
+    landing: JoinHandle<(Link, Answer)>,
+}
+
+/// Two links at most: each claim in the air has one.
+pub(super) struct Links {
+    pattern: Link,
+    idle: Vec<Link>,
+}
+
+impl Links {
+    pub(super) fn like(pattern: Link) -> Self {
+        Self { pattern, idle: Vec::new() }
+    }
+
+    /// One that no claim is using.
+    pub(super) fn any(&mut self) -> &mut Link {
+        let one = self.take();
+        self.idle.push(one);
+        let last = self.idle.len() - 1;
+        &mut self.idle[last]
+    }
+
+    fn take(&mut self) -> Link {
+        self.idle.pop().unwrap_or_else(|| self.pattern.another())
+    }
+
+    pub(super) async fn close(self) {
+        for link in self.idle {
+            link.close().await;
+        }
+    }
+}
+
+impl Feed {
+    /// Claims for every queue that has room. While there is more than one claim can take, another is in the air beside it.
+    pub(super) async fn claim(&mut self, worker: Uuid) -> sqlx::Result<Found> {
+        let flight = match self.flight.take() {
+            Some(flight) => flight,
+            None => match self.launch(worker, false).await? {
+                Ok(flight) => flight,
+                Err(found) => return Ok(found),
+            },
+        };
+        if self.found == Found::Full {
+            match self.launch(worker, false).await {
+                Ok(next) => self.flight = next.ok(),
+                Err(error) => {
+                    self.flight = Some(flight);
+                    return Err(error);
+                }
+            }
+        }
+        let found = self.land(flight).await?;
+        if self.flight.is_some() || self.lanes.more_wait() {
+            return Ok(Found::Full);
+        }
+        // Below the floors lies what was committed late. Seldom anything does, and the jobs found above are under way by now.
+        if let Found::Jobs(count) = found
+            && self.rescan.owed
+            && self.rescan.may(Instant::now())
+            && let Ok(flight) = self.launch(worker, true).await?
+        {
+            return Ok(match self.land(flight).await? {
+                Found::Jobs(late) => Found::Jobs(count + late),
+                more => more,
+            });
+        }
+        Ok(found)
+    }
+
+    /// Sends a claim on its way; or says why there is none to send.
+    async fn launch(&mut self, worker: Uuid, from_zero: bool) -> sqlx::Result<Result<Flight, Found>> {
+        if self.lanes.must_look() {
+            let link = self.links.any();
+            let looked = self.lanes.look(link.get().await?, self.store).await;
+            link.note(looked)?;
+        }
+        self.turn = self.turn.wrapping_add(1);
+        let mut room: HashMap<String, Promised> = HashMap::new();
+        let mut shares = Vec::new();
+        for lane in self.lanes.offer(self.turn, self.found == Found::Full) {
+            let promised = match room.entry(lane.queue.clone()) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(fresh) => match self.queues.slots(&lane.queue) {
+                    Some(slots) => fresh.insert(slots.demand(self.batch)),
+                    None => continue,
+                },
+            };
+            if promised.count > 0 {
+                shares.push(Share { lane: lane.id, most: promised.count });
+            }
+        }
+        if shares.is_empty() {
+            let saturated = if room.is_empty() { Found::Jobs(0) } else { Found::Saturated };
+            return Ok(Err(if self.lanes.more_wait() { Found::Full } else { saturated }));
+        }
+        self.let_age(&mut shares);
+        let most = room.values().map(|promised| promised.count).sum::<usize>().min(self.batch);
+        let from_zero = from_zero || self.lanes.are_many() || self.rescan.begin_if_due();
+        let request = Request::new(worker, shares, most, from_zero, &self.lanes);
+        let (mut link, store) = (self.links.take(), self.store);
+        let landing = tokio::spawn(async move {
+            let answer = request.send(&mut link, store).await;
+            (link, answer)
+        });
+        Ok(Ok(Flight { room, landing }))
+    }
+
+    /// Waits for a claim, and gives its jobs to their queues' slots. Drops them if our identity is gone meanwhile: they will be recovered.
+    pub(super) async fn land(&mut self, flight: Flight) -> sqlx::Result<Found> {
+        let Flight { room, landing } = flight;
+        let (link, answer) = landing.await.map_err(|_| sqlx::Error::WorkerCrashed)?;
+        self.links.idle.push(link);
+        let (worker, most, from_zero, took) = (answer.request.worker, answer.request.most, answer.request.from_zero, answer.took);
+        let lanes: Vec<i64> = answer.request.shares.iter().map(|share| share.lane).collect();
+        let claimed = answer.read(&mut self.lanes, &mut self.strays, &self.held)?;
+        let count = claimed.len();
+        if self.aging.is_some() {
+            let reached = if count < most { lanes.len() } else { 0 };
+            self.lanes.served(lanes[..reached].iter().copied().chain(claimed.iter().map(|job| job.lane)));
+        }
+        if from_zero {
+            self.rescan.done(took);
+        } else if count < most {
+            self.rescan.owed = true;
+        }
+        let mut by_queue: HashMap<&str, Vec<Claimed>> = HashMap::new();
+        for job in claimed {
+            let queue = self.lanes.get(job.lane).map_or("", |lane| lane.queue.as_str());
+            by_queue.entry(queue).or_default().push(job);
+        }
+        let ours = *self.identity.borrow() == Some(worker);
+        let mut filled = count >= most;
+        for (queue, jobs) in by_queue {
+            if let Some(promised) = room.get(queue).filter(|_| ours) {
+                filled |= jobs.len() >= promised.count;
+                promised.push(jobs);
+            }
+        }
+        Ok(if filled { Found::Full } else { Found::Jobs(count) })
+    }
+
+    /// Lanes that better ones have kept waiting too long go first, for a tenth of the room.
+    fn let_age(&mut self, shares: &mut [Share]) {
+        let Some(aging) = self.aging else { return };
+        shares.sort_by_cached_key(|share| !self.lanes.is_passed_over(share.lane, aging));
+        for share in shares {
+            if self.lanes.is_passed_over(share.lane, aging) {
+                share.most = share.most.div_ceil(10);
+            }
+        }
+    }
+}

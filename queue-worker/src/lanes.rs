@@ -1,0 +1,218 @@
+//! Which lanes this worker serves, and where each one's jobs begin.
+//!
+//! A few lanes are asked one by one at each claim. Of many, those that hold jobs are looked for first, and what one look finds is offered to
+//! several claims. Does not claim.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use queue_core::Store;
+use sqlx::{PgConnection, Row as _};
+
+use crate::{bell::after_ms, connect::bounded};
+
+/// With more lanes than this, those that hold jobs are looked for first: asking an empty one costs about a microsecond.
+const MANY: usize = 200;
+
+/// How many of them one look finds. Priorities are strict among these.
+const WINDOW: usize = 500;
+
+/// A lane that this worker serves.
+#[derive(Clone, Debug)]
+pub(crate) struct Lane {
+    pub(crate) id: i64,
+    pub(crate) queue: String,
+    pub(crate) job_type: &'static str,
+    pub(crate) priority: i16,
+    pub(crate) solo: bool,
+}
+
+/// The lanes known so far.
+pub(crate) struct Lanes {
+    types: Vec<&'static str>,
+    queues: Option<Vec<String>>,
+    horizon: String,
+    known: HashMap<i64, Lane>,
+    floors: HashMap<i64, i64>,
+    /// When each lane last had its turn, or was first seen.
+    served: HashMap<i64, Instant>,
+    /// What the last look found and no claim has been offered yet, best first.
+    window: VecDeque<i64>,
+    /// Where the last look ended; the lowest lane if it saw the last one.
+    cursor: i64,
+}
+
+/// What an idle worker's poll found.
+pub(crate) struct Glance {
+    /// Whether a lane holds jobs, or was born.
+    pub(crate) any: bool,
+    /// How long until the next scheduled job is due.
+    pub(crate) next_run: Option<Duration>,
+}
+
+impl Lanes {
+    /// Of these job types, in these queues or in any.
+    pub(crate) fn new(types: Vec<&'static str>, queues: Option<Vec<String>>) -> Self {
+        Self {
+            types,
+            queues,
+            horizon: "0".to_owned(),
+            known: HashMap::new(),
+            floors: HashMap::new(),
+            served: HashMap::new(),
+            window: VecDeque::new(),
+            cursor: i64::MIN,
+        }
+    }
+
+    /// Learns of the lanes born since the last time; returns whether there were any.
+    pub(crate) async fn refresh(&mut self, connection: &mut PgConnection, store: Store) -> sqlx::Result<bool> {
+        let statement = sqlx::query(store.sql(include_str!("../sql/lanes.sql"))).bind(&self.horizon).bind(&self.types).bind(&self.queues);
+        let rows = bounded(statement.fetch_all(connection)).await?;
+        let before = self.known.len();
+        for row in &rows {
+            self.horizon = row.try_get("horizon")?;
+            let Some(id) = row.try_get::<Option<i64>, _>("lane")? else { continue };
+            let name: &str = row.try_get("job_type")?;
+            let Some(job_type) = self.types.iter().find(|known| **known == name) else { continue };
+            let lane = Lane { id, queue: row.try_get("queue")?, job_type, priority: row.try_get("priority")?, solo: row.try_get("solo")? };
+            self.known.insert(id, lane);
+        }
+        Ok(self.known.len() > before)
+    }
+
+    /// One look at everything that could end an idle worker's sleep. Looks from the floors if told so, else from zero.
+    pub(crate) async fn glance(&self, connection: &mut PgConnection, store: Store, from_floors: bool) -> sqlx::Result<Glance> {
+        let lanes: Option<Vec<i64>> = (!self.are_many()).then(|| self.known.keys().copied().collect());
+        let floors = lanes.iter().flatten().map(|lane| if from_floors { self.floor(*lane) } else { 0 }).collect::<Vec<_>>();
+        let statement = sqlx::query_as(store.sql(include_str!("../sql/glance.sql")))
+            .bind(lanes)
+            .bind(floors)
+            .bind(&self.horizon)
+            .bind(&self.types)
+            .bind(&self.queues);
+        let (any, wait_ms): (bool, Option<f64>) = bounded(statement.fetch_one(connection)).await?;
+        Ok(Glance { any, next_run: wait_ms.map(after_ms) })
+    }
+
+    /// All lanes known, suspects' included.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Lane> {
+        self.known.values()
+    }
+
+    /// The lane of this id.
+    pub(crate) fn get(&self, id: i64) -> Option<&Lane> {
+        self.known.get(&id)
+    }
+
+    /// The lowest place of this lane's last claim: below it are dead index entries, and now and then a job whose transaction committed late.
+    pub(crate) fn floor(&self, lane: i64) -> i64 {
+        self.floors.get(&lane).copied().unwrap_or(0)
+    }
+
+    /// These lanes' jobs now begin here.
+    pub(crate) fn raise_floors(&mut self, lowest: impl IntoIterator<Item = (i64, i64)>) {
+        self.floors.extend(lowest);
+    }
+
+    /// Whether better lanes have kept this one waiting for so long.
+    pub(crate) fn is_passed_over(&mut self, lane: i64, aging: Duration) -> bool {
+        self.served.entry(lane).or_insert_with(Instant::now).elapsed() >= aging
+    }
+
+    /// These lanes had their turn.
+    pub(crate) fn served(&mut self, lanes: impl Iterator<Item = i64>) {
+        let now = Instant::now();
+        self.served.extend(lanes.map(|lane| (lane, now)));
+    }
+
+    /// Whether there are too many lanes to ask each one.
+    pub(crate) fn are_many(&self) -> bool {
+        self.known.len() > MANY
+    }
+
+    /// Whether lanes with jobs may be left that were not offered yet.
+    pub(crate) fn more_wait(&self) -> bool {
+        self.are_many() && !(self.window.is_empty() && self.cursor == i64::MIN)
+    }
+
+    /// Whether [`Lanes::offer`] needs a [`Lanes::look`] first.
+    pub(crate) fn must_look(&self) -> bool {
+        self.are_many() && self.window.is_empty()
+    }
+
+    /// Which of many lanes hold jobs: asking every lane at each claim would cost more than the jobs. Begins where the last look ended, so that
+    /// each lane has its turn.
+    pub(crate) async fn look(&mut self, connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
+        for begin in [self.cursor, i64::MIN] {
+            let statement = sqlx::query_scalar(store.sql(include_str!("../sql/waiting.sql"))).bind(begin).bind(WINDOW as i64);
+            let found: Vec<i64> = bounded(statement.fetch_all(&mut *connection)).await?;
+            self.cursor = if found.len() < WINDOW { i64::MIN } else { found.last().copied().unwrap_or(i64::MIN) };
+            let known = order(found.iter().filter_map(|id| self.known.get(id)).filter(|lane| !lane.solo), 0);
+            self.window = known.into_iter().map(|lane| lane.id).collect();
+            if !found.is_empty() || begin == i64::MIN {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The lanes to claim from now, best first. Of many, half of what was found, when the other half is for a claim beside this one.
+    pub(crate) fn offer(&mut self, turn: usize, half: bool) -> Vec<&Lane> {
+        if self.are_many() {
+            let count = if half { self.window.len().div_ceil(2) } else { self.window.len() };
+            self.window.drain(..count).filter_map(|id| self.known.get(&id)).filter(|lane| !lane.solo).collect()
+        } else {
+            order(self.known.values().filter(|lane| !lane.solo), turn)
+        }
+    }
+
+    /// A claim was full before it came to these lanes, which are offered again.
+    pub(crate) fn take_back(&mut self, lanes: impl DoubleEndedIterator<Item = i64>) {
+        if self.are_many() {
+            for lane in lanes.rev() {
+                self.window.push_front(lane);
+            }
+        }
+    }
+}
+
+/// The lanes to claim from, best first: by priority, and among equals each in turn.
+pub(crate) fn order<'a>(lanes: impl Iterator<Item = &'a Lane>, turn: usize) -> Vec<&'a Lane> {
+    let mut lanes: Vec<&Lane> = lanes.collect();
+    lanes.sort_unstable_by_key(|lane| (std::cmp::Reverse(lane.priority), lane.id));
+    for equals in lanes.chunk_by_mut(|a, b| a.priority == b.priority) {
+        equals.rotate_left(turn % equals.len());
+    }
+    lanes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(id: i64, priority: i16) -> Lane {
+        Lane { id, queue: "q".to_owned(), job_type: "t", priority, solo: false }
+    }
+
+    #[test]
+    fn lanes_go_by_priority_and_equals_take_turns() {
+        let lanes = [lane(1, 100), lane(2, 100), lane(3, 150), lane(4, 30)];
+        let ids = |turn| order(lanes.iter(), turn).into_iter().map(|lane| lane.id).collect::<Vec<_>>();
+        assert_eq!(ids(0), [3, 1, 2, 4]);
+        assert_eq!(ids(1), [3, 2, 1, 4]);
+    }
+
+    #[test]
+    fn what_a_full_claim_did_not_come_to_is_offered_first() {
+        let mut lanes = Lanes::new(vec!["t"], None);
+        lanes.known.extend((0..=MANY as i64).map(|id| (id, lane(id, 100))));
+        lanes.window.extend([1, 2, 3, 4, 5]);
+        let offered: Vec<i64> = lanes.offer(0, true).into_iter().map(|lane| lane.id).collect();
+        assert_eq!(offered, [1, 2, 3]);
+        lanes.take_back(offered[1..].iter().copied());
+        assert_eq!(lanes.offer(0, false).into_iter().map(|lane| lane.id).collect::<Vec<_>>(), [2, 3, 4, 5]);
+    }
+}
