@@ -13,6 +13,7 @@ mod observe;
 mod cli;
 mod embedded;
 mod enqueue;
+mod durability;
 mod refuse;
 mod payloads;
 mod panics;
