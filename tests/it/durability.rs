@@ -7,10 +7,13 @@ use std::{
     time::Duration,
 };
 
-use queue_core::{Batch, Durability, Error, Job as _, job};
+use queue_core::{Batch, Durability, Error, Job as _, JobState, job};
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, Executor as _, PgConnection, PgPool, postgres::PgPoolOptions};
-use tests::{Act, Do, TestDb};
+use tests::{
+    Act, Do, TestDb,
+    protocol::{claim, register, silence},
+};
 
 /// As it is stored: `Do` under another name would do as well.
 #[job(send_only, durability = relaxed)]
@@ -205,4 +208,42 @@ async fn a_relaxed_enqueue_that_fails_leaves_nothing_relaxed_behind() {
     }
     assert_eq!(seen(&db).await, [] as [String; 0]);
     db.finish().await;
+}
+
+/// Notes of the tables that a worker writes to, as the last thing before its commit, how that is committed and by which connection.
+const NOTE_WORKER: &str = "
+create table seen (who text, setting text, unique (who, setting));
+create function note() returns trigger language plpgsql as $$ begin
+  insert into public.seen (setting, who) values (current_setting('synchronous_commit'), current_setting('application_name')) on conflict do nothing;
+  return null;
+end $$;
+create constraint trigger note after insert on queue.done deferrable initially deferred for each row execute function note();
+create constraint trigger note after insert on queue.lease deferrable initially deferred for each row execute function note();
+create constraint trigger note after insert or update on queue.worker deferrable initially deferred for each row execute function note();
+create constraint trigger note after insert on queue.failure deferrable initially deferred for each row execute function note();
+do $$ begin execute format('alter database %I set synchronous_commit = on', current_database()); end $$";
+
+#[tokio::test]
+async fn with_relaxed_durability_verdicts_do_not_wait_for_the_disk_and_heartbeats_and_recoveries_do() {
+    for (durability, settles) in [(Durability::Relaxed, "off"), (Durability::Full, "on")] {
+        let db = TestDb::new().await;
+        let mut own = connect(&db).await;
+        own.execute(sqlx::raw_sql(NOTE_WORKER)).await.unwrap();
+        let lost = quick().enqueue(&mut own).await.unwrap().id();
+        let ghost = register(&mut own).await.unwrap();
+        assert_eq!(claim(&mut own, ghost, 1).await.unwrap().ids(), [lost]);
+        silence(&mut own, ghost).await.unwrap();
+        let job = quick().enqueue(&mut own).await.unwrap().id();
+        own.execute("delete from seen").await.unwrap();
+        db.run_while(db.worker().durability(durability), async {
+            db.until(job, JobState::Completed).await;
+            db.until(lost, JobState::Completed).await;
+        })
+        .await;
+        let found: Vec<(String, String)> =
+            sqlx::query_as("select who, setting from seen order by who, setting").fetch_all(&db.pool).await.unwrap();
+        let expected = [("claim", "off"), ("heartbeat", "on"), ("housekeeping", "on"), ("settle", settles)];
+        assert_eq!(found, expected.map(|(who, setting)| (format!("queue-worker {who}"), setting.to_owned())), "{durability:?}");
+        db.finish().await;
+    }
 }

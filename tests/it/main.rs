@@ -9,6 +9,7 @@ mod migrate;
 mod processes;
 mod recovery;
 mod wake;
+mod fairness;
 mod observe;
 mod cli;
 mod embedded;
