@@ -9,6 +9,7 @@ mod migrate;
 mod processes;
 mod recovery;
 mod wake;
+mod wake_race;
 mod fairness;
 mod observe;
 mod cli;
