@@ -25,9 +25,10 @@ pub use self::{
 };
 use self::{
     connection::Connection,
+    session::in_transaction,
     terms::{Terms, terms_methods},
 };
-use crate::{error::Error, job::Job, payload, record::JobId, store::Store};
+use crate::{error::Error, job::Job, options::Durability, payload, record::JobId, store::Store};
 
 /// A job about to be enqueued. Say what differs from its type's options, then await it.
 ///
@@ -71,10 +72,27 @@ impl<'c, J: Job> Enqueue<'c, J> {
         self
     }
 
+    /// Whether the commit of this enqueue waits for the disk, instead of what the type says; see [`Durability`] for what is risked.
+    ///
+    /// It counts where the enqueue is a transaction of its own: on a pool, or on a connection outside a transaction. In a transaction of
+    /// yours it changes nothing, for that would be the durability of your other writes: say `set local synchronous_commit = off` there.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.terms.durability = durability;
+        self
+    }
+
     async fn send(self) -> Result<JobHandle<J>, Error> {
-        let Self { job, on, store, terms } = self;
+        let Self { job, mut on, store, terms } = self;
         terms.check()?;
-        let query = sqlx::query_scalar::<_, JobId>(store.sql(include_str!("../sql/enqueue.sql")))
+        let is_ours = match &mut on {
+            Connection::One(connection) if terms.durability == Durability::Relaxed => !in_transaction(connection).await?,
+            _ => true,
+        };
+        let statement = match terms.durability {
+            Durability::Relaxed if is_ours => include_str!("../sql/enqueue_relaxed.sql"),
+            _ => include_str!("../sql/enqueue.sql"),
+        };
+        let query = sqlx::query_scalar::<_, JobId>(store.sql(statement))
             .bind(terms.job_type)
             .bind(encode(&job)?)
             .bind(terms.queue)

@@ -28,6 +28,8 @@ pub struct Options {
     pub timeout: Option<Duration>,
     /// See [`Options::retain`].
     pub retain: Retain,
+    /// See [`Options::durability`].
+    pub durability: Durability,
     /// See [`Options::state`].
     pub state: &'static [StateKey],
 }
@@ -47,6 +49,7 @@ impl Options {
             backoff: Backoff::DEFAULT,
             timeout: None,
             retain: Retain::Default,
+            durability: Durability::Full,
             state: &[],
         }
     }
@@ -98,6 +101,14 @@ impl Options {
     #[must_use]
     pub const fn retain(mut self, retain: Retain) -> Self {
         self.retain = retain;
+        self
+    }
+
+    /// `durability = relaxed`: whether an enqueue that is a transaction of its own waits for the disk; see [`Durability::Relaxed`] for what is
+    /// risked. In a transaction of the caller's it changes nothing. Default `full`: it waits.
+    #[must_use]
+    pub const fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
         self
     }
 

@@ -4,7 +4,7 @@ pub use inventory::submit;
 
 pub use crate::{
     job::{Handler, Job},
-    options::{Options, Retain, StateKey},
+    options::{Durability, Options, Retain, StateKey},
     registry::Registration,
     retry::Backoff,
 };

@@ -41,6 +41,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("output", "output = MessageId"),
     ("state", "state(Mailer, Db)"),
     ("retain", r#"retain = "none""#),
+    ("durability", "durability = relaxed"),
     ("send_only", "send_only"),
     ("crate", "crate = my::path::to::queue_core"),
 ];
@@ -124,6 +125,7 @@ fn expression(option: &Named, given: &Expr) -> Result<Value> {
         "max_attempts" => Value::Number(option.integer(given, 1..=32767)?),
         "backoff" => Value::Backoff(option.backoff(given)?),
         "timeout" => Value::Time(option.timeout(given)?),
+        "durability" => Value::Durability(option.durability(given)?),
         _ => Value::Retain(option.retain(given)?),
     })
 }

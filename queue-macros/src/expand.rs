@@ -92,6 +92,7 @@ fn value(root: &TokenStream, value: &Value) -> TokenStream {
             quote!(#root::private::Backoff::#kind(#base)#rest)
         }
         Value::Retain(variant) => quote!(#root::private::Retain::#variant),
+        Value::Durability(variant) => quote!(#root::private::Durability::#variant),
         Value::States(types) => quote!(&[#(#root::private::StateKey::of::<#types>()),*]),
     }
 }
@@ -110,7 +111,8 @@ mod tests {
     fn an_expansion_is_constants_and_one_registration() {
         let args = quote! {
             name = "send_email", aliases = ["mail"], queue = "mail", priority = Priority::EXPLICIT, max_attempts = 5,
-            backoff = exponential("1s", max = "10m", jitter = 0.1), timeout = "1m30s", output = MessageId, state(Mailer, Db), retain = "none"
+            backoff = exponential("1s", max = "10m", jitter = 0.1), timeout = "1m30s", output = MessageId, state(Mailer, Db), retain = "none",
+            durability = relaxed
         };
         let item = quote! {
             #[derive(Serialize, Deserialize)]

@@ -18,6 +18,8 @@ pub(crate) enum Value {
     Backoff(Backoff),
     /// A variant of `Retain`, at the place of the literal that named it.
     Retain(Ident),
+    /// A variant of `Durability`, at the place of the word that named it.
+    Durability(Ident),
     States(Vec<Type>),
 }
 
@@ -110,6 +112,14 @@ impl<'a> Named<'a> {
             "none" => Ok(Ident::new("None", text.span())),
             "default" => Ok(Ident::new("Default", text.span())),
             _ => Err(self.wrong(text, "\"none\" or \"default\"")),
+        }
+    }
+
+    pub(crate) fn durability(&self, given: &Expr) -> Result<Ident> {
+        match ident(given) {
+            Some(word) if word == "relaxed" => Ok(Ident::new("Relaxed", word.span())),
+            Some(word) if word == "full" => Ok(Ident::new("Full", word.span())),
+            _ => Err(self.wrong(given, "`relaxed` or `full`")),
         }
     }
 

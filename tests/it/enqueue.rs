@@ -3,7 +3,7 @@
 use std::{future::IntoFuture as _, str::FromStr as _, time::Duration};
 
 use chrono::{DateTime, Utc};
-use queue_core::{Error, Job as _, JobId, JobState, Store};
+use queue_core::{Durability, Error, Job as _, JobId, JobState, Store};
 use sqlx::{Connection as _, Executor as _, PgConnection, PgPool, postgres::PgConnectOptions};
 use tests::{Act, Do, TestDb};
 
@@ -239,6 +239,8 @@ async fn f21_a_hostile_search_path_has_no_effect() {
             let job = if let Some(wait) = wait { job.after(wait) } else { job }.await.unwrap().id();
             db.until(job, JobState::Completed).await;
         }
+        let relaxed = quick().enqueue(&hostile).durability(Durability::Relaxed).await.unwrap().id();
+        db.until(relaxed, JobState::Completed).await;
         let failed = Do { act: Act::FailUntil(2) }.enqueue(&hostile).await.unwrap().id();
         db.until(failed, JobState::Completed).await;
     })

@@ -85,6 +85,17 @@ pub async fn silence(connection: &mut PgConnection, worker: Uuid) -> sqlx::Resul
     expired.execute(connection).await.map(drop)
 }
 
+/// Commits the idle row of a worker.
+pub async fn sleep(connection: &mut PgConnection, worker: Uuid, queues: &[&str]) -> sqlx::Result<()> {
+    let sleep = sqlx::query(include_str!("../../queue-worker/sql/sleep.sql")).bind(worker).bind(queues);
+    sleep.execute(connection).await.map(drop)
+}
+
+/// The lowest transaction that still runs, and the next to begin.
+pub async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> {
+    sqlx::query_as(include_str!("../../queue-worker/sql/horizon.sql")).fetch_one(connection).await
+}
+
 /// Claims up to `most` jobs of any lane; they are listed by id.
 pub async fn claim(connection: &mut PgConnection, worker: Uuid, most: i32) -> sqlx::Result<Lease> {
     let token = Uuid::new_v4();

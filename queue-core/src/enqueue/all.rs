@@ -14,7 +14,7 @@ use super::{
     encode,
     terms::{Terms, terms_methods},
 };
-use crate::{error::Error, job::Job, store::Store};
+use crate::{error::Error, job::Job, options::Durability, store::Store};
 
 /// Jobs of one type about to be enqueued. Say what differs from the type's options, then await it: it returns how many there were.
 ///
@@ -58,6 +58,15 @@ impl<'c, J: Job> EnqueueAll<'c, J> {
         self
     }
 
+    /// Whether the commit of these jobs waits for the disk, instead of what the type says; see [`Durability`] for what is risked.
+    ///
+    /// It counts where this is a transaction of its own: on a pool, or on a connection outside a transaction. In a transaction of
+    /// yours it changes nothing, for that would be the durability of your other writes: say `set local synchronous_commit = off` there.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.terms.durability = durability;
+        self
+    }
+
     /// Returns a handle for each job, in the order of the iterator, instead of their number. Takes 8 bytes of memory a job.
     ///
     /// ```no_run
@@ -78,7 +87,8 @@ impl<'c, J: Job> EnqueueAll<'c, J> {
             Ok(payload) => Ok(Row { payload: Cow::Owned(payload), terms: 0 }),
             Err(error) => Err(Error::OneOfMany { index, source: Box::new(error) }),
         });
-        write_all(on, store, &[terms], Box::new(rows.fuse()), ids_wanted).await
+        let durability = terms.durability;
+        write_all(on, store, durability, &[terms], Box::new(rows.fuse()), ids_wanted).await
     }
 }
 

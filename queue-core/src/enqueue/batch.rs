@@ -8,7 +8,7 @@ use super::{
     encode,
     terms::{Terms, terms_methods},
 };
-use crate::{error::Error, job::Job, record::JobId, store::Store};
+use crate::{error::Error, job::Job, options::Durability, record::JobId, store::Store};
 
 /// Jobs of any types, to be enqueued together and in the order in which they were added.
 ///
@@ -34,6 +34,7 @@ use crate::{error::Error, job::Job, record::JobId, store::Store};
 #[derive(Clone, Default)]
 pub struct Batch {
     store: Store,
+    durability: Option<Durability>,
     terms: Vec<Terms>,
     payloads: Vec<String>,
 }
@@ -49,6 +50,15 @@ impl Batch {
     #[must_use]
     pub fn store(mut self, store: Store) -> Self {
         self.store = store;
+        self
+    }
+
+    /// Whether the commit of these jobs waits for the disk; see [`Durability`] for what is risked. Default: it does if one of their types says so.
+    ///
+    /// In a transaction of yours it changes nothing, as with [`EnqueueAll::durability`](super::EnqueueAll::durability).
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = Some(durability);
         self
     }
 
@@ -86,7 +96,9 @@ impl Batch {
                 terms.check().map_err(|error| Error::OneOfMany { index, source: Box::new(error) })?;
             }
             let rows = self.payloads.iter().enumerate().map(|(terms, payload)| Ok(Row { payload: Cow::Borrowed(payload), terms }));
-            let written = write_all(on, self.store, &self.terms, Box::new(rows), true).await?;
+            let all_relaxed = self.terms.iter().all(|terms| terms.durability == Durability::Relaxed);
+            let durability = self.durability.unwrap_or(if all_relaxed { Durability::Relaxed } else { Durability::Full });
+            let written = write_all(on, self.store, durability, &self.terms, Box::new(rows), true).await?;
             Ok(written.ids.unwrap_or_default())
         }
     }

@@ -13,7 +13,7 @@ use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, Row as _};
 
 use super::{connection::Connection, copy, explain, insert, session::Session, terms::Terms};
-use crate::{error::Error, payload::PayloadError, record::JobId, store::Store};
+use crate::{error::Error, options::Durability, payload::PayloadError, record::JobId, store::Store};
 
 /// A job on its way.
 pub(super) struct Row<'a> {
@@ -44,6 +44,7 @@ impl Written {
 pub(super) async fn write_all(
     on: Connection<'_>,
     store: Store,
+    durability: Durability,
     terms: &[Terms],
     mut rows: Rows<'_>,
     ids_wanted: bool,
@@ -54,7 +55,7 @@ pub(super) async fn write_all(
         return Ok(written);
     }
     let to_error = |error| explain(error, store);
-    let mut session = Session::begin(on).await.map_err(to_error)?;
+    let mut session = Session::begin(on, durability).await.map_err(to_error)?;
     let copies = session.is_own() && first.len() == insert::CHUNK;
     let connection = session.connection();
     let done = async {

@@ -12,6 +12,7 @@ use std::{
 use sqlx::{Connection as _, PgConnection, Postgres, Row as _, pool::PoolConnection};
 
 use super::connection::Connection;
+use crate::options::Durability;
 
 pub(super) struct Session<'c> {
     held: Held<'c>,
@@ -25,7 +26,8 @@ enum Held<'c> {
 }
 
 impl<'c> Session<'c> {
-    pub(super) async fn begin(on: Connection<'c>) -> sqlx::Result<Self> {
+    /// A transaction that the caller began keeps its own durability.
+    pub(super) async fn begin(on: Connection<'c>, durability: Durability) -> sqlx::Result<Self> {
         let mut session = match on {
             Connection::Pool(pool) => Self { held: Held::Own(pool.acquire().await?), open: true },
             Connection::One(connection) => {
@@ -33,7 +35,11 @@ impl<'c> Session<'c> {
                 Self { held: Held::Lent(connection), open }
             }
         };
-        session.say("begin").await?;
+        let begin = match durability {
+            Durability::Full => "begin",
+            Durability::Relaxed => "begin; set local synchronous_commit = off",
+        };
+        session.say(begin).await?;
         Ok(session)
     }
 
@@ -85,7 +91,7 @@ impl Drop for Session<'_> {
 }
 
 /// Also of one that the caller began in SQL, which `sqlx` does not know of: outside a transaction a statement begins at its own time.
-async fn in_transaction(connection: &mut PgConnection) -> sqlx::Result<bool> {
+pub(super) async fn in_transaction(connection: &mut PgConnection) -> sqlx::Result<bool> {
     const BEGAN_EARLIER: &str = "select pg_catalog.now() operator(pg_catalog.<>) pg_catalog.statement_timestamp()";
     if connection.is_in_transaction() {
         return Ok(true);

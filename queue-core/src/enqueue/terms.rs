@@ -4,7 +4,7 @@ use std::{borrow::Cow, time::Duration};
 
 use chrono::{DateTime, Utc};
 
-use crate::{error::Error, job::Job, store::check_name};
+use crate::{error::Error, job::Job, options::Durability, store::check_name};
 
 /// A type's options, and what was said to differ from them.
 #[derive(Clone, Debug)]
@@ -14,6 +14,7 @@ pub(super) struct Terms {
     pub(super) priority: i16,
     pub(super) max_attempts: i16,
     pub(super) run: Run,
+    pub(super) durability: Durability,
 }
 
 /// When a job may first run.
@@ -33,6 +34,7 @@ impl Terms {
             priority: options.priority,
             max_attempts: options.max_attempts,
             run: Run::Now,
+            durability: options.durability,
         }
     }
 

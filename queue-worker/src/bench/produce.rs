@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use queue_core::Job as _;
+use queue_core::{Durability, Job as _};
 use sqlx::Connection as _;
 
 use super::{
@@ -17,23 +17,28 @@ use super::{
 
 const PRODUCERS: u64 = 8;
 
-/// W1: one job a transaction, by 8 producers, without a worker and with one that drains meanwhile.
+/// W1: one job a transaction, by 8 producers, without a worker, without waiting for the disk, and with a worker that drains meanwhile.
 pub(super) async fn one(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
     let jobs = plan.jobs(20_000) / PRODUCERS * PRODUCERS;
-    let (mut plain, mut alone, mut draining, mut costs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut plain, mut alone, mut costs) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut relaxed, mut draining) = (Vec::new(), Vec::new());
     for _ in 0..plan.runs {
         plain.push(line::insert(ground, PRODUCERS, jobs).await?);
 
         let from = ground.reset().await?;
         let begin = Moment::now(ground).await?;
-        alone.push(enqueue_singly(ground, jobs).await?);
+        alone.push(enqueue_singly(ground, jobs, Durability::Full).await?);
         costs.push(begin.cost(ground).await?);
+        ground.check("W1", from, Expected { ready: jobs, ..Expected::default() }, None).await?;
+
+        let from = ground.reset().await?;
+        relaxed.push(enqueue_singly(ground, jobs, Durability::Relaxed).await?);
         ground.check("W1", from, Expected { ready: jobs, ..Expected::default() }, None).await?;
 
         let from = ground.reset().await?;
         let mut worker = WorkerProcess::start(ground, Shape::Defaults, jobs)?;
         ground.until_asleep().await?;
-        draining.push(enqueue_singly(ground, jobs).await?);
+        draining.push(enqueue_singly(ground, jobs, Durability::Full).await?);
         worker.reached().await?;
         ground.until_completed(from, jobs).await?;
         let seen = worker.stop().await?;
@@ -41,15 +46,16 @@ pub(super) async fn one(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Resul
     }
     say.figure(Record::new("W1", "line, INSERT", "tx/s", plain.clone()))?;
     say.figure(Record::new("W1", "alone", "jobs/s", alone).against(&plain))?;
+    say.figure(Record::new("W1", "relaxed", "jobs/s", relaxed).against(&plain))?;
     say.figure(Record::new("W1", "draining", "jobs/s", draining).against(&plain))?;
     say.figures(per_job("W1", "alone", "producer us/job", jobs, &costs))
 }
 
-async fn enqueue_singly(ground: &Ground, jobs: u64) -> Result<f64, BenchError> {
+async fn enqueue_singly(ground: &Ground, jobs: u64, durability: Durability) -> Result<f64, BenchError> {
     let each = jobs / PRODUCERS;
     let elapsed = together(ground, PRODUCERS, move |mut connection, producer| async move {
         for n in 0..each {
-            Noop::numbered(producer * each + n).enqueue(&mut *connection).await?;
+            Noop::numbered(producer * each + n).enqueue(&mut *connection).durability(durability).await?;
         }
         Ok(())
     })

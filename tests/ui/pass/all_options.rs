@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Backoff, Context, Handler, Job, JobResult, Registry, Retain, StateKey, job};
+use queue_core::{Backoff, Context, Durability, Handler, Job, JobResult, Registry, Retain, StateKey, job};
 use serde::{Deserialize, Serialize};
 
 struct Mailer;
@@ -22,6 +22,7 @@ struct MessageId(u64);
     output = MessageId,
     state(Mailer, Db),
     retain = "none",
+    durability = relaxed,
 )]
 #[derive(Serialize, Deserialize)]
 struct SendEmail {
@@ -44,6 +45,7 @@ fn main() {
     assert_eq!(options.backoff, Backoff::exponential(Duration::from_secs(1)).max(Duration::from_secs(600)).jitter(0.1));
     assert_eq!(options.timeout, Some(Duration::from_secs(90)));
     assert_eq!(options.retain, Retain::None);
+    assert_eq!(options.durability, Durability::Relaxed);
     let states: Vec<_> = options.state.iter().map(|key| key.id()).collect();
     assert_eq!(states, [StateKey::of::<Mailer>().id(), StateKey::of::<Db>().id()]);
 

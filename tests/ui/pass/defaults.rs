@@ -1,6 +1,6 @@
 //! Without options a job type is named after its struct, and everything else is what `Options::new` says.
 
-use queue_core::{Backoff, Context, Handler, Job, JobResult, Registry, Retain, job};
+use queue_core::{Backoff, Context, Durability, Handler, Job, JobResult, Registry, Retain, job};
 use serde::{Deserialize, Serialize};
 
 #[job]
@@ -35,6 +35,7 @@ fn main() {
     assert!(options.aliases.is_empty() && options.state.is_empty());
     assert_eq!((options.queue, options.priority, options.max_attempts), ("default", 100, 20));
     assert_eq!((options.backoff, options.timeout, options.retain), (Backoff::DEFAULT, None, Retain::Default));
+    assert_eq!(options.durability, Durability::Full);
 
     assert_eq!(r#Type::OPTIONS.name, "type");
     let types: Vec<_> = Registry::linked().unwrap().types().map(|one| one.options().name).collect();

@@ -1,0 +1,119 @@
+//! Why a worker does not sleep as soon as it has said so: the same schedule, once with a plain flag, which overlooks a job, and once
+//! with ours. Step by step, so that nothing hangs on time.
+
+use std::time::Duration;
+
+use queue_core::{Job as _, JobId, JobState};
+use queue_worker::{Config, Worker};
+use sqlx::{Connection as _, PgConnection, postgres::PgListener};
+use tests::{
+    Act, Do, TestDb, eventually,
+    protocol::{claim, horizon, register, sleep},
+};
+use uuid::Uuid;
+
+/// A producer whose transaction has looked for sleepers, found none, and is still open; and a worker that is about to go to sleep.
+struct Race {
+    db: TestDb,
+    producer: PgConnection,
+    job: JobId,
+    connection: PgConnection,
+    worker: Uuid,
+    listener: PgListener,
+}
+
+impl Race {
+    async fn begin() -> Self {
+        let db = TestDb::new().await;
+        // A lane that the worker knows of, so that it could claim the job if it saw it.
+        Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap();
+        sqlx::raw_sql("truncate queue.job, queue.ready").execute(&db.pool).await.unwrap();
+        let mut listener = PgListener::connect(&db.url).await.unwrap();
+        listener.listen("queue.wake").await.unwrap();
+        let mut connection = PgConnection::connect(&db.url).await.unwrap();
+        let worker = register(&mut connection).await.unwrap();
+        let mut producer = PgConnection::connect(&db.url).await.unwrap();
+        sqlx::raw_sql("begin").execute(&mut producer).await.unwrap();
+        let job = Do { act: Act::Ok(String::new()) }.enqueue(&mut producer).await.unwrap().id();
+        Self { db, producer, job, connection, worker, listener }
+    }
+
+    async fn claims(&mut self) -> Vec<JobId> {
+        claim(&mut self.connection, self.worker, 10).await.unwrap().ids()
+    }
+
+    async fn announce(&mut self) {
+        sleep(&mut self.connection, self.worker, &["*"]).await.unwrap();
+    }
+
+    async fn commit(&mut self) {
+        sqlx::raw_sql("commit").execute(&mut self.producer).await.unwrap();
+    }
+
+    /// Whether a notification came. A later one marks the end of those that could have come, since they arrive in the order of commits.
+    async fn is_woken(&mut self) -> bool {
+        sqlx::query("select pg_notify('queue.wake', 'the end')").execute(&self.db.pool).await.unwrap();
+        let mut woken = false;
+        while self.listener.recv().await.unwrap().payload() != "the end" {
+            woken = true;
+        }
+        woken
+    }
+}
+
+#[tokio::test]
+async fn a_plain_flag_overlooks_a_job_whose_transaction_is_open_while_it_is_raised() {
+    for looks_again in [false, true] {
+        let mut race = Race::begin().await;
+        assert_eq!(race.claims().await, []);
+        race.announce().await;
+        if looks_again {
+            assert_eq!(race.claims().await, [], "not committed yet");
+        }
+        // Here the plain worker sleeps.
+        race.commit().await;
+        assert!(!race.is_woken().await, "the producer saw no sleeper");
+        assert_eq!(race.db.state(race.job).await, Some(JobState::Ready), "the job lies there, and nobody comes");
+        assert_eq!(race.claims().await, [race.job], "until somebody polls");
+        Do { act: Act::Ok(String::new()) }.enqueue(&race.db.pool).await.unwrap();
+        assert!(race.is_woken().await, "a later producer sees the flag");
+        race.db.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn our_flag_does_not_overlook_it_under_the_same_schedule() {
+    let mut race = Race::begin().await;
+    assert_eq!(race.claims().await, []);
+    race.announce().await;
+    let (_, xmax) = horizon(&mut race.connection).await.unwrap();
+    assert_eq!(race.claims().await, [], "not committed yet");
+    for _ in 0..3 {
+        let (xmin, _) = horizon(&mut race.connection).await.unwrap();
+        assert!(xmin < xmax, "somebody may have missed the flag: no sleep yet");
+    }
+    race.commit().await;
+    assert!(!race.is_woken().await, "the producer saw no sleeper");
+    // Transactions in other databases of the server are waited for as well.
+    eventually("all who may have missed it have ended", async || horizon(&mut race.connection).await.unwrap().0 >= xmax).await;
+    // One more look, then sleep.
+    assert_eq!(race.claims().await, [race.job]);
+    race.db.finish().await;
+}
+
+#[tokio::test]
+async fn a_worker_does_not_overlook_it_under_the_same_schedule() {
+    let mut race = Race::begin().await;
+    let mut config = Config::default();
+    config.poll_interval = Duration::from_hours(1);
+    let worker = Worker::new(race.db.pool.clone()).config(config).register::<Do>();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = tokio::spawn(worker.run(async { drop(stopped.await) }));
+    eventually("it has said that it sleeps", async || race.db.count("select count(*) from queue.idle").await == 1).await;
+    race.commit().await;
+    race.db.until(race.job, JobState::Completed).await;
+    assert!(!race.is_woken().await, "it was not told");
+    stop.send(()).unwrap();
+    running.await.unwrap().unwrap();
+    race.db.finish().await;
+}

@@ -1,0 +1,16 @@
+//! A commit waits for the disk or does not.
+
+use queue_core::{Context, Handler, JobResult, job};
+use serde::{Deserialize, Serialize};
+
+#[job(durability = lazy)]
+#[derive(Serialize, Deserialize)]
+struct SendEmail;
+
+impl Handler for SendEmail {
+    async fn run(self, _: &Context) -> JobResult {
+        Ok(())
+    }
+}
+
+fn main() {}
