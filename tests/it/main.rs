@@ -5,6 +5,7 @@ mod macros;
 mod outcomes;
 mod days;
 mod lease;
+mod model;
 mod migrate;
 mod processes;
 mod recovery;
