@@ -6,6 +6,7 @@ mod outcomes;
 mod days;
 mod lease;
 mod model;
+mod protocol_model;
 mod migrate;
 mod processes;
 mod recovery;

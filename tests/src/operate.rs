@@ -43,9 +43,10 @@ pub async fn insert_all(connection: &mut PgConnection, jobs: &[(i64, bool)]) -> 
         .await
 }
 
-/// Gives back leases whose claim was never answered.
-pub async fn give_back(connection: &mut PgConnection, tokens: &[Uuid]) -> sqlx::Result<()> {
-    sqlx::query(include_str!("../../queue-worker/sql/give_back.sql")).bind(tokens).execute(connection).await.map(drop)
+/// Gives back leases whose claim was never answered; returns how many jobs.
+pub async fn give_back(connection: &mut PgConnection, tokens: &[Uuid]) -> sqlx::Result<i64> {
+    let done = sqlx::query(include_str!("../../queue-worker/sql/give_back.sql")).bind(tokens).execute(connection).await?;
+    Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
 }
 
 /// Promotes up to `most` jobs; returns how many it did.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use queue_core::JobId;
-use sqlx::{Connection as _, PgConnection, postgres::PgConnectOptions};
+use sqlx::{Connection as _, PgConnection, error::DatabaseError, postgres::PgConnectOptions};
 use tests::{
     TestDb, broken, operate,
     protocol::{self, Held, Lease, Said},
@@ -66,11 +66,21 @@ fn equal<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, expected: &T) ->
     if found == expected { Ok(()) } else { Err(format!("{what}:\n found    {found:?}\n expected {expected:?}")) }
 }
 
+/// Tries again while the server's own housekeeping has a table locked.
+async fn until_unlocked<T>(mut act: impl AsyncFnMut() -> sqlx::Result<T>) -> Result<T, String> {
+    loop {
+        match act().await {
+            Err(error) if error.as_database_error().and_then(DatabaseError::code).as_deref() == Some("55P03") => {}
+            done => return done.map_err(fault),
+        }
+    }
+}
+
 /// As a worker plans, and without processes for tables that are next to empty; with no more days than today, for the same reason.
 async fn connect(db: &TestDb) -> PgConnection {
     let planner = [("plan_cache_mode", "force_generic_plan"), ("jit", "off"), ("max_parallel_workers_per_gather", "0")];
     let mut connection = PgConnection::connect_with(&PgConnectOptions::from_str(&db.url).unwrap().options(planner)).await.unwrap();
-    while operate::drop_day(&mut connection).await.unwrap() {}
+    while until_unlocked(async || operate::drop_day(&mut connection).await).await.unwrap() {}
     connection
 }
 
@@ -105,7 +115,8 @@ impl Player {
     /// One step, after which the tables hold what the model says; what happened, in a word.
     pub(super) async fn step(&mut self, step: &Step) -> Outcome {
         self.model.step();
-        if !step.lost {
+        // What makes or drops a day may have to be tried again, which an open transaction does not allow.
+        if !step.lost || matches!(step.op, Op::AddDays | Op::DropDay) {
             let what = self.perform(&step.op).await?;
             self.compare().await?;
             return Ok(what);
@@ -362,11 +373,11 @@ impl Player {
             }
             Op::PruneWorkers => operate::prune_workers(on).await.map_err(fault).map(|()| "pruned workers"),
             Op::AddDays => {
-                operate::add_days(on).await.map_err(fault)?;
+                until_unlocked(async || operate::add_days(on).await).await?;
                 Ok(if self.model.add_days() { "added days" } else { "added no day" })
             }
             _ => {
-                operate::drop_day(on).await.map_err(fault)?;
+                until_unlocked(async || operate::drop_day(on).await).await?;
                 Ok(if self.model.drop_day() > 0 { "dropped a day" } else { "dropped no history" })
             }
         }
