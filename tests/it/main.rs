@@ -4,6 +4,7 @@
 mod macros;
 mod outcomes;
 mod days;
+mod interleave;
 mod lease;
 mod model;
 mod protocol_model;

@@ -272,8 +272,9 @@ impl Player {
     async fn give_back(&mut self, leases: &[Ago]) -> Outcome {
         let tokens: BTreeSet<Uuid> = leases.iter().filter_map(|ago| self.lease(*ago)).map(|lease| lease.token).collect();
         let tokens: Vec<Uuid> = tokens.into_iter().collect();
-        operate::give_back(&mut self.connection, &tokens).await.map_err(fault)?;
-        Ok(if self.model.give_back(&tokens) > 0 { "gave back" } else { "gave back nothing" })
+        let given_back = operate::give_back(&mut self.connection, &tokens).await.map_err(fault)?;
+        equal("given back", &given_back, &i64::try_from(self.model.give_back(&tokens)).unwrap())?;
+        Ok(if given_back > 0 { "gave back" } else { "gave back nothing" })
     }
 
     async fn recover(&mut self) -> Outcome {
