@@ -4,7 +4,10 @@
 mod macros;
 mod outcomes;
 mod days;
+mod interleave;
 mod lease;
+mod model;
+mod protocol_model;
 mod migrate;
 mod processes;
 mod recovery;

@@ -130,8 +130,8 @@ impl TestDb {
     /// # Panics
     /// When one has none or several.
     pub async fn check_invariant(&self) {
-        let broken: Vec<(i64, i64, i64)> =
-            sqlx::query_as(INVARIANT).fetch_all(&self.pool).await.unwrap_or_else(|error| panic!("cannot check the invariant: {error}"));
+        let mut connection = self.pool.acquire().await.unwrap_or_else(|error| panic!("cannot check the invariant: {error}"));
+        let broken = broken(&mut connection).await.unwrap_or_else(|error| panic!("cannot check the invariant: {error}"));
         assert!(broken.is_empty(), "(id, entries, jobs) that break the invariant: {broken:?}");
     }
 
@@ -151,6 +151,14 @@ impl Drop for TestDb {
     fn drop(&mut self) {
         assert!(self.finished || std::thread::panicking(), "end this test with `db.finish().await`, which checks the invariant");
     }
+}
+
+/// What breaks the invariant, as (id, entries, jobs): nothing, it is hoped.
+///
+/// # Errors
+/// The database's.
+pub async fn broken(connection: &mut PgConnection) -> sqlx::Result<Vec<(i64, i64, i64)>> {
+    sqlx::query_as(INVARIANT).fetch_all(connection).await
 }
 
 /// Waits until `check` holds.

@@ -2,9 +2,10 @@
 
 mod act;
 mod db;
+pub mod operate;
 pub mod protocol;
 mod worker_process;
 
 pub use act::{Act, Do, effects};
-pub use db::{TestDb, eventually, within};
+pub use db::{TestDb, broken, eventually, within};
 pub use worker_process::WorkerProcess;

@@ -1,0 +1,182 @@
+//! The statements, each with something to do on a stage that has jobs in every state; and the stage.
+
+use queue_core::JobId;
+use sqlx::PgConnection;
+use tests::{
+    operate,
+    protocol::{self, Lease},
+};
+use uuid::Uuid;
+
+use super::pair::patiently;
+
+/// A statement, on what it is for of the stage: an operator's asks for all jobs there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    Enqueue,
+    InsertAll,
+    MeetLanes,
+    Claim,
+    Settle,
+    SettlePart,
+    SettleWhole,
+    GiveBack,
+    LockSilent,
+    Recover,
+    Promote,
+    Requeue,
+    Cancel,
+    Discard,
+    Reopen,
+    ReopenPlain,
+    /// Of the job beside that one.
+    ReopenTwin,
+    AddDays,
+    DropDay,
+    PruneDone,
+    PruneWorkers,
+    Register,
+    Beat,
+    Retire,
+    Sleep,
+    WakeUp,
+}
+
+pub(super) const PRODUCERS: &[Act] = &[Act::Enqueue, Act::InsertAll, Act::MeetLanes];
+pub(super) const WORKERS: &[Act] = &[Act::Claim, Act::Settle, Act::SettlePart, Act::SettleWhole, Act::GiveBack];
+pub(super) const RECOVERIES: &[Act] = &[Act::LockSilent, Act::Recover, Act::Promote];
+pub(super) const OPERATORS: &[Act] = &[Act::Requeue, Act::Cancel, Act::Discard, Act::Reopen, Act::ReopenPlain, Act::ReopenTwin];
+pub(super) const HOUSEKEEPING: &[Act] = &[Act::AddDays, Act::DropDay, Act::PruneDone, Act::PruneWorkers];
+pub(super) const HEARTS: &[Act] = &[Act::Register, Act::Beat, Act::Retire, Act::Sleep, Act::WakeUp];
+
+/// All of them.
+pub(super) fn acts() -> impl Iterator<Item = Act> {
+    [PRODUCERS, WORKERS, RECOVERIES, OPERATORS, HOUSEKEEPING, HEARTS].into_iter().flatten().copied()
+}
+
+/// Jobs in every state.
+pub(super) struct Stage {
+    pub(super) jobs: Vec<JobId>,
+    pub(super) dead: Vec<JobId>,
+    completed: JobId,
+    /// In one row of history.
+    completed_plainly: [JobId; 2],
+    /// What is left of it: two jobs. Its holder is silent.
+    lease: Lease,
+    /// Who lives.
+    worker: Uuid,
+}
+
+const EMPTY: &str = "delete from queue.ready; delete from queue.scheduled; delete from queue.lease; delete from queue.done;
+  delete from queue.done_many; delete from queue.dead; delete from queue.failure; delete from queue.job; delete from queue.lane;
+  delete from queue.worker; delete from queue.idle";
+
+const DUE: &str = "update queue.scheduled set run_at = now() - interval '1 minute'";
+const SILENT: &str = "update queue.worker set expires_at = now() - interval '2 hours' where id <> $1";
+
+impl Stage {
+    /// Today has a partition only if that is asked for: else history is of no day, and can be pruned.
+    pub(super) async fn set(on: &mut PgConnection, today: bool) -> sqlx::Result<Self> {
+        sqlx::raw_sql(EMPTY).execute(&mut *on).await?;
+        if today {
+            patiently(async || operate::add_days(on).await).await?;
+        } else {
+            while patiently(async || operate::drop_day(on).await).await? {}
+        }
+        let lane = operate::meet_lanes(on, &[("default", 100)]).await?[0];
+        let mut jobs = operate::insert_all(on, &[(lane, false); 10]).await?;
+        let [silent, _gone, worker] = [protocol::register(on).await?, protocol::register(on).await?, protocol::register(on).await?];
+        let mut lease = protocol::claim(on, silent, 7).await?;
+        let said = ["complete", "plain", "plain", "dead", "dead"].into_iter().enumerate();
+        let refused = protocol::settle(on, &said.map(|(at, verdict)| lease.one(at, verdict)).collect::<Vec<_>>()).await?;
+        assert_eq!(refused, []);
+        lease.jobs.drain(..5);
+        sqlx::query(SILENT).bind(worker).execute(&mut *on).await?;
+        operate::sleep(on, worker).await?;
+        let later = operate::insert_all(on, &[(lane, true); 2]).await?;
+        sqlx::query(DUE).execute(on).await?;
+        jobs.extend(later);
+        let (completed, completed_plainly, dead) = (jobs[0], [jobs[1], jobs[2]], jobs[3..5].to_vec());
+        Ok(Self { jobs, dead, completed, completed_plainly, lease, worker })
+    }
+}
+
+impl Act {
+    /// Does it; returns of how many rows or jobs.
+    pub(super) async fn run(self, on: &mut PgConnection, stage: &Stage) -> sqlx::Result<i64> {
+        let count = |some: usize| i64::try_from(some).unwrap_or(i64::MAX);
+        let Stage { jobs, lease, worker, .. } = stage;
+        Ok(match self {
+            Self::Enqueue => operate::enqueue(on, "default", 100, false).await.map(|_| 1)?,
+            Self::InsertAll => {
+                let lanes = operate::meet_lanes(on, &[("default", 100), ("new", 1)]).await?;
+                count(operate::insert_all(on, &[(lanes[0], false), (lanes[1], true)]).await?.len())
+            }
+            Self::MeetLanes => count(operate::meet_lanes(on, &[("new", 1), ("default", 100)]).await?.len()),
+            Self::Claim => count(protocol::claim(on, *worker, 100).await?.jobs.len()),
+            Self::Settle => 2 - count(protocol::settle(on, &lease.all("complete")).await?.len()),
+            Self::SettlePart => 1 - count(protocol::settle(on, &[lease.one(0, "release")]).await?.len()),
+            Self::SettleWhole => 1 - count(protocol::flush(on, &[], &[lease.token]).await?.len()),
+            Self::GiveBack => operate::give_back(on, &[lease.token]).await?,
+            Self::LockSilent => count(protocol::lock_silent(on).await?.len()),
+            Self::Recover => {
+                let tokens = protocol::lock_silent(on).await?;
+                protocol::take_back(on, &tokens).await?.iter().map(|(_, jobs)| jobs).sum()
+            }
+            Self::Promote => operate::promote(on, 100).await?,
+            Self::Requeue => count(operate::requeue(on, jobs).await?.len()),
+            Self::Cancel => count(operate::cancel(on, jobs).await?.len()),
+            Self::Discard => count(operate::discard(on, jobs).await?.len()),
+            Self::Reopen => i64::from(operate::reopen(on, stage.completed).await?),
+            Self::ReopenPlain => i64::from(operate::reopen(on, stage.completed_plainly[0]).await?),
+            Self::ReopenTwin => i64::from(operate::reopen(on, stage.completed_plainly[1]).await?),
+            Self::AddDays => i64::from(operate::add_days(on).await?),
+            Self::DropDay => i64::from(operate::drop_day(on).await?),
+            Self::PruneDone => operate::prune_done(on).await?,
+            Self::PruneWorkers => operate::prune_workers(on).await.map(|()| 1)?,
+            Self::Register => protocol::register(on).await.map(|_| 1)?,
+            Self::Beat => i64::from(protocol::beat(on, *worker).await?),
+            Self::Retire => operate::retire(on, *worker).await.map(|()| 1)?,
+            Self::Sleep => operate::sleep(on, *worker).await.map(|()| 1)?,
+            Self::WakeUp => operate::wake_up(on, *worker).await.map(|()| 1)?,
+        })
+    }
+
+    /// Of which files it is.
+    pub(super) fn files(self) -> &'static [&'static str] {
+        match self {
+            Self::Enqueue => &["enqueue"],
+            Self::InsertAll => &["insert_all"],
+            Self::MeetLanes => &["meet_lanes"],
+            Self::Claim => &["claim"],
+            Self::Settle | Self::SettlePart | Self::SettleWhole => &["settle"],
+            Self::GiveBack => &["give_back"],
+            Self::LockSilent => &["silent"],
+            Self::Recover => &["silent", "recover"],
+            Self::Promote => &["promote"],
+            Self::Requeue => &["requeue"],
+            Self::Cancel => &["cancel"],
+            Self::Discard => &["discard"],
+            Self::Reopen | Self::ReopenPlain | Self::ReopenTwin => &["reopen"],
+            Self::AddDays => &["add_days"],
+            Self::DropDay => &["drop_day"],
+            Self::PruneDone => &["prune_done"],
+            Self::PruneWorkers => &["prune_workers"],
+            Self::Register => &["register"],
+            Self::Beat => &["beat"],
+            Self::Retire => &["retire"],
+            Self::Sleep => &["sleep"],
+            Self::WakeUp => &["wake_up"],
+        }
+    }
+
+    /// Whether jobs that are over lose their history by it.
+    pub(super) fn forgets(self) -> bool {
+        matches!(self, Self::PruneDone | Self::DropDay)
+    }
+
+    /// Whether it is a verdict on all of the lease.
+    pub(super) fn ends_the_lease(self) -> bool {
+        matches!(self, Self::Settle | Self::SettleWhole)
+    }
+}

@@ -1,0 +1,159 @@
+//! What can be done. Jobs and leases are named by how long ago they came up, so that a shorter sequence still means something.
+
+use proptest::{collection::vec, prelude::*};
+use tests::protocol::VERDICTS;
+
+/// One step of a sequence.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) op: Op,
+    /// Whether its transaction is rolled back, as by a failover that loses it: its answer was given, but nothing has happened.
+    pub(super) lost: bool,
+}
+
+/// A job or lease: the one so many before the last, round and round; an operator's job by turns one of all and one of those that fit.
+pub(super) type Ago = usize;
+
+/// What a producer, a worker or an operator does.
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    /// In this lane, later or now.
+    Enqueue(usize, bool),
+    /// At once, each as above.
+    EnqueueMany(Vec<(usize, bool)>),
+    /// By this worker, so many.
+    Claim(usize, i32),
+    /// Verdicts on jobs of leases, dead ones too; and a lease that completed as a whole.
+    Settle(Vec<Say>, Option<Ago>),
+    /// The same verdict for all that a lease ever held.
+    SettleAll(Ago, &'static str),
+    GiveBack(Vec<Ago>),
+    Recover,
+    Promote(i64),
+    /// Time passes until these jobs are due.
+    MakeDue(Vec<Ago>),
+    Requeue(Vec<Ago>),
+    Cancel(Vec<Ago>),
+    Discard(Vec<Ago>),
+    Reopen(Ago),
+    /// A worker's heartbeat expires.
+    Silence(usize),
+    /// That of a lease's holder does.
+    Orphan(Ago),
+    Beat(usize),
+    /// A worker begins anew, as after its heartbeat expired; it leaves its leases behind.
+    Register(usize),
+    Retire(usize),
+    PruneDone,
+    PruneWorkers,
+    AddDays,
+    DropDay,
+}
+
+/// A verdict.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Say {
+    pub(super) lease: Ago,
+    /// Of those the lease held; or of all jobs, if it is about one of another's.
+    pub(super) job: Ago,
+    pub(super) of_another: bool,
+    pub(super) verdict: &'static str,
+}
+
+/// Lanes: queue and priority.
+pub(super) const LANES: [(&str, i16); 3] = [("default", 100), ("mail", 100), ("default", 7)];
+
+/// What must have happened in some sequence, lest the test look at nothing.
+pub(super) const EVENTS: [&str; 26] = [
+    "added days",
+    "beat",
+    "beat too late",
+    "cancelled",
+    "claimed",
+    "claimed nothing",
+    "claimed while silent",
+    "convicted",
+    "discarded",
+    "dropped a day",
+    "enqueued",
+    "enqueued many",
+    "gave back",
+    "gave back nothing",
+    "lost",
+    "promoted",
+    "pruned",
+    "recovered",
+    "refused",
+    "refused a whole lease",
+    "reopened",
+    "requeued",
+    "settled",
+    "settled a part",
+    "settled a whole lease",
+    "retired",
+];
+
+/// Sequences of steps.
+pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
+    // Where history is of no day, or was.
+    let days = prop_oneof![6 => Just(vec![]), 2 => Just(vec![Op::DropDay]), 1 => Just(vec![Op::DropDay, Op::AddDays])];
+    let first = vec((0..LANES.len(), prop::bool::weighted(0.1)), 3..9).prop_map(|jobs| vec![Op::EnqueueMany(jobs)]);
+    let once = |ops: Vec<Op>| ops.into_iter().map(|op| Step { op, lost: false });
+    let then = (prop_oneof![6 => op().prop_map(|op| vec![op]), 1 => story()], prop::bool::weighted(0.06))
+        .prop_map(|(ops, lost)| ops.into_iter().map(|op| Step { op, lost }).collect::<Vec<_>>());
+    (days, first, vec(then, 1..50))
+        .prop_map(move |(days, first, rest)| once(days).chain(once(first)).chain(rest.into_iter().flatten()).collect())
+}
+
+/// What comes about too seldom by itself.
+fn story() -> impl Strategy<Value = Vec<Op>> {
+    let crash = (0..3_usize, 1..4_i32).prop_map(|(worker, most)| vec![Op::Claim(worker, most), Op::Register(worker), Op::Recover]);
+    let letter = (0..3_usize, vec(0..3_usize, 3)).prop_map(|(worker, jobs)| {
+        vec![Op::Register(worker), Op::Claim(worker, 4), Op::SettleAll(0, "dead"), Op::Requeue(jobs.clone()), Op::Discard(jobs)]
+    });
+    let delay = (0..LANES.len()).prop_map(|lane| vec![Op::Enqueue(lane, true), Op::MakeDue(vec![0]), Op::Promote(2)]);
+    prop_oneof![4 => crash, 1 => letter, 1 => delay]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let lane = || 0..LANES.len();
+    let later = || prop::bool::weighted(0.2);
+    let worker = || 0..3_usize;
+    let ago = || prop_oneof![4 => 0..4_usize, 1 => 0..30_usize];
+    let jobs = || vec(ago(), 2..9);
+    let recent = || prop_oneof![4 => 0..2_usize, 1 => 0..30_usize];
+    prop_oneof![
+        11 => (lane(), later()).prop_map(|(lane, later)| Op::Enqueue(lane, later)),
+        4 => vec((lane(), later()), 1..6).prop_map(Op::EnqueueMany),
+        16 => (worker(), prop_oneof![4 => 1..6_i32, 1 => Just(0)]).prop_map(|(worker, most)| Op::Claim(worker, most)),
+        20 => (vec(say(), 1..6), prop::option::weighted(0.25, recent())).prop_map(|(said, whole)| Op::Settle(said, whole)),
+        7 => (recent(), prop::sample::select(&VERDICTS[..])).prop_map(|(lease, verdict)| Op::SettleAll(lease, verdict)),
+        3 => vec(ago(), 1..3).prop_map(Op::GiveBack),
+        10 => Just(Op::Recover),
+        6 => (1..4_i64).prop_map(Op::Promote),
+        6 => jobs().prop_map(Op::MakeDue),
+        5 => jobs().prop_map(Op::Requeue),
+        5 => jobs().prop_map(Op::Cancel),
+        3 => jobs().prop_map(Op::Discard),
+        5 => ago().prop_map(Op::Reopen),
+        2 => worker().prop_map(Op::Silence),
+        5 => recent().prop_map(Op::Orphan),
+        3 => worker().prop_map(Op::Beat),
+        9 => worker().prop_map(Op::Register),
+        1 => worker().prop_map(Op::Retire),
+        1 => Just(Op::PruneDone),
+        1 => Just(Op::PruneWorkers),
+        1 => Just(Op::AddDays),
+        1 => Just(Op::DropDay),
+    ]
+}
+
+fn say() -> impl Strategy<Value = Say> {
+    let lease = prop_oneof![6 => 0..2_usize, 1 => 0..10_usize];
+    (lease, 0..6_usize, prop::bool::weighted(0.1), prop::sample::select(&VERDICTS[..])).prop_map(|(lease, job, of_another, verdict)| Say {
+        lease,
+        job,
+        of_another,
+        verdict,
+    })
+}

@@ -1,0 +1,386 @@
+//! Does what a step says, on the tables and in the model, and compares.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    str::FromStr as _,
+};
+
+use queue_core::JobId;
+use sqlx::{Connection as _, PgConnection, error::DatabaseError, postgres::PgConnectOptions};
+use tests::{
+    TestDb, broken, operate,
+    protocol::{self, Held, Lease, Said},
+};
+use uuid::Uuid;
+
+use super::{
+    expect::{Model, Place},
+    op::{Ago, LANES, Op, Say, Step},
+};
+
+/// One sequence under way.
+pub(super) struct Player {
+    connection: PgConnection,
+    model: Model,
+    /// Every claim that took something, lost ones too: what a zombie knows.
+    leases: Vec<Lease>,
+    workers: Vec<Uuid>,
+    /// Whether there is a transaction already, to be rolled back.
+    losing: bool,
+    /// Which lane an id is, and whether it is the solo twin; in the order in which claims look.
+    lanes: BTreeMap<i64, (usize, bool)>,
+}
+
+type Outcome = Result<&'static str, String>;
+
+/// A line a job, as `Model::rows` writes them; a job with two entries has two.
+const ROWS: &str = "
+with entry as (
+  select id, format('ready lane=%s %s %s', lane, attempts, crashes) as line from queue.ready
+  union all select id, format('scheduled lane=%s %s %s due=%s', lane, attempts, crashes, case when run_at <= now() then 'true' else 'false' end)
+    from queue.scheduled
+  union all select u.id, format('running %s %s %s', l.token, u.attempts, u.crashes)
+    from queue.lease l cross join lateral unnest(l.ids, l.attempts, l.crashes) u (id, attempts, crashes)
+  union all select id, format('%s %s output=%s', case when cancelled then 'cancelled' else 'completed' end, attempts,
+    case when output is null then 'false' else 'true' end) from queue.done
+  union all select unnest(ids), 'completed 1 output=false' from queue.done_many
+  union all select id, format('dead lane=%s %s %s', lane, attempts, crashes) from queue.dead
+)
+select format('%s %s failures=%s', j.id, coalesce(e.line, 'nowhere'), (select count(*) from queue.failure f where f.id = j.id))
+from queue.job j left join entry e on e.id = j.id
+order by j.id, e.line";
+
+/// Rows of jobs that are gone.
+const ORPHANS: &str = "select count(*) from queue.failure f where not exists (select from queue.job j where j.id = f.id)";
+
+const EMPTY: &str = "delete from queue.ready; delete from queue.scheduled; delete from queue.lease; delete from queue.done;
+  delete from queue.done_many; delete from queue.dead; delete from queue.failure; delete from queue.job; delete from queue.lane;
+  delete from queue.worker; select queue.add_days(0)";
+
+#[expect(clippy::needless_pass_by_value, reason = "to be named in `map_err`")]
+fn fault(error: sqlx::Error) -> String {
+    format!("the database said: {error}")
+}
+
+fn equal<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, expected: &T) -> Result<(), String> {
+    if found == expected { Ok(()) } else { Err(format!("{what}:\n found    {found:?}\n expected {expected:?}")) }
+}
+
+/// Tries again while the server's own housekeeping has a table locked.
+async fn until_unlocked<T>(mut act: impl AsyncFnMut() -> sqlx::Result<T>) -> Result<T, String> {
+    loop {
+        match act().await {
+            Err(error) if error.as_database_error().and_then(DatabaseError::code).as_deref() == Some("55P03") => {}
+            done => return done.map_err(fault),
+        }
+    }
+}
+
+/// As a worker plans, and without processes for tables that are next to empty; with no more days than today, for the same reason.
+async fn connect(db: &TestDb) -> PgConnection {
+    let planner = [("plan_cache_mode", "force_generic_plan"), ("jit", "off"), ("max_parallel_workers_per_gather", "0")];
+    let mut connection = PgConnection::connect_with(&PgConnectOptions::from_str(&db.url).unwrap().options(planner)).await.unwrap();
+    while until_unlocked(async || operate::drop_day(&mut connection).await).await.unwrap() {}
+    connection
+}
+
+impl Player {
+    pub(super) async fn new(db: &TestDb, idle: Option<PgConnection>) -> Self {
+        let mut connection = match idle {
+            Some(connection) => connection,
+            None => connect(db).await,
+        };
+        sqlx::raw_sql(EMPTY).execute(&mut connection).await.unwrap();
+        let mut lanes = BTreeMap::new();
+        for (index, (queue, priority)) in LANES.into_iter().enumerate() {
+            for solo in [false, true] {
+                let id = sqlx::query_scalar("select queue.lane_id($1, 'do', $2, $3)").bind(queue).bind(priority).bind(solo);
+                lanes.insert(id.fetch_one(&mut connection).await.unwrap(), (index, solo));
+            }
+        }
+        let mut player = Self { connection, model: Model::new(), leases: Vec::new(), workers: Vec::new(), losing: false, lanes };
+        for _ in 0..3 {
+            let worker = protocol::register(&mut player.connection).await.unwrap();
+            player.model.register(worker);
+            player.workers.push(worker);
+        }
+        player
+    }
+
+    /// The connection, for the next sequence.
+    pub(super) fn leave(self) -> PgConnection {
+        self.connection
+    }
+
+    /// One step, after which the tables hold what the model says; what happened, in a word.
+    pub(super) async fn step(&mut self, step: &Step) -> Outcome {
+        self.model.step();
+        // What makes or drops a day may have to be tried again, which an open transaction does not allow.
+        if !step.lost || matches!(step.op, Op::AddDays | Op::DropDay) {
+            let what = self.perform(&step.op).await?;
+            self.compare().await?;
+            return Ok(what);
+        }
+        let (before, workers) = (self.model.clone(), self.workers.clone());
+        self.control("begin").await?;
+        self.losing = true;
+        self.perform(&step.op).await?;
+        self.compare().await.map_err(|fault| format!("before it is lost, {fault}"))?;
+        self.control("rollback").await?;
+        self.losing = false;
+        (self.model, self.workers) = (before, workers);
+        self.compare().await.map_err(|fault| format!("after it is lost, {fault}"))?;
+        Ok("lost")
+    }
+
+    async fn control(&mut self, transaction: &'static str) -> Result<(), String> {
+        sqlx::query(transaction).execute(&mut self.connection).await.map_err(fault).map(drop)
+    }
+
+    async fn compare(&mut self) -> Result<(), String> {
+        let rows: Vec<String> = sqlx::query_scalar(ROWS).fetch_all(&mut self.connection).await.map_err(fault)?;
+        let expected = self.model.rows(&self.lanes);
+        if rows != expected {
+            let (found, expected) = (BTreeSet::from_iter(rows), BTreeSet::from_iter(expected));
+            let [extra, missing] = [found.difference(&expected), expected.difference(&found)].map(Vec::from_iter);
+            return Err(format!("the tables hold\n  {extra:?}\nwhere the model says\n  {missing:?}"));
+        }
+        equal("the invariant is broken", &broken(&mut self.connection).await.map_err(fault)?, &Vec::new())?;
+        let orphans: i64 = sqlx::query_scalar(ORPHANS).fetch_one(&mut self.connection).await.map_err(fault)?;
+        equal("failures of jobs that are gone", &orphans, &0)
+    }
+
+    /// The view of all jobs agrees with the tables.
+    pub(super) async fn look_as_operators_do(&mut self) -> Result<(), String> {
+        let look = sqlx::query_as("select id, state, queue, attempts::smallint from queue.jobs order by id");
+        let seen: Vec<(JobId, String, String, i16)> = look.fetch_all(&mut self.connection).await.map_err(fault)?;
+        equal("the view jobs shows", &seen, &self.model.seen())
+    }
+
+    fn lease(&self, ago: Ago) -> Option<&Lease> {
+        self.leases.iter().rev().nth(ago % self.leases.len().max(1))
+    }
+
+    fn ids(&self, agos: &[Ago], fit: impl Fn(Place) -> bool) -> Vec<JobId> {
+        let jobs = &self.model.jobs;
+        let fitting: Vec<JobId> = jobs.iter().rev().filter(|(_, job)| fit(job.place)).map(|(id, _)| *id).collect();
+        let pick = |(turn, ago): (usize, &Ago)| match turn % 2 {
+            0 if !fitting.is_empty() => Some(fitting[ago % fitting.len()]),
+            _ => jobs.keys().rev().nth(ago % jobs.len().max(1)).copied(),
+        };
+        let ids: BTreeSet<JobId> = agos.iter().enumerate().filter_map(pick).collect();
+        ids.into_iter().collect()
+    }
+
+    async fn perform(&mut self, op: &Op) -> Outcome {
+        match op {
+            Op::Enqueue(lane, later) => self.enqueue(*lane, *later).await,
+            Op::EnqueueMany(jobs) => self.enqueue_many(jobs).await,
+            Op::Claim(worker, most) => self.claim(self.workers[*worker], *most).await,
+            Op::Settle(said, whole) => self.settle_some(said, *whole).await,
+            Op::SettleAll(lease, verdict) => match self.lease(*lease) {
+                Some(lease) => self.settle(lease.all(verdict), &[]).await,
+                None => Ok("nothing"),
+            },
+            Op::GiveBack(leases) => self.give_back(leases).await,
+            Op::Recover => self.recover().await,
+            Op::Promote(most) => self.promote(*most).await,
+            Op::MakeDue(job) => self.make_due(job).await,
+            Op::Requeue(_) | Op::Cancel(_) | Op::Discard(_) | Op::Reopen(_) => self.operate(op).await,
+            Op::Silence(worker) | Op::Retire(worker) | Op::Beat(worker) => self.pulse(op, self.workers[*worker]).await,
+            Op::Orphan(lease) => match self.lease(*lease).and_then(|lease| self.model.holder(lease.token)) {
+                Some(worker) => self.pulse(op, worker).await,
+                None => Ok("nothing"),
+            },
+            Op::Register(slot) => {
+                self.pulse(op, self.workers[*slot]).await?;
+                let worker = protocol::register(&mut self.connection).await.map_err(fault)?;
+                self.model.register(worker);
+                self.workers[*slot] = worker;
+                Ok("registered")
+            }
+            Op::PruneDone | Op::PruneWorkers | Op::AddDays | Op::DropDay => self.keep_house(op).await,
+        }
+    }
+
+    async fn enqueue(&mut self, lane: usize, later: bool) -> Outcome {
+        let (queue, priority) = LANES[lane];
+        let id = operate::enqueue(&mut self.connection, queue, priority, later).await.map_err(fault)?;
+        self.model.enqueue(id, lane, later).map(|()| "enqueued")
+    }
+
+    async fn enqueue_many(&mut self, jobs: &[(usize, bool)]) -> Outcome {
+        let lanes = operate::meet_lanes(&mut self.connection, &LANES).await.map_err(fault)?;
+        let placed: Vec<(i64, bool)> = jobs.iter().map(|(lane, later)| (lanes[*lane], *later)).collect();
+        let ids = operate::insert_all(&mut self.connection, &placed).await.map_err(fault)?;
+        equal("ids", &ids.len(), &jobs.len())?;
+        equal("ids in the order given", &ids.is_sorted(), &true)?;
+        for (id, (lane, later)) in ids.into_iter().zip(jobs) {
+            self.model.enqueue(id, *lane, *later)?;
+        }
+        Ok("enqueued many")
+    }
+
+    async fn claim(&mut self, worker: Uuid, most: i32) -> Outcome {
+        let lease = protocol::claim(&mut self.connection, worker, most).await.map_err(fault)?;
+        self.model.claim(worker, usize::try_from(most).unwrap(), &lease, &self.lanes)?;
+        Ok(match lease.jobs.is_empty() {
+            true if self.model.lives(worker) => "claimed nothing",
+            true => "claimed while silent",
+            false => {
+                self.leases.push(lease);
+                "claimed"
+            }
+        })
+    }
+
+    async fn settle_some(&mut self, says: &[Say], whole: Option<Ago>) -> Outcome {
+        let whole: Vec<Uuid> = whole.and_then(|ago| self.lease(ago)).map(|lease| lease.token).into_iter().collect();
+        let whole: Vec<Uuid> = whole.into_iter().filter(|token| self.model.may_be_whole(*token)).collect();
+        let mut said: Vec<Said> = Vec::new();
+        for say in says {
+            let Some(lease) = self.lease(say.lease) else { continue };
+            let mut job = lease.jobs[say.job % lease.jobs.len()];
+            if let (true, [id]) = (say.of_another, &self.ids(&[say.job], |_| true)[..]) {
+                let mine = lease.jobs.iter().find(|held| held.id == *id);
+                job = mine.copied().unwrap_or(Held { id: *id, ..job });
+            }
+            // A worker speaks of a job once in one statement, and either of a whole lease or of its jobs.
+            let twice = said.iter().any(|other| other.token == lease.token && other.job.id == job.id);
+            if !twice && !whole.contains(&lease.token) {
+                said.push(Said { token: lease.token, job, verdict: say.verdict });
+            }
+        }
+        self.settle(said, &whole).await
+    }
+
+    async fn settle(&mut self, said: Vec<Said>, whole: &[Uuid]) -> Outcome {
+        let refused = protocol::flush(&mut self.connection, &said, whole).await.map_err(fault)?;
+        let (count, refused) = (refused.len(), BTreeSet::from_iter(refused));
+        equal("refused once each", &count, &refused.len())?;
+        equal("refused", &refused, &self.model.settle(&said, whole))?;
+        let left = said.iter().any(|one| !self.model.held(one.token).is_empty());
+        Ok(match (refused.iter().any(|(_, id)| id.is_none()), refused.is_empty(), whole.is_empty()) {
+            (true, ..) => "refused a whole lease",
+            (false, false, _) => "refused",
+            (false, true, false) => "settled a whole lease",
+            (false, true, true) if left => "settled a part",
+            (false, true, true) => "settled",
+        })
+    }
+
+    async fn give_back(&mut self, leases: &[Ago]) -> Outcome {
+        let tokens: BTreeSet<Uuid> = leases.iter().filter_map(|ago| self.lease(*ago)).map(|lease| lease.token).collect();
+        let tokens: Vec<Uuid> = tokens.into_iter().collect();
+        let given_back = operate::give_back(&mut self.connection, &tokens).await.map_err(fault)?;
+        equal("given back", &given_back, &i64::try_from(self.model.give_back(&tokens)).unwrap())?;
+        Ok(if given_back > 0 { "gave back" } else { "gave back nothing" })
+    }
+
+    async fn recover(&mut self) -> Outcome {
+        if !self.losing {
+            self.control("begin").await?;
+        }
+        let tokens = protocol::lock_silent(&mut self.connection).await.map_err(fault)?;
+        let recovered = protocol::take_back(&mut self.connection, &tokens).await.map_err(fault)?;
+        if !self.losing {
+            self.control("commit").await?;
+        }
+        let recovered: i64 = recovered.iter().map(|(_, jobs)| jobs).sum();
+        let (jobs, convicted) = self.model.recover();
+        equal("recovered", &recovered, &i64::try_from(jobs).unwrap())?;
+        Ok(match (jobs, convicted) {
+            (0, _) => "recovered nothing",
+            (_, 0) => "recovered",
+            _ => "convicted",
+        })
+    }
+
+    async fn promote(&mut self, most: i64) -> Outcome {
+        let scheduled = "select id from queue.scheduled";
+        let before: Vec<JobId> = sqlx::query_scalar(scheduled).fetch_all(&mut self.connection).await.map_err(fault)?;
+        let promoted = operate::promote(&mut self.connection, most).await.map_err(fault)?;
+        let after: Vec<JobId> = sqlx::query_scalar(scheduled).fetch_all(&mut self.connection).await.map_err(fault)?;
+        let chosen: BTreeSet<JobId> = before.into_iter().filter(|id| !after.contains(id)).collect();
+        equal("promoted", &promoted, &i64::try_from(chosen.len()).unwrap())?;
+        self.model.promote(usize::try_from(most).unwrap(), &chosen)?;
+        Ok(if chosen.is_empty() { "promoted nothing" } else { "promoted" })
+    }
+
+    async fn make_due(&mut self, jobs: &[Ago]) -> Outcome {
+        for id in self.ids(jobs, |place| matches!(place, Place::Scheduled { .. })) {
+            let due = sqlx::query("update queue.scheduled set run_at = now() - interval '1 minute' where id = $1").bind(id);
+            due.execute(&mut self.connection).await.map_err(fault)?;
+            self.model.make_due(id);
+        }
+        Ok("made due")
+    }
+
+    /// What operators ask for happens to those jobs that are where they must be for it, and to no other.
+    async fn operate(&mut self, op: &Op) -> Outcome {
+        let dead = |place| place == Place::Dead;
+        let over = |place| matches!(place, Place::Completed { .. } | Place::Cancelled);
+        let waits = |place| matches!(place, Place::Ready(_) | Place::Scheduled { .. });
+        let (ids, what) = match op {
+            Op::Requeue(agos) => (self.ids(agos, dead), "requeued"),
+            Op::Cancel(agos) => (self.ids(agos, waits), "cancelled"),
+            Op::Discard(agos) => (self.ids(agos, dead), "discarded"),
+            Op::Reopen(ago) => (self.ids(&[*ago], over), "reopened"),
+            other => panic!("no operator's: {other:?}"),
+        };
+        let on = &mut self.connection;
+        let (changed, expected) = match what {
+            "requeued" => (operate::requeue(on, &ids).await, self.model.those(&ids, dead)),
+            "cancelled" => (operate::cancel(on, &ids).await, self.model.those(&ids, waits)),
+            "discarded" => (operate::discard(on, &ids).await, self.model.those(&ids, dead)),
+            _ => {
+                let Some(id) = ids.first() else { return Ok("nothing") };
+                (operate::reopen(on, *id).await.map(|back| if back { vec![*id] } else { Vec::new() }), self.model.those(&[*id], over))
+            }
+        };
+        let changed = changed.map_err(fault)?;
+        equal("changed once each", &changed.len(), &expected.len())?;
+        equal("changed", &BTreeSet::from_iter(changed), &expected)?;
+        match what {
+            "cancelled" => self.model.put(&expected, Place::Cancelled),
+            "discarded" => self.model.put(&expected, Place::Gone),
+            _ => self.model.bring_back(&expected),
+        }
+        Ok(if expected.is_empty() { "nothing" } else { what })
+    }
+
+    async fn pulse(&mut self, op: &Op, worker: Uuid) -> Outcome {
+        match op {
+            Op::Beat(_) => {
+                let beat = protocol::beat(&mut self.connection, worker).await.map_err(fault)?;
+                equal("beat", &beat, &self.model.lives(worker))?;
+                return Ok(if beat { "beat" } else { "beat too late" });
+            }
+            Op::Retire(_) => operate::retire(&mut self.connection, worker).await.map_err(fault)?,
+            _ => protocol::silence(&mut self.connection, worker).await.map_err(fault)?,
+        }
+        self.model.lose(worker);
+        Ok(if matches!(op, Op::Retire(_)) { "retired" } else { "silenced" })
+    }
+
+    async fn keep_house(&mut self, op: &Op) -> Outcome {
+        let on = &mut self.connection;
+        match op {
+            Op::PruneDone => {
+                let pruned = operate::prune_done(on).await.map_err(fault)?;
+                let expected = self.model.prune(false);
+                equal("pruned", &pruned, &i64::try_from(expected).unwrap())?;
+                Ok(if expected > 0 { "pruned" } else { "pruned nothing" })
+            }
+            Op::PruneWorkers => operate::prune_workers(on).await.map_err(fault).map(|()| "pruned workers"),
+            Op::AddDays => {
+                until_unlocked(async || operate::add_days(on).await).await?;
+                Ok(if self.model.add_days() { "added days" } else { "added no day" })
+            }
+            _ => {
+                until_unlocked(async || operate::drop_day(on).await).await?;
+                Ok(if self.model.drop_day() > 0 { "dropped a day" } else { "dropped no history" })
+            }
+        }
+    }
+}

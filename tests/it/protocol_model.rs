@@ -1,0 +1,183 @@
+//! The protocol itself, without tables: every order of its steps, with so many things going wrong, is explored. Broken ones are found out.
+
+mod state;
+mod step;
+
+use std::collections::{HashMap, VecDeque};
+
+use stateright::{Checker as _, HasDiscoveries, Model, Property};
+
+use state::{JOBS, State, WORKERS};
+use step::{Protocol, Step, Variant};
+
+impl Model for Protocol {
+    type State = State;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::new(self.faults)]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Step>) {
+        actions.extend(self.steps(state));
+    }
+
+    fn next_state(&self, state: &State, step: Step) -> Option<State> {
+        Some(self.after(state, step))
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties = vec![
+            Property::always(ONE_PLACE, |_, state: &State| {
+                (0..JOBS).all(|job| state.db.places(job) == usize::from(state.enqueued >> job & 1))
+            }),
+            Property::always(ONE_LEASE, |_, state: &State| (0..JOBS).all(|job| state.db.leased(job) <= 1)),
+            Property::always(STAYS, |_, state: &State| (0..JOBS).all(|job| state.completed >> job & 1 <= state.db.done[job])),
+            Property::always(OVER, |_, state: &State| (0..JOBS).all(|job| state.db.done[job] == 0 || state.db.places(job) == 1)),
+            Property::always(OWN_LEASE, |_, state: &State| !state.wrong),
+            Property::sometimes("all are completed", |_, state: &State| is_over(state)),
+            Property::sometimes("a verdict is refused", |_, state: &State| state.refused),
+        ];
+        if self.punctual {
+            properties.push(Property::always(ALONE, |_, state: &State| (0..JOBS).all(|job| runners(state, job) <= 1)));
+        }
+        properties
+    }
+
+    /// Numbers grow for ever.
+    fn within_boundary(&self, state: &State) -> bool {
+        state.db.next <= 4 && state.db.attempts.iter().all(|attempts| *attempts <= 4)
+    }
+}
+
+const ONE_PLACE: &str = "a job whose enqueue was acknowledged is in exactly one place, others in none";
+const ONE_LEASE: &str = "a job is in at most one lease";
+const STAYS: &str = "a job whose completion was acknowledged stays completed";
+const OVER: &str = "a completed job does not wait or run again";
+const OWN_LEASE: &str = "a verdict counts only under the lease that it is about";
+const ALONE: &str = "no job is run by two";
+
+fn is_over(state: &State) -> bool {
+    state.db.done.iter().all(|done| *done == 1)
+}
+
+fn runners(state: &State, job: usize) -> usize {
+    (0..WORKERS).filter(|worker| state.workers[*worker].held.iter().any(|(_, ids)| ids & 1 << job != 0)).count()
+}
+
+/// Explores all there is; panics unless every property holds.
+fn holds(protocol: Protocol) {
+    let checked = protocol.checker().threads(2).spawn_bfs().join();
+    println!("{protocol:?}: {} states, {} deep", checked.unique_state_count(), checked.max_depth());
+    checked.assert_properties();
+}
+
+/// The shortest way to break a property.
+fn broken(protocol: Protocol, property: &'static str) -> Vec<Step> {
+    let checked = protocol.checker().finish_when(HasDiscoveries::AnyOf([property].into())).spawn_bfs().join();
+    let way = checked.discovery(property).unwrap_or_else(|| panic!("nothing is wrong with {protocol:?}")).into_actions();
+    println!("{protocol:?}, {} states: {way:?}", checked.unique_state_count());
+    way
+}
+
+/// A state from which, if nothing more goes wrong, not all jobs can be completed any more; and how many states there are.
+fn stuck(protocol: Protocol) -> (Option<State>, usize) {
+    let first = State::new(protocol.faults);
+    let mut numbers = HashMap::from([(first.clone(), 0)]);
+    let (mut states, mut from) = (vec![first], vec![Vec::new()]);
+    let mut at = 0;
+    while at < states.len() {
+        for step in protocol.steps(&states[at]) {
+            let next = protocol.after(&states[at], step);
+            let fault = step.is_fault(&states[at]);
+            let number = *numbers.entry(next).or_insert_with_key(|next| {
+                states.push(next.clone());
+                from.push(Vec::new());
+                states.len() - 1
+            });
+            if !fault {
+                from[number].push(at);
+            }
+        }
+        at += 1;
+    }
+    // Backwards from where all is over.
+    let mut good: Vec<bool> = states.iter().map(is_over).collect();
+    let mut queue: VecDeque<usize> = (0..states.len()).filter(|at| good[*at]).collect();
+    while let Some(at) = queue.pop_front() {
+        for before in std::mem::take(&mut from[at]) {
+            if !std::mem::replace(&mut good[before], true) {
+                queue.push_back(before);
+            }
+        }
+    }
+    (good.iter().position(|good| !good).map(|at| states[at].clone()), states.len())
+}
+
+/// How many things go wrong on a way, unless `PROTOCOL_FAULTS` says: as many as the time of a test allows.
+const FAULTS: u8 = 2;
+
+fn protocol(variant: Variant) -> Protocol {
+    let faults = std::env::var("PROTOCOL_FAULTS").ok().map_or(FAULTS, |faults| faults.parse().unwrap());
+    Protocol { variant, faults, punctual: false }
+}
+
+#[test]
+fn whatever_is_lost_or_late_every_job_is_in_one_place_and_settled_once() {
+    holds(protocol(Variant::Ours));
+}
+
+#[test]
+fn from_wherever_it_has_come_to_every_job_can_be_completed() {
+    let (stuck, states) = stuck(protocol(Variant::Ours));
+    println!("{states} states");
+    assert_eq!(stuck, None);
+}
+
+#[test]
+fn while_clocks_can_be_trusted_no_job_is_run_by_two() {
+    holds(Protocol { punctual: true, ..protocol(Variant::Ours) });
+}
+
+#[test]
+fn a_verdict_that_names_only_its_job_ends_the_attempt_of_another() {
+    let way = broken(protocol(Variant::SettlesById), OWN_LEASE);
+    assert!(way.iter().filter(|step| matches!(step, Step::Claim(..))).count() >= 2, "another has claimed it");
+}
+
+#[test]
+fn an_attempt_s_number_is_given_out_again_after_a_commit_was_lost() {
+    let way = broken(protocol(Variant::SettlesByAttempt), OWN_LEASE);
+    assert!(way.contains(&Step::Failover));
+}
+
+#[test]
+fn a_sequence_gives_out_a_token_again_after_a_commit_was_lost() {
+    let way = broken(protocol(Variant::SequenceTokens), OWN_LEASE);
+    assert!(way.contains(&Step::Failover));
+}
+
+#[test]
+fn a_recovery_that_reads_before_it_locks_brings_back_a_completed_job() {
+    let way = broken(protocol(Variant::RecoversAtOnce), OVER);
+    let at = |wanted: fn(&Step) -> bool| way.iter().position(wanted);
+    let settled = at(|step| matches!(step, Step::Settle(..) | Step::Retry(..) | Step::LateSettle(_, true)));
+    assert!(at(|step| *step == Step::Find) < settled && settled < at(|step| *step == Step::TakeBack), "{way:?}");
+}
+
+#[test]
+fn a_claim_without_an_answer_that_is_never_given_back_holds_its_jobs_for_ever() {
+    let state = stuck(protocol(Variant::ForgetsStrays)).0.unwrap();
+    assert!(state.db.leases.iter().any(|row| row.worker.is_some()), "under a worker that lives: {state:?}");
+}
+
+#[test]
+fn a_claim_without_an_answer_that_is_given_back_once_may_happen_afterwards() {
+    assert!(stuck(protocol(Variant::GivesBackOnce)).0.is_some());
+}
+
+#[test]
+fn a_worker_that_goes_on_while_its_row_expires_runs_what_another_runs() {
+    let way = broken(Protocol { punctual: true, ..protocol(Variant::GoesOn) }, ALONE);
+    assert!(way.iter().any(|step| matches!(step, Step::Expire(_))) && way.contains(&Step::TakeBack));
+}
