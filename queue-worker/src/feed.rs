@@ -141,6 +141,7 @@ impl Feed {
                     slots.abandon();
                 }
                 (us, self.sleep) = (identity, Sleep::Awake);
+                self.bell.note_told(false);
             }
             let Some(worker) = identity else {
                 let _ = tokio::time::timeout(self.poll, self.identity.changed()).await;
@@ -157,6 +158,7 @@ impl Feed {
                     None
                 }
             };
+            self.bell.note_told(self.sleep == Sleep::Asleep);
             if let Some(until) = until {
                 self.bell.wait(until).await;
             }
@@ -174,6 +176,7 @@ impl Feed {
         let found = self.claim(worker).await?;
         self.traffic.note(found);
         if self.traffic.is_dense() && self.sleep != Sleep::Awake {
+            self.bell.note_told(false);
             let woken = Sleep::end(self.link.get().await?, self.store, worker).await;
             self.sleep = self.link.note(woken)?;
         }

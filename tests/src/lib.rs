@@ -3,8 +3,10 @@
 mod act;
 mod db;
 pub mod protocol;
+mod transact;
 mod worker_process;
 
 pub use act::{Act, Do, effects};
 pub use db::{TestDb, eventually, within};
+pub use transact::Within;
 pub use worker_process::WorkerProcess;
