@@ -6,10 +6,12 @@ use std::{
     any::{Any, TypeId, type_name},
     collections::HashMap,
     fmt,
+    ops::{Deref, DerefMut},
     sync::{Arc, OnceLock},
 };
 
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool, Postgres, Transaction};
+use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::{options::StateKey, record::JobId};
@@ -22,12 +24,20 @@ pub struct Context {
     halt: CancellationToken,
     cancelled: OnceLock<CancellationToken>,
     shared: Arc<Shared>,
+    transaction: Option<Lent>,
 }
 
 impl Context {
     #[doc(hidden)]
     pub fn new(id: JobId, attempt: u32, max_attempts: u32, halt: CancellationToken, shared: Arc<Shared>) -> Self {
-        Self { id, attempt, max_attempts, halt, cancelled: OnceLock::new(), shared }
+        Self { id, attempt, max_attempts, halt, cancelled: OnceLock::new(), shared, transaction: None }
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub fn within(mut self, transaction: Option<Lent>) -> Self {
+        self.transaction = transaction;
+        self
     }
 
     /// The job's id.
@@ -61,6 +71,21 @@ impl Context {
         &self.shared.pool
     }
 
+    /// The transaction that completes this job, if its type is [`transactional`](crate::Options::transactional): what is written on it, and what is
+    /// enqueued on it, is committed together with the job's completion, or not at all.
+    ///
+    /// One guard at a time: a second call waits until the first one's guard is dropped. Statements on it go as on any connection of yours;
+    /// do not end the transaction yourself, and begin nested ones with `begin` of the guard, not in SQL.
+    ///
+    /// # Panics
+    /// When the type is not transactional.
+    pub async fn transaction(&self) -> TransactionGuard<'_> {
+        match &self.transaction {
+            Some(lent) => TransactionGuard { held: lent.lock().await },
+            None => panic!("this job has no transaction: say `#[job(transactional)]` of its type"),
+        }
+    }
+
     /// The state of type `T` given to `Worker::state`.
     ///
     /// # Panics
@@ -80,6 +105,35 @@ impl Context {
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context").field("id", &self.id).field("attempt", &self.attempt).finish_non_exhaustive()
+    }
+}
+
+/// A transaction that the worker lends to a handler.
+#[doc(hidden)]
+pub type Lent = Arc<Mutex<Transaction<'static, Postgres>>>;
+
+/// The transaction that completes a job, while its handler writes on it. It is a connection: `&mut *guard` for sqlx, `&mut guard` for an enqueue.
+pub struct TransactionGuard<'c> {
+    held: MutexGuard<'c, Transaction<'static, Postgres>>,
+}
+
+impl Deref for TransactionGuard<'_> {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.held
+    }
+}
+
+impl DerefMut for TransactionGuard<'_> {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.held
+    }
+}
+
+impl fmt::Debug for TransactionGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TransactionGuard")
     }
 }
 

@@ -68,7 +68,7 @@ mod error;
 #[doc(hidden)]
 pub mod private;
 
-pub use context::Context;
+pub use context::{Context, TransactionGuard};
 pub use enqueue::{Added, Batch, Enqueue, EnqueueAll, EnqueueAllIds, IntoConnection, JobHandle};
 pub use error::{Error, RegistryError, message};
 pub use job::{Failure, FailureKind, Handler, Job, JobResult, TerminalExt};
@@ -84,5 +84,5 @@ pub use store::{Store, check_name};
 /// What only the worker builds.
 #[doc(hidden)]
 pub mod worker {
-    pub use crate::context::{Shared, States};
+    pub use crate::context::{Lent, Shared, States};
 }

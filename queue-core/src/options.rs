@@ -30,6 +30,8 @@ pub struct Options {
     pub retain: Retain,
     /// See [`Options::durability`].
     pub durability: Durability,
+    /// See [`Options::transactional`].
+    pub transactional: bool,
     /// See [`Options::state`].
     pub state: &'static [StateKey],
 }
@@ -50,6 +52,7 @@ impl Options {
             timeout: None,
             retain: Retain::Default,
             durability: Durability::Full,
+            transactional: false,
             state: &[],
         }
     }
@@ -109,6 +112,24 @@ impl Options {
     #[must_use]
     pub const fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
+        self
+    }
+
+    /// `transactional`: the claim of a job, its handler and its completion are one transaction, which the handler reaches with
+    /// [`Context::transaction`](crate::Context::transaction). Default: they are not.
+    ///
+    /// What it gives: whatever the handler writes on that transaction happens exactly once, for it is committed together with the completion. A
+    /// failure, a panic or a timeout takes it back, and is charged as ever. When the process, the connection or the server ends, the job is
+    /// as it was, and is taken up at once.
+    ///
+    /// What it costs: **a job that ends its process is not counted as a crash, and is tried again for ever.** A long handler holds back
+    /// vacuum, keeps other workers from sleeping deeply, and makes an operator's `cancel` pass it over; a statement on the transaction
+    /// that fails fails the attempt unless it ran in a nested transaction. Each running job takes a connection of its own (see
+    /// `Worker::transactional`), and a commit of its own, so throughput is far below that of batches. While it runs, it is shown as ready.
+    /// Effects elsewhere are as repeatable as ever.
+    #[must_use]
+    pub const fn transactional(mut self) -> Self {
+        self.transactional = true;
         self
     }
 

@@ -42,6 +42,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("state", "state(Mailer, Db)"),
     ("retain", r#"retain = "none""#),
     ("durability", "durability = relaxed"),
+    ("transactional", "transactional"),
     ("send_only", "send_only"),
     ("crate", "crate = my::path::to::queue_core"),
 ];
@@ -107,7 +108,8 @@ fn option(input: ParseStream, given: &mut Vec<Ident>, args: &mut Args) -> Result
     let option = Named::new(&key, OPTIONS, given)?;
     match key.to_string().as_str() {
         "send_only" if ends(input) => args.send_only = true,
-        "send_only" => return Err(input.error("`send_only` takes no value; it stands alone")),
+        "transactional" if ends(input) => args.calls.push((key.clone(), Value::Alone)),
+        "send_only" | "transactional" => return Err(input.error(format!("`{key}` takes no value; it stands alone"))),
         "state" => args.calls.push((key.clone(), Value::States(states(&option, input)?))),
         "output" => args.output = Some((key.clone(), output(&option, input)?)),
         "name" => args.name = Some((key.clone(), option.name(&value(&option, input)?)?)),

@@ -93,6 +93,7 @@ fn value(root: &TokenStream, value: &Value) -> TokenStream {
         }
         Value::Retain(variant) => quote!(#root::private::Retain::#variant),
         Value::Durability(variant) => quote!(#root::private::Durability::#variant),
+        Value::Alone => TokenStream::new(),
         Value::States(types) => quote!(&[#(#root::private::StateKey::of::<#types>()),*]),
     }
 }
@@ -112,7 +113,7 @@ mod tests {
         let args = quote! {
             name = "send_email", aliases = ["mail"], queue = "mail", priority = Priority::EXPLICIT, max_attempts = 5,
             backoff = exponential("1s", max = "10m", jitter = 0.1), timeout = "1m30s", output = MessageId, state(Mailer, Db), retain = "none",
-            durability = relaxed
+            durability = relaxed, transactional
         };
         let item = quote! {
             #[derive(Serialize, Deserialize)]

@@ -50,6 +50,7 @@ use proc_macro::TokenStream;
 /// | `state(Mailer, Db)` | what the handler asks its context for; a worker that lacks one refuses to start | types | none |
 /// | `retain = "none"` | what is kept of a completed job | `"default"`: its record and output; `"none"`: nothing | `"default"` |
 /// | `durability = relaxed` | an enqueue that is a transaction of its own does not wait for the disk; a crash of the server may lose its job | `full` or `relaxed` | `full` |
+/// | `transactional` | claim, handler and completion are one transaction, `cx.transaction()`; see `Options::transactional` for what that risks | | |
 /// | `send_only` | the handler lives in another crate; nothing is registered | | |
 /// | `crate = my::path` | where `queue_core` is found | a path | `::queue_core` |
 ///

@@ -20,6 +20,8 @@ pub(crate) enum Value {
     Retain(Ident),
     /// A variant of `Durability`, at the place of the word that named it.
     Durability(Ident),
+    /// None: the key says it all.
+    Alone,
     States(Vec<Type>),
 }
 

@@ -5,19 +5,37 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// Rung by whoever has something for the claim loop.
 #[derive(Default)]
 pub(crate) struct Bell {
     notify: Notify,
     due: Mutex<Option<Instant>>,
+    /// Whether producers notify us, for those who look for jobs beside the claim loop. Changes with every notification, too.
+    told: watch::Sender<bool>,
 }
 
 impl Bell {
     /// Ends the loop's wait, or its next one if it is not waiting now.
     pub(crate) fn ring(&self) {
         self.notify.notify_one();
+    }
+
+    /// A notification came: for the claim loop, and for whoever watches.
+    pub(crate) fn tell(&self) {
+        self.ring();
+        self.told.send_modify(|_| {});
+    }
+
+    /// Whether, from now on, producers notify us of every job.
+    pub(crate) fn note_told(&self, told: bool) {
+        self.told.send_if_modified(|before| std::mem::replace(before, told) != told);
+    }
+
+    /// What [`Bell::tell`] and [`Bell::note_told`] say.
+    pub(crate) fn watch(&self) -> watch::Receiver<bool> {
+        self.told.subscribe()
     }
 
     /// Something is to be promoted in this long; rings if that is earlier than was known.

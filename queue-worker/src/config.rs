@@ -19,6 +19,9 @@ pub struct Config {
     /// How many handlers of each queue run at a time, when none are named. Default 50: enough to hide the waits of handlers that
     /// call other services, few enough for a database pool behind them.
     pub concurrency: usize,
+    /// How many transactional jobs of each named queue, or of all, run at a time, if its concurrency is not less. Default 4: each takes a
+    /// connection of the worker's own.
+    pub transactional: usize,
     /// How long jobs of a lower priority may be passed over before some of them go first. Default: for ever, so that priority is strict.
     pub aging: Option<Duration>,
     /// Whether a verdict waits for the disk. Default: it does. With [`Durability::Relaxed`] a crash of the database's machine may forget the last
@@ -44,6 +47,7 @@ impl Default for Config {
             store: Store::default(),
             queues: Vec::new(),
             concurrency: 50,
+            transactional: 4,
             aging: None,
             durability: Durability::Full,
             poll_interval: Duration::from_secs(1),
@@ -72,6 +76,7 @@ impl Config {
             check_name("queue name", queue)?;
         }
         range("batch", &self.batch, 1..=10_000, "1 to 10000")?;
+        range("transactional", &self.transactional, 1..=1000, "1 to 1000")?;
         let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
         range("lease_ttl", &Shown(self.lease_ttl), Shown(second)..=Shown(day), "1s to 1d")?;
         range("poll_interval", &Shown(self.poll_interval), Shown(second / 100)..=Shown(second * 3600), "10ms to 1h")?;

@@ -10,7 +10,10 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
-use queue_core::{Context, FailureKind, Outcome, Registration, Retain, Verdict, verdict, worker::Shared};
+use queue_core::{
+    Context, FailureKind, Outcome, Registration, Retain, Verdict, verdict,
+    worker::{Lent, Shared},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{claim::Claimed, settle::Settlement};
@@ -44,6 +47,10 @@ impl Ended {
         Self::new(Outcome::Terminal, error)
     }
 
+    pub(crate) fn failed(error: impl Into<String>) -> Self {
+        Self::new(Outcome::Failed, error)
+    }
+
     fn interrupted() -> Self {
         Self { outcome: Outcome::Interrupted, output: None, error: None }
     }
@@ -56,11 +63,22 @@ impl Ended {
 /// Runs the handler to its end, its timeout or its halt. Nothing of the user's unwinds out of here and takes the slot with it: an error that
 /// panics when it is displayed, or a variable that panics when a timeout drops it, is a panic of the attempt too.
 pub(crate) async fn attempt(registration: &Registration, job: &Claimed, shared: &Arc<Shared>, halt: &Halt) -> Ended {
-    let ended = AssertUnwindSafe(run(registration, job, shared, halt)).catch_unwind().await.unwrap_or_else(Ended::panicked);
+    attempt_within(registration, job, shared, halt, None).await
+}
+
+/// As [`attempt`], with the transaction of a job that has one.
+pub(crate) async fn attempt_within(
+    registration: &Registration,
+    job: &Claimed,
+    shared: &Arc<Shared>,
+    halt: &Halt,
+    lent: Option<Lent>,
+) -> Ended {
+    let ended = AssertUnwindSafe(run(registration, job, shared, halt, lent)).catch_unwind().await.unwrap_or_else(Ended::panicked);
     if halt.drop.is_cancelled() && ended.outcome == Outcome::Panicked { Ended::interrupted() } else { ended }
 }
 
-async fn run(registration: &Registration, job: &Claimed, shared: &Arc<Shared>, halt: &Halt) -> Ended {
+async fn run(registration: &Registration, job: &Claimed, shared: &Arc<Shared>, halt: &Halt, lent: Option<Lent>) -> Ended {
     let Some(payload) = &job.payload else { return Ended::terminal("the job's payload is missing from the store") };
     let cx = Context::new(
         job.id,
@@ -68,7 +86,8 @@ async fn run(registration: &Registration, job: &Claimed, shared: &Arc<Shared>, h
         job.max_attempts.unsigned_abs().into(),
         halt.ask.clone(),
         Arc::clone(shared),
-    );
+    )
+    .within(lent);
     let running = registration.run(payload, &cx);
     let limited = async {
         match registration.options().timeout {

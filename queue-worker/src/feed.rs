@@ -151,6 +151,7 @@ impl Feed {
                     slots.abandon();
                 }
                 (us, self.sleep) = (identity, Sleep::Awake);
+                self.bell.note_told(false);
             }
             let Some(worker) = identity else {
                 let _ = tokio::time::timeout(self.poll, self.identity.changed()).await;
@@ -167,6 +168,7 @@ impl Feed {
                     None
                 }
             };
+            self.bell.note_told(self.sleep == Sleep::Asleep);
             rung = match until {
                 Some(until) => self.bell.wait(until).await,
                 None => true,
@@ -193,6 +195,7 @@ impl Feed {
         self.found = found;
         self.traffic.note(found);
         if self.traffic.is_dense() && self.sleep != Sleep::Awake {
+            self.bell.note_told(false);
             let link = self.links.any();
             let woken = Sleep::end(link.get().await?, self.store, worker).await;
             self.sleep = link.note(woken)?;

@@ -25,6 +25,7 @@ mod bench;
 mod worker;
 mod feed;
 mod slots;
+mod transact;
 mod dispatch;
 mod claim;
 mod settle;

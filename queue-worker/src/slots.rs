@@ -61,6 +61,11 @@ impl Queues {
         Some(fresh)
     }
 
+    /// Whether some queue runs one job at a time: its order is then to be seen, and two claims at once would mix it.
+    pub(crate) fn keep_order(&self) -> bool {
+        if self.named.is_empty() { self.concurrency == 1 } else { self.named.values().any(|concurrency| *concurrency == 1) }
+    }
+
     /// All slots there are by now.
     pub(crate) fn all(&self) -> Vec<Arc<Slots>> {
         lock(&self.slots).values().cloned().collect()

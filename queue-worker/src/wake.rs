@@ -77,11 +77,11 @@ pub(crate) async fn listen(pool: PgPool, store: Store, bell: Arc<Bell>) {
 async fn listen_once(pool: &PgPool, store: Store, bell: &Bell) -> sqlx::Result<()> {
     let mut listener = bounded(PgListener::connect_with(pool)).await?;
     bounded(listener.listen(store.channel())).await?;
-    bell.ring();
+    bell.tell();
     loop {
         // `None` is a lost connection that the driver has replaced by itself: notifications may have been missed.
         match timeout(SILENCE, listener.try_recv()).await {
-            Ok(Ok(_)) => bell.ring(),
+            Ok(Ok(_)) => bell.tell(),
             Ok(Err(error)) => return Err(error),
             Err(_) => {
                 bounded(sqlx::query("select 1").execute(&mut listener)).await?;

@@ -37,6 +37,7 @@ use crate::{
     prune::prune,
     settle::{Settlement, settle_all},
     slots::{Floor, Queues, Slots},
+    transact::{Common, Transact},
     wake::listen,
 };
 
@@ -59,8 +60,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker over this pool, which its handlers share. It makes five connections of its own to the same database, and a sixth
-    /// while it claims as fast as it can.
+    /// A worker over this pool, which its handlers share. It makes five connections of its own to the same database, a sixth while it
+    /// claims as fast as it can, and more for transactional jobs; see [`Worker::transactional`].
     pub fn new(pool: PgPool) -> Self {
         Self { pool, config: Config::default(), states: States::default(), registry: None, broken: None }
     }
@@ -80,6 +81,12 @@ impl Worker {
     /// How many handlers of each queue run at a time when no queue is named. Default 50.
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.config.concurrency = concurrency;
+        self
+    }
+
+    /// How many transactional jobs of each named queue, or of all, run at a time. Default 4; each takes a connection of the worker's own.
+    pub fn transactional(mut self, most: usize) -> Self {
+        self.config.transactional = most;
         self
     }
 
@@ -172,6 +179,7 @@ struct Running {
     stop: CancellationToken,
     closing: CancellationToken,
     claims: JoinHandle<()>,
+    transact: Transact,
     settles: JoinHandle<()>,
     helpers: Vec<JoinHandle<()>>,
     pulse: Pulse,
@@ -202,13 +210,21 @@ impl Running {
     fn start(engine: &Engine, pool: &PgPool, config: &Config, registry: Registry, states: States) -> Result<Self, Error> {
         let (settle, verdicts) = mpsc::channel(UNSETTLED);
         let bell = Arc::new(Bell::default());
-        let types: Vec<&'static str> = registry.names().map(|(name, _)| name).collect();
+        let types: Vec<&'static str> = registry.names().filter(|(_, known)| !known.options().transactional).map(|(name, _)| name).collect();
         let shared = Arc::new(Shared { pool: pool.clone(), states });
+        let stop = CancellationToken::new();
+        let common = Common {
+            config: config.clone(),
+            registry: registry.clone(),
+            shared: Arc::clone(&shared),
+            bell: Arc::clone(&bell),
+            handlers: Handle::current(),
+            stop: stop.clone(),
+        };
         let floor = Floor { registry, shared, settle: settle.clone(), bell: Arc::clone(&bell), handlers: Handle::current() };
         let queues = Arc::new(Queues::new(floor, config));
         let abandon = Abandon(Arc::clone(&queues));
         let pulse = Pulse::start(Link::new(pool, "heartbeat"), config)?;
-        let stop = CancellationToken::new();
         let link = Link::new(pool, "claim").relaxed();
         let feed = Feed::new(config, types, Arc::clone(&queues), link, Arc::clone(&bell), pulse.identity());
         let closing = CancellationToken::new();
@@ -218,6 +234,7 @@ impl Running {
         };
         Ok(Self {
             claims: engine.handle().spawn(feed.run(stop.clone())),
+            transact: Transact::start(engine.handle(), common),
             settles: engine.handle().spawn(settle_all(verdicts, settle_link, config.store, Arc::clone(&bell), closing.clone())),
             helpers: vec![
                 engine.handle().spawn(listen(pool.clone(), config.store, Arc::clone(&bell))),
@@ -236,10 +253,11 @@ impl Running {
 
     /// Stops claiming, waits for handlers, releases what is left, settles it all, and takes the heartbeat away last.
     async fn stop(self, grace: Duration) {
-        let Self { queues, settle, bell, stop, closing, claims, settles, helpers, pulse, _abandon } = self;
+        let Self { queues, settle, bell, stop, closing, claims, transact, settles, helpers, pulse, _abandon } = self;
         let until = Instant::now() + grace;
         stop.cancel();
         bell.ring();
+        let transact = tokio::spawn(transact.stop(until));
         let _ = claims.await;
         let subscriptions = queues.all();
         for slots in &subscriptions {
@@ -258,6 +276,7 @@ impl Running {
             give_back(&settle, slots.take_running()).await;
         }
         wait_for(&subscriptions, Instant::now() + LAST_WORDS).await;
+        let _ = transact.await;
         for helper in helpers {
             helper.abort();
         }

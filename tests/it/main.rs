@@ -3,6 +3,7 @@
 
 mod macros;
 mod outcomes;
+mod transactional;
 mod days;
 mod interleave;
 mod lease;

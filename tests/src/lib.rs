@@ -4,8 +4,10 @@ mod act;
 mod db;
 pub mod operate;
 pub mod protocol;
+mod transact;
 mod worker_process;
 
 pub use act::{Act, Do, effects};
 pub use db::{TestDb, broken, eventually, within};
+pub use transact::Within;
 pub use worker_process::WorkerProcess;

@@ -4,7 +4,7 @@ use std::{env, error::Error, str::FromStr, time::Duration};
 
 use queue_worker::{Worker, shutdown_signal};
 use sqlx::postgres::PgPoolOptions;
-use tests::Do;
+use tests::{Do, Within};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Runtime::new()?;
@@ -22,6 +22,7 @@ async fn work() -> Result<(), Box<dyn Error>> {
     let pool = PgPoolOptions::new().max_connections(4).test_before_acquire(false).connect(&env::var("DATABASE_URL")?).await?;
     Worker::new(pool)
         .register::<Do>()
+        .register::<Within>()
         .lease_ttl(Duration::from_millis(setting("TTL_MS", 5000)))
         .grace(Duration::from_millis(setting("GRACE_MS", 2000)))
         .concurrency(setting("CONCURRENCY", 10))

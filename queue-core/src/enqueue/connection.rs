@@ -2,6 +2,8 @@
 
 use sqlx::{PgConnection, PgPool, Postgres, Transaction, pool::PoolConnection};
 
+use crate::context::TransactionGuard;
+
 /// What a job can be enqueued on: `&pool`, `&mut connection`, `&mut transaction`, or a connection borrowed from a pool.
 ///
 /// ```compile_fail
@@ -47,6 +49,12 @@ impl<'c> IntoConnection<'c> for &'c mut Transaction<'_, Postgres> {
     }
 }
 
+impl<'c> IntoConnection<'c> for &'c mut TransactionGuard<'_> {
+    fn into_connection(self) -> Connection<'c> {
+        Connection::One(self)
+    }
+}
+
 impl<'c> IntoConnection<'c> for &'c mut PoolConnection<Postgres> {
     fn into_connection(self) -> Connection<'c> {
         Connection::One(self)
@@ -54,11 +62,12 @@ impl<'c> IntoConnection<'c> for &'c mut PoolConnection<Postgres> {
 }
 
 mod sealed {
-    use super::{PgConnection, PgPool, PoolConnection, Postgres, Transaction};
+    use super::{PgConnection, PgPool, PoolConnection, Postgres, Transaction, TransactionGuard};
 
     pub trait Sealed {}
     impl Sealed for &PgPool {}
     impl Sealed for &mut PgConnection {}
     impl Sealed for &mut Transaction<'_, Postgres> {}
     impl Sealed for &mut PoolConnection<Postgres> {}
+    impl Sealed for &mut TransactionGuard<'_> {}
 }

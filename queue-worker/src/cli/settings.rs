@@ -150,6 +150,7 @@ impl Settings {
             store: self.store()?,
             queues: queues.map(|Subscription { queue, concurrency: own }| (queue, own.unwrap_or(concurrency))).collect(),
             concurrency,
+            transactional: default.transactional,
             poll_interval: worker.poll_interval.map_or(default.poll_interval, |span| span.0),
             lease_ttl: worker.lease_ttl.map_or(default.lease_ttl, |span| span.0),
             grace: worker.grace.map_or(default.grace, |span| span.0),

@@ -61,7 +61,7 @@ impl Feed {
                 Err(found) => return Ok(found),
             },
         };
-        if self.found == Found::Full {
+        if self.found == Found::Full && !self.queues.keep_order() {
             match self.launch(worker, false).await {
                 Ok(next) => self.flight = next.ok(),
                 Err(error) => {

@@ -23,6 +23,7 @@ struct MessageId(u64);
     state(Mailer, Db),
     retain = "none",
     durability = relaxed,
+    transactional,
 )]
 #[derive(Serialize, Deserialize)]
 struct SendEmail {
@@ -45,7 +46,7 @@ fn main() {
     assert_eq!(options.backoff, Backoff::exponential(Duration::from_secs(1)).max(Duration::from_secs(600)).jitter(0.1));
     assert_eq!(options.timeout, Some(Duration::from_secs(90)));
     assert_eq!(options.retain, Retain::None);
-    assert_eq!(options.durability, Durability::Relaxed);
+    assert_eq!((options.durability, options.transactional), (Durability::Relaxed, true));
     let states: Vec<_> = options.state.iter().map(|key| key.id()).collect();
     assert_eq!(states, [StateKey::of::<Mailer>().id(), StateKey::of::<Db>().id()]);
 

@@ -35,7 +35,7 @@ fn main() {
     assert!(options.aliases.is_empty() && options.state.is_empty());
     assert_eq!((options.queue, options.priority, options.max_attempts), ("default", 100, 20));
     assert_eq!((options.backoff, options.timeout, options.retain), (Backoff::DEFAULT, None, Retain::Default));
-    assert_eq!(options.durability, Durability::Full);
+    assert_eq!((options.durability, options.transactional), (Durability::Full, false));
 
     assert_eq!(r#Type::OPTIONS.name, "type");
     let types: Vec<_> = Registry::linked().unwrap().types().map(|one| one.options().name).collect();

@@ -1,0 +1,39 @@
+-- ready -> done | dead | scheduled | nothing: the verdict of the job whose entry ($1 lane, $2 seq, $3 id) this transaction holds; returns
+-- the id, or nothing if the entry is gone.
+-- $4 verdict  $5 attempts  $6 crashes  $7 wait in ms  $8 run time in ms  $9 output as JSON text  $10 error
+-- Safe: everything follows from the deleted entry. If the lock was lost, which takes a handler that ended the transaction by itself, this
+-- waits for whoever has the entry now, and finds nothing once that one has ended the job. Times are the clock's, not the transaction's start,
+-- which is the handler's.
+with fenced as materialized (
+  delete from queue.ready
+  where lane = $1 and seq = $2 and id = $3
+  returning id, lane
+), finished as (
+  insert into queue.done (id, finished_at, ran_ms, attempts, output)
+  select id, clock_timestamp(), $8::int, $5::smallint, $9::text::jsonb
+  from fenced
+  where $4::text = 'complete'
+), forgotten as (
+  delete from queue.job
+  where id = any (array(select id from fenced where $4 = 'forget'))
+), forgotten_failures as (
+  delete from queue.failure
+  where id = any (array(select id from fenced where $4 = 'forget'))
+), waiting as (
+  insert into queue.scheduled (run_at, id, lane, attempts, crashes)
+  select clock_timestamp() + $7::float8 * interval '1 millisecond', id, lane, $5 - ($4 = 'snooze')::int, $6::smallint
+  from fenced
+  where $4 in ('retry', 'snooze')
+), died as (
+  insert into queue.dead (id, died_at, lane, attempts, crashes, error)
+  select id, clock_timestamp(), lane, $5, $6, $10::text
+  from fenced
+  where $4 = 'dead'
+), failed as (
+  insert into queue.failure (id, attempt, at, ran_ms, error)
+  select id, $5, clock_timestamp(), $8, $10
+  from fenced
+  where $4 in ('retry', 'dead')
+)
+select id
+from fenced

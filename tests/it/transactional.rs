@@ -1,0 +1,271 @@
+//! Transactional jobs: what the handler writes and the job's completion are committed together, whatever ends the attempt.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use queue_core::{Context, Failure, Handler, Job as _, JobId, JobResult, JobState, job};
+use queue_worker::Worker;
+use serde::{Deserialize, Serialize};
+use sqlx::{Connection as _, Executor as _};
+use tests::{Act, Do, TestDb, Within, WorkerProcess, eventually, within};
+
+fn start(db: &TestDb) -> WorkerProcess {
+    WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000")])
+}
+
+fn worker(db: &TestDb) -> Worker {
+    db.worker().register::<Within>()
+}
+
+async fn enqueue(db: &TestDb, how: &str) -> JobId {
+    Within { how: how.to_owned() }.enqueue(&db.pool).await.unwrap().id()
+}
+
+/// What handlers wrote in their transactions.
+async fn written(db: &TestDb) -> i64 {
+    db.count("select count(*) from effect").await
+}
+
+/// Attempts charged, crashes, failures kept.
+async fn charged(db: &TestDb, id: JobId) -> (i16, i16, i64) {
+    sqlx::query_as("select attempts, crashes, (select count(*) from queue.failure f where f.id = j.id) from queue.jobs j where id = $1")
+        .bind(id)
+        .fetch_one(&db.pool)
+        .await
+        .unwrap()
+}
+
+/// A handler is in the middle of its transaction, in which it has written. Nobody sees that, so it is told by its lock.
+async fn in_the_middle(db: &TestDb) {
+    let query = "select count(*) from pg_stat_activity
+      where datname = current_database() and application_name = 'queue-worker transact' and state = 'idle in transaction' and query like '%effect%'";
+    eventually("a handler has written", async || db.count(query).await > 0).await;
+}
+
+#[tokio::test]
+async fn what_a_handler_writes_is_committed_with_its_completion() {
+    let db = TestDb::new().await;
+    let job = enqueue(&db, "hold").await;
+    db.run_while(worker(&db), async {
+        in_the_middle(&db).await;
+        assert_eq!((db.state(job).await, written(&db).await), (Some(JobState::Ready), 0));
+        sqlx::query("create table go ()").execute(&db.pool).await.unwrap();
+        eventually("both are there at once", async || {
+            let seen: (String, i64) =
+                sqlx::query_as("select state, (select count(*) from effect) from queue.jobs").fetch_one(&db.pool).await.unwrap();
+            assert_eq!(seen.1 == 1, seen.0 == "completed", "{seen:?}");
+            seen.1 == 1
+        })
+        .await;
+    })
+    .await;
+    assert_eq!(charged(&db, job).await, (1, 0, 0));
+    let output: Option<String> = sqlx::query_scalar("select output::text from queue.jobs").fetch_one(&db.pool).await.unwrap();
+    assert_eq!(output.as_deref(), Some("\"hold\""));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_failure_of_any_kind_is_charged_and_takes_its_writes_back() {
+    let db = TestDb::new().await;
+    let kinds = ["fail", "panic", "hang", "sleep in sql", "bad sql", "swallow", "deferred", "rollback by hand", "fail in nested"];
+    let mut jobs = Vec::new();
+    for how in kinds {
+        jobs.push(enqueue(&db, how).await);
+    }
+    let terminal = enqueue(&db, "terminal").await;
+    let snoozed = enqueue(&db, "snooze").await;
+    db.run_while(worker(&db), async {
+        for (how, job) in kinds.into_iter().zip(&jobs) {
+            within(Duration::from_secs(20), how, async || db.state(*job).await == Some(JobState::Dead)).await;
+            assert_eq!(charged(&db, *job).await, (2, 0, 2), "{how}");
+        }
+        db.until(terminal, JobState::Dead).await;
+        db.until(snoozed, JobState::Scheduled).await;
+    })
+    .await;
+    assert_eq!((charged(&db, terminal).await, charged(&db, snoozed).await), ((1, 0, 1), (0, 0, 0)));
+    assert_eq!(written(&db).await, 0, "nothing is left of what they wrote");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_failure_at_first_does_not_keep_a_later_attempt_from_completing() {
+    let db = TestDb::new().await;
+    let job = enqueue(&db, "fail first").await;
+    db.run_until_idle(worker(&db)).await;
+    assert_eq!((db.state(job).await, written(&db).await, charged(&db, job).await), (Some(JobState::Completed), 1, (2, 0, 1)));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_process_that_is_killed_leaves_the_job_as_it_was_and_another_runs_it() {
+    let db = TestDb::new().await;
+    let job = enqueue(&db, "hold").await;
+    for _ in 0..2 {
+        let process = start(&db);
+        in_the_middle(&db).await;
+        process.kill();
+        eventually("its connection is gone", async || {
+            db.count(
+                "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'queue-worker transact'",
+            )
+            .await
+                == 0
+        })
+        .await;
+        assert_eq!((db.state(job).await, charged(&db, job).await, written(&db).await), (Some(JobState::Ready), (0, 0, 0), 0));
+    }
+    sqlx::query("create table go ()").execute(&db.pool).await.unwrap();
+    db.run_while(worker(&db), db.until(job, JobState::Completed)).await;
+    assert_eq!((charged(&db, job).await, written(&db).await), ((1, 0, 0), 1));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_leaves_the_job_as_it_was() {
+    let db = TestDb::new().await;
+    let job = enqueue(&db, "hold").await;
+    db.run_while(worker(&db), async {
+        for _ in 0..2 {
+            in_the_middle(&db).await;
+            let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+              where datname = current_database() and application_name = 'queue-worker transact' and state = 'idle in transaction'";
+            assert!(db.count(cut).await > 0);
+            eventually("it is ready as before", async || db.state(job).await == Some(JobState::Ready)).await;
+            assert_eq!((charged(&db, job).await, written(&db).await), ((0, 0, 0), 0));
+        }
+        in_the_middle(&db).await;
+        sqlx::query("create table go ()").execute(&db.pool).await.unwrap();
+        db.until(job, JobState::Completed).await;
+    })
+    .await;
+    assert_eq!((charged(&db, job).await, written(&db).await), ((1, 0, 0), 1));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn children_enqueued_in_the_transaction_are_there_only_on_success() {
+    let db = TestDb::new().await;
+    let (lost, kept) = (enqueue(&db, "fail with child").await, enqueue(&db, "child").await);
+    db.run_until_idle(worker(&db)).await;
+    assert_eq!((db.state(lost).await, db.state(kept).await), (Some(JobState::Dead), Some(JobState::Completed)));
+    assert_eq!(db.count("select count(*) from queue.jobs where job_type = 'do' and state = 'completed'").await, 1);
+    db.finish().await;
+}
+
+/// Counts how many of its kind run now.
+#[job(send_only, transactional, max_attempts = 1)]
+#[derive(Serialize, Deserialize)]
+struct Once {
+    n: i32,
+}
+
+impl Handler for Once {
+    async fn run(self, cx: &Context) -> JobResult {
+        let mut tx = cx.transaction().await;
+        sqlx::query("insert into ran (n) values ($1)").bind(self.n).execute(&mut *tx).await?;
+        cx.state::<Arc<AtomicUsize>>().fetch_add(1, SeqCst);
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn no_job_runs_twice_whoever_works_and_ordinary_jobs_run_beside_them() {
+    let db = TestDb::new().await;
+    db.pool.execute("create table ran (n int primary key)").await.unwrap();
+    Once::enqueue_all((0..400).map(|n| Once { n }), &db.pool).await.unwrap();
+    let ordinary: Vec<JobId> = Do::enqueue_all((0..200).map(|_| Do { act: Act::Ok(String::new()) }), &db.pool)
+        .returning_ids()
+        .await
+        .unwrap()
+        .iter()
+        .map(|job| job.id())
+        .collect();
+    let runs: Arc<AtomicUsize> = Arc::default();
+    let one = || worker(&db).register::<Once>().state(Arc::clone(&runs)).transactional(3);
+    db.run_while(
+        one(),
+        db.run_while(one(), async {
+            within(Duration::from_secs(30), "all are over", async || db.count("select count(*) from queue.ready").await == 0).await;
+            for job in ordinary {
+                db.until(job, JobState::Completed).await;
+            }
+        }),
+    )
+    .await;
+    assert_eq!((db.count("select count(*) from ran").await, runs.load(SeqCst)), (400, 400), "each once, by whoever");
+    assert_eq!(
+        db.count("select count(*) from queue.done where attempts = 1").await,
+        600 - db.count("select coalesce(sum(cardinality(ids)), 0)::bigint from queue.done_many").await
+    );
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_shutdown_lets_a_handler_finish_and_rolls_back_one_that_takes_too_long() {
+    let db = TestDb::new().await;
+    let long = enqueue(&db, "hold").await;
+    db.run_while(worker(&db).grace(Duration::from_millis(100)), in_the_middle(&db)).await;
+    assert_eq!((db.state(long).await, charged(&db, long).await, written(&db).await), (Some(JobState::Ready), (0, 0, 0), 0));
+    let stopping = async {
+        in_the_middle(&db).await;
+        let pool = db.pool.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            sqlx::query("create table go ()").execute(&pool).await.unwrap();
+        });
+    };
+    db.run_while(worker(&db).grace(Duration::from_secs(20)), stopping).await;
+    assert_eq!((db.state(long).await, written(&db).await), (Some(JobState::Completed), 1));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_transactional_job_is_found_at_once_by_a_worker_that_sleeps() {
+    let db = TestDb::new().await;
+    let mut config = queue_worker::Config::default();
+    config.poll_interval = Duration::from_hours(1);
+    let sleeper = Worker::new(db.pool.clone()).config(config).register::<Within>().register::<Do>();
+    db.run_while(sleeper, async {
+        for round in 0..10 {
+            eventually("it sleeps", async || db.count("select count(*) from queue.idle").await == 1).await;
+            tokio::time::sleep(Duration::from_millis(20 * round)).await;
+            let mut late = sqlx::PgConnection::connect(&db.url).await.unwrap();
+            let mut tx = late.begin().await.unwrap();
+            let first = Within { how: "ok".to_owned() }.enqueue(&mut tx).await.unwrap().id();
+            let second = enqueue(&db, "ok").await;
+            db.until(second, JobState::Completed).await;
+            tx.commit().await.unwrap();
+            db.until(first, JobState::Completed).await;
+        }
+    })
+    .await;
+    db.finish().await;
+}
+
+/// Asks for a transaction that it has not.
+#[job(send_only, max_attempts = 1)]
+#[derive(Serialize, Deserialize)]
+struct Ordinary;
+
+impl Handler for Ordinary {
+    async fn run(self, cx: &Context) -> JobResult {
+        let _ = cx.transaction().await;
+        Err(Failure::terminal("not reached"))
+    }
+}
+
+#[tokio::test]
+async fn an_ordinary_job_that_asks_for_its_transaction_is_told_what_to_say() {
+    let db = TestDb::new().await;
+    let job = Ordinary.enqueue(&db.pool).await.unwrap().id();
+    db.run_while(Worker::new(db.pool.clone()).register::<Ordinary>(), db.until(job, JobState::Dead)).await;
+    assert_eq!(db.count("select count(*) from queue.dead where error like '%#[job(transactional)]%'").await, 1);
+    db.finish().await;
+}

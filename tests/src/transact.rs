@@ -1,0 +1,67 @@
+//! A transactional job type whose payload says what its handler is to do. Its effect is a row that it writes in its transaction.
+
+use std::time::Duration;
+
+use queue_core::{Context, Failure, Handler, Job as _, JobResult, job};
+use serde::{Deserialize, Serialize};
+use sqlx::{Connection as _, Executor as _};
+
+use crate::{Act, Do};
+
+/// A job that writes into the table `effect`, and then does as `how` says.
+#[job(transactional, max_attempts = 2, backoff = fixed("1ms"), timeout = "20s", output = String)]
+#[derive(Serialize, Deserialize)]
+pub struct Within {
+    /// What to do.
+    pub how: String,
+}
+
+impl Handler for Within {
+    async fn run(self, cx: &Context) -> JobResult<String> {
+        let mut tx = cx.transaction().await;
+        sqlx::query("insert into effect (job, attempt, pid) values ($1, $2, $3)")
+            .bind(cx.id())
+            .bind(i32::try_from(cx.attempt())?)
+            .bind(std::process::id().cast_signed())
+            .execute(&mut *tx)
+            .await?;
+        let child = || Do { act: Act::Ok(String::new()) };
+        match self.how.as_str() {
+            "hold" => loop {
+                if sqlx::query_scalar::<_, bool>("select exists (select from pg_class where relname = 'go') /* effect */").fetch_one(&mut *tx).await? {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            },
+            "fail" => return Err("as told".into()),
+            "fail first" if cx.attempt() == 1 => return Err("as told".into()),
+            "terminal" => return Err(Failure::terminal("as told")),
+            "snooze" => return Err(Failure::snooze(Duration::from_hours(1))),
+            "panic" => panic!("as told"),
+            "hang" => tokio::time::timeout(Duration::from_millis(50), std::future::pending()).await?,
+            // Dropped while the statement runs.
+            "sleep in sql" => drop(tokio::time::timeout(Duration::from_millis(50), tx.execute("select pg_sleep(30)")).await??),
+            "bad sql" => drop(tx.execute("select 1 / 0").await?),
+            "swallow" => drop(tx.execute("select 1 / 0").await),
+            "deferred" => drop(
+                tx.execute(
+                    "create temporary table once (n int unique deferrable initially deferred) on commit drop; insert into once values (1), (1)",
+                )
+                .await?,
+            ),
+            "rollback by hand" => drop(tx.execute("rollback").await?),
+            "fail in nested" => {
+                let mut inner = tx.begin().await?;
+                inner.execute("insert into effect select * from effect").await?;
+                return Err("as told".into());
+            }
+            "child" => drop(child().enqueue(&mut tx).await?),
+            "fail with child" => {
+                child().enqueue(&mut tx).await?;
+                return Err("as told".into());
+            }
+            _ => {}
+        }
+        Ok(self.how)
+    }
+}

@@ -1,0 +1,16 @@
+//! A word that stands alone.
+
+use queue_core::{Context, Handler, JobResult, job};
+use serde::{Deserialize, Serialize};
+
+#[job(transactional = true)]
+#[derive(Serialize, Deserialize)]
+struct SendEmail;
+
+impl Handler for SendEmail {
+    async fn run(self, _: &Context) -> JobResult {
+        Ok(())
+    }
+}
+
+fn main() {}
