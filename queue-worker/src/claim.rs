@@ -187,6 +187,8 @@ impl Lanes {
     async fn take(&mut self, from: &mut Source<'_>, lanes: &[Share], floors: &[i64], most: usize) -> sqlx::Result<Vec<Claimed>> {
         let narrow = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
         let token = Uuid::new_v4();
+        #[cfg(feature = "mutants")]
+        let floors = &*if queue_core::mutants::bug("no_rescan") { self.floors_of(lanes) } else { floors.to_vec() };
         let statement = sqlx::query(from.store.sql(include_str!("../sql/claim.sql")))
             .bind(token)
             .bind(from.worker)
@@ -216,6 +218,8 @@ impl Lanes {
             };
             claimed.push((rank.get(&lane).copied().unwrap_or(usize::MAX), seq, job));
         }
+        #[cfg(feature = "mutants")]
+        queue_core::mutants::decode_as_a_batch(claimed.iter_mut().map(|(_, _, job)| &mut job.payload));
         let batch = claimed.len();
         for (_, _, job) in &mut claimed {
             job.batch = batch;
