@@ -1,10 +1,14 @@
 //! What tests share: a server, a database each, one job type that does as it is told, and the invariant.
 
 mod act;
+#[cfg(feature = "mutants")]
+pub mod chaos;
 mod db;
 pub mod protocol;
 mod worker_process;
 
 pub use act::{Act, Do, effects};
+#[cfg(feature = "mutants")]
+pub(crate) use db::INVARIANT;
 pub use db::{TestDb, eventually, within};
 pub use worker_process::WorkerProcess;
