@@ -1,6 +1,6 @@
 //! How long jobs lay still whose worker was killed or stopped: from the fault to their next start elsewhere.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
@@ -24,9 +24,13 @@ pub(super) struct Recoveries {
 
 pub(super) fn measure(history: &[Entry], faults: &[Fault]) -> Recoveries {
     let mut starts: HashMap<u64, Vec<(u64, &str)>> = HashMap::new();
+    // Failed there, and its verdict may have been on its way: then it waits like any retry, at the end of the queue.
+    let mut failed: HashSet<(u64, &str)> = HashSet::new();
     for entry in history {
-        if let Line::Start(n, _, _) = entry.line {
-            starts.entry(n).or_default().push((entry.at, &entry.who));
+        match entry.line {
+            Line::Start(n, _, _) => starts.entry(n).or_default().push((entry.at, &entry.who)),
+            Line::End(n, _, _, false) => drop(failed.insert((n, &entry.who))),
+            _ => {}
         }
     }
     let away = |from: u64, until: u64| {
@@ -34,7 +38,7 @@ pub(super) fn measure(history: &[Entry], faults: &[Fault]) -> Recoveries {
     };
     let (mut times, mut with_outage) = (Vec::new(), Vec::new());
     for fault in faults.iter().filter(|fault| matches!(fault.kind, Kind::Kill | Kind::Stop)) {
-        for n in &fault.held {
+        for n in fault.held.iter().filter(|n| !failed.contains(&(**n, fault.who.as_str()))) {
             let elsewhere = |(at, who): &&(u64, &str)| *at > fault.from && *who != fault.who;
             // None if its verdict was on the way to the server already.
             let Some((at, _)) = starts.get(n).and_then(|starts| starts.iter().find(elsewhere)) else { continue };
