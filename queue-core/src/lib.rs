@@ -67,6 +67,9 @@ pub mod migrate;
 mod error;
 #[doc(hidden)]
 pub mod private;
+#[cfg(feature = "mutants")]
+#[doc(hidden)]
+pub mod mutants;
 
 pub use context::{Context, TransactionGuard};
 pub use enqueue::{Added, Batch, Enqueue, EnqueueAll, EnqueueAllIds, IntoConnection, JobHandle};
