@@ -6,9 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sqlx::{Connection as _, Postgres, Row as _, pool::PoolConnection};
+use sqlx::{Connection as _, Postgres, Row as _, pool::PoolConnection, postgres::PgListener};
 
-use super::{BenchError, ground::Ground, job::Noop};
+use super::{
+    BenchError,
+    ground::Ground,
+    job::{Noop, unix_ns},
+};
 
 /// `plain`: a key and a payload.
 async fn make_table(ground: &Ground) -> Result<(), BenchError> {
@@ -56,6 +60,44 @@ pub(super) async fn insert_slowly(ground: &Ground, clients: u64, each: u64, paus
     .await?;
     check(ground, "W11", each * clients).await?;
     Ok((each * clients) as f64 / elapsed.as_secs_f64())
+}
+
+/// A row every so often, whose commit tells another session, which takes it; how long until it has it, sorted, in nanoseconds.
+pub(super) async fn told(ground: &Ground, rows: u64, every: Duration) -> Result<Vec<u64>, BenchError> {
+    const TELL: &str = "with row as (insert into plain (payload) values ($1::jsonb) returning id) select pg_notify('plain', '') from row";
+    const TAKE: &str = "
+        delete from plain
+        where ctid = any (array(select ctid from plain order by id limit 1 for update skip locked))
+        returning payload::text";
+    make_table(ground).await?;
+    let mut listener = PgListener::connect_with(ground.pool()).await?;
+    listener.listen("plain").await?;
+    let mut taker = ground.connection().await?;
+    // As a claim: one that is lost is a row that is still there.
+    sqlx::raw_sql("set synchronous_commit = off").execute(&mut *taker).await?;
+    let taking = tokio::spawn(async move {
+        let mut taken = Vec::new();
+        for _ in 0..rows {
+            listener.recv().await?;
+            let payload: String = sqlx::query_scalar(TAKE).fetch_one(&mut *taker).await?;
+            taken.push((unix_ns(), payload));
+        }
+        taker.close().await?;
+        Ok::<_, sqlx::Error>(taken)
+    });
+    let mut producer = ground.connection().await?;
+    let mut sent = Vec::new();
+    let mut clock = tokio::time::interval(every);
+    for n in 0..rows {
+        clock.tick().await;
+        sent.push(unix_ns());
+        sqlx::query(TELL).bind(Noop::text(n)).execute(&mut *producer).await?;
+    }
+    let taken = taking.await.map_err(|error| BenchError::Process(format!("of a client panicked: {error}")))??;
+    check(ground, "W4", 0).await?;
+    let mut waits: Vec<u64> = sent.iter().zip(&taken).map(|(sent, (taken, _))| taken.saturating_sub(*sent)).collect();
+    waits.sort_unstable();
+    Ok(waits)
 }
 
 /// COPY into the indexed table, by one client; rows a second.

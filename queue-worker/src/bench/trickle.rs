@@ -8,6 +8,7 @@ use super::{
     BenchError, Plan, Say,
     ground::{Expected, Ground},
     job::Noop,
+    line,
     process::{Shape, WorkerProcess},
     report::{Record, percentile},
 };
@@ -17,20 +18,27 @@ const EVERY: Duration = Duration::from_millis(20);
 
 /// W4: an idle worker, and a job every 20 ms for 20 s; from just before the enqueue to the first line of the handler.
 pub(super) async fn run(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
-    let (mut p50, mut p99, mut most) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut plain, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..plan.runs {
+        plain.push(line::told(ground, jobs(plan), EVERY).await?);
         ground.reset().await?;
-        let waits = waits(ground, "W4", plan).await?;
-        p50.push(ms(&waits, 0.5));
-        p99.push(ms(&waits, 0.99));
-        most.push(ms(&waits, 1.0));
+        ours.push(waits(ground, "W4", plan).await?);
     }
-    say.figures([Record::new("W4", "p50", "ms", p50), Record::new("W4", "p99", "ms", p99), Record::new("W4", "max", "ms", most)])
+    for (name, share) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
+        let each = |runs: &[Vec<u64>]| runs.iter().map(|waits| ms(waits, share)).collect::<Vec<f64>>();
+        say.figure(Record::new("W4", format!("line, {name}"), "ms", each(&plain)))?;
+        say.figure(Record::new("W4", name, "ms", each(&ours)).against(&each(&plain)))?;
+    }
+    Ok(())
+}
+
+fn jobs(plan: Plan) -> u64 {
+    (plan.seconds(20.0).as_secs_f64() / EVERY.as_secs_f64()) as u64
 }
 
 /// How long each job waited, sorted, in nanoseconds.
 pub(super) async fn waits(ground: &Ground, workload: &'static str, plan: Plan) -> Result<Vec<u64>, BenchError> {
-    let jobs = (plan.seconds(20.0).as_secs_f64() / EVERY.as_secs_f64()) as u64;
+    let jobs = jobs(plan);
     let from = ground.next_id().await?;
     let mut worker = WorkerProcess::start(ground, Shape::Defaults, jobs)?;
     ground.until_asleep().await?;
