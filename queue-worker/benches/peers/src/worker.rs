@@ -62,12 +62,13 @@ async fn graphile(shape: Shape, url: &str, stop: watch::Receiver<bool>) -> anyho
     Ok(options.shutdown_signal(stopped(stop)).init().await?.run().await?)
 }
 
-/// The fastest that trials on two cores have found.
+/// Among the better of ten settings, each tried once or twice on two busy cores: their differences were within the noise, so others may do
+/// better.
 const GRAPHILE_CONCURRENCY: usize = 24;
 const GRAPHILE_SIZE: usize = 1000;
 const GRAPHILE_QUEUES: usize = 4;
 
-/// As above: clients, and messages a read. Smaller reads pay more often for the dead rows of those before them.
+/// Clients, and messages a read: the fastest of the ten. Smaller reads pay more often for the dead rows of those before them.
 const PGMQ_TUNED: (u32, i32) = (2, 5000);
 
 /// How long a message that was read stays hidden, in seconds: longer than any measurement.
