@@ -21,11 +21,11 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Every file of this extension below the folder, as a path from the root, with its text.
+/// Every file of this extension below the folder, as a path from the root, with its text. What a build has made is nobody's.
 fn files(folder: &str, extension: &str) -> Vec<(String, String)> {
     let walk = walkdir::WalkDir::new(root().join(folder)).sort_by_file_name();
-    let found =
-        walk.into_iter().map(|entry| entry.unwrap().into_path()).filter(|path| path.extension().is_some_and(|found| found == extension));
+    let walk = walk.into_iter().filter_entry(|entry| entry.file_name() != "target");
+    let found = walk.map(|entry| entry.unwrap().into_path()).filter(|path| path.extension().is_some_and(|found| found == extension));
     let named =
         |path: PathBuf| (path.strip_prefix(root()).unwrap().to_str().unwrap().replace('\\', "/"), fs::read_to_string(path).unwrap());
     found.map(named).collect()
