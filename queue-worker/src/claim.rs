@@ -69,6 +69,11 @@ impl Request {
         Self { token: Uuid::new_v4(), worker, shares, most, from_zero, floors }
     }
 
+    /// Takes no more than so many.
+    pub(crate) fn limit(&mut self, most: usize) {
+        self.most = self.most.min(most);
+    }
+
     /// Sends it, and waits for its rows, which are not looked at yet.
     pub(crate) async fn send(self, link: &mut Link, store: Store) -> Answer {
         let narrow = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
@@ -164,9 +169,14 @@ pub(crate) struct Rescan {
     not_before: Option<Instant>,
     /// At this at the latest, so that a busy worker finds late commits too.
     at_latest: Option<Instant>,
-    /// Whether the last claim came back short without it.
+    /// Whether a claim came back short since the last one began.
     pub(crate) owed: bool,
+    /// Whether the last one took long: there are many dead index entries.
+    pub(crate) is_slow: bool,
 }
+
+/// Jobs that come meanwhile do not wait for a look that takes longer than this.
+const SLOW: Duration = Duration::from_millis(2);
 
 impl Rescan {
     /// When to claim again before going to sleep: what made the bell ring may lie below a floor.
@@ -184,6 +194,11 @@ impl Rescan {
         due
     }
 
+    /// One begins now: what comes back short from now on is owed another.
+    pub(crate) fn begin(&mut self) {
+        self.owed = false;
+    }
+
     /// Whether there is time for one.
     pub(crate) fn may(&self, now: Instant) -> bool {
         self.not_before.is_none_or(|at| now >= at)
@@ -192,7 +207,7 @@ impl Rescan {
     /// One took so long.
     pub(crate) fn done(&mut self, took: Duration) {
         let (now, rest) = (Instant::now(), 20 * took);
-        self.owed = false;
+        self.is_slow = took > SLOW;
         self.not_before = Some(now + rest);
         self.at_latest = Some(now + rest.max(Duration::from_secs(1)));
     }

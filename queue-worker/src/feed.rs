@@ -40,6 +40,8 @@ pub(crate) struct Feed {
     links: Links,
     /// The claim in the air between two passes, while there is more than one can take.
     flight: Option<Flight>,
+    /// A slow look below the floors, which nobody waits for.
+    late: Option<Flight>,
     /// What the last claim found.
     found: Found,
     strays: Strays,
@@ -124,6 +126,7 @@ impl Feed {
             queues,
             links: Links::like(link),
             flight: None,
+            late: None,
             found: Found::Jobs(0),
             strays: Strays::default(),
             rescan: Rescan::default(),
@@ -175,7 +178,7 @@ impl Feed {
             };
         }
         // What it brings is released with all that is queued.
-        if let Some(flight) = self.flight.take() {
+        for flight in [self.flight.take(), self.late.take()].into_iter().flatten() {
             let _ = self.land(flight).await;
         }
         self.links.close().await;
@@ -188,8 +191,11 @@ impl Feed {
             let link = self.links.any();
             let given_back = self.strays.give_back(link.get().await?, self.store).await;
             link.note(given_back)?;
-        } else if !rung && !promoted && self.may_sleep_on().await? {
+        } else if !rung && !promoted && self.may_sleep_on(worker).await? {
             return Ok(Some(self.until(self.poll)));
+        }
+        if let Some(late) = self.late.take_if(|late| late.is_over()) {
+            self.land(late).await?;
         }
         let found = self.claim(worker).await?;
         self.found = found;
@@ -218,12 +224,15 @@ impl Feed {
     }
 
     /// An idle worker's poll: one statement, which sees whether there is anything to do at all.
-    async fn may_sleep_on(&mut self) -> sqlx::Result<bool> {
+    async fn may_sleep_on(&mut self, worker: Uuid) -> sqlx::Result<bool> {
         if self.sleep != Sleep::Asleep || self.flight.is_some() || self.rescan.owed {
             return Ok(false);
         }
         let began = Instant::now();
-        let from_floors = !self.rescan.may(began);
+        let from_floors = !self.rescan.may(began) || self.rescan.is_slow;
+        if self.rescan.may(began) && self.rescan.is_slow {
+            self.look_for_late_ones(worker).await?;
+        }
         self.bell.forget_due();
         let link = self.links.any();
         let glance = self.lanes.glance(link.get().await?, self.store, from_floors).await;

@@ -33,6 +33,7 @@ pub(crate) struct Lane {
 pub(crate) struct Lanes {
     types: Vec<&'static str>,
     queues: Option<Vec<String>>,
+    /// The snapshot of the last look for new ones.
     horizon: String,
     known: HashMap<i64, Lane>,
     floors: HashMap<i64, i64>,
@@ -58,7 +59,7 @@ impl Lanes {
         Self {
             types,
             queues,
-            horizon: "0".to_owned(),
+            horizon: "1:1:".to_owned(),
             known: HashMap::new(),
             floors: HashMap::new(),
             served: HashMap::new(),

@@ -280,6 +280,11 @@ pub(crate) struct Promised {
 }
 
 impl Promised {
+    /// The same without any room kept: what comes is queued beyond what there is.
+    pub(crate) fn without_room(self) -> Self {
+        Self { slots: Arc::clone(&self.slots), count: 0 }
+    }
+
     /// Hands over what the claim found.
     pub(crate) fn push(&self, claimed: Vec<Claimed>) {
         self.slots.push(claimed);

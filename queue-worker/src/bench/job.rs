@@ -42,6 +42,15 @@ impl Job for Noop {
     const OPTIONS: Options = Options::new("bench").queue("bench").aliases(&NAMES);
 }
 
+/// The same to producers, under a name that no worker serves, in the same queue and more urgent.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Unserved(pub(super) Noop);
+
+impl Job for Unserved {
+    type Output = ();
+    const OPTIONS: Options = Options::new("bench_unserved").queue("bench").priority(200);
+}
+
 impl Handler for Noop {
     async fn run(self, _cx: &Context) -> JobResult {
         TALLY.note(self.n, self.sent);

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
+    sync::Arc,
     time::Instant,
 };
 
@@ -15,13 +16,22 @@ use crate::{
     slots::Promised,
 };
 
+/// Each queue's.
+type Room = HashMap<String, Promised>;
+
 /// A claim on its way, on a link of its own, and the room that is kept for its jobs. It is awaited, never dropped half-way.
 pub(super) struct Flight {
-    room: HashMap<String, Promised>,
+    room: Room,
     landing: JoinHandle<(Link, Answer)>,
 }
 
-/// Two links at most: each claim in the air has one.
+impl Flight {
+    pub(super) fn is_over(&self) -> bool {
+        self.landing.is_finished()
+    }
+}
+
+/// Three links at most: each claim in the air has one.
 pub(super) struct Links {
     pattern: Link,
     idle: Vec<Link>,
@@ -78,25 +88,47 @@ impl Feed {
         if let Found::Jobs(count) = found
             && self.rescan.owed
             && self.rescan.may(Instant::now())
-            && let Ok(flight) = self.launch(worker, true).await?
         {
-            return Ok(match self.land(flight).await? {
-                Found::Jobs(late) => Found::Jobs(count + late),
-                more => more,
-            });
+            if self.rescan.is_slow {
+                self.look_for_late_ones(worker).await?;
+            } else if let Ok(flight) = self.launch(worker, true).await? {
+                return Ok(match self.land(flight).await? {
+                    Found::Jobs(late) => Found::Jobs(count + late),
+                    more => more,
+                });
+            }
         }
         Ok(found)
     }
 
+    /// Sends a claim below the floors on its way, which rings when it is over. It takes a few jobs and keeps no room for them, lest those that
+    /// come meanwhile find none; where it finds some, the floor falls, and the next claims find the rest.
+    pub(super) async fn look_for_late_ones(&mut self, worker: Uuid) -> sqlx::Result<()> {
+        const FEW: usize = 10;
+        if self.late.is_none()
+            && let Ok((mut request, room)) = self.prepare(worker, true).await?
+        {
+            request.limit(FEW);
+            let room = room.into_iter().map(|(queue, promised)| (queue, promised.without_room())).collect();
+            self.late = Some(self.send(request, room, true));
+        }
+        Ok(())
+    }
+
     /// Sends a claim on its way; or says why there is none to send.
     async fn launch(&mut self, worker: Uuid, from_zero: bool) -> sqlx::Result<Result<Flight, Found>> {
+        Ok(self.prepare(worker, from_zero).await?.map(|(request, room)| self.send(request, room, false)))
+    }
+
+    /// What to claim now, and the room that is kept for it.
+    async fn prepare(&mut self, worker: Uuid, from_zero: bool) -> sqlx::Result<Result<(Request, Room), Found>> {
         if self.lanes.must_look() {
             let link = self.links.any();
             let looked = self.lanes.look(link.get().await?, self.store).await;
             link.note(looked)?;
         }
         self.turn = self.turn.wrapping_add(1);
-        let mut room: HashMap<String, Promised> = HashMap::new();
+        let mut room = Room::new();
         let mut shares = Vec::new();
         for lane in self.lanes.offer(self.turn, self.found == Found::Full) {
             let promised = match room.entry(lane.queue.clone()) {
@@ -117,13 +149,22 @@ impl Feed {
         self.let_age(&mut shares);
         let most = room.values().map(|promised| promised.count).sum::<usize>().min(self.batch);
         let from_zero = from_zero || self.lanes.are_many() || self.rescan.begin_if_due();
-        let request = Request::new(worker, shares, most, from_zero, &self.lanes);
-        let (mut link, store) = (self.links.take(), self.store);
+        if from_zero {
+            self.rescan.begin();
+        }
+        Ok(Ok((Request::new(worker, shares, most, from_zero, &self.lanes), room)))
+    }
+
+    fn send(&mut self, request: Request, room: Room, rings: bool) -> Flight {
+        let (mut link, store, bell) = (self.links.take(), self.store, Arc::clone(&self.bell));
         let landing = tokio::spawn(async move {
             let answer = request.send(&mut link, store).await;
+            if rings {
+                bell.ring();
+            }
             (link, answer)
         });
-        Ok(Ok(Flight { room, landing }))
+        Flight { room, landing }
     }
 
     /// Waits for a claim, and gives its jobs to their queues' slots. Drops them if our identity is gone meanwhile: they will be recovered.
@@ -133,7 +174,7 @@ impl Feed {
         self.links.idle.push(link);
         let (worker, most, from_zero, took) = (answer.request.worker, answer.request.most, answer.request.from_zero, answer.took);
         let lanes: Vec<i64> = answer.request.shares.iter().map(|share| share.lane).collect();
-        let claimed = answer.read(&mut self.lanes, &mut self.strays, &self.held)?;
+        let claimed = answer.read(&mut self.lanes, &mut self.strays, &self.held).inspect_err(|_| self.rescan.owed |= from_zero)?;
         let count = claimed.len();
         if self.aging.is_some() {
             let reached = if count < most { lanes.len() } else { 0 };

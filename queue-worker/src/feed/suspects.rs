@@ -33,7 +33,7 @@ impl Feed {
         if !link.note(found)? {
             return Ok(None);
         }
-        if let Some(flight) = self.flight.take() {
+        for flight in [self.flight.take(), self.late.take()].into_iter().flatten() {
             self.land(flight).await?;
         }
         let (began, mut more) = (Instant::now(), true);
