@@ -2,7 +2,7 @@
 -- $1 tokens  $2 ids  $3 verdicts  $4 lanes  $5 attempts  $6 crashes  $7 waits in ms  $8 run times in ms  $9 outputs as JSON text  $10 errors
 -- Safe: a verdict counts only while its token names a lease and its id is still in it; a slow, doubled or zombie worker changes nothing.
 -- Leases are locked in the order of their tokens, and what is read from them is their latest version. A lease always lists just what is
--- not settled; the verdict that empties it deletes it.
+-- not settled; the verdict that empties it deletes it. Times are the statement's: a handler's own transaction, which ends with this, may be old.
 with said as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::text[], $4::bigint[], $5::smallint[], $6::smallint[], $7::float8[], $8::int[], $9::text[], $10::text[])
@@ -38,13 +38,13 @@ with said as materialized (
   where l.token = any (array(select token from left_over)) and l.token = o.token
 ), finished_plainly as (
   insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
-  select min(id), max(id), now(), lane, array_agg(id order by id)
+  select min(id), max(id), statement_timestamp(), lane, array_agg(id order by id)
   from fenced
   where verdict = 'complete' and output is null and attempts = 1
   group by lane, id >> 33, (id >> 20) / 86400000
 ), finished as (
   insert into queue.done (id, finished_at, ran_ms, attempts, cancelled, output)
-  select id, now(), ran_ms, attempts, verdict = 'cancel', output::jsonb
+  select id, statement_timestamp(), ran_ms, attempts, verdict = 'cancel', output::jsonb
   from fenced
   where verdict = 'cancel' or (verdict = 'complete' and (output is not null or attempts > 1))
 ), forgotten as (
@@ -55,7 +55,7 @@ with said as materialized (
   where id = any (array(select id from fenced where verdict = 'forget'))
 ), waiting as (
   insert into queue.scheduled (run_at, id, lane, attempts, crashes)
-  select now() + wait_ms * interval '1 millisecond', id, lane, attempts - (verdict = 'snooze')::int, crashes
+  select statement_timestamp() + wait_ms * interval '1 millisecond', id, lane, attempts - (verdict = 'snooze')::int, crashes
   from fenced
   where verdict in ('retry', 'snooze')
 ), released as (
@@ -65,12 +65,12 @@ with said as materialized (
   where verdict = 'release'
 ), died as (
   insert into queue.dead (id, died_at, lane, attempts, crashes, error)
-  select id, now(), lane, attempts, crashes, error
+  select id, statement_timestamp(), lane, attempts, crashes, error
   from fenced
   where verdict = 'dead'
 ), failed as (
   insert into queue.failure (id, attempt, at, ran_ms, error)
-  select id, attempts, now(), ran_ms, error
+  select id, attempts, statement_timestamp(), ran_ms, error
   from fenced
   where verdict in ('retry', 'dead')
 )

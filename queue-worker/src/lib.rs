@@ -26,6 +26,7 @@ mod worker;
 mod feed;
 mod slots;
 mod transact;
+mod commit;
 mod dispatch;
 mod claim;
 mod settle;

@@ -3,11 +3,15 @@
 mod act;
 mod db;
 pub mod operate;
+mod own;
 pub mod protocol;
+mod proxy;
 mod transact;
 mod worker_process;
 
 pub use act::{Act, Do, effects};
 pub use db::{TestDb, broken, eventually, within};
+pub use own::{Own, hold, is_lost};
+pub use proxy::{Cut, Proxy};
 pub use transact::Within;
 pub use worker_process::WorkerProcess;
