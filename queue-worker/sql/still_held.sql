@@ -4,4 +4,4 @@
 select true
 from queue.lease l
 where l.token = $1 and $2::bigint = any (l.ids)
-for update of l
+for share of l

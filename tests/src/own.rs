@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Context, Error, Failure, Handler, Job as _, JobResult, job};
+use queue_core::{Context, Error, Failure, Handler, Job as _, JobResult, JobTransaction, job};
 use serde::{Deserialize, Serialize};
 use sqlx::{Executor as _, PgConnection, PgPool};
 
@@ -22,26 +22,12 @@ impl Handler for Own {
             effect(&mut *cx.pool().acquire().await?, cx).await?;
             return Ok(None);
         }
-        let child = || Do { act: Act::Ok(String::new()) };
         let mut tx = cx.begin().await?;
         effect(&mut tx, cx).await?;
+        self.goes_wrong(cx, &mut tx).await?;
         match self.how.as_str() {
             "plain" => return tx.complete(None).await,
             "fail" => return Err(tx.fail("as told").await),
-            "error" => return Err("as told".into()),
-            "error first" if cx.attempt() == 1 => return Err("as told".into()),
-            "panic first" if cx.attempt() == 1 => panic!("as told"),
-            "hold" => hold(cx.pool()).await?,
-            "hold first" if cx.attempt() == 1 => hold(cx.pool()).await?,
-            "child" => drop(child().enqueue(&mut tx).await?),
-            "child, error" => {
-                child().enqueue(&mut tx).await?;
-                return Err("as told".into());
-            }
-            "child outside, error" => {
-                child().enqueue(cx.pool()).await?;
-                return Err("as told".into());
-            }
             "child, fail" => {
                 child().enqueue(&mut tx).await?;
                 return Err(tx.fail("as told").await);
@@ -72,7 +58,6 @@ impl Handler for Own {
                 assert!(refused.is_some_and(|failure| is_lost(&failure)), "completed twice");
                 return Ok(Some("first".to_owned()));
             }
-            "swallowed" => drop(tx.execute("select 1 / 0").await),
             "deferred, then again" => {
                 let twice = "create temporary table once (n int unique deferrable initially deferred) on commit drop; insert into once values (1), (1)";
                 tx.execute(twice).await?;
@@ -80,7 +65,6 @@ impl Handler for Own {
                 tx = cx.begin().await?;
                 effect(&mut tx, cx).await?;
             }
-            "ended in sql" => drop(tx.execute("rollback").await?),
             "told" => {
                 let told = tx.complete(Some("told".to_owned())).await;
                 if told.is_err() {
@@ -93,6 +77,36 @@ impl Handler for Own {
         }
         tx.complete(Some(self.how)).await
     }
+}
+
+impl Own {
+    /// What happens before the end of the transaction.
+    async fn goes_wrong(&self, cx: &Context, tx: &mut JobTransaction) -> JobResult {
+        match self.how.as_str() {
+            "error" => return Err("as told".into()),
+            "error first" if cx.attempt() == 1 => return Err("as told".into()),
+            "panic first" if cx.attempt() == 1 => panic!("as told"),
+            "hold" => hold(cx.pool()).await?,
+            "hold first" if cx.attempt() == 1 => hold(cx.pool()).await?,
+            "child" => drop(child().enqueue(&mut *tx).await?),
+            "child, error" => {
+                child().enqueue(&mut *tx).await?;
+                return Err("as told".into());
+            }
+            "child outside, error" => {
+                child().enqueue(cx.pool()).await?;
+                return Err("as told".into());
+            }
+            "swallowed" => drop(tx.execute("select 1 / 0").await),
+            "ended in sql" => drop(tx.execute("rollback").await?),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn child() -> Do {
+    Do { act: Act::Ok(String::new()) }
 }
 
 /// Whether a failure says that the job belongs to others.

@@ -130,7 +130,7 @@ async fn f43_settings_of_the_users_connections_do_not_reach_the_verdict() {
     let db = TestDb::new().await;
     let hostile = "do $$ begin execute format('alter database %I set default_transaction_isolation = serializable', current_database());
        execute format('alter database %I set lock_timeout = ''10ms''', current_database());
-       execute format('alter database %I set search_path = evil, pg_catalog', current_database()); end $$;
+       execute format('alter database %I set search_path = evil, pg_catalog, public', current_database()); end $$;
        create schema evil; create function evil.unnest(bigint[]) returns setof bigint language sql as 'select 1/0';
        create function evil.statement_timestamp() returns timestamptz language sql as 'select null::timestamptz';
        create table evil.lease ()";
@@ -142,7 +142,9 @@ async fn f43_settings_of_the_users_connections_do_not_reach_the_verdict() {
     locked.execute("lock table queue.done, queue.done_many in exclusive mode").await.unwrap();
     db.run_while(Worker::new(fresh.clone()).register::<Own>(), async {
         eventually("they wait for longer than their own timeout", async || {
-            db.count("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and now() - query_start > interval '100 ms'").await == 2
+            let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+              and query like '-- lease -> done%' and now() - query_start > interval '100 ms'";
+            db.count(waiting).await == 2
         })
         .await;
         locked.rollback().await.unwrap();
@@ -153,6 +155,7 @@ async fn f43_settings_of_the_users_connections_do_not_reach_the_verdict() {
     })
     .await;
     drop(connection);
+    db.pool.execute("drop schema evil cascade").await.unwrap();
     fresh.close().await;
     db.finish().await;
 }
