@@ -68,6 +68,9 @@ pub mod migrate;
 mod error;
 #[doc(hidden)]
 pub mod private;
+#[cfg(feature = "mutants")]
+#[doc(hidden)]
+pub mod mutants;
 
 pub use begin::JobTransaction;
 pub use context::{Context, TransactionGuard};

@@ -1,13 +1,14 @@
 -- lease -> ready: all of the leases $1, uncharged, for a claim whose answer never reached its worker.
 -- $1 tokens
--- Safe: only the worker that chose a token knows it, and it gives back only those under which it has begun nothing.
+-- Safe: only the worker that chose a token knows it, and it gives back only those under which it has begun nothing. A job's place
+-- is its id, which nobody else takes: it stands where its age puts it, and below a floor it is found within about a second.
 with held as materialized (
   delete from queue.lease
   where token = any ($1)
   returning ids, attempts, crashes
 )
 insert into queue.ready (lane, seq, id, attempts, crashes)
-select queue.lane_id(l.queue, l.job_type, l.priority, u.crashes > 0), queue.next_id(), u.id, u.attempts - 1, u.crashes
+select queue.lane_id(l.queue, l.job_type, l.priority, u.crashes > 0), u.id, u.id, u.attempts - 1, u.crashes
 from held h
 cross join lateral unnest(h.ids, h.attempts, h.crashes) u (id, attempts, crashes)
 cross join lateral (select j.lane from queue.job j where j.id = u.id offset 0) j

@@ -254,13 +254,12 @@ impl Crew {
         loop {
             let undoing = bounded(sqlx::raw_sql(UNDO).execute(&mut *tx));
             tokio::pin!(undoing);
-            let done = match timeout(LAST_WORDS, &mut undoing).await {
-                Ok(done) => done,
-                Err(_) => {
-                    let cancel = sqlx::query("select pg_catalog.pg_cancel_backend($1)").bind(pid).execute(&self.pool);
-                    let _ = bounded(cancel).await;
-                    undoing.await
-                }
+            let done = if let Ok(done) = timeout(LAST_WORDS, &mut undoing).await {
+                done
+            } else {
+                let cancel = sqlx::query("select pg_catalog.pg_cancel_backend($1)").bind(pid).execute(&self.pool);
+                let _ = bounded(cancel).await;
+                undoing.await
             };
             tries += 1;
             match done {

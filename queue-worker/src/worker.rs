@@ -317,7 +317,7 @@ async fn fence(mut identity: watch::Receiver<Identity>, queues: Arc<Queues>) {
 
 /// Recovery about every second; pruning every minute; handlers that are stuck are reported.
 async fn keep_house(mut link: Link, config: Config, queues: Arc<Queues>, bell: Arc<Bell>) {
-    let pause = (config.lease_ttl / 5).min(Duration::from_secs(1));
+    let pause = (config.lease_ttl / 10).min(Duration::from_secs(1));
     let mut pruned: Option<Instant> = None;
     loop {
         let due = pruned.is_none_or(|at| at.elapsed() > Duration::from_mins(1));

@@ -64,7 +64,7 @@ async fn setting(connection: &mut PgConnection) -> String {
 }
 
 async fn setting_of(pool: &PgPool) -> String {
-    setting(&mut *pool.acquire().await.unwrap()).await
+    setting(&mut pool.acquire().await.unwrap()).await
 }
 
 const MANY: usize = 8192 + 10;

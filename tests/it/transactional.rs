@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use queue_core::{Context, Failure, Handler, Job as _, JobId, JobResult, JobState, job};
+use queue_core::{Context, Failure, Handler, Job as _, JobHandle, JobId, JobResult, JobState, job};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, Executor as _};
@@ -185,7 +185,7 @@ async fn no_job_runs_twice_whoever_works_and_ordinary_jobs_run_beside_them() {
         .await
         .unwrap()
         .iter()
-        .map(|job| job.id())
+        .map(JobHandle::id)
         .collect();
     let runs: Arc<AtomicUsize> = Arc::default();
     let one = || worker(&db).register::<Once>().state(Arc::clone(&runs)).transactional(3);

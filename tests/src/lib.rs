@@ -1,6 +1,8 @@
 //! What tests share: a server, a database each, one job type that does as it is told, and the invariant.
 
 mod act;
+#[cfg(feature = "mutants")]
+pub mod chaos;
 mod db;
 pub mod operate;
 mod own;
@@ -10,6 +12,8 @@ mod transact;
 mod worker_process;
 
 pub use act::{Act, Do, effects};
+#[cfg(feature = "mutants")]
+pub(crate) use db::INVARIANT;
 pub use db::{TestDb, broken, eventually, within};
 pub use own::{Own, hold, is_lost};
 pub use proxy::{Cut, Proxy};

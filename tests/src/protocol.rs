@@ -1,6 +1,6 @@
 //! The protocol by hand: what a worker does, one statement of its own files at a time, so that tests can put two of them in any order.
 
-use queue_core::JobId;
+use queue_core::{JobId, Store};
 use sqlx::{FromRow, PgConnection, Row as _};
 use uuid::Uuid;
 
@@ -57,10 +57,15 @@ impl Lease {
 /// Every verdict.
 pub const VERDICTS: [&str; 8] = ["complete", "plain", "forget", "cancel", "retry", "snooze", "release", "dead"];
 
+/// As a worker of the default store runs it.
+fn sql(statement: &'static str) -> &'static str {
+    Store::default().sql(statement)
+}
+
 /// Announces a worker, alive for a minute.
 pub async fn register(connection: &mut PgConnection) -> sqlx::Result<Uuid> {
     let worker = Uuid::new_v4();
-    sqlx::query(include_str!("../../queue-worker/sql/register.sql"))
+    sqlx::query(sql(include_str!("../../queue-worker/sql/register.sql")))
         .bind(worker)
         .bind(60_000.0)
         .bind("by hand")
@@ -75,7 +80,7 @@ pub async fn register(connection: &mut PgConnection) -> sqlx::Result<Uuid> {
 
 /// Whether a heartbeat came in time.
 pub async fn beat(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<bool> {
-    let beat = sqlx::query(include_str!("../../queue-worker/sql/beat.sql")).bind(worker).bind(60_000.0);
+    let beat = sqlx::query(sql(include_str!("../../queue-worker/sql/beat.sql"))).bind(worker).bind(60_000.0);
     Ok(beat.fetch_optional(connection).await?.is_some())
 }
 
@@ -100,7 +105,7 @@ pub async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> 
 pub async fn claim(connection: &mut PgConnection, worker: Uuid, most: i32) -> sqlx::Result<Lease> {
     let token = Uuid::new_v4();
     let lanes: Vec<i64> = sqlx::query_scalar("select distinct lane from queue.lane order by lane").fetch_all(&mut *connection).await?;
-    let claim = sqlx::query_as(include_str!("../../queue-worker/sql/claim.sql"))
+    let claim = sqlx::query_as(sql(include_str!("../../queue-worker/sql/claim.sql")))
         .bind(token)
         .bind(worker)
         .bind(&lanes)
@@ -118,7 +123,7 @@ pub type Refused = (Uuid, Option<JobId>);
 /// Settles; returns what was refused. Failed attempts say `as told`, completed ones return `1`, waits are a minute.
 pub async fn settle(connection: &mut PgConnection, said: &[Said]) -> sqlx::Result<Vec<Refused>> {
     let fails = |said: &Said| matches!(said.verdict, "retry" | "dead");
-    sqlx::query_as(include_str!("../../queue-worker/sql/settle.sql"))
+    sqlx::query_as(sql(include_str!("../../queue-worker/sql/settle.sql")))
         .bind(said.iter().map(|s| s.token).collect::<Vec<_>>())
         .bind(said.iter().map(|s| s.job.id.0).collect::<Vec<_>>())
         .bind(said.iter().map(|s| if s.verdict == "plain" { "complete" } else { s.verdict }).collect::<Vec<_>>())
@@ -147,13 +152,19 @@ pub async fn flush(connection: &mut PgConnection, said: &[Said], whole: &[Uuid])
 
 /// The first half of recovery: locks the leases of silent workers.
 pub async fn lock_silent(transaction: &mut PgConnection) -> sqlx::Result<Vec<Uuid>> {
-    let found = sqlx::query(include_str!("../../queue-worker/sql/silent.sql")).bind(100_i64).fetch_all(transaction).await?;
+    let found = sqlx::query(sql(include_str!("../../queue-worker/sql/silent.sql"))).bind(100_i64).fetch_all(transaction).await?;
     found.iter().map(|row| row.try_get(0)).collect()
 }
 
 /// The second half: takes back what they hold; returns how many jobs there were, by queue.
 pub async fn take_back(transaction: &mut PgConnection, tokens: &[Uuid]) -> sqlx::Result<Vec<(String, i64)>> {
-    sqlx::query_as(include_str!("../../queue-worker/sql/recover.sql")).bind(tokens).bind(3_i16).fetch_all(transaction).await
+    sqlx::query_as(sql(include_str!("../../queue-worker/sql/recover.sql"))).bind(tokens).bind(3_i16).fetch_all(transaction).await
+}
+
+/// Gives back a claim whose answer is said to have been lost.
+pub async fn give_back(connection: &mut PgConnection, token: Uuid) -> sqlx::Result<u64> {
+    let statement = sqlx::query(sql(include_str!("../../queue-worker/sql/give_back.sql"))).bind(vec![token]);
+    Ok(statement.execute(connection).await?.rows_affected())
 }
 
 /// Both; returns how many jobs were taken back.

@@ -28,7 +28,10 @@ impl Handler for Within {
         let child = || Do { act: Act::Ok(String::new()) };
         match self.how.as_str() {
             "hold" => loop {
-                if sqlx::query_scalar::<_, bool>("select exists (select from pg_class where relname = 'go') /* effect */").fetch_one(&mut *tx).await? {
+                if sqlx::query_scalar::<_, bool>("select exists (select from pg_class where relname = 'go') /* effect */")
+                    .fetch_one(&mut *tx)
+                    .await?
+                {
                     break;
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -40,22 +43,28 @@ impl Handler for Within {
             "panic" => panic!("as told"),
             "hang" => tokio::time::timeout(Duration::from_millis(50), std::future::pending()).await?,
             // Dropped while the statement runs.
-            "sleep in sql" => drop(tokio::time::timeout(Duration::from_millis(50), tx.execute("select pg_sleep(30)")).await??),
-            "bad sql" => drop(tx.execute("select 1 / 0").await?),
+            "sleep in sql" => {
+                tokio::time::timeout(Duration::from_millis(50), tx.execute("select pg_sleep(30)")).await??;
+            }
+            "bad sql" => {
+                tx.execute("select 1 / 0").await?;
+            }
             "swallow" => drop(tx.execute("select 1 / 0").await),
-            "deferred" => drop(
-                tx.execute(
-                    "create temporary table once (n int unique deferrable initially deferred) on commit drop; insert into once values (1), (1)",
-                )
-                .await?,
-            ),
-            "rollback by hand" => drop(tx.execute("rollback").await?),
+            "deferred" => {
+                tx.execute("create temporary table once (n int unique deferrable initially deferred) on commit drop").await?;
+                tx.execute("insert into once values (1), (1)").await?;
+            }
+            "rollback by hand" => {
+                tx.execute("rollback").await?;
+            }
             "fail in nested" => {
                 let mut inner = tx.begin().await?;
                 inner.execute("insert into effect select * from effect").await?;
                 return Err("as told".into());
             }
-            "child" => drop(child().enqueue(&mut tx).await?),
+            "child" => {
+                child().enqueue(&mut tx).await?;
+            }
             "fail with child" => {
                 child().enqueue(&mut tx).await?;
                 return Err("as told".into());

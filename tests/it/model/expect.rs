@@ -33,6 +33,8 @@ pub(super) struct Job {
     pub(super) attempts: i16,
     pub(super) crashes: i16,
     pub(super) failures: i64,
+    /// When it was enqueued, which is the place that a released job goes back to.
+    born: usize,
     /// Whether its rows are in the partition of its day, which may be dropped.
     in_day: bool,
 }
@@ -85,7 +87,7 @@ impl Model {
 
     pub(super) fn enqueue(&mut self, id: JobId, lane: usize, later: bool) -> Result<(), String> {
         let place = if later { Place::Scheduled { due: false } } else { Place::Ready(self.now) };
-        let job = Job { place, lane, attempts: 0, crashes: 0, failures: 0, in_day: self.today };
+        let job = Job { place, lane, attempts: 0, crashes: 0, failures: 0, born: self.now, in_day: self.today };
         match self.jobs.insert(id, job) {
             None => Ok(()),
             Some(_) => Err(format!("{id} was given out twice")),
@@ -152,7 +154,6 @@ impl Model {
     /// What a settle refuses; the rest takes effect.
     pub(super) fn settle(&mut self, said: &[Said], whole: &[Uuid]) -> BTreeSet<Refused> {
         let mut refused = BTreeSet::new();
-        let still: Vec<(Uuid, BTreeSet<JobId>)> = whole.iter().map(|token| (*token, self.held(*token))).collect();
         for one in said {
             if self.jobs.get(&one.job.id).is_some_and(|job| job.place == Place::Running(one.token)) {
                 self.verdict(one.job.id, one.verdict);
@@ -160,9 +161,10 @@ impl Model {
                 refused.insert((one.token, Some(one.job.id)));
             }
         }
-        for (token, ids) in still {
+        for token in whole {
+            let ids = self.held(*token);
             if ids.is_empty() {
-                refused.insert((token, None));
+                refused.insert((*token, None));
             }
             for id in ids {
                 self.job(id).place = Place::Completed { output: false };
@@ -172,7 +174,6 @@ impl Model {
     }
 
     fn verdict(&mut self, id: JobId, verdict: &str) {
-        let now = self.now;
         let job = self.job(id);
         job.place = match verdict {
             "plain" => Place::Completed { output: false },
@@ -180,7 +181,7 @@ impl Model {
             "cancel" => Place::Cancelled,
             "forget" => Place::Gone,
             "dead" => Place::Dead,
-            "release" => Place::Ready(now),
+            "release" => Place::Ready(job.born),
             "retry" | "snooze" => Place::Scheduled { due: false },
             other => panic!("no verdict: {other}"),
         };

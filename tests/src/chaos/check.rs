@@ -1,0 +1,243 @@
+//! Compares what the processes say they did with what the database says became of the jobs, and with what was done to them.
+//!
+//! Pure: histories, faults and rows in, a verdict out.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde::Serialize;
+
+use super::{
+    history::{Entry, Line},
+    inject::Fault,
+    plan::Kind,
+};
+
+/// What the database says of one job in the end.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub(super) struct Final {
+    pub(super) n: i64,
+    pub(super) state: String,
+    pub(super) attempts: i32,
+    pub(super) output: Option<String>,
+    pub(super) error: Option<String>,
+    /// Microseconds since 1970.
+    pub(super) at: i64,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Findings {
+    pub(super) attempted: usize,
+    pub(super) acknowledged: usize,
+    pub(super) completed: usize,
+    /// Dead letters whose reason is three crashes, each explained by a fault.
+    pub(super) dead: usize,
+    /// Acknowledged and neither completed nor dead for a stated reason.
+    pub(super) lost: usize,
+    /// In the database though never attempted, rolled back, or there twice; or run though not in the database.
+    pub(super) unexpected: usize,
+    pub(super) executions: usize,
+    /// Executions beyond the first that no failure asked for.
+    pub(super) duplicate_executions: usize,
+    /// Those that no fault explains: the first one's lease was valid.
+    pub(super) unexplained_executions: usize,
+    /// A job that began again, or went on under a later lease, though its completion stands under an earlier one.
+    pub(super) stale_completions: usize,
+    /// Completed without any execution that said it went well, or by another one than the output names.
+    pub(super) unfounded_completions: usize,
+    /// A killed attempt whose number was given to the next one.
+    pub(super) uncounted_attempts: usize,
+    /// The first of each sort, for people.
+    #[serde(skip)]
+    pub(super) notes: Vec<String>,
+}
+
+/// One run of a handler.
+#[derive(Clone, Debug)]
+struct Execution {
+    who: String,
+    attempt: u32,
+    start: u64,
+    end: Option<(u64, bool)>,
+}
+
+/// Faults by whom they concern.
+struct Blame<'a> {
+    faults: &'a [Fault],
+}
+
+/// What a fault may still cause after it: a heartbeat that was due, reconnecting.
+const AFTERMATH: u64 = 6_000_000;
+
+/// What is between a verdict and its row: clocks read apart.
+const SLACK: u64 = 5_000;
+
+pub(super) fn check(history: &[Entry], faults: &[Fault], jobs: &[Final]) -> Findings {
+    let mut found = Findings::default();
+    let (mut attempted, mut acked, mut rolled_back) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for entry in history {
+        match entry.line {
+            Line::Attempted(n) => drop(attempted.insert(n)),
+            Line::Acked(n) => drop(acked.insert(n)),
+            Line::RolledBack(n) => drop(rolled_back.insert(n)),
+            Line::Start(..) | Line::End(..) => {}
+        }
+    }
+    let executions = executions(history);
+    let mut finals: BTreeMap<u64, Vec<&Final>> = BTreeMap::new();
+    for job in jobs {
+        finals.entry(job.n.cast_unsigned()).or_default().push(job);
+    }
+    (found.attempted, found.acknowledged) = (attempted.len(), acked.len());
+    let none = Vec::new();
+    for n in &acked {
+        let there = finals.get(n).unwrap_or(&none);
+        if !there.iter().any(|job| job.state == "completed" || is_dead_of_crashes(job)) {
+            found.lost += 1;
+            found.note(|| {
+                format!("lost: {n} was acknowledged and is {:?}", there.iter().map(|job| (&job.state, &job.error)).collect::<Vec<_>>())
+            });
+        }
+    }
+    for (n, there) in &finals {
+        if !attempted.contains(n) || rolled_back.contains(n) || there.len() > 1 {
+            found.unexpected += 1;
+            found.note(|| format!("unexpected: {n} is there {} times", there.len()));
+        }
+    }
+    for n in executions.keys().filter(|n| !finals.contains_key(n)) {
+        found.unexpected += 1;
+        found.note(|| format!("unexpected: {n} ran and is not there"));
+    }
+    let blame = Blame { faults };
+    for (n, runs) in &executions {
+        found.executions += runs.len();
+        repeat(&mut found, &blame, *n, runs);
+    }
+    for (n, there) in &finals {
+        for job in there {
+            conclude(&mut found, &blame, *n, job, executions.get(n).map_or(&[], Vec::as_slice));
+        }
+    }
+    found
+}
+
+fn is_dead_of_crashes(job: &Final) -> bool {
+    job.state == "dead" && job.error.as_deref().is_some_and(|error| error.starts_with("the process ended during the attempt, 3 times"))
+}
+
+/// Each job's executions, in the order of their starts.
+fn executions(history: &[Entry]) -> BTreeMap<u64, Vec<Execution>> {
+    let mut all: BTreeMap<u64, Vec<Execution>> = BTreeMap::new();
+    let mut open: HashMap<(u64, &str, u32), usize> = HashMap::new();
+    for entry in history {
+        match entry.line {
+            Line::Start(n, _, attempt) => {
+                let runs = all.entry(n).or_default();
+                open.insert((n, &entry.who, attempt), runs.len());
+                runs.push(Execution { who: entry.who.clone(), attempt, start: entry.at, end: None });
+            }
+            Line::End(n, _, attempt, good) => {
+                if let Some(place) = open.remove(&(n, entry.who.as_str(), attempt))
+                    && let Some(run) = all.get_mut(&n).and_then(|runs| runs.get_mut(place))
+                {
+                    run.end = Some((entry.at, good));
+                }
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// Why a job ran more than once.
+fn repeat(found: &mut Findings, blame: &Blame<'_>, n: u64, runs: &[Execution]) {
+    for pair in runs.windows(2) {
+        let (first, next) = (&pair[0], &pair[1]);
+        if first.end.is_some_and(|(at, good)| !good && at <= next.start) {
+            continue;
+        }
+        found.duplicate_executions += 1;
+        let explained = [first, next].iter().any(|run| blame.on_worker(run, next.start)) || blame.on_server(first.start, next.start);
+        if !explained {
+            found.unexplained_executions += 1;
+            found.note(|| format!("unexplained: {n} ran again: {first:?} {next:?}"));
+        }
+        // A crash of the server may forget a claim, and the attempt with it.
+        let killed = blame.kill_of(&first.who).is_some_and(|at| at < next.start);
+        if killed && first.attempt == next.attempt && !blame.on_server(first.start, next.start) {
+            found.uncounted_attempts += 1;
+            found.note(|| format!("uncounted: {n} {first:?} {next:?}"));
+        }
+    }
+}
+
+/// Whether a completion is founded on an execution whose lease was live.
+fn conclude(found: &mut Findings, blame: &Blame<'_>, n: u64, job: &Final, runs: &[Execution]) {
+    match job.state.as_str() {
+        "completed" => found.completed += 1,
+        "dead" => {
+            found.dead += 1;
+            return;
+        }
+        _ => return,
+    }
+    let (attempts, at) = (job.attempts.unsigned_abs(), job.at.unsigned_abs());
+    let well = |run: &&Execution| run.attempt == attempts && run.end.is_some_and(|(end, good)| good && end <= at + SLACK);
+    let said = |run: &&Execution| job.output.as_ref().is_none_or(|output| *output == run.who);
+    let Some(settled) = runs.iter().filter(well).rfind(said) else {
+        found.unfounded_completions += 1;
+        found.note(|| format!("unfounded: {n} {job:?} {runs:?}"));
+        return;
+    };
+    for run in runs.iter().filter(|run| run.start != settled.start) {
+        let later_lease = run.attempt > attempts;
+        // It began under an earlier lease, in a process that did not know it was lost.
+        let zombie =
+            run.attempt <= attempts && (blame.on_worker(run, run.start) || blame.on_server(settled.start.min(run.start), run.start));
+        if later_lease || (run.start > at + SLACK && !zombie) {
+            found.stale_completions += 1;
+            found.note(|| format!("stale: {n} {job:?} {settled:?} {run:?}"));
+        }
+    }
+}
+
+impl Blame<'_> {
+    /// Whether something was done to this execution's process, or to its connections, that may have cost it its lease by then.
+    fn on_worker(&self, run: &Execution, by: u64) -> bool {
+        let concerns = |fault: &&Fault| match fault.kind {
+            Kind::Kill | Kind::Stop => fault.who == run.who,
+            Kind::Cut | Kind::CommitCut | Kind::Delay | Kind::Hole | Kind::Drop => run.who.starts_with(&fault.who),
+            Kind::Server | Kind::Terminate => false,
+        };
+        self.faults.iter().filter(concerns).any(|fault| fault.from < by && fault.until + AFTERMATH > run.start)
+    }
+
+    /// Whether the server was away at some time of this span, or shortly before.
+    fn on_server(&self, from: u64, until: u64) -> bool {
+        let mut away = self.faults.iter().filter(|fault| fault.kind == Kind::Server);
+        away.any(|fault| fault.from < until + 1_000_000 && fault.until + AFTERMATH > from)
+    }
+
+    fn kill_of(&self, who: &str) -> Option<u64> {
+        self.faults.iter().find(|fault| fault.kind == Kind::Kill && fault.who == who).map(|fault| fault.from)
+    }
+}
+
+impl Findings {
+    fn note(&mut self, text: impl FnOnce() -> String) {
+        if self.notes.len() < 20 {
+            self.notes.push(text());
+        }
+    }
+
+    /// How many things must not be.
+    pub(super) fn faults(&self) -> usize {
+        self.lost
+            + self.unexpected
+            + self.unexplained_executions
+            + self.stale_completions
+            + self.unfounded_completions
+            + self.uncounted_attempts
+    }
+}

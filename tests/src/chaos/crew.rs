@@ -1,0 +1,170 @@
+//! The processes of a run: workers that are killed, stopped and started again, and producers. Each gets a name that none had before.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Mutex,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+
+use super::{
+    ground::{Database, Ground, lock, url},
+    proxy::Proxy,
+};
+use crate::WorkerProcess;
+
+/// Where processes are started, and with what.
+pub(super) struct Crew {
+    pub(super) ground: Ground,
+    pub(super) database: Database,
+    /// Where they write their histories.
+    pub(super) folder: PathBuf,
+    /// One for each worker.
+    pub(super) proxies: Vec<Proxy>,
+    pub(super) settings: Vec<(String, String)>,
+    slots: Vec<Mutex<Slot>>,
+}
+
+#[derive(Default)]
+struct Slot {
+    process: Option<WorkerProcess>,
+    label: String,
+    started: usize,
+    /// Somebody is about to do something to it, or has stopped it.
+    taken: bool,
+}
+
+impl Crew {
+    /// Places for so many workers, each with its own proxy; none is started.
+    pub(super) async fn new(ground: &Ground, database: &Database, folder: &Path, workers: usize) -> Result<Self> {
+        let mut proxies = Vec::new();
+        for _ in 0..workers {
+            proxies.push(Proxy::start(ground.port()).await?);
+        }
+        std::fs::create_dir_all(folder)?;
+        let slots = (0..workers).map(|_| Mutex::default()).collect();
+        Ok(Self { ground: ground.clone(), database: database.clone(), folder: folder.to_owned(), proxies, settings: Vec::new(), slots })
+    }
+
+    /// Further environment of the workers to come.
+    pub(super) fn with(mut self, settings: &[(&str, &str)]) -> Self {
+        self.settings.extend(settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+        self
+    }
+
+    /// Starts a worker in each empty place.
+    pub(super) fn start_all(&self) -> Result<()> {
+        (0..self.slots.len()).filter(|slot| lock(&self.slots[*slot]).process.is_none()).try_for_each(|slot| self.start(slot))
+    }
+
+    /// Starts a worker in this place.
+    pub(super) fn start(&self, number: usize) -> Result<()> {
+        let mut slot = lock(&self.slots[number]);
+        slot.started += 1;
+        slot.label = format!("w{number}.{}", slot.started);
+        let mut settings: Vec<(&str, &str)> = self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        settings.extend([("CHAOS_ROLE", "work"), ("CHAOS_LABEL", slot.label.as_str())]);
+        let process = self.spawn(self.proxies[number].port, &settings)?;
+        slot.process = Some(process);
+        Ok(())
+    }
+
+    /// A process of this binary in another role.
+    fn spawn(&self, port: u16, settings: &[(&str, &str)]) -> Result<WorkerProcess> {
+        let folder = self.folder.to_str().context("the folder's name is no UTF-8")?;
+        let all: Vec<(&str, &str)> = settings.iter().copied().chain([("CHAOS_FOLDER", folder)]).collect();
+        let process = WorkerProcess::start(std::env::current_exe()?, &url(port, &self.database.name), &all);
+        self.ground.watch(process.pid());
+        Ok(process)
+    }
+
+    /// Starts a producer behind a proxy, with its share of the jobs.
+    pub(super) fn produce(&self, proxy: &Proxy, slot: usize, jobs: u64, span: Duration, seed: u64) -> Result<WorkerProcess> {
+        let (slot, jobs, span, seed) = (slot.to_string(), jobs.to_string(), span.as_millis().to_string(), seed.to_string());
+        let label = format!("p{slot}");
+        let settings = [
+            ("CHAOS_ROLE", "produce"),
+            ("CHAOS_LABEL", label.as_str()),
+            ("CHAOS_SLOT", slot.as_str()),
+            ("CHAOS_JOBS", jobs.as_str()),
+            ("CHAOS_SPAN_MS", span.as_str()),
+            ("CHAOS_SEED", seed.as_str()),
+            ("PGAPPNAME", "producer"),
+        ];
+        self.spawn(proxy.port, &settings)
+    }
+
+    /// Takes a running worker to oneself, beginning to look at `from`; leaves at least one to others. Waits until there is one.
+    pub(super) async fn take(&self, from: usize) -> usize {
+        loop {
+            let free: Vec<usize> =
+                (0..self.slots.len()).map(|i| (from % self.slots.len() + i) % self.slots.len()).filter(|i| self.is_free(*i)).collect();
+            if let [first, _, ..] = free[..] {
+                lock(&self.slots[first]).taken = true;
+                return first;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn is_free(&self, number: usize) -> bool {
+        let slot = lock(&self.slots[number]);
+        !slot.taken && slot.process.is_some()
+    }
+
+    /// Others may do something to it again.
+    pub(super) fn leave(&self, number: usize) {
+        lock(&self.slots[number]).taken = false;
+    }
+
+    /// The name of who works there.
+    pub(super) fn label(&self, number: usize) -> String {
+        lock(&self.slots[number]).label.clone()
+    }
+
+    /// The pid of who works there.
+    pub(super) fn pid(&self, number: usize) -> Option<u32> {
+        lock(&self.slots[number]).process.as_ref().map(WorkerProcess::pid)
+    }
+
+    /// SIGKILL; the place is empty then.
+    pub(super) fn kill(&self, number: usize) {
+        if let Some(process) = lock(&self.slots[number]).process.take() {
+            self.ground.unwatch(process.pid());
+            process.kill();
+        }
+    }
+
+    /// Sends a signal by name.
+    pub(super) fn signal(&self, number: usize, name: &str) {
+        if let Some(process) = &lock(&self.slots[number]).process {
+            process.signal(name);
+        }
+    }
+
+    /// Empties the places of workers that ended by themselves; returns how many did.
+    pub(super) fn reap(&self) -> usize {
+        let mut ended = 0;
+        for slot in &self.slots {
+            let mut slot = lock(slot);
+            if let Some(mut process) = slot.process.take_if(WorkerProcess::has_ended) {
+                self.ground.unwatch(process.pid());
+                process.wait();
+                ended += 1;
+            }
+        }
+        ended
+    }
+
+    /// Asks all workers to stop, and waits for them.
+    pub(super) fn stop_all(&self) {
+        (0..self.slots.len()).for_each(|number| self.signal(number, "TERM"));
+        for slot in &self.slots {
+            if let Some(mut process) = lock(slot).process.take() {
+                process.wait();
+                self.ground.unwatch(process.pid());
+            }
+        }
+    }
+}

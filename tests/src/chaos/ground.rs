@@ -1,0 +1,222 @@
+//! A server of the run's own, which can be killed and is started again on the same data: fsync on, TCP on loopback. With its processes it is
+//! gone when this one is, killed or not: a shell waits for the end of its input and cleans up.
+
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    net::TcpListener,
+    os::unix::{fs::chown, process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use queue_core::{Store, migrate};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
+
+/// Ends what the run started, as told by the lines it reads, and removes the cluster.
+const GUARD: &str = r#"
+pids=
+while read -r line; do
+  case $line in
+    +*) pids="$pids ${line#+}" ;;
+    -*) rest=; for pid in $pids; do [ "$pid" = "${line#-}" ] || rest="$rest $pid"; done; pids=$rest ;;
+  esac
+done
+for pid in $pids; do kill -9 "$pid"; done
+[ -f "$1/data/postmaster.pid" ] && kill -QUIT "$(head -n 1 "$1/data/postmaster.pid")" && sleep 1
+rm -rf "$1"
+"#;
+
+/// The server and its folder.
+#[derive(Clone)]
+pub(super) struct Ground(Arc<Inner>);
+
+struct Inner {
+    folder: PathBuf,
+    bin: PathBuf,
+    owner: Option<(u32, u32)>,
+    port: u16,
+    server: Mutex<Option<Child>>,
+    guard: Mutex<ChildStdin>,
+}
+
+/// A database on it, migrated.
+#[derive(Clone)]
+pub(super) struct Database {
+    pub(super) name: String,
+    pub(super) pool: PgPool,
+}
+
+impl Ground {
+    /// Makes a cluster in the system's temporary folder and starts its server.
+    pub(super) async fn start() -> Result<Self> {
+        let folder = std::env::temp_dir().join(format!("queue-chaos-{}-{:x}", std::process::id(), fastrand::u32(..)));
+        fs::create_dir(&folder)?;
+        let owner = if id("-u", None) == Some(0) {
+            Some(server_user().context("no user `postgres` or `nobody` to run the server as")?)
+        } else {
+            None
+        };
+        if let Some((uid, gid)) = owner {
+            chown(&folder, Some(uid), Some(gid))?;
+        }
+        let mut guard = Command::new("sh")
+            .args(["-c", GUARD, "guard"])
+            .arg(&folder)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        let guard = Mutex::new(guard.stdin.take().context("the guard has no input")?);
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let ground = Self(Arc::new(Inner { folder, bin: binaries()?, owner, port, server: Mutex::default(), guard }));
+        let mut initdb = ground.command("initdb");
+        initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "-D"]).arg(ground.data());
+        let made = initdb.stdout(Stdio::null()).output()?;
+        if !made.status.success() {
+            bail!("initdb: {}", String::from_utf8_lossy(&made.stderr));
+        }
+        ground.restart().await?;
+        Ok(ground)
+    }
+
+    /// Its port on 127.0.0.1.
+    pub(super) fn port(&self) -> u16 {
+        self.0.port
+    }
+
+    /// A fresh database with the store and the ledger.
+    pub(super) async fn database(&self, name: &str) -> Result<Database> {
+        let mut admin = PgConnection::connect(&url(self.0.port, "postgres")).await?;
+        sqlx::raw_sql(AssertSqlSafe(format!("create database {name}"))).execute(&mut admin).await?;
+        let pool = PgPoolOptions::new().max_connections(4).connect(&url(self.0.port, name)).await?;
+        migrate(&mut *pool.acquire().await?, Store::default()).await?;
+        sqlx::raw_sql("create table ledger (n bigint, at timestamptz default clock_timestamp()); create index on ledger (n)")
+            .execute(&pool)
+            .await?;
+        Ok(Database { name: name.to_owned(), pool })
+    }
+
+    /// `kill -9`.
+    pub(super) fn kill(&self) -> Result<()> {
+        let mut server = lock(&self.0.server);
+        let server = server.as_mut().context("the server is not running")?;
+        server.kill()?;
+        server.wait()?;
+        Ok(())
+    }
+
+    /// Starts the server and waits until it answers. After a kill its processes may hold the memory for a moment, so it is tried again.
+    pub(super) async fn restart(&self) -> Result<()> {
+        let until = Instant::now() + Duration::from_mins(1);
+        loop {
+            if Instant::now() > until {
+                let log = fs::read_to_string(self.0.folder.join("postgres.log")).unwrap_or_default();
+                bail!("the server does not start: {}", log.lines().rev().take(5).collect::<Vec<_>>().join(" | "));
+            }
+            let ended = lock(&self.0.server).as_mut().is_none_or(|server| !matches!(server.try_wait(), Ok(None)));
+            if ended {
+                *lock(&self.0.server) = Some(self.spawn()?);
+            }
+            if let Ok(admin) = PgConnection::connect(&url(self.0.port, "postgres")).await {
+                let _ = admin.close().await;
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn spawn(&self) -> Result<Child> {
+        let log = File::options().create(true).append(true).open(self.0.folder.join("postgres.log"))?;
+        let settings = [
+            format!("port={}", self.0.port),
+            "listen_addresses=127.0.0.1".to_owned(),
+            format!("unix_socket_directories={}", self.0.folder.display()),
+            "max_connections=200".to_owned(),
+            "shared_buffers=128MB".to_owned(),
+            "huge_pages=off".to_owned(),
+            "max_wal_size=1GB".to_owned(),
+            "log_error_verbosity=terse".to_owned(),
+        ];
+        let mut server = self.command("postgres");
+        server.arg("-D").arg(self.data()).args(settings.iter().flat_map(|setting| ["-c", setting.as_str()]));
+        Ok(server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0).spawn()?)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.0.folder.join("data")
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(self.0.bin.join(program));
+        if let Some((uid, gid)) = self.0.owner {
+            command.uid(uid).gid(gid);
+        }
+        command.current_dir("/").env_clear().env("PATH", "/usr/bin:/bin").env("LC_ALL", "C");
+        command
+    }
+
+    /// This process is to be ended with us.
+    pub(super) fn watch(&self, pid: u32) {
+        let _ = writeln!(lock(&self.0.guard), "+{pid}");
+    }
+
+    /// This one has ended.
+    pub(super) fn unwatch(&self, pid: u32) {
+        let _ = writeln!(lock(&self.0.guard), "-{pid}");
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(server) = lock(&self.server).as_mut() {
+            let _ = Command::new("kill").args(["-QUIT", &server.id().to_string()]).status();
+            let _ = server.wait();
+        }
+    }
+}
+
+impl Database {
+    /// One value of a query.
+    pub(super) async fn count(&self, query: &str) -> Result<i64> {
+        sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(&self.pool).await.with_context(|| query.to_owned())
+    }
+}
+
+/// The address of a database behind a port of ours: the server's, or a proxy's.
+pub(super) fn url(port: u16, database: &str) -> String {
+    format!("postgres://postgres@127.0.0.1:{port}/{database}?sslmode=disable")
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The newest server of the system.
+fn binaries() -> Result<PathBuf> {
+    if let Some(bin) = std::env::var_os("QUEUE_PG_BIN") {
+        return Ok(bin.into());
+    }
+    let versions = |parent: &str| fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path()).collect::<Vec<_>>();
+    let mut found: Vec<(u32, PathBuf)> = versions("/usr/lib/postgresql")
+        .into_iter()
+        .filter_map(|path| Some((path.file_name()?.to_str()?.parse().ok()?, path.join("bin"))))
+        .collect();
+    found.sort();
+    let on_path = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).map(|path| (0, path)).collect::<Vec<_>>();
+    let complete = |bin: &Path| bin.join("initdb").is_file() && bin.join("postgres").is_file();
+    let all = found.into_iter().rev().chain(on_path).map(|(_, bin)| bin);
+    all.into_iter().find(|bin| complete(bin)).context("no PostgreSQL server: install the package `postgresql`, or set QUEUE_PG_BIN")
+}
+
+fn server_user() -> Option<(u32, u32)> {
+    ["postgres", "nobody"].into_iter().find_map(|name| Some((id("-u", Some(name))?, id("-g", Some(name))?)))
+}
+
+fn id(what: &str, name: Option<&str>) -> Option<u32> {
+    let output = Command::new("id").arg(what).args(name).output().ok()?;
+    String::from_utf8_lossy(&output.stdout).trim().parse().ok()
+}

@@ -1,0 +1,113 @@
+//! Which faults, when, to whom: all drawn from the seed, before anything starts.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use serde::{Deserialize, Serialize};
+
+/// How long a worker may be silent in this run.
+pub(super) const TTL: Duration = Duration::from_secs(5);
+
+/// What is done to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Kind {
+    /// SIGKILL of a worker.
+    Kill,
+    /// SIGSTOP of a worker for longer than the TTL, then SIGCONT.
+    Stop,
+    /// SIGKILL of the server, and a restart.
+    Server,
+    /// `pg_terminate_backend` of a connection of a worker or a producer.
+    Terminate,
+    /// All connections of a process are cut.
+    Cut,
+    /// A connection is cut after its commit, before the reply.
+    CommitCut,
+    /// Every chunk of a process is delayed.
+    Delay,
+    /// Nothing of a process gets through, and nothing is refused; then everything does.
+    Hole,
+    /// What a process sends and gets is thrown away, then its connections are cut.
+    Drop,
+}
+
+/// One fault.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Planned {
+    pub(super) at: Duration,
+    pub(super) kind: Kind,
+    /// Whoever this number leads to.
+    pub(super) target: usize,
+    /// How long it lasts, or how long until its victim is started again.
+    pub(super) lasts: Duration,
+}
+
+/// How large a run is.
+#[derive(Clone, Debug)]
+pub(super) struct Scale {
+    pub(super) jobs: u64,
+    pub(super) workers: usize,
+    pub(super) producers: usize,
+    /// Over this time faults are injected and jobs are enqueued.
+    pub(super) span: Duration,
+    pub(super) faults: Vec<(Kind, usize)>,
+    pub(super) zombies: usize,
+    /// How long both cores are kept busy without any fault.
+    pub(super) saturation: Duration,
+}
+
+impl Scale {
+    pub(super) fn full() -> Self {
+        let faults = [(Kind::Kill, 200), (Kind::Stop, 100), (Kind::Server, 30), (Kind::Terminate, 1200), (Kind::Cut, 60)];
+        let network = [(Kind::CommitCut, 100), (Kind::Delay, 40), (Kind::Hole, 30), (Kind::Drop, 30)];
+        Self {
+            jobs: 100_000,
+            workers: 4,
+            producers: 4,
+            span: Duration::from_mins(10),
+            faults: faults.into_iter().chain(network).collect(),
+            zombies: 500,
+            saturation: Duration::from_secs(30),
+        }
+    }
+
+    pub(super) fn quick() -> Self {
+        let faults = [(Kind::Kill, 10), (Kind::Stop, 6), (Kind::Server, 2), (Kind::Terminate, 70), (Kind::Cut, 4)];
+        let network = [(Kind::CommitCut, 8), (Kind::Delay, 3), (Kind::Hole, 3), (Kind::Drop, 2)];
+        Self {
+            jobs: 5000,
+            workers: 4,
+            producers: 4,
+            span: Duration::from_secs(35),
+            faults: faults.into_iter().chain(network).collect(),
+            zombies: 30,
+            saturation: Duration::from_secs(8),
+        }
+    }
+}
+
+/// The faults of a run, in the order of their times: each kind evenly over the span, give or take.
+pub(super) fn plan(seed: u64, scale: &Scale) -> Vec<Planned> {
+    let mut rng = Rng::with_seed(seed);
+    let mut plan = Vec::new();
+    for (kind, count) in &scale.faults {
+        for place in 0..*count {
+            let at = scale.span.mul_f64((place as f64 + 0.1 + 0.8 * rng.f64()) / *count as f64);
+            let ms = match kind {
+                Kind::Kill => 200..800,
+                Kind::Stop => 6000..8000,
+                Kind::Server | Kind::Hole if place % 3 == 2 => 1500..2500,
+                Kind::Server => 1..300,
+                Kind::Terminate | Kind::Cut | Kind::CommitCut => 0..1,
+                Kind::Delay => 2000..4000,
+                // Every third lasts for longer than a lease.
+                Kind::Hole if place % 3 == 1 => 6000..7500,
+                Kind::Hole | Kind::Drop => 300..1500,
+            };
+            plan.push(Planned { at, kind: *kind, target: rng.usize(..), lasts: Duration::from_millis(rng.u64(ms)) });
+        }
+    }
+    plan.sort_by_key(|fault| fault.at);
+    plan
+}

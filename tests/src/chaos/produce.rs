@@ -1,0 +1,123 @@
+//! The producer process of a chaos run: single jobs and transactions of several, some held open for a while, some rolled back.
+
+use std::{
+    env,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use fastrand::Rng;
+use queue_core::Job as _;
+use sqlx::{PgPool, postgres::PgPoolOptions};
+
+use super::{
+    history::{History, Line},
+    work::{Act, Chaos, own_file, setting},
+};
+
+/// Numbers of one producer begin here times its own number.
+pub(super) const RANGE: u64 = 1_000_000_000;
+
+/// What `main` does in a producer process.
+pub(super) fn main() -> Result<()> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(produce())
+}
+
+async fn produce() -> Result<()> {
+    let (slot, jobs) = (setting("CHAOS_SLOT", 0_u64), setting("CHAOS_JOBS", 0_u64));
+    let ends = Instant::now();
+    let span = Duration::from_millis(setting("CHAOS_SPAN_MS", 0));
+    let options = env::var("DATABASE_URL")?;
+    let pool = PgPoolOptions::new().max_connections(1).test_before_acquire(false).connect_lazy(&options)?;
+    let producer = Producer { pool, history: History::open(&own_file("history"))? };
+    let mut rng = Rng::with_seed(setting("CHAOS_SEED", 0_u64) ^ (slot + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut next = 0;
+    while next < jobs {
+        let count = if rng.u8(..) < 150 { 1 } else { rng.u64(2..=10) }.min(jobs - next);
+        let batch: Vec<Chaos> = (next..next + count).map(|i| draw(&mut rng, (slot + 1) * RANGE + i)).collect();
+        let fate = Fate::draw(&mut rng);
+        next += count;
+        let good = producer.enqueue(batch, fate).await;
+        // Evenly over the time that faults are injected in.
+        let due = span.mul_f64(next as f64 / jobs as f64);
+        let pause = due.saturating_sub(ends.elapsed()).max(if good { Duration::ZERO } else { Duration::from_millis(100) });
+        tokio::time::sleep(pause).await;
+    }
+    Ok(())
+}
+
+/// What is done with a transaction.
+#[derive(Clone, Copy, PartialEq)]
+enum Fate {
+    Commit,
+    /// After so many ms: its jobs have lower places than some that are claimed already.
+    CommitLate(u64),
+    RollBack,
+}
+
+impl Fate {
+    fn draw(rng: &mut Rng) -> Self {
+        match rng.u8(0..100) {
+            0..3 => Self::RollBack,
+            3..10 => Self::CommitLate(rng.u64(100..800)),
+            _ => Self::Commit,
+        }
+    }
+}
+
+fn draw(rng: &mut Rng, n: u64) -> Chaos {
+    let ms = if rng.u8(0..20) < 3 { rng.u64(100..400) } else { rng.u64(1..40) };
+    let act = match rng.u8(0..10) {
+        0..4 => Act::Wait,
+        4..7 => Act::Say,
+        7..9 => Act::Enter,
+        _ => Act::FailOnce,
+    };
+    Chaos { n, ms, act }
+}
+
+struct Producer {
+    pool: PgPool,
+    history: History,
+}
+
+impl Producer {
+    /// Writes what is known of each number, before and after; returns whether the outcome is known.
+    async fn enqueue(&self, batch: Vec<Chaos>, fate: Fate) -> bool {
+        let numbers: Vec<u64> = batch.iter().map(|job| job.n).collect();
+        for n in &numbers {
+            self.history.write(&Line::Attempted(*n));
+        }
+        let sent = self.send(batch, fate).await;
+        if sent.is_ok() {
+            let said = |n| if fate == Fate::RollBack { Line::RolledBack(n) } else { Line::Acked(n) };
+            for n in numbers {
+                self.history.write(&said(n));
+            }
+        }
+        sent.is_ok()
+    }
+
+    async fn send(&self, mut batch: Vec<Chaos>, fate: Fate) -> Result<()> {
+        if fate == Fate::Commit
+            && batch.len() == 1
+            && let Some(job) = batch.pop()
+        {
+            job.enqueue(&self.pool).await?;
+            return Ok(());
+        }
+        let mut tx = self.pool.begin().await?;
+        for job in batch {
+            job.enqueue(&mut tx).await?;
+        }
+        match fate {
+            Fate::RollBack => tx.rollback().await?,
+            Fate::Commit => tx.commit().await?,
+            Fate::CommitLate(ms) => {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                tx.commit().await?;
+            }
+        }
+        Ok(())
+    }
+}

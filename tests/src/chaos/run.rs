@@ -1,0 +1,193 @@
+//! The chaos run: faults and jobs at the same time, then quiet, then the check.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::{
+    check::{Final, check},
+    crew::Crew,
+    ground::{Database, Ground},
+    history,
+    inject::{Fault, Injector, count},
+    plan::{Scale, TTL, plan},
+    proxy::Proxy,
+    recoveries,
+    saturate::{Load, saturate},
+    zombies,
+};
+
+/// How long the queue, left in peace, may stay as long as it is.
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// The goal for recoveries: what a lease lasts, and two seconds.
+const RECOVERED_WITHIN_MS: u64 = TTL.as_millis() as u64 + 2000;
+
+/// Runs it; returns whether all is well. The last line printed is one JSON object.
+pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
+    let began = Instant::now();
+    let folder = results(&format!("seed-{seed}"))?;
+    println!("seed {seed}; histories in {}", folder.display());
+    let ground = Ground::start().await?;
+    let database = ground.database("chaos").await?;
+    let hurt = hurt(&ground, &database, &folder, seed, scale).await?;
+    say(began, &format!("{} faults injected, {}", hurt.faults.len(), if hurt.drained { "drained" } else { "NOT drained" }));
+    let entries = history::read(&folder)?;
+    let found = check(&entries, &hurt.faults, &finals(&database).await?);
+    let recoveries = recoveries::measure(&entries, &hurt.faults);
+    let broken = broken(&database).await?;
+    let effects = effects(&database).await?;
+    let crashed = database.count("select count(*) from queue.failure where error like 'the process ended%'").await?;
+    let undead = zombies::haunt(&ground, &ground.database("zombies").await?, scale.zombies).await?;
+    say(began, &format!("{} zombies have written", scale.zombies));
+    let load = Load { span: scale.saturation, long: if quick { 1 } else { 8 }, ..Load::default() };
+    let saturation = saturate(&ground, &folder.join("saturation"), "saturation", &load).await?;
+
+    for note in found.notes.iter().chain(&undead.notes).chain(&saturation.notes) {
+        println!("  {note}");
+    }
+    let injected = count(&hurt.faults);
+    let fewer = scale.faults.iter().any(|(kind, asked)| injected.get(kind).copied().unwrap_or(0) < *asked);
+    let slow = recoveries.p99_ms > RECOVERED_WITHIN_MS;
+    let wrong = found.faults() + broken + effects.duplicate + effects.missing + undead.accepted + saturation.false_recoveries;
+    let passed = wrong + hurt.ended == 0 && hurt.drained && !fewer && (quick || !slow);
+    let mut report = json!({
+        "seed": seed, "passed": passed, "seconds": began.elapsed().as_secs(), "drained": hurt.drained, "invariant_broken": broken,
+        "stale_writes_accepted": undead.accepted, "stale_writes_rejected": undead.tried - undead.accepted,
+        "effects": effects.rows, "duplicate_effects": effects.duplicate, "missing_effects": effects.missing, "recovered_attempts": crashed,
+        "recovery_p50_ms": recoveries.p50_ms, "recovery_p99_ms": recoveries.p99_ms, "recovery_max_ms": recoveries.max_ms,
+        "recoveries": recoveries.count, "recoveries_with_outage": recoveries.count_with_outage,
+        "recovery_with_outage_max_ms": recoveries.max_with_outage_ms, "recovery_within_goal": !slow,
+        "false_recoveries": saturation.false_recoveries, "saturated_executions": saturation.executions,
+        "processes_ended": hurt.ended, "faults": injected, "fewer_faults_than_asked": fewer,
+    });
+    merge(&mut report, serde_json::to_value(&found)?);
+    println!("{report}");
+    Ok(passed)
+}
+
+/// What became of the part with faults.
+struct Hurt {
+    faults: Vec<Fault>,
+    drained: bool,
+    /// Processes that ended though nobody killed them, producers that failed.
+    ended: usize,
+}
+
+/// Faults and jobs at the same time, then peace until the queue is empty.
+async fn hurt(ground: &Ground, database: &Database, folder: &Path, seed: u64, scale: &Scale) -> Result<Hurt> {
+    let injector = crew(ground, database, folder, scale).await?;
+    let mut producers = Vec::new();
+    for (slot, proxy) in injector.producers.iter().enumerate() {
+        let jobs = scale.jobs / scale.producers as u64;
+        producers.push(injector.crew.produce(proxy, slot, jobs, scale.span, seed)?);
+    }
+    let faults = injector.run(&plan(seed, scale)).await?;
+    injector.calm();
+    let mut ended = injector.crew.reap();
+    for mut producer in producers {
+        ended += usize::from(tokio::task::spawn_blocking(move || producer.wait()).await? != Some(0));
+    }
+    injector.crew.start_all()?;
+    let drained = drain(database, DRAIN).await?;
+    injector.crew.stop_all();
+    Ok(Hurt { faults, drained, ended })
+}
+
+async fn crew(ground: &Ground, database: &Database, folder: &Path, scale: &Scale) -> Result<Arc<Injector>> {
+    let crew = Crew::new(ground, database, folder, scale.workers).await?;
+    let mut producers = Vec::new();
+    for _ in 0..scale.producers {
+        producers.push(Proxy::start(ground.port()).await?);
+    }
+    crew.start_all()?;
+    Ok(Arc::new(Injector::new(crew, producers, &folder.join("faults.jsonl"))?))
+}
+
+/// An empty folder for what a run leaves to be looked at.
+pub(super) fn results(name: &str) -> Result<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/chaos").join(name);
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    Ok(folder.canonicalize()?)
+}
+
+/// Waits until nothing waits or runs; false when for so long nothing became less.
+pub(super) async fn drain(database: &Database, patience: Duration) -> Result<bool> {
+    const LEFT: &str = "select (select count(*) from queue.ready) + (select count(*) from queue.scheduled)
+       + (select coalesce(sum(cardinality(ids)), 0)::bigint from queue.lease)";
+    let (mut least, mut until) = (i64::MAX, Instant::now() + patience);
+    loop {
+        let left = database.count(LEFT).await?;
+        if left == 0 {
+            return Ok(true);
+        }
+        if left < least {
+            (least, until) = (left, Instant::now() + patience);
+        }
+        if Instant::now() > until {
+            return Ok(false);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// What became of each job.
+pub(super) async fn finals(database: &Database) -> Result<Vec<Final>> {
+    const FINALS: &str =
+        "select (j.payload->>'n')::bigint as n, coalesce(e.state, 'nowhere') as state, coalesce(e.attempts, 0) as attempts,
+         e.output, e.error, coalesce((extract(epoch from e.at) * 1000000)::bigint, 0) as at
+       from queue.job j
+       left join (
+         select id, case when cancelled then 'cancelled' else 'completed' end as state, attempts::int, output #>> '{}' as output,
+           null as error, finished_at as at
+         from queue.done
+         union all select unnest(ids), 'completed', 1, null, null, finished_at from queue.done_many
+         union all select id, 'dead', attempts, null, error, died_at from queue.dead
+         union all select id, 'ready', attempts, null, null, null from queue.ready
+         union all select id, 'scheduled', attempts, null, null, null from queue.scheduled
+         union all select unnest(ids), 'running', 0, null, null, null from queue.lease
+       ) e on e.id = j.id";
+    Ok(sqlx::query_as(FINALS).fetch_all(&database.pool).await?)
+}
+
+/// How many jobs have not exactly one entry.
+pub(super) async fn broken(database: &Database) -> Result<usize> {
+    let broken: Vec<(i64, i64, i64)> = sqlx::query_as(crate::INVARIANT).fetch_all(&database.pool).await?;
+    Ok(broken.len())
+}
+
+/// The ledger.
+struct Effects {
+    rows: i64,
+    duplicate: usize,
+    /// Of completed jobs.
+    missing: usize,
+}
+
+async fn effects(database: &Database) -> Result<Effects> {
+    const MISSING: &str = "select count(*) from queue.job j
+       where j.payload->>'act' = 'Enter' and (j.payload->>'n')::bigint not in (select n from ledger)
+         and j.id not in (select id from queue.dead union all select id from queue.ready)";
+    let rows = database.count("select count(*) from ledger").await?;
+    let distinct = database.count("select count(distinct n) from ledger").await?;
+    Ok(Effects { rows, duplicate: (rows - distinct) as usize, missing: database.count(MISSING).await? as usize })
+}
+
+fn say(began: Instant, what: &str) {
+    println!("{:>4}s  {what}", began.elapsed().as_secs());
+}
+
+fn merge(report: &mut Value, more: Value) {
+    if let (Some(report), Value::Object(more)) = (report.as_object_mut(), more) {
+        report.extend(more);
+    }
+}

@@ -1,0 +1,92 @@
+//! Both cores kept busy by handlers that never await, and nobody hurt: every recovery is a false one.
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+
+use super::{
+    check::check,
+    crew::Crew,
+    ground::Ground,
+    history::{self, Line},
+    plan::TTL,
+    run::{drain, finals},
+};
+
+/// What happened.
+#[derive(Debug)]
+pub(super) struct Saturation {
+    pub(super) false_recoveries: usize,
+    pub(super) executions: usize,
+    pub(super) notes: Vec<String>,
+}
+
+/// How busy, and for how long.
+#[derive(Debug)]
+pub(super) struct Load {
+    /// Short handlers are enqueued for so long.
+    pub(super) span: Duration,
+    /// So many handlers, before all others, keep their thread for longer than a lease.
+    pub(super) long: i64,
+    pub(super) long_ms: i64,
+    pub(super) ttl: Duration,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self { span: Duration::ZERO, long: 1, long_ms: 7000, ttl: TTL }
+    }
+}
+
+impl Load {
+    /// As much as it takes to keep all threads for longer than a short lease.
+    pub(super) fn short() -> Self {
+        Self { span: Duration::from_secs(1), long: 8, long_ms: 3000, ttl: Duration::from_secs(2) }
+    }
+}
+
+/// Two workers of two threads each, with twice as many handlers as threads. Ends early once something was recovered.
+pub(super) async fn saturate(ground: &Ground, folder: &Path, name: &str, load: &Load) -> Result<Saturation> {
+    const RECOVERED: &str = "select count(*) from queue.failure";
+    const ENQUEUE: &str = "select queue.enqueue('chaos',
+         jsonb_build_object('n', n, 'ms', case when n <= $2 then $3 else 50 + n * 37 % 300 end, 'act', 'Spin'), 'chaos')
+       from generate_series($1 + 1, $1 + 20) n";
+    let database = ground.database(name).await?;
+    let ttl = load.ttl.as_millis().to_string();
+    let crew = Crew::new(ground, &database, folder, 2).await?;
+    let crew = crew.with(&[("CHAOS_CONCURRENCY", "4"), ("CHAOS_THREADS", "2"), ("CHAOS_TTL_MS", ttl.as_str())]);
+    crew.start_all()?;
+    let (began, mut n, mut drained) = (Instant::now(), 0_i64, false);
+    while !drained && began.elapsed() < load.span + Duration::from_mins(1) && database.count(RECOVERED).await? == 0 {
+        if began.elapsed() >= load.span {
+            drained = drain(&database, Duration::from_millis(200)).await?;
+        } else if database.count("select count(*) from queue.ready").await? <= 20 {
+            sqlx::query(ENQUEUE).bind(n).bind(load.long).bind(load.long_ms).execute(&database.pool).await?;
+            n += 20;
+        } else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    crew.stop_all();
+    let recovered = database.count(RECOVERED).await? as usize;
+    if recovered > 0 {
+        return Ok(Saturation { false_recoveries: recovered, executions: 0, notes: vec![format!("{recovered} false recoveries")] });
+    }
+    let mut entries = history::read(folder)?;
+    // Their producer is this process, and has acknowledged them all.
+    let acked = (1..=n.cast_unsigned()).flat_map(|n| [Line::Attempted(n), Line::Acked(n)]);
+    entries.splice(0..0, acked.map(|line| history::Entry { at: 0, who: String::new(), line }));
+    let found = check(&entries, &[], &finals(&database).await?);
+    let wrong = found.faults() + usize::from(!drained);
+    Ok(Saturation { false_recoveries: wrong, executions: found.executions, notes: found.notes })
+}
+
+impl Saturation {
+    /// One for each thing that should not have been.
+    pub(super) fn reports(&self) -> Vec<String> {
+        (0..self.false_recoveries).map(|i| self.notes.get(i).cloned().unwrap_or_else(|| "false recovery".to_owned())).collect()
+    }
+}

@@ -1,0 +1,199 @@
+//! Short schedules, each of which provokes one sort of bug. On a sound product nothing is reported.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, bail};
+use serde_json::json;
+use sqlx::PgConnection;
+
+use super::{
+    check::{Findings, check},
+    crew::Crew,
+    ground::{Database, Ground},
+    history::{self, Clock, Line},
+    inject::Fault,
+    plan::Kind,
+    run::{broken, drain, finals, results},
+    saturate::{Load, saturate},
+    zombies::{haunt, race},
+};
+
+/// All of them.
+pub(super) const SCENES: [&str; 7] = ["zombies", "kills", "poison", "late", "sleep", "busy", "unreadable"];
+
+/// Plays one; returns whether there was nothing to report. The last line printed is one JSON object.
+pub(super) async fn play(name: &str) -> Result<bool> {
+    let ground = Ground::start().await?;
+    let folder = results(&format!("scene-{name}-{}", std::process::id()))?;
+    let reports = match name {
+        "zombies" => zombies(&ground).await?,
+        "busy" => saturate(&ground, &folder, "scene", &Load::short()).await?.reports(),
+        _ => {
+            let scene = Scene::new(ground, folder).await?;
+            match name {
+                "kills" => scene.kills().await?,
+                "poison" => scene.poison().await?,
+                "late" => scene.late().await?,
+                "sleep" => scene.sleep().await?,
+                "unreadable" => scene.unreadable().await?,
+                _ => bail!("no scene {name}"),
+            }
+        }
+    };
+    println!("{}", json!({ "scene": name, "reported": reports.len(), "reports": reports }));
+    Ok(reports.is_empty())
+}
+
+async fn zombies(ground: &Ground) -> Result<Vec<String>> {
+    let database = ground.database("scene").await?;
+    let mut reports = race(ground, &database, 2).await?;
+    if reports.is_empty() {
+        let seen = haunt(ground, &ground.database("haunted").await?, 8).await?;
+        reports.extend((0..seen.accepted).map(|i| seen.notes.get(i).cloned().unwrap_or_else(|| "stale write accepted".to_owned())));
+    }
+    Ok(reports)
+}
+
+/// A database, and workers to be started.
+struct Scene {
+    ground: Ground,
+    database: Database,
+    folder: PathBuf,
+    clock: Clock,
+}
+
+impl Scene {
+    async fn new(ground: Ground, folder: PathBuf) -> Result<Self> {
+        let database = ground.database("scene").await?;
+        Ok(Self { ground, database, folder, clock: Clock::new() })
+    }
+
+    async fn crew(&self, workers: usize, settings: &[(&str, &str)]) -> Result<Crew> {
+        Ok(Crew::new(&self.ground, &self.database, &self.folder, workers).await?.with(settings))
+    }
+
+    /// Enqueues the jobs of these numbers.
+    async fn enqueue(&self, connection: &mut PgConnection, from: i64, to: i64, ms: i64, act: &str) -> Result<()> {
+        const ENQUEUE: &str =
+            "select queue.enqueue('chaos', jsonb_build_object('n', n, 'ms', $3, 'act', $4), 'chaos', max_attempts => 1000::smallint)
+           from generate_series($1, $2) n";
+        sqlx::query(ENQUEUE).bind(from).bind(to).bind(ms).bind(act).execute(connection).await?;
+        Ok(())
+    }
+
+    /// What is wrong once the workers have stopped; numbers up to `acked` were acknowledged, and up to `attempted` may be there.
+    async fn conclude(&self, crew: &Crew, drained: bool, acked: u64, attempted: u64, faults: &[Fault]) -> Result<(Findings, Vec<String>)> {
+        crew.stop_all();
+        let mut entries = history::read(&self.folder)?;
+        let lines = (1..=attempted).map(Line::Attempted).chain((1..=acked).map(Line::Acked));
+        entries.splice(0..0, lines.map(|line| history::Entry { at: 0, who: String::new(), line }));
+        let found = check(&entries, faults, &finals(&self.database).await?);
+        let mut reports = found.notes.clone();
+        let broken = broken(&self.database).await?;
+        if broken > 0 {
+            reports.push(format!("{broken} jobs have not exactly one entry"));
+        }
+        if !drained {
+            reports.push("jobs are left that nobody runs".to_owned());
+        }
+        Ok((found, reports))
+    }
+
+    /// Workers are killed in the middle of their jobs.
+    async fn kills(&self) -> Result<Vec<String>> {
+        let crew = self.crew(2, &[("CHAOS_TTL_MS", "1000"), ("CHAOS_CONCURRENCY", "5")]).await?;
+        crew.start_all()?;
+        self.enqueue(&mut *self.database.pool.acquire().await?, 1, 40, 400, "Wait").await?;
+        let mut faults = Vec::new();
+        for slot in [0, 1] {
+            tokio::time::sleep(Duration::from_millis(900)).await;
+            let (who, from) = (crew.label(slot), self.clock.now());
+            crew.kill(slot);
+            faults.push(Fault { kind: Kind::Kill, who, from, until: from, held: Vec::new() });
+            crew.start(slot)?;
+        }
+        let drained = drain(&self.database, Duration::from_secs(30)).await?;
+        Ok(self.conclude(&crew, drained, 40, 40, &faults).await?.1)
+    }
+
+    /// One job ends its process, again and again; ten do not.
+    async fn poison(&self) -> Result<Vec<String>> {
+        const MOST: usize = 3;
+        let crew = self.crew(1, &[("CHAOS_TTL_MS", "1000")]).await?;
+        let mut connection = self.database.pool.acquire().await?;
+        self.enqueue(&mut connection, 1, 1, 0, "Abort").await?;
+        self.enqueue(&mut connection, 2, 11, 50, "Wait").await?;
+        let (mut faults, until) = (Vec::new(), Instant::now() + Duration::from_secs(40));
+        let mut drained = false;
+        while !drained && faults.len() <= MOST && Instant::now() < until {
+            crew.start_all()?;
+            drained = drain(&self.database, Duration::from_millis(100)).await?;
+            let (who, from) = (crew.label(0), self.clock.now());
+            if crew.reap() > 0 {
+                faults.push(Fault { kind: Kind::Kill, who, from, until: from, held: Vec::new() });
+            }
+        }
+        let (found, mut reports) = self.conclude(&crew, drained, 11, 11, &faults).await?;
+        if faults.len() > MOST {
+            reports.push(format!("a job has ended {} processes, and is not dead", faults.len()));
+        } else if (found.completed, found.dead) != (10, 1) {
+            reports.push(format!("{} innocents completed of 10, {} dead letters instead of 1", found.completed, found.dead));
+        }
+        Ok(reports)
+    }
+
+    /// A job is committed after others that were enqueued later have been claimed.
+    async fn late(&self) -> Result<Vec<String>> {
+        let crew = self.crew(1, &[]).await?;
+        crew.start_all()?;
+        let mut open = self.database.pool.begin().await?;
+        self.enqueue(&mut open, 1, 1, 1, "Wait").await?;
+        for n in 2..=6 {
+            self.enqueue(&mut *self.database.pool.acquire().await?, n, n, 1, "Wait").await?;
+            drain(&self.database, Duration::from_secs(10)).await?;
+        }
+        open.commit().await?;
+        let drained = drain(&self.database, Duration::from_secs(8)).await?;
+        Ok(self.conclude(&crew, drained, 6, 6, &[]).await?.1)
+    }
+
+    /// A job is committed after a worker said that it sleeps, by a transaction that could not see so.
+    async fn sleep(&self) -> Result<Vec<String>> {
+        let crew = self.crew(1, &[("CHAOS_POLL_MS", "30000")]).await?;
+        let mut drained = true;
+        for n in 1..=2 {
+            let mut open = self.database.pool.begin().await?;
+            self.enqueue(&mut open, n, n, 1, "Wait").await?;
+            crew.start_all()?;
+            let until = Instant::now() + Duration::from_secs(10);
+            while self.database.count("select count(*) from queue.idle").await? == 0 && Instant::now() < until {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            open.commit().await?;
+            drained &= drain(&self.database, Duration::from_secs(5)).await?;
+            crew.stop_all();
+        }
+        Ok(self.conclude(&crew, drained, 2, 2, &[]).await?.1)
+    }
+
+    /// One payload among twenty cannot be read.
+    async fn unreadable(&self) -> Result<Vec<String>> {
+        const BAD: &str = r#"select queue.enqueue('chaos', '{"n": 21, "ms": 1e400, "act": "Wait"}', 'chaos')"#;
+        let crew = self.crew(1, &[]).await?;
+        let mut open = self.database.pool.begin().await?;
+        sqlx::query(BAD).execute(&mut *open).await?;
+        self.enqueue(&mut open, 1, 20, 1, "Wait").await?;
+        open.commit().await?;
+        crew.start_all()?;
+        let drained = drain(&self.database, Duration::from_secs(10)).await?;
+        let (found, mut reports) = self.conclude(&crew, drained, 20, 21, &[]).await?;
+        if found.dead != 1 {
+            reports.push(format!("{} dead letters instead of 1", found.dead));
+        }
+        Ok(reports)
+    }
+}

@@ -1,0 +1,136 @@
+//! The worker process of a chaos run, and its one job type.
+
+use std::{
+    env,
+    fs::OpenOptions,
+    path::PathBuf,
+    str::FromStr,
+    sync::{Mutex, OnceLock},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+use queue_core::{Context, Handler, JobResult, job};
+use queue_worker::{Config, Worker, shutdown_signal};
+use serde::{Deserialize, Serialize};
+use sqlx::postgres::PgPoolOptions;
+
+use super::history::{History, Line};
+
+/// A job with a number that its producer chose, so that it can be told from all others whatever became of its enqueue.
+#[job(name = "chaos", queue = "chaos", max_attempts = 1000, backoff = fixed("100ms"), timeout = "60s", output = Option<String>)]
+#[derive(Serialize, Deserialize)]
+pub(super) struct Chaos {
+    pub(super) n: u64,
+    pub(super) ms: u64,
+    pub(super) act: Act,
+}
+
+/// What its handler does.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) enum Act {
+    /// Waits.
+    Wait,
+    /// Waits, and says in its output which execution it was.
+    Say,
+    /// Waits, and enters its number into the ledger.
+    Enter,
+    /// Fails at its first attempt.
+    FailOnce,
+    /// Keeps its thread busy.
+    Spin,
+    /// Ends the process.
+    Abort,
+}
+
+static HISTORY: OnceLock<History> = OnceLock::new();
+
+impl Handler for Chaos {
+    async fn run(self, cx: &Context) -> JobResult<Option<String>> {
+        let Some(history) = HISTORY.get() else { return Err("no history".into()) };
+        let who = label();
+        history.write(&Line::Start(self.n, cx.id().0, cx.attempt()));
+        let end = |good| history.write(&Line::End(self.n, cx.id().0, cx.attempt(), good));
+        let pause = Duration::from_millis(self.ms);
+        match self.act {
+            Act::Spin => {
+                let until = Instant::now() + pause;
+                while Instant::now() < until {
+                    std::hint::spin_loop();
+                }
+            }
+            Act::Abort => std::process::abort(),
+            Act::Wait | Act::Say | Act::Enter | Act::FailOnce => tokio::time::sleep(pause).await,
+        }
+        if matches!(self.act, Act::FailOnce) && cx.attempt() == 1 {
+            end(false);
+            return Err("as told".into());
+        }
+        if matches!(self.act, Act::Enter) {
+            enter(cx, self.n).await.inspect_err(|_| end(false))?;
+        }
+        end(true);
+        Ok(matches!(self.act, Act::Say).then_some(who))
+    }
+}
+
+/// The one place where an effect is written. The table has no unique key, so nothing but this keeps an effect from being doubled: a lock on the
+/// number, and a look. Once a transaction can commit together with the verdict, it is to be that instead.
+async fn enter(cx: &Context, n: u64) -> Result<(), sqlx::Error> {
+    const ENTER: &str = "with held as materialized (select pg_advisory_xact_lock($1)) select count(*) from held";
+    let mut tx = cx.pool().begin().await?;
+    sqlx::query(ENTER).bind(n.cast_signed()).execute(&mut *tx).await?;
+    sqlx::query("insert into ledger (n) select $1 where not exists (select from ledger where n = $1)")
+        .bind(n.cast_signed())
+        .execute(&mut *tx)
+        .await?;
+    tx.commit().await
+}
+
+/// Which process this is, among all of the run.
+pub(super) fn label() -> String {
+    env::var("CHAOS_LABEL").unwrap_or_default()
+}
+
+/// The file of this process with the given ending.
+pub(super) fn own_file(ending: &str) -> PathBuf {
+    PathBuf::from(env::var_os("CHAOS_FOLDER").unwrap_or_default()).join(format!("{}.{ending}", label()))
+}
+
+/// What `main` does in a worker process.
+pub(super) fn main() -> Result<()> {
+    let log = OpenOptions::new().create(true).append(true).open(own_file("log"))?;
+    tracing_subscriber::fmt().with_ansi(false).with_writer(Mutex::new(log)).with_max_level(tracing::Level::WARN).init();
+    HISTORY.get_or_init(|| History::open(&own_file("history")).unwrap_or_else(|error| panic!("{error:#}")));
+    let threads = setting("CHAOS_THREADS", 2_usize);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+    let result = runtime.block_on(work());
+    runtime.shutdown_background();
+    result
+}
+
+async fn work() -> Result<()> {
+    let url = env::var("DATABASE_URL").context("DATABASE_URL")?;
+    let mut config = Config::default();
+    config.name = label();
+    config.poll_interval = Duration::from_millis(setting("CHAOS_POLL_MS", 1000));
+    config.lease_ttl = Duration::from_millis(setting("CHAOS_TTL_MS", 5000));
+    config.concurrency = setting("CHAOS_CONCURRENCY", 10);
+    config.grace = Duration::from_secs(2);
+    // The server may be away just now; a worker that started before it went would wait, and so does this one.
+    loop {
+        let pool = PgPoolOptions::new().max_connections(4).test_before_acquire(false).connect_lazy(&url)?;
+        match Worker::new(pool).config(config.clone()).register::<Chaos>().run(shutdown_signal()).await {
+            Ok(()) => return Ok(()),
+            Err(queue_worker::Error::Database(_) | queue_worker::Error::Core(queue_core::Error::Database(_))) => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A number from the environment.
+pub(super) fn setting<T: FromStr>(name: &str, default: T) -> T {
+    env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+}

@@ -1,0 +1,135 @@
+//! Writes under leases that are over, by hand and with the product's own statements: each must change nothing and be refused.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use sqlx::{Connection as _, PgConnection};
+
+use super::ground::{Database, Ground, url};
+use crate::protocol::{Lease, Said, VERDICTS, beat, claim, contents, flush, give_back, recover, register, settle, silence};
+
+/// What zombies tried and what came of it.
+#[derive(Debug, Default)]
+pub(super) struct Zombies {
+    pub(super) tried: usize,
+    pub(super) accepted: usize,
+    pub(super) notes: Vec<String>,
+}
+
+/// What became of the job after its first holder lost it.
+#[derive(Clone, Copy, Debug)]
+enum Since {
+    /// It waits, alone.
+    Recovered,
+    /// Another holds it.
+    Reclaimed,
+    /// It was released uncharged, so that another holds it under the same attempt number.
+    Released,
+    /// Another has completed it.
+    Completed,
+}
+
+const FATES: [Since; 4] = [Since::Recovered, Since::Reclaimed, Since::Released, Since::Completed];
+
+/// So many workers lose their jobs and write all the same.
+pub(super) async fn haunt(ground: &Ground, database: &Database, count: usize) -> Result<Zombies> {
+    let mut connection = PgConnection::connect(&url(ground.port(), &database.name)).await?;
+    let mut seen = Zombies::default();
+    for number in 0..count {
+        let fate = FATES[number % FATES.len()];
+        let (worker, lease) = bury(&mut connection, fate).await?;
+        for verdict in VERDICTS {
+            let said = Said { token: lease.token, job: lease.jobs[0], verdict };
+            let before = contents(&mut connection).await?;
+            // An error is a refusal too: one that would be tried again for ever, but writes nothing.
+            let refused = settle(&mut connection, &[said]).await.is_ok_and(|refused| refused.is_empty());
+            seen.judge(&mut connection, &before, refused, &format!("{verdict} of a job that was {fate:?}")).await?;
+        }
+        let before = contents(&mut connection).await?;
+        let silent = flush(&mut connection, &[], &[lease.token]).await.is_ok_and(|refused| refused.is_empty());
+        seen.judge(&mut connection, &before, silent, &format!("whole lease, {fate:?}")).await?;
+        let before = contents(&mut connection).await?;
+        give_back(&mut connection, lease.token).await?;
+        seen.judge(&mut connection, &before, false, &format!("give back, {fate:?}")).await?;
+        if !matches!(fate, Since::Released) {
+            let before = contents(&mut connection).await?;
+            let beats = beat(&mut connection, worker).await?;
+            seen.judge(&mut connection, &before, beats, &format!("heartbeat, {fate:?}")).await?;
+            let claims = !claim(&mut connection, worker, 10).await?.jobs.is_empty();
+            seen.judge(&mut connection, &before, claims, &format!("claim, {fate:?}")).await?;
+        }
+        for table in ["ready", "scheduled", "lease", "done", "done_many", "dead", "failure", "job", "worker"] {
+            sqlx::raw_sql(sqlx::AssertSqlSafe(format!("delete from queue.{table}"))).execute(&mut connection).await?;
+        }
+    }
+    Ok(seen)
+}
+
+impl Zombies {
+    async fn judge(&mut self, connection: &mut PgConnection, before: &str, said_done: bool, what: &str) -> Result<()> {
+        self.tried += 1;
+        let after = contents(connection).await?;
+        if said_done || after != before {
+            self.accepted += 1;
+            if self.notes.len() < 5 {
+                self.notes.push(format!("stale write accepted: {what}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A worker and the lease that it has no more.
+async fn bury(connection: &mut PgConnection, fate: Since) -> Result<(uuid::Uuid, Lease)> {
+    sqlx::query("select queue.enqueue('chaos', '{}'::jsonb)").execute(&mut *connection).await?;
+    let worker = register(connection).await?;
+    let lease = claim(connection, worker, 1).await?;
+    anyhow::ensure!(lease.jobs.len() == 1, "nothing was claimed");
+    if matches!(fate, Since::Released) {
+        settle(connection, &lease.all("release")).await?;
+    } else {
+        silence(connection, worker).await?;
+        recover(connection).await?;
+    }
+    if !matches!(fate, Since::Recovered) {
+        let other = register(connection).await?;
+        let taken = claim(connection, other, 1).await?;
+        if matches!(fate, Since::Completed) {
+            settle(connection, &taken.all("complete")).await?;
+        }
+    }
+    Ok((worker, lease))
+}
+
+/// A settle and a recovery of the same lease at the same time, the settle first. Returns what is wrong afterwards.
+pub(super) async fn race(ground: &Ground, database: &Database, rounds: usize) -> Result<Vec<String>> {
+    let address = url(ground.port(), &database.name);
+    let (mut first, mut second) = (PgConnection::connect(&address).await?, PgConnection::connect(&address).await?);
+    let mut wrong = Vec::new();
+    for _ in 0..rounds {
+        sqlx::query("select queue.enqueue('chaos', '{}'::jsonb) from generate_series(1, 3)").execute(&mut first).await?;
+        let worker = register(&mut first).await?;
+        let lease = claim(&mut first, worker, 3).await?;
+        silence(&mut first, worker).await?;
+        let mut open = first.begin().await?;
+        settle(&mut open, &lease.all("complete")[..2]).await?;
+        let recovery = tokio::spawn(async move {
+            let recovered = recover(&mut second).await;
+            (second, recovered)
+        });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        open.commit().await?;
+        let (connection, recovered) = recovery.await?;
+        second = connection;
+        if let Err(error) = recovered {
+            wrong.push(format!("the recovery failed: {error}"));
+        }
+        recover(&mut second).await?;
+        let broken: Vec<(i64, i64, i64)> = sqlx::query_as(crate::INVARIANT).fetch_all(&mut first).await?;
+        wrong.extend(broken.iter().map(|(id, entries, _)| format!("job {id} has {entries} entries after a settle beside a recovery")));
+        if !wrong.is_empty() {
+            break;
+        }
+    }
+    Ok(wrong)
+}
