@@ -101,6 +101,8 @@ impl Context {
     /// A handler that began one completes the job by it: if it returns `Ok` without [`JobTransaction::complete`], the attempt has failed. Errors
     /// and panics before the commit roll back and are tried again as ever. Its isolation is `read committed`; do not end it in SQL.
     ///
+    /// It takes one of the pool's connections until it ends: do slow work before it, and let the pool have as many as handlers that begin one.
+    ///
     /// This is for any job type, at any point of its handler. A type that is [`transactional`](crate::Options::transactional) has one
     /// transaction for the whole attempt instead, [`Context::transaction`], and nothing to complete.
     ///

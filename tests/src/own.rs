@@ -98,7 +98,9 @@ impl Own {
                 return Err("as told".into());
             }
             "swallowed" => drop(tx.execute("select 1 / 0").await),
-            "ended in sql" => drop(tx.execute("rollback").await?),
+            "ended in sql" => {
+                tx.execute("rollback").await?;
+            }
             _ => {}
         }
         Ok(())
