@@ -11,10 +11,19 @@ use std::{
 };
 
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex, MutexGuard},
+};
 use tokio_util::sync::CancellationToken;
 
-use crate::{options::StateKey, record::JobId};
+use crate::{
+    begin::{Begun, Commit, Fence, JobTransaction},
+    error::Error,
+    options::StateKey,
+    record::JobId,
+    store::Store,
+};
 
 /// One attempt of one job, as its handler sees it.
 pub struct Context {
@@ -25,12 +34,15 @@ pub struct Context {
     cancelled: OnceLock<CancellationToken>,
     shared: Arc<Shared>,
     transaction: Option<Lent>,
+    fence: Option<Fence>,
+    begun: OnceLock<Arc<Begun>>,
 }
 
 impl Context {
     #[doc(hidden)]
     pub fn new(id: JobId, attempt: u32, max_attempts: u32, halt: CancellationToken, shared: Arc<Shared>) -> Self {
-        Self { id, attempt, max_attempts, halt, cancelled: OnceLock::new(), shared, transaction: None }
+        let (cancelled, begun) = (OnceLock::new(), OnceLock::new());
+        Self { id, attempt, max_attempts, halt, cancelled, shared, transaction: None, fence: None, begun }
     }
 
     #[doc(hidden)]
@@ -38,6 +50,18 @@ impl Context {
     pub fn within(mut self, transaction: Option<Lent>) -> Self {
         self.transaction = transaction;
         self
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub fn under(mut self, fence: Fence) -> Self {
+        self.fence = Some(fence);
+        self
+    }
+
+    #[doc(hidden)]
+    pub fn begun(&self) -> Option<&Arc<Begun>> {
+        self.begun.get()
     }
 
     /// The job's id.
@@ -71,11 +95,31 @@ impl Context {
         &self.shared.pool
     }
 
+    /// Begins a transaction on the worker's pool that ends this job with its commit: see [`JobTransaction`]. What is written and enqueued on it is
+    /// committed together with the job's completion, or not at all.
+    ///
+    /// A handler that began one completes the job by it: if it returns `Ok` without [`JobTransaction::complete`], the attempt has failed. Errors
+    /// and panics before the commit roll back and are tried again as ever. Its isolation is `read committed`; do not end it in SQL.
+    ///
+    /// It takes one of the pool's connections until it ends: do slow work before it, and let the pool have as many as handlers that begin one.
+    ///
+    /// This is for any job type, at any point of its handler. A type that is [`transactional`](crate::Options::transactional) has one
+    /// transaction for the whole attempt instead, [`Context::transaction`], and nothing to complete.
+    ///
+    /// # Errors
+    /// [`Error::Transactional`] for such a type, [`Error::LeaseLost`] when the job is over already, and what the pool says.
+    pub async fn begin(&self) -> Result<JobTransaction, Error> {
+        let Some(fence) = self.fence else { return Err(Error::Transactional { job: self.id }) };
+        JobTransaction::begin(self.begun.get_or_init(|| Arc::new(Begun::new(fence, Arc::clone(&self.shared))))).await
+    }
+
     /// The transaction that completes this job, if its type is [`transactional`](crate::Options::transactional): what is written on it, and what is
     /// enqueued on it, is committed together with the job's completion, or not at all.
     ///
     /// One guard at a time: a second call waits until the first one's guard is dropped. Statements on it go as on any connection of yours;
     /// do not end the transaction yourself, and begin nested ones with `begin` of the guard, not in SQL.
+    ///
+    /// Other types have [`Context::begin`], which begins a transaction when the handler wants one, and commits when it says so.
     ///
     /// # Panics
     /// When the type is not transactional.
@@ -142,6 +186,17 @@ impl fmt::Debug for TransactionGuard<'_> {
 pub struct Shared {
     pub pool: PgPool,
     pub states: States,
+    pub store: Store,
+    /// The runtime that handlers run on.
+    pub handlers: Handle,
+    /// How a handler's own transaction ends.
+    pub commit: Commit,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("store", &self.store).finish_non_exhaustive()
+    }
 }
 
 /// One value a type.

@@ -1,10 +1,10 @@
-//! What can go wrong before a job is stored. Each variant is something a caller does differently; no variant carries a payload.
+//! What can go wrong before a job is stored, and in a handler's own transaction. Each variant is something a caller does differently; no variant carries a payload.
 
 use std::fmt;
 
-use crate::payload::PayloadError;
+use crate::{payload::PayloadError, record::JobId};
 
-/// An error of defining, enqueuing or migrating.
+/// An error of defining, enqueuing, migrating, or of a handler's transaction.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -69,6 +69,20 @@ pub enum Error {
         schema: String,
         /// Which migration it is.
         version: i32,
+    },
+    /// The attempt has no right to its job any more: others have it, or it is over. What it wrote in the transaction is rolled back.
+    #[error("the lease on job {job} is lost, or the job is over already: this attempt can change nothing any more")]
+    LeaseLost {
+        /// The job.
+        job: JobId,
+    },
+    /// The job's type is transactional: its attempt is in a transaction already, which ends the job.
+    #[error(
+        "job {job} is of a transactional type: use `cx.transaction()`, which is committed with the job's completion, instead of `cx.begin()`"
+    )]
+    Transactional {
+        /// The job.
+        job: JobId,
     },
     /// The database failed. Its message is shown, its DETAIL never: that may print a row.
     #[error("{}", crate::error::message(.0))]

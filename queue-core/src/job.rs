@@ -107,6 +107,11 @@ impl Failure {
         Self { kind: FailureKind::Snooze(wait), error: None }
     }
 
+    /// What went wrong, to be looked at more closely: `failure.error()?.downcast_ref::<queue_core::Error>()`. A snooze has none.
+    pub fn error(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
+        self.error.as_deref()
+    }
+
     /// What should follow.
     pub fn kind(&self) -> FailureKind {
         self.kind

@@ -58,6 +58,7 @@ mod job;
 mod options;
 mod retry;
 mod context;
+mod begin;
 mod registry;
 mod record;
 mod payload;
@@ -71,6 +72,7 @@ pub mod private;
 #[doc(hidden)]
 pub mod mutants;
 
+pub use begin::JobTransaction;
 pub use context::{Context, TransactionGuard};
 pub use enqueue::{Added, Batch, Enqueue, EnqueueAll, EnqueueAllIds, IntoConnection, JobHandle};
 pub use error::{Error, RegistryError, message};
@@ -87,5 +89,8 @@ pub use store::{Store, check_name};
 /// What only the worker builds.
 #[doc(hidden)]
 pub mod worker {
-    pub use crate::context::{Lent, Shared, States};
+    pub use crate::{
+        begin::{Commit, Fence, Ruling, Said, Stage},
+        context::{Lent, Shared, States},
+    };
 }

@@ -122,6 +122,9 @@ impl Options {
     /// failure, a panic or a timeout takes it back, and is charged as ever. When the process, the connection or the server ends, the job is
     /// as it was, and is taken up at once.
     ///
+    /// [`Context::begin`](crate::Context::begin) gives the same to any type, for the part of its handler that it chooses, and crashes count; only the
+    /// claim is another transaction.
+    ///
     /// What it costs: **a job that ends its process is not counted as a crash, and is tried again for ever.** A long handler holds back
     /// vacuum, keeps other workers from sleeping deeply, and makes an operator's `cancel` pass it over; a statement on the transaction
     /// that fails fails the attempt unless it ran in a nested transaction. Each running job takes a connection of its own (see

@@ -4,6 +4,7 @@
 -- Leases are locked in the order of their tokens, and what is read from them is their latest version. A lease always lists just what is
 -- not settled; the verdict that empties it deletes it. A released job's
 -- place is its id, which nobody else takes: it stands where its age puts it, and below a floor it is found within about a second.
+-- Times are the statement's, for a handler's own transaction, which ends with this, may be old.
 with said as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::text[], $4::bigint[], $5::smallint[], $6::smallint[], $7::float8[], $8::int[], $9::text[], $10::text[])
@@ -39,13 +40,13 @@ with said as materialized (
   where l.token = any (array(select token from left_over)) and l.token = o.token
 ), finished_plainly as (
   insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
-  select min(id), max(id), now(), lane, array_agg(id order by id)
+  select min(id), max(id), statement_timestamp(), lane, array_agg(id order by id)
   from fenced
   where verdict = 'complete' and output is null and attempts = 1
   group by lane, id >> 33, (id >> 20) / 86400000
 ), finished as (
   insert into queue.done (id, finished_at, ran_ms, attempts, cancelled, output)
-  select id, now(), ran_ms, attempts, verdict = 'cancel', output::jsonb
+  select id, statement_timestamp(), ran_ms, attempts, verdict = 'cancel', output::jsonb
   from fenced
   where verdict = 'cancel' or (verdict = 'complete' and (output is not null or attempts > 1))
 ), forgotten as (
@@ -56,7 +57,7 @@ with said as materialized (
   where id = any (array(select id from fenced where verdict = 'forget'))
 ), waiting as (
   insert into queue.scheduled (run_at, id, lane, attempts, crashes)
-  select now() + wait_ms * interval '1 millisecond', id, lane, attempts - (verdict = 'snooze')::int, crashes
+  select statement_timestamp() + wait_ms * interval '1 millisecond', id, lane, attempts - (verdict = 'snooze')::int, crashes
   from fenced
   where verdict in ('retry', 'snooze')
 ), released as (
@@ -66,12 +67,12 @@ with said as materialized (
   where verdict = 'release'
 ), died as (
   insert into queue.dead (id, died_at, lane, attempts, crashes, error)
-  select id, now(), lane, attempts, crashes, error
+  select id, statement_timestamp(), lane, attempts, crashes, error
   from fenced
   where verdict = 'dead'
 ), failed as (
   insert into queue.failure (id, attempt, at, ran_ms, error)
-  select id, attempts, now(), ran_ms, error
+  select id, attempts, statement_timestamp(), ran_ms, error
   from fenced
   where verdict in ('retry', 'dead')
 )

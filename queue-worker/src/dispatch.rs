@@ -6,13 +6,13 @@ use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use futures_util::FutureExt as _;
 use queue_core::{
     Context, FailureKind, Outcome, Registration, Retain, Verdict, verdict,
-    worker::{Lent, Shared},
+    worker::{Fence, Lent, Shared, Stage},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -29,18 +29,23 @@ pub(crate) struct Halt {
 const LONGEST_ERROR: usize = 8 * 1024;
 
 /// The longest output that is kept, in bytes.
-const LONGEST_OUTPUT: usize = 16 * 1024 * 1024;
+pub(crate) const LONGEST_OUTPUT: usize = 16 * 1024 * 1024;
+
+/// How long an attempt whose handler has ended waits for a commit that is on its way. Its verdict is fenced then as ever.
+const LAST_COMMIT: Duration = Duration::from_secs(15);
 
 /// How an attempt ended.
 pub(crate) struct Ended {
     outcome: Outcome,
     output: Option<String>,
     error: Option<String>,
+    /// Nothing is left to be written: the handler's own transaction has, or others have the job.
+    over: bool,
 }
 
 impl Ended {
     fn new(outcome: Outcome, error: impl Into<String>) -> Self {
-        Self { outcome, output: None, error: Some(error.into()) }
+        Self { outcome, output: None, error: Some(error.into()), over: false }
     }
 
     pub(crate) fn terminal(error: impl Into<String>) -> Self {
@@ -52,7 +57,29 @@ impl Ended {
     }
 
     fn interrupted() -> Self {
-        Self { outcome: Outcome::Interrupted, output: None, error: None }
+        Self { outcome: Outcome::Interrupted, output: None, error: None, over: false }
+    }
+
+    /// How an attempt ended whose handler began a transaction of its own, which came so far.
+    fn after(self, stage: Stage, job: &Claimed) -> Self {
+        match stage {
+            Stage::Written => {
+                if matches!(self.outcome, Outcome::Failed | Outcome::Panicked | Outcome::RetryIn(_) | Outcome::Snoozed(_)) {
+                    let error = self.error.as_deref().unwrap_or_default();
+                    tracing::warn!(job = %job.id, error, "the handler failed after its transaction had ended the job, which stays as it is");
+                }
+                Self { over: true, ..self }
+            }
+            Stage::Lost => {
+                tracing::warn!(job = %job.id, "lease lost: a handler's transaction was rolled back, others have this job");
+                Self { over: true, ..self }
+            }
+            // If a commit in doubt did happen, this verdict is refused: the job is no longer in the lease.
+            _ if self.outcome == Outcome::Ok => Self::failed(
+                "the handler began a transaction and did not complete it, so what it wrote is rolled back; return what `tx.complete(..)` returns",
+            ),
+            _ => self,
+        }
     }
 
     fn panicked(panic: Box<dyn Any + Send>) -> Self {
@@ -74,11 +101,6 @@ pub(crate) async fn attempt_within(
     halt: &Halt,
     lent: Option<Lent>,
 ) -> Ended {
-    let ended = AssertUnwindSafe(run(registration, job, shared, halt, lent)).catch_unwind().await.unwrap_or_else(Ended::panicked);
-    if halt.drop.is_cancelled() && ended.outcome == Outcome::Panicked { Ended::interrupted() } else { ended }
-}
-
-async fn run(registration: &Registration, job: &Claimed, shared: &Arc<Shared>, halt: &Halt, lent: Option<Lent>) -> Ended {
     let Some(payload) = &job.payload else { return Ended::terminal("the job's payload is missing from the store") };
     let cx = Context::new(
         job.id,
@@ -86,9 +108,24 @@ async fn run(registration: &Registration, job: &Claimed, shared: &Arc<Shared>, h
         job.max_attempts.unsigned_abs().into(),
         halt.ask.clone(),
         Arc::clone(shared),
-    )
-    .within(lent);
-    let running = registration.run(payload, &cx);
+    );
+    let cx = if lent.is_some() { cx.within(lent) } else { cx.under(fence(registration, job)) };
+    let ended = AssertUnwindSafe(run(registration, payload, &cx, halt)).catch_unwind().await.unwrap_or_else(Ended::panicked);
+    let ended = if halt.drop.is_cancelled() && ended.outcome == Outcome::Panicked { Ended::interrupted() } else { ended };
+    match cx.begun() {
+        Some(begun) => ended.after(begun.close(LAST_COMMIT).await, job),
+        None => ended,
+    }
+}
+
+/// What a transaction of the handler's own writes its verdict under.
+fn fence(registration: &Registration, job: &Claimed) -> Fence {
+    let Claimed { token, id, lane, attempt, crashes, .. } = *job;
+    Fence { token, id, lane, attempt, crashes, keep: registration.options().retain != Retain::None, since: Instant::now() }
+}
+
+async fn run(registration: &Registration, payload: &str, cx: &Context, halt: &Halt) -> Ended {
+    let running = registration.run(payload, cx);
     let limited = async {
         match registration.options().timeout {
             Some(limit) => tokio::time::timeout(limit, running).await.map_err(|_| limit),
@@ -104,7 +141,7 @@ async fn run(registration: &Registration, job: &Claimed, shared: &Arc<Shared>, h
         Ok(Ok(output)) if output.as_ref().is_some_and(|text| text.len() > LONGEST_OUTPUT) => {
             Ended::terminal(format!("the output is longer than {LONGEST_OUTPUT} bytes; store a reference instead"))
         }
-        Ok(Ok(output)) => Ended { outcome: Outcome::Ok, output, error: None },
+        Ok(Ok(output)) => Ended { outcome: Outcome::Ok, output, error: None, over: false },
         // A handler that ends early because it was asked to has not failed.
         Ok(Err(_)) if halt.ask.is_cancelled() => Ended::interrupted(),
         Ok(Err(failure)) => Ended::new(outcome_of(failure.kind()), failure.to_string()),
@@ -142,6 +179,7 @@ pub(crate) fn judge(registration: Option<&Registration>, job: &Claimed, ended: E
     let verdict = verdict(ended.outcome, attempt, most, &backoff, fastrand::f64());
     Settlement {
         verdict,
+        over: ended.over,
         keep: options.is_none_or(|options| options.retain != Retain::None),
         ran,
         output: ended.output.map(without_nul),
@@ -160,6 +198,7 @@ pub(crate) fn release(job: &Claimed) -> Settlement {
         crashes: job.crashes,
         batch: job.batch,
         verdict: Verdict::Release,
+        over: false,
         keep: true,
         ran: Duration::ZERO,
         output: None,
@@ -169,7 +208,7 @@ pub(crate) fn release(job: &Claimed) -> Settlement {
 }
 
 /// An error text that the database takes: without NUL, at most 8 KiB.
-fn storable(mut text: String) -> String {
+pub(crate) fn storable(mut text: String) -> String {
     if text.len() > LONGEST_ERROR {
         text.truncate(text.floor_char_boundary(LONGEST_ERROR));
     }
@@ -177,7 +216,7 @@ fn storable(mut text: String) -> String {
 }
 
 /// JSON text in which an escaped NUL, which jsonb cannot hold, is U+FFFD.
-fn without_nul(json: String) -> String {
+pub(crate) fn without_nul(json: String) -> String {
     if !json.contains("\\u0000") {
         return json;
     }

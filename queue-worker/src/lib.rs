@@ -17,7 +17,7 @@
 //!
 //! A job whose enqueue was committed is run until it completes, is cancelled, or becomes a dead letter that somebody can see. A verdict counts
 //! only under the lease it was reached with: a worker that was slow, killed, doubled or cut off changes nothing. An attempt may be repeated
-//! when its process or its connection ends in the middle; effects in the same database can be tied to the verdict.
+//! when its process or its connection ends in the middle; effects in the same database are tied to the verdict by `cx.begin()`.
 
 // In the order of a job's way; each file only imports what stands below it (see ARCHITECTURE.md).
 pub mod cli;
@@ -26,6 +26,7 @@ mod worker;
 mod feed;
 mod slots;
 mod transact;
+mod commit;
 mod dispatch;
 mod claim;
 mod settle;

@@ -5,7 +5,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use queue_core::{JobId, Store, Verdict};
-use sqlx::postgres::PgArguments;
+use sqlx::{PgConnection, postgres::PgArguments};
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -26,6 +26,8 @@ pub(crate) struct Settlement {
     /// How many jobs its lease had in all.
     pub(crate) batch: usize,
     pub(crate) verdict: Verdict,
+    /// Nothing is to be written: the job has left its lease, be it by its handler's own transaction.
+    pub(crate) over: bool,
     /// Whether a completed job leaves a record.
     pub(crate) keep: bool,
     pub(crate) ran: Duration,
@@ -117,8 +119,17 @@ impl Unsettled {
     fn extend(&mut self, verdicts: impl Iterator<Item = Settlement>) {
         for one in verdicts {
             let fresh = || Unfinished { left: one.batch, verdicts: Vec::with_capacity(one.batch), passed_over: 0 };
-            self.leases.entry(one.token).or_insert_with(fresh).verdicts.push(one);
-            self.waiting += 1;
+            let lease = self.leases.entry(one.token).or_insert_with(fresh);
+            if !one.over {
+                lease.verdicts.push(one);
+                self.waiting += 1;
+                continue;
+            }
+            // Only counted: the lease does not list it any more, so what is left of it may be settled as a whole.
+            lease.left = lease.left.saturating_sub(1);
+            if lease.left == 0 && lease.verdicts.is_empty() {
+                self.leases.remove(&one.token);
+            }
         }
     }
 
@@ -187,7 +198,7 @@ impl Settlement {
     }
 
     /// Leaves out the texts that the database would not take; returns whether there were any still.
-    fn redact(&mut self) -> bool {
+    pub(crate) fn redact(&mut self) -> bool {
         const PLACEHOLDER: &str = "the text of this error cannot be stored";
         let had_output = self.output.take().is_some();
         match &mut self.error {
@@ -267,9 +278,15 @@ impl Tries {
 }
 
 /// Whether the server refused a value, rather than the statement or the connection.
-fn is_about_data(error: &sqlx::Error) -> bool {
+pub(crate) fn is_about_data(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| ["22", "23", "54"].iter().any(|class| code.starts_with(class)))
+}
+
+/// Writes one verdict in a transaction of the caller's; false if it was refused.
+pub(crate) async fn settle_within(connection: &mut PgConnection, store: Store, one: &Settlement) -> sqlx::Result<bool> {
+    let statement = bind(store.sql(include_str!("../sql/settle.sql")), std::slice::from_ref(one));
+    Ok(bounded(statement.fetch_all(connection)).await?.is_empty())
 }
 
 /// Whole leases; returns what was refused.
@@ -301,4 +318,55 @@ fn bind<'q>(statement: &'static str, batch: &'q [Settlement]) -> sqlx::query::Qu
         .bind(batch.iter().map(|s| i32::try_from(s.ran.as_millis()).unwrap_or(i32::MAX)).collect::<Vec<_>>())
         .bind(batch.iter().map(|s| s.output.as_deref()).collect::<Vec<_>>())
         .bind(batch.iter().map(|s| s.error.as_deref()).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(token: Uuid, id: i64, over: bool) -> Settlement {
+        Settlement {
+            token,
+            id: JobId(id),
+            lane: 1,
+            attempt: 1,
+            crashes: 0,
+            batch: 3,
+            verdict: Verdict::Complete,
+            over,
+            keep: true,
+            ran: Duration::ZERO,
+            output: None,
+            error: None,
+            held: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn jobs_that_are_over_count_for_their_lease_and_are_not_written() {
+        let (token, mut unsettled) = (Uuid::new_v4(), Unsettled::default());
+        unsettled.extend([said(token, 1, true), said(token, 2, false)].into_iter());
+        let flush = unsettled.next_flush();
+        assert_eq!((flush.verdicts.len(), flush.whole.len()), (1, 0), "one is out still");
+        unsettled.extend([said(token, 3, false)].into_iter());
+        let flush = unsettled.next_flush();
+        assert_eq!((flush.verdicts.len(), flush.whole), (0, vec![token]), "all that is left of it");
+        assert!(unsettled.leases.is_empty());
+    }
+
+    #[test]
+    fn a_lease_whose_jobs_are_all_over_is_forgotten() {
+        let (token, mut unsettled) = (Uuid::new_v4(), Unsettled::default());
+        unsettled.extend((0..3).map(|id| said(token, id, true)));
+        assert!(unsettled.is_empty() && unsettled.leases.is_empty());
+    }
+
+    #[test]
+    fn the_last_job_that_is_over_may_come_after_the_others_were_written() {
+        let (token, mut unsettled) = (Uuid::new_v4(), Unsettled::default());
+        unsettled.extend([said(token, 1, false), said(token, 2, false)].into_iter());
+        assert_eq!(unsettled.next_flush().verdicts.len(), 2);
+        unsettled.extend([said(token, 3, true)].into_iter());
+        assert!(unsettled.is_empty() && unsettled.leases.is_empty());
+    }
 }

@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     bell::Bell,
+    commit::commit,
     config::Config,
     connect::{Link, bounded},
     engine::Engine,
@@ -211,7 +212,7 @@ impl Running {
         let (settle, verdicts) = mpsc::channel(UNSETTLED);
         let bell = Arc::new(Bell::default());
         let types: Vec<&'static str> = registry.names().filter(|(_, known)| !known.options().transactional).map(|(name, _)| name).collect();
-        let shared = Arc::new(Shared { pool: pool.clone(), states });
+        let shared = Arc::new(Shared { pool: pool.clone(), states, store: config.store, handlers: Handle::current(), commit });
         let stop = CancellationToken::new();
         let common = Common {
             config: config.clone(),

@@ -4,6 +4,7 @@
 mod macros;
 mod outcomes;
 mod transactional;
+mod exactly_once;
 mod days;
 mod interleave;
 mod lease;

@@ -5,7 +5,9 @@ mod act;
 pub mod chaos;
 mod db;
 pub mod operate;
+mod own;
 pub mod protocol;
+mod proxy;
 mod transact;
 mod worker_process;
 
@@ -13,5 +15,7 @@ pub use act::{Act, Do, effects};
 #[cfg(feature = "mutants")]
 pub(crate) use db::INVARIANT;
 pub use db::{TestDb, broken, eventually, within};
+pub use own::{Own, hold, is_lost};
+pub use proxy::{Cut, Proxy};
 pub use transact::Within;
 pub use worker_process::WorkerProcess;

@@ -2,7 +2,7 @@
 
 use sqlx::{PgConnection, PgPool, Postgres, Transaction, pool::PoolConnection};
 
-use crate::context::TransactionGuard;
+use crate::{begin::JobTransaction, context::TransactionGuard};
 
 /// What a job can be enqueued on: `&pool`, `&mut connection`, `&mut transaction`, or a connection borrowed from a pool.
 ///
@@ -55,6 +55,12 @@ impl<'c> IntoConnection<'c> for &'c mut TransactionGuard<'_> {
     }
 }
 
+impl<'c> IntoConnection<'c> for &'c mut JobTransaction {
+    fn into_connection(self) -> Connection<'c> {
+        Connection::One(self)
+    }
+}
+
 impl<'c> IntoConnection<'c> for &'c mut PoolConnection<Postgres> {
     fn into_connection(self) -> Connection<'c> {
         Connection::One(self)
@@ -62,7 +68,7 @@ impl<'c> IntoConnection<'c> for &'c mut PoolConnection<Postgres> {
 }
 
 mod sealed {
-    use super::{PgConnection, PgPool, PoolConnection, Postgres, Transaction, TransactionGuard};
+    use super::{JobTransaction, PgConnection, PgPool, PoolConnection, Postgres, Transaction, TransactionGuard};
 
     pub trait Sealed {}
     impl Sealed for &PgPool {}
@@ -70,4 +76,5 @@ mod sealed {
     impl Sealed for &mut Transaction<'_, Postgres> {}
     impl Sealed for &mut PoolConnection<Postgres> {}
     impl Sealed for &mut TransactionGuard<'_> {}
+    impl Sealed for &mut JobTransaction {}
 }

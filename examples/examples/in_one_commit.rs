@@ -1,0 +1,60 @@
+//! A handler's own transaction: slow work first, then what it writes, the job that follows and the completion in one commit.
+
+use queue_core::{Context, Handler, Job, JobResult, Store, job};
+use queue_worker::{Database, Worker};
+use serde::{Deserialize, Serialize};
+
+/// Measures a parcel, and books it out of the shelf. The number of parcels left is its output.
+#[job(name = "example_ship", output = i64, backoff = fixed("50ms"))]
+#[derive(Serialize, Deserialize)]
+struct Ship {
+    parcel: String,
+}
+
+/// Tells the customer; there is one for each parcel that went out.
+#[job(name = "example_shipped")]
+#[derive(Serialize, Deserialize)]
+struct Shipped {
+    parcel: String,
+}
+
+impl Handler for Ship {
+    async fn run(self, cx: &Context) -> JobResult<i64> {
+        let grams = i32::try_from(self.parcel.len())? * 100; // whatever takes long, while no transaction is open
+
+        let mut tx = cx.begin().await?;
+        let take = "update example_shelf set grams = $1, out = out + 1 where parcel = $2";
+        if sqlx::query(take).bind(grams).bind(&self.parcel).execute(&mut *tx).await?.rows_affected() == 0 {
+            return Err(tx.fail("there is no such parcel").await); // a dead letter, in the same commit as anything written here
+        }
+        if cx.attempt() == 1 {
+            return Err("the network failed in the middle".into()); // and the update above never was
+        }
+        let left = sqlx::query_scalar("select count(*) from example_shelf where out = 0").fetch_one(&mut *tx).await?;
+        Shipped { parcel: self.parcel }.enqueue(&mut tx).await?;
+        tx.complete(left).await
+    }
+}
+
+impl Handler for Shipped {
+    async fn run(self, _: &Context) -> JobResult {
+        println!("`{}` is on its way", self.parcel);
+        Ok(())
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
+    database.migrate(Store::default()).await?;
+    let pool = database.pool();
+    sqlx::raw_sql("create table if not exists example_shelf (parcel text, grams int, out int not null default 0)").execute(pool).await?;
+    sqlx::raw_sql("truncate example_shelf; insert into example_shelf (parcel) values ('books'), ('tea')").execute(pool).await?;
+    let (books, lost) = (Ship { parcel: "books".into() }.enqueue(pool).await?.id(), Ship { parcel: "x".into() }.enqueue(pool).await?.id());
+    examples::run_until_over(Worker::new(pool.clone()), pool, &[books, lost]).await?;
+    println!("after {} attempts: {:?}", examples::look(pool, books).await?.attempts, examples::look(pool, lost).await?.error);
+    let out: Vec<i32> = sqlx::query_scalar("select out from example_shelf order by parcel").fetch_all(pool).await?;
+    assert_eq!((out, examples::look(pool, lost).await?.state.name()), (vec![1, 0], "dead"));
+    sqlx::raw_sql("drop table example_shelf").execute(pool).await?;
+    Ok(())
+}

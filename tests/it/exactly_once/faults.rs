@@ -1,0 +1,210 @@
+//! Processes killed, connections cut, leases lost and settings that are hostile, around a handler's own transaction.
+
+use std::time::Duration;
+
+use queue_core::{Context, Handler, Job as _, JobResult, JobState, job};
+use queue_worker::Worker;
+use serde::{Deserialize, Serialize};
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use tests::{Act, Cut, Do, Own, Proxy, TestDb, WorkerProcess, effects, eventually, within};
+
+use super::{charged, enqueue, errors, go, in_the_middle, worker};
+
+/// A worker whose connections go through the proxy.
+fn worker_behind(proxy: &Proxy) -> Worker {
+    Worker::new(proxy.pool.clone()).register::<Own>().lease_ttl(Duration::from_mins(1)).grace(Duration::from_secs(5))
+}
+
+#[tokio::test]
+async fn f33_what_a_zombie_writes_is_rolled_back_and_its_completion_refused() {
+    let db = TestDb::new().await;
+    let job = enqueue(&db, "hold first").await;
+    let mut connection = PgConnection::connect(&db.url).await.unwrap();
+    // Its next heartbeat, at which it would notice, is a long way off.
+    db.run_while(worker(&db).lease_ttl(Duration::from_mins(2)).grace(Duration::from_secs(20)), async {
+        in_the_middle(&db).await;
+        connection.execute("update queue.worker set expires_at = now() - interval '1 second'").await.unwrap();
+        db.until(job, JobState::Ready).await;
+        go(&db).await;
+    })
+    .await;
+    assert_eq!((db.state(job).await, charged(&db, job).await), (Some(JobState::Ready), (1, 1, 1, 0)), "only the recovery was written");
+    db.run_while(worker(&db), db.until(job, JobState::Completed)).await;
+    assert_eq!(charged(&db, job).await.3, 1);
+    assert_eq!((db.count("select count(*) from queue.done where attempts = 2").await, errors(&db, "%").await), (1, 1));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f32_a_process_killed_in_the_middle_leaves_no_effect_and_another_leaves_one() {
+    let db = TestDb::new().await;
+    let job = enqueue(&db, "hold first").await;
+    let process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000")]);
+    in_the_middle(&db).await;
+    process.kill();
+    db.run_while(worker(&db), db.until(job, JobState::Completed)).await;
+    assert_eq!(effects(&db.pool, job).await.unwrap(), 1);
+    assert_eq!((db.count("select count(*) from queue.done where attempts = 2").await, errors(&db, "%").await), (1, 1));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f35_a_connection_cut_after_the_commit_is_no_failure_and_no_second_effect() {
+    let db = TestDb::new().await;
+    let proxy = Proxy::start(&db.url, Cut::After, 4);
+    let mut jobs = Vec::new();
+    for how in ["told", "plain", "error after"] {
+        jobs.push(enqueue(&db, how).await);
+    }
+    let dead = enqueue(&db, "fail").await;
+    db.run_until_idle(worker_behind(&proxy)).await;
+    assert_eq!(proxy.cuts(), 4);
+    for job in jobs {
+        assert_eq!((db.state(job).await, charged(&db, job).await), (Some(JobState::Completed), (1, 0, 0, 1)));
+    }
+    assert_eq!((db.state(dead).await, charged(&db, dead).await), (Some(JobState::Dead), (1, 0, 1, 1)));
+    proxy.pool.close().await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f35_a_connection_cut_before_the_commit_is_a_failure_without_effect() {
+    let db = TestDb::new().await;
+    let proxy = Proxy::start(&db.url, Cut::Before, 1);
+    let job = enqueue(&db, "ok").await;
+    db.run_until_idle(worker_behind(&proxy)).await;
+    assert_eq!(proxy.cuts(), 1);
+    assert_eq!((db.state(job).await, charged(&db, job).await), (Some(JobState::Completed), (2, 0, 1, 1)));
+    proxy.pool.close().await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f35_a_commit_in_doubt_waits_for_the_database_to_come_back() {
+    for (cut, attempts) in [(Cut::After, 1), (Cut::Before, 2)] {
+        let db = TestDb::new().await;
+        let proxy = Proxy::start(&db.url, cut, 1);
+        let job = enqueue(&db, "hold first").await;
+        db.run_while(worker_behind(&proxy), async {
+            in_the_middle(&db).await;
+            proxy.stay_away(true);
+            go(&db).await;
+            eventually("it is cut", async || proxy.cuts() == 1).await;
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            assert_eq!(errors(&db, "%").await, 0, "no verdict while nobody knows");
+            proxy.stay_away(false);
+            db.until(job, JobState::Completed).await;
+        })
+        .await;
+        assert_eq!(charged(&db, job).await, (attempts, 0, i64::from(attempts) - 1, 1));
+        proxy.pool.close().await;
+        db.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn f35_a_commit_in_doubt_whose_job_was_recovered_meanwhile_leaves_it_to_others() {
+    let db = TestDb::new().await;
+    let proxy = Proxy::start(&db.url, Cut::Before, 1);
+    let job = enqueue(&db, "hold first").await;
+    let slow = worker_behind(&proxy).lease_ttl(Duration::from_mins(2));
+    db.run_while(slow, async {
+        in_the_middle(&db).await;
+        proxy.stay_away(true);
+        go(&db).await;
+        eventually("it is cut", async || proxy.cuts() == 1).await;
+        db.pool.execute("update queue.worker set expires_at = now() - interval '1 second'").await.unwrap();
+        db.until(job, JobState::Ready).await;
+        proxy.stay_away(false);
+    })
+    .await;
+    assert_eq!((db.state(job).await, charged(&db, job).await), (Some(JobState::Ready), (1, 1, 1, 0)), "only the recovery was written");
+    db.run_while(worker(&db), db.until(job, JobState::Completed)).await;
+    assert_eq!((effects(&db.pool, job).await.unwrap(), errors(&db, "%").await), (1, 1));
+    proxy.pool.close().await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f43_settings_of_the_users_connections_do_not_reach_the_verdict() {
+    let db = TestDb::new().await;
+    let hostile = "do $$ begin execute format('alter database %I set default_transaction_isolation = serializable', current_database());
+       execute format('alter database %I set lock_timeout = ''10ms''', current_database());
+       execute format('alter database %I set search_path = evil, pg_catalog, public', current_database()); end $$;
+       create schema evil; create function evil.unnest(bigint[]) returns setof bigint language sql as 'select 1/0';
+       create function evil.statement_timestamp() returns timestamptz language sql as 'select null::timestamptz';
+       create table evil.lease ()";
+    sqlx::raw_sql(hostile).execute(&db.pool).await.unwrap();
+    let jobs = [enqueue(&db, "ok").await, enqueue(&db, "plain").await];
+    let fresh = sqlx::postgres::PgPoolOptions::new().max_connections(8).connect(&db.url).await.unwrap();
+    let mut connection = fresh.acquire().await.unwrap();
+    let mut locked = connection.begin_with("begin isolation level read committed").await.unwrap();
+    locked.execute("lock table queue.done, queue.done_many in exclusive mode").await.unwrap();
+    db.run_while(Worker::new(fresh.clone()).register::<Own>(), async {
+        eventually("they wait for longer than their own timeout", async || {
+            let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+              and query like '-- lease -> done%' and now() - query_start > interval '100 ms'";
+            db.count(waiting).await == 2
+        })
+        .await;
+        locked.rollback().await.unwrap();
+        for job in jobs {
+            db.until(job, JobState::Completed).await;
+            assert_eq!(charged(&db, job).await, (1, 0, 0, 1));
+        }
+    })
+    .await;
+    drop(connection);
+    db.pool.execute("drop schema evil cascade").await.unwrap();
+    fresh.close().await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_begin_that_is_dropped_leaves_no_connection_in_a_transaction() {
+    /// Begins, and gives up at once.
+    #[job(send_only)]
+    #[derive(Serialize, Deserialize)]
+    struct GiveUp;
+    impl Handler for GiveUp {
+        async fn run(self, cx: &Context) -> JobResult {
+            for wait in 0..40 {
+                let _ = tokio::time::timeout(Duration::from_micros(wait * 20), cx.begin()).await;
+            }
+            let tx = cx.begin().await?;
+            tx.complete(()).await
+        }
+    }
+    let db = TestDb::new().await;
+    let job = GiveUp.enqueue(&db.pool).await.unwrap().id();
+    db.run_while(Worker::new(db.pool.clone()).register::<GiveUp>(), db.until(job, JobState::Completed)).await;
+    within(Duration::from_secs(5), "all are given back", async || {
+        db.count("select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'").await
+            == 0
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_completed_job_that_keeps_no_record_is_gone_with_its_commit_even_in_doubt() {
+    /// Leaves nothing.
+    #[job(send_only, retain = "none")]
+    #[derive(Serialize, Deserialize)]
+    struct Gone;
+    impl Handler for Gone {
+        async fn run(self, cx: &Context) -> JobResult {
+            let tx = cx.begin().await?;
+            tx.complete(()).await
+        }
+    }
+    let db = TestDb::new().await;
+    let proxy = Proxy::start(&db.url, Cut::After, 1);
+    Gone.enqueue(&db.pool).await.unwrap();
+    let plain = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id();
+    db.run_until_idle(worker_behind(&proxy).register::<Gone>().register::<Do>()).await;
+    assert_eq!((proxy.cuts(), db.count("select count(*) from queue.job").await), (1, 1));
+    assert_eq!((db.state(plain).await, errors(&db, "%").await), (Some(JobState::Completed), 0));
+    proxy.pool.close().await;
+    db.finish().await;
+}

@@ -1,0 +1,136 @@
+//! A job type that begins a transaction of its own, and whose payload says what it does with it. Its effect is a row that it writes there.
+
+use std::time::Duration;
+
+use queue_core::{Context, Error, Failure, Handler, Job as _, JobResult, JobTransaction, job};
+use serde::{Deserialize, Serialize};
+use sqlx::{Executor as _, PgConnection, PgPool};
+
+use crate::{Act, Do};
+
+/// A job that writes into the table `effect` in its own transaction, and then does as `how` says.
+#[job(send_only, max_attempts = 2, backoff = fixed("1ms"), timeout = "20s", output = Option<String>)]
+#[derive(Serialize, Deserialize)]
+pub struct Own {
+    /// What to do.
+    pub how: String,
+}
+
+impl Handler for Own {
+    async fn run(self, cx: &Context) -> JobResult<Option<String>> {
+        if self.how == "beside" {
+            effect(&mut *cx.pool().acquire().await?, cx).await?;
+            return Ok(None);
+        }
+        let mut tx = cx.begin().await?;
+        effect(&mut tx, cx).await?;
+        self.goes_wrong(cx, &mut tx).await?;
+        match self.how.as_str() {
+            "plain" => return tx.complete(None).await,
+            "fail" => return Err(tx.fail("as told").await),
+            "child, fail" => {
+                child().enqueue(&mut tx).await?;
+                return Err(tx.fail("as told").await);
+            }
+            "not completed" => return Ok(None),
+            "rolled back" => {
+                drop(tx);
+                return Ok(None);
+            }
+            "error after" => {
+                tx.complete(Some("committed".to_owned())).await?;
+                return Err("too late".into());
+            }
+            "panic after" => {
+                tx.complete(Some("committed".to_owned())).await?;
+                panic!("too late");
+            }
+            "twice" => {
+                tx.complete(Some("first".to_owned())).await?;
+                assert!(matches!(cx.begin().await, Err(Error::LeaseLost { .. })), "a second transaction was begun");
+                return Ok(Some("first".to_owned()));
+            }
+            "two at once" => {
+                let mut other = cx.begin().await?;
+                effect(&mut other, cx).await?;
+                tx.complete(Some("first".to_owned())).await?;
+                let refused = other.complete(None::<String>).await.err();
+                assert!(refused.is_some_and(|failure| is_lost(&failure)), "completed twice");
+                return Ok(Some("first".to_owned()));
+            }
+            "deferred, then again" => {
+                let twice = "create temporary table once (n int unique deferrable initially deferred) on commit drop; insert into once values (1), (1)";
+                tx.execute(twice).await?;
+                assert!(tx.complete(None::<String>).await.is_err(), "a deferred constraint does not hold");
+                tx = cx.begin().await?;
+                effect(&mut tx, cx).await?;
+            }
+            "told" => {
+                let told = tx.complete(Some("told".to_owned())).await;
+                if told.is_err() {
+                    effect(&mut *cx.pool().acquire().await?, cx).await?;
+                }
+                return told;
+            }
+            "nul" => return tx.complete(Some("a\0b".to_owned())).await,
+            _ => {}
+        }
+        tx.complete(Some(self.how)).await
+    }
+}
+
+impl Own {
+    /// What happens before the end of the transaction.
+    async fn goes_wrong(&self, cx: &Context, tx: &mut JobTransaction) -> JobResult {
+        match self.how.as_str() {
+            "error" => return Err("as told".into()),
+            "error first" if cx.attempt() == 1 => return Err("as told".into()),
+            "panic first" if cx.attempt() == 1 => panic!("as told"),
+            "hold" => hold(cx.pool()).await?,
+            "hold first" if cx.attempt() == 1 => hold(cx.pool()).await?,
+            "child" => drop(child().enqueue(&mut *tx).await?),
+            "child, error" => {
+                child().enqueue(&mut *tx).await?;
+                return Err("as told".into());
+            }
+            "child outside, error" => {
+                child().enqueue(cx.pool()).await?;
+                return Err("as told".into());
+            }
+            "swallowed" => drop(tx.execute("select 1 / 0").await),
+            "ended in sql" => {
+                tx.execute("rollback").await?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn child() -> Do {
+    Do { act: Act::Ok(String::new()) }
+}
+
+/// Whether a failure says that the job belongs to others.
+pub fn is_lost(failure: &Failure) -> bool {
+    let error = failure.error().and_then(|error| error.downcast_ref::<Error>());
+    matches!(error, Some(Error::LeaseLost { .. }))
+}
+
+/// Waits for the table `go`.
+pub async fn hold(pool: &PgPool) -> sqlx::Result<()> {
+    while !sqlx::query_scalar::<_, bool>("select exists (select from pg_class where relname = 'go')").fetch_one(pool).await? {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+async fn effect(connection: &mut PgConnection, cx: &Context) -> JobResult {
+    sqlx::query("insert into public.effect (job, attempt, pid) values ($1, $2, $3) /* own */")
+        .bind(cx.id())
+        .bind(i32::try_from(cx.attempt())?)
+        .bind(std::process::id().cast_signed())
+        .execute(connection)
+        .await?;
+    Ok(())
+}
