@@ -184,19 +184,15 @@ impl Rescan {
         self.not_before.filter(|_| self.owed)
     }
 
-    /// Whether the next claim is to be one. Says so once.
-    pub(crate) fn begin_if_due(&mut self) -> bool {
-        let now = Instant::now();
-        let due = self.at_latest.is_none_or(|at| now >= at);
-        if due {
-            self.at_latest = Some(now + Duration::from_secs(1));
-        }
-        due
+    /// Whether it is high time for one.
+    pub(crate) fn is_due(&self) -> bool {
+        self.at_latest.is_none_or(|at| Instant::now() >= at)
     }
 
     /// One begins now: what comes back short from now on is owed another.
     pub(crate) fn begin(&mut self) {
         self.owed = false;
+        self.at_latest = Some(Instant::now() + Duration::from_secs(1));
     }
 
     /// Whether there is time for one.
@@ -204,10 +200,10 @@ impl Rescan {
         self.not_before.is_none_or(|at| now >= at)
     }
 
-    /// One took so long.
-    pub(crate) fn done(&mut self, took: Duration) {
+    /// One took so long, and found so many jobs.
+    pub(crate) fn done(&mut self, took: Duration, found: usize) {
         let (now, rest) = (Instant::now(), 20 * took);
-        self.is_slow = took > SLOW;
+        self.is_slow = took > SLOW + Duration::from_micros(50) * u32::try_from(found).unwrap_or(u32::MAX);
         self.not_before = Some(now + rest);
         self.at_latest = Some(now + rest.max(Duration::from_secs(1)));
     }
@@ -220,9 +216,10 @@ mod tests {
     #[test]
     fn a_slow_rescan_waits_twenty_times_as_long() {
         let mut rescan = Rescan::default();
-        assert!(rescan.begin_if_due());
-        assert!(!rescan.begin_if_due(), "one is on its way");
-        rescan.done(Duration::from_secs(1));
+        assert!(rescan.is_due());
+        rescan.begin();
+        assert!(!rescan.is_due(), "one is on its way");
+        rescan.done(Duration::from_secs(1), 0);
         assert!(!rescan.may(Instant::now() + Duration::from_secs(19)));
         assert!(rescan.may(Instant::now() + Duration::from_secs(21)));
     }

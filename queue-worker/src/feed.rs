@@ -238,7 +238,7 @@ impl Feed {
         let glance = self.lanes.glance(link.get().await?, self.store, from_floors).await;
         let glance = link.note(glance)?;
         if !from_floors {
-            self.rescan.done(began.elapsed());
+            self.rescan.done(began.elapsed(), 0);
         }
         if let Some(wait) = glance.next_run {
             self.bell.note_due(wait);

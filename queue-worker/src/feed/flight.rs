@@ -64,6 +64,9 @@ impl Links {
 impl Feed {
     /// Claims for every queue that has room. While there is more than one claim can take, another is in the air beside it.
     pub(super) async fn claim(&mut self, worker: Uuid) -> sqlx::Result<Found> {
+        if self.rescan.is_slow && self.rescan.is_due() {
+            self.look_for_late_ones(worker).await?;
+        }
         let flight = match self.flight.take() {
             Some(flight) => flight,
             None => match self.launch(worker, false).await? {
@@ -148,7 +151,7 @@ impl Feed {
         }
         self.let_age(&mut shares);
         let most = room.values().map(|promised| promised.count).sum::<usize>().min(self.batch);
-        let from_zero = from_zero || self.lanes.are_many() || self.rescan.begin_if_due();
+        let from_zero = from_zero || self.lanes.are_many() || (!self.rescan.is_slow && self.rescan.is_due());
         if from_zero {
             self.rescan.begin();
         }
@@ -181,7 +184,7 @@ impl Feed {
             self.lanes.served(lanes[..reached].iter().copied().chain(claimed.iter().map(|job| job.lane)));
         }
         if from_zero {
-            self.rescan.done(took);
+            self.rescan.done(took, count);
         } else if count < most {
             self.rescan.owed = true;
         }
