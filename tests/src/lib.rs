@@ -4,8 +4,10 @@ mod act;
 #[cfg(feature = "mutants")]
 pub mod chaos;
 mod db;
+pub mod ground;
 pub mod operate;
 pub mod protocol;
+pub mod proxy;
 mod transact;
 mod worker_process;
 

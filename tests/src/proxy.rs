@@ -1,9 +1,13 @@
 //! A TCP proxy before the server, one for each process, which passes, delays, swallows or drops what goes through it, and cuts.
+//! It can be led to another server, as a name is after a failover.
+
+mod wire;
 
 use std::{
+    pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicU16, AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -18,12 +22,14 @@ use tokio::{
     sync::watch,
 };
 
-use super::wire::{Replies, application};
+use self::wire::{Replies, application};
 
 /// What happens to bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Mode {
+pub enum Mode {
+    /// They pass.
     Pass,
+    /// Later.
     Delay(Duration),
     /// They wait.
     Hole,
@@ -32,15 +38,22 @@ pub(super) enum Mode {
 }
 
 /// A proxy; it lives as long as the run.
-#[derive(Clone)]
-pub(super) struct Proxy {
-    pub(super) port: u16,
+#[derive(Clone, Debug)]
+pub struct Proxy {
+    /// Its own port on loopback.
+    pub port: u16,
     state: Arc<State>,
 }
 
+#[derive(Debug)]
 struct State {
+    /// The port of the server.
+    server: AtomicU16,
     mode: watch::Sender<Mode>,
     cuts: watch::Sender<usize>,
+    /// Connections accepted before this one's number have gone silent for ever.
+    frozen: watch::Sender<usize>,
+    accepted: AtomicUsize,
     /// So many replies to commits are still to be kept back, and their connections cut.
     armed: AtomicUsize,
     fired: AtomicUsize,
@@ -48,11 +61,14 @@ struct State {
 
 impl Proxy {
     /// On a free port of loopback, to this port of it.
-    pub(super) async fn start(server: u16) -> Result<Self> {
+    pub async fn start(server: u16) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let state = State {
+            server: AtomicU16::new(server),
             mode: watch::Sender::new(Mode::Pass),
             cuts: watch::Sender::new(0),
+            frozen: watch::Sender::new(0),
+            accepted: AtomicUsize::new(0),
             armed: AtomicUsize::new(0),
             fired: AtomicUsize::new(0),
         };
@@ -61,7 +77,7 @@ impl Proxy {
         tokio::spawn(async move {
             loop {
                 match listener.accept().await {
-                    Ok((client, _)) => drop(tokio::spawn(pass(client, server, Arc::clone(&state)))),
+                    Ok((client, _)) => drop(tokio::spawn(pass(client, Arc::clone(&state)))),
                     Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
                 }
             }
@@ -69,19 +85,32 @@ impl Proxy {
         Ok(proxy)
     }
 
-    pub(super) fn set(&self, mode: Mode) {
+    /// What happens to bytes from now on.
+    pub fn set(&self, mode: Mode) {
         self.state.mode.send_replace(mode);
     }
 
+    /// New connections go to this port of loopback.
+    pub fn lead_to(&self, server: u16) {
+        self.state.server.store(server, SeqCst);
+    }
+
+    /// The connections that there are now neither pass anything nor end, as after a crash of a router; returns how many. New ones pass.
+    pub fn freeze(&self) -> usize {
+        let connections = self.state.cuts.receiver_count();
+        self.state.frozen.send_replace(self.state.accepted.load(SeqCst));
+        connections
+    }
+
     /// Cuts all connections that there are now; returns how many.
-    pub(super) fn cut(&self) -> usize {
+    pub fn cut(&self) -> usize {
         let connections = self.state.cuts.receiver_count();
         self.state.cuts.send_modify(|cuts| *cuts += 1);
         connections
     }
 
     /// Cuts one connection between its next commit and the reply; returns whether there was one within `patience`.
-    pub(super) async fn cut_after_commit(&self, patience: Duration) -> bool {
+    pub async fn cut_after_commit(&self, patience: Duration) -> bool {
         let before = self.state.fired.load(SeqCst);
         self.state.armed.store(1, SeqCst);
         let fired = tokio::time::timeout(patience, async {
@@ -104,17 +133,27 @@ impl State {
 }
 
 /// One connection, until either side ends it or it is cut.
-async fn pass(client: TcpStream, server: u16, state: Arc<State>) {
+async fn pass(client: TcpStream, state: Arc<State>) {
     let mut cuts = state.cuts.subscribe();
+    let mut frozen = state.frozen.subscribe();
+    let number = state.accepted.fetch_add(1, SeqCst);
+    let server = state.server.load(SeqCst);
     let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     let (said, name) = watch::channel(String::new());
+    let mut passing = pin!(async {
+        tokio::select! {
+            () = forward(from_client, to_server, &state, said) => {}
+            () = reply(from_server, to_client, &state, name) => {}
+        }
+    });
     tokio::select! {
-        () = forward(from_client, to_server, &state, said) => {}
-        () = reply(from_server, to_client, &state, name) => {}
+        () = &mut passing => {}
         _ = cuts.changed() => {}
+        // Both sides stay open, unread.
+        () = async { drop(frozen.wait_for(|before| number < *before).await) } => drop(cuts.changed().await),
     }
 }
 
