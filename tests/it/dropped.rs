@@ -31,7 +31,7 @@ async fn is_outside(connection: &mut PgConnection) -> bool {
 
 #[tokio::test]
 async fn f45_futures_dropped_anywhere_leave_no_connection_inside_a_transaction() {
-    let drops: usize = std::env::var("QUEUE_TEST_DROPS").ok().and_then(|value| value.parse().ok()).unwrap_or(1200);
+    let drops: usize = std::env::var("QUEUE_TEST_DROPS").ok().and_then(|value| value.parse().ok()).unwrap_or(400);
     let db = TestDb::new().await;
     let pool = PgPoolOptions::new().max_connections(1).test_before_acquire(false).connect(&db.url).await.unwrap();
     let mut lent = PgConnection::connect(&db.url).await.unwrap();
