@@ -8,7 +8,7 @@ mod bulk;
 mod connection;
 mod copy;
 mod insert;
-mod session;
+pub(crate) mod session;
 mod terms;
 
 use std::{

@@ -1,8 +1,8 @@
 //! Brings a store's schema up to date. Our own table of migrations lives in our schema, so that it never meets the user's.
 
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
-use crate::{error::Error, store::Store};
+use crate::{enqueue::session::Session, error::Error, store::Store};
 
 /// One step of the schema. Its text is final once released: a change is a new migration.
 struct Migration {
@@ -40,14 +40,32 @@ pub struct MigrationStatus {
 /// # Errors
 /// [`Error::NewerSchema`], [`Error::ChangedMigration`], or the database's error, after which nothing has changed.
 pub async fn migrate(connection: &mut PgConnection, store: Store) -> Result<Vec<i32>, Error> {
-    let mut tx = connection.begin().await?;
+    // Not the driver's `begin`, which leaves its connection in a transaction when this future is dropped half-way.
+    let mut session = Session::on(connection).await?;
+    // After an error the caller's own transaction, if there is one, is as it was.
+    sqlx::raw_sql("savepoint queue_migrate").execute(session.connection()).await?;
+    match apply(session.connection(), store).await {
+        Ok(fresh) => {
+            session.commit().await?;
+            Ok(fresh)
+        }
+        Err(error) => {
+            // Fails with its connection only, and then there is nothing to undo.
+            let _ = sqlx::raw_sql("rollback to savepoint queue_migrate").execute(session.connection()).await;
+            session.roll_back().await;
+            Err(error)
+        }
+    }
+}
+
+async fn apply(tx: &mut PgConnection, store: Store) -> Result<Vec<i32>, Error> {
     // Or a default `now()` would be whatever the caller's search_path finds first. Put back by hand: the caller may be in a transaction.
     let path: String = sqlx::query_scalar("select pg_catalog.current_setting('search_path')").fetch_one(&mut *tx).await?;
     sqlx::query(SEARCH_PATH).bind("pg_catalog, pg_temp").execute(&mut *tx).await?;
     sqlx::query("select pg_advisory_xact_lock(hashtextextended($1, 0))").bind(store.sql("queue.migrate")).execute(&mut *tx).await?;
     sqlx::raw_sql(AssertSqlSafe(create_schema(store))).execute(&mut *tx).await?;
     sqlx::raw_sql(store.sql(BOOTSTRAP)).execute(&mut *tx).await?;
-    let applied = check(&mut tx, store).await?;
+    let applied = check(tx, store).await?;
     let mut fresh = Vec::new();
     for migration in MIGRATIONS.iter().filter(|migration| !applied.contains(&migration.version)) {
         sqlx::raw_sql(store.sql(migration.sql)).execute(&mut *tx).await?;
@@ -63,7 +81,7 @@ pub async fn migrate(connection: &mut PgConnection, store: Store) -> Result<Vec<
         sqlx::query(store.sql("select queue.add_days($1)")).bind(DAYS_AHEAD).execute(&mut *tx).await?;
     }
     sqlx::query(SEARCH_PATH).bind(path).execute(&mut *tx).await?;
-    tx.commit().await?;
+    sqlx::raw_sql("release savepoint queue_migrate").execute(tx).await?;
     Ok(fresh)
 }
 

@@ -39,6 +39,9 @@ const MOST_CONNECTIONS: u32 = 20;
 /// the connections that a restarted server has closed.
 const TRIED_AFTER: Duration = Duration::from_secs(1);
 
+/// One whose other end is gone without a word would never answer.
+const TRIED_FOR: Duration = Duration::from_secs(2);
+
 /// A server that does not answer within this time is out of reach.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -69,7 +72,7 @@ impl Database {
         let pool = PgPoolOptions::new().max_connections(MOST_CONNECTIONS).test_before_acquire(false).before_acquire(|connection, lent| {
             Box::pin(async move {
                 if lent.idle_for > TRIED_AFTER {
-                    connection.ping().await?;
+                    return Ok(timeout(TRIED_FOR, connection.ping()).await.is_ok_and(|alive| alive.is_ok()));
                 }
                 Ok(true)
             })

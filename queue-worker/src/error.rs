@@ -1,6 +1,10 @@
 //! What can go wrong in a worker or for an operator. Failures of jobs are not errors: they are verdicts.
 
-use std::fmt;
+use std::{
+    fmt,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use queue_core::{JobId, JobState, RegistryError};
 
@@ -79,6 +83,23 @@ impl Error {
             _ => false,
         }
     }
+}
+
+/// Warns of an error after which a loop of the worker tries again. While the database is away every loop meets it at once and again and again,
+/// so that at most one line a second says so for all of them, and how many were left out since the last.
+pub(crate) fn complain(error: &sqlx::Error, what: &'static str) {
+    static LAST: Mutex<(Option<Instant>, u32)> = Mutex::new((None, 0));
+    let unsaid = if transient(error) {
+        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.0.is_some_and(|at| at.elapsed() < Duration::from_secs(1)) {
+            last.1 += 1;
+            return;
+        }
+        std::mem::replace(&mut *last, (Some(Instant::now()), 0)).1
+    } else {
+        0
+    };
+    tracing::warn!(error = queue_core::message(error), unsaid, "{what}");
 }
 
 /// As [`Error::is_transient`], for the driver's own error.

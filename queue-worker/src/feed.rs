@@ -22,6 +22,7 @@ use crate::{
     claim::{Rescan, Strays},
     config::Config,
     connect::Link,
+    error::complain,
     lanes::Lanes,
     lease::Identity,
     promote::{next_run, promote, wake_others},
@@ -163,7 +164,7 @@ impl Feed {
             let until = match self.pass(worker, rung, &stop).await {
                 Ok(until) => until,
                 Err(error) => {
-                    tracing::warn!(error = queue_core::message(&error), "cannot claim now; trying again");
+                    complain(&error, "cannot claim now; trying again");
                     self.sleep = Sleep::Awake;
                     // Not the bell: every handler that ends now would ring for another failure.
                     let pause = Duration::from_millis(500).mul_f64(1.0 + fastrand::f64());

@@ -17,7 +17,7 @@ use uuid::Uuid;
 use crate::{
     config::{Config, MOST_CRASHES},
     connect::{Link, bounded},
-    error::Error,
+    error::{Error, complain},
 };
 
 /// Who this process is, or that it must not act at present.
@@ -84,7 +84,7 @@ impl Heart {
                     self.publish.send_replace(None);
                 }
                 Err(error) => {
-                    tracing::warn!(error = queue_core::message(&error), "cannot announce this worker; trying again");
+                    complain(&error, "cannot announce this worker; trying again");
                     let _ = tokio::time::timeout(Duration::from_millis(500).mul_f64(1.0 + fastrand::f64()), stop.cancelled()).await;
                 }
             }
@@ -110,7 +110,7 @@ impl Heart {
                 Ok(true) => (last, pause) = (sent, ttl / 3),
                 Ok(false) => return tracing::error!("too late for a heartbeat: others may have this worker's jobs; it starts over"),
                 Err(error) => {
-                    tracing::warn!(error = queue_core::message(&error), "no heartbeat; trying again");
+                    complain(&error, "no heartbeat; trying again");
                     pause = (ttl / 20).min(Duration::from_millis(500));
                 }
             }

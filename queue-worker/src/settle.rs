@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::{
     bell::Bell,
     connect::{Link, bounded},
+    error::complain,
 };
 
 /// What is to be written for one claimed job.
@@ -214,7 +215,7 @@ impl Settlement {
 /// Writes a flush, however often it must be sent.
 async fn settle(link: &mut Link, store: Store, flush: &mut Flush) {
     if !flush.whole.is_empty() {
-        let mut tries = Tries::of(flush.whole.len());
+        let mut tries = Tries::default();
         while let Err(error) = send_leases(link, store, &flush.whole).await.map(|lost| tries.report(lost.len())) {
             tries.pause(&error).await;
         }
@@ -232,7 +233,7 @@ async fn settle_verdicts(link: &mut Link, store: Store, verdicts: &mut Vec<Settl
         Box::pin(settle_verdicts(link, store, verdicts)).await;
         return Box::pin(settle_verdicts(link, store, &mut rest)).await;
     }
-    let mut tries = Tries::of(verdicts.len());
+    let mut tries = Tries::default();
     while let Err(error) = send(link, store, verdicts).await.map(|lost| tries.report(lost.len())) {
         if is_about_data(&error) && verdicts.len() > 1 {
             tracing::warn!(jobs = verdicts.len(), error = queue_core::message(&error), "cannot settle together; settling one by one");
@@ -250,20 +251,16 @@ async fn settle_verdicts(link: &mut Link, store: Store, verdicts: &mut Vec<Settl
 }
 
 /// How often one statement was sent.
+#[derive(Default)]
 struct Tries {
-    what: usize,
     count: u32,
 }
 
 impl Tries {
-    fn of(what: usize) -> Self {
-        Self { what, count: 0 }
-    }
-
     async fn pause(&mut self, error: &sqlx::Error) {
         let pause = PAUSES[usize::from(self.count > 0)];
         if self.count > 0 {
-            tracing::warn!(settling = self.what, tries = self.count, error = queue_core::message(error), "cannot settle; trying again");
+            complain(error, "cannot settle; trying again");
         }
         self.count += 1;
         tokio::time::sleep(pause.mul_f64(1.0 + fastrand::f64())).await;

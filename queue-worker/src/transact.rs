@@ -26,6 +26,7 @@ use crate::{
     config::Config,
     connect::bounded,
     dispatch::{Ended, Halt, attempt_within, judge},
+    error::complain,
     lanes::{Lane, Lanes, order},
     settle::Settlement,
 };
@@ -164,10 +165,7 @@ impl Crew {
         let stop = &self.common.stop;
         while !stop.is_cancelled() {
             if let Err(error) = self.one().await {
-                tracing::warn!(
-                    error = queue_core::message(&error),
-                    "a transactional job is as it was, or cannot be looked for; trying again"
-                );
+                complain(&error, "a transactional job is as it was, or cannot be looked for; trying again");
                 let pause = Duration::from_millis(500).mul_f64(1.0 + fastrand::f64());
                 let _ = timeout(pause, stop.cancelled()).await;
             }

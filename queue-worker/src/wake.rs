@@ -13,7 +13,7 @@ use sqlx::{
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use crate::{bell::Bell, connect::bounded};
+use crate::{bell::Bell, connect::bounded, error::complain};
 
 /// How far a worker is on its way to sleep.
 ///
@@ -61,18 +61,19 @@ async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> {
     bounded(sqlx::query_as(include_str!("../sql/horizon.sql")).fetch_one(connection)).await
 }
 
-/// After this much silence the listener's connection is tried out.
-const SILENCE: Duration = Duration::from_secs(10);
+/// After this much silence the listener's connection is tried out, and given up when it stays silent for as long again.
+const SILENCE: Duration = Duration::from_secs(6);
 
 /// Rings the bell for every notification, for ever. After each (re)connection too, since notifications may have been missed before it.
 ///
-/// Over a pool of one, for that is what the driver's listener wants: the user's pool may be exhausted.
+/// Over a pool of one, for that is what the driver's listener wants: the user's pool may be exhausted. A new pool each time, because a
+/// listener that is dropped says goodbye first, and on a connection that has fallen silent keeps its place in the pool meanwhile.
 pub(crate) async fn listen(pool: PgPool, store: Store, bell: Arc<Bell>) {
     let options = (*pool.connect_options()).clone().application_name("queue-worker listen");
-    let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
     loop {
+        let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(options.clone());
         if let Err(error) = listen_once(&own, store, &bell).await {
-            tracing::warn!(error = queue_core::message(&error), "cannot listen; polling meanwhile");
+            complain(&error, "cannot listen; polling meanwhile");
         }
         tokio::time::sleep(Duration::from_millis(500).mul_f64(1.0 + fastrand::f64())).await;
     }
@@ -88,7 +89,8 @@ async fn listen_once(pool: &PgPool, store: Store, bell: &Bell) -> sqlx::Result<(
             Ok(Ok(_)) => bell.tell(),
             Ok(Err(error)) => return Err(error),
             Err(_) => {
-                bounded(sqlx::query("select 1").execute(&mut listener)).await?;
+                let tried = timeout(SILENCE, sqlx::query("select 1").execute(&mut listener)).await;
+                tried.map_err(|_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))??;
             }
         }
     }

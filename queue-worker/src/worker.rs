@@ -31,7 +31,7 @@ use crate::{
     config::Config,
     connect::{Link, bounded},
     engine::Engine,
-    error::Error,
+    error::{Error, complain},
     feed::Feed,
     lease::{Identity, Pulse, recover},
     promote::wake_others,
@@ -326,7 +326,7 @@ async fn keep_house(mut link: Link, config: Config, queues: Arc<Queues>, bell: A
             pruned = Some(Instant::now());
         }
         if let Err(error) = look_after(&mut link, &config, due, &bell).await {
-            tracing::warn!(error = queue_core::message(&error), "cannot recover or prune now; trying again");
+            complain(&error, "cannot recover or prune now; trying again");
         }
         for slots in queues.all() {
             slots.report_stuck();

@@ -186,6 +186,22 @@ fn dispatch_never_touches_the_database() {
 }
 
 #[test]
+fn f29_nothing_of_the_protocol_asks_the_clock_of_the_worker() {
+    let outside = ["queue-worker/src/cli/", "queue-worker/src/bench/", "queue-worker/src/embedded/"];
+    let protocol =
+        library_code().filter(|(path, _)| path.starts_with("queue-worker/") && !outside.iter().any(|part| path.starts_with(part)));
+    let (mut asked, mut seen) = (Vec::new(), 0);
+    for (path, text) in protocol {
+        seen += 1;
+        asked.extend(
+            ["SystemTime", "Utc::now", "Local::now"].iter().filter(|clock| text.contains(**clock)).map(|clock| format!("{path}: {clock}")),
+        );
+    }
+    assert!(seen > 20, "only {seen} files were read");
+    assert_none(&asked, "take the time from the database, or measure with `Instant`");
+}
+
+#[test]
 fn only_retry_decides_between_another_try_and_a_dead_letter() {
     let mut faults = Vec::new();
     let mut patterns = 0;

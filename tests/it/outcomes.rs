@@ -291,3 +291,22 @@ async fn f51_a_handler_that_blocks_its_thread_does_not_lose_its_lease() {
     assert_eq!((attempts(&db, job).await, effects(&db.pool, job).await.unwrap(), failures(&db, job).await), (1, 1, vec![]));
     db.finish().await;
 }
+
+#[tokio::test]
+async fn f51_a_handler_that_never_awaits_is_reported_as_stuck_once() {
+    let db = TestDb::new().await;
+    let started = std::time::Instant::now();
+    let worker = WorkerProcess::logged(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("CONCURRENCY", "2")]);
+    // Its timeout is 5 s, and as much again is waited before it is said.
+    let job = enqueue(&db, Act::Block(12_500)).await;
+    let prompt = enqueue(&db, Act::Sleep(100)).await;
+    db.until(job, JobState::Running).await;
+    within(Duration::from_secs(25), "the handler has returned", async || db.state(job).await != Some(JobState::Running)).await;
+    let reports = worker.log_since(started).into_iter().filter(|line| line.contains("handler is stuck")).collect::<Vec<_>>();
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    for part in [format!("job={job}"), "job_type=\"do\"".to_owned(), "spawn_blocking".to_owned(), "ERROR".to_owned()] {
+        assert!(reports[0].contains(&part), "{part} is not in {}", reports[0]);
+    }
+    assert_eq!(db.state(prompt).await, Some(JobState::Completed));
+    db.finish().await;
+}

@@ -95,7 +95,7 @@ async fn identities(db: &TestDb, process: &WorkerProcess) -> Vec<Uuid> {
 }
 
 #[tokio::test]
-async fn f33_a_worker_stopped_for_longer_than_its_lease_changes_nothing_and_goes_on_working() {
+async fn f29_f33_a_worker_stopped_for_longer_than_its_lease_changes_nothing_and_goes_on_working() {
     let db = TestDb::new().await;
     let zombie = start(&db, &[("TTL_MS", "1000")]);
     eventually("it is announced", async || identities(&db, &zombie).await.len() == 1).await;

@@ -3,19 +3,21 @@
 mod act;
 #[cfg(feature = "mutants")]
 pub mod chaos;
+mod commit_proxy;
 mod db;
+pub mod ground;
 pub mod operate;
 mod own;
 pub mod protocol;
-mod proxy;
+pub mod proxy;
 mod transact;
 mod worker_process;
 
 pub use act::{Act, Do, effects};
+pub use commit_proxy::{Cut, Proxy};
 #[cfg(feature = "mutants")]
 pub(crate) use db::INVARIANT;
 pub use db::{TestDb, broken, eventually, within};
 pub use own::{Own, hold, is_lost};
-pub use proxy::{Cut, Proxy};
 pub use transact::Within;
 pub use worker_process::WorkerProcess;

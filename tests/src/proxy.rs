@@ -1,133 +1,203 @@
-//! A proxy between a pool and the server that cuts a connection at its COMMIT, just before the server hears of it or just after it is done.
+//! A TCP proxy before the server, one for each process, which passes, delays, swallows or drops what goes through it, and cuts.
+//! It can be led to another server, as a name is after a failover.
+
+mod wire;
 
 use std::{
-    path::PathBuf,
-    str::FromStr as _,
+    pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicU16, AtomicUsize, Ordering::SeqCst},
     },
+    time::Duration,
 };
 
-use sqlx::{
-    PgPool,
-    postgres::{PgConnectOptions, PgPoolOptions},
-};
+use anyhow::Result;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{UnixListener, UnixStream},
-    task::JoinHandle,
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::watch,
 };
 
-/// Where a connection is cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
-    /// COMMIT never reaches the server.
-    Before,
-    /// The server has committed; its answer never comes.
-    After,
+use self::wire::{Replies, application};
+
+/// What happens to bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mode {
+    /// They pass.
+    Pass,
+    /// Later.
+    Delay(Duration),
+    /// They wait.
+    Hole,
+    /// They are lost.
+    Drop,
 }
 
-/// A running proxy. Only connections that began a handler's own transaction are cut.
-#[derive(Debug)]
+/// A proxy; it lives as long as the run.
+#[derive(Clone, Debug)]
 pub struct Proxy {
-    /// A pool that goes through it.
-    pub pool: PgPool,
+    /// Its own port on loopback.
+    pub port: u16,
     state: Arc<State>,
-    folder: PathBuf,
-    accepting: JoinHandle<()>,
 }
 
 #[derive(Debug)]
 struct State {
-    cut: Cut,
-    left: AtomicUsize,
-    done: AtomicUsize,
-    away: AtomicBool,
+    /// The port of the server.
+    server: AtomicU16,
+    mode: watch::Sender<Mode>,
+    cuts: watch::Sender<usize>,
+    /// Connections accepted before this one's number have gone silent for ever.
+    frozen: watch::Sender<usize>,
+    accepted: AtomicUsize,
+    /// So many replies to commits are still to be kept back, and their connections cut.
+    armed: AtomicUsize,
+    fired: AtomicUsize,
 }
 
 impl Proxy {
-    /// In front of the database at `url`; cuts so many connections.
-    ///
-    /// # Panics
-    /// When there is no socket to stand in front of.
-    pub fn start(url: &str, cut: Cut, times: usize) -> Self {
-        let options = PgConnectOptions::from_str(url).unwrap_or_else(|error| panic!("{url}: {error}"));
-        let folder = std::env::temp_dir().join(format!("qp-{}", uuid::Uuid::new_v4().simple()));
-        std::fs::create_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-        let name = format!(".s.PGSQL.{}", options.get_port());
-        let behind = options.get_socket().cloned().unwrap_or_else(|| PathBuf::from(options.get_host())).join(&name);
-        assert!(behind.exists(), "no socket at {}", behind.display());
-        let listener = UnixListener::bind(folder.join(&name)).unwrap_or_else(|error| panic!("cannot listen: {error}"));
-        let state = Arc::new(State { cut, left: AtomicUsize::new(times), done: AtomicUsize::new(0), away: AtomicBool::new(false) });
-        let theirs = Arc::clone(&state);
-        let accepting = tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let state = Arc::clone(&theirs);
-                let behind = behind.clone();
-                tokio::spawn(async move {
-                    if !state.away.load(SeqCst)
-                        && let Ok(server) = UnixStream::connect(&behind).await
-                    {
-                        state.carry(client, server).await;
-                    }
-                });
+    /// On a free port of loopback, to this port of it.
+    pub async fn start(server: u16) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let state = State {
+            server: AtomicU16::new(server),
+            mode: watch::Sender::new(Mode::Pass),
+            cuts: watch::Sender::new(0),
+            frozen: watch::Sender::new(0),
+            accepted: AtomicUsize::new(0),
+            armed: AtomicUsize::new(0),
+            fired: AtomicUsize::new(0),
+        };
+        let proxy = Self { port: listener.local_addr()?.port(), state: Arc::new(state) };
+        let state = Arc::clone(&proxy.state);
+        tokio::spawn(async move {
+            loop {
+                match listener.accept().await {
+                    Ok((client, _)) => drop(tokio::spawn(pass(client, Arc::clone(&state)))),
+                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
             }
         });
-        let pool = PgPoolOptions::new().max_connections(8).test_before_acquire(false).connect_lazy_with(options.socket(&folder));
-        Self { pool, state, folder, accepting }
+        Ok(proxy)
     }
 
-    /// How many connections were cut.
-    pub fn cuts(&self) -> usize {
-        self.state.done.load(SeqCst)
+    /// What happens to bytes from now on.
+    pub fn set(&self, mode: Mode) {
+        self.state.mode.send_replace(mode);
     }
 
-    /// From the next cut on no new connection is made, until this is called with `false`.
-    pub fn stay_away(&self, away: bool) {
-        self.state.away.store(away, SeqCst);
+    /// New connections go to this port of loopback.
+    pub fn lead_to(&self, server: u16) {
+        self.state.server.store(server, SeqCst);
     }
-}
 
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        self.accepting.abort();
-        let _ = std::fs::remove_dir_all(&self.folder);
+    /// The connections that there are now neither pass anything nor end, as after a crash of a router; returns how many. New ones pass.
+    pub fn freeze(&self) -> usize {
+        let connections = self.state.cuts.receiver_count();
+        self.state.frozen.send_replace(self.state.accepted.load(SeqCst));
+        connections
+    }
+
+    /// Cuts all connections that there are now; returns how many.
+    pub fn cut(&self) -> usize {
+        let connections = self.state.cuts.receiver_count();
+        self.state.cuts.send_modify(|cuts| *cuts += 1);
+        connections
+    }
+
+    /// Cuts one connection between its next commit and the reply; returns whether there was one within `patience`.
+    pub async fn cut_after_commit(&self, patience: Duration) -> bool {
+        let before = self.state.fired.load(SeqCst);
+        self.state.armed.store(1, SeqCst);
+        let fired = tokio::time::timeout(patience, async {
+            while self.state.fired.load(SeqCst) == before {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        let fired = fired.await.is_ok();
+        self.state.armed.store(0, SeqCst);
+        fired || self.state.fired.load(SeqCst) > before
     }
 }
 
 impl State {
-    /// Carries bytes both ways until one side ends, or it is time to cut.
-    async fn carry(&self, client: UnixStream, server: UnixStream) {
-        let ((mut client_in, mut client_out), (mut server_in, mut server_out)) = (client.into_split(), server.into_split());
-        let back = tokio::spawn(async move {
-            let _ = tokio::io::copy(&mut server_in, &mut client_out).await;
-            server_in
-        });
-        let (mut seen, mut bytes) = (false, vec![0; 64 * 1024]);
-        while let Ok(count @ 1..) = client_in.read(&mut bytes).await {
-            let heard = &bytes[..count];
-            seen |= contains(heard, b"read committed read write");
-            if seen && contains(heard, b"COMMIT\0") && self.left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
-                back.abort();
-                let _ = back.await;
-                if self.cut == Cut::After {
-                    // The way back is gone; the server ends the session once it has done what it heard.
-                    let _ = server_out.write_all(heard).await;
-                    let _ = server_out.shutdown().await;
-                }
-                self.done.fetch_add(1, SeqCst);
-                return;
-            }
-            if server_out.write_all(heard).await.is_err() {
-                break;
-            }
-        }
-        drop(server_out);
-        back.abort();
+    fn fire(&self) -> bool {
+        let fires = self.armed.fetch_update(SeqCst, SeqCst, |armed| armed.checked_sub(1)).is_ok();
+        self.fired.fetch_add(usize::from(fires), SeqCst);
+        fires
     }
 }
 
-fn contains(text: &[u8], wanted: &[u8]) -> bool {
-    text.windows(wanted.len()).any(|window| window == wanted)
+/// One connection, until either side ends it or it is cut.
+async fn pass(client: TcpStream, state: Arc<State>) {
+    let mut cuts = state.cuts.subscribe();
+    let mut frozen = state.frozen.subscribe();
+    let number = state.accepted.fetch_add(1, SeqCst);
+    let server = state.server.load(SeqCst);
+    let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else { return };
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    let (said, name) = watch::channel(String::new());
+    let mut passing = pin!(async {
+        tokio::select! {
+            () = forward(from_client, to_server, &state, said) => {}
+            () = reply(from_server, to_client, &state, name) => {}
+        }
+    });
+    tokio::select! {
+        () = &mut passing => {}
+        _ = cuts.changed() => {}
+        // Both sides stay open, unread.
+        () = async { drop(frozen.wait_for(|before| number < *before).await) } => drop(cuts.changed().await),
+    }
+}
+
+/// From the client on; its first message says what the connection is for.
+async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State, said: watch::Sender<String>) {
+    let mut buffer = vec![0; 64 * 1024];
+    let mut first = true;
+    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        if std::mem::take(&mut first) {
+            said.send_replace(application(&buffer[..count]));
+        }
+        if hinder(state).await && to.write_all(&buffer[..count]).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// From the server back, by whole messages, so that the reply to a commit can be kept back.
+async fn reply(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State, name: watch::Receiver<String>) {
+    let mut buffer = vec![0; 64 * 1024];
+    let mut replies = Replies::default();
+    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        replies.push(&buffer[..count]);
+        let armed = state.armed.load(SeqCst) > 0;
+        let ready = replies.ready(armed, &name.borrow());
+        if ready.committed && state.fire() {
+            return;
+        }
+        if hinder(state).await && to.write_all(&ready.bytes).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Whether the bytes at hand are to go on, once they may.
+async fn hinder(state: &State) -> bool {
+    let mode = *state.mode.borrow();
+    match mode {
+        Mode::Pass => true,
+        Mode::Delay(time) => {
+            tokio::time::sleep(time).await;
+            true
+        }
+        Mode::Drop => false,
+        Mode::Hole => state.mode.subscribe().wait_for(|mode| *mode != Mode::Hole).await.is_ok(),
+    }
 }

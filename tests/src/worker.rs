@@ -2,8 +2,7 @@
 
 use std::{env, error::Error, str::FromStr, time::Duration};
 
-use queue_worker::{Worker, shutdown_signal};
-use sqlx::postgres::PgPoolOptions;
+use queue_worker::{Database, Worker, shutdown_signal};
 use tests::{Do, Own, Within};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -19,8 +18,8 @@ async fn work() -> Result<(), Box<dyn Error>> {
         .with_writer(std::io::stderr)
         .with_env_filter(env::var("QUEUE_LOG").unwrap_or_else(|_| "error".to_owned()))
         .init();
-    let pool = PgPoolOptions::new().max_connections(4).test_before_acquire(false).connect(&env::var("DATABASE_URL")?).await?;
-    Worker::new(pool)
+    let database = Database::connect(&env::var("DATABASE_URL")?).await?;
+    Worker::new(database.pool().clone())
         .register::<Do>()
         .register::<Within>()
         .register::<Own>()

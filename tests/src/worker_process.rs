@@ -1,14 +1,20 @@
 //! A worker in a process of its own, to be stopped, continued and killed.
 
 use std::{
+    io::{BufRead as _, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
+    time::Instant,
 };
+
+use crate::ground::lock;
 
 /// A running `test-worker`; killed when dropped.
 #[derive(Debug)]
 pub struct WorkerProcess {
     child: Child,
+    log: Arc<Mutex<Vec<(Instant, String)>>>,
 }
 
 impl WorkerProcess {
@@ -17,13 +23,31 @@ impl WorkerProcess {
     /// # Panics
     /// When it cannot be started.
     pub fn start(binary: impl AsRef<Path>, url: &str, settings: &[(&str, &str)]) -> Self {
-        let child = Command::new(binary.as_ref())
-            .env("DATABASE_URL", url)
-            .envs(settings.iter().copied())
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| panic!("cannot start a worker process: {error}"));
-        Self { child }
+        Self { child: spawn(binary.as_ref(), url, settings, Stdio::inherit()), log: Arc::default() }
+    }
+
+    /// As [`WorkerProcess::start`]; what it logs, warnings and worse, is kept.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn logged(binary: impl AsRef<Path>, url: &str, settings: &[(&str, &str)]) -> Self {
+        let settings = [&[("QUEUE_LOG", "warn"), ("NO_COLOR", "1")], settings].concat();
+        let mut child = spawn(binary.as_ref(), url, &settings, Stdio::piped());
+        let log: Arc<Mutex<Vec<(Instant, String)>>> = Arc::default();
+        if let Some(stderr) = child.stderr.take() {
+            let log = Arc::clone(&log);
+            std::thread::spawn(move || {
+                for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                    lock(&log).push((Instant::now(), line));
+                }
+            });
+        }
+        Self { child, log }
+    }
+
+    /// What it has logged since then, line by line.
+    pub fn log_since(&self, since: Instant) -> Vec<String> {
+        lock(&self.log).iter().filter(|(at, _)| *at >= since).map(|(_, line)| line.clone()).collect()
     }
 
     /// Its pid.
@@ -68,4 +92,14 @@ impl Drop for WorkerProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn spawn(binary: &Path, url: &str, settings: &[(&str, &str)], stderr: Stdio) -> Child {
+    Command::new(binary)
+        .env("DATABASE_URL", url)
+        .envs(settings.iter().copied())
+        .stdin(Stdio::null())
+        .stderr(stderr)
+        .spawn()
+        .unwrap_or_else(|error| panic!("cannot start a worker process: {error}"))
 }

@@ -1,4 +1,4 @@
-//! The connection a bulk enqueue works on, and a transaction of its own where the caller has none.
+//! The connection a bulk enqueue or a migration works on, and a transaction of its own where the caller has none.
 //!
 //! `sqlx`'s `begin` leaves its connection in a transaction when its future is dropped half-way: the next borrower of the pool would
 //! write into it. Here a drop at any point ends the transaction, without awaiting anything. It knows nothing of jobs.
@@ -14,7 +14,7 @@ use sqlx::{Connection as _, PgConnection, Postgres, Row as _, pool::PoolConnecti
 use super::connection::Connection;
 use crate::options::Durability;
 
-pub(super) struct Session<'c> {
+pub(crate) struct Session<'c> {
     held: Held<'c>,
     /// A transaction of ours is open, or may be.
     open: bool,
@@ -43,7 +43,12 @@ impl<'c> Session<'c> {
         Ok(session)
     }
 
-    pub(super) fn connection(&mut self) -> &mut PgConnection {
+    /// As [`Session::begin`], on a connection.
+    pub(crate) async fn on(connection: &'c mut PgConnection) -> sqlx::Result<Self> {
+        Self::begin(Connection::One(connection), Durability::Full).await
+    }
+
+    pub(crate) fn connection(&mut self) -> &mut PgConnection {
         match &mut self.held {
             Held::Own(connection) => connection,
             Held::Lent(connection) => connection,
@@ -56,14 +61,14 @@ impl<'c> Session<'c> {
     }
 
     /// Commits a transaction of ours.
-    pub(super) async fn commit(mut self) -> sqlx::Result<()> {
+    pub(crate) async fn commit(mut self) -> sqlx::Result<()> {
         self.say("commit").await?;
         self.open = false;
         Ok(())
     }
 
     /// Rolls a transaction of ours back. When that fails, the connection is broken, and dropped as such.
-    pub(super) async fn roll_back(mut self) {
+    pub(crate) async fn roll_back(mut self) {
         self.open = self.say("rollback").await.is_err();
     }
 

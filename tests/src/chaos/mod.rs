@@ -1,7 +1,7 @@
 //! `cargo chaos`: a server, workers and producers of its own, faults drawn from a seed, and a check of what became of every job.
 //!
 //! ```text
-//! plan (seed -> faults)  ground (server)  proxy, wire (network)  crew (processes)
+//! plan (seed -> faults)  crate::ground (server)  crate::proxy (network)  crew (processes)
 //!   run: inject the plan while producers enqueue; then drain; then
 //!     check (histories x faults x rows)  recoveries  zombies  saturate
 //!   bugs: scenes, each with a seeded bug that the check must report
@@ -13,18 +13,15 @@
 mod bugs;
 mod check;
 mod crew;
-mod ground;
 mod history;
 mod inject;
 mod plan;
 mod produce;
-mod proxy;
 mod recoveries;
 mod run;
 mod saturate;
 mod scenes;
 mod soak;
-mod wire;
 mod work;
 mod zombies;
 
@@ -32,6 +29,8 @@ use std::{process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use clap::Parser;
+
+use crate::{ground, proxy};
 
 /// Injects faults into a queue at work, and checks that nothing is lost, doubled or written too late.
 #[derive(Debug, Parser)]

@@ -1,5 +1,5 @@
-//! A server of the run's own, which can be killed and is started again on the same data: fsync on, TCP on loopback. With its processes it is
-//! gone when this one is, killed or not: a shell waits for the end of its input and cleans up.
+//! A server of one's own, which can be killed and is started again on the same data: fsync on, TCP on loopback. With its processes it is
+//! gone when this one is, killed or not: a shell waits for the end of its input and cleans up. A standby can follow it.
 
 use std::{
     fs::{self, File},
@@ -27,32 +27,58 @@ while read -r line; do
 done
 for pid in $pids; do kill -9 "$pid"; done
 [ -f "$1/data/postmaster.pid" ] && kill -QUIT "$(head -n 1 "$1/data/postmaster.pid")" && sleep 1
+mountpoint -q "$1/small" && umount -l "$1/small"
 rm -rf "$1"
 "#;
 
 /// The server and its folder.
-#[derive(Clone)]
-pub(super) struct Ground(Arc<Inner>);
+#[derive(Clone, Debug)]
+pub struct Ground(Arc<Inner>);
 
+#[derive(Debug)]
 struct Inner {
     folder: PathBuf,
     bin: PathBuf,
     owner: Option<(u32, u32)>,
     port: u16,
+    settings: Vec<String>,
     server: Mutex<Option<Child>>,
     guard: Mutex<ChildStdin>,
 }
 
 /// A database on it, migrated.
-#[derive(Clone)]
-pub(super) struct Database {
-    pub(super) name: String,
-    pub(super) pool: PgPool,
+#[derive(Clone, Debug)]
+pub struct Database {
+    /// Its name.
+    pub name: String,
+    /// To it, past every proxy.
+    pub pool: PgPool,
 }
 
 impl Ground {
     /// Makes a cluster in the system's temporary folder and starts its server.
-    pub(super) async fn start() -> Result<Self> {
+    pub async fn start() -> Result<Self> {
+        Self::start_with(&[]).await
+    }
+
+    /// With further settings, such as `max_connections=12`.
+    pub async fn start_with(settings: &[&str]) -> Result<Self> {
+        let ground = Self::folder(settings)?;
+        ground.make("initdb", &["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "-D"])?;
+        ground.restart().await?;
+        Ok(ground)
+    }
+
+    /// A server that follows this one through `upstream`, which is its own port or a proxy's; started, and read-only until promoted.
+    pub async fn standby(&self, upstream: u16) -> Result<Self> {
+        let from = |port: u16| format!("host=127.0.0.1 port={port} user=postgres sslmode=disable");
+        let standby = Self::folder(&[&format!("primary_conninfo={}", from(upstream))])?;
+        standby.make("pg_basebackup", &["-d", &from(self.port()), "--write-recovery-conf", "--checkpoint=fast", "-D"])?;
+        standby.restart().await?;
+        Ok(standby)
+    }
+
+    fn folder(settings: &[&str]) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("queue-chaos-{}-{:x}", std::process::id(), fastrand::u32(..)));
         fs::create_dir(&folder)?;
         let owner = if id("-u", None) == Some(0) {
@@ -67,33 +93,58 @@ impl Ground {
             .args(["-c", GUARD, "guard"])
             .arg(&folder)
             .stdin(Stdio::piped())
+            .stdout(Stdio::null())
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()?;
         let guard = Mutex::new(guard.stdin.take().context("the guard has no input")?);
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let ground = Self(Arc::new(Inner { folder, bin: binaries()?, owner, port, server: Mutex::default(), guard }));
-        let mut initdb = ground.command("initdb");
-        initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "-D"]).arg(ground.data());
-        let made = initdb.stdout(Stdio::null()).output()?;
+        let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        Ok(Self(Arc::new(Inner { folder, bin: binaries()?, owner, port, settings, server: Mutex::default(), guard })))
+    }
+
+    /// Fills the data folder with a program of the server's.
+    fn make(&self, program: &str, args: &[&str]) -> Result<()> {
+        let made = self.command(program).args(args).arg(self.data()).stdout(Stdio::null()).output()?;
         if !made.status.success() {
-            bail!("initdb: {}", String::from_utf8_lossy(&made.stderr));
+            bail!("{program}: {}", String::from_utf8_lossy(&made.stderr));
         }
-        ground.restart().await?;
-        Ok(ground)
+        Ok(())
+    }
+
+    /// A file system of so many megabytes in the server's folder, which only root may make.
+    pub fn small(&self, megabytes: u32) -> Result<PathBuf> {
+        let small = self.0.folder.join("small");
+        fs::create_dir(&small)?;
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "none"]).arg(&small).output()?;
+        if !mounted.status.success() {
+            bail!("mount: {}", String::from_utf8_lossy(&mounted.stderr));
+        }
+        if let Some((uid, gid)) = self.0.owner {
+            chown(&small, Some(uid), Some(gid))?;
+        }
+        Ok(small)
     }
 
     /// Its port on 127.0.0.1.
-    pub(super) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.0.port
     }
 
-    /// A fresh database with the store and the ledger.
-    pub(super) async fn database(&self, name: &str) -> Result<Database> {
+    /// A fresh database with the store, the ledger, and the table `effect`.
+    pub async fn database(&self, name: &str) -> Result<Database> {
+        self.database_with(name, "").await
+    }
+
+    /// As [`Ground::database`], with further options of `create database`.
+    pub async fn database_with(&self, name: &str, options: &str) -> Result<Database> {
         let mut admin = PgConnection::connect(&url(self.0.port, "postgres")).await?;
-        sqlx::raw_sql(AssertSqlSafe(format!("create database {name}"))).execute(&mut admin).await?;
+        sqlx::raw_sql(AssertSqlSafe(format!("create database {name} {options}"))).execute(&mut admin).await?;
         let pool = PgPoolOptions::new().max_connections(4).connect(&url(self.0.port, name)).await?;
         migrate(&mut *pool.acquire().await?, Store::default()).await?;
+        sqlx::raw_sql("create table effect (job bigint, attempt int, pid int, at timestamptz default clock_timestamp())")
+            .execute(&pool)
+            .await?;
         sqlx::raw_sql("create table ledger (n bigint, at timestamptz default clock_timestamp()); create index on ledger (n)")
             .execute(&pool)
             .await?;
@@ -101,7 +152,7 @@ impl Ground {
     }
 
     /// `kill -9`.
-    pub(super) fn kill(&self) -> Result<()> {
+    pub fn kill(&self) -> Result<()> {
         let mut server = lock(&self.0.server);
         let server = server.as_mut().context("the server is not running")?;
         server.kill()?;
@@ -109,8 +160,31 @@ impl Ground {
         Ok(())
     }
 
+    /// As a service manager stops it: connections are ended with 57P01.
+    pub fn stop(&self) -> Result<()> {
+        let mut server = lock(&self.0.server);
+        let server = server.as_mut().context("the server is not running")?;
+        Command::new("kill").args(["-INT", &server.id().to_string()]).status()?;
+        server.wait()?;
+        Ok(())
+    }
+
+    /// Ends its following another, and returns once it takes writes.
+    pub async fn promote(&self) -> Result<()> {
+        let mut admin = PgConnection::connect(&self.url("postgres")).await?;
+        if !sqlx::query_scalar("select pg_promote()").fetch_one(&mut admin).await? {
+            bail!("the standby is not promoted");
+        }
+        Ok(())
+    }
+
+    /// The address of one of its databases, past every proxy.
+    pub fn url(&self, database: &str) -> String {
+        url(self.0.port, database)
+    }
+
     /// Starts the server and waits until it answers. After a kill its processes may hold the memory for a moment, so it is tried again.
-    pub(super) async fn restart(&self) -> Result<()> {
+    pub async fn restart(&self) -> Result<()> {
         let until = Instant::now() + Duration::from_mins(1);
         loop {
             if Instant::now() > until {
@@ -142,7 +216,8 @@ impl Ground {
             "log_error_verbosity=terse".to_owned(),
         ];
         let mut server = self.command("postgres");
-        server.arg("-D").arg(self.data()).args(settings.iter().flat_map(|setting| ["-c", setting.as_str()]));
+        let settings = settings.iter().chain(&self.0.settings);
+        server.arg("-D").arg(self.data()).args(settings.flat_map(|setting| ["-c", setting.as_str()]));
         Ok(server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0).spawn()?)
     }
 
@@ -160,12 +235,12 @@ impl Ground {
     }
 
     /// This process is to be ended with us.
-    pub(super) fn watch(&self, pid: u32) {
+    pub fn watch(&self, pid: u32) {
         let _ = writeln!(lock(&self.0.guard), "+{pid}");
     }
 
     /// This one has ended.
-    pub(super) fn unwatch(&self, pid: u32) {
+    pub fn unwatch(&self, pid: u32) {
         let _ = writeln!(lock(&self.0.guard), "-{pid}");
     }
 }
@@ -176,22 +251,28 @@ impl Drop for Inner {
             let _ = Command::new("kill").args(["-QUIT", &server.id().to_string()]).status();
             let _ = server.wait();
         }
+        // The guard does so too, but is not waited for.
+        let small = self.folder.join("small");
+        if small.exists() {
+            let _ = Command::new("umount").arg("-l").arg(small).status();
+        }
     }
 }
 
 impl Database {
     /// One value of a query.
-    pub(super) async fn count(&self, query: &str) -> Result<i64> {
+    pub async fn count(&self, query: &str) -> Result<i64> {
         sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(&self.pool).await.with_context(|| query.to_owned())
     }
 }
 
 /// The address of a database behind a port of ours: the server's, or a proxy's.
-pub(super) fn url(port: u16, database: &str) -> String {
+pub fn url(port: u16, database: &str) -> String {
     format!("postgres://postgres@127.0.0.1:{port}/{database}?sslmode=disable")
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// A lock that a panic elsewhere does not spoil.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

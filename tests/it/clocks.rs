@@ -1,0 +1,80 @@
+//! Clocks that jump: the database's, as what it wrote before and after would show it. The worker's own is never asked.
+
+use std::time::Duration;
+
+use queue_core::{Job as _, JobId, JobState};
+use sqlx::{Connection as _, PgConnection};
+use tests::{Act, Do, TestDb, effects, eventually, within};
+
+/// Every lease on life was written by a clock that was this far off.
+async fn step(db: &TestDb, by: &str) -> u64 {
+    let statement = "update queue.worker set expires_at = expires_at + $1::interval";
+    sqlx::query(statement).bind(by).execute(&db.pool).await.unwrap().rows_affected()
+}
+
+async fn enqueue(db: &TestDb, act: Act) -> JobId {
+    Do { act }.enqueue(&db.pool).await.unwrap().id()
+}
+
+/// Slow at first, and at once when it is run again.
+fn twice(first: &str) -> Act {
+    let slowly = |text: &str, ms| Box::new(Act::Slowly(ms, Box::new(Act::Ok(text.to_owned()))));
+    Act::First(slowly(first, 2500), slowly("second", 100))
+}
+
+#[tokio::test]
+async fn f30_a_database_clock_that_jumps_ahead_repeats_work_and_lets_no_stale_write_land() {
+    let db = TestDb::new().await;
+    db.run_while(db.worker().lease_ttl(Duration::from_secs(3)), async {
+        db.run_while(db.worker().lease_ttl(Duration::from_secs(3)), async {
+            let mut jobs = Vec::new();
+            for _ in 0..4 {
+                jobs.push(enqueue(&db, twice("first")).await);
+            }
+            eventually("all have begun", async || db.count("select count(*) from effect").await == 4).await;
+            let before: Vec<uuid::Uuid> = sqlx::query_scalar("select id from queue.worker").fetch_all(&db.pool).await.unwrap();
+            assert_eq!(step(&db, "-10 minutes").await, 2);
+            for job in &jobs {
+                within(Duration::from_secs(20), "it is completed", async || db.state(*job).await == Some(JobState::Completed)).await;
+                assert_eq!(effects(&db.pool, *job).await.unwrap(), 2, "work may repeat");
+            }
+            let outputs: Vec<(String, i16)> =
+                sqlx::query_as("select output #>> '{}', attempts from queue.done").fetch_all(&db.pool).await.unwrap();
+            assert_eq!(outputs, vec![("second".to_owned(), 2); 4], "no stale verdict landed");
+            eventually("both go on under new identities", async || {
+                let living: Vec<uuid::Uuid> =
+                    sqlx::query_scalar("select id from queue.worker where expires_at > now()").fetch_all(&db.pool).await.unwrap();
+                living.len() == 2 && living.iter().all(|id| !before.contains(id))
+            })
+            .await;
+        })
+        .await;
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f30_a_database_clock_that_jumps_back_keeps_the_living_and_only_delays_what_the_dead_held() {
+    let db = TestDb::new().await;
+    let mut connection = PgConnection::connect(&db.url).await.unwrap();
+    let held = enqueue(&db, Act::Ok(String::new())).await;
+    let ghost = tests::protocol::register(&mut connection).await.unwrap();
+    assert_eq!(tests::protocol::claim(&mut connection, ghost, 1).await.unwrap().ids(), [held]);
+    tests::protocol::silence(&mut connection, ghost).await.unwrap();
+    assert_eq!(step(&db, "10 minutes").await, 1);
+    db.run_while(db.worker().lease_ttl(Duration::from_secs(2)), async {
+        let job = enqueue(&db, Act::Sleep(1500)).await;
+        db.until(job, JobState::Running).await;
+        assert_eq!(step(&db, "10 minutes").await, 2);
+        db.until(job, JobState::Completed).await;
+        assert_eq!(effects(&db.pool, job).await.unwrap(), 1, "the living keeps its job");
+        let soon = "select count(*) from queue.worker where expires_at < now() + interval '1 minute'";
+        eventually("the next beat is by the clock of now", async || db.count(soon).await == 1).await;
+        assert_eq!(db.state(held).await, Some(JobState::Running), "until the clock is there");
+        assert_eq!(step(&db, "-20 minutes").await, 2);
+        db.until(held, JobState::Completed).await;
+    })
+    .await;
+    db.finish().await;
+}

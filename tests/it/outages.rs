@@ -1,0 +1,88 @@
+//! A database that goes away, follows another, fills up or falls silent, on servers of these tests' own. `QUEUE_TEST_AWAY` (seconds) makes
+//! the absences longer than a hurried run would have them.
+
+mod away;
+mod full;
+mod half_open;
+mod standby;
+
+use std::time::{Duration, Instant};
+
+use queue_core::{Job as _, JobId};
+use sqlx::PgPool;
+use tests::{Act, Do, WorkerProcess, ground::Database, within};
+
+/// What "work resumes" means.
+const RESUMES: Duration = Duration::from_secs(5);
+
+/// How long the database stays away.
+fn away() -> Duration {
+    let seconds = std::env::var("QUEUE_TEST_AWAY").ok().and_then(|value| value.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(8))
+}
+
+/// With a lease that outlives every absence, so that no job is to be repeated.
+fn worker(url: &str) -> WorkerProcess {
+    patient_worker(url, Duration::from_secs(30) + 2 * away())
+}
+
+fn patient_worker(url: &str, ttl: Duration) -> WorkerProcess {
+    let ttl = ttl.as_millis().to_string();
+    WorkerProcess::logged(env!("CARGO_BIN_EXE_test-worker"), url, &[("TTL_MS", &ttl)])
+}
+
+async fn announced(database: &Database, workers: i64) {
+    let all = async || database.count("select count(*) from queue.worker").await.unwrap() == workers;
+    within(Duration::from_secs(20), "all workers are announced", all).await;
+}
+
+async fn enqueue(pool: &PgPool, act: Act) -> JobId {
+    Do { act }.enqueue(pool).await.unwrap().id()
+}
+
+/// Jobs that have begun, and will end during the absence.
+async fn begin(database: &Database, jobs: i64, act: Act) {
+    for _ in 0..jobs {
+        enqueue(&database.pool, act.clone()).await;
+    }
+    let begun = async || database.count("select count(*) from effect").await.unwrap() == jobs;
+    within(Duration::from_secs(20), "all have begun", begun).await;
+}
+
+async fn is_completed(pool: &PgPool, job: JobId) -> bool {
+    let state = sqlx::query_scalar::<_, String>("select state from queue.jobs where id = $1").bind(job).fetch_optional(pool).await;
+    state.is_ok_and(|state| state.as_deref() == Some("completed"))
+}
+
+/// Waits until a new job has been completed; returns how long that took.
+async fn works(pool: &PgPool, patience: Duration) -> Duration {
+    let began = Instant::now();
+    let job = enqueue(pool, Act::Ok(String::new())).await;
+    within(patience, "a new job is completed", async || is_completed(pool, job).await).await;
+    began.elapsed()
+}
+
+/// Everything was completed, and by its first attempt: an outage is no fault of a job.
+async fn nothing_is_charged(database: &Database) {
+    let open = "select count(*) from queue.jobs where state in ('ready', 'scheduled', 'running')";
+    within(Duration::from_secs(10), "nothing is left to do", async || database.count(open).await.unwrap() == 0).await;
+    let odd = "select count(*) from queue.jobs where state <> 'completed' or attempts <> 1 or crashes <> 0";
+    assert_eq!(database.count(odd).await.unwrap(), 0);
+    assert_eq!(database.count("select count(*) from queue.failure").await.unwrap(), 0);
+    let again = "select count(*) - count(distinct job) from effect";
+    assert_eq!(database.count(again).await.unwrap(), 0, "each ran once");
+    let broken = tests::broken(&mut database.pool.acquire().await.unwrap()).await.unwrap();
+    assert!(broken.is_empty(), "(id, entries, jobs) that break the invariant: {broken:?}");
+}
+
+/// The worker lives, and has said what is the matter, but not more often than it should. The claim and settle loops count for themselves, and
+/// so does the driver.
+fn complains_with_restraint(worker: &mut WorkerProcess, since: Instant) -> Vec<String> {
+    assert!(!worker.has_ended(), "a worker has ended: {:?}", worker.log_since(since));
+    let (lines, seconds) = (worker.log_since(since), since.elapsed().as_secs_f64().ceil() as usize);
+    assert!(!lines.is_empty(), "it said nothing");
+    let of = |module: &str| lines.iter().filter(|line| line.contains(&format!("queue_worker::{module}:"))).count();
+    assert!(of("error") <= seconds + 1, "{} lines in {seconds} s: {lines:#?}", of("error"));
+    assert_eq!((of("feed"), of("settle")), (0, 0), "no loop complains by itself: {lines:#?}");
+    lines
+}

@@ -1,0 +1,89 @@
+//! The server is gone, shut down, or lets nobody in.
+
+use std::time::{Duration, Instant};
+
+use sqlx::{Connection as _, PgConnection};
+use tests::{Act, ground::Ground, within};
+
+use super::{RESUMES, announced, away, begin, complains_with_restraint, nothing_is_charged, worker, works};
+
+/// The most connections that the workers made within a tenth of a second, and how many they made in all.
+const HERD: &str = "select max(n), sum(n)::bigint / 2 from (
+  select count(*) from pg_stat_activity a cross join generate_series(0, 1) half
+  where application_name like 'queue-worker %' and application_name <> 'queue-worker transact'
+  group by half, floor(extract(epoch from backend_start) * 10 + half / 2.0)
+) w (n)";
+
+#[tokio::test]
+async fn f47_workers_outlive_an_absent_database_and_do_not_return_as_a_herd() {
+    let ground = Ground::start().await.unwrap();
+    let database = ground.database("away").await.unwrap();
+    let mut workers: Vec<_> = (0..4).map(|_| worker(&ground.url("away"))).collect();
+    announced(&database, 4).await;
+    begin(&database, 20, Act::Sleep(2000)).await;
+    ground.kill().unwrap();
+    let since = Instant::now();
+    tokio::time::sleep(away()).await;
+    ground.restart().await.unwrap();
+    let took = works(&database.pool, RESUMES).await;
+    println!("works again after {took:?}");
+    for worker in &mut workers {
+        complains_with_restraint(worker, since);
+    }
+    nothing_is_charged(&database).await;
+    let (most, all): (i64, i64) = sqlx::query_as(HERD).fetch_one(&database.pool).await.unwrap();
+    println!("{most} of {all} connections were made within a tenth of a second");
+    assert!(all >= 12, "only {all} connections");
+    assert!(most * 3 <= all * 2, "{most} of {all} connections were made at once");
+}
+
+#[tokio::test]
+async fn f46_a_server_that_is_shut_down_costs_no_attempt() {
+    let ground = Ground::start().await.unwrap();
+    let database = ground.database("away").await.unwrap();
+    let mut worker = worker(&ground.url("away"));
+    announced(&database, 1).await;
+    begin(&database, 10, Act::Sleep(500)).await;
+    let since = Instant::now();
+    ground.stop().unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    ground.restart().await.unwrap();
+    let took = works(&database.pool, RESUMES).await;
+    println!("works again after {took:?}");
+    complains_with_restraint(&mut worker, since);
+    nothing_is_charged(&database).await;
+}
+
+#[tokio::test]
+async fn f46_a_server_with_too_many_connections_costs_no_attempt() {
+    const END: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name like 'queue-worker%'";
+    let ground = Ground::start_with(&["max_connections=25", "superuser_reserved_connections=0"]).await.unwrap();
+    let database = ground.database("crowded").await.unwrap();
+    let mut worker = worker(&ground.url("crowded"));
+    announced(&database, 1).await;
+    begin(&database, 10, Act::Sleep(500)).await;
+    let mut admin = PgConnection::connect(&ground.url("postgres")).await.unwrap();
+    let since = Instant::now();
+    let mut crowd = Vec::new();
+    while since.elapsed() < Duration::from_secs(5) {
+        sqlx::query(END).execute(&mut admin).await.unwrap();
+        while let Ok(one) = PgConnection::connect(&ground.url("postgres")).await {
+            crowd.push(one);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    drop(crowd);
+    let took = works(&database.pool, RESUMES).await;
+    println!("works again after {took:?}");
+    let lines = complains_with_restraint(&mut worker, since);
+    assert!(lines.iter().any(|line| line.contains("too many clients")), "{lines:#?}");
+    nothing_is_charged(&database).await;
+    within(Duration::from_secs(5), "it has all its connections", async || {
+        database
+            .count("select count(distinct application_name) from pg_stat_activity where application_name like 'queue-worker %'")
+            .await
+            .unwrap()
+            >= 5
+    })
+    .await;
+}

@@ -1,0 +1,49 @@
+//! A disk that is full: a small file system under the database's tables, which takes root.
+
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use tests::{Act, ground::Ground, within};
+
+use super::{RESUMES, announced, begin, complains_with_restraint, nothing_is_charged, worker, works};
+
+fn fill(file: &Path) {
+    let mut file = File::create(file).unwrap();
+    while file.write_all(&[0; 8 * 1024]).is_ok() {}
+}
+
+#[tokio::test]
+async fn f46_a_full_disk_costs_no_attempt() {
+    let ground = Ground::start().await.unwrap();
+    let small = match ground.small(64) {
+        Ok(small) => small,
+        Err(error) => return println!("skipped, for want of a small file system: {error}"),
+    };
+    let mut admin = PgConnection::connect(&ground.url("postgres")).await.unwrap();
+    let statement = format!("create tablespace small location '{}'", small.display());
+    sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut admin).await.unwrap();
+    let database = ground.database_with("narrow", "tablespace small").await.unwrap();
+    let mut worker = worker(&ground.url("narrow"));
+    announced(&database, 1).await;
+    // Too long for the pages there are, and not to be compressed.
+    let output: String = (0..60_000).map(|_| fastrand::alphanumeric()).collect();
+    begin(&database, 10, Act::Slowly(1500, Box::new(Act::Ok(output)))).await;
+    let since = Instant::now();
+    fill(&small.join("filling"));
+    within(Duration::from_secs(10), "the worker has met the full disk", async || {
+        worker.log_since(since).iter().any(|line| line.contains("No space left on device"))
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    fs::remove_file(small.join("filling")).unwrap();
+    let took = works(&database.pool, RESUMES).await;
+    println!("works again after {took:?}");
+    complains_with_restraint(&mut worker, since);
+    nothing_is_charged(&database).await;
+    database.pool.close().await;
+}

@@ -1,0 +1,50 @@
+//! Connections whose other end is gone without a word.
+
+use std::time::{Duration, Instant};
+
+use tests::{
+    Act,
+    ground::{Ground, url},
+    proxy::Proxy,
+    within,
+};
+
+use super::{announced, begin, enqueue, is_completed, nothing_is_charged, patient_worker, works};
+
+/// How soon every loop must have noticed.
+const NOTICED: Duration = Duration::from_secs(15);
+
+#[tokio::test]
+async fn f36_connections_that_fall_silent_are_replaced_and_work_goes_on() {
+    let ground = Ground::start().await.unwrap();
+    let database = ground.database("silent").await.unwrap();
+    let proxy = Proxy::start(ground.port()).await.unwrap();
+    // It beats every third of this, and gives a beat as long to be answered.
+    let mut worker = patient_worker(&url(proxy.port, "silent"), Duration::from_secs(20));
+    announced(&database, 1).await;
+    begin(&database, 4, Act::Sleep(1000)).await;
+    let listens = "select count(*) from queue.idle";
+    within(Duration::from_secs(5), "it sleeps", async || database.count(listens).await.unwrap() > 0).await;
+    let identity: uuid::Uuid = sqlx::query_scalar("select id from queue.worker").fetch_one(&database.pool).await.unwrap();
+    sqlx::query("create table frozen as select clock_timestamp() as at").execute(&database.pool).await.unwrap();
+    let frozen = Instant::now();
+    let connections = proxy.freeze();
+    assert!(connections >= 6, "only {connections} connections");
+
+    // Its claim, its handler's statement and its settle each go over a connection that may be a silent one.
+    let job = enqueue(&database.pool, Act::Ok(String::new())).await;
+    let room = NOTICED + Duration::from_secs(5);
+    within(room, "a job is completed", async || is_completed(&database.pool, job).await).await;
+    println!("a job was completed after {:?}", frozen.elapsed());
+    let fresh = "select count(distinct application_name) from pg_stat_activity, frozen
+       where application_name in ('queue-worker claim', 'queue-worker settle', 'queue-worker heartbeat', 'queue-worker housekeeping', 'queue-worker listen')
+         and backend_start > at";
+    let patience = room.saturating_sub(frozen.elapsed());
+    within(patience, "all loops have new connections", async || database.count(fresh).await.unwrap() == 5).await;
+    println!("all connections were replaced after {:?}", frozen.elapsed());
+    works(&database.pool, Duration::from_secs(5)).await;
+    assert!(!worker.has_ended());
+    let same: Vec<uuid::Uuid> = sqlx::query_scalar("select id from queue.worker").fetch_all(&database.pool).await.unwrap();
+    assert_eq!(same, [identity], "it never lost its identity");
+    nothing_is_charged(&database).await;
+}

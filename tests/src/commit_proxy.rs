@@ -1,0 +1,133 @@
+//! A proxy between a pool and the server that cuts a connection at its COMMIT, just before the server hears of it or just after it is done.
+
+use std::{
+    path::PathBuf,
+    str::FromStr as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+};
+
+use sqlx::{
+    PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{UnixListener, UnixStream},
+    task::JoinHandle,
+};
+
+/// Where a connection is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// COMMIT never reaches the server.
+    Before,
+    /// The server has committed; its answer never comes.
+    After,
+}
+
+/// A running proxy. Only connections that began a handler's own transaction are cut.
+#[derive(Debug)]
+pub struct Proxy {
+    /// A pool that goes through it.
+    pub pool: PgPool,
+    state: Arc<State>,
+    folder: PathBuf,
+    accepting: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    cut: Cut,
+    left: AtomicUsize,
+    done: AtomicUsize,
+    away: AtomicBool,
+}
+
+impl Proxy {
+    /// In front of the database at `url`; cuts so many connections.
+    ///
+    /// # Panics
+    /// When there is no socket to stand in front of.
+    pub fn start(url: &str, cut: Cut, times: usize) -> Self {
+        let options = PgConnectOptions::from_str(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+        let folder = std::env::temp_dir().join(format!("qp-{}", uuid::Uuid::new_v4().simple()));
+        std::fs::create_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        let name = format!(".s.PGSQL.{}", options.get_port());
+        let behind = options.get_socket().cloned().unwrap_or_else(|| PathBuf::from(options.get_host())).join(&name);
+        assert!(behind.exists(), "no socket at {}", behind.display());
+        let listener = UnixListener::bind(folder.join(&name)).unwrap_or_else(|error| panic!("cannot listen: {error}"));
+        let state = Arc::new(State { cut, left: AtomicUsize::new(times), done: AtomicUsize::new(0), away: AtomicBool::new(false) });
+        let theirs = Arc::clone(&state);
+        let accepting = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let state = Arc::clone(&theirs);
+                let behind = behind.clone();
+                tokio::spawn(async move {
+                    if !state.away.load(SeqCst)
+                        && let Ok(server) = UnixStream::connect(&behind).await
+                    {
+                        state.carry(client, server).await;
+                    }
+                });
+            }
+        });
+        let pool = PgPoolOptions::new().max_connections(8).test_before_acquire(false).connect_lazy_with(options.socket(&folder));
+        Self { pool, state, folder, accepting }
+    }
+
+    /// How many connections were cut.
+    pub fn cuts(&self) -> usize {
+        self.state.done.load(SeqCst)
+    }
+
+    /// From the next cut on no new connection is made, until this is called with `false`.
+    pub fn stay_away(&self, away: bool) {
+        self.state.away.store(away, SeqCst);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl State {
+    /// Carries bytes both ways until one side ends, or it is time to cut.
+    async fn carry(&self, client: UnixStream, server: UnixStream) {
+        let ((mut client_in, mut client_out), (mut server_in, mut server_out)) = (client.into_split(), server.into_split());
+        let back = tokio::spawn(async move {
+            let _ = tokio::io::copy(&mut server_in, &mut client_out).await;
+            server_in
+        });
+        let (mut seen, mut bytes) = (false, vec![0; 64 * 1024]);
+        while let Ok(count @ 1..) = client_in.read(&mut bytes).await {
+            let heard = &bytes[..count];
+            seen |= contains(heard, b"read committed read write");
+            if seen && contains(heard, b"COMMIT\0") && self.left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+                back.abort();
+                let _ = back.await;
+                if self.cut == Cut::After {
+                    // The way back is gone; the server ends the session once it has done what it heard.
+                    let _ = server_out.write_all(heard).await;
+                    let _ = server_out.shutdown().await;
+                }
+                self.done.fetch_add(1, SeqCst);
+                return;
+            }
+            if server_out.write_all(heard).await.is_err() {
+                break;
+            }
+        }
+        drop(server_out);
+        back.abort();
+    }
+}
+
+fn contains(text: &[u8], wanted: &[u8]) -> bool {
+    text.windows(wanted.len()).any(|window| window == wanted)
+}
