@@ -22,11 +22,14 @@ async fn days(db: &TestDb) -> Vec<String> {
 }
 
 async fn add_days(on: &mut PgConnection, ahead: i32) -> i32 {
-    sqlx::query_scalar(include_str!("../../queue-worker/sql/add_days.sql")).bind(ahead).fetch_one(on).await.unwrap()
+    sqlx::query_scalar(Store::default().sql(include_str!("../../queue-worker/sql/add_days.sql"))).bind(ahead).fetch_one(on).await.unwrap()
 }
 
 async fn drop_day(on: &mut PgConnection, retention_days: f64) -> sqlx::Result<bool> {
-    sqlx::query_scalar(include_str!("../../queue-worker/sql/drop_day.sql")).bind(retention_days * 86_400.0).fetch_one(on).await
+    sqlx::query_scalar(Store::default().sql(include_str!("../../queue-worker/sql/drop_day.sql")))
+        .bind(retention_days * 86_400.0)
+        .fetch_one(on)
+        .await
 }
 
 /// Makes the partitions of a day in the past.
@@ -167,7 +170,7 @@ async fn jobs_completed_together_outlive_their_day_together_and_go_together() {
     db.check_invariant().await;
     observe::requeue(&mut connection, Store::default(), jobs[2]).await.unwrap();
     sqlx::query("update queue.done_many set finished_at = now() - interval '8 days'").execute(&db.pool).await.unwrap();
-    let prune = sqlx::query_scalar::<_, i64>(include_str!("../../queue-worker/sql/prune_done.sql"));
+    let prune = sqlx::query_scalar::<_, i64>(Store::default().sql(include_str!("../../queue-worker/sql/prune_done.sql")));
     assert_eq!(prune.bind(7.0 * 86_400.0).bind(5000_i64).fetch_one(&db.pool).await.unwrap(), 3);
     assert_eq!(db.count("select count(*) from queue.job").await, 3, "those that were requeued");
     db.finish().await;
@@ -198,7 +201,7 @@ async fn history_without_a_day_goes_once_its_retention_is_over() {
     for entry in [READY, SCHEDULED, DEAD, DONE_LATELY] {
         kept.push(past_job(&db.pool, 9, entry).await);
     }
-    let pruned: i64 = sqlx::query_scalar(include_str!("../../queue-worker/sql/prune_done.sql"))
+    let pruned: i64 = sqlx::query_scalar(Store::default().sql(include_str!("../../queue-worker/sql/prune_done.sql")))
         .bind(7.0 * 86_400.0)
         .bind(5000_i64)
         .fetch_one(&db.pool)
