@@ -305,3 +305,23 @@ async fn a_worker_keeps_house_by_itself() {
     assert_eq!(days(&db).await.len(), before, "a day in the past is gone, and one ahead is there");
     db.finish().await;
 }
+
+#[tokio::test]
+async fn a_day_is_passed_over_whichever_table_has_rows_of_it() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    let id = "select queue.id_at(((now() at time zone 'UTC')::date + $1 + time '12:00') at time zone 'UTC')";
+    let rows = [
+        "insert into queue.job select $1, 1, 1, '{}'",
+        "insert into queue.done select $1, now(), 1, 2",
+        "insert into queue.done_many select $1, $1, now(), 1, array[$1]",
+        "insert into queue.failure select $1, 1, now(), 1, 'once'",
+    ];
+    for (row, ahead) in rows.into_iter().zip([9, 11, 13, 15]) {
+        let id: i64 = sqlx::query_scalar(id).bind(ahead).fetch_one(&mut connection).await.unwrap();
+        sqlx::query(row).bind(id).execute(&mut connection).await.unwrap();
+    }
+    assert!((5..=6).contains(&add_days(&mut connection, 16).await), "those between, and the last");
+    sqlx::raw_sql("delete from queue.job; delete from queue.done; delete from queue.done_many").execute(&mut connection).await.unwrap();
+    db.finish().await;
+}

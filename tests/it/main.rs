@@ -6,6 +6,7 @@ mod outcomes;
 mod transactional;
 mod days;
 mod interleave;
+mod guards;
 mod lease;
 mod model;
 mod protocol_model;

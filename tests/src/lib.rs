@@ -4,6 +4,7 @@ mod act;
 #[cfg(feature = "mutants")]
 pub mod chaos;
 mod db;
+pub mod guards;
 pub mod operate;
 pub mod protocol;
 mod transact;
