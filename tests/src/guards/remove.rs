@@ -97,7 +97,7 @@ fn run(args: &Args) -> Result<bool> {
         for slot in 0..args.jobs.max(1) {
             let (report, next, binary, folder) = (report.clone(), &next, &binary, &folder);
             scope.spawn(move || {
-                let bench = Bench::new(args, binary, folder.join(format!("{slot}.json")));
+                let bench = Bench::new(args, binary, folder.join(format!("{}-{slot}.json", std::process::id())));
                 match bench {
                     Ok(bench) => {
                         while let Some((statement, guard, name)) = next() {
