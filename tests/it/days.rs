@@ -22,11 +22,14 @@ async fn days(db: &TestDb) -> Vec<String> {
 }
 
 async fn add_days(on: &mut PgConnection, ahead: i32) -> i32 {
-    sqlx::query_scalar(include_str!("../../queue-worker/sql/add_days.sql")).bind(ahead).fetch_one(on).await.unwrap()
+    sqlx::query_scalar(Store::default().sql(include_str!("../../queue-worker/sql/add_days.sql"))).bind(ahead).fetch_one(on).await.unwrap()
 }
 
 async fn drop_day(on: &mut PgConnection, retention_days: f64) -> sqlx::Result<bool> {
-    sqlx::query_scalar(include_str!("../../queue-worker/sql/drop_day.sql")).bind(retention_days * 86_400.0).fetch_one(on).await
+    sqlx::query_scalar(Store::default().sql(include_str!("../../queue-worker/sql/drop_day.sql")))
+        .bind(retention_days * 86_400.0)
+        .fetch_one(on)
+        .await
 }
 
 /// Makes the partitions of a day in the past.
@@ -167,7 +170,7 @@ async fn jobs_completed_together_outlive_their_day_together_and_go_together() {
     db.check_invariant().await;
     observe::requeue(&mut connection, Store::default(), jobs[2]).await.unwrap();
     sqlx::query("update queue.done_many set finished_at = now() - interval '8 days'").execute(&db.pool).await.unwrap();
-    let prune = sqlx::query_scalar::<_, i64>(include_str!("../../queue-worker/sql/prune_done.sql"));
+    let prune = sqlx::query_scalar::<_, i64>(Store::default().sql(include_str!("../../queue-worker/sql/prune_done.sql")));
     assert_eq!(prune.bind(7.0 * 86_400.0).bind(5000_i64).fetch_one(&db.pool).await.unwrap(), 3);
     assert_eq!(db.count("select count(*) from queue.job").await, 3, "those that were requeued");
     db.finish().await;
@@ -198,7 +201,7 @@ async fn history_without_a_day_goes_once_its_retention_is_over() {
     for entry in [READY, SCHEDULED, DEAD, DONE_LATELY] {
         kept.push(past_job(&db.pool, 9, entry).await);
     }
-    let pruned: i64 = sqlx::query_scalar(include_str!("../../queue-worker/sql/prune_done.sql"))
+    let pruned: i64 = sqlx::query_scalar(Store::default().sql(include_str!("../../queue-worker/sql/prune_done.sql")))
         .bind(7.0 * 86_400.0)
         .bind(5000_i64)
         .fetch_one(&db.pool)
@@ -300,5 +303,25 @@ async fn a_worker_keeps_house_by_itself() {
     .await;
     assert_eq!(db.state(dead).await, Some(JobState::Dead));
     assert_eq!(days(&db).await.len(), before, "a day in the past is gone, and one ahead is there");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_day_is_passed_over_whichever_table_has_rows_of_it() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    let id = "select queue.id_at(((now() at time zone 'UTC')::date + $1 + time '12:00') at time zone 'UTC')";
+    let rows = [
+        "insert into queue.job select $1, 1, 1, '{}'",
+        "insert into queue.done select $1, now(), 1, 2",
+        "insert into queue.done_many select $1, $1, now(), 1, array[$1]",
+        "insert into queue.failure select $1, 1, now(), 1, 'once'",
+    ];
+    for (row, ahead) in rows.into_iter().zip([9, 11, 13, 15]) {
+        let id: i64 = sqlx::query_scalar(id).bind(ahead).fetch_one(&mut connection).await.unwrap();
+        sqlx::query(row).bind(id).execute(&mut connection).await.unwrap();
+    }
+    assert!((5..=6).contains(&add_days(&mut connection, 16).await), "those between, and the last");
+    sqlx::raw_sql("delete from queue.job; delete from queue.done; delete from queue.done_many").execute(&mut connection).await.unwrap();
     db.finish().await;
 }

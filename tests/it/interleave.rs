@@ -35,6 +35,11 @@ async fn whatever_meets_a_claim_or_its_end_no_job_is_lost_or_doubled() {
 }
 
 #[tokio::test]
+async fn whatever_meets_a_transactional_job_no_job_is_lost_or_doubled() {
+    against_all(act::TRANSACTIONS).await;
+}
+
+#[tokio::test]
 async fn whatever_meets_a_recovery_or_a_promotion_no_job_is_lost_or_doubled() {
     against_all(act::RECOVERIES).await;
 }
@@ -92,6 +97,10 @@ async fn a_second_statement_for_the_same_job_waits_for_the_first_and_then_does_n
         (Act::Reopen, Act::Reopen),
         (Act::ReopenPlain, Act::ReopenPlain),
         (Act::Cancel, Act::Cancel),
+        (Act::FinishUnlocked, Act::FinishUnlocked),
+        (Act::FinishOne, Act::FinishUnlocked),
+        (Act::Claim, Act::FinishUnlocked),
+        (Act::Cancel, Act::FinishUnlocked),
     ];
     let db = TestDb::new().await;
     let mut trio = Trio::new(&db).await;
@@ -117,6 +126,8 @@ async fn claims_promotions_and_recoveries_pass_over_what_another_has_in_hand() {
         (Act::Settle, Act::Recover),
         (Act::GiveBack, Act::Recover),
         (Act::PruneDone, Act::PruneDone),
+        (Act::Claim, Act::TakeOne),
+        (Act::Cancel, Act::TakeOne),
     ];
     let db = TestDb::new().await;
     let mut trio = Trio::new(&db).await;
@@ -124,6 +135,22 @@ async fn claims_promotions_and_recoveries_pass_over_what_another_has_in_hand() {
         for form in [Form::DuringThenCommit, Form::DuringThenRollback] {
             let outcome = trio.play(a, b, form).await;
             assert!(!outcome.waited && outcome.second == 0, "{a:?} {form:?} {b:?}: {outcome:?}");
+        }
+    }
+    drop(trio);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_transactional_job_takes_one_entry_from_all_others_and_no_more() {
+    let db = TestDb::new().await;
+    let mut trio = Trio::new(&db).await;
+    for taken in [Act::TakeOne, Act::FinishOne] {
+        for (other, left) in [(Act::Claim, 2), (Act::TakeOne, 1), (Act::FinishOne, 1)] {
+            for form in [Form::DuringThenCommit, Form::DuringThenRollback] {
+                let outcome = trio.play(taken, other, form).await;
+                assert!(!outcome.waited && outcome.second == left, "{taken:?} {form:?} {other:?}: {outcome:?}");
+            }
         }
     }
     drop(trio);

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use queue_core::{Context, Handler, Job as _, JobId, JobResult, JobState, job};
+use queue_core::{Context, Handler, Job as _, JobId, JobResult, JobState, Store, job};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, PgConnection};
@@ -231,7 +231,11 @@ async fn a_worker_that_retires_with_jobs_in_hand_is_recovered_at_once() {
     enqueue(&db, Act::Ok(String::new())).await;
     let worker = register(&mut connection).await.unwrap();
     assert_eq!(claim(&mut connection, worker, 1).await.unwrap().jobs.len(), 1);
-    sqlx::query(include_str!("../../queue-worker/sql/retire.sql")).bind(worker).execute(&mut connection).await.unwrap();
+    sqlx::query(Store::default().sql(include_str!("../../queue-worker/sql/retire.sql")))
+        .bind(worker)
+        .execute(&mut connection)
+        .await
+        .unwrap();
     assert_eq!(recover(&mut connection).await.unwrap(), 1);
     db.finish().await;
 }
@@ -247,7 +251,7 @@ async fn a_silent_worker_is_forgotten_after_an_hour_unless_it_holds_jobs() {
     sqlx::query("insert into queue.idle (queue, worker) select '*', id from queue.worker").execute(&mut connection).await.unwrap();
     let long_ago = "update queue.worker set expires_at = now() - interval '61 minutes' where id <> $1";
     sqlx::query(long_ago).bind(fresh).execute(&mut connection).await.unwrap();
-    sqlx::query(include_str!("../../queue-worker/sql/prune_workers.sql")).execute(&mut connection).await.unwrap();
+    sqlx::query(Store::default().sql(include_str!("../../queue-worker/sql/prune_workers.sql"))).execute(&mut connection).await.unwrap();
     let left: Vec<uuid::Uuid> = sqlx::query_scalar("select id from queue.worker").fetch_all(&mut connection).await.unwrap();
     assert!(left.contains(&holder) && left.contains(&fresh) && !left.contains(&empty), "{left:?}");
     let idle: Vec<uuid::Uuid> = sqlx::query_scalar("select worker from queue.idle").fetch_all(&mut connection).await.unwrap();

@@ -7,6 +7,7 @@ mod transactional;
 mod exactly_once;
 mod days;
 mod interleave;
+mod guards;
 mod lease;
 mod model;
 mod protocol_model;

@@ -28,10 +28,12 @@ fn whatever_is_done_in_whatever_order_the_tables_hold_what_the_model_says() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let db = runtime.block_on(TestDb::new());
     let cases = std::env::var("PROPTEST_CASES").ok().map_or(SEQUENCES, |cases| cases.parse().unwrap());
+    // Of a bug that was put in, nothing is to be kept or learned.
+    let seeded = std::env::var_os("QUEUE_MUTANTS").is_some();
     let config = Config {
         cases,
-        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(REGRESSIONS))),
-        max_shrink_iters: 2000,
+        failure_persistence: (!seeded).then(|| Box::new(FileFailurePersistence::Direct(REGRESSIONS)) as _),
+        max_shrink_iters: if seeded { 0 } else { 2000 },
         ..Config::default()
     };
     // What a sequence leaves is deleted before the next, and its connection kept; after a failure there is a new one.

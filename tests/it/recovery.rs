@@ -29,8 +29,11 @@ async fn enqueue(db: &TestDb, jobs: usize) -> Vec<JobId> {
     ids
 }
 
+/// What waits where it should pass fails, instead of waiting for ever.
 async fn connect(db: &TestDb) -> PgConnection {
-    PgConnection::connect(&db.url).await.unwrap()
+    let mut connection = PgConnection::connect(&db.url).await.unwrap();
+    sqlx::query("set lock_timeout = '5s'").execute(&mut connection).await.unwrap();
+    connection
 }
 
 fn ids(refused: Vec<Refused>) -> Vec<JobId> {

@@ -6,6 +6,7 @@ pub mod chaos;
 mod commit_proxy;
 mod db;
 pub mod ground;
+pub mod guards;
 pub mod operate;
 mod own;
 pub mod protocol;

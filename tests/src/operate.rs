@@ -1,12 +1,29 @@
 //! The other statements by hand: what producers, housekeeping and operators do, as [`protocol`](crate::protocol) is what a worker does.
 
 use queue_core::JobId;
-use sqlx::PgConnection;
+use sqlx::{PgConnection, Row as _};
 use uuid::Uuid;
+
+use crate::protocol::sql;
 
 /// Enqueues a job, for now or for in an hour.
 pub async fn enqueue(connection: &mut PgConnection, queue: &str, priority: i16, later: bool) -> sqlx::Result<JobId> {
-    sqlx::query_scalar(include_str!("../../queue-core/sql/enqueue.sql"))
+    enqueue_by(sql(include_str!("../../queue-core/sql/enqueue.sql")), connection, queue, priority, later).await
+}
+
+/// Enqueues a job whose commit does not wait for the disk.
+pub async fn enqueue_relaxed(connection: &mut PgConnection, queue: &str, priority: i16) -> sqlx::Result<JobId> {
+    enqueue_by(sql(include_str!("../../queue-core/sql/enqueue_relaxed.sql")), connection, queue, priority, false).await
+}
+
+async fn enqueue_by(
+    statement: &'static str,
+    connection: &mut PgConnection,
+    queue: &str,
+    priority: i16,
+    later: bool,
+) -> sqlx::Result<JobId> {
+    sqlx::query_scalar(statement)
         .bind("do")
         .bind(PAYLOAD)
         .bind(queue)
@@ -22,7 +39,7 @@ const PAYLOAD: &str = r#"{"act":{"Ok":"done"}}"#;
 
 /// The lanes of these queues and priorities, written if they are new.
 pub async fn meet_lanes(connection: &mut PgConnection, lanes: &[(&str, i16)]) -> sqlx::Result<Vec<i64>> {
-    sqlx::query_scalar(include_str!("../../queue-core/sql/meet_lanes.sql"))
+    sqlx::query_scalar(sql(include_str!("../../queue-core/sql/meet_lanes.sql")))
         .bind(lanes.iter().map(|(queue, _)| *queue).collect::<Vec<_>>())
         .bind(vec!["do"; lanes.len()])
         .bind(lanes.iter().map(|(_, priority)| *priority).collect::<Vec<_>>())
@@ -34,7 +51,7 @@ pub async fn meet_lanes(connection: &mut PgConnection, lanes: &[(&str, i16)]) ->
 pub async fn insert_all(connection: &mut PgConnection, jobs: &[(i64, bool)]) -> sqlx::Result<Vec<JobId>> {
     let later = chrono::Utc::now() + chrono::Duration::hours(1);
     let payload: serde_json::Value = serde_json::from_str(PAYLOAD).unwrap_or_default();
-    sqlx::query_scalar(include_str!("../../queue-core/sql/insert_all.sql"))
+    sqlx::query_scalar(sql(include_str!("../../queue-core/sql/insert_all.sql")))
         .bind(vec![payload; jobs.len()])
         .bind(jobs.iter().map(|(lane, _)| *lane).collect::<Vec<_>>())
         .bind(vec![3_i16; jobs.len()])
@@ -45,59 +62,59 @@ pub async fn insert_all(connection: &mut PgConnection, jobs: &[(i64, bool)]) -> 
 
 /// Gives back leases whose claim was never answered; returns how many jobs.
 pub async fn give_back(connection: &mut PgConnection, tokens: &[Uuid]) -> sqlx::Result<i64> {
-    let done = sqlx::query(include_str!("../../queue-worker/sql/give_back.sql")).bind(tokens).execute(connection).await?;
+    let done = sqlx::query(sql(include_str!("../../queue-worker/sql/give_back.sql"))).bind(tokens).execute(connection).await?;
     Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
 }
 
 /// Promotes up to `most` jobs; returns how many it did.
 pub async fn promote(connection: &mut PgConnection, most: i64) -> sqlx::Result<i64> {
-    let promote = sqlx::query_as(include_str!("../../queue-worker/sql/promote.sql")).bind(most);
+    let promote = sqlx::query_as(sql(include_str!("../../queue-worker/sql/promote.sql"))).bind(most);
     let queues: Vec<(String, i64)> = promote.fetch_all(connection).await?;
     Ok(queues.iter().map(|(_, jobs)| jobs).sum())
 }
 
 /// Requeues dead letters; returns those it did.
 pub async fn requeue(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
-    let requeue = sqlx::query_as(include_str!("../../queue-worker/sql/requeue.sql")).bind(ids);
+    let requeue = sqlx::query_as(sql(include_str!("../../queue-worker/sql/requeue.sql"))).bind(ids);
     let risen: Vec<(JobId, String)> = requeue.fetch_all(connection).await?;
     Ok(risen.into_iter().map(|(id, _)| id).collect())
 }
 
 /// Cancels jobs that wait; returns those it did.
 pub async fn cancel(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
-    sqlx::query_scalar(include_str!("../../queue-worker/sql/cancel.sql")).bind(ids).fetch_all(connection).await
+    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/cancel.sql"))).bind(ids).fetch_all(connection).await
 }
 
 /// Discards dead letters; returns those it did.
 pub async fn discard(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
-    sqlx::query_scalar(include_str!("../../queue-worker/sql/discard.sql")).bind(ids).fetch_all(connection).await
+    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/discard.sql"))).bind(ids).fetch_all(connection).await
 }
 
 /// Requeues a job that is over; whether it did.
 pub async fn reopen(connection: &mut PgConnection, id: JobId) -> sqlx::Result<bool> {
-    let reopen = sqlx::query_as(include_str!("../../queue-worker/sql/reopen.sql")).bind(id);
+    let reopen = sqlx::query_as(sql(include_str!("../../queue-worker/sql/reopen.sql"))).bind(id);
     let back: Option<(JobId, String)> = reopen.fetch_optional(connection).await?;
     Ok(back.is_some())
 }
 
 /// Ends a worker cleanly.
 pub async fn retire(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<()> {
-    sqlx::query(include_str!("../../queue-worker/sql/retire.sql")).bind(worker).execute(connection).await.map(drop)
+    sqlx::query(sql(include_str!("../../queue-worker/sql/retire.sql"))).bind(worker).execute(connection).await.map(drop)
 }
 
 /// Asks to be woken for any queue.
 pub async fn sleep(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<()> {
-    sqlx::query(include_str!("../../queue-worker/sql/sleep.sql")).bind(worker).bind(vec!["*"]).execute(connection).await.map(drop)
+    sqlx::query(sql(include_str!("../../queue-worker/sql/sleep.sql"))).bind(worker).bind(vec!["*"]).execute(connection).await.map(drop)
 }
 
 /// Asks no longer.
 pub async fn wake_up(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<()> {
-    sqlx::query(include_str!("../../queue-worker/sql/wake_up.sql")).bind(worker).execute(connection).await.map(drop)
+    sqlx::query(sql(include_str!("../../queue-worker/sql/wake_up.sql"))).bind(worker).execute(connection).await.map(drop)
 }
 
 /// Deletes the history that belongs to no day, as if its retention were over; returns of how many jobs.
 pub async fn prune_done(connection: &mut PgConnection) -> sqlx::Result<i64> {
-    let prune = sqlx::query_scalar(include_str!("../../queue-worker/sql/prune_done.sql")).bind(AHEAD).bind(5000_i64);
+    let prune = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_done.sql"))).bind(AHEAD).bind(5000_i64);
     prune.fetch_one(connection).await
 }
 
@@ -106,15 +123,52 @@ const AHEAD: f64 = -30.0 * 86_400.0;
 
 /// Forgets workers that are gone.
 pub async fn prune_workers(connection: &mut PgConnection) -> sqlx::Result<()> {
-    sqlx::query(include_str!("../../queue-worker/sql/prune_workers.sql")).execute(connection).await.map(drop)
+    sqlx::query(sql(include_str!("../../queue-worker/sql/prune_workers.sql"))).execute(connection).await.map(drop)
 }
 
 /// Drops the oldest day as if its retention were over; whether there was one.
 pub async fn drop_day(connection: &mut PgConnection) -> sqlx::Result<bool> {
-    sqlx::query_scalar(include_str!("../../queue-worker/sql/drop_day.sql")).bind(AHEAD).fetch_one(connection).await
+    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/drop_day.sql"))).bind(AHEAD).fetch_one(connection).await
 }
 
 /// Makes the partitions of today; returns how many days it made.
 pub async fn add_days(connection: &mut PgConnection) -> sqlx::Result<i32> {
-    sqlx::query_scalar(include_str!("../../queue-worker/sql/add_days.sql")).bind(0).fetch_one(connection).await
+    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/add_days.sql"))).bind(0).fetch_one(connection).await
+}
+
+/// An entry of `ready`: lane, place, job.
+pub type Entry = (i64, i64, JobId);
+
+/// The entry that comes first, whoever has it locked.
+pub async fn first_ready(connection: &mut PgConnection) -> sqlx::Result<Option<Entry>> {
+    sqlx::query_as("select lane, seq, id from queue.ready order by lane, seq limit 1").fetch_optional(connection).await
+}
+
+/// Locks the first entry that nobody holds, of any lane, for a transactional job.
+pub async fn take_one(transaction: &mut PgConnection) -> sqlx::Result<Option<Entry>> {
+    let lanes: Vec<i64> = sqlx::query_scalar("select distinct lane from queue.lane order by lane").fetch_all(&mut *transaction).await?;
+    take_one_of(transaction, &lanes, &vec![0; lanes.len()]).await
+}
+
+/// As [`take_one`], of these lanes, each from its floor on.
+pub async fn take_one_of(transaction: &mut PgConnection, lanes: &[i64], floors: &[i64]) -> sqlx::Result<Option<Entry>> {
+    let take = sqlx::query(sql(include_str!("../../queue-worker/sql/take_one.sql"))).bind(lanes).bind(floors);
+    let row = take.fetch_optional(transaction).await?;
+    row.map(|row| Ok((row.try_get("lane")?, row.try_get("seq")?, row.try_get("id")?))).transpose()
+}
+
+/// A verdict on a transactional job, of its first attempt; whether its entry was there. Waits are a minute, errors say `as told`.
+pub async fn finish_one(transaction: &mut PgConnection, entry: Entry, verdict: &str) -> sqlx::Result<bool> {
+    let finish = sqlx::query(sql(include_str!("../../queue-worker/sql/finish_one.sql")))
+        .bind(entry.0)
+        .bind(entry.1)
+        .bind(entry.2)
+        .bind(verdict)
+        .bind(1_i16)
+        .bind(0_i16)
+        .bind(60_000.0)
+        .bind(7)
+        .bind((verdict == "complete").then_some("1"))
+        .bind(matches!(verdict, "retry" | "dead").then_some("as told"));
+    Ok(finish.fetch_optional(transaction).await?.is_some())
 }

@@ -58,7 +58,7 @@ impl Lease {
 pub const VERDICTS: [&str; 8] = ["complete", "plain", "forget", "cancel", "retry", "snooze", "release", "dead"];
 
 /// As a worker of the default store runs it.
-fn sql(statement: &'static str) -> &'static str {
+pub(crate) fn sql(statement: &'static str) -> &'static str {
     Store::default().sql(statement)
 }
 
@@ -92,25 +92,38 @@ pub async fn silence(connection: &mut PgConnection, worker: Uuid) -> sqlx::Resul
 
 /// Commits the idle row of a worker.
 pub async fn sleep(connection: &mut PgConnection, worker: Uuid, queues: &[&str]) -> sqlx::Result<()> {
-    let sleep = sqlx::query(include_str!("../../queue-worker/sql/sleep.sql")).bind(worker).bind(queues);
+    let sleep = sqlx::query(sql(include_str!("../../queue-worker/sql/sleep.sql"))).bind(worker).bind(queues);
     sleep.execute(connection).await.map(drop)
 }
 
 /// The lowest transaction that still runs, and the next to begin.
 pub async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> {
-    sqlx::query_as(include_str!("../../queue-worker/sql/horizon.sql")).fetch_one(connection).await
+    sqlx::query_as(sql(include_str!("../../queue-worker/sql/horizon.sql"))).fetch_one(connection).await
 }
 
 /// Claims up to `most` jobs of any lane; they are listed by id.
 pub async fn claim(connection: &mut PgConnection, worker: Uuid, most: i32) -> sqlx::Result<Lease> {
-    let token = Uuid::new_v4();
     let lanes: Vec<i64> = sqlx::query_scalar("select distinct lane from queue.lane order by lane").fetch_all(&mut *connection).await?;
+    let (floors, each) = (vec![0; lanes.len()], vec![most; lanes.len()]);
+    claim_of(connection, worker, &lanes, &floors, &each, most).await
+}
+
+/// Claims of these lanes, from each one's floor on, so many of each and so many in all.
+pub async fn claim_of(
+    connection: &mut PgConnection,
+    worker: Uuid,
+    lanes: &[i64],
+    floors: &[i64],
+    each: &[i32],
+    most: i32,
+) -> sqlx::Result<Lease> {
+    let token = Uuid::new_v4();
     let claim = sqlx::query_as(sql(include_str!("../../queue-worker/sql/claim.sql")))
         .bind(token)
         .bind(worker)
-        .bind(&lanes)
-        .bind(vec![0_i64; lanes.len()])
-        .bind(vec![most; lanes.len()])
+        .bind(lanes)
+        .bind(floors)
+        .bind(each)
         .bind(most);
     let mut jobs: Vec<Held> = claim.fetch_all(connection).await?;
     jobs.sort_unstable_by_key(|job| job.id);
@@ -140,7 +153,7 @@ pub async fn settle(connection: &mut PgConnection, said: &[Said]) -> sqlx::Resul
 
 /// Settles leases that completed as a whole; returns those refused.
 pub async fn settle_leases(connection: &mut PgConnection, whole: &[Uuid]) -> sqlx::Result<Vec<Uuid>> {
-    sqlx::query_scalar(include_str!("../../queue-worker/sql/settle_leases.sql")).bind(whole).fetch_all(connection).await
+    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/settle_leases.sql"))).bind(whole).fetch_all(connection).await
 }
 
 /// As [`settle`], and then leases that completed as a whole.

@@ -14,6 +14,7 @@ use super::pair::patiently;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     Enqueue,
+    EnqueueRelaxed,
     InsertAll,
     MeetLanes,
     Claim,
@@ -21,6 +22,11 @@ pub(super) enum Act {
     SettlePart,
     SettleWhole,
     GiveBack,
+    TakeOne,
+    /// Under the lock that took it.
+    FinishOne,
+    /// Of an entry that is not locked, as after a handler that ended its transaction.
+    FinishUnlocked,
     LockSilent,
     Recover,
     Promote,
@@ -42,8 +48,9 @@ pub(super) enum Act {
     WakeUp,
 }
 
-pub(super) const PRODUCERS: &[Act] = &[Act::Enqueue, Act::InsertAll, Act::MeetLanes];
+pub(super) const PRODUCERS: &[Act] = &[Act::Enqueue, Act::EnqueueRelaxed, Act::InsertAll, Act::MeetLanes];
 pub(super) const WORKERS: &[Act] = &[Act::Claim, Act::Settle, Act::SettlePart, Act::SettleWhole, Act::GiveBack];
+pub(super) const TRANSACTIONS: &[Act] = &[Act::TakeOne, Act::FinishOne, Act::FinishUnlocked];
 pub(super) const RECOVERIES: &[Act] = &[Act::LockSilent, Act::Recover, Act::Promote];
 pub(super) const OPERATORS: &[Act] = &[Act::Requeue, Act::Cancel, Act::Discard, Act::Reopen, Act::ReopenPlain, Act::ReopenTwin];
 pub(super) const HOUSEKEEPING: &[Act] = &[Act::AddDays, Act::DropDay, Act::PruneDone, Act::PruneWorkers];
@@ -51,7 +58,7 @@ pub(super) const HEARTS: &[Act] = &[Act::Register, Act::Beat, Act::Retire, Act::
 
 /// All of them.
 pub(super) fn acts() -> impl Iterator<Item = Act> {
-    [PRODUCERS, WORKERS, RECOVERIES, OPERATORS, HOUSEKEEPING, HEARTS].into_iter().flatten().copied()
+    [PRODUCERS, WORKERS, TRANSACTIONS, RECOVERIES, OPERATORS, HOUSEKEEPING, HEARTS].into_iter().flatten().copied()
 }
 
 /// Jobs in every state.
@@ -108,6 +115,7 @@ impl Act {
         let Stage { jobs, lease, worker, .. } = stage;
         Ok(match self {
             Self::Enqueue => operate::enqueue(on, "default", 100, false).await.map(|_| 1)?,
+            Self::EnqueueRelaxed => operate::enqueue_relaxed(on, "default", 100).await.map(|_| 1)?,
             Self::InsertAll => {
                 let lanes = operate::meet_lanes(on, &[("default", 100), ("new", 1)]).await?;
                 count(operate::insert_all(on, &[(lanes[0], false), (lanes[1], true)]).await?.len())
@@ -116,8 +124,17 @@ impl Act {
             Self::Claim => count(protocol::claim(on, *worker, 100).await?.jobs.len()),
             Self::Settle => 2 - count(protocol::settle(on, &lease.all("complete")).await?.len()),
             Self::SettlePart => 1 - count(protocol::settle(on, &[lease.one(0, "release")]).await?.len()),
-            Self::SettleWhole => 1 - count(protocol::flush(on, &[], &[lease.token]).await?.len()),
+            Self::SettleWhole => 1 - count(protocol::settle_leases(on, &[lease.token]).await?.len()),
             Self::GiveBack => operate::give_back(on, &[lease.token]).await?,
+            Self::TakeOne => count(operate::take_one(on).await?.into_iter().len()),
+            Self::FinishOne => match operate::take_one(on).await? {
+                Some(entry) => i64::from(operate::finish_one(on, entry, "complete").await?),
+                None => 0,
+            },
+            Self::FinishUnlocked => match operate::first_ready(on).await? {
+                Some(entry) => i64::from(operate::finish_one(on, entry, "complete").await?),
+                None => 0,
+            },
             Self::LockSilent => count(protocol::lock_silent(on).await?.len()),
             Self::Recover => {
                 let tokens = protocol::lock_silent(on).await?;
@@ -146,11 +163,16 @@ impl Act {
     pub(super) fn files(self) -> &'static [&'static str] {
         match self {
             Self::Enqueue => &["enqueue"],
+            Self::EnqueueRelaxed => &["enqueue_relaxed"],
             Self::InsertAll => &["insert_all"],
             Self::MeetLanes => &["meet_lanes"],
             Self::Claim => &["claim"],
-            Self::Settle | Self::SettlePart | Self::SettleWhole => &["settle"],
+            Self::Settle | Self::SettlePart => &["settle"],
+            Self::SettleWhole => &["settle_leases"],
             Self::GiveBack => &["give_back"],
+            Self::TakeOne => &["take_one"],
+            Self::FinishOne => &["take_one", "finish_one"],
+            Self::FinishUnlocked => &["finish_one"],
             Self::LockSilent => &["silent"],
             Self::Recover => &["silent", "recover"],
             Self::Promote => &["promote"],

@@ -1,0 +1,312 @@
+//! Guards of statements that no other test would miss: an order that a plan happens to give, a row of history that would hold too much, names
+//! that are written twice. And the list of all of them (`cargo guards`), held against the files.
+
+mod order;
+mod rows;
+
+use queue_core::{Job as _, JobId, Store};
+use sqlx::{Connection as _, PgConnection};
+use tests::{
+    Act, Do, TestDb,
+    guards::statements,
+    operate,
+    protocol::{self, Lease, claim, register, settle},
+};
+use uuid::Uuid;
+
+async fn connect(db: &TestDb) -> PgConnection {
+    PgConnection::connect(&db.url).await.unwrap()
+}
+
+/// Jobs of these queues, in this order.
+async fn enqueue(on: &mut PgConnection, queues: &[&str]) -> Vec<JobId> {
+    let mut ids = Vec::new();
+    for queue in queues {
+        ids.push(operate::enqueue(on, queue, 100, false).await.unwrap());
+    }
+    ids
+}
+
+async fn lanes(on: &mut PgConnection) -> Vec<i64> {
+    sqlx::query_scalar("select distinct lane from queue.lane order by lane").fetch_all(on).await.unwrap()
+}
+
+#[test]
+fn every_guard_in_the_list_stands_in_its_file_once() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let folders = ["queue-worker/sql", "queue-core/sql", "queue-core/migrations"].map(|folder| root.join(folder));
+    for statement in statements() {
+        let text = folders.iter().find_map(|folder| std::fs::read_to_string(folder.join(statement.file)).ok()).unwrap();
+        for guard in statement.guards {
+            assert_eq!(text.matches(guard.from).count(), 1, "{}: {}", statement.file, guard.what);
+            assert_ne!(guard.from, guard.to, "{}: {}", statement.file, guard.what);
+        }
+    }
+}
+
+#[test]
+fn every_statement_that_writes_has_its_guards_listed() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let listed: Vec<&str> = statements().map(|statement| statement.file).collect();
+    for folder in ["queue-core/sql", "queue-worker/sql"] {
+        for entry in std::fs::read_dir(root.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let code: String = text.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
+            let writes = ["insert into", "delete from", "update queue", "for update", "queue.enqueue(", "queue.meet_lane("];
+            let name = path.file_name().unwrap().to_str().unwrap();
+            assert!(
+                listed.contains(&name) || !writes.iter().any(|word| code.contains(word)),
+                "{name} writes, and none of its guards is listed"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_verdict_waits_for_no_lease_but_its_own() {
+    let db = TestDb::new().await;
+    let (mut first, mut second) = (connect(&db).await, connect(&db).await);
+    enqueue(&mut first, &["default"; 2]).await;
+    let worker = register(&mut first).await.unwrap();
+    let (mine, other) = (claim(&mut first, worker, 1).await.unwrap(), claim(&mut first, worker, 1).await.unwrap());
+    let mut settling = first.begin().await.unwrap();
+    assert_eq!(settle(&mut settling, &mine.all("retry")).await.unwrap(), []);
+    sqlx::query("set lock_timeout = '2s'").execute(&mut second).await.unwrap();
+    assert_eq!(settle(&mut second, &other.all("retry")).await.unwrap(), []);
+    settling.commit().await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn claims_begin_at_the_floor_of_each_lane_and_take_no_more_of_it_than_asked() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    let mut jobs = enqueue(&mut connection, &["a", "a", "a", "b", "b", "b"]).await;
+    let all = lanes(&mut connection).await;
+    let of: i64 = sqlx::query_scalar("select lane from queue.ready where id = $1").bind(jobs[0]).fetch_one(&mut connection).await.unwrap();
+    if all[0] != of {
+        jobs.rotate_left(3);
+    }
+    let floors = [jobs[1].0, jobs[4].0];
+    let mut transaction = connection.begin().await.unwrap();
+    let taken = operate::take_one_of(&mut transaction, &all, &floors).await.unwrap();
+    assert_eq!(taken, Some((all[0], jobs[1].0, jobs[1])));
+    let mut beside = connect(&db).await;
+    let free = "select count(*) from (select from queue.ready for update skip locked) free";
+    let free: i64 = sqlx::query_scalar(free).fetch_one(&mut beside).await.unwrap();
+    assert_eq!(free, 5, "one entry is locked");
+    transaction.rollback().await.unwrap();
+    let worker = register(&mut connection).await.unwrap();
+    let lease = protocol::claim_of(&mut connection, worker, &all, &floors, &[1, 2], 9).await.unwrap();
+    let mut expected = vec![jobs[1], jobs[4], jobs[5]];
+    expected.sort_unstable();
+    assert_eq!(lease.ids(), expected);
+    let lane: Option<i64> = sqlx::query_scalar("select lane from queue.lease").fetch_one(&mut connection).await.unwrap();
+    assert_eq!(lane, None, "it is of two");
+    let rest = protocol::claim_of(&mut connection, worker, &all, &[0, 0], &[9, 9], 2).await.unwrap();
+    assert_eq!(rest.jobs.len(), 2, "no more than so many in all");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_that_lost_its_payload_is_claimed_nonetheless_so_that_it_can_end() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    let jobs = enqueue(&mut connection, &["default"; 2]).await;
+    sqlx::query("delete from queue.job").execute(&mut connection).await.unwrap();
+    let mut transaction = connection.begin().await.unwrap();
+    assert_eq!(operate::take_one(&mut transaction).await.unwrap().map(|entry| entry.2), Some(jobs[0]));
+    transaction.rollback().await.unwrap();
+    let worker = register(&mut connection).await.unwrap();
+    let lease = claim(&mut connection, worker, 2).await.unwrap();
+    assert_eq!(lease.ids(), jobs);
+    assert_eq!(settle(&mut connection, &lease.all("forget")).await.unwrap(), []);
+    db.finish().await;
+}
+
+/// Jobs under one lease of no lane in particular, with these ids and, by turns, of these lanes.
+async fn leased(on: &mut PgConnection, ids: &[i64], of: &[i64]) -> Lease {
+    let (worker, token) = (register(on).await.unwrap(), Uuid::new_v4());
+    let lanes: Vec<i64> = of.iter().cycle().take(ids.len()).copied().collect();
+    let jobs = "insert into queue.job (id, lane, max_attempts, payload) select id, lane, 3, '{}' from unnest($1::bigint[], $2::bigint[]) j (id, lane)";
+    sqlx::query(jobs).bind(ids).bind(&lanes).execute(&mut *on).await.unwrap();
+    let lease = "insert into queue.lease (token, worker, lane, ids, attempts, crashes)
+      select $1, $2, $4, $3, array_fill(1::smallint, array[cardinality($3)]), array_fill(0::smallint, array[cardinality($3)])";
+    let one = if of.len() == 1 { Some(of[0]) } else { None };
+    sqlx::query(lease).bind(token).bind(worker).bind(ids).bind(one).execute(on).await.unwrap();
+    let jobs = ids.iter().zip(lanes).map(|(id, lane)| protocol::Held { id: JobId(*id), lane, attempts: 1, crashes: 0 });
+    Lease { token, jobs: jobs.collect() }
+}
+
+/// The first moment of a day that begins in the middle of a span of 2^33 ids.
+const MIDNIGHT: i64 = (20_001 * 86_400_000) << 20;
+
+#[tokio::test]
+async fn a_lane_that_was_written_twice_doubles_nothing() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    let jobs = enqueue(&mut connection, &["a", "b", "a", "b", "a", "b"]).await;
+    sqlx::raw_sql("insert into queue.lane select * from queue.lane").execute(&mut connection).await.unwrap();
+    let worker = register(&mut connection).await.unwrap();
+    let lease = claim(&mut connection, worker, 10).await.unwrap();
+    assert_eq!(operate::give_back(&mut connection, &[lease.token]).await.unwrap(), 6);
+    let lease = claim(&mut connection, worker, 10).await.unwrap();
+    let said = [lease.one(0, "dead"), lease.one(1, "dead"), lease.one(2, "retry"), lease.one(3, "retry")];
+    assert_eq!(settle(&mut connection, &said).await.unwrap(), []);
+    protocol::silence(&mut connection, worker).await.unwrap();
+    assert_eq!(protocol::recover(&mut connection).await.unwrap(), 2);
+    sqlx::query("update queue.scheduled set run_at = now()").execute(&mut connection).await.unwrap();
+    let promote = sqlx::query_as(Store::default().sql(include_str!("../../queue-worker/sql/promote.sql"))).bind(10_i64);
+    let mut promoted: Vec<(String, i64)> = promote.fetch_all(&mut connection).await.unwrap();
+    promoted.sort();
+    assert_eq!(promoted, [("a".to_owned(), 1), ("b".to_owned(), 1)]);
+    assert_eq!(operate::requeue(&mut connection, &jobs).await.unwrap().len(), 2);
+    db.check_invariant().await;
+    let wrong = "select count(*) from queue.ready r join queue.job j on j.id = r.id join queue.lane l on l.lane = r.lane
+      where queue.lane_id(l.queue, l.job_type, l.priority, false) <> j.lane";
+    assert_eq!(db.count(wrong).await, 0, "each is in a lane of its own queue");
+    assert_eq!(operate::cancel(&mut connection, &jobs).await.unwrap().len(), 6);
+    assert!(operate::reopen(&mut connection, jobs[0]).await.unwrap());
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_suspect_goes_to_the_solo_twin_of_its_own_type_and_keeps_a_run_of_any_length() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    let text =
+        "select queue.enqueue(t, '{}', q, p::smallint) from unnest(array['x', 'y']) t, unnest(array['q', 'r']) q, unnest(array[1, 2]) p";
+    let jobs: Vec<JobId> = sqlx::query_scalar(text).fetch_all(&mut connection).await.unwrap();
+    for crash in 1..=3 {
+        let worker = register(&mut connection).await.unwrap();
+        let unanswered = claim(&mut connection, worker, 100).await.unwrap();
+        assert_eq!(operate::give_back(&mut connection, &[unanswered.token]).await.unwrap(), 8);
+        assert_eq!(
+            db.count("select count(*) from queue.ready r join queue.lane l on l.lane = r.lane where l.solo").await,
+            if crash == 1 { 0 } else { 8 }
+        );
+        assert_eq!(claim(&mut connection, worker, 100).await.unwrap().jobs.len(), jobs.len());
+        sqlx::query("update queue.lease set claimed_at = now() - interval '40 days'").execute(&mut connection).await.unwrap();
+        protocol::silence(&mut connection, worker).await.unwrap();
+        assert_eq!(protocol::recover(&mut connection).await.unwrap(), 8);
+        db.check_invariant().await;
+        let table = if crash < 3 { "ready" } else { "dead" };
+        let right = "select count(*) from queue.TABLE e join queue.job j on j.id = e.id
+          join (select distinct lane, queue, job_type, priority, solo from queue.lane) l on l.lane = e.lane
+          where l.solo and queue.lane_id(l.queue, l.job_type, l.priority, false) = j.lane";
+        assert_eq!(db.count(&right.replace("TABLE", table)).await, 8, "after crash {crash}");
+        assert_eq!(db.count("select count(*) from queue.lane where solo").await, 8, "each is written once");
+    }
+    assert_eq!(db.count("select count(*) from queue.failure where ran_ms = 2147483647").await, 24);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_a_worker_says_of_itself_is_of_no_other() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    let (first, second) = (register(&mut connection).await.unwrap(), register(&mut connection).await.unwrap());
+    let short = "update queue.worker set expires_at = now() + interval '10 seconds'";
+    sqlx::query(short).execute(&mut connection).await.unwrap();
+    assert!(protocol::beat(&mut connection, first).await.unwrap());
+    assert_eq!(db.count("select count(*) from queue.worker where expires_at > now() + interval '20 seconds'").await, 1);
+    for worker in [first, second, second] {
+        operate::sleep(&mut connection, worker).await.unwrap();
+    }
+    assert_eq!(db.count("select count(*) from queue.idle").await, 2, "said twice is said once");
+    operate::wake_up(&mut connection, first).await.unwrap();
+    assert_eq!(db.count("select count(*) from queue.idle").await, 1);
+    operate::sleep(&mut connection, first).await.unwrap();
+    operate::retire(&mut connection, first).await.unwrap();
+    let left: Vec<Uuid> = sqlx::query_scalar("select w.id from queue.worker w join queue.idle i on i.worker = w.id")
+        .fetch_all(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(left, [second]);
+    assert_eq!(db.count("select count(*) from queue.idle").await, 1);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn housekeeping_and_recovery_take_no_more_at_a_time_than_asked() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    while operate::drop_day(&mut connection).await.unwrap_or(true) {}
+    let of = operate::meet_lanes(&mut connection, &[("a", 100)]).await.unwrap();
+    for at in 0..3 {
+        let lease = leased(&mut connection, &[MIDNIGHT + 2 * at, MIDNIGHT + 2 * at + 1], &of).await;
+        let said = [lease.one(0, "complete"), lease.one(1, "plain")];
+        assert_eq!(settle(&mut connection, &said).await.unwrap(), []);
+    }
+    let prune = Store::default().sql(include_str!("../../queue-worker/sql/prune_done.sql"));
+    for (most, pruned) in [(1_i64, 1), (10, 3), (10, 1), (10, 1)] {
+        let done: i64 = sqlx::query_scalar(prune).bind(-86_400.0).bind(most).fetch_one(&mut connection).await.unwrap();
+        assert_eq!(done, pruned);
+    }
+    enqueue(&mut connection, &["default"; 3]).await;
+    for _ in 0..3 {
+        let worker = register(&mut connection).await.unwrap();
+        claim(&mut connection, worker, 1).await.unwrap();
+        protocol::silence(&mut connection, worker).await.unwrap();
+    }
+    let silent = Store::default().sql(include_str!("../../queue-worker/sql/silent.sql"));
+    let found: Vec<Uuid> = sqlx::query_scalar(silent).bind(2_i64).fetch_all(&mut connection).await.unwrap();
+    assert_eq!(found.len(), 2);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_transactional_verdict_writes_what_it_says_and_nothing_else() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    let bystander = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).priority(1).await.unwrap().id();
+    sqlx::query("insert into queue.failure select $1, 1, now(), 1, 'once'").bind(bystander).execute(&mut connection).await.unwrap();
+    let entries = "select count(*) from queue.done union all select count(*) from queue.scheduled union all select count(*) from queue.dead
+      union all select count(*) from queue.failure where error = 'as told' union all select count(*) from queue.job";
+    let verdicts = [
+        ("complete", [1, 0, 0, 0, 2]),
+        ("retry", [1, 1, 0, 1, 3]),
+        ("snooze", [1, 2, 0, 1, 4]),
+        ("dead", [1, 2, 1, 2, 5]),
+        ("forget", [1, 2, 1, 2, 5]),
+    ];
+    for (verdict, after) in verdicts {
+        let job = enqueue(&mut connection, &["default"]).await[0];
+        let (lane, seq): (i64, i64) =
+            sqlx::query_as("select lane, seq from queue.ready where id = $1").bind(job).fetch_one(&mut connection).await.unwrap();
+        for wrong in [(lane + 1, seq, job), (lane, seq + 1, job), (lane, seq, JobId(job.0 + 1))] {
+            assert!(!operate::finish_one(&mut connection, wrong, verdict).await.unwrap());
+        }
+        let before = sqlx::query("select pg_sleep(0.002)").execute(&mut connection).await;
+        before.unwrap();
+        let mut transaction = connection.begin().await.unwrap();
+        sqlx::query("select pg_sleep(0.3)").execute(&mut *transaction).await.unwrap();
+        assert!(operate::finish_one(&mut transaction, (lane, seq, job), verdict).await.unwrap());
+        let late = "select count(*) from (select finished_at - now() from queue.done union all select run_at - interval '1 minute' - now()
+          from queue.scheduled) t (late) where late between interval '0' and interval '0.29 s'";
+        let early: i64 = sqlx::query_scalar(late).fetch_one(&mut *transaction).await.unwrap();
+        assert_eq!(early, 0, "{verdict}: its time is the clock's");
+        transaction.commit().await.unwrap();
+        let found: Vec<i64> = sqlx::query_scalar(entries).fetch_all(&mut connection).await.unwrap();
+        assert_eq!(found, after, "{verdict}");
+    }
+    assert_eq!(db.count("select count(*) from queue.failure where error = 'once'").await, 1);
+    assert_eq!(db.count("select count(*) from queue.scheduled where attempts = 0").await, 1, "a snooze is no attempt");
+    assert_eq!(db.count("select count(*) from queue.scheduled where run_at > now() + interval '50 s'").await, 2);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn of_two_verdicts_on_a_job_the_one_under_a_wrong_token_is_refused() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    enqueue(&mut connection, &["default"; 2]).await;
+    let worker = register(&mut connection).await.unwrap();
+    let (mine, other) = (claim(&mut connection, worker, 1).await.unwrap(), claim(&mut connection, worker, 1).await.unwrap());
+    let wrong = protocol::Said { token: other.token, ..mine.one(0, "dead") };
+    assert_eq!(settle(&mut connection, &[wrong, mine.one(0, "retry")]).await.unwrap(), [(other.token, Some(mine.jobs[0].id))]);
+    assert_eq!(db.count("select count(*) from queue.scheduled").await, 1);
+    assert_eq!(db.count("select count(*) from queue.lease").await, 1, "what the other holds is still held");
+    db.finish().await;
+}

@@ -1,0 +1,134 @@
+//! Orders that must not hang on how rows lie: of a lane, of what comes back together, and of locks.
+
+use queue_core::JobId;
+use sqlx::{Connection as _, PgConnection};
+use tests::{
+    TestDb, eventually, operate,
+    protocol::{self, claim, register, settle},
+};
+
+use super::{connect, enqueue};
+
+/// A connection for which every plan reads tables as they lie.
+async fn without_indexes(db: &TestDb) -> PgConnection {
+    let mut connection = connect(db).await;
+    let plans = "set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off; set enable_tidscan = on";
+    sqlx::raw_sql(plans).execute(&mut connection).await.unwrap();
+    connection
+}
+
+/// Lets the rows of a table lie in the other order.
+async fn turn(on: &mut PgConnection, table: &str, order: &str) {
+    let text = format!(
+        "create temporary table turned as select * from queue.{table}; delete from queue.{table};
+         insert into queue.{table} select * from turned order by {order} desc; drop table turned"
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(on).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_order_of_a_lane_is_not_that_of_its_rows() {
+    let db = TestDb::new().await;
+    let mut connection = without_indexes(&db).await;
+    let jobs = enqueue(&mut connection, &["default"; 4]).await;
+    turn(&mut connection, "ready", "seq").await;
+    let worker = register(&mut connection).await.unwrap();
+    let mut transaction = connection.begin().await.unwrap();
+    assert_eq!(operate::take_one(&mut transaction).await.unwrap().map(|entry| entry.2), Some(jobs[0]));
+    transaction.rollback().await.unwrap();
+    let lease = claim(&mut connection, worker, 3).await.unwrap();
+    assert_eq!(lease.ids(), jobs[..3]);
+    let listed: Vec<JobId> = sqlx::query_scalar("select ids from queue.lease").fetch_one(&mut connection).await.unwrap();
+    assert_eq!(listed, jobs[..3], "by id, as a row of history has them");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_due_first_is_promoted_first_however_its_rows_lie() {
+    let db = TestDb::new().await;
+    let mut connection = without_indexes(&db).await;
+    let lane = operate::meet_lanes(&mut connection, &[("default", 100)]).await.unwrap()[0];
+    let jobs = operate::insert_all(&mut connection, &[(lane, true); 4]).await.unwrap();
+    for (minutes, job) in (1..).zip(&jobs) {
+        let due = sqlx::query("update queue.scheduled set run_at = now() - $1 * interval '1 minute' where id = $2");
+        due.bind(f64::from(minutes)).bind(job).execute(&mut connection).await.unwrap();
+    }
+    turn(&mut connection, "scheduled", "run_at").await;
+    assert_eq!(operate::promote(&mut connection, 3).await.unwrap(), 3);
+    let places: Vec<JobId> = sqlx::query_scalar("select id from queue.ready order by seq").fetch_all(&mut connection).await.unwrap();
+    assert_eq!(places, [jobs[3], jobs[2], jobs[1]], "the one due last waits");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn jobs_that_come_back_together_stand_in_the_order_of_their_ids() {
+    let db = TestDb::new().await;
+    let mut connection = without_indexes(&db).await;
+    let jobs = enqueue(&mut connection, &["default"; 6]).await;
+    let worker = register(&mut connection).await.unwrap();
+    let lease = claim(&mut connection, worker, 10).await.unwrap();
+    let said: Vec<_> = (0..3).map(|at| lease.one(at, "dead")).collect();
+    assert_eq!(settle(&mut connection, &said).await.unwrap(), []);
+    turn(&mut connection, "dead", "id").await;
+    operate::requeue(&mut connection, &jobs).await.unwrap();
+    let backwards = "update queue.lease set ids = (select array_agg(id order by id desc) from unnest(ids) id)";
+    sqlx::query(backwards).execute(&mut connection).await.unwrap();
+    protocol::silence(&mut connection, worker).await.unwrap();
+    assert_eq!(protocol::recover(&mut connection).await.unwrap(), 3);
+    let order = "select array_agg(id order by seq) from queue.ready group by lane order by min(id)";
+    let places: Vec<Vec<JobId>> = sqlx::query_scalar(order).fetch_all(&mut connection).await.unwrap();
+    assert_eq!(places, [&jobs[..3], &jobs[3..]]);
+    db.finish().await;
+}
+
+/// Two rows of which the second is locked by another and lies first: who takes locks in order holds the first when it has to wait.
+async fn locks_in_order(db: &TestDb, rows: &'static str, act: impl AsyncFnOnce(&mut PgConnection)) {
+    let (mut holder, mut watch, mut waiter) = (connect(db).await, connect(db).await, without_indexes(db).await);
+    let mut held = holder.begin().await.unwrap();
+    let last = format!("{rows} desc limit 1 for update");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(last)).execute(&mut *held).await.unwrap();
+    let free = format!("select count(*) from ({rows} for update skip locked) free");
+    let waiting = async {
+        eventually("it waits", async || {
+            db.count("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'").await == 1
+        })
+        .await;
+        let free: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(free)).fetch_one(&mut watch).await.unwrap();
+        held.rollback().await.unwrap();
+        free
+    };
+    let ((), free) = tokio::join!(act(&mut waiter), waiting);
+    assert_eq!(free, 0, "it has locked the first, and waits for the second");
+}
+
+#[tokio::test]
+async fn leases_are_locked_in_the_order_of_their_tokens() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    enqueue(&mut connection, &["default"; 2]).await;
+    let worker = register(&mut connection).await.unwrap();
+    let leases = [claim(&mut connection, worker, 1).await.unwrap(), claim(&mut connection, worker, 1).await.unwrap()];
+    turn(&mut connection, "lease", "token").await;
+    let said = leases.map(|lease| lease.one(0, "retry"));
+    locks_in_order(&db, "select from queue.lease order by token", async |on| assert_eq!(settle(on, &said).await.unwrap(), [])).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn dead_letters_are_locked_in_the_order_of_their_ids() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    let jobs = enqueue(&mut connection, &["default"; 2]).await;
+    for raise in [true, false] {
+        let worker = register(&mut connection).await.unwrap();
+        let lease = claim(&mut connection, worker, 2).await.unwrap();
+        assert_eq!(settle(&mut connection, &lease.all("dead")).await.unwrap(), []);
+        turn(&mut connection, "dead", "id").await;
+        locks_in_order(&db, "select from queue.dead order by id", async |on| {
+            let changed = if raise { operate::requeue(on, &jobs).await } else { operate::discard(on, &jobs).await };
+            assert_eq!(changed.unwrap().len(), 2);
+        })
+        .await;
+    }
+    db.finish().await;
+}

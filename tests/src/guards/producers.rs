@@ -1,0 +1,112 @@
+//! What producers do, and the functions that they call.
+
+use super::{Guard, Statement, guard};
+
+const ENQUEUE_TESTS: &[&str] = &["guards::", "enqueue:: schedule:: durability::", "model::whatever_is_done"];
+
+pub(super) const STATEMENTS: &[Statement] = &[
+    Statement { file: "enqueue.sql", tests: ENQUEUE_TESTS, guards: ENQUEUE },
+    Statement { file: "enqueue_relaxed.sql", tests: ENQUEUE_TESTS, guards: ENQUEUE_RELAXED },
+    Statement { file: "insert_all.sql", tests: &["guards::", "bulk::", "schedule::", "model::whatever_is_done"], guards: INSERT_ALL },
+    Statement { file: "meet_lanes.sql", tests: &["guards::", "bulk::", "model::whatever_is_done"], guards: MEET_LANES },
+    Statement {
+        file: "0001_jobs.sql",
+        tests: &[
+            "guards::",
+            "enqueue:: migrate:: wake:: payloads:: refuse::",
+            "bulk:: days:: recovery:: outcomes:: schedule::",
+            "model::whatever_is_done",
+            "registry:: durability::",
+        ],
+        guards: FUNCTIONS,
+    },
+];
+
+const ENQUEUE: &[Guard] = &[
+    guard("a wait counts from the clock", "pg_catalog.clock_timestamp()", "pg_catalog.now()"),
+    guard("a time goes before a wait", "coalesce($6, pg_catalog", "coalesce(null, $6::timestamptz + interval '1 minute', pg_catalog"),
+];
+
+const ENQUEUE_RELAXED: &[Guard] = &[
+    guard("does not wait for the disk", "'synchronous_commit', 'off', true", "'synchronous_commit', 'on', true"),
+    guard("the setting ends with the statement", "'synchronous_commit', 'off', true", "'synchronous_commit', 'off', false"),
+    guard("a wait counts from the clock", "pg_catalog.clock_timestamp()", "pg_catalog.now()"),
+];
+
+const INSERT_ALL: &[Guard] = &[
+    guard("ids in the order given", "    order by 1\n", ""),
+    guard("ready if for now", "  where e.run_at is null\n", ""),
+    guard("scheduled if for later", "  where e.run_at is not null\n", ""),
+];
+
+const MEET_LANES: &[Guard] = &[guard("in the order asked for", "    order by l.place\n", "    order by l.place desc\n")];
+
+const FUNCTIONS: &[Guard] = &[
+    guard("ids are of one time and unlike", "<< 20)\n    | (pg_catalog.nextval('queue.id_seq'::regclass) & 1048575)", "<< 20)"),
+    guard("a lane is of a queue", "md5(queue || '/' || job_type", "md5(job_type"),
+    guard("a lane is of a job type", " || job_type || '/'", " || '/'"),
+    guard("a lane is of a priority", " || priority::text || '/'", " || '/'"),
+    guard("a lane is solo or not", " || '/' || solo::text", ""),
+    guard("a lane's queue is a name", "  constraint lane_queue_is_a_name check (queue.is_name(queue)),\n", ""),
+    guard("a lane's job type is a name", "  constraint lane_job_type_is_a_name check (queue.is_name(job_type)),\n", ""),
+    guard("a lane is its hash", ",\n  constraint lane_is_its_hash check (lane = queue.lane_id(queue, job_type, priority, solo))", ""),
+    guard("null is no name", "return name is not null and name ~", "return name ~"),
+    guard(
+        "wakes only who sleeps",
+        "if exists (select from queue.idle i where i.queue in (wake.queue, '*')) or current_setting('transaction_isolation') <> 'read committed' then",
+        "if true then",
+    ),
+    guard("wakes who sleeps over this queue", "i.queue in (wake.queue, '*')", "i.queue in ('*')"),
+    guard("wakes who sleeps over any", "i.queue in (wake.queue, '*')", "i.queue in (wake.queue)"),
+    guard("wakes under an old snapshot", " or current_setting('transaction_isolation') <> 'read committed' then", " then"),
+    guard(
+        "writes a lane that cannot be seen",
+        "if not exists (select from queue.lane l where l.lane = met) then",
+        "if not exists (select from queue.lane l) then",
+    ),
+    guard("writes a lane only then", "if not exists (select from queue.lane l where l.lane = met) then", "if true then"),
+    guard("nothing is null", "if new_lane is null or payload is null or max_attempts is null then", "if false then"),
+    guard("the lane is not null", "if new_lane is null or payload is null", "if payload is null"),
+    guard("the payload is not null", "or payload is null or", "or"),
+    guard("the attempts are not null", " or max_attempts is null then", " then"),
+    guard("there is an attempt", "elsif max_attempts operator(pg_catalog.<) 1::smallint then", "elsif false then"),
+    guard("the payload fits", "elsif bytes operator(pg_catalog.>) queue.payload_limit() then", "elsif false then"),
+    guard("later is later", "if run_at operator(pg_catalog.>) pg_catalog.clock_timestamp() then", "if run_at is not null then"),
+    guard("a lane is met", "  if not known then\n", "  if false then\n"),
+    guard("a lane is met once", "  if not known then\n", "  if true then\n"),
+    guard("an enqueue wakes", "if sleeper or pg_catalog.current_setting", "if pg_catalog.current_setting"),
+    guard(
+        "an enqueue wakes under an old snapshot",
+        "  if sleeper or pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::pg_catalog.text then",
+        "  if sleeper then",
+    ),
+    guard(
+        "an enqueue wakes only who sleeps",
+        "  if sleeper or pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::pg_catalog.text then",
+        "  if true then",
+    ),
+    guard("an enqueue wakes who sleeps over this queue", "i.queue operator(pg_catalog.=) enqueue.queue or i", "i"),
+    guard("an enqueue wakes who sleeps over any", " or i.queue operator(pg_catalog.=) '*'::pg_catalog.text", ""),
+    guard("a place is taken once", ",\n  constraint ready_claim primary key (lane, seq)", ""),
+    guard("a job waits once for a time", ",\n  constraint scheduled_due primary key (run_at, id)", ""),
+    guard("a time is one", ",\n  constraint scheduled_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')", ""),
+    guard("a token names one lease", "  constraint lease_pkey primary key (token),\n", ""),
+    guard("a lease holds something", "  constraint lease_holds_something check (cardinality(ids) > 0),\n", ""),
+    guard(
+        "a lease's lists match",
+        ",\n  constraint lease_arrays_match check (cardinality(ids) = cardinality(attempts) and cardinality(ids) = cardinality(crashes))",
+        "",
+    ),
+    guard("cancelled jobs have no output", ",\n  constraint done_cancelled_has_no_output check (not cancelled or output is null)", ""),
+    guard("a job is over once", "  constraint done_pkey primary key (id),\n", ""),
+    guard(
+        "a row of history spans its jobs",
+        "  constraint done_many_spans_its_ids check (first_id = ids[1] and last_id = ids[cardinality(ids)]),\n",
+        "",
+    ),
+    guard("a row of history is of one span", ",\n  constraint done_many_is_close_together check (first_id >> 33 = last_id >> 33)", ""),
+    guard("a job dies once", ",\n  constraint dead_pkey primary key (id)", ""),
+    guard("a job is enqueued once", ",\n  constraint job_pkey primary key (id)", ""),
+    guard("a worker is there once", ",\n  constraint worker_pkey primary key (id)", ""),
+    guard("a worker sleeps once", ",\n  constraint idle_pkey primary key (queue, worker)", ""),
+];
