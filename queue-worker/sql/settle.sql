@@ -2,9 +2,9 @@
 -- $1 tokens  $2 ids  $3 verdicts  $4 lanes  $5 attempts  $6 crashes  $7 waits in ms  $8 run times in ms  $9 outputs as JSON text  $10 errors
 -- Safe: a verdict counts only while its token names a lease and its id is still in it; a slow, doubled or zombie worker changes nothing.
 -- Leases are locked in the order of their tokens, and what is read from them is their latest version. A lease always lists just what is
--- not settled; the verdict that empties it deletes it. A released job's
--- place is its id, which nobody else takes: it stands where its age puts it, and below a floor it is found within about a second.
--- Times are the statement's, for a handler's own transaction, which ends with this, may be old.
+-- not settled; the verdict that empties it deletes it. A released job's place is its id, which nobody else takes: it stands where its age
+-- puts it, and below a floor it is found within about a second. Times are the statement's, for a handler's own transaction, which ends with
+-- this, may be old.
 with said as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::text[], $4::bigint[], $5::smallint[], $6::smallint[], $7::float8[], $8::int[], $9::text[], $10::text[])

@@ -75,8 +75,8 @@ const SETTLE: &[Guard] = &[
     guard("history in the order of ids", "array_agg(id order by id)", "array_agg(id)"),
     guard(
         "history of one lane",
-        "now(), lane, array_agg(id order by id)\n  from fenced\n  where verdict = 'complete' and output is null and attempts = 1\n  group by lane, id",
-        "now(), min(lane), array_agg(id order by id)\n  from fenced\n  where verdict = 'complete' and output is null and attempts = 1\n  group by id",
+        "statement_timestamp(), lane, array_agg(id order by id)\n  from fenced\n  where verdict = 'complete' and output is null and attempts = 1\n  group by lane, id",
+        "statement_timestamp(), min(lane), array_agg(id order by id)\n  from fenced\n  where verdict = 'complete' and output is null and attempts = 1\n  group by id",
     ),
     guard("history of one span", "group by lane, id >> 33, (id >> 20)", "group by lane, (id >> 20)"),
     guard("history of one day", "group by lane, id >> 33, (id >> 20) / 86400000", "group by lane, id >> 33"),
@@ -96,7 +96,11 @@ const SETTLE: &[Guard] = &[
         "delete from queue.failure\n  where id = any (array(select id from fenced))",
     ),
     guard("a snooze is no attempt", "attempts - (verdict = 'snooze')::int", "attempts"),
-    guard("waits count from now", "select now() + wait_ms * interval '1 millisecond', id", "select now(), id"),
+    guard(
+        "waits count from now",
+        "select statement_timestamp() + wait_ms * interval '1 millisecond', id",
+        "select statement_timestamp(), id",
+    ),
     guard("waiting by verdict", "  where verdict in ('retry', 'snooze')\n", ""),
     guard("a release is no attempt", "select lane, id, id, attempts - 1, crashes", "select lane, id, id, attempts, crashes"),
     guard("released by verdict", "  where verdict = 'release'\n", ""),
