@@ -20,6 +20,15 @@ pub fn bug(name: &str) -> bool {
     BUGS.get_or_init(read).iter().any(|known| known == name)
 }
 
+/// With the bug `effects_first`, what a handler wrote in its own transaction is committed before the job's verdict.
+pub async fn effects_first(tx: &mut sqlx::PgConnection) -> sqlx::Result<()> {
+    if bug("effects_first") {
+        sqlx::raw_sql("commit; begin").execute(tx).await?;
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    }
+    Ok(())
+}
+
 /// With the bug `decode_as_a_batch`, one payload that cannot be read takes all that were claimed with it along.
 pub fn decode_as_a_batch<'a>(payloads: impl Iterator<Item = &'a mut Option<String>>) {
     if bug("decode_as_a_batch") {

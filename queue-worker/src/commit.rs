@@ -87,6 +87,8 @@ fn settlement(said: Said) -> Settlement {
 
 /// The last statement; false if the lease does not have the job any more.
 async fn write(tx: &mut PgConnection, shared: &Shared, mut one: Settlement) -> sqlx::Result<bool> {
+    #[cfg(feature = "mutants")]
+    queue_core::mutants::effects_first(tx).await?;
     sqlx::raw_sql(KEEP).execute(&mut *tx).await?;
     loop {
         match settle_within(tx, shared.store, &one).await {

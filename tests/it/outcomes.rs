@@ -302,11 +302,13 @@ async fn f51_a_handler_that_never_awaits_is_reported_as_stuck_once() {
     let prompt = enqueue(&db, Act::Sleep(100)).await;
     db.until(job, JobState::Running).await;
     within(Duration::from_secs(25), "the handler has returned", async || db.state(job).await != Some(JobState::Running)).await;
-    let reports = worker.log_since(started).into_iter().filter(|line| line.contains("handler is stuck")).collect::<Vec<_>>();
+    // Only its own: another handler that waits for the blocked thread's timer is late too, and may be reported with reason.
+    let of_it = |line: &String| line.contains("handler is stuck") && line.contains(&format!("job={job}"));
+    let reports = worker.log_since(started).into_iter().filter(of_it).collect::<Vec<_>>();
     assert_eq!(reports.len(), 1, "{reports:?}");
-    for part in [format!("job={job}"), "job_type=\"do\"".to_owned(), "spawn_blocking".to_owned(), "ERROR".to_owned()] {
+    for part in ["job_type=\"do\"".to_owned(), "spawn_blocking".to_owned(), "ERROR".to_owned()] {
         assert!(reports[0].contains(&part), "{part} is not in {}", reports[0]);
     }
-    assert_eq!(db.state(prompt).await, Some(JobState::Completed));
+    within(Duration::from_secs(25), "the other job is completed", async || db.state(prompt).await == Some(JobState::Completed)).await;
     db.finish().await;
 }

@@ -86,7 +86,7 @@ const BUGS: [Bug; 12] = [
         is: Is::Edits(&[("recover.sql", "(u.crashes + 1)::smallint as crashes", "u.crashes")]),
     },
     Bug { name: "payloads decoded as a batch", scene: "unreadable", is: Is::Switch("decode_as_a_batch") },
-    Bug { name: "effects committed before the settle", scene: "", is: Is::Nothing("no transaction commits together with a verdict yet") },
+    Bug { name: "effects committed before the settle", scene: "kills", is: Is::Switch("effects_first") },
     Bug { name: "FIFO by NOT EXISTS", scene: "", is: Is::Nothing("there are no ordering keys yet") },
 ];
 

@@ -166,14 +166,14 @@ pub(super) async fn broken(database: &Database) -> Result<usize> {
 }
 
 /// The ledger.
-struct Effects {
+pub(super) struct Effects {
     rows: i64,
-    duplicate: usize,
+    pub(super) duplicate: usize,
     /// Of completed jobs.
-    missing: usize,
+    pub(super) missing: usize,
 }
 
-async fn effects(database: &Database) -> Result<Effects> {
+pub(super) async fn effects(database: &Database) -> Result<Effects> {
     const MISSING: &str = "select count(*) from queue.job j
        where j.payload->>'act' = 'Enter' and (j.payload->>'n')::bigint not in (select n from ledger)
          and j.id not in (select id from queue.dead union all select id from queue.ready)";

@@ -16,7 +16,7 @@ use super::{
     history::{self, Clock, Line},
     inject::Fault,
     plan::Kind,
-    run::{broken, drain, finals, results},
+    run::{broken, drain, effects, finals, results},
     saturate::{Load, saturate},
     zombies::{haunt, race},
 };
@@ -106,7 +106,9 @@ impl Scene {
     async fn kills(&self) -> Result<Vec<String>> {
         let crew = self.crew(2, &[("CHAOS_TTL_MS", "1000"), ("CHAOS_CONCURRENCY", "5")]).await?;
         crew.start_all()?;
-        self.enqueue(&mut *self.database.pool.acquire().await?, 1, 40, 400, "Wait").await?;
+        let mut connection = self.database.pool.acquire().await?;
+        self.enqueue(&mut connection, 1, 20, 400, "Wait").await?;
+        self.enqueue(&mut connection, 21, 40, 400, "Enter").await?;
         let mut faults = Vec::new();
         for slot in [0, 1] {
             tokio::time::sleep(Duration::from_millis(900)).await;
@@ -116,7 +118,12 @@ impl Scene {
             crew.start(slot)?;
         }
         let drained = drain(&self.database, Duration::from_secs(30)).await?;
-        Ok(self.conclude(&crew, drained, 40, 40, &faults).await?.1)
+        let mut reports = self.conclude(&crew, drained, 40, 40, &faults).await?.1;
+        let effects = effects(&self.database).await?;
+        if effects.duplicate + effects.missing > 0 {
+            reports.push(format!("{} effects are there twice, {} are missing", effects.duplicate, effects.missing));
+        }
+        Ok(reports)
     }
 
     /// One job ends its process, again and again; ten do not.

@@ -67,24 +67,20 @@ impl Handler for Chaos {
             return Err("as told".into());
         }
         if matches!(self.act, Act::Enter) {
-            enter(cx, self.n).await.inspect_err(|_| end(false))?;
+            return enter(cx, self.n, end).await;
         }
         end(true);
         Ok(matches!(self.act, Act::Say).then_some(who))
     }
 }
 
-/// The one place where an effect is written. The table has no unique key, so nothing but this keeps an effect from being doubled: a lock on the
-/// number, and a look. Once a transaction can commit together with the verdict, it is to be that instead.
-async fn enter(cx: &Context, n: u64) -> Result<(), sqlx::Error> {
-    const ENTER: &str = "with held as materialized (select pg_advisory_xact_lock($1)) select count(*) from held";
-    let mut tx = cx.pool().begin().await?;
-    sqlx::query(ENTER).bind(n.cast_signed()).execute(&mut *tx).await?;
-    sqlx::query("insert into ledger (n) select $1 where not exists (select from ledger where n = $1)")
-        .bind(n.cast_signed())
-        .execute(&mut *tx)
-        .await?;
-    tx.commit().await
+/// The one place where an effect is written. The table has no unique key: nothing but the transaction that completes the job keeps an effect
+/// from being doubled.
+async fn enter(cx: &Context, n: u64, end: impl Fn(bool)) -> JobResult<Option<String>> {
+    let mut tx = cx.begin().await?;
+    sqlx::query("insert into ledger (n) values ($1)").bind(n.cast_signed()).execute(&mut *tx).await.inspect_err(|_| end(false))?;
+    end(true);
+    tx.complete(None).await
 }
 
 /// Which process this is, among all of the run.
