@@ -19,6 +19,9 @@ const MANY: usize = 200;
 /// How many of them one look finds. Priorities are strict among these.
 const WINDOW: usize = 500;
 
+/// Fewer are not split between two claims.
+const FEW: usize = 100;
+
 /// A lane that this worker serves.
 #[derive(Clone, Debug)]
 pub(crate) struct Lane {
@@ -160,10 +163,12 @@ impl Lanes {
         Ok(())
     }
 
-    /// The lanes to claim from now, best first. Of many, half of what was found, when the other half is for a claim beside this one.
+    /// The lanes to claim from now, best first. Of many, half of what was found, when the other half is for a claim beside this one; but not
+    /// halves of halves.
     pub(crate) fn offer(&mut self, turn: usize, half: bool) -> Vec<&Lane> {
         if self.are_many() {
-            let count = if half { self.window.len().div_ceil(2) } else { self.window.len() };
+            let all = self.window.len();
+            let count = if half { (all / 2).max(FEW).min(all) } else { all };
             self.window.drain(..count).filter_map(|id| self.known.get(&id)).filter(|lane| !lane.solo).collect()
         } else {
             order(self.known.values().filter(|lane| !lane.solo), turn)
@@ -209,11 +214,13 @@ mod tests {
     #[test]
     fn what_a_full_claim_did_not_come_to_is_offered_first() {
         let mut lanes = Lanes::new(vec!["t"], None);
-        lanes.known.extend((0..=MANY as i64).map(|id| (id, lane(id, 100))));
-        lanes.window.extend([1, 2, 3, 4, 5]);
-        let offered: Vec<i64> = lanes.offer(0, true).into_iter().map(|lane| lane.id).collect();
-        assert_eq!(offered, [1, 2, 3]);
-        lanes.take_back(offered[1..].iter().copied());
-        assert_eq!(lanes.offer(0, false).into_iter().map(|lane| lane.id).collect::<Vec<_>>(), [2, 3, 4, 5]);
+        lanes.known.extend((0..=500).map(|id| (id, lane(id, 100))));
+        lanes.window.extend(1..=300);
+        let ids = |lanes: Vec<&Lane>| lanes.into_iter().map(|lane| lane.id).collect::<Vec<_>>();
+        let offered = ids(lanes.offer(0, true));
+        assert_eq!(offered, Vec::from_iter(1..=150));
+        lanes.take_back(offered[100..].iter().copied());
+        assert_eq!(ids(lanes.offer(0, true)), Vec::from_iter(101..=200));
+        assert_eq!(ids(lanes.offer(0, true)), Vec::from_iter(201..=300), "what is left is not halved again");
     }
 }
