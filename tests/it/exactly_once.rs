@@ -179,7 +179,7 @@ impl Handler for Leak {
     async fn run(self, cx: &Context) -> JobResult {
         let (mut tx, pool) = (cx.begin().await?, cx.pool().clone());
         tokio::spawn(async move {
-            hold(&pool).await.unwrap();
+            hold(&pool).await;
             tx.execute("insert into effect (job) values (1)").await.unwrap();
             let told = tx.complete(()).await.err().is_some_and(|failure| is_lost(&failure));
             *LEAKED.lock().unwrap() = Some(told);

@@ -86,8 +86,8 @@ impl Own {
             "error" => return Err("as told".into()),
             "error first" if cx.attempt() == 1 => return Err("as told".into()),
             "panic first" if cx.attempt() == 1 => panic!("as told"),
-            "hold" => hold(cx.pool()).await?,
-            "hold first" if cx.attempt() == 1 => hold(cx.pool()).await?,
+            "hold" => hold(cx.pool()).await,
+            "hold first" if cx.attempt() == 1 => hold(cx.pool()).await,
             "child" => drop(child().enqueue(&mut *tx).await?),
             "child, error" => {
                 child().enqueue(&mut *tx).await?;
@@ -117,12 +117,11 @@ pub fn is_lost(failure: &Failure) -> bool {
     matches!(error, Some(Error::LeaseLost { .. }))
 }
 
-/// Waits for the table `go`.
-pub async fn hold(pool: &PgPool) -> sqlx::Result<()> {
-    while !sqlx::query_scalar::<_, bool>("select exists (select from pg_class where relname = 'go')").fetch_one(pool).await? {
+/// Waits for the table `go`, also while no new connection is to be had.
+pub async fn hold(pool: &PgPool) {
+    while !matches!(sqlx::query_scalar("select exists (select from pg_class where relname = 'go')").fetch_one(pool).await, Ok(true)) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    Ok(())
 }
 
 async fn effect(connection: &mut PgConnection, cx: &Context) -> JobResult {
