@@ -47,6 +47,11 @@ impl Link {
         self
     }
 
+    /// Whether it has no connection yet.
+    pub(crate) fn is_new(&self) -> bool {
+        self.connection.is_none()
+    }
+
     /// The connection, made now if there is none.
     pub(crate) async fn get(&mut self) -> sqlx::Result<&mut PgConnection> {
         let connection = match self.connection.take() {

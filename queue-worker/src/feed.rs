@@ -60,6 +60,8 @@ pub(crate) struct Feed {
     suspect: Option<(Arc<Slots>, JobId)>,
     /// Suspects are not looked for before this.
     suspects: Instant,
+    /// When an idle worker asks its lanes next.
+    belt: Instant,
 }
 
 /// While busy, due jobs and new lanes are looked for this often; an idle worker knows when to look.
@@ -70,6 +72,9 @@ const NAP: Duration = Duration::from_millis(5);
 
 /// How soon a worker looks again while jobs keep coming.
 const BREATH: Duration = Duration::from_millis(2);
+
+/// An idle worker asks its lanes at least this often, whether or not it was told of a job.
+const BELT: Duration = Duration::from_secs(10);
 
 /// What a claim found.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -141,6 +146,7 @@ impl Feed {
             held: Arc::default(),
             suspect: None,
             suspects: now,
+            belt: now,
         }
     }
 
@@ -192,7 +198,7 @@ impl Feed {
             let link = self.links.any();
             let given_back = self.strays.give_back(link.get().await?, self.store).await;
             link.note(given_back)?;
-        } else if !rung && !promoted && self.may_sleep_on(worker).await? {
+        } else if !rung && !promoted && self.may_sleep().await? {
             return Ok(Some(self.until(self.poll)));
         }
         if let Some(late) = self.late.take_if(|late| late.is_over()) {
@@ -224,21 +230,21 @@ impl Feed {
         }
     }
 
-    /// An idle worker's poll: one statement, which sees whether there is anything to do at all.
-    async fn may_sleep_on(&mut self, worker: Uuid) -> sqlx::Result<bool> {
+    /// An idle worker's poll: one statement, which sees whether there can be anything to do at all.
+    async fn may_sleep(&mut self) -> sqlx::Result<bool> {
         if self.sleep != Sleep::Asleep || self.flight.is_some() || self.rescan.owed {
             return Ok(false);
         }
         let began = Instant::now();
-        let from_floors = !self.rescan.may(began) || self.rescan.is_slow;
-        if self.rescan.may(began) && self.rescan.is_slow {
-            self.look_for_late_ones(worker).await?;
+        let (closely, from_zero) = (began >= self.belt, self.rescan.may(began));
+        if closely {
+            self.belt = began + BELT;
         }
         self.bell.forget_due();
         let link = self.links.any();
-        let glance = self.lanes.glance(link.get().await?, self.store, from_floors).await;
+        let glance = self.lanes.glance(link.get().await?, self.store, closely, from_zero).await;
         let glance = link.note(glance)?;
-        if !from_floors {
+        if from_zero && glance.asked {
             self.rescan.done(began.elapsed(), 0);
         }
         if let Some(wait) = glance.next_run {

@@ -40,6 +40,9 @@ pub(crate) struct Lanes {
     horizon: String,
     known: HashMap<i64, Lane>,
     floors: HashMap<i64, i64>,
+    /// The last number given out for a place, when an idle worker last looked; and the one after which it found all lanes empty.
+    given: Option<i64>,
+    rested: Option<i64>,
     /// When each lane last had its turn, or was first seen.
     served: HashMap<i64, Instant>,
     /// What the last look found and no claim has been offered yet, best first.
@@ -52,6 +55,8 @@ pub(crate) struct Lanes {
 pub(crate) struct Glance {
     /// Whether a lane holds jobs, or was born.
     pub(crate) any: bool,
+    /// Whether the lanes were asked.
+    pub(crate) asked: bool,
     /// How long until the next scheduled job is due.
     pub(crate) next_run: Option<Duration>,
 }
@@ -65,6 +70,8 @@ impl Lanes {
             horizon: "1:1:".to_owned(),
             known: HashMap::new(),
             floors: HashMap::new(),
+            given: None,
+            rested: None,
             served: HashMap::new(),
             window: VecDeque::new(),
             cursor: i64::MIN,
@@ -87,18 +94,33 @@ impl Lanes {
         Ok(self.known.len() > before)
     }
 
-    /// One look at everything that could end an idle worker's sleep. Looks from the floors if told so, else from zero.
-    pub(crate) async fn glance(&self, connection: &mut PgConnection, store: Store, from_floors: bool) -> sqlx::Result<Glance> {
+    /// One look at everything that could end an idle worker's sleep. Lanes are asked only if a place was given out since they were found empty,
+    /// or `closely` says so.
+    pub(crate) async fn glance(
+        &mut self,
+        connection: &mut PgConnection,
+        store: Store,
+        closely: bool,
+        from_zero: bool,
+    ) -> sqlx::Result<Glance> {
+        let statement =
+            sqlx::query_as(store.sql(include_str!("../sql/glance.sql"))).bind(&self.horizon).bind(&self.types).bind(&self.queues);
+        let (born, wait_ms, given): (bool, Option<f64>, i64) = bounded(statement.fetch_one(&mut *connection)).await?;
+        let before = self.given.replace(given);
+        let (mut any, asked) = (born, !born && (closely || self.rested != Some(given)));
+        if asked {
+            any = self.any_ready(connection, store, from_zero).await?;
+            // Not the number of just now: whoever took that may not have committed yet.
+            self.rested = before.filter(|_| !any);
+        }
+        Ok(Glance { any, asked, next_run: wait_ms.map(after_ms) })
+    }
+
+    async fn any_ready(&self, connection: &mut PgConnection, store: Store, from_zero: bool) -> sqlx::Result<bool> {
         let lanes: Option<Vec<i64>> = (!self.are_many()).then(|| self.known.keys().copied().collect());
-        let floors = lanes.iter().flatten().map(|lane| if from_floors { self.floor(*lane) } else { 0 }).collect::<Vec<_>>();
-        let statement = sqlx::query_as(store.sql(include_str!("../sql/glance.sql")))
-            .bind(lanes)
-            .bind(floors)
-            .bind(&self.horizon)
-            .bind(&self.types)
-            .bind(&self.queues);
-        let (any, wait_ms): (bool, Option<f64>) = bounded(statement.fetch_one(connection)).await?;
-        Ok(Glance { any, next_run: wait_ms.map(after_ms) })
+        let floors: Vec<i64> = lanes.iter().flatten().map(|lane| if from_zero { 0 } else { self.floor(*lane) }).collect();
+        let statement = sqlx::query_scalar(store.sql(include_str!("../sql/any_ready.sql"))).bind(lanes).bind(floors);
+        bounded(statement.fetch_one(connection)).await
     }
 
     /// All lanes known, suspects' included.

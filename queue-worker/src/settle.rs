@@ -70,7 +70,12 @@ pub(crate) async fn settle_all(
         unsettled.extend(received.drain(..));
         let mut flush = unsettled.next_flush();
         let due = flush.verdicts.iter().filter_map(Settlement::wait).min();
+        let released: Vec<i64> = flush.verdicts.iter().filter(|one| one.verdict == Verdict::Release).map(|one| one.lane).collect();
         settle(&mut link, store, &mut flush).await;
+        if !released.is_empty() {
+            // Without it they are found by a poll.
+            let _ = wake_released(&mut link, store, &released).await;
+        }
         if let Some(wait) = due {
             bell.due_in(wait);
         }
@@ -291,6 +296,13 @@ async fn send_leases(link: &mut Link, store: Store, tokens: &[Uuid]) -> sqlx::Re
     let statement = sqlx::query_scalar(store.sql(include_str!("../sql/settle_leases.sql"))).bind(tokens);
     let lost = bounded(statement.fetch_all(link.get().await?)).await;
     link.note(lost)
+}
+
+/// Tells others of jobs that went back to these lanes.
+async fn wake_released(link: &mut Link, store: Store, lanes: &[i64]) -> sqlx::Result<()> {
+    let statement = sqlx::query(store.sql(include_str!("../sql/wake_released.sql"))).bind(lanes);
+    let woken = bounded(statement.execute(link.get().await?)).await;
+    link.note(woken).map(drop)
 }
 
 type Refused = (Uuid, JobId);

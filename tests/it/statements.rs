@@ -30,7 +30,7 @@ const WHOLE: [(&str, &str, &str); 16] = [
     ("prune_done", "done_many", "only the default partition, once a minute; up to a limit"),
     ("next_run", "scheduled", "the first entry of an index"),
     ("glance", "scheduled", "the first entry of an index"),
-    ("glance", "ready", "the first entry of an index, when there are too many lanes to ask one by one"),
+    ("any_ready", "ready", "the first entry of an index, when there are too many lanes to ask one by one"),
 ];
 
 /// What operators ask for is planned when they ask, so it need not fear a plan of other days.

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use sqlx::{ConnectOptions as _, Connection as _};
+
 use super::{
     BenchError, Plan, Say,
     drain::drain,
@@ -32,7 +34,7 @@ pub(super) async fn run(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Resul
     let jobs = plan.jobs(50_000);
     let mut one = Vec::new();
     for (name, spread) in SPREADS {
-        let (mut rates, mut polls, mut all) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut rates, mut polls, mut lines, mut all) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for _ in 0..plan.runs {
             let from = ground.reset().await?;
             fill(ground, jobs, spread).await?;
@@ -40,8 +42,9 @@ pub(super) async fn run(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Resul
             ground.check("W9", from, Expected { completed: jobs, ..Expected::default() }, Some(&drained.seen)).await?;
             rates.push(drained.rate);
             if let Some(idle) = idle(ground, plan).await? {
-                polls.push(idle.per_poll_ms);
-                all.push(idle.per_second_ms);
+                polls.push(idle.poll);
+                lines.push(idle.line);
+                all.push(idle.second);
             }
         }
         if one.is_empty() {
@@ -49,7 +52,7 @@ pub(super) async fn run(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Resul
         }
         say.figure(Record::new("W9", name, "jobs/s", rates).against(&one))?;
         if !polls.is_empty() {
-            say.figure(Record::new("W9", name, "server ms/poll", polls))?;
+            say.figure(Record::new("W9", name, "server ms/poll", polls).against(&lines))?;
             say.figure(Record::new("W9", name, "server ms/idle s", all))?;
         }
     }
@@ -66,12 +69,14 @@ async fn fill(ground: &Ground, jobs: u64, spread: Spread) -> Result<(), BenchErr
     Ok(())
 }
 
-/// What an idle worker costs the server.
+/// What an idle worker costs the server, in ms of its processor time.
 struct Idle {
     /// The claim loop's connection, a poll.
-    per_poll_ms: f64,
+    poll: f64,
+    /// A connection that says `select 1` as often.
+    line: f64,
     /// All of its connections, a second.
-    per_second_ms: f64,
+    second: f64,
 }
 
 /// `None` where the server's processes cannot be seen.
@@ -83,16 +88,25 @@ async fn idle(ground: &Ground, plan: Plan) -> Result<Option<Idle>, BenchError> {
     ground.until_asleep().await?;
     // Its first polls prepare their statements.
     tokio::time::sleep(2 * Config::default().poll_interval).await;
-    let (claims, all) = (cpu(ground, "queue-worker claim").await?, cpu(ground, "queue-worker%").await?);
-    let began = Instant::now();
-    tokio::time::sleep(plan.seconds(5.0)).await;
-    let claims = cpu(ground, "queue-worker claim").await?.saturating_sub(claims);
-    let all = cpu(ground, "queue-worker%").await?.saturating_sub(all);
+    let mut line = ground.pool().connect_options().as_ref().clone().application_name("queue-bench line").connect().await?;
+    sqlx::query("select 1").execute(&mut line).await?;
+    let spent = async || -> Result<[Duration; 3], BenchError> {
+        Ok([cpu(ground, "queue-worker claim").await?, cpu(ground, "queue-bench line").await?, cpu(ground, "queue-worker%").await?])
+    };
+    let (began, before) = (Instant::now(), spent().await?);
+    let ends = began + plan.seconds(5.0);
+    while Instant::now() < ends {
+        tokio::time::sleep(Config::default().poll_interval).await;
+        sqlx::query("select 1").execute(&mut line).await?;
+    }
+    let after = spent().await?;
+    let [claims, select, all] = std::array::from_fn(|which| after[which].saturating_sub(before[which]));
     let passed = began.elapsed().as_secs_f64();
+    line.close().await?;
     worker.stop().await?;
     let polls = passed / Config::default().poll_interval.as_secs_f64();
     let ms = |time: Duration| time.as_secs_f64() * 1000.0;
-    Ok(Some(Idle { per_poll_ms: ms(claims) / polls, per_second_ms: ms(all) / passed }))
+    Ok(Some(Idle { poll: ms(claims) / polls, line: ms(select) / polls, second: ms(all) / passed }))
 }
 
 /// The processor time of the server's processes behind the connections of this name.

@@ -106,7 +106,7 @@ impl Feed {
 
     /// Sends a claim below the floors on its way, which rings when it is over. It takes a few jobs and keeps no room for them, lest those that
     /// come meanwhile find none; where it finds some, the floor falls, and the next claims find the rest.
-    pub(super) async fn look_for_late_ones(&mut self, worker: Uuid) -> sqlx::Result<()> {
+    async fn look_for_late_ones(&mut self, worker: Uuid) -> sqlx::Result<()> {
         const FEW: usize = 10;
         if self.late.is_none()
             && let Ok((mut request, room)) = self.prepare(worker, true).await?
