@@ -1,8 +1,8 @@
 -- lease -> ready | dead: the second half of recovery, in the transaction that locked the leases $1.
 -- $1 tokens  $2 how many crashes make a dead letter
 -- Safe: a statement of its own, so that its snapshot is newer than the locks: what was settled before them is no longer in the leases.
--- In one statement with the lock it would bring back completed jobs. Every job goes to its lane's solo twin, where it runs alone, so that the
--- next crash convicts the right one.
+-- In one statement with the lock it would bring back completed jobs. Every job goes to its lane's solo twin, where it runs apart from
+-- all that never ended a process, and after a second crash alone, so that the third convicts the right one.
 with taken as materialized (
   delete from queue.lease
   where token = any ($1)

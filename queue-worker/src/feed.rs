@@ -56,8 +56,8 @@ pub(crate) struct Feed {
     refreshed: Instant,
     /// Shared by every job claimed here whose verdict is not written yet.
     held: Arc<()>,
-    /// The suspect that was claimed last.
-    suspect: Option<(Arc<Slots>, JobId)>,
+    /// The suspects that were claimed last.
+    running_suspects: Vec<(Arc<Slots>, JobId)>,
     /// Suspects are not looked for before this.
     suspects: Instant,
     /// When an idle worker asks its lanes next.
@@ -144,7 +144,7 @@ impl Feed {
             promoted: now,
             refreshed: now,
             held: Arc::default(),
-            suspect: None,
+            running_suspects: Vec::new(),
             suspects: now,
             belt: now,
         }

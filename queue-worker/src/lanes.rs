@@ -240,9 +240,9 @@ mod tests {
         lanes.window.extend(1..=300);
         let ids = |lanes: Vec<&Lane>| lanes.into_iter().map(|lane| lane.id).collect::<Vec<_>>();
         let offered = ids(lanes.offer(0, true));
-        assert_eq!(offered, Vec::from_iter(1..=150));
+        assert_eq!(offered, (1..=150).collect::<Vec<_>>());
         lanes.take_back(offered[100..].iter().copied());
-        assert_eq!(ids(lanes.offer(0, true)), Vec::from_iter(101..=200));
-        assert_eq!(ids(lanes.offer(0, true)), Vec::from_iter(201..=300), "what is left is not halved again");
+        assert_eq!(ids(lanes.offer(0, true)), (101..=200).collect::<Vec<_>>());
+        assert_eq!(ids(lanes.offer(0, true)), (201..=300).collect::<Vec<_>>(), "what is left is not halved again");
     }
 }

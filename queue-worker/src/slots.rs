@@ -149,10 +149,16 @@ impl Slots {
         }
     }
 
-    /// Whether another handler could begin now.
-    pub(crate) fn has_room(&self) -> bool {
+    /// How many handlers could begin now.
+    pub(crate) fn room(&self) -> usize {
         let jobs = lock(&self.jobs);
-        jobs.queued.is_empty() && jobs.promised == 0 && jobs.slots < self.concurrency
+        if jobs.queued.is_empty() && jobs.promised == 0 { self.concurrency.saturating_sub(jobs.slots) } else { 0 }
+    }
+
+    /// Releases a job that no slot has seen.
+    pub(crate) async fn give_back(&self, job: &Claimed) {
+        // Fails only when the worker has ended without waiting for this; then the job is recovered like that of a silent worker.
+        let _ = self.floor.settle.send(release(job)).await;
     }
 
     /// Whether this job waits or runs here.

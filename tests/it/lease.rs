@@ -94,42 +94,68 @@ struct Beside {
     suspect: bool,
 }
 
-static RUNNING: AtomicUsize = AtomicUsize::new(0);
-static DISTURBED: AtomicUsize = AtomicUsize::new(0);
+static SUSPECTS: AtomicUsize = AtomicUsize::new(0);
+static OTHERS: AtomicUsize = AtomicUsize::new(0);
+/// How often a suspect saw others, and how often another suspect.
+static DISTURBED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 impl Handler for Beside {
     async fn run(self, _: &Context) -> JobResult {
-        RUNNING.fetch_add(1, SeqCst);
+        let kind = if self.suspect { &SUSPECTS } else { &OTHERS };
+        kind.fetch_add(1, SeqCst);
         for _ in 0..10 {
             tokio::time::sleep(Duration::from_millis(3)).await;
-            if self.suspect && RUNNING.load(SeqCst) > 1 {
-                DISTURBED.fetch_add(1, SeqCst);
+            if self.suspect {
+                DISTURBED[0].fetch_add(OTHERS.load(SeqCst), SeqCst);
+                DISTURBED[1].fetch_add(SUSPECTS.load(SeqCst) - 1, SeqCst);
             }
         }
-        RUNNING.fetch_sub(1, SeqCst);
+        kind.fetch_sub(1, SeqCst);
         Ok(())
     }
 }
 
 #[tokio::test]
-async fn f50_a_suspect_runs_while_nothing_else_runs_in_its_process() {
+async fn f50_suspects_of_one_crash_run_together_and_those_of_two_alone_while_nothing_else_runs_in_their_process() {
+    for (crashes, together) in [(1, true), (2, false)] {
+        let db = TestDb::new().await;
+        let mut connection = PgConnection::connect(&db.url).await.unwrap();
+        let mut suspects = Vec::new();
+        for _ in 0..5 {
+            suspects.push(Beside { suspect: true }.enqueue(&db.pool).await.unwrap().id());
+        }
+        crash(&mut connection, &suspects).await;
+        sqlx::query("update queue.ready set crashes = $1").bind(crashes).execute(&db.pool).await.unwrap();
+        let worker = Worker::new(db.pool.clone()).register::<Beside>().concurrency(10);
+        db.run_while(worker, async {
+            for _ in 0..150 {
+                Beside { suspect: false }.enqueue(&db.pool).await.unwrap();
+            }
+            eventually("all are completed", async || db.count("select count(*) from queue.jobs where state = 'completed'").await == 155)
+                .await;
+        })
+        .await;
+        let [others, suspects] = DISTURBED.each_ref().map(|count| count.swap(0, SeqCst));
+        assert_eq!((others, suspects > 0), (0, together), "{crashes}");
+        assert_eq!(db.count("select count(*) from queue.failure").await, 5, "one crash each, and no more");
+        db.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn f50_one_that_must_be_tried_alone_parts_the_row_of_those_that_need_not() {
     let db = TestDb::new().await;
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
-    let mut suspects = Vec::new();
-    for _ in 0..5 {
-        suspects.push(Beside { suspect: true }.enqueue(&db.pool).await.unwrap().id());
+    let mut jobs = Vec::new();
+    for _ in 0..7 {
+        jobs.push(enqueue(&db, Act::Ok(String::new())).await);
     }
-    crash(&mut connection, &suspects).await;
-    let worker = Worker::new(db.pool.clone()).register::<Beside>().concurrency(10);
-    db.run_while(worker, async {
-        for _ in 0..150 {
-            Beside { suspect: false }.enqueue(&db.pool).await.unwrap();
-        }
-        eventually("all are completed", async || db.count("select count(*) from queue.jobs where state = 'completed'").await == 155).await;
-    })
-    .await;
-    assert_eq!(DISTURBED.load(SeqCst), 0);
-    assert_eq!(db.count("select count(*) from queue.failure").await, 5, "one crash each, and no more");
+    crash(&mut connection, &jobs).await;
+    sqlx::query("update queue.ready set crashes = 2 where id = $1").bind(jobs[3]).execute(&db.pool).await.unwrap();
+    db.run_until_idle(db.worker()).await;
+    let leases: i64 = db.count("select count(distinct finished_at) from queue.done").await;
+    assert!(leases >= 3, "those before it, it, and those after it: {leases}");
+    assert_eq!(db.count("select count(*) from queue.done where attempts = 2").await, 7);
     db.finish().await;
 }
 
@@ -140,6 +166,7 @@ async fn f50_a_suspect_begins_only_once_the_verdict_of_the_one_before_is_written
     let (first, second) = (enqueue(&db, Act::Ok("1".into())).await, enqueue(&db, Act::Ok("2".into())).await);
     let poison = enqueue(&db, Act::AbortAtOnce).await;
     crash(&mut connection, &[first, second, poison]).await;
+    sqlx::query("update queue.ready set crashes = 2").execute(&mut connection).await.unwrap();
 
     // Nothing can be completed for a while: a slow disk.
     let mut slow = connection.begin().await.unwrap();

@@ -1,6 +1,7 @@
-//! Running jobs that may have ended a process: alone, one at a time.
+//! Running jobs that may have ended a process: while nothing else runs.
 
 use std::{
+    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -10,7 +11,7 @@ use uuid::Uuid;
 
 use super::{Feed, LOOK};
 use crate::{
-    claim::{Request, Share},
+    claim::{Claimed, Request, Share},
     connect::bounded,
     lanes::order,
 };
@@ -19,18 +20,16 @@ use crate::{
 const ALONE: Duration = Duration::from_secs(10);
 
 impl Feed {
-    /// Runs jobs that may have ended a process, one at a time while nothing else runs here, so that a crash convicts the right one.
-    /// Returns when to look again, if there may be some still.
+    /// Runs jobs that may have ended a process while nothing else runs here: those that ended one only together, for it takes two more crashes to
+    /// convict any of them; others one at a time, so that a crash convicts the right one. Returns when to look again, if there may be some still.
     pub(super) async fn try_suspects(&mut self, worker: Uuid, stop: &CancellationToken) -> sqlx::Result<Option<Instant>> {
-        let lanes: Vec<i64> = order(self.lanes.all().filter(|lane| lane.solo), self.turn).into_iter().map(|lane| lane.id).collect();
-        if lanes.is_empty() || Instant::now() < self.suspects {
-            return Ok(Some(self.suspects).filter(|_| !lanes.is_empty()));
+        let solo: Vec<i64> = self.lanes.all().filter(|lane| lane.solo).map(|lane| lane.id).collect();
+        if solo.is_empty() || Instant::now() < self.suspects {
+            return Ok(Some(self.suspects).filter(|_| !solo.is_empty()));
         }
         self.suspects = Instant::now() + LOOK;
-        let found = sqlx::query_scalar::<_, bool>(self.store.sql(include_str!("../../sql/suspects.sql"))).bind(&lanes);
-        let link = self.links.any();
-        let found = bounded(found.fetch_one(link.get().await?)).await;
-        if !link.note(found)? {
+        let one_of_each = vec![1; solo.len()];
+        if self.waiting_suspects(&solo, &one_of_each).await?.is_empty() {
             return Ok(None);
         }
         for flight in [self.flight.take(), self.late.take()].into_iter().flatten() {
@@ -38,20 +37,21 @@ impl Feed {
         }
         let (began, mut more) = (Instant::now(), true);
         self.wait_until_idle(ALONE, stop).await;
-        let shares = self.suspects_with_room();
-        // Not alone if ordinary jobs outlast our patience, lest they keep the suspect waiting for ever; but never two suspects at a time, or the
-        // longer one would be charged with the other's crashes.
-        while began.elapsed() < 2 * ALONE && !stop.is_cancelled() && !shares.is_empty() && !self.suspect_runs() {
-            let answer = Request::new(worker, shares.clone(), 1, true, &self.lanes).send(self.links.any(), self.store).await;
-            let claimed = answer.read(&mut self.lanes, &mut self.strays, &self.held)?;
-            more = !claimed.is_empty();
-            let lane = claimed.first().and_then(|job| self.lanes.get(job.lane));
-            let Some(slots) = lane.and_then(|lane| self.queues.slots(&lane.queue)) else { break };
-            if *self.identity.borrow() != Some(worker) {
+        // Not alone if ordinary jobs outlast our patience, lest they keep the suspect waiting for ever; but never some beside earlier ones, or the
+        // longer ones would be charged with the others' crashes.
+        while began.elapsed() < 2 * ALONE && !stop.is_cancelled() && !self.suspects_run() {
+            let shares = self.next_suspects().await?;
+            let most = shares.iter().map(|share| share.most).sum();
+            if shares.is_empty() {
                 break;
             }
-            self.suspect = claimed.first().map(|job| (Arc::clone(&slots), job.id));
-            slots.push(claimed);
+            let answer = Request::new(worker, shares, most, true, &self.lanes).send(self.links.any(), self.store).await;
+            let claimed = answer.read(&mut self.lanes, &mut self.strays, &self.held)?;
+            more = !claimed.is_empty();
+            if claimed.is_empty() || *self.identity.borrow() != Some(worker) {
+                break;
+            }
+            self.begin(claimed).await;
             self.wait_until_idle(ALONE, stop).await;
         }
         // As long for the others as for the suspects, lest one crash of many slow jobs stop everything else.
@@ -59,15 +59,57 @@ impl Feed {
         Ok(Some(self.suspects).filter(|_| more))
     }
 
-    /// The solo lanes whose queues have a free slot.
-    fn suspects_with_room(&self) -> Vec<Share> {
-        let lanes = order(self.lanes.all().filter(|lane| lane.solo), self.turn).into_iter();
-        let free = lanes.filter(|lane| self.queues.slots(&lane.queue).is_some_and(|slots| slots.has_room()));
-        free.map(|lane| Share { lane: lane.id, most: 1 }).collect()
+    /// The solo lanes to claim from now, for which there is room: as many as may be tried together, or one job of any.
+    async fn next_suspects(&mut self) -> sqlx::Result<Vec<Share>> {
+        let solo = order(self.lanes.all().filter(|lane| lane.solo), self.turn);
+        let queues: HashMap<i64, String> = solo.iter().map(|lane| (lane.id, lane.queue.clone())).collect();
+        let mut room: HashMap<&str, usize> = HashMap::new();
+        for queue in queues.values() {
+            room.insert(queue, self.queues.slots(queue).map_or(0, |slots| slots.room().min(self.batch)));
+        }
+        let lanes: Vec<i64> = solo.into_iter().map(|lane| lane.id).filter(|lane| room[queues[lane].as_str()] > 0).collect();
+        let most: Vec<i64> = lanes.iter().map(|lane| room[queues[lane].as_str()] as i64).collect();
+        let found = self.waiting_suspects(&lanes, &most).await?;
+        let mut shares = Vec::new();
+        for lane in &lanes {
+            // Lanes of one queue share its room.
+            let Some(room) = room.get_mut(queues[lane].as_str()) else { continue };
+            let most = found.get(lane).map_or(0, |together| usize::try_from(*together).unwrap_or(0)).min(*room);
+            *room -= most;
+            if most > 0 {
+                shares.push(Share { lane: *lane, most });
+            }
+        }
+        let alone = lanes.iter().find(|lane| found.contains_key(lane)).map(|lane| Share { lane: *lane, most: 1 });
+        Ok(if shares.is_empty() { alone.into_iter().collect() } else { shares })
     }
 
-    fn suspect_runs(&self) -> bool {
-        self.suspect.as_ref().is_some_and(|(slots, id)| slots.holds(*id))
+    /// Which of these solo lanes hold jobs, and how many of each may be tried together.
+    async fn waiting_suspects(&mut self, lanes: &[i64], most: &[i64]) -> sqlx::Result<HashMap<i64, i64>> {
+        let statement = sqlx::query_as(self.store.sql(include_str!("../../sql/suspects.sql"))).bind(lanes).bind(most);
+        let link = self.links.any();
+        let found = bounded(statement.fetch_all(link.get().await?)).await;
+        Ok(link.note(found)?.into_iter().collect())
+    }
+
+    /// Hands suspects to their slots. Should others have taken the head of the row meanwhile, what they left may be what must be tried alone: one is
+    /// begun then, and the others go back.
+    async fn begin(&mut self, claimed: Vec<Claimed>) {
+        let alone = claimed.iter().any(|job| job.crashes > 1);
+        self.running_suspects.clear();
+        for (nth, job) in claimed.into_iter().enumerate() {
+            let Some(slots) = self.lanes.get(job.lane).and_then(|lane| self.queues.slots(&lane.queue)) else { continue };
+            if alone && nth > 0 {
+                slots.give_back(&job).await;
+            } else {
+                self.running_suspects.push((Arc::clone(&slots), job.id));
+                slots.push(vec![job]);
+            }
+        }
+    }
+
+    fn suspects_run(&self) -> bool {
+        self.running_suspects.iter().any(|(slots, id)| slots.holds(*id))
     }
 
     /// Until nothing runs here and every verdict is written: a crash would charge those that are not.
