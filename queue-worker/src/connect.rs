@@ -7,9 +7,13 @@ use std::time::Duration;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, PgPool, postgres::PgConnectOptions};
 use tokio::time::timeout;
 
+use crate::error::complain;
+
 /// A connection that is made when first needed, and made anew after it failed.
 pub(crate) struct Link {
     options: PgConnectOptions,
+    /// Without our settings, for a pooler that refuses them.
+    plain: PgConnectOptions,
     connection: Option<PgConnection>,
 }
 
@@ -28,17 +32,21 @@ const SETTINGS: [(&str, &str); 7] = [
     ("jit", "off"),
 ];
 
+/// Nothing depends on the settings but speed, nor on notifications.
+const POOLER: &str = "a pooler is in front of the database: without settings of our own plans may be slow, and jobs are found by polling; \
+    give the worker a direct connection";
+
 impl Link {
     /// To the database of `pool`, outside it.
     pub(crate) fn new(pool: &PgPool, purpose: &str) -> Self {
         let options = (*pool.connect_options()).clone();
-        let options = options.application_name(&format!("queue-worker {purpose}")).options(SETTINGS).disable_statement_logging();
-        Self { options, connection: None }
+        let plain = options.application_name(&format!("queue-worker {purpose}")).disable_statement_logging();
+        Self { options: plain.clone().options(SETTINGS), plain: plain.extra_float_digits(None), connection: None }
     }
 
     /// Another of the same kind.
     pub(crate) fn another(&self) -> Self {
-        Self { options: self.options.clone(), connection: None }
+        Self { options: self.options.clone(), plain: self.plain.clone(), connection: None }
     }
 
     /// Commits without waiting for the disk. Only for what may be lost: claims and promotions, whose jobs are then still waiting.
@@ -56,9 +64,30 @@ impl Link {
     pub(crate) async fn get(&mut self) -> sqlx::Result<&mut PgConnection> {
         let connection = match self.connection.take() {
             Some(connection) => connection,
-            None => bounded(self.options.connect()).await?,
+            None => bounded(self.connect()).await?,
         };
         Ok(self.connection.insert(connection))
+    }
+
+    async fn connect(&self) -> sqlx::Result<PgConnection> {
+        let connected = self.options.connect().await;
+        if let Err(error) = &connected
+            && error.as_database_error().is_some_and(|error| error.message().starts_with("unsupported startup parameter"))
+        {
+            complain(error, POOLER);
+            return self.plain.connect().await;
+        }
+        connected
+    }
+
+    /// Warns when our settings are not in force.
+    pub(crate) async fn check_settings(&mut self) -> sqlx::Result<()> {
+        let mode = "select pg_catalog.current_setting('plan_cache_mode') = 'force_generic_plan'";
+        let in_force: bool = bounded(sqlx::query_scalar(mode).fetch_one(self.get().await?)).await?;
+        if !in_force {
+            tracing::warn!("{POOLER}");
+        }
+        Ok(())
     }
 
     /// Looks at what came of a statement: after anything but a refusal by the server, the connection is not used again.

@@ -151,6 +151,7 @@ impl Worker {
         registry.check(&states)?;
         let mut link = Link::new(&pool, "verify");
         migrate::verify(link.get().await?, config.store).await?;
+        link.check_settings().await?;
         link.close().await;
 
         // Dropped half-way, this future takes the engine and the heartbeat with it: the jobs are recovered like those of a silent worker.

@@ -4,6 +4,7 @@
 mod away;
 mod full;
 mod half_open;
+mod pooler;
 mod standby;
 
 use std::time::{Duration, Instant};

@@ -9,6 +9,7 @@ pub mod ground;
 pub mod guards;
 pub mod operate;
 mod own;
+pub mod pooler;
 pub mod protocol;
 pub mod proxy;
 mod transact;

@@ -1,0 +1,36 @@
+//! A pooler between the workers and the server.
+
+use std::time::{Duration, Instant};
+
+use tests::{
+    Act,
+    ground::{Ground, url},
+    pooler::{Settings, pooler},
+    within,
+};
+
+use super::{announced, enqueue, is_completed, nothing_is_charged, patient_worker, works};
+
+#[tokio::test]
+async fn f39_a_pooler_that_takes_the_settings_away_is_noticed_and_jobs_are_run_all_the_same() {
+    let ground = Ground::start().await.unwrap();
+    for settings in [Settings::Refused, Settings::Ignored] {
+        let name = format!("{settings:?}").to_lowercase();
+        let (began, database) = (Instant::now(), ground.database(&name).await.unwrap());
+        let port = pooler(ground.port(), settings).await.unwrap();
+        let mut worker = patient_worker(&url(port, &name), Duration::from_secs(30));
+        announced(&database, 1).await;
+        let ours = "select count(*) from pg_stat_activity where application_name like 'queue-worker %' and datname = current_database()";
+        within(Duration::from_secs(10), "it is connected", async || database.count(ours).await.unwrap() >= 4).await;
+        works(&database.pool, Duration::from_secs(10)).await;
+        // Behind a pooler nobody may ever be told of this one.
+        sqlx::query("delete from queue.idle").execute(&database.pool).await.unwrap();
+        let job = enqueue(&database.pool, Act::Ok(String::new())).await;
+        within(Duration::from_secs(10), "it is found by a poll", async || is_completed(&database.pool, job).await).await;
+        nothing_is_charged(&database).await;
+        let said = worker.log_since(began);
+        let warnings = said.iter().filter(|line| line.contains("a pooler is in front of the database")).count();
+        assert!((1..=3).contains(&warnings), "{said:#?}");
+        assert!(!worker.has_ended());
+    }
+}
