@@ -1,5 +1,5 @@
--- done | done_many -> ready | blocked: the job $1, if it is completed or cancelled, to the end of its lane or ordering key with no attempt; returns it with its queue.
--- Its failures stay, its output goes.
+-- done | done_many -> ready | blocked: the job $1, if it is completed or cancelled, to the end of its lane or ordering key
+-- with no attempt; returns it with its queue. Its failures stay, its output goes.
 -- $1 id
 -- Safe: it enters ready only if its done row is deleted here, or its id is taken out of its done_many row. A second operator waits for the row
 -- and then finds the job gone from it. If at that moment the row has become one of this job alone, neither branch takes it: the caller looks,

@@ -1,5 +1,5 @@
--- dead -> ready | blocked: those of the jobs $1 that are dead letters, to the end of their own lanes with no attempt and no crash; returns each with its
--- queue. Their failures stay.
+-- dead -> ready | blocked: those of the jobs $1 that are dead letters, to the end of their own lanes with no attempt and no crash;
+-- returns each with its queue. Their failures stay.
 -- $1 ids
 -- Safe: only what is deleted from dead here enters ready. A second operator waits for the row, finds it gone and does nothing, as does a
 -- discard; a claim sees the job at our commit. Rows are locked in the order of their ids. A job under suspicion leaves its solo lane: the
