@@ -164,6 +164,8 @@ pub struct Fence {
     pub crashes: i16,
     /// Whether a completed job leaves a record.
     pub keep: bool,
+    /// The ordering key that goes on without the job once it is completed, and whether it does once the job is dead.
+    pub key: Option<(i64, bool)>,
     pub since: Instant,
 }
 

@@ -88,7 +88,10 @@ impl<'c, J: Job> Enqueue<'c, J> {
             Connection::One(connection) if terms.durability == Durability::Relaxed => !in_transaction(connection).await?,
             _ => true,
         };
+        let key = terms.key_of(&job)?;
+        let is_relaxed = is_ours && terms.durability == Durability::Relaxed;
         let statement = match terms.durability {
+            _ if key.is_some() => include_str!("../sql/enqueue_with.sql"),
             Durability::Relaxed if is_ours => include_str!("../sql/enqueue_relaxed.sql"),
             _ => include_str!("../sql/enqueue.sql"),
         };
@@ -100,6 +103,7 @@ impl<'c, J: Job> Enqueue<'c, J> {
             .bind(terms.max_attempts)
             .bind(terms.run.at())
             .bind(terms.run.after_ms());
+        let query = if key.is_some() { query.bind(key).bind(terms.key_policy.name()).bind(is_relaxed) } else { query };
         let id = match on {
             Connection::Pool(pool) => query.fetch_one(pool).await,
             Connection::One(connection) => query.fetch_one(connection).await,

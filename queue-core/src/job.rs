@@ -1,6 +1,6 @@
 //! What a job is to its author: a payload type, and a handler for it.
 
-use std::{error::Error, fmt, future::Future, time::Duration};
+use std::{borrow::Cow, error::Error, fmt, future::Future, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -22,6 +22,14 @@ pub trait Job: Serialize + DeserializeOwned + Send + Sync + Sized + 'static {
 
     /// The options given to `#[job(..)]`.
     const OPTIONS: Options;
+
+    /// The ordering key that this job is enqueued under, unless another is given to the builder. From `key = ..` or `fifo`; `None` without them.
+    ///
+    /// Jobs of one key in one queue, of whatever types, run one at a time, in the order in which their enqueues committed, over any number of
+    /// workers and across retries. The empty key is that of `fifo`: of the whole queue.
+    fn ordering_key(&self) -> Option<Cow<'_, str>> {
+        None
+    }
 
     /// Enqueues this job on a pool, a connection, or in your transaction; in the last case it exists if and only if that commits.
     ///

@@ -42,6 +42,8 @@
 //! | queue | a named stream of jobs that workers subscribe to; the unit of limits and concurrency |
 //! | lane | (queue, job type, priority): what the claim index is ordered by |
 //! | ready, scheduled | waiting now, waiting until `run_at` |
+//! | ordering key | jobs of one key run one at a time, in the order in which they were committed |
+//! | blocked | waiting behind another job of its ordering key |
 //! | claim | to take a batch of ready jobs under one lease |
 //! | lease | one worker's right to a claimed batch, named by a random token; all it may later write is fenced by it |
 //! | attempt | one run of a handler, counted at the claim |
@@ -78,7 +80,7 @@ pub use enqueue::{Added, Batch, Enqueue, EnqueueAll, EnqueueAllIds, IntoConnecti
 pub use error::{Error, RegistryError, message};
 pub use job::{Failure, FailureKind, Handler, Job, JobResult, TerminalExt};
 pub use migrate::migrate;
-pub use options::{Durability, Options, Priority, Retain, StateKey};
+pub use options::{Durability, KeyPolicy, Options, Priority, Retain, StateKey};
 pub use payload::PayloadError;
 pub use queue_macros::job;
 pub use record::{AttemptFailure, JobId, JobRecord, JobState, UnknownState};

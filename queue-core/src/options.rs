@@ -32,6 +32,8 @@ pub struct Options {
     pub durability: Durability,
     /// See [`Options::transactional`].
     pub transactional: bool,
+    /// See [`Options::key_policy`].
+    pub key_policy: KeyPolicy,
     /// See [`Options::state`].
     pub state: &'static [StateKey],
 }
@@ -53,6 +55,7 @@ impl Options {
             retain: Retain::Default,
             durability: Durability::Full,
             transactional: false,
+            key_policy: KeyPolicy::Block,
             state: &[],
         }
     }
@@ -136,6 +139,13 @@ impl Options {
         self
     }
 
+    /// `key_policy = skip`: what becomes of an ordering key whose first job is dead; see [`KeyPolicy`]. Default `block`: it waits for an operator.
+    #[must_use]
+    pub const fn key_policy(mut self, key_policy: KeyPolicy) -> Self {
+        self.key_policy = key_policy;
+        self
+    }
+
     /// `state(Mailer, Db)`: types that the handler asks its context for. A worker that was not given all of them refuses to start.
     #[must_use]
     pub const fn state(mut self, state: &'static [StateKey]) -> Self {
@@ -177,6 +187,27 @@ pub enum Durability {
     /// It does not. A crash of the server may lose what was committed in the last moments (three times `wal_writer_delay`, so usually 0.6 s).
     /// For an enqueue: jobs that were acknowledged may be gone. For verdicts: jobs that were done may run again. Nothing is ever half-written.
     Relaxed,
+}
+
+/// What becomes of an ordering key while the job at its head is a dead letter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyPolicy {
+    /// The key waits: nothing of it runs until somebody requeues that job, which keeps its place, or discards it.
+    #[default]
+    Block,
+    /// The key goes on with the next job. Requeued, the dead one goes to the end of its key.
+    Skip,
+}
+
+impl KeyPolicy {
+    /// Its name in SQL.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Skip => "skip",
+        }
+    }
 }
 
 /// Names a type of shared state that a handler needs.

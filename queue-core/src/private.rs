@@ -4,8 +4,13 @@ pub use inventory::submit;
 
 pub use crate::{
     job::{Handler, Job},
-    options::{Durability, Options, Retain, StateKey},
+    options::{Durability, KeyPolicy, Options, Retain, StateKey},
     registry::Registration,
     retry::Backoff,
 };
-pub use std::time::Duration;
+pub use std::{
+    borrow::Cow,
+    option::Option::{self, Some},
+    string::{String, ToString},
+    time::Duration,
+};

@@ -59,6 +59,8 @@ impl<'de> Deserialize<'de> for JobId {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum JobState {
+    /// Waits behind another job of its ordering key. Enters by an enqueue or a requeue; leaves once it is the first, or by an operator.
+    Blocked,
     /// Waits for its time. Enters by an enqueue with a time, a retry or a snooze; leaves by promotion or an operator.
     Scheduled,
     /// Waits for a worker. Enters by an enqueue, promotion, release, recovery or requeue; leaves by a claim or an operator.
@@ -75,11 +77,12 @@ pub enum JobState {
 
 impl JobState {
     /// Every state, in the order of a job's life.
-    pub const ALL: [Self; 6] = [Self::Scheduled, Self::Ready, Self::Running, Self::Completed, Self::Dead, Self::Cancelled];
+    pub const ALL: [Self; 7] = [Self::Blocked, Self::Scheduled, Self::Ready, Self::Running, Self::Completed, Self::Dead, Self::Cancelled];
 
     /// The state's name in lower case, as SQL and JSON have it.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Blocked => "blocked",
             Self::Scheduled => "scheduled",
             Self::Ready => "ready",
             Self::Running => "running",
@@ -98,7 +101,7 @@ impl fmt::Display for JobState {
 
 /// A text that is not a state's name.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no job state; there are scheduled, ready, running, completed, dead and cancelled")]
+#[error("`{0}` is no job state; there are blocked, scheduled, ready, running, completed, dead and cancelled")]
 pub struct UnknownState(String);
 
 impl FromStr for JobState {
@@ -133,7 +136,7 @@ pub struct JobRecord {
     pub crashes: i16,
     /// When it was enqueued, by the database's clock.
     pub enqueued_at: DateTime<Utc>,
-    /// When it is due, if it is scheduled.
+    /// When it is due, if it is scheduled; before which it will not run, if it is blocked.
     pub run_at: Option<DateTime<Utc>>,
     /// When it was completed or cancelled, or became a dead letter.
     pub finished_at: Option<DateTime<Utc>>,

@@ -25,6 +25,10 @@ pub(crate) struct Args {
     pub(crate) name: Option<(Ident, LitStr)>,
     pub(crate) output: Option<(Ident, Type)>,
     pub(crate) send_only: bool,
+    /// `key = ..`: an expression over the payload.
+    pub(crate) key: Option<(Ident, Expr)>,
+    /// `fifo`.
+    pub(crate) fifo: Option<Ident>,
     /// All other options, in the order they were given.
     pub(crate) calls: Vec<(Ident, Value)>,
 }
@@ -43,6 +47,9 @@ const OPTIONS: &[(&str, &str)] = &[
     ("retain", r#"retain = "none""#),
     ("durability", "durability = relaxed"),
     ("transactional", "transactional"),
+    ("key", "key = self.account_id"),
+    ("fifo", "fifo"),
+    ("key_policy", "key_policy = skip"),
     ("send_only", "send_only"),
     ("crate", "crate = my::path::to::queue_core"),
 ];
@@ -52,10 +59,21 @@ pub(crate) fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Args {
     let mut given = Vec::new();
     let parser = |input: ParseStream| each(input, |input| option(input, &mut given, &mut args));
     mistakes.note(parser.parse2(tokens));
+    mistakes.note(args.check_keys());
     args
 }
 
 impl Args {
+    /// A job has one ordering key.
+    fn check_keys(&self) -> Result<()> {
+        match (&self.key, &self.fifo) {
+            (Some(_), Some(fifo)) => {
+                Err(Error::new(fifo.span(), "`fifo` is one key for the whole queue, so it does not go with `key`; leave one out"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// An alias is another name. The name may be the struct's, which is not known when the aliases are parsed.
     pub(crate) fn check_aliases(&self, name: &LitStr) -> Result<()> {
         let mut names = vec![name.value()];
@@ -109,7 +127,9 @@ fn option(input: ParseStream, given: &mut Vec<Ident>, args: &mut Args) -> Result
     match key.to_string().as_str() {
         "send_only" if ends(input) => args.send_only = true,
         "transactional" if ends(input) => args.calls.push((key.clone(), Value::Alone)),
-        "send_only" | "transactional" => return Err(input.error(format!("`{key}` takes no value; it stands alone"))),
+        "fifo" if ends(input) => args.fifo = Some(key.clone()),
+        "key" => args.key = Some((key.clone(), value(&option, input)?)),
+        "send_only" | "transactional" | "fifo" => return Err(input.error(format!("`{key}` takes no value; it stands alone"))),
         "state" => args.calls.push((key.clone(), Value::States(states(&option, input)?))),
         "output" => args.output = Some((key.clone(), output(&option, input)?)),
         "name" => args.name = Some((key.clone(), option.name(&value(&option, input)?)?)),
@@ -128,6 +148,7 @@ fn expression(option: &Named, given: &Expr) -> Result<Value> {
         "backoff" => Value::Backoff(option.backoff(given)?),
         "timeout" => Value::Time(option.timeout(given)?),
         "durability" => Value::Durability(option.durability(given)?),
+        "key_policy" => Value::KeyPolicy(option.key_policy(given)?),
         _ => Value::Retain(option.retain(given)?),
     })
 }

@@ -3,9 +3,9 @@
 //! A key becomes the method of that name and keeps its span, so that an editor shows the method's documentation on it. Types and values
 //! keep theirs too, so that what rustc has to say about them is said there.
 
-use proc_macro2::{Literal, Span, TokenStream};
-use quote::{ToTokens, quote};
-use syn::{Ident, LitStr};
+use proc_macro2::{Literal, Span, TokenStream, TokenTree};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::{Ident, LitStr, spanned::Spanned as _};
 
 use crate::{
     args::{self, Args},
@@ -47,14 +47,42 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
     let new = Ident::new("new", args.name.as_ref().map_or_else(Span::call_site, |(key, _)| key.span()));
     let output_name = Ident::new("Output", args.output.as_ref().map_or_else(Span::call_site, |(key, _)| key.span()));
     let calls = calls(&root, &args.calls);
+    let key = ordering_key(&root, args);
     quote! {
         #(#attributes)*
         #[automatically_derived]
         impl #root::Job for #ident {
             type #output_name = #output;
             const OPTIONS: #root::Options = #root::Options::#new(#name)#calls;
+            #key
         }
     }
+}
+
+/// The empty key is that of the whole queue. The receiver is the `self` of the user's expression: under `macro_rules!` no other is.
+fn ordering_key(root: &TokenStream, args: &Args) -> TokenStream {
+    let signature = |receiver: &TokenStream| {
+        quote! {
+            fn ordering_key(&#receiver) -> #root::private::Option<#root::private::Cow<'_, str>>
+        }
+    };
+    if args.fifo.is_some() {
+        let signature = signature(&quote!(self));
+        return quote!(#signature { #root::private::Some(#root::private::Cow::Borrowed("")) });
+    }
+    let Some((_, key)) = &args.key else { return TokenStream::new() };
+    let signature = signature(&receiver(key.to_token_stream()).unwrap_or_else(|| quote!(self)));
+    let text = quote_spanned!(key.span()=> #root::private::ToString::to_string(&(#key)));
+    quote!(#signature { #root::private::Some(#root::private::Cow::Owned(#text)) })
+}
+
+/// The first `self` of an expression.
+fn receiver(tokens: TokenStream) -> Option<TokenStream> {
+    tokens.into_iter().find_map(|token| match token {
+        TokenTree::Ident(ident) if ident == "self" => Some(ident.into_token_stream()),
+        TokenTree::Group(group) => receiver(group.stream()),
+        _ => None,
+    })
 }
 
 /// A constant without a name holds the registration, so that it may stand in a module and in a function's body alike.
@@ -93,6 +121,7 @@ fn value(root: &TokenStream, value: &Value) -> TokenStream {
         }
         Value::Retain(variant) => quote!(#root::private::Retain::#variant),
         Value::Durability(variant) => quote!(#root::private::Durability::#variant),
+        Value::KeyPolicy(variant) => quote!(#root::private::KeyPolicy::#variant),
         Value::Alone => TokenStream::new(),
         Value::States(types) => quote!(&[#(#root::private::StateKey::of::<#types>()),*]),
     }
@@ -113,7 +142,7 @@ mod tests {
         let args = quote! {
             name = "send_email", aliases = ["mail"], queue = "mail", priority = Priority::EXPLICIT, max_attempts = 5,
             backoff = exponential("1s", max = "10m", jitter = 0.1), timeout = "1m30s", output = MessageId, state(Mailer, Db), retain = "none",
-            durability = relaxed, transactional
+            durability = relaxed, transactional, key = self.to, key_policy = skip
         };
         let item = quote! {
             #[derive(Serialize, Deserialize)]

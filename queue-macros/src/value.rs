@@ -20,6 +20,8 @@ pub(crate) enum Value {
     Retain(Ident),
     /// A variant of `Durability`, at the place of the word that named it.
     Durability(Ident),
+    /// A variant of `KeyPolicy`, at the place of the word that named it.
+    KeyPolicy(Ident),
     /// None: the key says it all.
     Alone,
     States(Vec<Type>),
@@ -122,6 +124,14 @@ impl<'a> Named<'a> {
             Some(word) if word == "relaxed" => Ok(Ident::new("Relaxed", word.span())),
             Some(word) if word == "full" => Ok(Ident::new("Full", word.span())),
             _ => Err(self.wrong(given, "`relaxed` or `full`")),
+        }
+    }
+
+    pub(crate) fn key_policy(&self, given: &Expr) -> Result<Ident> {
+        match ident(given) {
+            Some(word) if word == "block" => Ok(Ident::new("Block", word.span())),
+            Some(word) if word == "skip" => Ok(Ident::new("Skip", word.span())),
+            _ => Err(self.wrong(given, "`block` or `skip`")),
         }
     }
 

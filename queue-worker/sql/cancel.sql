@@ -1,10 +1,11 @@
--- ready | scheduled -> done, cancelled: those of the jobs $1 that wait; returns them.
+-- ready | scheduled | blocked -> done, cancelled: those of the jobs $1 that wait; returns them.
 -- $1 ids
 -- Safe: only what is deleted from ready or scheduled here enters done. A claim passes over a row that we hold; one that came first has
 -- deleted it, and we find nothing, as after a promotion or a second operator: the caller then looks where the job is now. A ready job is
--- found by its place, which is its id; only for one that has entered ready a second time, its lane and solo twin are looked through.
+-- found by its place, which is its id; only for one that has entered ready a second time, its lane and solo twin are looked
+-- through. One that is blocked is only taken out of its key's line; the head frees its key.
 with wanted as materialized (
-  select j.id, j.lane, queue.lane_id(l.queue, l.job_type, l.priority, true) as solo
+  select j.id, j.lane, j.key, queue.lane_id(l.queue, l.job_type, l.priority, true) as solo
   from queue.job j
   cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
   where j.id = any ($1)
@@ -17,6 +18,7 @@ with wanted as materialized (
   from wanted w
   where not exists (select from fresh f where f.id = w.id)
     and not exists (select from queue.scheduled s where s.id = w.id)
+    and not exists (select from queue.blocked b where b.key = w.key and b.id = w.id)
     and not exists (select from queue.done d where d.id = w.id)
     and not exists (select from queue.dead d where d.id = w.id)
     and not exists (
@@ -41,10 +43,27 @@ with wanted as materialized (
   delete from queue.scheduled s
   where s.id = any ($1)
   returning s.id, s.attempts
-), called_off as (
+), unblocked as materialized (
+  delete from queue.blocked b
+  using wanted w
+  where b.key = w.key and b.id = w.id
+  returning b.id
+), called_off as materialized (
   select id, attempts from unready
   union all
   select id, attempts from unscheduled
+  union all
+  select id, 0 from unblocked
+), freed as (
+  delete from queue.active_key a
+  using wanted w
+  join called_off c on c.id = w.id
+  where a.key = w.key and a.id = w.id
+  returning a.key, a.seq
+), hinted as (
+  insert into queue.key_hint (key, after)
+  select f.key, f.seq
+  from freed f
 )
 insert into queue.done (id, finished_at, ran_ms, attempts, cancelled)
 select c.id, pg_catalog.now(), 0, c.attempts, true

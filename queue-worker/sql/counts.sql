@@ -21,6 +21,10 @@ with over as materialized (
   from queue.scheduled s
   group by s.lane
   union all
+  select b.lane, 'blocked', pg_catalog.count(*), false
+  from queue.blocked b
+  group by b.lane
+  union all
   select j.lane, 'running', pg_catalog.count(*), false
   from queue.lease h
   cross join lateral pg_catalog.unnest(h.ids) u (id)

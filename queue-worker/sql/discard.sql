@@ -1,7 +1,8 @@
 -- dead -> nothing: those of the jobs $1 that are dead letters, with payload and failures; returns them.
 -- $1 ids
 -- Safe: only a job whose dead row is deleted here loses its payload. A second operator waits for the row, finds it gone and does nothing, as
--- does a requeue. Rows are locked in the order of their ids.
+-- does a requeue. Rows are locked in the order of their ids. One that
+-- held up its ordering key frees it.
 with held as materialized (
   select d.id
   from queue.dead d
@@ -13,6 +14,16 @@ with held as materialized (
   using held h
   where d.id = h.id
   returning d.id
+), freed as (
+  delete from queue.active_key a
+  using gone g
+  cross join lateral (select j.key from queue.job j where j.id = g.id offset 0) j
+  where a.key = j.key and a.id = g.id
+  returning a.key, a.seq
+), hinted as (
+  insert into queue.key_hint (key, after)
+  select f.key, f.seq
+  from freed f
 ), payloads as (
   delete from queue.job
   where id = any (array(select g.id from gone g))

@@ -3,7 +3,7 @@
 -- The branches run in their order and the limit stops at the first that has the job. A ready job is found by its place: that is its id unless
 -- it has entered ready a second time. Only then, as the last resort, its lane and its solo twin are looked through.
 with wanted as materialized (
-  select j.id, j.lane, j.max_attempts, case when $2 then j.payload end as payload, l.queue, l.job_type, l.priority
+  select j.id, j.lane, j.key, j.max_attempts, case when $2 then j.payload end as payload, l.queue, l.job_type, l.priority
   from queue.job j
   cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
   where j.id = $1
@@ -36,6 +36,10 @@ with wanted as materialized (
   from queue.lease h
   cross join lateral rows from (pg_catalog.unnest(h.ids), pg_catalog.unnest(h.attempts), pg_catalog.unnest(h.crashes)) u (id, attempts, crashes)
   where $1 = any (h.ids) and u.id = $1
+  union all
+  select 'blocked', 0::smallint, 0::smallint, b.run_at, null, null, null, null, null
+  from wanted w
+  cross join lateral (select b.run_at from queue.blocked b where b.key = w.key and b.id = w.id offset 0) b
   union all
   select 'ready', r.attempts, r.crashes, null, null, null, null, null, null
   from wanted w

@@ -1,6 +1,7 @@
 -- ready -> done | dead | scheduled | nothing: the verdict of the job whose entry ($1 lane, $2 seq, $3 id) this transaction holds; returns
 -- the id, or nothing if the entry is gone.
 -- $4 verdict  $5 attempts  $6 crashes  $7 wait in ms  $8 run time in ms  $9 output as JSON text  $10 error
+-- $11 the ordering key that goes on without the job from now on, or null
 -- Safe: everything follows from the deleted entry. If the lock was lost, which takes a handler that ended the transaction by itself, this
 -- waits for whoever has the entry now, and finds nothing once that one has ended the job. Times are the clock's, not the transaction's start,
 -- which is the handler's.
@@ -34,6 +35,15 @@ with fenced as materialized (
   select id, $5, clock_timestamp(), $8, $10
   from fenced
   where $4 in ('retry', 'dead')
+), freed as (
+  delete from queue.active_key a
+  using fenced f
+  where a.key = $11::bigint and a.id = f.id
+  returning a.key, a.seq
+), hinted as (
+  insert into queue.key_hint (key, after)
+  select key, seq
+  from freed
 )
 select id
 from fenced

@@ -53,6 +53,14 @@ with chosen as materialized (
     order by s.id desc
     limit $5)
     union all
+    (select b.id, 'blocked', 0::smallint, 0::smallint, b.run_at, null, null, null, null
+    from queue.blocked b
+    where coalesce($1::text, 'blocked') = 'blocked'
+      and b.id < $4 and b.id >= (select coalesce(l.horizon, 0) from looked l)
+      and ($2::text is null and $3::text is null or b.lane in (select c.lane from chosen c))
+    order by b.id desc
+    limit $5)
+    union all
     (select u.id, 'running', u.attempts, u.crashes, null, null, null, h.worker, null
     from queue.lease h
     cross join lateral rows from (pg_catalog.unnest(h.ids), pg_catalog.unnest(h.attempts), pg_catalog.unnest(h.crashes)) u (id, attempts, crashes)

@@ -3,15 +3,17 @@
 -- Safe: a statement of its own, so that its snapshot is newer than the locks: what was settled before them is no longer in the leases.
 -- In one statement with the lock it would bring back completed jobs. Every job goes to its lane's solo twin, where it runs apart from
 -- all that never ended a process, and after a second crash alone, so that the third convicts the right one.
+-- A dead letter frees its ordering key only if the job says so; every other job stays the head of its.
 with taken as materialized (
   delete from queue.lease
   where token = any ($1)
   returning claimed_at, ids, attempts, crashes
 ), fallen as materialized (
-  select u.id, u.attempts, (u.crashes + 1)::smallint as crashes, l.queue, l.job_type, l.priority, t.claimed_at
+  select u.id, u.attempts, (u.crashes + 1)::smallint as crashes, l.queue, l.job_type, l.priority, t.claimed_at,
+    case when j.key_skips then j.key end as skipped
   from taken t
   cross join lateral unnest(t.ids, t.attempts, t.crashes) u (id, attempts, crashes)
-  cross join lateral (select j.lane from queue.job j where j.id = u.id offset 0) j
+  cross join lateral (select j.lane, j.key, j.key_skips from queue.job j where j.id = u.id offset 0) j
   cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
 ), solo as materialized (
   select k.*, queue.meet_lane(k.queue, k.job_type, k.priority, true) as lane
@@ -33,6 +35,18 @@ with taken as materialized (
   insert into queue.failure (id, attempt, at, ran_ms, error)
   select id, attempts, now(), least(extract(epoch from now() - claimed_at) * 1000, 2147483647)::int, 'the process ended during the attempt'
   from fallen
+), freed as (
+  delete from queue.active_key
+  where ctid = any (array(
+    select (select k.ctid from queue.active_key k where k.key = f.skipped and k.id = f.id)
+    from fallen f
+    where f.crashes >= $2 and f.skipped is not null
+  ))
+  returning key, seq
+), hinted as (
+  insert into queue.key_hint (key, after)
+  select key, seq
+  from freed
 )
 select queue, count(*) as jobs
 from fallen

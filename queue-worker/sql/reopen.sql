@@ -1,5 +1,5 @@
--- done | done_many -> ready: the job $1, if it is completed or cancelled, to the end of its lane with no attempt; returns it with its queue.
--- Its failures stay, its output goes.
+-- done | done_many -> ready | blocked: the job $1, if it is completed or cancelled, to the end of its lane or ordering key
+-- with no attempt; returns it with its queue. Its failures stay, its output goes.
 -- $1 id
 -- Safe: it enters ready only if its done row is deleted here, or its id is taken out of its done_many row. A second operator waits for the row
 -- and then finds the job gone from it. If at that moment the row has become one of this job alone, neither branch takes it: the caller looks,
@@ -20,13 +20,28 @@ with reopened as materialized (
   where m.first_id = $1 and m.last_id = $1
   returning m.first_id as id
 ), back as materialized (
-  select j.id, j.lane
+  select j.id, j.lane, j.key
   from queue.job j
   where j.id = $1 and exists (select from reopened union all select from struck union all select from emptied)
 ), entered as (
   insert into queue.ready (lane, seq, id)
   select b.lane, queue.next_id(), b.id
   from back b
+  where b.key is null
+), locked as materialized (
+  select queue.lock_key(b.key)
+  from back b
+  where b.key is not null
+), queued_up as (
+  insert into queue.blocked (key, seq, id, lane)
+  select b.key, pg_catalog.nextval('queue.key_seq'), b.id, b.lane
+  from locked l
+  cross join back b
+), hinted as (
+  insert into queue.key_hint (key)
+  select b.key
+  from back b
+  where b.key is not null
 )
 select b.id, l.queue
 from back b

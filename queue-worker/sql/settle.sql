@@ -1,5 +1,6 @@
 -- lease -> done | done_many | dead | scheduled | ready | nothing: many verdicts at once; returns those that were refused.
 -- $1 tokens  $2 ids  $3 verdicts  $4 lanes  $5 attempts  $6 crashes  $7 waits in ms  $8 run times in ms  $9 outputs as JSON text  $10 errors
+-- $11 ordering keys that go on without their jobs from now on, else null
 -- Safe: a verdict counts only while its token names a lease and its id is still in it; a slow, doubled or zombie worker changes nothing.
 -- Leases are locked in the order of their tokens, and what is read from them is their latest version. A lease always lists just what is
 -- not settled; the verdict that empties it deletes it. A released job's place is its id, which nobody else takes: it stands where its age
@@ -7,8 +8,9 @@
 -- this, may be old.
 with said as materialized (
   select *
-  from unnest($1::uuid[], $2::bigint[], $3::text[], $4::bigint[], $5::smallint[], $6::smallint[], $7::float8[], $8::int[], $9::text[], $10::text[])
-    v (token, id, verdict, lane, attempts, crashes, wait_ms, ran_ms, output, error)
+  from unnest($1::uuid[], $2::bigint[], $3::text[], $4::bigint[], $5::smallint[], $6::smallint[], $7::float8[], $8::int[], $9::text[], $10::text[],
+    $11::bigint[])
+    v (token, id, verdict, lane, attempts, crashes, wait_ms, ran_ms, output, error, freed)
 ), held as materialized (
   select l.token, l.ids, l.attempts, l.crashes
   from queue.lease l
@@ -75,6 +77,18 @@ with said as materialized (
   select id, attempts, statement_timestamp(), ran_ms, error
   from fenced
   where verdict in ('retry', 'dead')
+), freed as (
+  delete from queue.active_key
+  where ctid = any (array(
+    select (select k.ctid from queue.active_key k where k.key = f.freed and k.id = f.id)
+    from fenced f
+    where f.freed is not null
+  ))
+  returning key, seq
+), hinted as (
+  insert into queue.key_hint (key, after)
+  select key, seq
+  from freed
 )
 select s.token, s.id
 from said s

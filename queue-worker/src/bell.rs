@@ -14,6 +14,8 @@ pub(crate) struct Bell {
     due: Mutex<Option<Instant>>,
     /// Whether producers notify us, for those who look for jobs beside the claim loop. Changes with every notification, too.
     told: watch::Sender<bool>,
+    /// Ordering keys may go on.
+    keys: Notify,
 }
 
 impl Bell {
@@ -26,6 +28,16 @@ impl Bell {
     pub(crate) fn tell(&self) {
         self.ring();
         self.told.send_modify(|_| {});
+    }
+
+    /// Ordering keys may go on: for whoever sees to it.
+    pub(crate) fn tell_keys(&self) {
+        self.keys.notify_one();
+    }
+
+    /// Until [`Bell::tell_keys`].
+    pub(crate) async fn keys(&self) {
+        self.keys.notified().await;
     }
 
     /// Whether, from now on, producers notify us of every job.

@@ -30,6 +30,8 @@ pub(crate) struct Claimed {
     pub(crate) batch: usize,
     /// As text: it is decoded by its own attempt, so that one bad payload harms nobody else. `None` if its row is missing.
     pub(crate) payload: Option<String>,
+    /// Its ordering key, and whether that goes on once the job is dead.
+    pub(crate) key: Option<(i64, bool)>,
     /// Kept until its verdict is written.
     pub(crate) held: Arc<()>,
 }
@@ -118,6 +120,7 @@ impl Answer {
                 job_type: lanes.get(lane).map_or("", |lane| lane.job_type),
                 batch: rows.len(),
                 payload: row.try_get(6)?,
+                key: key_of(row)?,
                 held: Arc::clone(held),
             };
             claimed.push((rank.get(&lane).copied().unwrap_or(usize::MAX), seq, job));
@@ -133,6 +136,13 @@ impl Answer {
         }
         Ok(claimed.into_iter().map(|(_, _, job)| job).collect())
     }
+}
+
+/// The ordering key in a row of a claim.
+pub(crate) fn key_of(row: &PgRow) -> sqlx::Result<Option<(i64, bool)>> {
+    let key: Option<i64> = row.try_get("key")?;
+    let Some(key) = key else { return Ok(None) };
+    Ok(Some((key, row.try_get::<Option<bool>, _>("key_skips")?.unwrap_or(false))))
 }
 
 /// Claims whose answer never came. Their jobs may be under a lease of this living worker that it knows nothing of, so nobody would ever

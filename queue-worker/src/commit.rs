@@ -65,7 +65,7 @@ fn undone(error: sqlx::Error) -> Ruling {
 }
 
 fn settlement(said: Said) -> Settlement {
-    let Fence { token, id, lane, attempt, crashes, keep, since } = said.fence;
+    let Fence { token, id, lane, attempt, crashes, keep, key, since } = said.fence;
     let outcome = if said.error.is_some() { Outcome::Terminal } else { Outcome::Ok };
     let number = attempt.unsigned_abs().into();
     Settlement {
@@ -78,6 +78,7 @@ fn settlement(said: Said) -> Settlement {
         verdict: verdict(outcome, number, number, &Backoff::DEFAULT, 0.0),
         over: false,
         keep,
+        key,
         ran: since.elapsed(),
         output: said.output.map(without_nul),
         error: said.error.map(storable),

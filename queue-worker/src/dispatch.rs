@@ -120,8 +120,8 @@ pub(crate) async fn attempt_within(
 
 /// What a transaction of the handler's own writes its verdict under.
 fn fence(registration: &Registration, job: &Claimed) -> Fence {
-    let Claimed { token, id, lane, attempt, crashes, .. } = *job;
-    Fence { token, id, lane, attempt, crashes, keep: registration.options().retain != Retain::None, since: Instant::now() }
+    let Claimed { token, id, lane, attempt, crashes, key, .. } = *job;
+    Fence { token, id, lane, attempt, crashes, keep: registration.options().retain != Retain::None, key, since: Instant::now() }
 }
 
 async fn run(registration: &Registration, payload: &str, cx: &Context, halt: &Halt) -> Ended {
@@ -200,6 +200,7 @@ pub(crate) fn release(job: &Claimed) -> Settlement {
         verdict: Verdict::Release,
         over: false,
         keep: true,
+        key: job.key,
         ran: Duration::ZERO,
         output: None,
         error: None,

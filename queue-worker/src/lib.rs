@@ -32,6 +32,7 @@ mod claim;
 mod settle;
 mod lease;
 mod promote;
+mod unblock;
 mod prune;
 pub mod observe;
 mod wake;

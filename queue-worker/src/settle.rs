@@ -31,6 +31,8 @@ pub(crate) struct Settlement {
     pub(crate) over: bool,
     /// Whether a completed job leaves a record.
     pub(crate) keep: bool,
+    /// Its ordering key, and whether that goes on once the job is dead.
+    pub(crate) key: Option<(i64, bool)>,
     pub(crate) ran: Duration,
     /// JSON text.
     pub(crate) output: Option<String>,
@@ -67,14 +69,22 @@ pub(crate) async fn settle_all(
         } else if !receive(&mut incoming, &mut received, &closing).await {
             break;
         }
+        // A handler's own transaction has ended these.
+        if received.iter().any(|one| one.over && one.key.is_some()) {
+            bell.tell_keys();
+        }
         unsettled.extend(received.drain(..));
         let mut flush = unsettled.next_flush();
         let due = flush.verdicts.iter().filter_map(Settlement::wait).min();
         let released: Vec<i64> = flush.verdicts.iter().filter(|one| one.verdict == Verdict::Release).map(|one| one.lane).collect();
+        let frees = flush.verdicts.iter().any(|one| one.freed().is_some());
         settle(&mut link, store, &mut flush).await;
         if !released.is_empty() {
             // Without it they are found by a poll.
             let _ = wake_released(&mut link, store, &released).await;
+        }
+        if frees {
+            bell.tell_keys();
         }
         if let Some(wait) = due {
             bell.due_in(wait);
@@ -186,7 +196,17 @@ impl Settlement {
 
     /// Whether there is nothing to say of it but that it completed.
     fn is_plain(&self) -> bool {
-        self.verdict == Verdict::Complete && self.keep && self.output.is_none() && self.attempt == 1
+        self.verdict == Verdict::Complete && self.keep && self.output.is_none() && self.attempt == 1 && self.key.is_none()
+    }
+
+    /// The ordering key that goes on without this job from now on.
+    pub(crate) fn freed(&self) -> Option<i64> {
+        let (key, skips) = self.key?;
+        match self.verdict {
+            Verdict::Complete | Verdict::Cancel => Some(key),
+            Verdict::Retry(_) | Verdict::Snooze(_) | Verdict::Release => None,
+            _ => skips.then_some(key),
+        }
     }
 
     /// The verdict's name in `settle.sql`.
@@ -327,6 +347,7 @@ fn bind<'q>(statement: &'static str, batch: &'q [Settlement]) -> sqlx::query::Qu
         .bind(batch.iter().map(|s| i32::try_from(s.ran.as_millis()).unwrap_or(i32::MAX)).collect::<Vec<_>>())
         .bind(batch.iter().map(|s| s.output.as_deref()).collect::<Vec<_>>())
         .bind(batch.iter().map(|s| s.error.as_deref()).collect::<Vec<_>>())
+        .bind(batch.iter().map(Settlement::freed).collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -344,6 +365,7 @@ mod tests {
             verdict: Verdict::Complete,
             over,
             keep: true,
+            key: None,
             ran: Duration::ZERO,
             output: None,
             error: None,

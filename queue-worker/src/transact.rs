@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use crate::{
     bell::Bell,
-    claim::Claimed,
+    claim::{Claimed, key_of},
     config::Config,
     connect::bounded,
     dispatch::{Ended, Halt, attempt_within, judge},
@@ -285,6 +285,9 @@ impl Crew {
             return bounded(tx.rollback()).await;
         }
         bounded(tx.commit()).await?;
+        if said.freed().is_some() {
+            self.common.bell.tell_keys();
+        }
         match said.verdict {
             Verdict::Retry(wait) | Verdict::Snooze(wait) => self.common.bell.due_in(wait),
             _ => {}
@@ -310,7 +313,8 @@ impl Crew {
             .bind(wait.as_secs_f64() * 1000.0)
             .bind(i32::try_from(said.ran.as_millis()).unwrap_or(i32::MAX))
             .bind(said.output.as_deref())
-            .bind(said.error.as_deref());
+            .bind(said.error.as_deref())
+            .bind(said.freed());
         Ok(bounded(statement.fetch_optional(tx)).await?.is_some())
     }
 }
@@ -360,6 +364,7 @@ impl Lookout {
             job_type: lanes.iter().find(|known| known.id == lane).map_or("", |lane| lane.job_type),
             batch: 1,
             payload: row.try_get("payload")?,
+            key: key_of(&row)?,
             held: Arc::default(),
         };
         Ok(Some((job, seq, row.try_get("pid")?)))

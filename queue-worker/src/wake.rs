@@ -64,6 +64,9 @@ async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> {
 /// After this much silence the listener's connection is tried out, and given up when it stays silent for as long again.
 const SILENCE: Duration = Duration::from_secs(6);
 
+/// Says that an ordering key may go on; anything else is the name of a queue.
+const KEYS: &str = "#";
+
 /// Rings the bell for every notification, for ever. After each (re)connection too, since notifications may have been missed before it.
 ///
 /// Over a pool of one, for that is what the driver's listener wants: the user's pool may be exhausted. A new pool each time, because a
@@ -86,6 +89,7 @@ async fn listen_once(pool: &PgPool, store: Store, bell: &Bell) -> sqlx::Result<(
     loop {
         // `None` is a lost connection that the driver has replaced by itself: notifications may have been missed.
         match timeout(SILENCE, listener.try_recv()).await {
+            Ok(Ok(Some(told))) if told.payload() == KEYS => bell.tell_keys(),
             Ok(Ok(_)) => bell.tell(),
             Ok(Err(error)) => return Err(error),
             Err(_) => {

@@ -39,6 +39,7 @@ use crate::{
     settle::{Settlement, settle_all},
     slots::{Floor, Queues, Slots},
     transact::{Common, Transact},
+    unblock::{hinted, unblock_all},
     wake::listen,
 };
 
@@ -62,7 +63,7 @@ pub struct Worker {
 
 impl Worker {
     /// A worker over this pool, which its handlers share. It makes five connections of its own to the same database, a sixth while it
-    /// claims as fast as it can, and more for transactional jobs; see [`Worker::transactional`].
+    /// claims as fast as it can, one more once there are ordering keys, and more for transactional jobs; see [`Worker::transactional`].
     pub fn new(pool: PgPool) -> Self {
         Self { pool, config: Config::default(), states: States::default(), registry: None, broken: None }
     }
@@ -241,6 +242,7 @@ impl Running {
             helpers: vec![
                 engine.handle().spawn(listen(pool.clone(), config.store, Arc::clone(&bell))),
                 engine.handle().spawn(keep_house(Link::new(pool, "housekeeping"), config.clone(), Arc::clone(&queues), Arc::clone(&bell))),
+                engine.handle().spawn(unblock_all(Link::new(pool, "keys").relaxed(), config.store, Arc::clone(&bell))),
                 engine.handle().spawn(fence(pulse.identity(), Arc::clone(&queues))),
             ],
             queues,
@@ -346,6 +348,10 @@ async fn look_after(link: &mut Link, config: &Config, prune_too: bool, bell: &Be
         let woken = wake_others(link.get().await?, config.store, &queues).await;
         link.note(woken)?;
         bell.ring();
+    }
+    let any_hint = hinted(link.get().await?, config.store).await;
+    if link.note(any_hint)? {
+        bell.tell_keys();
     }
     if prune_too {
         let pruned = prune(link.get().await?, config.store, config.retention).await;

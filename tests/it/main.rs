@@ -37,3 +37,4 @@ mod refusals;
 mod dropped;
 mod bench;
 mod bulk;
+mod keys;

@@ -34,6 +34,7 @@ pub(crate) const INVARIANT: &str = "
 with entry as (
   select id from queue.ready union all select id from queue.scheduled union all select unnest(ids) from queue.lease
   union all select id from queue.done union all select unnest(ids) from queue.done_many union all select id from queue.dead
+  union all select id from queue.blocked
 )
 select coalesce(e.id, j.id) as id, count(e.id) as entries, count(j.id) as jobs
 from entry e full join queue.job j on j.id = e.id
@@ -100,7 +101,7 @@ impl TestDb {
     pub async fn run_until_idle(&self, worker: Worker) {
         self.run_while(worker, async {
             eventually("nothing is left to do", async || {
-                self.count("select count(*) from queue.jobs where state in ('ready', 'scheduled', 'running')").await == 0
+                self.count("select count(*) from queue.jobs where state in ('blocked', 'ready', 'scheduled', 'running')").await == 0
             })
             .await;
         })

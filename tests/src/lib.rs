@@ -8,6 +8,7 @@ mod db;
 pub mod ground;
 pub mod guards;
 pub mod operate;
+mod ordered;
 mod own;
 pub mod pooler;
 pub mod protocol;
@@ -20,6 +21,7 @@ pub use commit_proxy::{Cut, Proxy};
 #[cfg(feature = "mutants")]
 pub(crate) use db::INVARIANT;
 pub use db::{TestDb, broken, eventually, within};
+pub use ordered::{Ordered, RUNS, violations};
 pub use own::{Own, hold, is_lost};
 pub use transact::Within;
 pub use worker_process::WorkerProcess;

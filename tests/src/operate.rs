@@ -73,6 +73,12 @@ pub async fn promote(connection: &mut PgConnection, most: i64) -> sqlx::Result<i
     Ok(queues.iter().map(|(_, jobs)| jobs).sum())
 }
 
+/// Lets ordering keys go on that were left hints; returns how many jobs were moved.
+pub async fn unblock(connection: &mut PgConnection) -> sqlx::Result<i32> {
+    let unblock = sqlx::query(sql(include_str!("../../queue-worker/sql/unblock.sql"))).bind(0_i64).bind(1000);
+    unblock.fetch_one(connection).await?.try_get("moved")
+}
+
 /// Requeues dead letters; returns those it did.
 pub async fn requeue(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
     let requeue = sqlx::query_as(sql(include_str!("../../queue-worker/sql/requeue.sql"))).bind(ids);
@@ -169,6 +175,7 @@ pub async fn finish_one(transaction: &mut PgConnection, entry: Entry, verdict: &
         .bind(60_000.0)
         .bind(7)
         .bind((verdict == "complete").then_some("1"))
-        .bind(matches!(verdict, "retry" | "dead").then_some("as told"));
+        .bind(matches!(verdict, "retry" | "dead").then_some("as told"))
+        .bind(None::<i64>);
     Ok(finish.fetch_optional(transaction).await?.is_some())
 }

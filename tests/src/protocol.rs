@@ -24,6 +24,10 @@ pub struct Held {
     pub attempts: i16,
     /// How many ended with their process.
     pub crashes: i16,
+    /// Its ordering key.
+    pub key: Option<i64>,
+    /// Whether that goes on once the job is dead.
+    pub key_skips: Option<bool>,
 }
 
 /// A verdict as `settle.sql` takes it.
@@ -35,6 +39,17 @@ pub struct Said {
     pub job: Held,
     /// `complete`, `forget`, `cancel`, `retry`, `snooze`, `release` or `dead`; `plain` to complete without an output.
     pub verdict: &'static str,
+}
+
+impl Said {
+    /// Whether the job's ordering key goes on without it.
+    fn frees(&self) -> bool {
+        match self.verdict {
+            "retry" | "snooze" | "release" => false,
+            "dead" => self.job.key_skips == Some(true),
+            _ => true,
+        }
+    }
 }
 
 impl Lease {
@@ -147,6 +162,7 @@ pub async fn settle(connection: &mut PgConnection, said: &[Said]) -> sqlx::Resul
         .bind(vec![7; said.len()])
         .bind(said.iter().map(|s| (s.verdict == "complete").then_some("1")).collect::<Vec<_>>())
         .bind(said.iter().map(|s| fails(s).then_some("as told")).collect::<Vec<_>>())
+        .bind(said.iter().map(|s| s.job.key.filter(|_| s.frees())).collect::<Vec<_>>())
         .fetch_all(connection)
         .await
 }
@@ -196,7 +212,8 @@ pub async fn contents(connection: &mut PgConnection) -> sqlx::Result<String> {
            select 'job ' || j::text as line from queue.job j union all select 'ready ' || r::text from queue.ready r
            union all select 'scheduled ' || s::text from queue.scheduled s union all select 'lease ' || l::text from queue.lease l
            union all select 'done ' || d::text from queue.done d union all select 'done ' || m::text from queue.done_many m
-           union all select 'dead ' || d::text from queue.dead d
+           union all select 'dead ' || d::text from queue.dead d union all select 'blocked ' || b::text from queue.blocked b
+           union all select 'key ' || k::text from queue.active_key k
            union all select 'failure ' || f::text from queue.failure f
          ) lines",
     )

@@ -83,8 +83,9 @@ impl<'c, J: Job> EnqueueAll<'c, J> {
     async fn send(self, ids_wanted: bool) -> Result<Written, Error> {
         let Self { jobs, on, store, terms } = self;
         terms.check()?;
-        let rows = jobs.enumerate().map(|(index, job)| match encode(&job) {
-            Ok(payload) => Ok(Row { payload: Cow::Owned(payload), terms: 0 }),
+        let said = terms.clone();
+        let rows = jobs.enumerate().map(move |(index, job)| match encode(&job).and_then(|payload| Ok((payload, said.key_of(&job)?))) {
+            Ok((payload, key)) => Ok(Row { payload: Cow::Owned(payload), key: key.map(Cow::Owned), terms: 0 }),
             Err(error) => Err(Error::OneOfMany { index, source: Box::new(error) }),
         });
         let durability = terms.durability;

@@ -37,6 +37,8 @@ pub struct Batch {
     durability: Option<Durability>,
     terms: Vec<Terms>,
     payloads: Vec<String>,
+    /// Each job's own ordering key.
+    keys: Vec<Option<String>>,
 }
 
 impl Batch {
@@ -65,11 +67,13 @@ impl Batch {
     /// Adds a job. What differs from its type's options can be said of what this returns.
     ///
     /// # Errors
-    /// [`Error::Payload`]: the payload cannot be stored exactly. The batch is as before.
+    /// [`Error::Payload`]: the payload cannot be stored exactly. [`Error::OutOfRange`]: its ordering key has NUL. The batch is as before.
     #[allow(clippy::needless_pass_by_value, reason = "a job is given away, here as everywhere")]
     pub fn add<J: Job>(&mut self, job: J) -> Result<Added<'_>, Error> {
-        self.payloads.push(encode(&job)?);
-        self.terms.push(Terms::of::<J>());
+        let (payload, terms) = (encode(&job)?, Terms::of::<J>());
+        self.keys.push(terms.key_of(&job)?);
+        self.payloads.push(payload);
+        self.terms.push(terms);
         let at = self.terms.len() - 1;
         Ok(Added { terms: &mut self.terms[at] })
     }
@@ -95,7 +99,10 @@ impl Batch {
             for (index, terms) in self.terms.iter().enumerate() {
                 terms.check().map_err(|error| Error::OneOfMany { index, source: Box::new(error) })?;
             }
-            let rows = self.payloads.iter().enumerate().map(|(terms, payload)| Ok(Row { payload: Cow::Borrowed(payload), terms }));
+            let keys =
+                self.terms.iter().zip(&self.keys).map(|(terms, own)| terms.key.as_ref().or(own.as_ref()).map(|key| Cow::Borrowed(&**key)));
+            let rows = self.payloads.iter().zip(keys).enumerate();
+            let rows = rows.map(|(terms, (payload, key))| Ok(Row { payload: Cow::Borrowed(payload), key, terms }));
             let all_relaxed = self.terms.iter().all(|terms| terms.durability == Durability::Relaxed);
             let durability = self.durability.unwrap_or(if all_relaxed { Durability::Relaxed } else { Durability::Full });
             let written = write_all(on, self.store, durability, &self.terms, Box::new(rows), true).await?;

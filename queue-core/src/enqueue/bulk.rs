@@ -2,7 +2,8 @@
 //!
 //! COPY is used for sets of more than one chunk, because of what it costs to begin and end; and on a connection from a pool only. When its
 //! future is dropped, `sqlx` loses count of the server's answers, and all that can be done with the connection is to close it; one that
-//! was lent by the caller cannot be closed, and its next borrowers would get each other's answers.
+//! was lent by the caller cannot be closed, and its next borrowers would get each other's answers. From the first job with an ordering key on, all
+//! go by INSERT.
 
 use std::{
     borrow::Cow,
@@ -12,12 +13,26 @@ use std::{
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, Row as _};
 
-use super::{connection::Connection, copy, explain, insert, session::Session, terms::Terms};
-use crate::{error::Error, options::Durability, payload::PayloadError, record::JobId, store::Store};
+use super::{
+    connection::Connection,
+    copy, explain,
+    insert::{self, Keys},
+    session::Session,
+    terms::Terms,
+};
+use crate::{
+    error::Error,
+    options::{Durability, KeyPolicy},
+    payload::PayloadError,
+    record::JobId,
+    store::Store,
+};
 
 /// A job on its way.
 pub(super) struct Row<'a> {
     pub(super) payload: Cow<'a, str>,
+    /// Its ordering key.
+    pub(super) key: Option<Cow<'a, str>>,
     /// Which of the terms are its own.
     pub(super) terms: usize,
 }
@@ -60,12 +75,14 @@ pub(super) async fn write_all(
     let connection = session.connection();
     let done = async {
         let places = Places::meet(connection, store, terms).await?;
+        let (mut first, mut keys) = (first, Keys::None);
         if copies {
-            copy::write(connection, &places, Box::new(first.into_iter().map(Ok).chain(rows)), &mut written).await?;
-        } else {
-            insert::write(connection, &places, first, rows, &mut written).await?;
+            let all: Rows<'_> = Box::new(first.into_iter().map(Ok).chain(rows));
+            rows = copy::write(connection, &places, all, &mut written).await?;
+            first = insert::fill(&mut rows).await?;
         }
-        places.wake(connection).await
+        insert::write(connection, &places, first, rows, &mut written, &mut keys).await?;
+        places.wake(connection, keys != Keys::None).await
     };
     match done.await {
         Ok(()) => session.commit().await.map(|()| written).map_err(to_error),
@@ -90,6 +107,7 @@ pub(super) struct Place {
     pub(super) lane: i64,
     pub(super) max_attempts: i16,
     pub(super) run_at: Option<DateTime<Utc>>,
+    pub(super) key_skips: bool,
 }
 
 impl<'t> Places<'t> {
@@ -104,7 +122,12 @@ impl<'t> Places<'t> {
             .map_err(|error| explain(error, store))?;
         let (met, now, limit): (Vec<i64>, DateTime<Utc>, i32) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         lanes.values_mut().zip(met).for_each(|(lane, met)| *lane = met);
-        let place = |terms| Place { lane: lanes[&lane_of(terms)], max_attempts: terms.max_attempts, run_at: terms.run.due(now) };
+        let place = |terms: &Terms| Place {
+            lane: lanes[&lane_of(terms)],
+            max_attempts: terms.max_attempts,
+            run_at: terms.run.due(now),
+            key_skips: terms.key_policy == KeyPolicy::Skip,
+        };
         let payload_limit = usize::try_from(limit).unwrap_or(0);
         Ok(Self { store, terms, of_terms: terms.iter().map(place).collect(), payload_limit })
     }
@@ -119,8 +142,16 @@ impl<'t> Places<'t> {
         Err(Error::OneOfMany { index: index as usize, source: Box::new(source) })
     }
 
-    /// The last act: wakes each queue's sleeping workers, once.
-    async fn wake(&self, connection: &mut PgConnection) -> Result<(), Error> {
+    /// The queue of a row.
+    pub(super) fn queue(&self, row: &Row<'_>) -> &str {
+        &self.terms[row.terms].queue
+    }
+
+    /// The last act: wakes each queue's sleeping workers, once; and whoever sees to ordering keys.
+    async fn wake(&self, connection: &mut PgConnection, keyed: bool) -> Result<(), Error> {
+        if keyed {
+            sqlx::query(self.store.sql(include_str!("../../sql/wake_keys.sql"))).execute(&mut *connection).await?;
+        }
         let queues: BTreeSet<&str> = self.terms.iter().map(|terms| &*terms.queue).collect();
         let wake = sqlx::query(self.store.sql(include_str!("../../sql/wake_all.sql"))).bind(queues.into_iter().collect::<Vec<_>>());
         wake.execute(connection).await?;

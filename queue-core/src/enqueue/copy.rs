@@ -8,7 +8,7 @@ use std::iter::Peekable;
 use sqlx::PgConnection;
 
 use super::{
-    bulk::{Place, Places, Rows, Written},
+    bulk::{Place, Places, Row, Rows, Written},
     explain,
 };
 use crate::error::Error;
@@ -31,9 +31,15 @@ const BLOCK: usize = 8192;
 /// So many bytes are sent at a time.
 const PIECE: usize = 64 * 1024;
 
-pub(super) async fn write(connection: &mut PgConnection, places: &Places<'_>, rows: Rows<'_>, written: &mut Written) -> Result<(), Error> {
+/// Writes the rows up to the first that has an ordering key; returns the others.
+pub(super) async fn write<'r>(
+    connection: &mut PgConnection,
+    places: &Places<'_>,
+    rows: Rows<'r>,
+    written: &mut Written,
+) -> Result<Rows<'r>, Error> {
     let mut rows = rows.peekable();
-    while rows.peek().is_some() {
+    while rows.peek().is_some_and(is_plain) {
         let expected = rows.size_hint().0.clamp(BLOCK, LONGEST_BLOCK);
         let mut ids = reserve(connection, places, expected).await?;
         let to = copy_jobs(connection, places, &ids, &mut rows, written.count).await?;
@@ -41,7 +47,12 @@ pub(super) async fn write(connection: &mut PgConnection, places: &Places<'_>, ro
         copy_entries(connection, places, &ids, &to).await.map_err(|error| explain(error, places.store))?;
         written.add(&ids);
     }
-    Ok(())
+    Ok(Box::new(rows))
+}
+
+/// Whether a row has no ordering key. What went wrong before it was a row is told by whoever takes it.
+fn is_plain(row: &Result<Row<'_>, Error>) -> bool {
+    row.as_ref().map_or(true, |row| row.key.is_none())
 }
 
 /// So many ids, in order: their sequence begins again at 0 every so often, within a millisecond, and the order given is the order of claims.
@@ -65,7 +76,7 @@ async fn copy_jobs<'p>(
     let mut to = Vec::with_capacity(ids.len());
     // The ids come first: a row that was taken must not be lost for want of one.
     for (&id, index) in ids.iter().zip(index..) {
-        let Some(row) = rows.next() else { break };
+        let Some(row) = rows.next_if(is_plain) else { break };
         let found = row.and_then(|row| places.find(&row, index).map(|place| (row, place)));
         let (row, place) = match found {
             Ok(found) => found,

@@ -4,7 +4,12 @@ use std::{borrow::Cow, time::Duration};
 
 use chrono::{DateTime, Utc};
 
-use crate::{error::Error, job::Job, options::Durability, store::check_name};
+use crate::{
+    error::Error,
+    job::Job,
+    options::{Durability, KeyPolicy},
+    store::check_name,
+};
 
 /// A type's options, and what was said to differ from them.
 #[derive(Clone, Debug)]
@@ -15,6 +20,9 @@ pub(super) struct Terms {
     pub(super) max_attempts: i16,
     pub(super) run: Run,
     pub(super) durability: Durability,
+    /// Given to the builder, instead of the job's own.
+    pub(super) key: Option<String>,
+    pub(super) key_policy: KeyPolicy,
 }
 
 /// When a job may first run.
@@ -35,18 +43,36 @@ impl Terms {
             max_attempts: options.max_attempts,
             run: Run::Now,
             durability: options.durability,
+            key: None,
+            key_policy: options.key_policy,
         }
+    }
+
+    /// The ordering key of this job, if it has one.
+    pub(super) fn key_of<J: Job>(&self, job: &J) -> Result<Option<String>, Error> {
+        let key = self.key.clone().or_else(|| job.ordering_key().map(Cow::into_owned));
+        key.map(check_key).transpose()
     }
 
     /// Whether the database can hold them.
     pub(super) fn check(&self) -> Result<(), Error> {
         check_name("queue name", &self.queue)?;
         check_name("job type name", self.job_type)?;
+        self.key.clone().map(check_key).transpose()?;
         if self.max_attempts < 1 {
             return Err(Error::OutOfRange { what: "max_attempts", value: self.max_attempts.to_string(), range: "1 to 32767" });
         }
         self.run.check()
     }
+}
+
+/// Keys are hashed as text, which the database has without NUL.
+fn check_key(key: String) -> Result<String, Error> {
+    if !key.contains('\0') {
+        return Ok(key);
+    }
+    let value = key.chars().take(32).collect::<String>().escape_debug().to_string();
+    Err(Error::OutOfRange { what: "the ordering key", value, range: "a text without NUL" })
 }
 
 impl Run {
@@ -113,6 +139,23 @@ macro_rules! terms_methods {
         /// With this many attempts instead of the type's; at least 1.
         pub fn max_attempts($($mutable)? $this, max_attempts: i16) -> Self {
             $this.terms.max_attempts = max_attempts;
+            $this
+        }
+
+        /// Under this ordering key instead of the job's own ([`Job::ordering_key`](crate::Job::ordering_key)). Of any length; without NUL.
+        ///
+        /// Jobs of one key in one queue run one at a time, in the order in which their enqueues committed. So this enqueue waits for transactions
+        /// that have enqueued under the key and are open still (now and then for those of another key: there are 1024 locks), and others
+        /// wait for this one's. Two transactions that enqueue under several keys, one after the other, may wait for each other: the server
+        /// then ends one of them. Enqueue together, by `enqueue_all` or in a `Batch`: that locks keys in one order.
+        pub fn key($($mutable)? $this, key: impl Into<String>) -> Self {
+            $this.terms.key = Some(key.into());
+            $this
+        }
+
+        /// With this policy on dead jobs of its ordering key instead of the type's.
+        pub fn key_policy($($mutable)? $this, key_policy: crate::KeyPolicy) -> Self {
+            $this.terms.key_policy = key_policy;
             $this
         }
     };

@@ -31,7 +31,7 @@ pub(super) struct Ground {
 /// Producers and the bench itself; the worker has a process of its own.
 const MOST_CONNECTIONS: u32 = 12;
 
-/// How jobs may lie in the store, from the id at which a measurement began.
+/// How jobs may lie in the store, from the id at which a measurement began. Those that are blocked count as ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, sqlx::FromRow)]
 struct Places {
     enqueued: i64,
@@ -45,7 +45,7 @@ struct Places {
 const PLACES: &str = "
 select
   (select count(*) from queue.job where id >= $1) as enqueued,
-  (select count(*) from queue.ready where id >= $1) as ready,
+  (select count(*) from queue.ready where id >= $1) + (select count(*) from queue.blocked where id >= $1) as ready,
   (select count(*) from queue.scheduled where id >= $1) as scheduled,
   (select count(*) from queue.lease h, unnest(h.ids) u (id) where u.id >= $1) as leased,
   (select count(distinct id) from (

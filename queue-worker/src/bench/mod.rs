@@ -9,6 +9,7 @@ mod drain;
 mod behind;
 mod held;
 mod lanes;
+mod keyed;
 mod trickle;
 mod steady;
 mod line;
@@ -18,10 +19,7 @@ mod measure;
 mod ground;
 mod report;
 
-use self::{
-    ground::Ground,
-    report::{Record, Skipped},
-};
+use self::{ground::Ground, report::Record};
 pub(crate) use self::{process::work, report::Report};
 use crate::{database::Database, signal::shutdown_signal};
 
@@ -97,7 +95,7 @@ impl Workload {
             Self::HeldSnapshot => held::run(ground, plan, say).await,
             Self::Steady => steady::run(ground, plan, say).await,
             Self::Lanes => lanes::run(ground, plan, say).await,
-            Self::Keyed => say.skip("W10", "ordering keys are not built"),
+            Self::Keyed => keyed::run(ground, plan, say).await,
             Self::HeldTransactions => produce::slowly(ground, plan, say).await,
         }
     }
@@ -142,10 +140,6 @@ impl Say<'_> {
 
     fn figures(&mut self, records: impl IntoIterator<Item = Record>) -> Result<(), BenchError> {
         records.into_iter().try_for_each(|record| self.figure(record))
-    }
-
-    fn skip(&mut self, workload: &'static str, why: &'static str) -> Result<(), BenchError> {
-        (self.0)(Report::Skipped(Skipped { workload, skipped: why }))
     }
 }
 

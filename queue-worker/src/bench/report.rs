@@ -12,8 +12,6 @@ pub(crate) enum Report {
     Server(Server),
     /// A figure.
     Figure(Record),
-    /// A workload without figures.
-    Skipped(Skipped),
 }
 
 /// What decides how much a figure is worth elsewhere.
@@ -42,15 +40,6 @@ pub(crate) struct Record {
     pub(crate) runs: Vec<f64>,
 }
 
-/// A workload that cannot be run yet.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Skipped {
-    /// As in [`Record`].
-    pub(crate) workload: &'static str,
-    /// Why.
-    pub(crate) skipped: &'static str,
-}
-
 impl Record {
     pub(super) fn new(workload: &'static str, variant: impl Into<String>, unit: &'static str, runs: Vec<f64>) -> Self {
         Self { workload, variant: variant.into(), value: median(&runs), unit, limit: None, ratio: None, runs }
@@ -69,7 +58,6 @@ impl fmt::Display for Report {
             Self::Server(Server { server }) => {
                 write!(f, "{server}\n\n{:4} {:20} {:>11} {:18} {:>23}  ratio", "", "", "median", "", "spread")
             }
-            Self::Skipped(Skipped { workload, skipped }) => write!(f, "{workload:4} skipped: {skipped}"),
             Self::Figure(record) => record.fmt(f),
         }
     }

@@ -106,7 +106,7 @@ Examples:
   queue-worker requeue 1879032461361152001 1879032461361152002
   queue-worker requeue --all --type send_email      every dead letter of this type; completed and cancelled jobs stay")]
     Requeue(Chosen),
-    /// Call off jobs that are ready or scheduled
+    /// Call off jobs that are ready, scheduled or blocked
     Cancel {
         /// The jobs' ids
         #[arg(required = true, value_name = "ID", value_parser = id)]

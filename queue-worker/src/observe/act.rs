@@ -7,7 +7,7 @@ use super::look::{Filter, record};
 use crate::error::Error;
 
 /// Brings a dead, completed or cancelled job back: it becomes ready at the end of its lane, with all attempts before it. Its failures are
-/// kept, its output is not.
+/// kept, its output is not. With an ordering key it goes to the end of that; only a dead letter that holds up its key keeps its place there.
 ///
 /// # Errors
 /// [`Error::NotFound`]; [`Error::WrongState`] when it is waiting or running; the database's.
@@ -15,7 +15,7 @@ pub async fn requeue(connection: &mut PgConnection, store: Store, id: JobId) -> 
     Act::Requeue.on(connection, store, id).await
 }
 
-/// Calls off a job that is ready or scheduled: it will not run. A running job cannot be called off.
+/// Calls off a job that is ready, scheduled or blocked: it will not run, and its ordering key goes on without it. A running job cannot be called off.
 ///
 /// # Errors
 /// [`Error::NotFound`]; [`Error::WrongState`] when it is running or over; the database's.
@@ -23,7 +23,7 @@ pub async fn cancel(connection: &mut PgConnection, store: Store, id: JobId) -> R
     Act::Cancel.on(connection, store, id).await
 }
 
-/// Deletes a dead letter with its payload and history. Nothing of it is left.
+/// Deletes a dead letter with its payload and history. Nothing of it is left, and an ordering key that it held up goes on.
 ///
 /// # Errors
 /// [`Error::NotFound`]; [`Error::WrongState`] when it is not dead; the database's.
@@ -104,7 +104,7 @@ impl Act {
     fn from(self) -> &'static [JobState] {
         match self {
             Self::Requeue => &[JobState::Dead, JobState::Completed, JobState::Cancelled],
-            Self::Cancel => &[JobState::Ready, JobState::Scheduled],
+            Self::Cancel => &[JobState::Ready, JobState::Scheduled, JobState::Blocked],
             Self::Discard => &[JobState::Dead],
         }
     }
@@ -113,7 +113,7 @@ impl Act {
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Requeue => ("dead, completed or cancelled", "requeued"),
-            Self::Cancel => ("ready or scheduled", "cancelled"),
+            Self::Cancel => ("ready, scheduled or blocked", "cancelled"),
             Self::Discard => ("dead", "discarded"),
         }
     }

@@ -87,7 +87,7 @@ const BUGS: [Bug; 12] = [
     },
     Bug { name: "payloads decoded as a batch", scene: "unreadable", is: Is::Switch("decode_as_a_batch") },
     Bug { name: "effects committed before the settle", scene: "kills", is: Is::Switch("effects_first") },
-    Bug { name: "FIFO by NOT EXISTS", scene: "", is: Is::Nothing("there are no ordering keys yet") },
+    Bug { name: "FIFO by NOT EXISTS", scene: "", is: Is::Nothing("no scene has ordering keys yet") },
 ];
 
 /// How long a bug may stay unreported, the start of its server included.

@@ -19,7 +19,7 @@ const REQUEUE: &[Guard] = &[
     guard("only what was locked", "  where d.id = h.id\n", ""),
     guard("each its own lane", "where j.id = h.id offset 0", "where j.id > 0 limit 1"),
     guard("a new place", "select r.lane, queue.next_id(), r.id", "select r.lane, r.id, r.id"),
-    guard("in the order of ids", "  from risen r\n  order by r.id\n", "  from risen r\n"),
+    guard("in the order of ids", "  where not r.is_late\n  order by r.id\n", "  where not r.is_late\n"),
     guard("each its own queue", "where l.lane = r.lane limit 1", "limit 1"),
     guard("each told of once", "where l.lane = r.lane limit 1", "where l.lane = r.lane"),
 ];

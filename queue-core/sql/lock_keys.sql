@@ -1,0 +1,12 @@
+-- Locks the ordering keys ($1 queue, $2 key)[n] until the end of the transaction, in one order for all; or all there are, if $3.
+-- $1 queues  $2 keys, null for none  $3 whether all
+-- Safe: who locks all of his keys at once, in this order, and no more afterwards, waits for nobody who waits for him.
+select queue.lock_key(s.stripe)
+from (
+  select distinct queue.key_id(k.queue, k.key) & 1023 as stripe
+  from rows from (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[])) k (queue, key)
+  where not $3::boolean and k.key is not null
+  union
+  select n from pg_catalog.generate_series(0::bigint, 1023) n where $3
+  order by 1
+) s

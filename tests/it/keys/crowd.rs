@@ -1,0 +1,175 @@
+//! Many keys, many producers whose commits are delayed, failures, dead letters, and workers that are killed: no job of a key ever runs before
+//! one that was committed before it has ended.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use queue_core::{Batch, Job as _, JobId, Store};
+use queue_worker::observe;
+use tests::{Ordered, RUNS, TestDb, WorkerProcess, violations, within};
+
+use sqlx::Connection as _;
+
+/// How large the crowd is.
+#[derive(Clone, Copy)]
+struct Size {
+    keys: u32,
+    each: u32,
+    producers: u32,
+    workers: usize,
+    kills: usize,
+    between: Duration,
+    patience: Duration,
+}
+
+const BINARY: &str = env!("CARGO_BIN_EXE_test-worker");
+
+#[tokio::test]
+async fn jobs_of_a_key_run_in_the_order_of_their_commits_whatever_befalls_workers() {
+    crowd(Size {
+        keys: 30,
+        each: 30,
+        producers: 6,
+        workers: 3,
+        kills: 3,
+        between: Duration::from_millis(400),
+        patience: Duration::from_mins(1),
+    })
+    .await;
+}
+
+/// `cargo nextest run -p tests --run-ignored only --no-capture keys::crowd`
+#[tokio::test]
+#[ignore = "takes a minute or two"]
+async fn the_same_with_200_keys_200_jobs_each_and_6_workers() {
+    crowd(Size {
+        keys: 200,
+        each: 200,
+        producers: 16,
+        workers: 6,
+        kills: 30,
+        between: Duration::from_secs(1),
+        patience: Duration::from_mins(8),
+    })
+    .await;
+}
+
+/// In which place each job was committed: taken just before, while its key is locked.
+#[derive(Default)]
+struct Commits {
+    next: AtomicU64,
+    of_key: Mutex<BTreeMap<u32, Vec<(u64, JobId)>>>,
+}
+
+async fn crowd(size: Size) {
+    let db = TestDb::new().await;
+    sqlx::raw_sql(RUNS).execute(&db.pool).await.unwrap();
+    let settings = [("TTL_MS", "2000"), ("CONCURRENCY", "10")];
+    let mut workers: Vec<WorkerProcess> = (0..size.workers).map(|_| WorkerProcess::start(BINARY, &db.url, &settings)).collect();
+    let (began, commits) = (Instant::now(), Arc::new(Commits::default()));
+    let left = Arc::new(Mutex::new((0..size.keys).flat_map(|key| std::iter::repeat_n(key, size.each as usize)).collect::<Vec<_>>()));
+    fastrand::shuffle(&mut left.lock().unwrap());
+    let producers: Vec<_> =
+        (0..size.producers).map(|_| tokio::spawn(produce(db.url.clone(), Arc::clone(&left), Arc::clone(&commits)))).collect();
+    let mut killed = 0;
+    for place in 0..size.kills {
+        tokio::time::sleep(size.between).await;
+        let worker = &mut workers[place % size.workers];
+        worker.signal("KILL");
+        worker.wait();
+        *worker = WorkerProcess::start(BINARY, &db.url, &settings);
+        killed += 1;
+    }
+    for producer in producers {
+        producer.await.unwrap();
+    }
+    let produced = began.elapsed();
+    // The operator raises what died, where it holds up its key; the others are left.
+    within(size.patience, "every key has gone on to its end", async || {
+        raise(&db).await;
+        db.count("select count(*) from queue.blocked").await
+            + db.count("select count(*) from queue.jobs where state in ('ready', 'scheduled', 'running')").await
+            + db.count("select count(*) from queue.active_key").await
+            == 0
+    })
+    .await;
+    let took = began.elapsed();
+    drop(workers);
+    let mut committed = BTreeMap::new();
+    for (key, mut jobs) in std::mem::take(&mut *commits.of_key.lock().unwrap()) {
+        jobs.sort_unstable();
+        assert_eq!(jobs.len(), size.each as usize);
+        committed.insert(key, jobs.into_iter().map(|(_, job)| job).collect::<Vec<_>>());
+    }
+    let (wrong, lines) = violations(&db.pool, &committed).await.unwrap();
+    let crashed = db.count("select count(*) from queue.failure where error like 'the process ended%'").await;
+    println!(
+        "{} jobs of {} keys, {killed} workers killed, {crashed} attempts ended with them, {lines} lines; enqueued in {produced:.1?}, over in {took:.1?}; {} violations",
+        size.keys * size.each,
+        size.keys,
+        wrong.len()
+    );
+    assert!(wrong.is_empty(), "{} violations, such as\n{}", wrong.len(), wrong[..wrong.len().min(20)].join("\n"));
+    db.finish().await;
+}
+
+/// Enqueues what is left, a few jobs a transaction that stays open for a while; some are rolled back and tried again.
+async fn produce(url: String, left: Arc<Mutex<Vec<u32>>>, commits: Arc<Commits>) {
+    let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
+    loop {
+        let keys: Vec<u32> = {
+            let mut left = left.lock().unwrap();
+            let rest = left.len().saturating_sub(fastrand::usize(1..=4));
+            left.drain(rest..).collect()
+        };
+        if keys.is_empty() {
+            return;
+        }
+        loop {
+            let mut tx = connection.begin().await.unwrap();
+            let ids = enqueue(&mut tx, &keys).await;
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..=20))).await;
+            if fastrand::u8(0..10) == 0 {
+                tx.rollback().await.unwrap();
+                continue;
+            }
+            let place = commits.next.fetch_add(1, Relaxed);
+            tx.commit().await.unwrap();
+            let mut of_key = commits.of_key.lock().unwrap();
+            for (key, id) in keys.iter().zip(ids) {
+                of_key.entry(*key).or_default().push((place, id));
+            }
+            break;
+        }
+    }
+}
+
+async fn enqueue(tx: &mut sqlx::PgConnection, keys: &[u32]) -> Vec<JobId> {
+    let job = |key| Ordered { key, ms: 2, fails: 10, dies: fastrand::u8(0..100) == 0 };
+    if let [key] = keys {
+        let handle = job(*key).enqueue(tx).key_policy(Ordered::policy(*key)).await.unwrap();
+        return vec![handle.id()];
+    }
+    // Together, so that their locks are taken in one order.
+    let mut batch = Batch::new();
+    for key in keys {
+        batch.add(job(*key)).unwrap().key_policy(Ordered::policy(*key));
+    }
+    batch.enqueue(tx).await.unwrap()
+}
+
+/// Requeues the dead letters that hold up their keys.
+async fn raise(db: &TestDb) {
+    let holding: Vec<JobId> =
+        sqlx::query_scalar("select d.id from queue.dead d join queue.active_key a on a.id = d.id").fetch_all(&db.pool).await.unwrap();
+    let mut connection = db.pool.acquire().await.unwrap();
+    for id in holding {
+        observe::requeue(&mut connection, Store::default(), id).await.unwrap();
+    }
+}

@@ -1,0 +1,211 @@
+//! Statement by statement: two transactions in every order that could leave a key standing, or let it go on twice.
+
+use queue_core::{JobState, Store};
+use queue_worker::observe;
+use sqlx::Connection as _;
+use tests::{TestDb, operate, protocol};
+
+use super::{claim, connect, enqueue, enqueue_skipping, step, unblock};
+
+#[tokio::test]
+async fn one_job_of_a_key_is_ready_and_the_others_are_blocked_behind_it() {
+    let db = TestDb::new().await;
+    let mut c = connect(&db).await;
+    let jobs = [enqueue(&mut c, "a").await, enqueue(&mut c, "a").await, enqueue(&mut c, "a").await];
+    let other = enqueue(&mut c, "b").await;
+    assert_eq!(db.state(jobs[0]).await, Some(JobState::Ready));
+    assert_eq!(db.state(jobs[1]).await, Some(JobState::Blocked));
+    assert_eq!(step(&mut c, "complete").await, [jobs[0], other]);
+    for verdict in ["retry", "snooze", "release"] {
+        assert_eq!(step(&mut c, verdict).await, [jobs[1]], "it stays the head");
+        assert_eq!(db.state(jobs[2]).await, Some(JobState::Blocked));
+        sqlx::raw_sql("update queue.scheduled set run_at = now()").execute(&mut c).await.unwrap();
+        operate::promote(&mut c, 10).await.unwrap();
+    }
+    assert_eq!(step(&mut c, "forget").await, [jobs[1]]);
+    assert_eq!(step(&mut c, "plain").await, [jobs[2]]);
+    assert_eq!(db.count("select count(*) from queue.active_key").await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_commit_that_comes_after_the_settle_of_the_job_before_it_is_not_forgotten() {
+    let db = TestDb::new().await;
+    let (mut c, mut producer) = (connect(&db).await, connect(&db).await);
+    let first = enqueue(&mut c, "a").await;
+    let lease = claim(&mut c).await;
+    let mut tx = producer.begin().await.unwrap();
+    let late = enqueue(&mut tx, "a").await;
+    // Neither waits for the producer.
+    assert!(protocol::settle(&mut c, &lease.all("complete")).await.unwrap().is_empty());
+    assert_eq!(unblock(&mut c).await, 0);
+    assert_eq!(db.state(first).await, Some(JobState::Completed));
+    tx.commit().await.unwrap();
+    assert_eq!(unblock(&mut c).await, 1, "its own hint");
+    assert_eq!(step(&mut c, "complete").await, [late]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_settle_that_commits_after_the_hint_of_a_producer_was_consumed_leaves_another() {
+    let db = TestDb::new().await;
+    let (mut c, mut settling) = (connect(&db).await, connect(&db).await);
+    enqueue(&mut c, "a").await;
+    let lease = claim(&mut c).await;
+    let mut tx = settling.begin().await.unwrap();
+    assert!(protocol::settle(&mut tx, &lease.all("complete")).await.unwrap().is_empty());
+    let second = enqueue(&mut c, "a").await;
+    assert_eq!(db.state(second).await, Some(JobState::Blocked), "the first is not seen to be over");
+    assert_eq!(unblock(&mut c).await, 0, "nor is the key free");
+    tx.commit().await.unwrap();
+    assert_eq!(unblock(&mut c).await, 1);
+    assert_eq!(step(&mut c, "complete").await, [second]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn two_promoters_wait_for_nobody_and_lose_no_key() {
+    let db = TestDb::new().await;
+    let (mut c, mut other) = (connect(&db).await, connect(&db).await);
+    enqueue(&mut c, "a").await;
+    let second = enqueue(&mut c, "a").await;
+    step(&mut c, "complete").await;
+    // The second is ready. Put it back, as it was before: two hints, and nothing under way.
+    let back = "with gone as (delete from queue.ready returning id, lane), free as (delete from queue.active_key returning key, seq)
+      insert into queue.blocked (key, seq, id, lane) select key, seq, id, lane from gone, free";
+    sqlx::raw_sql(back).execute(&mut c).await.unwrap();
+    let hint = "insert into queue.key_hint (key) select key from queue.blocked";
+    sqlx::raw_sql(hint).execute(&mut c).await.unwrap();
+    let mut tx = other.begin().await.unwrap();
+    assert_eq!(unblock(&mut tx).await, 1);
+    sqlx::raw_sql(hint).execute(&mut c).await.unwrap();
+    assert_eq!(unblock(&mut c).await, 0, "somebody is at work on it");
+    assert_eq!(db.count("select count(*) from queue.key_hint").await, 2, "the hint stays, besides the one taken by the other");
+    tx.rollback().await.unwrap();
+    assert_eq!(unblock(&mut c).await, 1, "the other did not");
+    assert_eq!(step(&mut c, "complete").await, [second]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_producer_with_an_old_snapshot_goes_to_the_end_of_its_key() {
+    let db = TestDb::new().await;
+    let (mut c, mut old) = (connect(&db).await, connect(&db).await);
+    let mut tx = old.begin_with("begin isolation level repeatable read").await.unwrap();
+    sqlx::raw_sql("select count(*) from queue.job").execute(&mut *tx).await.unwrap();
+    let first = enqueue(&mut c, "a").await;
+    let second = enqueue(&mut c, "a").await;
+    let third = enqueue(&mut tx, "a").await;
+    tx.commit().await.unwrap();
+    for job in [first, second, third] {
+        assert_eq!(step(&mut c, "complete").await, [job]);
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_dead_letter_holds_up_its_key_until_somebody_decides() {
+    let db = TestDb::new().await;
+    let mut c = connect(&db).await;
+    let jobs = [enqueue(&mut c, "a").await, enqueue(&mut c, "a").await, enqueue(&mut c, "a").await];
+    assert_eq!(step(&mut c, "dead").await, [jobs[0]]);
+    assert!(step(&mut c, "complete").await.is_empty(), "it holds up its key");
+    let late = enqueue(&mut c, "a").await;
+    assert_eq!(unblock(&mut c).await, 0);
+    observe::requeue(&mut c, Store::default(), jobs[0]).await.unwrap();
+    assert_eq!(step(&mut c, "dead").await, [jobs[0]], "requeued, it keeps its place");
+    observe::discard(&mut c, Store::default(), jobs[0]).await.unwrap();
+    unblock(&mut c).await;
+    for job in [jobs[1], jobs[2], late] {
+        assert_eq!(step(&mut c, "complete").await, [job]);
+    }
+    observe::requeue(&mut c, Store::default(), jobs[1]).await.unwrap();
+    assert_eq!(db.state(jobs[1]).await, Some(JobState::Blocked), "until somebody looks at its key");
+    unblock(&mut c).await;
+    assert_eq!(step(&mut c, "complete").await, [jobs[1]], "one that is over goes to the end");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_key_that_skips_goes_on_without_its_dead() {
+    let db = TestDb::new().await;
+    let mut c = connect(&db).await;
+    let jobs = [enqueue_skipping(&mut c, "a").await, enqueue_skipping(&mut c, "a").await, enqueue_skipping(&mut c, "a").await];
+    assert_eq!(step(&mut c, "dead").await, [jobs[0]]);
+    assert_eq!(db.state(jobs[1]).await, Some(JobState::Ready));
+    observe::requeue(&mut c, Store::default(), jobs[0]).await.unwrap();
+    assert_eq!(db.state(jobs[0]).await, Some(JobState::Blocked), "its place is gone");
+    for job in [jobs[1], jobs[2], jobs[0]] {
+        assert_eq!(step(&mut c, "complete").await, [job]);
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_that_ends_its_process_too_often_frees_a_key_that_skips_and_no_other() {
+    let db = TestDb::new().await;
+    let mut c = connect(&db).await;
+    let skipping = [enqueue_skipping(&mut c, "a").await, enqueue_skipping(&mut c, "a").await];
+    let blocking = [enqueue(&mut c, "b").await, enqueue(&mut c, "b").await];
+    for _ in 0..3 {
+        let worker = protocol::register(&mut c).await.unwrap();
+        assert_eq!(protocol::claim(&mut c, worker, 10).await.unwrap().jobs.len(), 2, "the heads, and nobody else");
+        protocol::silence(&mut c, worker).await.unwrap();
+        assert_eq!(protocol::recover(&mut c).await.unwrap(), 2);
+        unblock(&mut c).await;
+    }
+    assert_eq!([db.state(skipping[0]).await, db.state(blocking[0]).await], [Some(JobState::Dead); 2]);
+    assert_eq!(db.state(skipping[1]).await, Some(JobState::Ready));
+    assert_eq!(db.state(blocking[1]).await, Some(JobState::Blocked));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_blocked_job_can_be_cancelled_and_the_head_frees_its_key() {
+    let db = TestDb::new().await;
+    let mut c = connect(&db).await;
+    let jobs = [enqueue(&mut c, "a").await, enqueue(&mut c, "a").await, enqueue(&mut c, "a").await];
+    observe::cancel(&mut c, Store::default(), jobs[1]).await.unwrap();
+    observe::cancel(&mut c, Store::default(), jobs[0]).await.unwrap();
+    assert_eq!([db.state(jobs[0]).await, db.state(jobs[1]).await], [Some(JobState::Cancelled); 2]);
+    assert_eq!(unblock(&mut c).await, 1);
+    observe::cancel(&mut c, Store::default(), jobs[2]).await.unwrap();
+    assert_eq!(db.count("select count(*) from queue.active_key").await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_stale_verdict_frees_no_key() {
+    let db = TestDb::new().await;
+    let mut c = connect(&db).await;
+    let jobs = [enqueue(&mut c, "a").await, enqueue(&mut c, "a").await];
+    let worker = protocol::register(&mut c).await.unwrap();
+    let stale = protocol::claim(&mut c, worker, 10).await.unwrap();
+    protocol::silence(&mut c, worker).await.unwrap();
+    protocol::recover(&mut c).await.unwrap();
+    assert_eq!(protocol::settle(&mut c, &stale.all("complete")).await.unwrap().len(), 1, "refused");
+    assert_eq!(unblock(&mut c).await, 0);
+    assert_eq!(db.state(jobs[1]).await, Some(JobState::Blocked));
+    assert_eq!(step(&mut c, "complete").await, [jobs[0]]);
+    assert_eq!(step(&mut c, "complete").await, [jobs[1]]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn blocked_jobs_outlive_their_day_and_are_listed() {
+    let db = TestDb::new().await;
+    let mut c = connect(&db).await;
+    let jobs = [enqueue(&mut c, "a").await, enqueue(&mut c, "a").await];
+    assert!(operate::drop_day(&mut c).await.unwrap());
+    let record = observe::find(&mut c, Store::default(), jobs[1]).await.unwrap().unwrap();
+    assert_eq!((record.state, record.attempts), (JobState::Blocked, 0));
+    let filter = observe::Filter { state: Some(JobState::Blocked), ..observe::Filter::default() };
+    let page = observe::list(&mut c, Store::default(), &filter).await.unwrap();
+    assert_eq!(page.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [jobs[1]]);
+    let counts = observe::counts(&mut c, Store::default()).await.unwrap();
+    assert!(counts.iter().any(|count| count.state == JobState::Blocked && count.jobs == 1), "{counts:?}");
+    for job in jobs {
+        assert_eq!(step(&mut c, "complete").await, [job]);
+    }
+    db.finish().await;
+}

@@ -1,0 +1,89 @@
+//! Ordering keys: what puts jobs behind each other, and what lets them go on, in statements of their own and in those of others.
+
+use super::{Guard, Statement, guard};
+
+const TESTS: &[&str] = &["keys::"];
+
+pub(super) const STATEMENTS: &[Statement] = &[
+    Statement { file: "0003_keys.sql", tests: TESTS, guards: FUNCTIONS },
+    Statement { file: "insert_keyed.sql", tests: TESTS, guards: INSERT_KEYED },
+    Statement { file: "settle.sql", tests: TESTS, guards: SETTLE },
+    Statement { file: "finish_one.sql", tests: TESTS, guards: SETTLE },
+    Statement { file: "recover.sql", tests: TESTS, guards: RECOVER },
+    Statement { file: "cancel.sql", tests: TESTS, guards: CANCEL },
+    Statement { file: "discard.sql", tests: TESTS, guards: DISCARD },
+    Statement { file: "requeue.sql", tests: TESTS, guards: REQUEUE },
+    Statement { file: "reopen.sql", tests: TESTS, guards: REOPEN },
+];
+
+const FUNCTIONS: &[Guard] = &[
+    guard("a key is of a queue", "pg_catalog.md5(queue || '/' || key)", "pg_catalog.md5(key)"),
+    guard("places follow commits", "  perform queue.lock_key(job_key);\n", ""),
+    guard(
+        "an old snapshot is not trusted",
+        "current_setting('transaction_isolation') = 'read committed' then\n    insert",
+        "true then\n    insert",
+    ),
+    guard("who is behind another leaves a hint", "    insert into queue.key_hint (key) values (job_key);\n", ""),
+    guard("the first of a key", "b.seq > f.after order by b.seq limit 1", "b.seq > f.after order by b.seq desc limit 1"),
+    guard("what is not moved keeps its hint", "    where h.key not in (select a.key from activated a)\n", "    where false\n"),
+    guard("what is for later is scheduled", "    where coalesce(e.run_at <= moment, true)\n", ""),
+    guard("living: blocked", "\n  union all select id from queue.blocked;", ";"),
+];
+
+const INSERT_KEYED: &[Guard] = &[
+    guard(
+        "places in the order given",
+        "(select e.* from entries e order by e.place) e",
+        "(select e.* from entries e order by e.place desc) e",
+    ),
+    guard("blocked if it has a key", "order by e.place) e\n  where e.key is not null\n", "order by e.place) e\n"),
+    guard(
+        "each key is left a hint",
+        "  select distinct e.key\n  from entries e\n  where e.key is not null\n",
+        "  select distinct e.key\n  from entries e\n  where false and e.key is not null\n",
+    ),
+];
+
+const SETTLE: &[Guard] =
+    &[guard("a freed key is left a hint", "  select key, seq\n  from freed\n", "  select key, seq\n  from freed\n  where false\n")];
+
+const RECOVER: &[Guard] = &[
+    guard("only the dead free their keys", "f.crashes >= $2 and f.skipped is not null", "f.skipped is not null"),
+    guard("and only of keys that skip", "case when j.key_skips then j.key end as skipped", "j.key as skipped"),
+    guard("a freed key is left a hint", "  select key, seq\n  from freed\n", "  select key, seq\n  from freed\n  where false\n"),
+];
+
+const CANCEL: &[Guard] = &[
+    guard(
+        "a blocked job is found",
+        "  where b.key = w.key and b.id = w.id\n  returning b.id\n",
+        "  where b.key = w.key and b.id = w.id and false\n  returning b.id\n",
+    ),
+    guard(
+        "a freed key is left a hint",
+        "  select f.key, f.seq\n  from freed f\n",
+        "  select f.key, f.seq\n  from freed f\n  where false\n",
+    ),
+];
+
+const DISCARD: &[Guard] = &[guard(
+    "a freed key is left a hint",
+    "  select f.key, f.seq\n  from freed f\n",
+    "  select f.key, f.seq\n  from freed f\n  where false\n",
+)];
+
+const REQUEUE: &[Guard] = &[
+    guard("the head keeps its place", " and not exists (select from queue.active_key a where a.key = j.key and a.id = d.id)", ""),
+    guard(
+        "its key is left a hint",
+        "  select distinct r.key\n  from risen r\n  where r.is_late\n",
+        "  select distinct r.key\n  from risen r\n  where false\n",
+    ),
+];
+
+const REOPEN: &[Guard] = &[guard(
+    "its key is left a hint",
+    "  select b.key\n  from back b\n  where b.key is not null\n",
+    "  select b.key\n  from back b\n  where false\n",
+)];

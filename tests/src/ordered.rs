@@ -1,0 +1,97 @@
+//! A job type with an ordering key, whose handlers write down when they begin and end; and the check of what they wrote.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    time::Duration,
+};
+
+use queue_core::{Context, Failure, Handler, JobId, JobResult, KeyPolicy, job};
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+
+/// A job of this key. Fails and dies as its id and the attempts before it say.
+#[job(key = self.key, max_attempts = 20, backoff = fixed("5ms"))]
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Ordered {
+    /// Its ordering key.
+    pub key: u32,
+    /// Takes so many ms at most.
+    pub ms: u64,
+    /// Of a hundred attempts so many fail.
+    pub fails: u64,
+    /// Whether it becomes a dead letter the first time.
+    pub dies: bool,
+}
+
+/// What the handlers write down. The place of a line is taken when it is written.
+pub const RUNS: &str = "create table run (seq bigserial primary key, key int not null, job bigint not null, what text not null)";
+
+impl Ordered {
+    /// Every third key goes on without its dead jobs.
+    pub fn policy(key: u32) -> KeyPolicy {
+        if key.is_multiple_of(3) { KeyPolicy::Skip } else { KeyPolicy::Block }
+    }
+
+    async fn note(&self, cx: &Context, what: &str) -> sqlx::Result<i64> {
+        const NOTE: &str = "insert into run (key, job, what) values ($1, $2, $3) returning (select count(*) from run where job = $2)";
+        sqlx::query_scalar(NOTE).bind(self.key.cast_signed()).bind(cx.id()).bind(what).fetch_one(cx.pool()).await
+    }
+}
+
+impl Handler for Ordered {
+    async fn run(self, cx: &Context) -> JobResult {
+        let before = self.note(cx, "begin").await?;
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(0..=self.ms))).await;
+        if self.dies && before == 0 {
+            self.note(cx, "dead").await?;
+            return Err(Failure::terminal("as told"));
+        }
+        if fastrand::u64(0..100) < self.fails {
+            self.note(cx, "fail").await?;
+            return Err(if fastrand::bool() { Failure::snooze(Duration::from_millis(3)) } else { "as told".into() });
+        }
+        self.note(cx, "done").await?;
+        Ok(())
+    }
+}
+
+/// Holds what the handlers wrote against the order in which the jobs of each key were committed; returns what is wrong, and how many lines
+/// there were.
+///
+/// # Errors
+/// The database's.
+pub async fn violations(pool: &PgPool, committed: &BTreeMap<u32, Vec<JobId>>) -> sqlx::Result<(Vec<String>, usize)> {
+    let runs: Vec<(i32, JobId, String)> = sqlx::query_as("select key, job, what from run order by seq").fetch_all(pool).await?;
+    let mut wrong = Vec::new();
+    let mut by_key: HashMap<u32, Vec<(JobId, &str)>> = HashMap::new();
+    for (key, job, what) in &runs {
+        by_key.entry(key.cast_unsigned()).or_default().push((*job, what));
+    }
+    for (key, jobs) in committed {
+        let lines = by_key.remove(key).unwrap_or_default();
+        wrong.extend(check(*key, jobs, &lines));
+    }
+    wrong.extend(by_key.keys().map(|key| format!("key {key}: jobs ran that nobody committed")));
+    Ok((wrong, runs.len()))
+}
+
+/// One job after the other, each from its first line to its last before the next one's first; all of them, and each to its end.
+fn check(key: u32, jobs: &[JobId], lines: &[(JobId, &str)]) -> Vec<String> {
+    let skips = Ordered::policy(key) == KeyPolicy::Skip;
+    let ends = |what: &str| what == "done" || (what == "dead" && skips);
+    let mut wrong = Vec::new();
+    let (mut at, mut ended, mut last) = (0, false, "");
+    for (number, (job, what)) in lines.iter().enumerate() {
+        if jobs.get(at) != Some(job) && ended && jobs.get(at + 1) == Some(job) && *what == "begin" {
+            (at, ended) = (at + 1, false);
+        }
+        if jobs.get(at) != Some(job) {
+            wrong.push(format!("key {key}, line {number}: {what} of {job}, while {:?} is at {last:?}", jobs.get(at)));
+        }
+        ended |= ends(what);
+        last = what;
+    }
+    let met: HashSet<JobId> = lines.iter().filter(|(_, what)| ends(what)).map(|(job, _)| *job).collect();
+    wrong.extend(jobs.iter().filter(|job| !met.contains(job)).map(|job| format!("key {key}: {job} never came to its end")));
+    wrong
+}

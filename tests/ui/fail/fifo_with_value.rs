@@ -1,0 +1,12 @@
+//! The key of the whole queue takes no value.
+
+use queue_core::job;
+use serde::{Deserialize, Serialize};
+
+#[job(fifo = true, send_only)]
+#[derive(Serialize, Deserialize)]
+struct Book {
+    account: u64,
+}
+
+fn main() {}

@@ -1,0 +1,12 @@
+//! A key is of what the payload has.
+
+use queue_core::job;
+use serde::{Deserialize, Serialize};
+
+#[job(key = self.acount, send_only)]
+#[derive(Serialize, Deserialize)]
+struct Book {
+    account: u64,
+}
+
+fn main() {}

@@ -1,0 +1,12 @@
+//! A key is a text.
+
+use queue_core::job;
+use serde::{Deserialize, Serialize};
+
+#[job(key = self.account, send_only)]
+#[derive(Serialize, Deserialize)]
+struct Book {
+    account: Vec<u8>,
+}
+
+fn main() {}

@@ -1,0 +1,12 @@
+//! A dead job holds up its key or does not.
+
+use queue_core::job;
+use serde::{Deserialize, Serialize};
+
+#[job(key = self.account, key_policy = drop, send_only)]
+#[derive(Serialize, Deserialize)]
+struct Book {
+    account: u64,
+}
+
+fn main() {}
