@@ -14,6 +14,7 @@ pub(crate) struct Bell {
     due: Mutex<Option<Instant>>,
     /// Whether producers notify us, for those who look for jobs beside the claim loop. Changes with every notification, too.
     told: watch::Sender<bool>,
+    over: Notify,
 }
 
 impl Bell {
@@ -36,6 +37,16 @@ impl Bell {
     /// What [`Bell::tell`] and [`Bell::note_told`] say.
     pub(crate) fn watch(&self) -> watch::Receiver<bool> {
         self.told.subscribe()
+    }
+
+    /// Jobs were ended, and it is committed.
+    pub(crate) fn note_over(&self) {
+        self.over.notify_one();
+    }
+
+    /// Until jobs were ended since the last call.
+    pub(crate) async fn jobs_over(&self) {
+        self.over.notified().await;
     }
 
     /// Something is to be promoted in this long; rings if that is earlier than was known.

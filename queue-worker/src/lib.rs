@@ -35,6 +35,8 @@ mod promote;
 mod prune;
 pub mod observe;
 mod wake;
+mod herald;
+mod report;
 mod lanes;
 mod bell;
 mod engine;

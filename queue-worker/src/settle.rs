@@ -71,6 +71,7 @@ pub(crate) async fn settle_all(
         let mut flush = unsettled.next_flush();
         let due = flush.verdicts.iter().filter_map(Settlement::wait).min();
         settle(&mut link, store, &mut flush).await;
+        bell.note_over();
         if let Some(wait) = due {
             bell.due_in(wait);
         }

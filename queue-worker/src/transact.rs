@@ -285,6 +285,7 @@ impl Crew {
             return bounded(tx.rollback()).await;
         }
         bounded(tx.commit()).await?;
+        self.common.bell.note_over();
         match said.verdict {
             Verdict::Retry(wait) | Verdict::Snooze(wait) => self.common.bell.due_in(wait),
             _ => {}
