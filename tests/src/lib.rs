@@ -12,6 +12,7 @@ mod own;
 pub mod protocol;
 pub mod proxy;
 mod transact;
+mod steps;
 mod worker_process;
 
 pub use act::{Act, Do, effects};
@@ -20,5 +21,6 @@ pub use commit_proxy::{Cut, Proxy};
 pub(crate) use db::INVARIANT;
 pub use db::{TestDb, broken, eventually, within};
 pub use own::{Own, hold, is_lost};
+pub use steps::Steps;
 pub use transact::Within;
 pub use worker_process::WorkerProcess;

@@ -77,7 +77,7 @@ const GAP: Duration = Duration::from_millis(2);
 const RENEW: Duration = Duration::from_secs(20);
 
 /// It is taken away when nobody has waited for so long.
-const LINGER: Duration = Duration::from_secs(5);
+const LINGER: Duration = Duration::from_secs(2);
 
 /// A statement that takes longer has lost its connection.
 const LONGEST: Duration = Duration::from_secs(15);

@@ -8,6 +8,7 @@ mod operators;
 mod producers;
 #[cfg(feature = "mutants")]
 mod remove;
+mod reports;
 mod settles;
 mod workers;
 
@@ -40,7 +41,7 @@ pub struct Guard {
 
 /// All of them.
 pub fn statements() -> impl Iterator<Item = &'static Statement> {
-    [settles::STATEMENTS, workers::STATEMENTS, operators::STATEMENTS, producers::STATEMENTS, days::STATEMENTS].into_iter().flatten()
+    [settles::STATEMENTS, workers::STATEMENTS, operators::STATEMENTS, producers::STATEMENTS, days::STATEMENTS, reports::STATEMENTS].into_iter().flatten()
 }
 
 const fn guard(what: &'static str, from: &'static str, to: &'static str) -> Guard {
