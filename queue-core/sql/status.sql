@@ -3,7 +3,10 @@
 -- Safe: one snapshot, in which it has one entry. A job of which no other table has an entry is ready, so ready itself, which is not ordered by
 -- id, is not read.
 select coalesce(e.state, 'ready') as state, coalesce(e.attempts, 0::smallint) as attempts, e.output::text as output,
-  coalesce(e.error, (select f.error from queue.failure f where f.id = $1 and e.state is distinct from 'completed' order by f.at desc limit 1)) as error
+  coalesce(
+    e.error,
+    (select f.error from queue.failure f where f.id = $1 and e.state is distinct from 'completed' order by f.at desc limit 1)
+  ) as error
 from queue.job j
 left join lateral (
   select case when d.cancelled then 'cancelled' else 'completed' end as state, d.attempts, null::text as error, d.output

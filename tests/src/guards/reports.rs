@@ -25,11 +25,12 @@ const NOTE: &[Guard] = &[
 
 const CLEAR_PROGRESS: &[Guard] = &[
     guard("only the jobs named", "where p.id = u.id offset 0", "where p.id > 0"),
-    guard("each by its own end", "from queue.done d where d.id = u.id", "from queue.done d"),
+    guard("each by its own end", "from queue.done d where d.id = u.id limit 1", "from queue.done d limit 1"),
     guard("in the row of history", " and u.id = any (m.ids)", ""),
-    guard("each by its own absence", "from queue.job j where j.id = u.id", "from queue.job j where false"),
-    guard("only as it was seen", "where p.id = o.id and p.updated_at = o.updated_at", "where p.id = o.id"),
-    guard("only what was seen", "where p.id = o.id and p.updated_at = o.updated_at", "where p.updated_at = o.updated_at"),
+    guard("each by its own absence", "from queue.job j where j.id = u.id limit 1", "from queue.job j where false limit 1"),
+    guard("only as it was seen", "where p.id = s.id and p.updated_at = s.updated_at", "where p.id = s.id"),
+    guard("only what was seen", "where p.id = s.id and p.updated_at = s.updated_at", "where p.updated_at = s.updated_at"),
+    guard("only what is over", " and s.is_over", ""),
 ];
 
 const ANNOUNCE_WAITER: &[Guard] = &[
