@@ -117,8 +117,10 @@ impl Context {
     /// # Errors
     /// [`Error::Transactional`] for such a type, [`Error::LeaseLost`] when the job is over already, and what the pool says.
     pub async fn begin(&self) -> Result<JobTransaction, Error> {
-        let Some(fence) = self.fence else { return Err(Error::Transactional { job: self.id }) };
-        JobTransaction::begin(self.begun.get_or_init(|| Arc::new(Begun::new(fence, Arc::clone(&self.shared))))).await
+        let (Some(fence), Some(report)) = (self.fence, self.reporter().report()) else {
+            return Err(Error::Transactional { job: self.id });
+        };
+        JobTransaction::begin(self.begun.get_or_init(|| Arc::new(Begun::new(fence, Arc::clone(&self.shared), Arc::clone(report))))).await
     }
 
     /// The transaction that completes this job, if its type is [`transactional`](crate::Options::transactional): what is written on it, and what is

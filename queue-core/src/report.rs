@@ -244,13 +244,13 @@ impl Report {
         values.queued = false;
         let asks = std::mem::take(&mut values.asks);
         if values.life == Life::Lost {
-            asks.into_iter().for_each(|ask| drop(ask.send(Written::Refused)));
+            tell(asks, &Written::Refused);
             return None;
         }
         let changed = std::mem::take(&mut values.changed);
         let checkpoint = values.checkpoint.take();
         if !changed && checkpoint.is_none() {
-            asks.into_iter().for_each(|ask| drop(ask.send(Written::Yes)));
+            tell(asks, &Written::Yes);
             return None;
         }
         // A map of texts to numbers is written without fail.
@@ -266,27 +266,35 @@ impl Report {
             Written::Refused => values.life = Life::Lost,
             Written::Failed(_) => {}
         }
-        entry.asks.into_iter().for_each(|ask| drop(ask.send(written.clone())));
+        tell(entry.asks, written);
     }
 
     /// Once the attempt is over: refuses whatever else is said, and waits for so long until what was said is written, so that it is there
     /// before the verdict.
     pub async fn end(self: &Arc<Self>, patience: Duration) {
-        let answer = {
+        {
             let mut values = self.lock();
             if values.life == Life::Open {
                 values.life = Life::Ended;
             }
-            (values.changed || values.checkpoint.is_some()).then(|| self.ask(&mut values))
-        };
-        if let Some(answer) = answer {
-            let _ = timeout(patience, answer).await;
         }
+        self.flush(patience).await;
         let mut values = self.lock();
         (values.changed, values.checkpoint) = (false, None);
         values.asks.clear();
         if values.kept {
             self.desk.send(self);
+        }
+    }
+
+    /// Waits for so long until what was said is written.
+    pub(crate) async fn flush(self: &Arc<Self>, patience: Duration) {
+        let answer = {
+            let mut values = self.lock();
+            (values.changed || values.checkpoint.is_some()).then(|| self.ask(&mut values))
+        };
+        if let Some(answer) = answer {
+            let _ = timeout(patience, answer).await;
         }
     }
 
@@ -304,6 +312,13 @@ impl Report {
     /// A lock that a panic elsewhere left poisoned is as good as any: nothing is half-written under it.
     fn lock(&self) -> MutexGuard<'_, Values> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whoever does not wait any more need not know.
+fn tell(asks: Vec<oneshot::Sender<Written>>, written: &Written) {
+    for ask in asks {
+        let _ = ask.send(written.clone());
     }
 }
 

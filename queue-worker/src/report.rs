@@ -45,14 +45,12 @@ pub(crate) async fn write_reports(mut incoming: UnboundedReceiver<Arc<Report>>, 
     let mut changed = Vec::new();
     loop {
         let received = match over.due() {
-            Some(due) => match timeout_at(due.into(), incoming.recv()).await {
-                Ok(received) => received,
-                Err(_) => {
-                    over.clear(&mut link, store).await;
-                    continue;
-                }
-            },
-            None => incoming.recv().await,
+            Some(due) => timeout_at(due.into(), incoming.recv()).await.ok(),
+            None => Some(incoming.recv().await),
+        };
+        let Some(received) = received else {
+            over.clear(&mut link, store).await;
+            continue;
         };
         let Some(first) = received else { break };
         let until = last.map_or_else(Instant::now, |last| last + WINDOW);

@@ -8,7 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{Context, Error, Handler, Job as _, JobHandle, JobId, JobResult, JobState, PayloadError, Progress, Reporter, Store, Waiter, job};
+use queue_core::{
+    Context, Error, Handler, Job as _, JobHandle, JobId, JobResult, JobState, PayloadError, Progress, Reporter, Store, Waiter, job,
+};
 use queue_worker::{Worker, observe};
 use serde::{Deserialize, Serialize};
 use sqlx::Executor as _;
@@ -93,7 +95,11 @@ async fn what_a_job_says_is_seen_live_and_the_stream_ends_with_the_job() {
                 last = Some(seen.unwrap());
             }
             let last = last.unwrap();
-            assert_eq!((last.fraction, last.over, last.counts["last"]), (Some(1.0), Some(JobState::Completed), 1), "said just before the end");
+            assert_eq!(
+                (last.fraction, last.over, last.counts["last"]),
+                (Some(1.0), Some(JobState::Completed), 1),
+                "said just before the end"
+            );
         }
     })
     .await;
@@ -127,15 +133,29 @@ async fn the_checkpoint_of_a_process_that_was_killed_is_handed_to_the_next_attem
     let db = TestDb::new().await;
     let job = Steps { steps: 6, hold: Some(3) }.enqueue(&db.pool).await.unwrap();
     let process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000")]);
-    eventually("four steps are done and kept", async || {
-        db.count("select count(*) from queue.progress where checkpoint = '4'").await == 1
-    })
-    .await;
+    eventually("four steps are done and kept", async || db.count("select count(*) from queue.progress where checkpoint = '4'").await == 1)
+        .await;
     process.kill();
     let left = db.run_while(worker(&db).register::<Steps>(), job.wait(&db.pool).into_future()).await.unwrap();
     assert_eq!((left, effects(&db.pool, job.id()).await.unwrap()), (2, 6), "no step was done twice");
     let said = job.progress(&db.pool).await.unwrap();
     assert_eq!((said.attempt, said.fraction, said.counts["step"]), (2, Some(1.0), 2), "an attempt counts from zero");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_said_before_a_commit_of_the_handlers_own_is_written_before_it() {
+    job_that!(Commits, cx, {
+        cx.stage("early");
+        let tx = cx.begin().await?;
+        cx.event("counted");
+        tx.complete(()).await
+    });
+    let db = TestDb::new().await;
+    let job = Commits.enqueue(&db.pool).await.unwrap();
+    db.run_until_idle(worker(&db).register::<Commits>()).await;
+    let said = job.progress(&db.pool).await.unwrap();
+    assert_eq!((said.over, said.counts["counted"]), (Some(JobState::Completed), 1));
     db.finish().await;
 }
 

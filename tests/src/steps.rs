@@ -25,7 +25,7 @@ impl Handler for Steps {
             cx.event("step");
             cx.checkpoint(&(step + 1)).await?;
             if self.hold == Some(step) && cx.attempt() == 1 {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
         Ok(self.steps - done)

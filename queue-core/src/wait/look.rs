@@ -67,7 +67,11 @@ impl Sight {
 }
 
 /// The jobs of `ids` that are there, as they are now.
-pub(crate) async fn look<'c, E: Executor<'c, Database = Postgres>>(on: E, store: Store, ids: &[JobId]) -> sqlx::Result<Vec<(JobId, Sight)>> {
+pub(crate) async fn look<'c, E: Executor<'c, Database = Postgres>>(
+    on: E,
+    store: Store,
+    ids: &[JobId],
+) -> sqlx::Result<Vec<(JobId, Sight)>> {
     let rows = sqlx::query(store.sql(include_str!("../../sql/look.sql"))).bind(ids).fetch_all(on).await?;
     rows.iter().map(|row| Ok((row.try_get("id")?, Sight::of(row)?))).collect()
 }

@@ -267,7 +267,9 @@ impl Ear {
                 missing.remove(&job);
                 if sight.fate == Fate::Later { inner.fresh.notify_one() } else { inner.tell(job, sight) }
             }
-            missing.into_iter().for_each(|job| inner.tell(job, Sight::gone()));
+            for job in missing {
+                inner.tell(job, Sight::gone());
+            }
         }
         Ok(())
     }
