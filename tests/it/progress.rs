@@ -86,7 +86,7 @@ async fn what_a_job_says_is_seen_live_and_the_stream_ends_with_the_job() {
         }
         let sql = "select count(*) from queue.progress where fraction = 0.4 and counts ->> 'image' = '3'";
         assert_eq!(db.count(sql).await, 1);
-        let found = observe::find(&mut *db.pool.acquire().await.unwrap(), Store::default(), job.id()).await.unwrap().unwrap();
+        let found = observe::find(&mut db.pool.acquire().await.unwrap(), Store::default(), job.id()).await.unwrap().unwrap();
         assert_eq!(found.progress.unwrap().stage.as_deref(), Some("thumbnails"));
         go(&db).await;
         for watch in [&mut there, &mut here] {
@@ -310,7 +310,7 @@ async fn progress_goes_after_the_job_and_stays_with_a_dead_letter() {
         }
     }
     async fn requeue(db: &TestDb, job: JobHandle<Keeps>) {
-        observe::requeue(&mut *db.pool.acquire().await.unwrap(), Store::default(), job.id()).await.unwrap();
+        observe::requeue(&mut db.pool.acquire().await.unwrap(), Store::default(), job.id()).await.unwrap();
     }
     let db = TestDb::new().await;
     let (dead, done) = (Keeps { fails: true }.enqueue(&db.pool).await.unwrap(), Keeps { fails: false }.enqueue(&db.pool).await.unwrap());

@@ -95,7 +95,7 @@ async fn dead_and_cancelled_come_back_as_errors_with_the_last_error() {
         db.until(called_off.id(), JobState::Scheduled).await;
         let status = called_off.status(&waiter).await.unwrap();
         assert_eq!((status.state, status.attempts, status.error.as_deref()), (JobState::Scheduled, 1, Some("later")));
-        let cancel = async { observe::cancel(&mut *db.pool.acquire().await.unwrap(), Store::default(), called_off.id()).await.unwrap() };
+        let cancel = async { observe::cancel(&mut db.pool.acquire().await.unwrap(), Store::default(), called_off.id()).await.unwrap() };
         let (there, here, ()) = tokio::join!(called_off.wait(&waiter), called_off.wait(&db.pool), cancel);
         for error in [there.unwrap_err(), here.unwrap_err()] {
             assert!(matches!(&error, WaitError::Cancelled { error: Some(error), .. } if error == "later"), "{error:?}");
@@ -237,7 +237,7 @@ async fn workers_and_operators_notify_while_somebody_waits_and_only_then() {
     let db = TestDb::new().await;
     let mut listener = PgListener::connect(&db.url).await.unwrap();
     listener.listen("queue.over").await.unwrap();
-    let scheduled = Quiet.enqueue(&db.pool).after(Duration::from_secs(600)).await.unwrap();
+    let scheduled = Quiet.enqueue(&db.pool).after(Duration::from_mins(10)).await.unwrap();
     db.run_while(worker(&db), async {
         Quiet.enqueue(&db.pool).await.unwrap().wait(&db.pool).await.unwrap();
         // Whatever was sent is here before the answer to this.
@@ -251,7 +251,7 @@ async fn workers_and_operators_notify_while_somebody_waits_and_only_then() {
     })
     .await;
     while listener.next_buffered().is_some() {}
-    observe::cancel(&mut *db.pool.acquire().await.unwrap(), Store::default(), scheduled.id()).await.unwrap();
+    observe::cancel(&mut db.pool.acquire().await.unwrap(), Store::default(), scheduled.id()).await.unwrap();
     tokio::time::timeout(Duration::from_secs(30), listener.recv()).await.expect("an operator notifies").unwrap();
     db.finish().await;
 }
