@@ -22,6 +22,7 @@ use crate::{
     error::Error,
     job::{Failure, JobResult, TerminalExt as _},
     record::JobId,
+    report::Report,
 };
 
 /// A transaction that ends its job with its commit; from [`Context::begin`](crate::Context::begin).
@@ -110,6 +111,8 @@ impl JobTransaction {
 
     async fn settle(self, output: Option<String>, error: Option<String>) -> Result<(), Failure> {
         let Self { tx, begun } = self;
+        // Under the lease, which has the job no longer once this is committed.
+        begun.report.flush(LAST_REPORT).await;
         if !begun.move_on(Stage::Open, Stage::Committing) {
             return Err(begun.lost().into());
         }
@@ -129,6 +132,9 @@ impl JobTransaction {
         }
     }
 }
+
+/// So long a commit waits until what the handler reported is written.
+const LAST_REPORT: Duration = Duration::from_secs(1);
 
 /// Under a stricter isolation, every settle beside this one in the same lease would be a conflict.
 const BEGIN: &str = "begin isolation level read committed read write";
@@ -202,6 +208,7 @@ pub enum Ruling {
 pub struct Begun {
     fence: Fence,
     shared: Arc<Shared>,
+    report: Arc<Report>,
     stage: watch::Sender<Stage>,
 }
 
@@ -235,8 +242,8 @@ impl Stage {
 }
 
 impl Begun {
-    pub(crate) fn new(fence: Fence, shared: Arc<Shared>) -> Self {
-        Self { fence, shared, stage: watch::Sender::new(Stage::Open) }
+    pub(crate) fn new(fence: Fence, shared: Arc<Shared>, report: Arc<Report>) -> Self {
+        Self { fence, shared, report, stage: watch::Sender::new(Stage::Open) }
     }
 
     /// Once the handler has ended: waits for a commit that is on its way, refuses any later one, and says how far it came.

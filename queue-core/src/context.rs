@@ -10,6 +10,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use serde::{Serialize, de::DeserializeOwned};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::{
     runtime::Handle,
@@ -22,6 +23,7 @@ use crate::{
     error::Error,
     options::StateKey,
     record::JobId,
+    report::{Desk, Report, Reporter},
     store::Store,
 };
 
@@ -36,13 +38,14 @@ pub struct Context {
     transaction: Option<Lent>,
     fence: Option<Fence>,
     begun: OnceLock<Arc<Begun>>,
+    reporter: OnceLock<Reporter>,
 }
 
 impl Context {
     #[doc(hidden)]
     pub fn new(id: JobId, attempt: u32, max_attempts: u32, halt: CancellationToken, shared: Arc<Shared>) -> Self {
-        let (cancelled, begun) = (OnceLock::new(), OnceLock::new());
-        Self { id, attempt, max_attempts, halt, cancelled, shared, transaction: None, fence: None, begun }
+        let (cancelled, begun, reporter) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Self { id, attempt, max_attempts, halt, cancelled, shared, transaction: None, fence: None, begun, reporter }
     }
 
     #[doc(hidden)]
@@ -62,6 +65,11 @@ impl Context {
     #[doc(hidden)]
     pub fn begun(&self) -> Option<&Arc<Begun>> {
         self.begun.get()
+    }
+
+    #[doc(hidden)]
+    pub fn report(&self) -> Option<&Arc<Report>> {
+        self.reporter.get()?.report()
     }
 
     /// The job's id.
@@ -109,8 +117,10 @@ impl Context {
     /// # Errors
     /// [`Error::Transactional`] for such a type, [`Error::LeaseLost`] when the job is over already, and what the pool says.
     pub async fn begin(&self) -> Result<JobTransaction, Error> {
-        let Some(fence) = self.fence else { return Err(Error::Transactional { job: self.id }) };
-        JobTransaction::begin(self.begun.get_or_init(|| Arc::new(Begun::new(fence, Arc::clone(&self.shared))))).await
+        let (Some(fence), Some(report)) = (self.fence, self.reporter().report()) else {
+            return Err(Error::Transactional { job: self.id });
+        };
+        JobTransaction::begin(self.begun.get_or_init(|| Arc::new(Begun::new(fence, Arc::clone(&self.shared), Arc::clone(report))))).await
     }
 
     /// The transaction that completes this job, if its type is [`transactional`](crate::Options::transactional): what is written on it, and what is
@@ -128,6 +138,57 @@ impl Context {
             Some(lent) => TransactionGuard { held: lent.lock().await },
             None => panic!("this job has no transaction: say `#[job(transactional)]` of its type"),
         }
+    }
+
+    /// Says how far the job is, from 0 to 1, to whoever looks: its handle, the command line, SQL. What lies outside is taken for the nearer end;
+    /// NaN is ignored.
+    ///
+    /// This and [`stage`](Self::stage) and [`event`](Self::event) only set values in memory, so they may be said as often as is convenient: what
+    /// has changed is written, for all jobs of the process together, at most every 250 ms, and once more before the attempt's verdict. Of a
+    /// [`transactional`](crate::Options::transactional) type nothing is written, for nobody sees its attempts.
+    pub fn progress(&self, fraction: f64) {
+        self.reporter().progress(fraction);
+    }
+
+    /// Says what the job does now, for people: at most 200 characters are kept.
+    pub fn stage(&self, stage: impl AsRef<str>) {
+        self.reporter().stage(stage.as_ref());
+    }
+
+    /// Counts one event of this name; see [`Reporter::event_by`].
+    pub fn event(&self, name: impl AsRef<str>) {
+        self.reporter().event(name.as_ref());
+    }
+
+    /// Counts so many events of this name; see [`Reporter::event_by`].
+    pub fn event_by(&self, name: impl AsRef<str>, count: u64) {
+        self.reporter().event_by(name.as_ref(), count);
+    }
+
+    /// Keeps this value for the job's next attempt, which gets it from [`last_checkpoint`](Self::last_checkpoint); when this returns, it is committed.
+    ///
+    /// It is kept over failures, crashes, snoozes and releases, and with a dead letter. It goes when the job is completed or cancelled.
+    ///
+    /// # Errors
+    /// As [`Reporter::checkpoint`]: above all [`Error::LeaseLost`] when others have the job, which is no failure of the attempt.
+    pub async fn checkpoint<T: Serialize + ?Sized>(&self, value: &T) -> Result<(), Error> {
+        self.reporter().checkpoint(value).await
+    }
+
+    /// What the job's last [`checkpoint`](Self::checkpoint) was, or `None`. It is read when asked for.
+    ///
+    /// # Errors
+    /// As [`Reporter::last_checkpoint`].
+    pub async fn last_checkpoint<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
+        self.reporter().last_checkpoint().await
+    }
+
+    /// What reports on this attempt, for a thread or a task of the handler's own.
+    pub fn reporter(&self) -> &Reporter {
+        self.reporter.get_or_init(|| {
+            let report = self.fence.map(|fence| Arc::new(Report::new(fence, self.shared.desk.clone())));
+            Reporter::new(self.id, report, Arc::clone(&self.shared))
+        })
     }
 
     /// The state of type `T` given to `Worker::state`.
@@ -191,6 +252,8 @@ pub struct Shared {
     pub handlers: Handle,
     /// How a handler's own transaction ends.
     pub commit: Commit,
+    /// Where what handlers say of their jobs goes.
+    pub desk: Desk,
 }
 
 impl fmt::Debug for Shared {

@@ -165,7 +165,7 @@ fn encode<J: Job>(job: &J) -> Result<String, Error> {
 }
 
 /// A missing function or schema means that nobody migrated; everything else is the database's own error.
-fn explain(error: sqlx::Error, store: Store) -> Error {
+pub(crate) fn explain(error: sqlx::Error, store: Store) -> Error {
     match error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref() {
         Some("42883" | "42P01" | "3F000") => Error::NotMigrated { schema: store.schema().to_owned() },
         _ => Error::Database(error),

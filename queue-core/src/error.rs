@@ -84,6 +84,30 @@ pub enum Error {
         /// The job.
         job: JobId,
     },
+    /// A checkpoint that the database would not give back as it is.
+    #[error("a checkpoint of job {job} cannot be stored: {source}")]
+    Checkpoint {
+        /// The job.
+        job: JobId,
+        /// What is wrong with it, and where.
+        source: PayloadError,
+    },
+    /// The checkpoint that was kept is of another type.
+    #[error("the checkpoint of job {job} does not fit the type `{rust_type}` (column {column}); treat it as none, or read the older type")]
+    CheckpointType {
+        /// The job.
+        job: JobId,
+        /// The type asked for.
+        rust_type: &'static str,
+        /// Where in the JSON text.
+        column: usize,
+    },
+    /// The job's type is transactional: an attempt that fails leaves nothing, so there is nothing to go on from.
+    #[error("job {job} is of a transactional type, which has no checkpoints: an attempt that fails leaves nothing to go on from")]
+    NoCheckpoint {
+        /// The job.
+        job: JobId,
+    },
     /// The database failed. Its message is shown, its DETAIL never: that may print a row.
     #[error("{}", crate::error::message(.0))]
     Database(#[source] sqlx::Error),

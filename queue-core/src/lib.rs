@@ -52,6 +52,8 @@
 //! | verdict | what is written for it: complete, retry, dead, snooze, release, cancel |
 //! | settle | to write verdicts |
 //! | recover | to take back the leases of workers that stopped beating |
+//! | report | what a running attempt says of itself: progress, stage, events, a checkpoint for the next attempt |
+//! | wait | to await that a job is over, and what came of it |
 //! | dead letter | a job that will not be tried again by itself, kept until someone requeues or discards it |
 //! | store | one schema in one database with our tables; `queue` by default |
 
@@ -61,10 +63,13 @@ mod options;
 mod retry;
 mod context;
 mod begin;
+mod report;
+mod progress;
 mod registry;
 mod record;
 mod payload;
 mod enqueue;
+mod wait;
 mod store;
 pub mod migrate;
 mod error;
@@ -82,11 +87,14 @@ pub use job::{Failure, FailureKind, Handler, Job, JobResult, TerminalExt};
 pub use migrate::migrate;
 pub use options::{Durability, KeyPolicy, Options, Priority, Retain, StateKey};
 pub use payload::PayloadError;
+pub use progress::Progress;
 pub use queue_macros::job;
 pub use record::{AttemptFailure, JobId, JobRecord, JobState, UnknownState};
 pub use registry::{Registration, Registry, Running};
+pub use report::Reporter;
 pub use retry::{Backoff, Outcome, Verdict, verdict};
 pub use store::{Store, check_name};
+pub use wait::{JobStatus, Wait, WaitError, WaitOn, Waiter, Watch};
 
 /// What only the worker builds.
 #[doc(hidden)]
@@ -94,5 +102,6 @@ pub mod worker {
     pub use crate::{
         begin::{Commit, Fence, Ruling, Said, Stage},
         context::{Lent, Shared, States},
+        report::{Desk, Entry, Report, Written},
     };
 }

@@ -8,6 +8,8 @@ use serde_json::value::RawValue;
 use sqlx::{FromRow, Row as _, postgres::PgRow, types::Json};
 use uuid::Uuid;
 
+use crate::progress::Progress;
+
 /// A job's id: the milliseconds of the database's clock at the enqueue, then 20 bits of a sequence.
 ///
 /// So ids sort by age, and the day of a job is read off its id. In JSON it is a string: it does not fit a JavaScript number.
@@ -156,6 +158,9 @@ pub struct JobRecord {
     /// Its failed attempts, the latest 100, in the order of time; attempts are numbered anew after a requeue. Not in lists.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<AttemptFailure>,
+    /// What it said of itself, if anything. Not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
 }
 
 /// One attempt that failed.
@@ -210,6 +215,7 @@ impl FromRow<'_, PgRow> for JobRecord {
             output: raw("output")?,
             payload: raw("payload")?,
             failures: Vec::new(),
+            progress: None,
         })
     }
 }

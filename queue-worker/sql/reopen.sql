@@ -1,5 +1,6 @@
 -- done | done_many -> ready | blocked: the job $1, if it is completed or cancelled, to the end of its lane or ordering key
--- with no attempt; returns it with its queue. Its failures stay, its output goes.
+-- with no attempt; returns it with its queue. Its failures stay, its output goes, and its
+-- checkpoint with it: the job is to begin anew.
 -- $1 id
 -- Safe: it enters ready only if its done row is deleted here, or its id is taken out of its done_many row. A second operator waits for the row
 -- and then finds the job gone from it. If at that moment the row has become one of this job alone, neither branch takes it: the caller looks,
@@ -42,6 +43,9 @@ with reopened as materialized (
   select b.key
   from back b
   where b.key is not null
+), forgotten as (
+  delete from queue.progress
+  where id = any (array(select b.id from back b))
 )
 select b.id, l.queue
 from back b

@@ -16,6 +16,8 @@ pub(crate) struct Bell {
     told: watch::Sender<bool>,
     /// Ordering keys may go on.
     keys: Notify,
+    /// Jobs are over, which somebody may wait for.
+    over: Notify,
 }
 
 impl Bell {
@@ -48,6 +50,16 @@ impl Bell {
     /// What [`Bell::tell`] and [`Bell::note_told`] say.
     pub(crate) fn watch(&self) -> watch::Receiver<bool> {
         self.told.subscribe()
+    }
+
+    /// Jobs were ended, and it is committed.
+    pub(crate) fn note_over(&self) {
+        self.over.notify_one();
+    }
+
+    /// Until jobs were ended since the last call.
+    pub(crate) async fn jobs_over(&self) {
+        self.over.notified().await;
     }
 
     /// Something is to be promoted in this long; rings if that is earlier than was known.

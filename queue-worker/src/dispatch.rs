@@ -34,6 +34,9 @@ pub(crate) const LONGEST_OUTPUT: usize = 16 * 1024 * 1024;
 /// How long an attempt whose handler has ended waits for a commit that is on its way. Its verdict is fenced then as ever.
 const LAST_COMMIT: Duration = Duration::from_secs(15);
 
+/// How long an attempt whose handler has ended waits until what it reported last is written.
+const LAST_REPORT: Duration = Duration::from_secs(1);
+
 /// How an attempt ended.
 pub(crate) struct Ended {
     outcome: Outcome,
@@ -112,6 +115,10 @@ pub(crate) async fn attempt_within(
     let cx = if lent.is_some() { cx.within(lent) } else { cx.under(fence(registration, job)) };
     let ended = AssertUnwindSafe(run(registration, payload, &cx, halt)).catch_unwind().await.unwrap_or_else(Ended::panicked);
     let ended = if halt.drop.is_cancelled() && ended.outcome == Outcome::Panicked { Ended::interrupted() } else { ended };
+    if let Some(report) = cx.report() {
+        let patience = if halt.drop.is_cancelled() { Duration::ZERO } else { LAST_REPORT };
+        report.end(patience).await;
+    }
     match cx.begun() {
         Some(begun) => ended.after(begun.close(LAST_COMMIT).await, job),
         None => ended,

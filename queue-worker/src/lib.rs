@@ -36,6 +36,8 @@ mod unblock;
 mod prune;
 pub mod observe;
 mod wake;
+mod herald;
+mod report;
 mod lanes;
 mod bell;
 mod engine;

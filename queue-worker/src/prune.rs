@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Store, migrate::DAYS_AHEAD};
+use queue_core::{JobId, Store, migrate::DAYS_AHEAD};
 use sqlx::PgConnection;
 
 use crate::connect::bounded;
@@ -22,9 +22,24 @@ pub(crate) async fn prune(connection: &mut PgConnection, store: Store, retention
         bounded(over.fetch_one(&mut *connection)).await? >= MOST
     } {}
     bounded(sqlx::query(store.sql(include_str!("../sql/prune_workers.sql"))).execute(&mut *connection)).await?;
+    bounded(sqlx::query(store.sql(include_str!("../sql/prune_waiters.sql"))).execute(&mut *connection)).await?;
+    prune_progress(connection, store).await?;
     while {
         let dropped = sqlx::query_scalar::<_, bool>(store.sql(include_str!("../sql/drop_day.sql"))).bind(seconds);
         bounded(dropped.fetch_one(&mut *connection)).await?
     } {}
     Ok(())
+}
+
+/// What the worker that ran the job did not clear, because it ended first.
+async fn prune_progress(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
+    let mut after = JobId(0);
+    loop {
+        let page = sqlx::query_scalar(store.sql(include_str!("../sql/progress_page.sql"))).bind(after).bind(MOST);
+        let ids: Vec<JobId> = bounded(page.fetch_all(&mut *connection)).await?;
+        let Some(last) = ids.last() else { return Ok(()) };
+        after = *last;
+        let clear = sqlx::query(store.sql(include_str!("../sql/clear_progress.sql"))).bind(&ids);
+        bounded(clear.execute(&mut *connection)).await?;
+    }
 }

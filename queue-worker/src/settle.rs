@@ -86,6 +86,7 @@ pub(crate) async fn settle_all(
         if frees {
             bell.tell_keys();
         }
+        bell.note_over();
         if let Some(wait) = due {
             bell.due_in(wait);
         }

@@ -288,6 +288,7 @@ impl Crew {
         if said.freed().is_some() {
             self.common.bell.tell_keys();
         }
+        self.common.bell.note_over();
         match said.verdict {
             Verdict::Retry(wait) | Verdict::Snooze(wait) => self.common.bell.due_in(wait),
             _ => {}

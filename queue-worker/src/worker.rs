@@ -15,7 +15,7 @@ use std::{
 
 use queue_core::{
     Durability, Handler, Registry, RegistryError, Store, migrate,
-    worker::{Shared, States},
+    worker::{Desk, Shared, States},
 };
 use sqlx::PgPool;
 use tokio::{
@@ -33,9 +33,11 @@ use crate::{
     engine::Engine,
     error::{Error, complain},
     feed::Feed,
+    herald::tell,
     lease::{Identity, Pulse, recover},
     promote::wake_others,
     prune::prune,
+    report::write_reports,
     settle::{Settlement, settle_all},
     slots::{Floor, Queues, Slots},
     transact::{Common, Transact},
@@ -62,8 +64,9 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker over this pool, which its handlers share. It makes five connections of its own to the same database, a sixth while it
-    /// claims as fast as it can, one more once there are ordering keys, and more for transactional jobs; see [`Worker::transactional`].
+    /// A worker over this pool, which its handlers share. It makes six connections of its own to the same database, a seventh while it
+    /// claims as fast as it can, one more once there are ordering keys, another once a handler reports progress, and more for transactional
+    /// jobs; see [`Worker::transactional`].
     pub fn new(pool: PgPool) -> Self {
         Self { pool, config: Config::default(), states: States::default(), registry: None, broken: None }
     }
@@ -214,7 +217,8 @@ impl Running {
         let (settle, verdicts) = mpsc::channel(UNSETTLED);
         let bell = Arc::new(Bell::default());
         let types: Vec<&'static str> = registry.names().filter(|(_, known)| !known.options().transactional).map(|(name, _)| name).collect();
-        let shared = Arc::new(Shared { pool: pool.clone(), states, store: config.store, handlers: Handle::current(), commit });
+        let (desk, reports) = Desk::open();
+        let shared = Arc::new(Shared { pool: pool.clone(), states, store: config.store, handlers: Handle::current(), commit, desk });
         let stop = CancellationToken::new();
         let common = Common {
             config: config.clone(),
@@ -243,6 +247,8 @@ impl Running {
                 engine.handle().spawn(listen(pool.clone(), config.store, Arc::clone(&bell))),
                 engine.handle().spawn(keep_house(Link::new(pool, "housekeeping"), config.clone(), Arc::clone(&queues), Arc::clone(&bell))),
                 engine.handle().spawn(unblock_all(Link::new(pool, "keys").relaxed(), config.store, Arc::clone(&bell))),
+                engine.handle().spawn(tell(Link::new(pool, "tell").relaxed(), config.store, Arc::clone(&bell))),
+                engine.handle().spawn(write_reports(reports, Link::new(pool, "report"), config.store)),
                 engine.handle().spawn(fence(pulse.identity(), Arc::clone(&queues))),
             ],
             queues,
@@ -348,6 +354,7 @@ async fn look_after(link: &mut Link, config: &Config, prune_too: bool, bell: &Be
         let woken = wake_others(link.get().await?, config.store, &queues).await;
         link.note(woken)?;
         bell.ring();
+        bell.note_over();
     }
     let any_hint = hinted(link.get().await?, config.store).await;
     if link.note(any_hint)? {

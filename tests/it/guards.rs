@@ -2,6 +2,7 @@
 //! that are written twice. And the list of all of them (`cargo guards`), held against the files.
 
 mod order;
+mod reports;
 mod rows;
 
 use queue_core::{Job as _, JobId, Store};

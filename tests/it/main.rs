@@ -3,6 +3,8 @@
 
 mod macros;
 mod outcomes;
+mod results;
+mod progress;
 mod transactional;
 mod exactly_once;
 mod days;

@@ -14,10 +14,11 @@ const PLANNER: [(&str, &str); 3] = [("enable_seqscan", "off"), ("plan_cache_mode
 const HUGE: [&str; 8] = ["ready", "scheduled", "blocked", "lease", "job", "done", "done_many", "failure"];
 
 /// Scans of whole tables or of whole indexes, with the reason why they are right.
-const WHOLE: [(&str, &str, &str); 18] = [
+const WHOLE: [(&str, &str, &str); 19] = [
     ("silent", "lease", "asks of every lease whether its worker lives; there are as many as batches in flight"),
     ("prune_workers", "lease", "asks for leases of silent workers, once a minute"),
     ("find", "lease", "a job that is nowhere else is looked for in every lease; there are as many as batches in flight"),
+    ("status", "lease", "as find; one job, when its producer asks"),
     ("workers", "lease", "counts what each worker holds, for an operator"),
     ("counts", "ready", "an operator asks how many there are"),
     ("counts", "scheduled", "an operator asks how many there are"),
@@ -36,8 +37,8 @@ const WHOLE: [(&str, &str, &str); 18] = [
 ];
 
 /// What operators ask for is planned when they ask, so it need not fear a plan of other days.
-const OPERATORS: [&str; 11] =
-    ["cancel", "counts", "dead_letters", "discard", "failures", "find", "list", "oldest", "reopen", "requeue", "workers"];
+const OPERATORS: [&str; 12] =
+    ["cancel", "counts", "dead_letters", "discard", "failures", "find", "list", "oldest", "reopen", "requeue", "status", "workers"];
 
 /// Each file's name, and its statement.
 fn statements() -> Vec<(String, String)> {

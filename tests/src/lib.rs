@@ -14,6 +14,7 @@ pub mod pooler;
 pub mod protocol;
 pub mod proxy;
 mod transact;
+mod steps;
 mod worker_process;
 
 pub use act::{Act, Do, effects};
@@ -23,5 +24,6 @@ pub(crate) use db::INVARIANT;
 pub use db::{TestDb, broken, eventually, within};
 pub use ordered::{Ordered, RUNS, violations};
 pub use own::{Own, hold, is_lost};
+pub use steps::Steps;
 pub use transact::Within;
 pub use worker_process::WorkerProcess;

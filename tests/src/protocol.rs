@@ -99,6 +99,31 @@ pub async fn beat(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<b
     Ok(beat.fetch_optional(connection).await?.is_some())
 }
 
+/// Reports on this job under this lease, with a checkpoint; whether it was accepted.
+pub async fn note(connection: &mut PgConnection, token: Uuid, job: Held, stage: &str) -> sqlx::Result<bool> {
+    Ok(note_all(connection, &[(token, job, stage)]).await?.len() == 1)
+}
+
+/// Reports on several jobs in one statement, each with its stage, and a checkpoint if that is not empty; returns which were accepted.
+pub async fn note_all(connection: &mut PgConnection, said: &[(Uuid, Held, &str)]) -> sqlx::Result<Vec<(Uuid, JobId)>> {
+    sqlx::query_as(sql(include_str!("../../queue-worker/sql/note.sql")))
+        .bind(said.iter().map(|(token, ..)| *token).collect::<Vec<_>>())
+        .bind(said.iter().map(|(_, job, _)| job.id).collect::<Vec<_>>())
+        .bind(said.iter().map(|(_, job, _)| job.attempts).collect::<Vec<_>>())
+        .bind(vec![None::<f64>; said.len()])
+        .bind(said.iter().map(|(.., stage)| *stage).collect::<Vec<_>>())
+        .bind(vec!["{}"; said.len()])
+        .bind(said.iter().map(|(.., stage)| (!stage.is_empty()).then(|| format!("\"{stage}\""))).collect::<Vec<_>>())
+        .fetch_all(connection)
+        .await
+}
+
+/// Deletes what these jobs said, of those that are over; returns of how many.
+pub async fn clear_progress(connection: &mut PgConnection, jobs: &[JobId]) -> sqlx::Result<i64> {
+    let clear = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/clear_progress.sql"))).bind(jobs);
+    clear.fetch_one(connection).await
+}
+
 /// Lets a worker's heartbeat expire.
 pub async fn silence(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<()> {
     let expired = sqlx::query("update queue.worker set expires_at = now() - interval '1 second' where id = $1").bind(worker);
@@ -215,6 +240,7 @@ pub async fn contents(connection: &mut PgConnection) -> sqlx::Result<String> {
            union all select 'dead ' || d::text from queue.dead d union all select 'blocked ' || b::text from queue.blocked b
            union all select 'key ' || k::text from queue.active_key k
            union all select 'failure ' || f::text from queue.failure f
+           union all select 'progress ' || p::text from queue.progress p
          ) lines",
     )
     .fetch_one(connection)

@@ -1,7 +1,7 @@
 //! `show`: one job with its history.
 
 use humantime::format_duration;
-use queue_core::{JobId, JobRecord, JobState};
+use queue_core::{JobId, JobRecord, JobState, Progress};
 use serde_json::value::RawValue;
 
 use super::{inert, open_store, print, problem::Problem, settings::Settings};
@@ -43,6 +43,9 @@ fn describe(job: &JobRecord) -> String {
     if let Some(worker) = job.worker {
         say("worker", &worker.to_string());
     }
+    if let Some(progress) = &job.progress {
+        say("progress", &how_far(progress));
+    }
     if let Some(payload) = &job.payload {
         say("payload", &pretty(payload));
     }
@@ -57,6 +60,15 @@ fn describe(job: &JobRecord) -> String {
         say("failed", &format!("{heading}\n{}", failure.error));
     }
     said.join("\n")
+}
+
+/// Percent, stage and counts, as far as they were said, and when.
+fn how_far(progress: &Progress) -> String {
+    let percent = progress.fraction.map(|fraction| format!("{:.0}%", fraction * 100.0));
+    let counts = progress.counts.iter().map(|(name, count)| format!("{name} {count}"));
+    let when = progress.updated_at.map(|at| format!("attempt {}, {}", progress.attempt, print::time(at)));
+    let parts: Vec<String> = percent.into_iter().chain(progress.stage.clone()).chain(counts).chain(when).collect();
+    parts.join("; ")
 }
 
 /// The JSON over several lines; as it is when it is nested too deeply for that.

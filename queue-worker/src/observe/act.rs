@@ -56,6 +56,7 @@ pub async fn discard_all(connection: &mut PgConnection, store: Store, filter: &F
     while let Some(ids) = dead_letters(connection, store, filter, &mut after).await? {
         discarded += batch(connection, store.sql(DISCARD), &ids).await?;
     }
+    tell(connection, store).await?;
     Ok(discarded)
 }
 
@@ -88,6 +89,9 @@ impl Act {
                 Self::Discard => batch(connection, store.sql(DISCARD), &[id]).await?,
             };
             if changed > 0 {
+                if !matches!(self, Self::Requeue) {
+                    tell(connection, store).await?;
+                }
                 return Ok(());
             }
             // It may have come there only after our statement looked: promoted, released, dead. Then the next try finds it.
@@ -172,6 +176,12 @@ async fn begin(connection: &mut PgConnection) -> sqlx::Result<Transaction<'_, Po
         return connection.begin().await;
     }
     connection.begin_with("begin isolation level read committed").await
+}
+
+/// Tells those who wait for jobs that some are over.
+async fn tell(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
+    let statement = sqlx::query(store.sql(include_str!("../../sql/tell.sql"))).persistent(false);
+    statement.execute(connection).await.map(drop)
 }
 
 /// Runs a statement that returns the ids of `ids` that it changed; returns how many.

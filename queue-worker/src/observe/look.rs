@@ -70,7 +70,9 @@ pub async fn find(connection: &mut PgConnection, store: Store, id: JobId) -> Res
     let Some(mut job) = record(connection, store, id, true).await? else { return Ok(None) };
     // The history of failures is only ever added to, so it may be read a moment later.
     let failures = sqlx::query_as(store.sql(include_str!("../../sql/failures.sql"))).bind(id).bind(FAILURES);
-    job.failures = failures.fetch_all(connection).await?;
+    job.failures = failures.fetch_all(&mut *connection).await?;
+    let said = sqlx::query_as(store.sql(include_str!("../../sql/progress_of.sql"))).bind(id).persistent(false);
+    job.progress = said.fetch_optional(&mut *connection).await?;
     if job.error.is_none() && job.attempts > 0 && !matches!(job.state, JobState::Completed | JobState::Cancelled) {
         job.error = job.failures.last().map(|failure| failure.error.clone());
     }

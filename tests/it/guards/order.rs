@@ -10,7 +10,7 @@ use tests::{
 use super::{connect, enqueue};
 
 /// A connection for which every plan reads tables as they lie.
-async fn without_indexes(db: &TestDb) -> PgConnection {
+pub(super) async fn without_indexes(db: &TestDb) -> PgConnection {
     let mut connection = connect(db).await;
     let plans = "set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off; set enable_tidscan = on";
     sqlx::raw_sql(plans).execute(&mut connection).await.unwrap();
@@ -18,7 +18,7 @@ async fn without_indexes(db: &TestDb) -> PgConnection {
 }
 
 /// Lets the rows of a table lie in the other order.
-async fn turn(on: &mut PgConnection, table: &str, order: &str) {
+pub(super) async fn turn(on: &mut PgConnection, table: &str, order: &str) {
     let text = format!(
         "create temporary table turned as select * from queue.{table}; delete from queue.{table};
          insert into queue.{table} select * from turned order by {order} desc; drop table turned"
@@ -82,7 +82,7 @@ async fn jobs_that_come_back_together_stand_in_the_order_of_their_ids() {
 }
 
 /// Two rows of which the second is locked by another and lies first: who takes locks in order holds the first when it has to wait.
-async fn locks_in_order(db: &TestDb, rows: &'static str, act: impl AsyncFnOnce(&mut PgConnection)) {
+pub(super) async fn locks_in_order(db: &TestDb, rows: &'static str, act: impl AsyncFnOnce(&mut PgConnection)) {
     let (mut holder, mut watch, mut waiter) = (connect(db).await, connect(db).await, without_indexes(db).await);
     let mut held = holder.begin().await.unwrap();
     let last = format!("{rows} desc limit 1 for update");

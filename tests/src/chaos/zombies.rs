@@ -6,7 +6,7 @@ use anyhow::Result;
 use sqlx::{Connection as _, PgConnection};
 
 use super::ground::{Database, Ground, url};
-use crate::protocol::{Lease, Said, VERDICTS, beat, claim, contents, flush, give_back, recover, register, settle, silence};
+use crate::protocol::{Lease, Said, VERDICTS, beat, claim, contents, flush, give_back, note, recover, register, settle, silence};
 
 /// What zombies tried and what came of it.
 #[derive(Debug, Default)]
@@ -48,6 +48,9 @@ pub(super) async fn haunt(ground: &Ground, database: &Database, count: usize) ->
         let before = contents(&mut connection).await?;
         let silent = flush(&mut connection, &[], &[lease.token]).await.is_ok_and(|refused| refused.is_empty());
         seen.judge(&mut connection, &before, silent, &format!("whole lease, {fate:?}")).await?;
+        let before = contents(&mut connection).await?;
+        let reports = note(&mut connection, lease.token, lease.jobs[0], "zombie").await.unwrap_or_default();
+        seen.judge(&mut connection, &before, reports, &format!("progress and checkpoint, {fate:?}")).await?;
         let before = contents(&mut connection).await?;
         give_back(&mut connection, lease.token).await?;
         seen.judge(&mut connection, &before, false, &format!("give back, {fate:?}")).await?;

@@ -9,6 +9,7 @@ mod operators;
 mod producers;
 #[cfg(feature = "mutants")]
 mod remove;
+mod reports;
 mod settles;
 mod workers;
 
@@ -41,9 +42,17 @@ pub struct Guard {
 
 /// All of them.
 pub fn statements() -> impl Iterator<Item = &'static Statement> {
-    [settles::STATEMENTS, workers::STATEMENTS, operators::STATEMENTS, producers::STATEMENTS, days::STATEMENTS, keys::STATEMENTS]
-        .into_iter()
-        .flatten()
+    [
+        settles::STATEMENTS,
+        workers::STATEMENTS,
+        operators::STATEMENTS,
+        producers::STATEMENTS,
+        days::STATEMENTS,
+        keys::STATEMENTS,
+        reports::STATEMENTS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 const fn guard(what: &'static str, from: &'static str, to: &'static str) -> Guard {

@@ -8,7 +8,7 @@ const MODEL: &str = "model::whatever_is_done";
 pub(super) const STATEMENTS: &[Statement] = &[
     Statement { file: "requeue.sql", tests: &["guards::", QUICK, MODEL, "observe::"], guards: REQUEUE },
     Statement { file: "discard.sql", tests: &["guards::", QUICK, MODEL, "observe::"], guards: DISCARD },
-    Statement { file: "reopen.sql", tests: &["guards::", QUICK, MODEL, "days::jobs observe::"], guards: REOPEN },
+    Statement { file: "reopen.sql", tests: &["guards::", QUICK, MODEL, "days::jobs observe:: progress::progress_goes"], guards: REOPEN },
     Statement { file: "cancel.sql", tests: &["guards::", QUICK, MODEL, "observe::"], guards: CANCEL },
 ];
 
@@ -79,6 +79,11 @@ const REOPEN: &[Guard] = &[
     guard("back if it was alone", " union all select from emptied", ""),
     guard("the job named comes back", "where j.id = $1 and exists", "where exists"),
     guard("a new place", "select b.lane, queue.next_id(), b.id", "select b.lane, b.id, b.id"),
+    guard(
+        "forgets what that job said",
+        "delete from queue.progress\n  where id = any (array(select b.id from back b))",
+        "delete from queue.progress",
+    ),
     guard("its own queue", "where l.lane = b.lane limit 1", "limit 1"),
     guard("told of once", "where l.lane = b.lane limit 1", "where l.lane = b.lane"),
 ];

@@ -1,0 +1,57 @@
+//! Waiting for what a job returns, where the job runs elsewhere: by its handle, or by its id.
+
+use std::time::Duration;
+
+use queue_core::{Context, Failure, Handler, Job, JobHandle, JobId, JobResult, Store, WaitError, Waiter, job};
+use queue_worker::{Database, Worker};
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+/// Adds up.
+#[job(name = "example_sum", output = i64)]
+#[derive(Serialize, Deserialize)]
+struct Sum {
+    numbers: Vec<i64>,
+}
+
+impl Handler for Sum {
+    async fn run(self, _: &Context) -> JobResult<i64> {
+        if self.numbers.is_empty() {
+            return Err(Failure::terminal("nothing to add"));
+        }
+        Ok(self.numbers.iter().sum())
+    }
+}
+
+/// As a web server would, which knows no more than the id in the address.
+async fn answer(id: JobId, waiter: &Waiter) -> String {
+    match JobHandle::<Sum>::from_id(id).wait(waiter).timeout(Duration::from_secs(20)).await {
+        Ok(sum) => format!("the sum is {sum}"),
+        Err(WaitError::Dead { error, .. }) => format!("that cannot be added: {error}"),
+        Err(WaitError::Timeout { .. }) => "ask again later".to_owned(),
+        Err(error) => format!("sorry: {error}"),
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
+    database.migrate(Store::default()).await?;
+    let pool = database.pool().clone();
+    let stop = CancellationToken::new();
+    let worker = tokio::spawn(Worker::new(pool.clone()).run(stop.clone().cancelled_owned()));
+
+    let sum = Sum { numbers: vec![1, 2, 3] }.enqueue(&pool).await?;
+    assert_eq!(sum.wait(&pool).await?, 6); // one job, over the pool
+
+    let waiter = Waiter::start(&pool); // any number of jobs, over one connection of its own
+    let ids = [sum.id(), Sum { numbers: vec![] }.enqueue(&pool).await?.id(), JobId(42)];
+    for id in ids {
+        println!("{id}: {}", answer(id, &waiter).await);
+    }
+    assert_eq!(answer(ids[1], &waiter).await, "that cannot be added: nothing to add");
+    println!("{:?}", sum.status(&pool).await?);
+    stop.cancel();
+    worker.await??;
+    Ok(())
+}

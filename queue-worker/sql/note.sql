@@ -1,0 +1,30 @@
+-- progress: what attempts report of themselves, many at once; returns those that were accepted.
+-- $1 tokens  $2 ids  $3 attempts  $4 fractions  $5 stages  $6 counts as JSON text  $7 checkpoints as JSON text, null for none
+-- Safe: a report counts only while its token names a lease and its id is still in it, as a verdict does; a zombie writes nothing. The lease
+-- stays locked until the commit, so neither a recovery nor a verdict comes between the fence and the write. Leases are locked in the order
+-- of their tokens, rows of progress in that of their ids. All but the checkpoint is what this attempt said, whatever earlier ones had.
+with said as materialized (
+  select *
+  from unnest($1::uuid[], $2::bigint[], $3::smallint[], $4::float8[], $5::text[], $6::text[], $7::text[])
+    s (token, id, attempt, fraction, stage, counts, checkpoint)
+), held as materialized (
+  select l.token, l.ids
+  from queue.lease l
+  where l.token = any ($1)
+  order by l.token
+  for share
+), fenced as materialized (
+  select s.*
+  from said s
+  join held h on h.token = s.token and s.id = any (h.ids)
+), written as (
+  insert into queue.progress as p (id, attempt, fraction, stage, counts, checkpoint)
+  select f.id, f.attempt, f.fraction, f.stage, f.counts::jsonb, f.checkpoint::jsonb
+  from fenced f
+  order by f.id
+  on conflict (id) do update
+  set attempt = excluded.attempt, updated_at = excluded.updated_at, fraction = excluded.fraction, stage = excluded.stage,
+    counts = excluded.counts, checkpoint = coalesce(excluded.checkpoint, p.checkpoint)
+)
+select f.token, f.id
+from fenced f

@@ -1,0 +1,334 @@
+//! What running jobs say of themselves: seen live, written seldom, fenced, and kept for the next attempt.
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use queue_core::{
+    Context, Error, Handler, Job as _, JobHandle, JobId, JobResult, JobState, PayloadError, Progress, Reporter, Store, Waiter, job,
+};
+use queue_worker::{Worker, observe};
+use serde::{Deserialize, Serialize};
+use sqlx::Executor as _;
+use tests::{Steps, TestDb, WorkerProcess, effects, eventually};
+
+/// Runs `what` with its context; each test registers a type of its own name.
+macro_rules! job_that {
+    ($name:ident, $cx:ident, $what:block) => {
+        #[job(send_only, max_attempts = 3, backoff = fixed("1ms"), timeout = "60s")]
+        #[derive(Serialize, Deserialize)]
+        struct $name;
+        impl Handler for $name {
+            async fn run(self, $cx: &Context) -> JobResult {
+                $what
+            }
+        }
+    };
+}
+
+fn worker(db: &TestDb) -> Worker {
+    Worker::new(db.pool.clone()).lease_ttl(Duration::from_secs(5)).grace(Duration::from_secs(2))
+}
+
+/// Logs every statement on `progress`, and every row.
+async fn log_writes(db: &TestDb) {
+    let log = "create table write (row boolean);
+      create function log_write() returns trigger language plpgsql as $$ begin insert into public.write values (tg_level = 'ROW'); return null; end $$;
+      create trigger log_rows after insert or update on queue.progress for each row execute function public.log_write();
+      create trigger log_statements after insert or update on queue.progress for each statement execute function public.log_write();";
+    db.pool.execute(log).await.unwrap();
+}
+
+async fn rows(db: &TestDb) -> i64 {
+    db.count("select count(*) from queue.progress").await
+}
+
+/// Until a statement of a test says so.
+async fn released(cx: &Context) -> JobResult {
+    while !sqlx::query_scalar::<_, bool>("select to_regclass('go') is not null").fetch_one(cx.pool()).await? {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+async fn go(db: &TestDb) {
+    db.pool.execute("create table go ()").await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_job_says_is_seen_live_and_the_stream_ends_with_the_job() {
+    job_that!(Speaks, cx, {
+        cx.progress(0.4);
+        cx.stage("thumbnails");
+        cx.event("image");
+        cx.event_by("image", 2);
+        released(cx).await?;
+        cx.event("last");
+        Ok(())
+    });
+    let db = TestDb::new().await;
+    let waiter = Waiter::start(&db.pool);
+    let job = Speaks.enqueue(&db.pool).await.unwrap();
+    assert_eq!(job.progress(&db.pool).await.unwrap(), Progress::default(), "nothing yet");
+    let (mut there, mut here) = (job.watch(&waiter), job.watch(&db.pool));
+    for watch in [&mut there, &mut here] {
+        assert_eq!(watch.next().await.unwrap().unwrap(), Progress::default());
+    }
+    db.run_while(worker(&db).register::<Speaks>(), async {
+        for watch in [&mut there, &mut here] {
+            let seen = watch.next().await.unwrap().unwrap();
+            assert_eq!((seen.fraction, seen.stage.as_deref(), seen.attempt, seen.over), (Some(0.4), Some("thumbnails"), 1, None));
+            assert_eq!(seen.counts.into_iter().collect::<Vec<_>>(), [("image".to_owned(), 3)]);
+        }
+        let sql = "select count(*) from queue.progress where fraction = 0.4 and counts ->> 'image' = '3'";
+        assert_eq!(db.count(sql).await, 1);
+        let found = observe::find(&mut db.pool.acquire().await.unwrap(), Store::default(), job.id()).await.unwrap().unwrap();
+        assert_eq!(found.progress.unwrap().stage.as_deref(), Some("thumbnails"));
+        go(&db).await;
+        for watch in [&mut there, &mut here] {
+            let mut last = None;
+            while let Some(seen) = watch.next().await {
+                last = Some(seen.unwrap());
+            }
+            let last = last.unwrap();
+            assert_eq!(
+                (last.fraction, last.over, last.counts["last"]),
+                (Some(1.0), Some(JobState::Completed), 1),
+                "said just before the end"
+            );
+        }
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn f02_texts_and_numbers_that_the_database_would_not_take_harm_nobody() {
+    job_that!(Babbles, cx, {
+        for fraction in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -3.0, 7.0, f64::NAN] {
+            cx.progress(fraction);
+        }
+        cx.stage("a\0b".to_owned() + &"é".repeat(1000));
+        cx.event("n\0l");
+        (0..100).for_each(|n| cx.event_by(format!("{n}{}", "x".repeat(100)), u64::MAX));
+        Ok(())
+    });
+    let db = TestDb::new().await;
+    let job = Babbles.enqueue(&db.pool).await.unwrap();
+    db.run_until_idle(worker(&db).register::<Babbles>()).await;
+    let said = job.progress(&db.pool).await.unwrap();
+    let stage = said.stage.unwrap();
+    assert!(stage.starts_with("a\u{fffd}bé") && stage.chars().count() == 200, "{stage}");
+    assert_eq!((said.counts.len(), said.counts["n\u{fffd}l"], said.counts["others"]), (33, 1, i64::MAX.unsigned_abs()));
+    assert_eq!(db.count("select count(*) from queue.progress where fraction = 1").await, 1);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn the_checkpoint_of_a_process_that_was_killed_is_handed_to_the_next_attempt() {
+    let db = TestDb::new().await;
+    let job = Steps { steps: 6, hold: Some(3) }.enqueue(&db.pool).await.unwrap();
+    let process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000")]);
+    eventually("four steps are done and kept", async || db.count("select count(*) from queue.progress where checkpoint = '4'").await == 1)
+        .await;
+    process.kill();
+    let left = db.run_while(worker(&db).register::<Steps>(), job.wait(&db.pool).into_future()).await.unwrap();
+    assert_eq!((left, effects(&db.pool, job.id()).await.unwrap()), (2, 6), "no step was done twice");
+    let said = job.progress(&db.pool).await.unwrap();
+    assert_eq!((said.attempt, said.fraction, said.counts["step"]), (2, Some(1.0), 2), "an attempt counts from zero");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_said_before_a_commit_of_the_handlers_own_is_written_before_it() {
+    job_that!(Commits, cx, {
+        cx.stage("early");
+        let tx = cx.begin().await?;
+        cx.event("counted");
+        tx.complete(()).await
+    });
+    let db = TestDb::new().await;
+    let job = Commits.enqueue(&db.pool).await.unwrap();
+    db.run_until_idle(worker(&db).register::<Commits>()).await;
+    let said = job.progress(&db.pool).await.unwrap();
+    assert_eq!((said.over, said.counts["counted"]), (Some(JobState::Completed), 1));
+    db.finish().await;
+}
+
+static REFUSED: AtomicBool = AtomicBool::new(false);
+
+#[tokio::test]
+async fn f33_a_zombie_writes_no_progress_and_its_checkpoint_is_refused() {
+    job_that!(Haunts, cx, {
+        if cx.attempt() > 1 {
+            cx.stage("second");
+            cx.checkpoint(&"second").await?;
+            return Ok(());
+        }
+        cx.stage("first");
+        cx.checkpoint(&"first").await?;
+        released(cx).await?;
+        cx.stage("zombie");
+        cx.progress(0.9);
+        let refused = cx.checkpoint(&"zombie").await;
+        assert!(matches!(refused, Err(Error::LeaseLost { .. })), "{refused:?}");
+        cx.stage("zombie still");
+        assert!(matches!(cx.checkpoint(&"zombie still").await, Err(Error::LeaseLost { .. })));
+        REFUSED.store(true, SeqCst);
+        Ok(())
+    });
+    let db = TestDb::new().await;
+    let job = Haunts.enqueue(&db.pool).await.unwrap();
+    // Its next heartbeat, at which it would notice, is a long way off.
+    let zombie = worker(&db).register::<Haunts>().lease_ttl(Duration::from_mins(2));
+    db.run_while(zombie, async {
+        eventually("it has said something", async || rows(&db).await == 1).await;
+        log_writes(&db).await;
+        db.pool.execute("update queue.worker set expires_at = now() - interval '1 second'").await.unwrap();
+        db.until(job.id(), JobState::Ready).await;
+        go(&db).await;
+        eventually("it was refused", async || REFUSED.load(SeqCst)).await;
+    })
+    .await;
+    assert_eq!(db.count("select count(*) from write where row").await, 0);
+    db.run_until_idle(worker(&db).register::<Haunts>()).await;
+    let kept = "select count(*) from queue.progress where stage = 'second' and checkpoint = '\"second\"' and attempt = 2";
+    assert_eq!(db.count(kept).await, 1);
+    db.finish().await;
+}
+
+static LEAKED: Mutex<Option<Reporter>> = Mutex::new(None);
+
+#[tokio::test]
+async fn f52_who_reports_after_the_attempt_has_returned_is_refused() {
+    job_that!(Leaks, cx, {
+        cx.stage("inside");
+        *LEAKED.lock().unwrap() = Some(cx.reporter().clone());
+        Ok(())
+    });
+    let db = TestDb::new().await;
+    let (job, other) = (Leaks.enqueue(&db.pool).await.unwrap(), Steps { steps: 1, hold: None });
+    db.run_while(worker(&db).register::<Leaks>().register::<Steps>(), async {
+        job.wait(&db.pool).await.unwrap();
+        let leaked = LEAKED.lock().unwrap().take().unwrap();
+        leaked.stage("outside");
+        assert!(matches!(leaked.checkpoint(&1).await, Err(Error::LeaseLost { .. })));
+        other.enqueue(&db.pool).await.unwrap().wait(&db.pool).await.unwrap();
+    })
+    .await;
+    assert_eq!(job.progress(&db.pool).await.unwrap().stage.as_deref(), Some("inside"));
+    assert_eq!(db.count("select count(*) from queue.progress where checkpoint is null").await, 1);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_that_never_stops_talking_is_written_four_times_a_second() {
+    job_that!(Chatters, cx, {
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(700) {
+            (0..100).for_each(|_| cx.event("word"));
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    });
+    let db = TestDb::new().await;
+    log_writes(&db).await;
+    let began = Instant::now();
+    let mut jobs = Vec::new();
+    for _ in 0..40 {
+        jobs.push(Chatters.enqueue(&db.pool).await.unwrap());
+    }
+    db.run_until_idle(worker(&db).register::<Chatters>().concurrency(50)).await;
+    // One a window, two at the start, and those in which attempts end together, which is once each at the worst.
+    let (windows, written) = (began.elapsed().as_millis() / 250, db.count("select count(*) from write where not row").await);
+    let most = i64::try_from(windows).unwrap() + 2 + 40;
+    assert!((2..=2 * most).contains(&written), "{written} statements, insert and update each, in {windows} windows");
+    let rows = db.count("select count(*) from write where row").await;
+    assert!((40..=40 * most).contains(&rows), "{rows} rows");
+    for job in jobs {
+        assert!(job.progress(&db.pool).await.unwrap().counts["word"] >= 100);
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_cannot_be_kept_or_read_is_an_error_of_its_own() {
+    job_that!(Wrong, cx, {
+        assert_eq!(cx.last_checkpoint::<u32>().await?, None);
+        let nul = cx.checkpoint("a\0b").await;
+        assert!(matches!(nul, Err(Error::Checkpoint { source: PayloadError::Nul { .. }, .. })), "{nul:?}");
+        let large = cx.checkpoint(&"x".repeat(300_000)).await;
+        assert!(matches!(large, Err(Error::Checkpoint { source: PayloadError::TooLarge { .. }, .. })), "{large:?}");
+        cx.checkpoint(&"secret").await?;
+        let other = cx.last_checkpoint::<u32>().await;
+        assert!(matches!(&other, Err(error @ Error::CheckpointType { .. }) if !error.to_string().contains("secret")), "{other:?}");
+        cx.checkpoint(&None::<u32>).await?;
+        assert_eq!(cx.last_checkpoint::<Option<u32>>().await?, Some(None));
+        Ok(())
+    });
+    #[job(send_only, transactional)]
+    #[derive(Serialize, Deserialize)]
+    struct Within;
+    impl Handler for Within {
+        async fn run(self, cx: &Context) -> JobResult {
+            cx.progress(0.5);
+            assert!(matches!(cx.checkpoint(&1).await, Err(Error::NoCheckpoint { .. })));
+            assert!(matches!(cx.last_checkpoint::<u32>().await, Err(Error::NoCheckpoint { .. })));
+            Ok(())
+        }
+    }
+    let db = TestDb::new().await;
+    let (plain, within) = (Wrong.enqueue(&db.pool).await.unwrap(), Within.enqueue(&db.pool).await.unwrap());
+    db.run_while(worker(&db).register::<Wrong>().register::<Within>(), async {
+        plain.wait(&db.pool).await.unwrap();
+        within.wait(&db.pool).await.unwrap();
+    })
+    .await;
+    assert_eq!(rows(&db).await, 1);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn progress_goes_after_the_job_and_stays_with_a_dead_letter() {
+    /// Fails for good if it is told to, with a checkpoint.
+    #[job(send_only, max_attempts = 1)]
+    #[derive(Serialize, Deserialize)]
+    struct Keeps {
+        fails: bool,
+    }
+    static SEEN: Mutex<Vec<(JobId, Option<u32>)>> = Mutex::new(Vec::new());
+    impl Handler for Keeps {
+        async fn run(self, cx: &Context) -> JobResult {
+            let last = cx.last_checkpoint().await?;
+            SEEN.lock().unwrap().push((cx.id(), last));
+            cx.checkpoint(&7).await?;
+            if self.fails && last.is_none() { Err("as told".into()) } else { Ok(()) }
+        }
+    }
+    async fn requeue(db: &TestDb, job: JobHandle<Keeps>) {
+        observe::requeue(&mut db.pool.acquire().await.unwrap(), Store::default(), job.id()).await.unwrap();
+    }
+    let db = TestDb::new().await;
+    let (dead, done) = (Keeps { fails: true }.enqueue(&db.pool).await.unwrap(), Keeps { fails: false }.enqueue(&db.pool).await.unwrap());
+    db.run_until_idle(worker(&db).register::<Keeps>()).await;
+    assert_eq!((db.state(dead.id()).await, rows(&db).await), (Some(JobState::Dead), 2));
+    requeue(&db, done).await;
+    assert_eq!(rows(&db).await, 1, "a completed job begins anew");
+    db.run_until_idle(worker(&db).register::<Keeps>()).await;
+    assert_eq!(rows(&db).await, 2);
+
+    db.pool.execute("update queue.progress set updated_at = now() - interval '2 minutes'").await.unwrap();
+    db.run_while(worker(&db).register::<Keeps>(), async { eventually("one is pruned", async || rows(&db).await == 1).await }).await;
+    assert_eq!(dead.progress(&db.pool).await.unwrap().attempt, 1);
+    assert_eq!(done.progress(&db.pool).await.unwrap().fraction, Some(1.0), "without a row too");
+    requeue(&db, dead).await;
+    db.run_until_idle(worker(&db).register::<Keeps>()).await;
+    let mut seen = std::mem::take(&mut *SEEN.lock().unwrap());
+    seen.sort();
+    assert_eq!(seen, [(dead.id(), None), (dead.id(), Some(7)), (done.id(), None), (done.id(), None)], "a dead letter goes on");
+    db.finish().await;
+}

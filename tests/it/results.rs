@@ -1,0 +1,302 @@
+//! Waiting for jobs: their typed outputs, every other end, and whatever may be lost on the way.
+
+use std::{sync::Mutex, time::Duration};
+
+use queue_core::{Context, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Store, WaitError, Waiter, job};
+use queue_worker::{Worker, observe};
+use serde::{Deserialize, Serialize};
+use sqlx::{Executor as _, postgres::PgListener};
+use tests::{Act, Do, TestDb, WorkerProcess, eventually};
+use tokio::task::JoinSet;
+
+/// Adds two numbers.
+#[job(send_only, output = i64)]
+#[derive(Serialize, Deserialize)]
+struct Add(i64, i64);
+
+impl Handler for Add {
+    async fn run(self, _: &Context) -> JobResult<i64> {
+        Ok(self.0 + self.1)
+    }
+}
+
+/// Returns nothing.
+#[job(send_only)]
+#[derive(Serialize, Deserialize)]
+struct Quiet;
+
+impl Handler for Quiet {
+    async fn run(self, _: &Context) -> JobResult {
+        Ok(())
+    }
+}
+
+fn worker(db: &TestDb) -> Worker {
+    Worker::new(db.pool.clone()).register::<Add>().register::<Quiet>().register::<Do>()
+}
+
+async fn act(db: &TestDb, act: Act) -> JobHandle<Do> {
+    Do { act }.enqueue(&db.pool).await.unwrap()
+}
+
+/// How many connections waiters have.
+async fn ears(db: &TestDb) -> i64 {
+    db.count("select count(*) from pg_stat_activity where datname = current_database() and application_name = 'queue waiter'").await
+}
+
+async fn announced(db: &TestDb) -> i64 {
+    db.count("select count(*) from queue.waiter").await
+}
+
+#[tokio::test]
+async fn a_handle_waits_for_what_its_handler_returns() {
+    let db = TestDb::new().await;
+    let waiter = Waiter::start(&db.pool);
+    db.run_while(worker(&db), async {
+        let sum = Add(1, 2).enqueue(&db.pool).await.unwrap();
+        assert_eq!((sum.wait(&db.pool).await.unwrap(), sum.wait(&waiter).await.unwrap()), (3, 3));
+        let quiet = Quiet.enqueue(&db.pool).await.unwrap();
+        quiet.wait(&waiter).await.unwrap();
+        quiet.wait((&db.pool, Store::default())).await.unwrap();
+        let again = act(&db, Act::FailUntil(2)).await;
+        assert_eq!(again.wait(&waiter).await.unwrap(), "", "after a failed attempt");
+        let status = sum.status(&db.pool).await.unwrap();
+        assert_eq!((status.state, status.attempts, status.error, status.output), (JobState::Completed, 1, None, Some(3)));
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn another_process_waits_by_id_for_a_job_that_a_third_one_runs() {
+    let db = TestDb::new().await;
+    let id = act(&db, Act::Slowly(300, Box::new(Act::Ok("from afar".into())))).await.id().to_string();
+    let handle = JobHandle::<Do>::from_id(id.parse().unwrap());
+    let _process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
+    let waiter = Waiter::start(&db.pool);
+    assert_eq!(handle.wait(&waiter).await.unwrap(), "from afar");
+    assert_eq!(handle.wait(&db.pool).await.unwrap(), "from afar");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn dead_and_cancelled_come_back_as_errors_with_the_last_error() {
+    let db = TestDb::new().await;
+    let waiter = Waiter::start(&db.pool);
+    let (dead, called_off) = (act(&db, Act::Terminal("no such door".into())).await, act(&db, Act::RetryIn(60_000)).await);
+    db.run_while(worker(&db), async {
+        let (there, here) = tokio::join!(dead.wait(&waiter), dead.wait(&db.pool));
+        for error in [there.unwrap_err(), here.unwrap_err()] {
+            assert!(
+                matches!(&error, WaitError::Dead { error, attempts: 1, job } if error == "no such door" && *job == dead.id()),
+                "{error:?}"
+            );
+        }
+        db.until(called_off.id(), JobState::Scheduled).await;
+        let status = called_off.status(&waiter).await.unwrap();
+        assert_eq!((status.state, status.attempts, status.error.as_deref()), (JobState::Scheduled, 1, Some("later")));
+        let cancel = async { observe::cancel(&mut db.pool.acquire().await.unwrap(), Store::default(), called_off.id()).await.unwrap() };
+        let (there, here, ()) = tokio::join!(called_off.wait(&waiter), called_off.wait(&db.pool), cancel);
+        for error in [there.unwrap_err(), here.unwrap_err()] {
+            assert!(matches!(&error, WaitError::Cancelled { error: Some(error), .. } if error == "later"), "{error:?}");
+        }
+    })
+    .await;
+    let status = dead.status(&db.pool).await.unwrap();
+    assert_eq!((status.state, status.error.as_deref(), status.output), (JobState::Dead, Some("no such door"), None));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_whose_process_ends_three_times_is_told_of_as_dead() {
+    let db = TestDb::new().await;
+    let waiter = Waiter::start(&db.pool);
+    let poison = act(&db, Act::AbortAtOnce).await;
+    let waiting = tokio::spawn({
+        let waiter = waiter.clone();
+        async move { poison.wait(&waiter).await }
+    });
+    for _ in 0..3 {
+        let mut process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000")]);
+        eventually("it ends its process", async || process.has_ended()).await;
+        db.pool.execute("update queue.worker set expires_at = now() - interval '1 s'").await.unwrap();
+        db.run_while(Worker::new(db.pool.clone()).register::<Quiet>(), async {
+            eventually("it is recovered", async || db.count("select count(*) from queue.lease").await == 0).await;
+        })
+        .await;
+    }
+    let error = waiting.await.unwrap().unwrap_err();
+    assert!(matches!(&error, WaitError::Dead { attempts: 3, error, .. } if error.contains("the process ended")), "{error:?}");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_waited_for_is_refused_and_never_hangs() {
+    /// Leaves nothing.
+    #[job(send_only, retain = "none")]
+    #[derive(Serialize, Deserialize)]
+    struct Gone;
+    /// Stored under the name of another.
+    #[job(send_only, output = Vec<String>)]
+    #[derive(Serialize, Deserialize)]
+    struct Other;
+
+    let db = TestDb::new().await;
+    let waiter = Waiter::start(&db.pool);
+    let forgotten = Gone.enqueue(&db.pool).await.unwrap();
+    assert!(matches!(forgotten.wait(&waiter).await.unwrap_err(), WaitError::NotKept { job_type: "gone" }));
+    assert_eq!(forgotten.status(&db.pool).await.unwrap().state, JobState::Ready);
+    let unknown = JobHandle::<Add>::from_id(JobId(7));
+    assert!(matches!(unknown.wait(&waiter).await.unwrap_err(), WaitError::Gone { .. }));
+    assert!(matches!(unknown.wait(&db.pool).await.unwrap_err(), WaitError::Gone { .. }));
+    assert!(matches!(unknown.status(&db.pool).await.unwrap_err(), WaitError::Gone { .. }));
+    assert!(matches!(unknown.progress(&db.pool).await.unwrap_err(), WaitError::Gone { .. }));
+    assert!(matches!(unknown.watch(&waiter).next().await, Some(Err(WaitError::Gone { .. }))));
+
+    let secret = act(&db, Act::Ok("secret".into())).await;
+    let patience = Duration::from_millis(50);
+    for waited in [secret.wait(&waiter).timeout(patience).await, secret.wait(&db.pool).timeout(patience).await] {
+        assert!(matches!(waited.unwrap_err(), WaitError::Timeout { timeout, .. } if timeout == patience));
+    }
+    db.run_while(worker(&db), db.until(secret.id(), JobState::Completed)).await;
+    let wrong = JobHandle::<Other>::from_id(secret.id());
+    for error in [wrong.wait(&waiter).await.unwrap_err(), wrong.status(&db.pool).await.unwrap_err()] {
+        assert!(matches!(error, WaitError::Output { .. }) && !error.to_string().contains("secret"), "{error:?}");
+    }
+    let elsewhere = secret.wait((&db.pool, Store::new("nowhere").unwrap())).await.unwrap_err();
+    assert!(elsewhere.to_string().contains("holds no job queue"), "{elsewhere}");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn two_thousand_handles_wait_over_one_connection() {
+    let db = TestDb::new().await;
+    let waiter = Waiter::start(&db.pool);
+    let jobs = (0..2000).map(|n| Add(n, 1));
+    let handles = Add::enqueue_all(jobs, &db.pool).returning_ids().await.unwrap();
+    let mut waits = JoinSet::new();
+    for (n, handle) in (0..).zip(handles) {
+        let waiter = waiter.clone();
+        waits.spawn(async move { (n, handle.wait(&waiter).await) });
+    }
+    eventually("it is announced", async || announced(&db).await == 1).await;
+    let most = Mutex::new(ears(&db).await);
+    db.run_while(worker(&db), async {
+        while let Some(over) = waits.join_next().await {
+            let (n, sum) = over.unwrap();
+            assert_eq!(sum.unwrap(), n + 1);
+            if n % 500 == 0 {
+                let now = ears(&db).await;
+                let mut most = most.lock().unwrap();
+                *most = now.max(*most);
+            }
+        }
+    })
+    .await;
+    assert_eq!(most.into_inner().unwrap(), 1);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_notification_that_is_lost_costs_no_result() {
+    let db = TestDb::new().await;
+    let waiter = Waiter::start(&db.pool);
+    let slow = || async { act(&db, Act::Sleep(400)).await };
+    db.run_while(worker(&db), async {
+        // The listener's connection is cut again and again.
+        let job = slow().await;
+        let waiting = tokio::spawn({
+            let waiter = waiter.clone();
+            async move { job.wait(&waiter).await }
+        });
+        let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() and application_name = 'queue waiter'";
+        let mut cuts = 0;
+        eventually("it was cut, and the job is over", async || {
+            if cuts < 3 {
+                cuts += db.count(cut).await;
+            }
+            cuts >= 3 && db.state(job.id()).await == Some(JobState::Completed)
+        })
+        .await;
+        waiting.await.unwrap().unwrap();
+
+        // Nobody is asked to notify.
+        let job = slow().await;
+        let (over, ()) = tokio::join!(job.wait(&waiter), async {
+            eventually("it has seen the job run", async || announced(&db).await == 1).await;
+            db.pool.execute("delete from queue.waiter").await.unwrap();
+        });
+        over.unwrap();
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn workers_and_operators_notify_while_somebody_waits_and_only_then() {
+    let db = TestDb::new().await;
+    let mut listener = PgListener::connect(&db.url).await.unwrap();
+    listener.listen("queue.over").await.unwrap();
+    let scheduled = Quiet.enqueue(&db.pool).after(Duration::from_mins(10)).await.unwrap();
+    db.run_while(worker(&db), async {
+        Quiet.enqueue(&db.pool).await.unwrap().wait(&db.pool).await.unwrap();
+        // Whatever was sent is here before the answer to this.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        sqlx::query("select 1").execute(&mut listener).await.unwrap();
+        assert!(listener.next_buffered().is_none(), "nobody waits but by looking");
+
+        db.pool.execute("insert into queue.waiter values (gen_random_uuid(), now() + interval '1 hour')").await.unwrap();
+        Quiet.enqueue(&db.pool).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(30), listener.recv()).await.expect("a worker notifies").unwrap();
+    })
+    .await;
+    while listener.next_buffered().is_some() {}
+    observe::cancel(&mut db.pool.acquire().await.unwrap(), Store::default(), scheduled.id()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(30), listener.recv()).await.expect("an operator notifies").unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_wait_that_is_dropped_leaves_nothing_behind() {
+    let db = TestDb::new().await;
+    let waiter = Waiter::start(&db.pool);
+    let job = act(&db, Act::Ok(String::new())).await;
+    for _ in 0..100 {
+        assert!(job.wait(&waiter).timeout(Duration::from_millis(1)).await.is_err());
+        assert!(job.wait(&db.pool).timeout(Duration::from_millis(1)).await.is_err());
+    }
+    eventually("the row that asks for notifications is gone", async || announced(&db).await == 0).await;
+    assert_eq!(db.count("select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in %'").await, 0);
+    let waiting = tokio::spawn(async move { job.wait(&waiter).await });
+    eventually("it waits again", async || announced(&db).await == 1).await;
+    waiting.abort();
+    eventually("with its last clone the waiter is gone", async || announced(&db).await == 0 && ears(&db).await == 0).await;
+    db.finish().await;
+}
+
+/// Returns 1.6 MB that cannot be made smaller by much.
+#[job(send_only, output = String)]
+#[derive(Serialize, Deserialize)]
+struct Large;
+
+impl Handler for Large {
+    async fn run(self, cx: &Context) -> JobResult<String> {
+        let random = "select string_agg(md5(random()::text), '') from generate_series(1, 50000)";
+        Ok(sqlx::query_scalar(random).fetch_one(cx.pool()).await?)
+    }
+}
+
+#[tokio::test]
+async fn outputs_that_are_too_much_for_one_answer_come_in_several() {
+    let db = TestDb::new().await;
+    let (waiter, mut waits) = (Waiter::start(&db.pool), JoinSet::new());
+    for _ in 0..8 {
+        let (job, waiter) = (Large.enqueue(&db.pool).await.unwrap(), waiter.clone());
+        waits.spawn(async move { job.wait(&waiter).await });
+    }
+    db.run_until_idle(worker(&db).register::<Large>()).await;
+    while let Some(over) = waits.join_next().await {
+        assert_eq!(over.unwrap().unwrap().len(), 1_600_000);
+    }
+    db.finish().await;
+}
