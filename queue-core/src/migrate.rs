@@ -11,9 +11,10 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: [Migration; 2] = [
+const MIGRATIONS: [Migration; 3] = [
     Migration { version: 1, name: "jobs", sql: include_str!("../migrations/0001_jobs.sql") },
     Migration { version: 2, name: "days", sql: include_str!("../migrations/0002_days.sql") },
+    Migration { version: 6, name: "control", sql: include_str!("../migrations/0006_control.sql") },
 ];
 
 /// The newest version that this release knows.

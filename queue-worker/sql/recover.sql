@@ -1,14 +1,15 @@
--- lease -> ready | dead: the second half of recovery, in the transaction that locked the leases $1.
+-- lease -> ready | dead | done, cancelled: the second half of recovery, in the transaction that locked the leases $1.
 -- $1 tokens  $2 how many crashes make a dead letter
 -- Safe: a statement of its own, so that its snapshot is newer than the locks: what was settled before them is no longer in the leases.
 -- In one statement with the lock it would bring back completed jobs. Every job goes to its lane's solo twin, where it runs alone, so that the
--- next crash convicts the right one.
+-- next crash convicts the right one; but for those that were called off, which are cancelled.
 with taken as materialized (
   delete from queue.lease
   where token = any ($1)
-  returning claimed_at, ids, attempts, crashes
+  returning claimed_at, ids, attempts, crashes, called_off
 ), fallen as materialized (
-  select u.id, u.attempts, (u.crashes + 1)::smallint as crashes, l.queue, l.job_type, l.priority, t.claimed_at
+  select u.id, u.attempts, (u.crashes + 1)::smallint as crashes, l.queue, l.job_type, l.priority, t.claimed_at,
+    coalesce(u.id = any (t.called_off), false) as called_off
   from taken t
   cross join lateral unnest(t.ids, t.attempts, t.crashes) u (id, attempts, crashes)
   cross join lateral (select j.lane from queue.job j where j.id = u.id offset 0) j
@@ -21,14 +22,19 @@ with taken as materialized (
   select s.lane, queue.next_id(), f.id, f.attempts, f.crashes
   from fallen f
   join solo s on s.queue = f.queue and s.job_type = f.job_type and s.priority = f.priority
-  where f.crashes < $2
+  where f.crashes < $2 and not f.called_off
   order by f.id
 ), died as (
   insert into queue.dead (id, died_at, lane, attempts, crashes, error)
   select f.id, now(), s.lane, f.attempts, f.crashes, 'the process ended during the attempt, ' || f.crashes || ' times'
   from fallen f
   join solo s on s.queue = f.queue and s.job_type = f.job_type and s.priority = f.priority
-  where f.crashes >= $2
+  where f.crashes >= $2 and not f.called_off
+), cancelled as (
+  insert into queue.done (id, finished_at, ran_ms, attempts, cancelled)
+  select id, now(), 0, attempts, true
+  from fallen
+  where called_off
 ), failed as (
   insert into queue.failure (id, attempt, at, ran_ms, error)
   select id, attempts, now(), least(extract(epoch from now() - claimed_at) * 1000, 2147483647)::int, 'the process ended during the attempt'

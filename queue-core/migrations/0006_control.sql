@@ -1,0 +1,486 @@
+-- Control: what operators and programs do to jobs, from any language. Each act is one set-based function over ids (.._all), which returns the
+-- ids that it changed and never fails for a job in another state, and one function for one job, which refuses a wrong state by name:
+--
+--   cancel         ready | scheduled -> done, cancelled; of a running job the lease is marked, and its worker asks the handler to end
+--   reschedule     ready | scheduled -> scheduled, at that time; snooze is the same for a wait
+--   run_now        scheduled -> ready
+--   set_priority   ready | scheduled -> the same in the lane of that priority
+--
+-- Safe: only what is deleted from ready or scheduled here enters elsewhere. A claim or a promotion that was quicker has deleted the entry, and
+-- nothing is found; one that comes later passes over the row that we hold. Entries that others hold are passed over too (SKIP LOCKED): a
+-- claim that is about to commit, another operator, a transactional job that runs. Rows are locked in the order of their ids.
+--
+-- Bodies between BEGIN ATOMIC and END are resolved when they are created; all others set their search_path. Each call is planned for itself:
+-- a plan that was made while a table was empty is a bad one once it is full.
+
+-- Jobs of the lease that somebody wants cancelled while they run. Part of the lease, so that whoever ends such a job sees it: its settle and
+-- its recovery hold the row.
+alter table queue.lease add column called_off bigint[];
+
+-- Where in ready those of these jobs are that wait there. A job's place is its id, unless it has entered ready a second time: only for such a
+-- one its lane and its solo twin are looked through.
+create function queue.ready_places(ids bigint[]) returns table (id bigint, lane bigint, seq bigint)
+  language sql stable
+begin atomic
+  with wanted as materialized (
+    select j.id, j.lane, queue.lane_id(l.queue, l.job_type, l.priority, true) as solo
+    from queue.job j
+    cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
+    where j.id = any (ready_places.ids)
+  ), fresh as materialized (
+    select w.id, w.lane
+    from wanted w
+    join queue.ready r on r.lane = w.lane and r.seq = w.id and r.id = w.id
+  ), elsewhere as materialized (
+    select w.id, w.lane, w.solo
+    from wanted w
+    where not exists (select from fresh f where f.id = w.id)
+      and not exists (select from queue.scheduled s where s.id = w.id)
+      and not exists (select from queue.done d where d.id = w.id)
+      and not exists (select from queue.dead d where d.id = w.id)
+      and not exists (
+        select
+        from queue.done_many m
+        where m.first_id between (w.id >> 33) << 33 and w.id and m.last_id >= w.id and w.id = any (m.ids)
+      )
+  )
+  select f.id, f.lane, f.id as seq
+  from fresh f
+  union all
+  select r.id, r.lane, r.seq
+  from elsewhere e
+  join queue.ready r on r.lane in (e.lane, e.solo) and r.id = e.id;
+end;
+
+-- The state of one job, null if there is none.
+create function queue.state_of(id bigint) returns text
+  language sql stable
+begin atomic
+  select case
+    when exists (select from queue.scheduled s where s.id = state_of.id) then 'scheduled'
+    when exists (select from queue.done d where d.id = state_of.id and d.cancelled) then 'cancelled'
+    when exists (select from queue.done d where d.id = state_of.id) then 'completed'
+    when exists (
+      select
+      from queue.done_many m
+      where m.first_id between (state_of.id >> 33) << 33 and state_of.id and m.last_id >= state_of.id and state_of.id = any (m.ids)
+    ) then 'completed'
+    when exists (select from queue.dead d where d.id = state_of.id) then 'dead'
+    when exists (select from queue.lease h where state_of.id = any (h.ids)) then 'running'
+    when exists (select from queue.ready_places(array[state_of.id]) p) then 'ready'
+  end;
+end;
+
+-- ready | scheduled -> done, cancelled.
+create function queue.cancel_waiting_all(ids bigint[]) returns setof bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_custom_plan
+as $$
+begin
+  return query
+  with held as materialized (
+    select r.lane, r.seq, r.id
+    from queue.ready_places(cancel_waiting_all.ids) p
+    join queue.ready r on r.lane = p.lane and r.seq = p.seq and r.id = p.id
+    order by r.id
+    for update of r skip locked
+  ), unready as materialized (
+    delete from queue.ready r
+    using held h
+    where r.lane = h.lane and r.seq = h.seq and r.id = h.id
+    returning r.id, r.attempts
+  ), held_back as materialized (
+    select s.run_at, s.id
+    from queue.scheduled s
+    where s.id = any (cancel_waiting_all.ids)
+    order by s.id
+    for update skip locked
+  ), unscheduled as materialized (
+    delete from queue.scheduled s
+    using held_back h
+    where s.run_at = h.run_at and s.id = h.id
+    returning s.id, s.attempts
+  ), over as (
+    select u.id, u.attempts from unready u
+    union all
+    select u.id, u.attempts from unscheduled u
+  )
+  insert into queue.done (id, finished_at, ran_ms, attempts, cancelled)
+  select o.id, now(), 0, o.attempts, true
+  from over o
+  returning done.id;
+end
+$$;
+
+-- lease, marked: those of the jobs that are running are to be cancelled. Workers look for it when they are notified, and about every second.
+-- Leases are locked in the order of their tokens, as a settle does; a job that a settle has ended meanwhile is not found in the row.
+create function queue.call_off_all(ids bigint[]) returns setof bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_custom_plan
+as $$
+begin
+  return query
+  with held as materialized (
+    select h.token
+    from queue.lease h
+    where exists (select from unnest(h.ids) u (id) where u.id = any (call_off_all.ids))
+    order by h.token
+    for update of h
+  ), marked as (
+    update queue.lease l
+    set called_off = array(
+      select u.id from unnest(l.called_off) u (id)
+      union
+      select u.id from unnest(l.ids) u (id) where u.id = any (call_off_all.ids))
+    from held h
+    where l.token = h.token
+    returning l.ids
+  )
+  select u.id
+  from marked m
+  cross join lateral unnest(m.ids) u (id)
+  where u.id = any (call_off_all.ids);
+  if found then
+    perform pg_notify('queue.wake', '!control');
+  end if;
+end
+$$;
+
+-- ready | scheduled -> scheduled, at that time; one that has passed is due at once. Attempts, crashes and the lane stay.
+create function queue.reschedule_all(ids bigint[], run_at timestamptz) returns setof bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_custom_plan
+as $$
+declare
+  moved bigint[];
+begin
+  with held as materialized (
+    select r.lane, r.seq, r.id
+    from queue.ready_places(reschedule_all.ids) p
+    join queue.ready r on r.lane = p.lane and r.seq = p.seq and r.id = p.id
+    order by r.id
+    for update of r skip locked
+  ), unready as materialized (
+    delete from queue.ready r
+    using held h
+    where r.lane = h.lane and r.seq = h.seq and r.id = h.id
+    returning r.id, r.lane, r.attempts, r.crashes
+  ), held_back as materialized (
+    select s.run_at, s.id
+    from queue.scheduled s
+    where s.id = any (reschedule_all.ids)
+    order by s.id
+    for update skip locked
+  ), unscheduled as materialized (
+    delete from queue.scheduled s
+    using held_back h
+    where s.run_at = h.run_at and s.id = h.id
+    returning s.id, s.lane, s.attempts, s.crashes
+  ), off as (
+    select u.id, u.lane, u.attempts, u.crashes from unready u
+    union all
+    select u.id, u.lane, u.attempts, u.crashes from unscheduled u
+  ), put_off as (
+    insert into queue.scheduled (run_at, id, lane, attempts, crashes)
+    select reschedule_all.run_at, o.id, o.lane, o.attempts, o.crashes
+    from off o
+    returning scheduled.id
+  )
+  select array_agg(p.id) into moved from put_off p;
+  perform queue.wake_for(moved);
+  return query select u.id from unnest(moved) u (id);
+end
+$$;
+
+-- scheduled -> ready: to the end of its lane, as a promotion does.
+create function queue.run_now_all(ids bigint[]) returns setof bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_custom_plan
+as $$
+declare
+  moved bigint[];
+begin
+  with held_back as materialized (
+    select s.run_at, s.id
+    from queue.scheduled s
+    where s.id = any (run_now_all.ids)
+    order by s.id
+    for update skip locked
+  ), unscheduled as materialized (
+    delete from queue.scheduled s
+    using held_back h
+    where s.run_at = h.run_at and s.id = h.id
+    returning s.run_at, s.id, s.lane, s.attempts, s.crashes
+  ), entered as (
+    insert into queue.ready (lane, seq, id, attempts, crashes)
+    select u.lane, queue.next_id(), u.id, u.attempts, u.crashes
+    from unscheduled u
+    order by u.run_at, u.id
+    returning ready.id
+  )
+  select array_agg(e.id) into moved from entered e;
+  perform queue.wake_for(moved);
+  return query select u.id from unnest(moved) u (id);
+end
+$$;
+
+-- ready | scheduled -> the same, in the lane of that priority; solo if it was in a solo one. The job's own row then names that lane, so that
+-- retry, recovery, requeue and cancel find the job there: it is written only together with the entry, by whoever took that. A ready job's
+-- place is its id, which nobody else takes: it stands where its age puts it, and below a floor it is found within about a second.
+create function queue.set_priority_all(ids bigint[], priority integer) returns setof bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_custom_plan
+as $$
+declare
+  moved bigint[];
+  wanted smallint := set_priority_all.priority;
+begin
+  with held as materialized (
+    select r.lane, r.seq, r.id
+    from queue.ready_places(set_priority_all.ids) p
+    join queue.ready r on r.lane = p.lane and r.seq = p.seq and r.id = p.id
+    order by r.id
+    for update of r skip locked
+  ), unready as materialized (
+    delete from queue.ready r
+    using held h
+    where r.lane = h.lane and r.seq = h.seq and r.id = h.id
+    returning null::timestamptz as run_at, r.id, r.lane, r.attempts, r.crashes
+  ), held_back as materialized (
+    select s.run_at, s.id
+    from queue.scheduled s
+    where s.id = any (set_priority_all.ids)
+    order by s.id
+    for update skip locked
+  ), unscheduled as materialized (
+    delete from queue.scheduled s
+    using held_back h
+    where s.run_at = h.run_at and s.id = h.id
+    returning s.run_at, s.id, s.lane, s.attempts, s.crashes
+  ), off as materialized (
+    select e.*, l.queue, l.job_type, l.solo
+    from (select u.* from unready u union all select u.* from unscheduled u) e
+    cross join lateral (select l.queue, l.job_type, l.solo from queue.lane l where l.lane = e.lane limit 1) l
+  ), target as materialized (
+    select k.queue, k.job_type, k.solo, queue.meet_lane(k.queue, k.job_type, wanted, false) as plain,
+      case when k.solo then queue.meet_lane(k.queue, k.job_type, wanted, true) end as twin
+    from (select distinct o.queue, o.job_type, o.solo from off o) k
+  ), moving as materialized (
+    select o.run_at, o.id, o.attempts, o.crashes, t.plain, coalesce(t.twin, t.plain) as lane
+    from off o
+    join target t on t.queue = o.queue and t.job_type = o.job_type and t.solo = o.solo
+  ), renamed as (
+    update queue.job j
+    set lane = m.plain
+    from moving m
+    where j.id = any (array(select x.id from moving x)) and j.id = m.id
+  ), entered as (
+    insert into queue.ready (lane, seq, id, attempts, crashes)
+    select m.lane, m.id, m.id, m.attempts, m.crashes
+    from moving m
+    where m.run_at is null
+  ), put_off as (
+    insert into queue.scheduled (run_at, id, lane, attempts, crashes)
+    select m.run_at, m.id, m.lane, m.attempts, m.crashes
+    from moving m
+    where m.run_at is not null
+  )
+  select array_agg(m.id) into moved from moving m;
+  perform queue.wake_for(moved);
+  return query select u.id from unnest(moved) u (id);
+end
+$$;
+
+-- Wakes workers that sleep and serve the queue of one of these jobs. A statement of its own, after the change: its snapshot is newer.
+create function queue.wake_for(ids bigint[]) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_custom_plan
+as $$
+begin
+  if cardinality(ids) > 0 then
+    perform queue.wake(q.queue)
+    from (
+      select distinct l.queue
+      from queue.job j
+      join queue.lane l on l.lane = j.lane
+      where j.id = any (wake_for.ids)
+    ) q;
+  end if;
+end
+$$;
+
+-- Refuses an act on one job, with the state that it is in: SQLSTATE P0002 if there is no such job, else 55000.
+create function queue.refuse(id bigint, wanted text, done text) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  state text := queue.state_of(refuse.id);
+begin
+  if state is null then
+    raise no_data_found using message = format('there is no job %s', refuse.id);
+  elsif state = any (string_to_array(wanted, ' ')) then
+    raise object_not_in_prerequisite_state using
+      message = format('job %s is %s, but held by another transaction: by somebody who changes it, or because it runs in one', refuse.id, state);
+  end if;
+  raise object_not_in_prerequisite_state using
+    message = format('job %s is %s; only a job that is %s can be %s', refuse.id, state, array_to_string(string_to_array(wanted, ' '), ' or '), done);
+end
+$$;
+
+-- Cancels one job: 'cancelled' if it waited, 'cancelling' if it runs and its handler will be asked to end.
+create function queue.cancel(id bigint) returns text
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  -- Between two looks it may pass from one state to the other.
+  for tries in 1 .. 5 loop
+    if exists (select from queue.cancel_waiting_all(array[cancel.id])) then
+      return 'cancelled';
+    elsif exists (select from queue.call_off_all(array[cancel.id])) then
+      return 'cancelling';
+    end if;
+  end loop;
+  perform queue.refuse(cancel.id, 'ready scheduled running', 'cancelled');
+end
+$$;
+
+-- Puts one job off until that time, or makes it due earlier.
+create function queue.reschedule(id bigint, run_at timestamptz) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  for tries in 1 .. 5 loop
+    if exists (select from queue.reschedule_all(array[reschedule.id], reschedule.run_at)) then
+      return;
+    end if;
+  end loop;
+  perform queue.refuse(reschedule.id, 'ready scheduled', 'rescheduled');
+end
+$$;
+
+-- Puts one job off for that long from now, by the database's clock.
+create function queue.snooze(id bigint, wait interval) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform queue.reschedule(snooze.id, clock_timestamp() + snooze.wait);
+end
+$$;
+
+-- Makes one scheduled job ready.
+create function queue.run_now(id bigint) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  for tries in 1 .. 5 loop
+    if exists (select from queue.run_now_all(array[run_now.id])) then
+      return;
+    end if;
+  end loop;
+  perform queue.refuse(run_now.id, 'scheduled', 'run now');
+end
+$$;
+
+-- Gives one waiting job another priority; higher runs first.
+create function queue.set_priority(id bigint, priority integer) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  for tries in 1 .. 5 loop
+    if exists (select from queue.set_priority_all(array[set_priority.id], set_priority.priority)) then
+      return;
+    end if;
+  end loop;
+  perform queue.refuse(set_priority.id, 'ready scheduled', 'given another priority');
+end
+$$;
+
+-- How long the history of a job type is kept, if not as long as the store's. Workers write it at their start from what the types say. What was
+-- enqueued before pruned_to has been looked through, for types whose history goes before its day does.
+create table queue.retention (
+  job_type   text      not null,
+  history    interval  not null,
+  pruned_to  bigint    not null default 0,
+  constraint retention_pkey primary key (job_type),
+  constraint retention_job_type_is_a_name check (queue.is_name(job_type)),
+  constraint retention_is_positive check (history > '0')
+);
+
+-- As in 0002, but that jobs whose type is kept for longer live on as well. Without such a type it costs one look at an empty table.
+create or replace function queue.drop_day(retention interval) returns date
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set lock_timeout = '50ms'
+as $$
+declare
+  cutoff timestamptz := clock_timestamp() - drop_day.retention;
+  day    date;
+  lowest bigint;
+  above  bigint;
+  parent text;
+  living bigint[];
+begin
+  if not pg_try_advisory_xact_lock(hashtextextended('queue.days', 0)) then
+    return null;
+  end if;
+  select min(to_date(right(c.relname, 8), 'YYYYMMDD')) into day
+  from pg_inherits i join pg_class c on c.oid = i.inhrelid
+  where i.inhparent = 'queue.job'::regclass and c.relname ~ '^job_[0-9]{8}$';
+  if day is null or (day + 1)::timestamp at time zone 'UTC' > cutoff then
+    return null;
+  end if;
+  lowest := queue.id_at(day::timestamp at time zone 'UTC');
+  above := queue.id_at((day + 1)::timestamp at time zone 'UTC');
+
+  -- Found before the lock, because the day may be large; what an operator brings back meanwhile is found after it.
+  living := array(
+    select l.id from queue.living l where l.id >= lowest and l.id < above
+    union
+    select d.id from queue.done d where d.id >= lowest and d.id < above and d.finished_at >= cutoff
+    union
+    select unnest(d.ids) from queue.done_many d where d.first_id >= lowest and d.first_id < above and d.finished_at >= cutoff);
+  if exists (select from queue.retention k where k.history > drop_day.retention) then
+    living := array(
+      select unnest(living)
+      union
+      select d.id
+      from queue.done d
+      join queue.job j on j.id = d.id
+      join queue.lane l on l.lane = j.lane
+      join queue.retention k on k.job_type = l.job_type
+      where d.id >= lowest and d.id < above and j.id >= lowest and j.id < above and d.finished_at >= clock_timestamp() - k.history
+      union
+      select unnest(d.ids)
+      from queue.done_many d
+      join queue.lane l on l.lane = d.lane
+      join queue.retention k on k.job_type = l.job_type
+      where d.first_id >= lowest and d.first_id < above and d.finished_at >= clock_timestamp() - k.history);
+  end if;
+  foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
+    execute format('alter table queue.%I detach partition queue.%I', parent, parent || '_' || queue.day_name(day));
+  end loop;
+  living := array(
+    select unnest(living)
+    union
+    select l.id from queue.living l where l.id >= lowest and l.id < above);
+  foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
+    execute format('insert into queue.%I select * from queue.%I d where d.%I = any ($1)',
+      parent, parent || '_' || queue.day_name(day), case parent when 'done_many' then 'first_id' else 'id' end)
+      using living;
+    execute format('drop table queue.%I', parent || '_' || queue.day_name(day));
+  end loop;
+  return day;
+end
+$$;
