@@ -347,6 +347,8 @@ begin
     elsif exists (select from queue.call_off_all(array[cancel.id])) then
       return 'cancelling';
     end if;
+    exit when queue.state_of(cancel.id) is null or queue.state_of(cancel.id) not in ('ready', 'scheduled', 'running');
+    perform pg_sleep(0.01);
   end loop;
   perform queue.refuse(cancel.id, 'ready scheduled running', 'cancelled');
 end
@@ -362,6 +364,8 @@ begin
     if exists (select from queue.reschedule_all(array[reschedule.id], reschedule.run_at)) then
       return;
     end if;
+    exit when queue.state_of(reschedule.id) is null or queue.state_of(reschedule.id) not in ('ready', 'scheduled');
+    perform pg_sleep(0.01);
   end loop;
   perform queue.refuse(reschedule.id, 'ready scheduled', 'rescheduled');
 end
@@ -387,6 +391,8 @@ begin
     if exists (select from queue.run_now_all(array[run_now.id])) then
       return;
     end if;
+    exit when queue.state_of(run_now.id) is distinct from 'scheduled';
+    perform pg_sleep(0.01);
   end loop;
   perform queue.refuse(run_now.id, 'scheduled', 'run now');
 end
@@ -402,6 +408,8 @@ begin
     if exists (select from queue.set_priority_all(array[set_priority.id], set_priority.priority)) then
       return;
     end if;
+    exit when queue.state_of(set_priority.id) is null or queue.state_of(set_priority.id) not in ('ready', 'scheduled');
+    perform pg_sleep(0.01);
   end loop;
   perform queue.refuse(set_priority.id, 'ready scheduled', 'given another priority');
 end

@@ -63,6 +63,7 @@ mod registry;
 mod record;
 mod payload;
 mod enqueue;
+mod control;
 mod store;
 pub mod migrate;
 mod error;

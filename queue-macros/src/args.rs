@@ -40,7 +40,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("timeout", r#"timeout = "30s""#),
     ("output", "output = MessageId"),
     ("state", "state(Mailer, Db)"),
-    ("retain", r#"retain = "none""#),
+    ("retain", r#"retain = "30d""#),
     ("durability", "durability = relaxed"),
     ("transactional", "transactional"),
     ("send_only", "send_only"),
@@ -128,7 +128,7 @@ fn expression(option: &Named, given: &Expr) -> Result<Value> {
         "backoff" => Value::Backoff(option.backoff(given)?),
         "timeout" => Value::Time(option.timeout(given)?),
         "durability" => Value::Durability(option.durability(given)?),
-        _ => Value::Retain(option.retain(given)?),
+        _ => option.retain(given)?,
     })
 }
 

@@ -92,6 +92,10 @@ fn value(root: &TokenStream, value: &Value) -> TokenStream {
             quote!(#root::private::Backoff::#kind(#base)#rest)
         }
         Value::Retain(variant) => quote!(#root::private::Retain::#variant),
+        Value::RetainFor(time) => {
+            let history = duration(root, *time);
+            quote!(#root::private::Retain::For(#history))
+        }
         Value::Durability(variant) => quote!(#root::private::Durability::#variant),
         Value::Alone => TokenStream::new(),
         Value::States(types) => quote!(&[#(#root::private::StateKey::of::<#types>()),*]),

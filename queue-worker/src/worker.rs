@@ -33,9 +33,9 @@ use crate::{
     engine::Engine,
     error::{Error, complain},
     feed::Feed,
-    lease::{Identity, Pulse, recover},
+    lease::{Identity, Pulse, called_off, recover},
     promote::wake_others,
-    prune::prune,
+    prune::{keep_types, prune},
     settle::{Settlement, settle_all},
     slots::{Floor, Queues, Slots},
     transact::{Common, Transact},
@@ -112,6 +112,12 @@ impl Worker {
     /// How long running handlers may go on after the shutdown. Default 20 s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.config.grace = grace;
+        self
+    }
+
+    /// How long a running handler may go on after its job was cancelled, before its future is dropped. Default 10 s.
+    pub fn cancel_grace(mut self, grace: Duration) -> Self {
+        self.config.cancel_grace = grace;
         self
     }
 
@@ -222,7 +228,15 @@ impl Running {
             handlers: Handle::current(),
             stop: stop.clone(),
         };
-        let floor = Floor { registry, shared, settle: settle.clone(), bell: Arc::clone(&bell), handlers: Handle::current() };
+        let kept: Vec<(&'static str, Option<Duration>)> = registry.names().map(|(name, known)| (name, known.options().retain.history())).collect();
+        let floor = Floor {
+            registry,
+            shared,
+            settle: settle.clone(),
+            bell: Arc::clone(&bell),
+            handlers: Handle::current(),
+            cancel_grace: config.cancel_grace,
+        };
         let queues = Arc::new(Queues::new(floor, config));
         let abandon = Abandon(Arc::clone(&queues));
         let pulse = Pulse::start(Link::new(pool, "heartbeat"), config)?;
@@ -239,7 +253,15 @@ impl Running {
             settles: engine.handle().spawn(settle_all(verdicts, settle_link, config.store, Arc::clone(&bell), closing.clone())),
             helpers: vec![
                 engine.handle().spawn(listen(pool.clone(), config.store, Arc::clone(&bell))),
-                engine.handle().spawn(keep_house(Link::new(pool, "housekeeping"), config.clone(), Arc::clone(&queues), Arc::clone(&bell))),
+                engine.handle().spawn(keep_house(House {
+                    link: Link::new(pool, "housekeeping"),
+                    config: config.clone(),
+                    queues: Arc::clone(&queues),
+                    bell: Arc::clone(&bell),
+                    identity: pulse.identity(),
+                    settle: settle.clone(),
+                })),
+                engine.handle().spawn(keep_pruned(Link::new(pool, "prune"), config.clone(), kept)),
                 engine.handle().spawn(fence(pulse.identity(), Arc::clone(&queues))),
             ],
             queues,
@@ -315,27 +337,47 @@ async fn fence(mut identity: watch::Receiver<Identity>, queues: Arc<Queues>) {
     }
 }
 
-/// Recovery about every second; pruning every minute; handlers that are stuck are reported.
-async fn keep_house(mut link: Link, config: Config, queues: Arc<Queues>, bell: Arc<Bell>) {
-    let pause = (config.lease_ttl / 10).min(Duration::from_secs(1));
-    let mut pruned: Option<Instant> = None;
+/// What housekeeping works with.
+struct House {
+    link: Link,
+    config: Config,
+    queues: Arc<Queues>,
+    bell: Arc<Bell>,
+    identity: watch::Receiver<Identity>,
+    settle: mpsc::Sender<Settlement>,
+}
+
+/// Recovery about every second; running jobs that were called off then and whenever that is notified; handlers that are stuck are reported.
+async fn keep_house(mut house: House) {
+    let pause = (house.config.lease_ttl / 10).min(Duration::from_secs(1));
+    let mut next = Instant::now();
     loop {
-        let due = pruned.is_none_or(|at| at.elapsed() > Duration::from_mins(1));
-        if due {
-            // Whether it succeeds or not: what stands in the way of a partition is waited for at the cost of producers.
-            pruned = Some(Instant::now());
+        if let Err(error) = look_after(&mut house, Instant::now() >= next).await {
+            complain(&error, "cannot recover now, or see which jobs were cancelled; trying again");
         }
-        if let Err(error) = look_after(&mut link, &config, due, &bell).await {
-            complain(&error, "cannot recover or prune now; trying again");
+        if Instant::now() >= next {
+            for slots in house.queues.all() {
+                slots.report_stuck();
+            }
+            next = Instant::now() + pause.mul_f64(0.75 + 0.25 * fastrand::f64());
         }
-        for slots in queues.all() {
-            slots.report_stuck();
-        }
-        tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
+        let _ = tokio::time::timeout_at(next.into(), house.bell.control()).await;
     }
 }
 
-async fn look_after(link: &mut Link, config: &Config, prune_too: bool, bell: &Bell) -> sqlx::Result<()> {
+async fn look_after(house: &mut House, recover_too: bool) -> sqlx::Result<()> {
+    let House { link, config, queues, bell, identity, settle } = house;
+    let us = *identity.borrow();
+    if let Some(worker) = us {
+        let found = called_off(link.get().await?, config.store, worker).await;
+        for (token, id) in link.note(found)? {
+            let fresh: Vec<Settlement> = queues.all().iter().filter_map(|slots| slots.call_off(token, id)).collect();
+            give_back(settle, fresh).await;
+        }
+    }
+    if !recover_too {
+        return Ok(());
+    }
     let recovered = bounded(recover(link.get().await?, config.store)).await;
     let recovered = link.note(recovered)?;
     if !recovered.is_empty() {
@@ -346,9 +388,33 @@ async fn look_after(link: &mut Link, config: &Config, prune_too: bool, bell: &Be
         link.note(woken)?;
         bell.ring();
     }
-    if prune_too {
-        let pruned = prune(link.get().await?, config.store, config.retention).await;
-        link.note(pruned)?;
-    }
     Ok(())
+}
+
+/// Pruning every minute, on a connection that is there only meanwhile: it may take long, and nothing else is to wait for it.
+async fn keep_pruned(mut link: Link, config: Config, kept: Vec<(&'static str, Option<Duration>)>) {
+    let mut told = false;
+    loop {
+        if !told {
+            let written = match link.get().await {
+                Ok(connection) => keep_types(connection, config.store, &kept).await,
+                Err(error) => Err(error),
+            };
+            match link.note(written) {
+                Ok(()) => told = true,
+                Err(error) => complain(&error, "cannot say how long job types are kept; trying again"),
+            }
+        }
+        let pruned = match link.get().await {
+            Ok(connection) => prune(connection, &config).await,
+            Err(error) => Err(error),
+        };
+        // Tried again only later: what stands in the way of a partition is waited for at the cost of producers.
+        if let Err(error) = link.note(pruned) {
+            complain(&error, "cannot prune now; trying again");
+        }
+        let idle = link.another();
+        std::mem::replace(&mut link, idle).close().await;
+        tokio::time::sleep(Duration::from_mins(1).mul_f64(0.9 + 0.2 * fastrand::f64())).await;
+    }
 }

@@ -14,7 +14,10 @@ const PLANNER: [(&str, &str); 3] = [("enable_seqscan", "off"), ("plan_cache_mode
 const HUGE: [&str; 7] = ["ready", "scheduled", "lease", "job", "done", "done_many", "failure"];
 
 /// Scans of whole tables or of whole indexes, with the reason why they are right.
-const WHOLE: [(&str, &str, &str); 16] = [
+const WHOLE: [(&str, &str, &str); 19] = [
+    ("called_off", "lease", "asks of every lease whether a job of it was called off; there are as many as batches in flight"),
+    ("prune_kept", "done", "only the default partition, once a minute; up to a limit"),
+    ("prune_kept", "done_many", "only the default partition, once a minute; up to a limit"),
     ("silent", "lease", "asks of every lease whether its worker lives; there are as many as batches in flight"),
     ("prune_workers", "lease", "asks for leases of silent workers, once a minute"),
     ("find", "lease", "a job that is nowhere else is looked for in every lease; there are as many as batches in flight"),
@@ -34,8 +37,10 @@ const WHOLE: [(&str, &str, &str); 16] = [
 ];
 
 /// What operators ask for is planned when they ask, so it need not fear a plan of other days.
-const OPERATORS: [&str; 11] =
-    ["cancel", "counts", "dead_letters", "discard", "failures", "find", "list", "oldest", "reopen", "requeue", "workers"];
+const OPERATORS: [&str; 15] = [
+    "cancel", "choose_ready", "choose_running", "choose_scheduled", "counts", "dead_letters", "discard", "failures", "failures_of", "find", "list",
+    "oldest", "reopen", "requeue", "workers",
+];
 
 /// Each file's name, and its statement.
 fn statements() -> Vec<(String, String)> {

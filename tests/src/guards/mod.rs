@@ -3,6 +3,7 @@
 //!
 //! The lists are of this crate and not of the program that runs them, so that a test can hold them against the files.
 
+mod control;
 mod days;
 mod operators;
 mod producers;
@@ -40,7 +41,7 @@ pub struct Guard {
 
 /// All of them.
 pub fn statements() -> impl Iterator<Item = &'static Statement> {
-    [settles::STATEMENTS, workers::STATEMENTS, operators::STATEMENTS, producers::STATEMENTS, days::STATEMENTS].into_iter().flatten()
+    [settles::STATEMENTS, workers::STATEMENTS, operators::STATEMENTS, producers::STATEMENTS, days::STATEMENTS, control::STATEMENTS].into_iter().flatten()
 }
 
 const fn guard(what: &'static str, from: &'static str, to: &'static str) -> Guard {
