@@ -74,8 +74,7 @@ end;
 -- ready | scheduled -> done, cancelled.
 create function queue.cancel_waiting_all(ids bigint[]) returns setof bigint
   language plpgsql volatile
-  set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_custom_plan
+  set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 begin
   return query
@@ -86,19 +85,16 @@ begin
     order by r.id
     for update of r skip locked
   ), unready as materialized (
-    delete from queue.ready r
-    using held h
+    delete from queue.ready r using held h
     where r.lane = h.lane and r.seq = h.seq and r.id = h.id
     returning r.id, r.attempts
   ), held_back as materialized (
-    select s.run_at, s.id
-    from queue.scheduled s
+    select s.run_at, s.id from queue.scheduled s
     where s.id = any (cancel_waiting_all.ids)
     order by s.id
     for update skip locked
   ), unscheduled as materialized (
-    delete from queue.scheduled s
-    using held_back h
+    delete from queue.scheduled s using held_back h
     where s.run_at = h.run_at and s.id = h.id
     returning s.id, s.attempts
   ), over as (
@@ -117,8 +113,7 @@ $$;
 -- Leases are locked in the order of their tokens, as a settle does; a job that a settle has ended meanwhile is not found in the row.
 create function queue.call_off_all(ids bigint[]) returns setof bigint
   language plpgsql volatile
-  set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_custom_plan
+  set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 begin
   return query
@@ -151,8 +146,7 @@ $$;
 -- ready | scheduled -> scheduled, at that time; one that has passed is due at once. Attempts, crashes and the lane stay.
 create function queue.reschedule_all(ids bigint[], run_at timestamptz) returns setof bigint
   language plpgsql volatile
-  set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_custom_plan
+  set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare
   moved bigint[];
@@ -164,19 +158,16 @@ begin
     order by r.id
     for update of r skip locked
   ), unready as materialized (
-    delete from queue.ready r
-    using held h
+    delete from queue.ready r using held h
     where r.lane = h.lane and r.seq = h.seq and r.id = h.id
     returning r.id, r.lane, r.attempts, r.crashes
   ), held_back as materialized (
-    select s.run_at, s.id
-    from queue.scheduled s
+    select s.run_at, s.id from queue.scheduled s
     where s.id = any (reschedule_all.ids)
     order by s.id
     for update skip locked
   ), unscheduled as materialized (
-    delete from queue.scheduled s
-    using held_back h
+    delete from queue.scheduled s using held_back h
     where s.run_at = h.run_at and s.id = h.id
     returning s.id, s.lane, s.attempts, s.crashes
   ), off as (
@@ -198,8 +189,7 @@ $$;
 -- scheduled -> ready: to the end of its lane, as a promotion does.
 create function queue.run_now_all(ids bigint[]) returns setof bigint
   language plpgsql volatile
-  set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_custom_plan
+  set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare
   moved bigint[];
@@ -211,8 +201,7 @@ begin
     order by s.id
     for update skip locked
   ), unscheduled as materialized (
-    delete from queue.scheduled s
-    using held_back h
+    delete from queue.scheduled s using held_back h
     where s.run_at = h.run_at and s.id = h.id
     returning s.run_at, s.id, s.lane, s.attempts, s.crashes
   ), entered as (
@@ -233,8 +222,7 @@ $$;
 -- place is its id, which nobody else takes: it stands where its age puts it, and below a floor it is found within about a second.
 create function queue.set_priority_all(ids bigint[], priority integer) returns setof bigint
   language plpgsql volatile
-  set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_custom_plan
+  set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare
   moved bigint[];
@@ -247,19 +235,16 @@ begin
     order by r.id
     for update of r skip locked
   ), unready as materialized (
-    delete from queue.ready r
-    using held h
+    delete from queue.ready r using held h
     where r.lane = h.lane and r.seq = h.seq and r.id = h.id
     returning null::timestamptz as run_at, r.id, r.lane, r.attempts, r.crashes
   ), held_back as materialized (
-    select s.run_at, s.id
-    from queue.scheduled s
+    select s.run_at, s.id from queue.scheduled s
     where s.id = any (set_priority_all.ids)
     order by s.id
     for update skip locked
   ), unscheduled as materialized (
-    delete from queue.scheduled s
-    using held_back h
+    delete from queue.scheduled s using held_back h
     where s.run_at = h.run_at and s.id = h.id
     returning s.run_at, s.id, s.lane, s.attempts, s.crashes
   ), off as materialized (
@@ -299,8 +284,7 @@ $$;
 -- Wakes workers that sleep and serve the queue of one of these jobs. A statement of its own, after the change: its snapshot is newer.
 create function queue.wake_for(ids bigint[]) returns void
   language plpgsql volatile
-  set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_custom_plan
+  set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 begin
   if cardinality(ids) > 0 then
@@ -412,83 +396,5 @@ begin
     perform pg_sleep(0.01);
   end loop;
   perform queue.refuse(set_priority.id, 'ready scheduled', 'given another priority');
-end
-$$;
-
--- How long the history of a job type is kept, if not as long as the store's. Workers write it at their start from what the types say. What was
--- enqueued before pruned_to has been looked through, for types whose history goes before its day does.
-create table queue.retention (
-  job_type   text      not null,
-  history    interval  not null,
-  pruned_to  bigint    not null default 0,
-  constraint retention_pkey primary key (job_type),
-  constraint retention_job_type_is_a_name check (queue.is_name(job_type)),
-  constraint retention_is_positive check (history > '0')
-);
-
--- As in 0002, but that jobs whose type is kept for longer live on as well. Without such a type it costs one look at an empty table.
-create or replace function queue.drop_day(retention interval) returns date
-  language plpgsql volatile
-  set search_path = pg_catalog, pg_temp
-  set lock_timeout = '50ms'
-as $$
-declare
-  cutoff timestamptz := clock_timestamp() - drop_day.retention;
-  day    date;
-  lowest bigint;
-  above  bigint;
-  parent text;
-  living bigint[];
-begin
-  if not pg_try_advisory_xact_lock(hashtextextended('queue.days', 0)) then
-    return null;
-  end if;
-  select min(to_date(right(c.relname, 8), 'YYYYMMDD')) into day
-  from pg_inherits i join pg_class c on c.oid = i.inhrelid
-  where i.inhparent = 'queue.job'::regclass and c.relname ~ '^job_[0-9]{8}$';
-  if day is null or (day + 1)::timestamp at time zone 'UTC' > cutoff then
-    return null;
-  end if;
-  lowest := queue.id_at(day::timestamp at time zone 'UTC');
-  above := queue.id_at((day + 1)::timestamp at time zone 'UTC');
-
-  -- Found before the lock, because the day may be large; what an operator brings back meanwhile is found after it.
-  living := array(
-    select l.id from queue.living l where l.id >= lowest and l.id < above
-    union
-    select d.id from queue.done d where d.id >= lowest and d.id < above and d.finished_at >= cutoff
-    union
-    select unnest(d.ids) from queue.done_many d where d.first_id >= lowest and d.first_id < above and d.finished_at >= cutoff);
-  if exists (select from queue.retention k where k.history > drop_day.retention) then
-    living := array(
-      select unnest(living)
-      union
-      select d.id
-      from queue.done d
-      join queue.job j on j.id = d.id
-      join queue.lane l on l.lane = j.lane
-      join queue.retention k on k.job_type = l.job_type
-      where d.id >= lowest and d.id < above and j.id >= lowest and j.id < above and d.finished_at >= clock_timestamp() - k.history
-      union
-      select unnest(d.ids)
-      from queue.done_many d
-      join queue.lane l on l.lane = d.lane
-      join queue.retention k on k.job_type = l.job_type
-      where d.first_id >= lowest and d.first_id < above and d.finished_at >= clock_timestamp() - k.history);
-  end if;
-  foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
-    execute format('alter table queue.%I detach partition queue.%I', parent, parent || '_' || queue.day_name(day));
-  end loop;
-  living := array(
-    select unnest(living)
-    union
-    select l.id from queue.living l where l.id >= lowest and l.id < above);
-  foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
-    execute format('insert into queue.%I select * from queue.%I d where d.%I = any ($1)',
-      parent, parent || '_' || queue.day_name(day), case parent when 'done_many' then 'first_id' else 'id' end)
-      using living;
-    execute format('drop table queue.%I', parent || '_' || queue.day_name(day));
-  end loop;
-  return day;
 end
 $$;

@@ -11,10 +11,11 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: [Migration; 3] = [
+const MIGRATIONS: [Migration; 4] = [
     Migration { version: 1, name: "jobs", sql: include_str!("../migrations/0001_jobs.sql") },
     Migration { version: 2, name: "days", sql: include_str!("../migrations/0002_days.sql") },
     Migration { version: 6, name: "control", sql: include_str!("../migrations/0006_control.sql") },
+    Migration { version: 7, name: "retention", sql: include_str!("../migrations/0007_retention.sql") },
 ];
 
 /// The newest version that this release knows.

@@ -8,7 +8,7 @@ with held as materialized (
   returning ids, attempts, crashes, called_off
 ), cancelled as (
   insert into queue.done (id, finished_at, ran_ms, attempts, cancelled)
-  select u.id, now(), 0, u.attempts - 1, true
+  select u.id, now(), 0, greatest(u.attempts, 1) - 1, true
   from held h
   cross join lateral unnest(h.ids, h.attempts) u (id, attempts)
   where u.id = any (h.called_off)

@@ -3,7 +3,8 @@
 -- Safe: a verdict counts only while its token names a lease and its id is still in it; a slow, doubled or zombie worker changes nothing.
 -- Leases are locked in the order of their tokens, and what is read from them is their latest version. A lease always lists just what is
 -- not settled; the verdict that empties it deletes it. A released job's place is its id, which nobody else takes: it stands where its age
--- puts it, and below a floor it is found within about a second. A job that was called off is cancelled, unless it completed. Times are the statement's, for a handler's own transaction, which ends with
+-- puts it, and below a floor it is found within about a second. A job that was called off is cancelled,
+-- unless it completed. Times are the statement's, for a handler's own transaction, which ends with
 -- this, may be old.
 with said as materialized (
   select *
@@ -20,8 +21,8 @@ with said as materialized (
   from held h
   cross join lateral unnest(h.ids, h.attempts, h.crashes) with ordinality u (id, attempts, crashes, place)
 ), fenced as materialized (
-  select s.token, s.id, case when l.called_off and s.verdict <> all (array['complete', 'forget']) then 'cancel' else s.verdict end as verdict, s.lane,
-    s.attempts, s.crashes, s.wait_ms, s.ran_ms, s.output, s.error
+  select s.token, s.id, case when l.called_off and s.verdict not in ('complete', 'forget') then 'cancel' else s.verdict end as verdict,
+    s.lane, s.attempts, s.crashes, s.wait_ms, s.ran_ms, s.output, s.error
   from said s
   join listed l on l.token = s.token and l.id = s.id
 ), left_over as materialized (

@@ -3,7 +3,7 @@
 //! ```text
 //! claim loop ---jobs---> slots ---verdicts---> settle loop
 //!     ^  bell: notifications, free slots, due times
-//! heartbeat thread: identity        housekeeping: recover, prune
+//! heartbeat thread: identity        housekeeping: recover, called-off jobs; prune
 //! ```
 //!
 //! The claim loop is in `feed`; this file starts everything, and ends it in the right order.
@@ -29,16 +29,15 @@ use crate::{
     bell::Bell,
     commit::commit,
     config::Config,
-    connect::{Link, bounded},
+    connect::Link,
     engine::Engine,
-    error::{Error, complain},
+    error::Error,
     feed::Feed,
-    lease::{Identity, Pulse, called_off, recover},
-    promote::wake_others,
-    prune::{keep_types, prune},
+    lease::{Identity, Pulse},
     settle::{Settlement, settle_all},
     slots::{Floor, Queues, Slots},
     transact::{Common, Transact},
+    upkeep::{House, keep_house, keep_pruned},
     wake::listen,
 };
 
@@ -62,7 +61,7 @@ pub struct Worker {
 
 impl Worker {
     /// A worker over this pool, which its handlers share. It makes five connections of its own to the same database, a sixth while it
-    /// claims as fast as it can, and more for transactional jobs; see [`Worker::transactional`].
+    /// claims as fast as it can, one for a moment each minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
     pub fn new(pool: PgPool) -> Self {
         Self { pool, config: Config::default(), states: States::default(), registry: None, broken: None }
     }
@@ -334,87 +333,5 @@ async fn fence(mut identity: watch::Receiver<Identity>, queues: Arc<Queues>) {
                 slots.abandon();
             }
         }
-    }
-}
-
-/// What housekeeping works with.
-struct House {
-    link: Link,
-    config: Config,
-    queues: Arc<Queues>,
-    bell: Arc<Bell>,
-    identity: watch::Receiver<Identity>,
-    settle: mpsc::Sender<Settlement>,
-}
-
-/// Recovery about every second; running jobs that were called off then and whenever that is notified; handlers that are stuck are reported.
-async fn keep_house(mut house: House) {
-    let pause = (house.config.lease_ttl / 10).min(Duration::from_secs(1));
-    let mut next = Instant::now();
-    loop {
-        if let Err(error) = look_after(&mut house, Instant::now() >= next).await {
-            complain(&error, "cannot recover now, or see which jobs were cancelled; trying again");
-        }
-        if Instant::now() >= next {
-            for slots in house.queues.all() {
-                slots.report_stuck();
-            }
-            next = Instant::now() + pause.mul_f64(0.75 + 0.25 * fastrand::f64());
-        }
-        let _ = tokio::time::timeout_at(next.into(), house.bell.control()).await;
-    }
-}
-
-async fn look_after(house: &mut House, recover_too: bool) -> sqlx::Result<()> {
-    let House { link, config, queues, bell, identity, settle } = house;
-    let us = *identity.borrow();
-    if let Some(worker) = us {
-        let found = called_off(link.get().await?, config.store, worker).await;
-        for (token, id) in link.note(found)? {
-            let fresh: Vec<Settlement> = queues.all().iter().filter_map(|slots| slots.call_off(token, id)).collect();
-            give_back(settle, fresh).await;
-        }
-    }
-    if !recover_too {
-        return Ok(());
-    }
-    let recovered = bounded(recover(link.get().await?, config.store)).await;
-    let recovered = link.note(recovered)?;
-    if !recovered.is_empty() {
-        let jobs: i64 = recovered.iter().map(|(_, jobs)| jobs).sum();
-        tracing::warn!(jobs, "recovered the jobs of a worker that went silent");
-        let queues: Vec<String> = recovered.into_iter().map(|(queue, _)| queue).collect();
-        let woken = wake_others(link.get().await?, config.store, &queues).await;
-        link.note(woken)?;
-        bell.ring();
-    }
-    Ok(())
-}
-
-/// Pruning every minute, on a connection that is there only meanwhile: it may take long, and nothing else is to wait for it.
-async fn keep_pruned(mut link: Link, config: Config, kept: Vec<(&'static str, Option<Duration>)>) {
-    let mut told = false;
-    loop {
-        if !told {
-            let written = match link.get().await {
-                Ok(connection) => keep_types(connection, config.store, &kept).await,
-                Err(error) => Err(error),
-            };
-            match link.note(written) {
-                Ok(()) => told = true,
-                Err(error) => complain(&error, "cannot say how long job types are kept; trying again"),
-            }
-        }
-        let pruned = match link.get().await {
-            Ok(connection) => prune(connection, &config).await,
-            Err(error) => Err(error),
-        };
-        // Tried again only later: what stands in the way of a partition is waited for at the cost of producers.
-        if let Err(error) = link.note(pruned) {
-            complain(&error, "cannot prune now; trying again");
-        }
-        let idle = link.another();
-        std::mem::replace(&mut link, idle).close().await;
-        tokio::time::sleep(Duration::from_mins(1).mul_f64(0.9 + 0.2 * fastrand::f64())).await;
     }
 }

@@ -14,7 +14,8 @@ const PLANNER: [(&str, &str); 3] = [("enable_seqscan", "off"), ("plan_cache_mode
 const HUGE: [&str; 7] = ["ready", "scheduled", "lease", "job", "done", "done_many", "failure"];
 
 /// Scans of whole tables or of whole indexes, with the reason why they are right.
-const WHOLE: [(&str, &str, &str); 19] = [
+const WHOLE: [(&str, &str, &str); 20] = [
+    ("choose_running", "lease", "an operator asks for running jobs; there are as many leases as batches in flight"),
     ("called_off", "lease", "asks of every lease whether a job of it was called off; there are as many as batches in flight"),
     ("prune_kept", "done", "only the default partition, once a minute; up to a limit"),
     ("prune_kept", "done_many", "only the default partition, once a minute; up to a limit"),

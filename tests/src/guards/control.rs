@@ -8,6 +8,7 @@ pub(super) const STATEMENTS: &[Statement] = &[
         tests: &["guards::", "interleave::a_second interleave::claims", "model::whatever_is_done", "control:: called_off:: observe:: retention::"],
         guards: CONTROL,
     },
+    Statement { file: "0007_retention.sql", tests: &["guards::", "retention::"], guards: RETENTION },
     Statement { file: "keep_types.sql", tests: &["guards::", "retention::"], guards: KEEP_TYPES },
     Statement { file: "prune_kept.sql", tests: &["guards::", "retention::"], guards: PRUNE_KEPT },
     Statement { file: "prune_early.sql", tests: &["guards::", "retention::"], guards: PRUNE_EARLY },
@@ -55,6 +56,9 @@ const CONTROL: &[Guard] = &[
     guard("the job's own row follows", "    set lane = m.plain\n", "    set lane = j.lane\n"),
     guard("a job is renamed by its own move", "any (array(select x.id from moving x)) and j.id = m.id", "any (array(select x.id from moving x))"),
     guard("run now: a new place", "select u.lane, queue.next_id(), u.id", "select u.lane, u.id, u.id"),
+];
+
+const RETENTION: &[Guard] = &[
     guard("what is kept for longer lives on", "  if exists (select from queue.retention k where k.history > drop_day.retention) then", "  if false then"),
     guard(
         "plainly done: kept by its type's time",
