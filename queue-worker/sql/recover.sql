@@ -22,14 +22,16 @@ with taken as materialized (
   select s.lane, queue.next_id(), f.id, f.attempts, f.crashes
   from fallen f
   join solo s on s.queue = f.queue and s.job_type = f.job_type and s.priority = f.priority
-  where f.crashes < $2 and not f.called_off
+  where f.crashes < $2
+    and not f.called_off
   order by f.id
 ), died as (
   insert into queue.dead (id, died_at, lane, attempts, crashes, error)
   select f.id, now(), s.lane, f.attempts, f.crashes, 'the process ended during the attempt, ' || f.crashes || ' times'
   from fallen f
   join solo s on s.queue = f.queue and s.job_type = f.job_type and s.priority = f.priority
-  where f.crashes >= $2 and not f.called_off
+  where f.crashes >= $2
+    and not f.called_off
 ), cancelled as (
   insert into queue.done (id, finished_at, ran_ms, attempts, cancelled)
   select id, now(), 0, attempts, true

@@ -28,7 +28,8 @@ pub(crate) async fn prune(connection: &mut PgConnection, config: &Config) -> sql
     } {}
     for (job_type, _) in kept.iter().filter(|(_, is_shorter)| *is_shorter) {
         while {
-            let early = sqlx::query_scalar::<_, bool>(store.sql(include_str!("../sql/prune_early.sql"))).bind(job_type).bind(MOST).bind(seconds);
+            let early =
+                sqlx::query_scalar::<_, bool>(store.sql(include_str!("../sql/prune_early.sql"))).bind(job_type).bind(MOST).bind(seconds);
             bounded(early.fetch_optional(&mut *connection)).await? == Some(true)
         } {}
     }

@@ -250,8 +250,15 @@ impl Slots {
             return None;
         };
         let limit = self.floor.registry.get(job.job_type).and_then(|known| known.options().timeout);
-        let running =
-            Running { released: release(&job), job_type: job.job_type, since: Instant::now(), limit, reported: false, judged: false, called_off: false };
+        let running = Running {
+            released: release(&job),
+            job_type: job.job_type,
+            since: Instant::now(),
+            limit,
+            reported: false,
+            judged: false,
+            called_off: false,
+        };
         jobs.running.insert(job.id, running);
         Some(job)
     }

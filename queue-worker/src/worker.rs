@@ -227,7 +227,8 @@ impl Running {
             handlers: Handle::current(),
             stop: stop.clone(),
         };
-        let kept: Vec<(&'static str, Option<Duration>)> = registry.names().map(|(name, known)| (name, known.options().retain.history())).collect();
+        let kept: Vec<(&'static str, Option<Duration>)> =
+            registry.names().map(|(name, known)| (name, known.options().retain.history())).collect();
         let floor = Floor {
             registry,
             shared,

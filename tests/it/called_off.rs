@@ -117,7 +117,8 @@ async fn a_handler_that_does_not_listen_is_dropped_after_the_grace() {
 #[tokio::test]
 async fn if_the_process_is_killed_the_job_is_cancelled_instead_of_run_again() {
     let db = TestDb::new().await;
-    let (job, other) = (enqueue(&db, Act::Hang).await, enqueue(&db, Act::Anew(Box::new(Act::Hang), Box::new(Act::Ok("again".into())))).await);
+    let (job, other) =
+        (enqueue(&db, Act::Hang).await, enqueue(&db, Act::Anew(Box::new(Act::Hang), Box::new(Act::Ok("again".into())))).await);
     let process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000")]);
     at_work(&db, job).await;
     at_work(&db, other).await;

@@ -183,7 +183,11 @@ async fn a_new_priority_is_kept_over_retry_recovery_and_requeue() {
     let mut on = connect(&db).await;
     let job = enqueue(&db).await;
     let priority = async |job: JobId| {
-        sqlx::query_as::<_, (i16, String)>("select priority, state from queue.jobs where id = $1").bind(job).fetch_one(&db.pool).await.unwrap()
+        sqlx::query_as::<_, (i16, String)>("select priority, state from queue.jobs where id = $1")
+            .bind(job)
+            .fetch_one(&db.pool)
+            .await
+            .unwrap()
     };
     let worker = register(&mut on).await.unwrap();
     act(&mut on, job, Control::Priority(150)).await.unwrap();

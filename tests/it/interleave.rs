@@ -138,7 +138,6 @@ async fn claims_promotions_and_recoveries_pass_over_what_another_has_in_hand() {
         (Act::Claim, Act::TakeOne),
         (Act::Cancel, Act::TakeOne),
         (Act::Cancel, Act::Cancel),
-        (Act::Claim, Act::Cancel),
         (Act::Reschedule, Act::SetPriority),
         (Act::SetPriority, Act::Claim),
         (Act::RunNow, Act::Promote),

@@ -99,7 +99,11 @@ async fn each_type_is_kept_for_its_own_time_through_the_drop_of_its_day() {
     db.run_while(worker(&db), async {
         // Looked for without touching the days: whoever reads them can hold up their end.
         eventually("the old days are gone", async || {
-            db.count("select count(*) from pg_class where relname ~ '^job_[0-9]{8}$' and right(relname, 8)::date < now() - interval '9 days'").await == 0
+            db.count(
+                "select count(*) from pg_class where relname ~ '^job_[0-9]{8}$' and right(relname, 8)::date < now() - interval '9 days'",
+            )
+            .await
+                == 0
         })
         .await;
     })
@@ -130,7 +134,10 @@ async fn what_a_type_says_is_written_at_the_start_and_taken_back_when_it_says_so
         .await;
     })
     .await;
-    assert_eq!(db.count("select (extract(epoch from history) / 3600)::bigint from queue.retention where job_type = 'kept_long'").await, 720);
+    assert_eq!(
+        db.count("select (extract(epoch from history) / 3600)::bigint from queue.retention where job_type = 'kept_long'").await,
+        720
+    );
     db.finish().await;
 }
 

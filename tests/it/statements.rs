@@ -39,8 +39,21 @@ const WHOLE: [(&str, &str, &str); 20] = [
 
 /// What operators ask for is planned when they ask, so it need not fear a plan of other days.
 const OPERATORS: [&str; 15] = [
-    "cancel", "choose_ready", "choose_running", "choose_scheduled", "counts", "dead_letters", "discard", "failures", "failures_of", "find", "list",
-    "oldest", "reopen", "requeue", "workers",
+    "cancel",
+    "choose_ready",
+    "choose_running",
+    "choose_scheduled",
+    "counts",
+    "dead_letters",
+    "discard",
+    "failures",
+    "failures_of",
+    "find",
+    "list",
+    "oldest",
+    "reopen",
+    "requeue",
+    "workers",
 ];
 
 /// Each file's name, and its statement.

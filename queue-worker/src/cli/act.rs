@@ -41,6 +41,7 @@ impl Act {
 
 /// The jobs named, or all dead letters of a filter, at this rate. A signal ends it after the batch that is on its way.
 pub(super) async fn requeue(settings: &Settings, chosen: &Chosen, rate: Option<f64>) -> Result<ExitCode, Problem> {
+    chosen.check(rate.is_some())?;
     if !chosen.all {
         return each(settings, Act::Requeue, &chosen.ids, chosen.output.json).await;
     }
@@ -49,11 +50,14 @@ pub(super) async fn requeue(settings: &Settings, chosen: &Chosen, rate: Option<f
 
 /// The jobs named, or all dead letters of a filter.
 pub(super) async fn discard(settings: &Settings, chosen: &Chosen, yes: bool) -> Result<ExitCode, Problem> {
+    chosen.check(yes)?;
     if !chosen.all {
         return each(settings, Act::Discard, &chosen.ids, chosen.output.json).await;
     }
     if !yes && !chosen.dry_run {
-        return Err(Problem::usage("`discard --all` deletes for good; say `--yes`, or `--dry-run` to see how many dead letters that would be"));
+        return Err(Problem::usage(
+            "`discard --all` deletes for good; say `--yes`, or `--dry-run` to see how many dead letters that would be",
+        ));
     }
     all(settings, Act::Discard, chosen, None).await
 }

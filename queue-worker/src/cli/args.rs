@@ -6,7 +6,10 @@ use chrono::{DateTime, Utc};
 use clap::{Parser, Subcommand};
 use queue_core::{JobId, JobState};
 
-use super::settings::{Settings, Span, WorkerSettings};
+use super::{
+    problem::Problem,
+    settings::{Settings, Span, WorkerSettings},
+};
 use crate::observe::Filter;
 
 /// Runs and operates a job queue that lives in PostgreSQL.
@@ -111,7 +114,7 @@ Examples:
         #[command(flatten)]
         chosen: Chosen,
         /// With --all: so many a second at most, as 50/s or 10/m
-        #[arg(long, value_name = "RATE", value_parser = rate, requires = "all")]
+        #[arg(long, value_name = "RATE", value_parser = rate)]
         rate: Option<f64>,
     },
     /// Call off jobs that are ready, scheduled or running; handlers that run are asked to end, and dropped if they do not
@@ -183,7 +186,7 @@ Examples:
         #[command(flatten)]
         chosen: Chosen,
         /// With --all: delete them, for good
-        #[arg(long, requires = "all")]
+        #[arg(long)]
         yes: bool,
     },
     /// Measure this queue on a server, each figure beside the same shape in plain SQL
@@ -266,11 +269,16 @@ pub(super) struct Waiting {
     #[command(flatten)]
     pub(super) chosen: Chosen,
     /// With --all: in this state only
-    #[arg(long, requires = "all")]
+    #[arg(long)]
     state: Option<JobState>,
 }
 
 impl Waiting {
+    /// As [`Chosen::check`].
+    pub(super) fn check(&self) -> Result<(), Problem> {
+        self.chosen.check(self.state.is_some())
+    }
+
     pub(super) fn filter(&self) -> Filter {
         Filter { state: self.state, ..self.chosen.filter() }
     }
@@ -286,7 +294,7 @@ pub(super) struct Chosen {
     #[arg(long)]
     pub(super) all: bool,
     /// With --all: say how many they are, and do nothing
-    #[arg(long, requires = "all")]
+    #[arg(long)]
     pub(super) dry_run: bool,
     #[command(flatten)]
     kind: Kind,
@@ -295,6 +303,16 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
+    /// What chooses among all is refused beside ids: it would not be looked at. `more` is what a command has besides.
+    pub(super) fn check(&self, more: bool) -> Result<(), Problem> {
+        if !self.all && (more || self.dry_run || self.kind.is_said()) {
+            return Err(Problem::usage(
+                "jobs are named by their ids, and options are given that choose among all; give `--all` instead of ids",
+            ));
+        }
+        Ok(())
+    }
+
     /// Which jobs `--all` means.
     pub(super) fn filter(&self) -> Filter {
         self.kind.filter()
@@ -321,6 +339,11 @@ struct Kind {
 }
 
 impl Kind {
+    fn is_said(&self) -> bool {
+        let (queue, job_type, error) = (&self.queue, &self.job_type, &self.error);
+        [queue, job_type, error].iter().any(|text| text.is_some()) || self.since.is_some() || self.older_than.is_some()
+    }
+
     fn filter(&self) -> Filter {
         Filter {
             queue: self.queue.clone(),

@@ -53,6 +53,7 @@ fn done(control: Control) -> &'static str {
 
 /// Does it to the jobs named, or to all of a kind.
 pub(super) async fn control(settings: &Settings, control: Control, waiting: &Waiting) -> Result<ExitCode, Problem> {
+    waiting.check()?;
     if waiting.chosen.all { all(settings, control, waiting).await } else { each(settings, control, waiting).await }
 }
 

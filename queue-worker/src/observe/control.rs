@@ -75,12 +75,7 @@ const BREATH: Duration = Duration::from_millis(10);
 
 impl Control {
     /// Does it to those of `ids` that it can be done to; returns them, and those that were asked to end.
-    pub(super) async fn apply(
-        self,
-        connection: &mut PgConnection,
-        store: Store,
-        ids: &[JobId],
-    ) -> sqlx::Result<(Vec<JobId>, Vec<JobId>)> {
+    pub(super) async fn apply(self, connection: &mut PgConnection, store: Store, ids: &[JobId]) -> sqlx::Result<(Vec<JobId>, Vec<JobId>)> {
         let statement = match self {
             Self::Cancel => sqlx::query_scalar(store.sql(include_str!("../../sql/cancel.sql"))).bind(ids),
             Self::Reschedule(at) => {

@@ -41,7 +41,9 @@ pub struct Guard {
 
 /// All of them.
 pub fn statements() -> impl Iterator<Item = &'static Statement> {
-    [settles::STATEMENTS, workers::STATEMENTS, operators::STATEMENTS, producers::STATEMENTS, days::STATEMENTS, control::STATEMENTS].into_iter().flatten()
+    [settles::STATEMENTS, workers::STATEMENTS, operators::STATEMENTS, producers::STATEMENTS, days::STATEMENTS, control::STATEMENTS]
+        .into_iter()
+        .flatten()
 }
 
 const fn guard(what: &'static str, from: &'static str, to: &'static str) -> Guard {
