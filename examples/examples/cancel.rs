@@ -33,7 +33,7 @@ async fn main() -> anyhow::Result<()> {
     database.migrate(Store::default()).await?;
     let pool = database.pool();
     let running = Render { frames: 10_000 }.enqueue(pool).await?;
-    let waiting = Render { frames: 1 }.enqueue(pool).after(Duration::from_secs(3600)).await?;
+    let waiting = Render { frames: 1 }.enqueue(pool).after(Duration::from_hours(1)).await?;
 
     // One that waits is cancelled at once; by a program or, as `select queue.cancel(id)`, from any language.
     assert!(waiting.cancel(pool).await?, "it will not run");
@@ -50,7 +50,8 @@ async fn main() -> anyhow::Result<()> {
     };
     let mut stopped = Ok(());
     // A handler that does not listen would be dropped after this long.
-    Worker::new(pool.clone()).cancel_grace(Duration::from_secs(2)).run(async { stopped = stop.await }).await?;
+    let worker = Worker::new(pool.clone()).cancel_grace(Duration::from_secs(2));
+    worker.run(Box::pin(async { stopped = stop.await })).await?;
     stopped?;
     let job = examples::look(pool, running.id()).await?;
     println!("{} after {} attempt", job.state, job.attempts);

@@ -31,13 +31,14 @@ async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     let (store, pool) = (Store::default(), database.pool());
     database.migrate(store).await?;
-    let bills = Bill::enqueue_all((0..10).map(|number| Bill { number }), pool).ids().await?;
+    let bills = Bill::enqueue_all((0..10).map(|number| Bill { number }), pool).returning_ids().await?;
+    let bills: Vec<_> = bills.iter().map(queue_core::JobHandle::id).collect();
     let mut operator = pool.acquire().await?;
 
     // All of a kind, in batches; and single ones. Each is refused, with its state named, if it is in a wrong one.
     let waiting = Filter { queue: Some("bills".into()), ..Filter::default() };
     println!("{} bills wait", observe::count_waiting(&mut operator, store, &waiting, Control::Cancel).await?);
-    observe::control_all(&mut operator, store, &waiting, Control::Snooze(Duration::from_secs(3600))).await?;
+    observe::control_all(&mut operator, store, &waiting, Control::Snooze(Duration::from_hours(1))).await?;
     observe::control_all(&mut operator, store, &waiting, Control::RunNow).await?;
     observe::control(&mut operator, store, bills[9], Control::Priority(150)).await?;
     observe::control(&mut operator, store, bills[8], Control::Cancel).await?;

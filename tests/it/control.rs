@@ -27,14 +27,14 @@ async fn enqueue(db: &TestDb) -> JobId {
 }
 
 async fn scheduled(db: &TestDb) -> JobId {
-    ok().enqueue(&db.pool).after(Duration::from_secs(3600)).await.unwrap().id()
+    ok().enqueue(&db.pool).after(Duration::from_hours(1)).await.unwrap().id()
 }
 
 async fn act(on: &mut PgConnection, id: JobId, what: Control) -> Result<Controlled, Error> {
     observe::control(on, Store::default(), id, what).await
 }
 
-const HOUR: Duration = Duration::from_secs(3600);
+const HOUR: Duration = Duration::from_hours(1);
 
 #[tokio::test]
 async fn f57_each_act_fits_its_states_and_names_any_other() {
@@ -329,7 +329,7 @@ async fn lists_of_dead_letters_go_by_their_error_and_the_time_they_died() {
         let page = observe::list(on, Store::default(), &filter).await.unwrap();
         page.jobs.into_iter().map(|job| job.id).collect::<Vec<_>>()
     };
-    let day = Some(Duration::from_secs(86_400));
+    let day = Some(Duration::from_hours(24));
     assert_eq!(list(&mut on, Filter { error: Some("100%".into()), ..Filter::default() }).await, [ids[1]]);
     assert_eq!(list(&mut on, Filter { since: day, ..Filter::default() }).await, [ids[2], ids[0]]);
     assert_eq!(list(&mut on, Filter { older_than: day, state: Some(JobState::Dead), ..Filter::default() }).await, [ids[1]]);
