@@ -5,7 +5,7 @@
 mod all;
 mod batch;
 mod bulk;
-mod connection;
+pub(crate) mod connection;
 mod copy;
 mod insert;
 pub(crate) mod session;

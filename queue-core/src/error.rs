@@ -108,6 +108,12 @@ pub enum Error {
         /// The job.
         job: JobId,
     },
+    /// A job is not in a state in which this can be done, or there is no such job.
+    #[error("{why}")]
+    Refused {
+        /// Which job, its state, and in which it could be done.
+        why: String,
+    },
     /// The database failed. Its message is shown, its DETAIL never: that may print a row.
     #[error("{}", crate::error::message(.0))]
     Database(#[source] sqlx::Error),

@@ -70,6 +70,7 @@ mod record;
 mod payload;
 mod enqueue;
 mod wait;
+mod control;
 mod store;
 pub mod migrate;
 mod error;

@@ -11,11 +11,14 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: [Migration; 4] = [
+const MIGRATIONS: [Migration; 7] = [
     Migration { version: 1, name: "jobs", sql: include_str!("../migrations/0001_jobs.sql") },
     Migration { version: 2, name: "days", sql: include_str!("../migrations/0002_days.sql") },
     Migration { version: 3, name: "keys", sql: include_str!("../migrations/0003_keys.sql") },
     Migration { version: 5, name: "results", sql: include_str!("../migrations/0005_results.sql") },
+    Migration { version: 6, name: "control", sql: include_str!("../migrations/0006_control.sql") },
+    Migration { version: 7, name: "retention", sql: include_str!("../migrations/0007_retention.sql") },
+    Migration { version: 8, name: "control_one", sql: include_str!("../migrations/0008_control_one.sql") },
 ];
 
 /// The newest version that this release knows.

@@ -103,7 +103,12 @@ impl Options {
         self
     }
 
-    /// `retain = "none"`: what is kept of a completed job. Default: its record, for the store's retention.
+    /// `retain = "30d"`: how long the record of a completed or cancelled job is kept; `retain = "none"`: a completed one is deleted at once.
+    /// Default: for the store's retention.
+    ///
+    /// What is kept for longer outlives its day: rows move when the day is dropped, so keep few jobs long. What is kept for less is deleted by
+    /// workers that run, about every minute, once its time is over. The worker that started last says which it is. Dead letters have a
+    /// retention of their own, the worker's `dead_retention`.
     #[must_use]
     pub const fn retain(mut self, retain: Retain) -> Self {
         self.retain = retain;
@@ -175,6 +180,18 @@ pub enum Retain {
     Default,
     /// Nothing: the job is deleted by the statement that completes it. Dead letters are kept all the same.
     None,
+    /// Its record and output, for this long after its end.
+    For(Duration),
+}
+
+impl Retain {
+    /// How long the history is kept, if not as long as the store's.
+    pub const fn history(self) -> Option<Duration> {
+        match self {
+            Self::For(history) => Some(history),
+            _ => None,
+        }
+    }
 }
 
 /// Whether a commit waits until it is on the disk.

@@ -166,11 +166,17 @@ impl Registry {
     }
 }
 
+/// No history is kept longer by its type.
+const LONGEST_HISTORY: std::time::Duration = std::time::Duration::from_hours(100 * 365 * 24);
+
 fn check(registration: &Registration) -> Result<(), RegistryError> {
     let options = &registration.options;
     let invalid = |what: String| RegistryError::InvalidOption { rust_type: registration.rust_type(), what };
     for name in std::iter::once(&options.name).chain(options.aliases).chain([&options.queue]) {
         check_name("name", name).map_err(|error| invalid(error.to_string()))?;
+    }
+    if options.retain.history().is_some_and(|history| history.is_zero() || history > LONGEST_HISTORY) {
+        return Err(invalid("retain must be longer than zero and at most 100 years".to_owned()));
     }
     if options.max_attempts < 1 {
         return Err(invalid(format!("max_attempts is {}, and a job needs at least one", options.max_attempts)));

@@ -44,7 +44,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("timeout", r#"timeout = "30s""#),
     ("output", "output = MessageId"),
     ("state", "state(Mailer, Db)"),
-    ("retain", r#"retain = "none""#),
+    ("retain", r#"retain = "30d""#),
     ("durability", "durability = relaxed"),
     ("transactional", "transactional"),
     ("key", "key = self.account_id"),
@@ -149,7 +149,7 @@ fn expression(option: &Named, given: &Expr) -> Result<Value> {
         "timeout" => Value::Time(option.timeout(given)?),
         "durability" => Value::Durability(option.durability(given)?),
         "key_policy" => Value::KeyPolicy(option.key_policy(given)?),
-        _ => Value::Retain(option.retain(given)?),
+        _ => option.retain(given)?,
     })
 }
 

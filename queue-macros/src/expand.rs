@@ -120,6 +120,10 @@ fn value(root: &TokenStream, value: &Value) -> TokenStream {
             quote!(#root::private::Backoff::#kind(#base)#rest)
         }
         Value::Retain(variant) => quote!(#root::private::Retain::#variant),
+        Value::RetainFor(time) => {
+            let history = duration(root, *time);
+            quote!(#root::private::Retain::For(#history))
+        }
         Value::Durability(variant) => quote!(#root::private::Durability::#variant),
         Value::KeyPolicy(variant) => quote!(#root::private::KeyPolicy::#variant),
         Value::Alone => TokenStream::new(),

@@ -18,6 +18,8 @@ pub(crate) enum Value {
     Backoff(Backoff),
     /// A variant of `Retain`, at the place of the literal that named it.
     Retain(Ident),
+    /// A length of time for `Retain`.
+    RetainFor(Time),
     /// A variant of `Durability`, at the place of the word that named it.
     Durability(Ident),
     /// A variant of `KeyPolicy`, at the place of the word that named it.
@@ -51,6 +53,9 @@ const UNITS: &[(&str, u64)] = &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_00
 
 /// Thirty days. `queue-core` waits no longer, so a longer backoff would be a promise that is not kept.
 const LONGEST_WAIT: u64 = 30 * 86_400_000;
+
+/// A hundred years of 365 days, as `queue-core` has it.
+const LONGEST_HISTORY: u64 = 36_500 * 86_400_000;
 
 /// A key that is known, with one reader for each kind of value.
 pub(crate) struct Named<'a> {
@@ -110,12 +115,15 @@ impl<'a> Named<'a> {
         self.time(given, u64::MAX)
     }
 
-    pub(crate) fn retain(&self, given: &Expr) -> Result<Ident> {
+    pub(crate) fn retain(&self, given: &Expr) -> Result<Value> {
         let text = self.text(given)?;
         match text.value().as_str() {
-            "none" => Ok(Ident::new("None", text.span())),
-            "default" => Ok(Ident::new("Default", text.span())),
-            _ => Err(self.wrong(text, "\"none\" or \"default\"")),
+            "none" => Ok(Value::Retain(Ident::new("None", text.span()))),
+            "default" => Ok(Value::Retain(Ident::new("Default", text.span()))),
+            span => match millis(span) {
+                Some(millis) if (1..=LONGEST_HISTORY).contains(&millis) => Ok(Value::RetainFor(Time { millis, span: text.span() })),
+                _ => Err(self.wrong(text, "\"none\", \"default\", or a duration of at most 100 years")),
+            },
         }
     }
 

@@ -1,11 +1,28 @@
--- lease -> ready: all of the leases $1, uncharged, for a claim whose answer never reached its worker.
+-- lease -> ready | done, cancelled: all of the leases $1, uncharged, for a claim whose answer never reached its worker.
 -- $1 tokens
 -- Safe: only the worker that chose a token knows it, and it gives back only those under which it has begun nothing. A job's place
 -- is its id, which nobody else takes: it stands where its age puts it, and below a floor it is found within about a second.
 with held as materialized (
   delete from queue.lease
   where token = any ($1)
-  returning ids, attempts, crashes
+  returning ids, attempts, crashes, called_off
+), cancelled as (
+  insert into queue.done (id, finished_at, ran_ms, attempts, cancelled)
+  select u.id, now(), 0, greatest(u.attempts, 1) - 1, true
+  from held h
+  cross join lateral unnest(h.ids, h.attempts) u (id, attempts)
+  where u.id = any (h.called_off)
+  returning id
+), freed as (
+  delete from queue.active_key a
+  using cancelled c
+  cross join lateral (select j.key from queue.job j where j.id = c.id offset 0) j
+  where a.key = j.key and a.id = c.id
+  returning a.key, a.seq
+), hinted as (
+  insert into queue.key_hint (key, after)
+  select key, seq
+  from freed
 )
 insert into queue.ready (lane, seq, id, attempts, crashes)
 select queue.lane_id(l.queue, l.job_type, l.priority, u.crashes > 0), u.id, u.id, u.attempts - 1, u.crashes
@@ -13,3 +30,4 @@ from held h
 cross join lateral unnest(h.ids, h.attempts, h.crashes) u (id, attempts, crashes)
 cross join lateral (select j.lane from queue.job j where j.id = u.id offset 0) j
 cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
+where u.id = any (h.called_off) is not true

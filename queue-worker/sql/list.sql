@@ -1,11 +1,20 @@
--- Jobs, the newest first, each once with its state; never a payload.
+-- Jobs, the newest first, each once with its state.
 -- $1 state, or null for any  $2 queue, or null  $3 job type, or null  $4 below this id  $5 how many at most
--- $6 how many rows of the history are looked at
+-- $6 how many rows of the history are looked at  $7 text in the error of a dead letter  $8 not more than so many seconds ago  $9 at least so many
+-- seconds ago  $10 whether with payload and output
+-- The ages are those of the end of a job that is over, else of its enqueue.
 -- Costs at most one pass over what waits, runs or is dead. The history may be huge. Of done, when most of it may not be wanted, only the
 -- newest $6 rows are looked at; of done_many as many, and only so many are opened as surely fill the page, with all that share their span of
 -- 2^33 ids, for within a span rows overlap. `horizon` is the lowest id down to which this leaves nothing out: nothing older is listed, and the
 -- next page goes on from there. Null: everything was looked at.
-with chosen as materialized (
+with span as materialized (
+  select t.since, t.until,
+    case when $8::float8 is null then 0 else queue.id_at(t.since) end as low,
+    case when $9::float8 is null then 9223372036854775807 else queue.id_at(t.until) end as high
+  from (
+    select pg_catalog.now() - $8 * interval '1 second' as since, pg_catalog.now() - $9 * interval '1 second' as until
+  ) t
+), chosen as materialized (
   select l.lane
   from queue.lane l
   where ($2::text is null or l.queue = $2) and ($3::text is null or l.job_type = $3)
@@ -39,7 +48,8 @@ with chosen as materialized (
     (select r.id, 'ready' as state, r.attempts, r.crashes, null::timestamptz as run_at, null::timestamptz as finished_at, null::int as ran_ms,
       null::uuid as worker, null::text as error
     from queue.ready r
-    where coalesce($1::text, 'ready') = 'ready'
+    where coalesce($1::text, 'ready') = 'ready' and $7::text is null
+      and r.id >= (select w.low from span w) and r.id < (select w.high from span w)
       and r.id < $4 and r.id >= (select coalesce(l.horizon, 0) from looked l)
       and ($2::text is null and $3::text is null or r.lane in (select c.lane from chosen c))
     order by r.id desc
@@ -47,7 +57,8 @@ with chosen as materialized (
     union all
     (select s.id, 'scheduled', s.attempts, s.crashes, s.run_at, null, null, null, null
     from queue.scheduled s
-    where coalesce($1::text, 'scheduled') = 'scheduled'
+    where coalesce($1::text, 'scheduled') = 'scheduled' and $7::text is null
+      and s.id >= (select w.low from span w) and s.id < (select w.high from span w)
       and s.id < $4 and s.id >= (select coalesce(l.horizon, 0) from looked l)
       and ($2::text is null and $3::text is null or s.lane in (select c.lane from chosen c))
     order by s.id desc
@@ -64,7 +75,8 @@ with chosen as materialized (
     (select u.id, 'running', u.attempts, u.crashes, null, null, null, h.worker, null
     from queue.lease h
     cross join lateral rows from (pg_catalog.unnest(h.ids), pg_catalog.unnest(h.attempts), pg_catalog.unnest(h.crashes)) u (id, attempts, crashes)
-    where coalesce($1::text, 'running') = 'running'
+    where coalesce($1::text, 'running') = 'running' and $7::text is null
+      and u.id >= (select w.low from span w) and u.id < (select w.high from span w)
       and u.id < $4 and u.id >= (select coalesce(l.horizon, 0) from looked l)
       and ($2::text is null and $3::text is null or (select j.lane from queue.job j where j.id = u.id) in (select c.lane from chosen c))
     order by u.id desc
@@ -72,7 +84,9 @@ with chosen as materialized (
     union all
     (select d.id, case when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0::smallint, null, d.finished_at, d.ran_ms, null, null
     from queue.done d
-    where ($1::text is null or $1 = 'completed' and not d.cancelled or $1 = 'cancelled' and d.cancelled)
+    where ($1::text is null or $1 = 'completed' and not d.cancelled or $1 = 'cancelled' and d.cancelled) and $7::text is null
+      and ($8::float8 is null or d.finished_at > (select w.since from span w))
+      and ($9::float8 is null or d.finished_at <= (select w.until from span w))
       and d.id < $4 and d.id >= (select coalesce(l.horizon, 0) from looked l)
       and ($2::text is null and $3::text is null or (select j.lane from queue.job j where j.id = d.id) in (select c.lane from chosen c))
     order by d.id desc
@@ -81,7 +95,9 @@ with chosen as materialized (
     (select u.id, 'completed', 1::smallint, 0::smallint, null, m.finished_at, null, null, null
     from queue.done_many m
     cross join lateral pg_catalog.unnest(m.ids) u (id)
-    where coalesce($1::text, 'completed') = 'completed'
+    where coalesce($1::text, 'completed') = 'completed' and $7::text is null
+      and ($8::float8 is null or m.finished_at > (select w.since from span w))
+      and ($9::float8 is null or m.finished_at <= (select w.until from span w))
       and m.first_id < $4 and m.first_id >= (select (coalesce(l.horizon, 0) >> 33) << 33 from looked l)
       and u.id < $4 and u.id >= (select coalesce(l.horizon, 0) from looked l)
       and ($2::text is null and $3::text is null or m.lane in (select c.lane from chosen c))
@@ -91,6 +107,9 @@ with chosen as materialized (
     (select d.id, 'dead', d.attempts, d.crashes, null, d.died_at, null, null, d.error
     from queue.dead d
     where coalesce($1::text, 'dead') = 'dead'
+      and ($7::text is null or pg_catalog.strpos(d.error, $7) > 0)
+      and ($8::float8 is null or d.died_at > (select w.since from span w))
+      and ($9::float8 is null or d.died_at <= (select w.until from span w))
       and d.id < $4 and d.id >= (select coalesce(l.horizon, 0) from looked l)
       and ($2::text is null and $3::text is null or d.lane in (select c.lane from chosen c))
     order by d.id desc
@@ -100,10 +119,12 @@ with chosen as materialized (
   limit $5
 )
 select k.horizon, p.id, l.queue, l.job_type, l.priority, p.state, p.attempts, j.max_attempts, p.crashes, p.run_at, p.finished_at, p.ran_ms,
-  p.worker, pg_catalog.left(coalesce(p.error, f.error), 500) as error, null::jsonb as output, null::jsonb as payload
+  p.worker, pg_catalog.left(coalesce(p.error, f.error), 500) as error,
+  case when $10 then (select d.output from queue.done d where d.id = p.id) end as output,
+  case when $10 then j.payload end as payload
 from looked k
 left join page p on true
-left join lateral (select j.lane, j.max_attempts from queue.job j where j.id = p.id offset 0) j on true
+left join lateral (select j.lane, j.max_attempts, j.payload from queue.job j where j.id = p.id offset 0) j on true
 left join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l on true
 left join lateral (
   select f.error

@@ -4,25 +4,27 @@
 -- Safe: a verdict counts only while its token names a lease and its id is still in it; a slow, doubled or zombie worker changes nothing.
 -- Leases are locked in the order of their tokens, and what is read from them is their latest version. A lease always lists just what is
 -- not settled; the verdict that empties it deletes it. A released job's place is its id, which nobody else takes: it stands where its age
--- puts it, and below a floor it is found within about a second. Times are the statement's, for a handler's own transaction, which ends with
--- this, may be old.
+-- puts it, and below a floor it is found within about a second. A job that was called off is cancelled, unless it
+-- completed, and frees its key. Times are the statement's, for a handler's own transaction, which ends with this, may be old.
 with said as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::text[], $4::bigint[], $5::smallint[], $6::smallint[], $7::float8[], $8::int[], $9::text[], $10::text[],
     $11::bigint[])
     v (token, id, verdict, lane, attempts, crashes, wait_ms, ran_ms, output, error, freed)
 ), held as materialized (
-  select l.token, l.ids, l.attempts, l.crashes
+  select l.token, l.ids, l.attempts, l.crashes, l.called_off
   from queue.lease l
   where l.token = any ($1)
   order by l.token
   for update
 ), listed as materialized (
-  select h.token, u.id, u.attempts, u.crashes, u.place
+  select h.token, u.id, u.attempts, u.crashes, u.place, u.id = any (h.called_off) as called_off
   from held h
   cross join lateral unnest(h.ids, h.attempts, h.crashes) with ordinality u (id, attempts, crashes, place)
 ), fenced as materialized (
-  select s.*
+  select s.token, s.id, case when l.called_off and s.verdict not in ('complete', 'forget') then 'cancel' else s.verdict end as verdict,
+    s.lane, s.attempts, s.crashes, s.wait_ms, s.ran_ms, s.output, s.error,
+    case when l.called_off and s.verdict not in ('complete', 'forget') then (select j.key from queue.job j where j.id = s.id) else s.freed end as freed
   from said s
   join listed l on l.token = s.token and l.id = s.id
 ), left_over as materialized (

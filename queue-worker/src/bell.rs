@@ -12,6 +12,8 @@ use tokio::sync::{Notify, watch};
 pub(crate) struct Bell {
     notify: Notify,
     due: Mutex<Option<Instant>>,
+    /// Rung for what is to be done to running jobs.
+    control: Notify,
     /// Whether producers notify us, for those who look for jobs beside the claim loop. Changes with every notification, too.
     told: watch::Sender<bool>,
     /// Ordering keys may go on.
@@ -40,6 +42,16 @@ impl Bell {
     /// Until [`Bell::tell_keys`].
     pub(crate) async fn keys(&self) {
         self.keys.notified().await;
+    }
+
+    /// A running job of somebody's may have been called off.
+    pub(crate) fn note_control(&self) {
+        self.control.notify_one();
+    }
+
+    /// Until that is said, or at once if it was since the last time.
+    pub(crate) async fn control(&self) {
+        self.control.notified().await;
     }
 
     /// Whether, from now on, producers notify us of every job.

@@ -34,8 +34,12 @@ pub struct Config {
     pub lease_ttl: Duration,
     /// How long running handlers may go on after a shutdown was asked for. Default 20 s: under the 30 s after which most supervisors kill.
     pub grace: Duration,
-    /// How long the history of completed and cancelled jobs is kept. Default 7 days. Dead letters are kept until somebody acts.
+    /// How long the history of completed and cancelled jobs is kept, unless their type says otherwise. Default 7 days.
     pub retention: Duration,
+    /// How long dead letters are kept. Default: until somebody acts.
+    pub dead_retention: Option<Duration>,
+    /// How long a running handler may go on after its job was cancelled, before its future is dropped. Default 10 s.
+    pub cancel_grace: Duration,
     /// How many jobs one claim takes at most. Default 500: above that a claim gets slower as fast as it gets larger.
     pub batch: usize,
 }
@@ -54,6 +58,8 @@ impl Default for Config {
             lease_ttl: Duration::from_secs(30),
             grace: Duration::from_secs(20),
             retention: Duration::from_hours(7 * 24),
+            dead_retention: None,
+            cancel_grace: Duration::from_secs(10),
             batch: 500,
         }
     }
@@ -82,6 +88,10 @@ impl Config {
         range("poll_interval", &Shown(self.poll_interval), Shown(second / 100)..=Shown(second * 3600), "10ms to 1h")?;
         if let Some(aging) = self.aging {
             range("aging", &Shown(aging), Shown(second / 100)..=Shown(day * 365), "10ms to 1 year")?;
+        }
+        range("cancel_grace", &Shown(self.cancel_grace), Shown(Duration::ZERO)..=Shown(day), "0s to 1d")?;
+        if let Some(kept) = self.dead_retention {
+            range("dead_retention", &Shown(kept), Shown(second)..=Shown(day * 36_500), "1s to 100 years")?;
         }
         range("grace", &Shown(self.grace), Shown(Duration::ZERO)..=Shown(day), "0s to 1d")?;
         range("retention", &Shown(self.retention), Shown(second)..=Shown(day * 36_500), "1s to 100 years")

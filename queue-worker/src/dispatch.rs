@@ -4,25 +4,77 @@
 
 use std::{
     any::Any,
+    collections::HashSet,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use futures_util::FutureExt as _;
 use queue_core::{
-    Context, FailureKind, Outcome, Registration, Retain, Verdict, verdict,
+    Context, FailureKind, JobId, Outcome, Registration, Retain, Verdict, verdict,
     worker::{Fence, Lent, Shared, Stage},
 };
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::{claim::Claimed, settle::Settlement};
 
-/// How handlers are told to end: asked first, then dropped.
-#[derive(Clone, Default)]
+/// How handlers are told to end: asked first, then dropped. All of a queue at once, or a single one that was called off.
+#[derive(Default)]
 pub(crate) struct Halt {
     pub(crate) ask: CancellationToken,
     pub(crate) drop: CancellationToken,
+    /// How long a handler whose job was called off may go on.
+    grace: Duration,
+    single: Mutex<Single>,
+}
+
+/// Jobs that were called off. All attempts of a queue wait for one token, which is exchanged when it has fired: one of its own for each would be
+/// paid for by every job.
+#[derive(Default)]
+struct Single {
+    jobs: HashSet<(Uuid, JobId)>,
+    stir: Option<CancellationToken>,
+}
+
+impl Halt {
+    pub(crate) fn new(grace: Duration) -> Self {
+        Self { grace, ..Self::default() }
+    }
+
+    /// Asks this job's handler to end, and drops it when its grace is over.
+    pub(crate) fn call_off(&self, token: Uuid, id: JobId) {
+        let mut single = self.single();
+        single.jobs.insert((token, id));
+        if let Some(stir) = single.stir.take() {
+            stir.cancel();
+        }
+    }
+
+    /// Forgets a job that was called off.
+    pub(crate) fn forget(&self, token: Uuid, id: JobId) {
+        self.single().jobs.remove(&(token, id));
+    }
+
+    fn is_called_off(&self, job: &Claimed) -> bool {
+        self.single().jobs.contains(&(job.token, job.id))
+    }
+
+    /// Fires when handlers are dropped or any job is called off; `None` if this one is.
+    fn stir(&self, job: &Claimed) -> Option<CancellationToken> {
+        let mut single = self.single();
+        if !single.jobs.is_empty() && single.jobs.contains(&(job.token, job.id)) {
+            return None;
+        }
+        Some(single.stir.get_or_insert_with(|| self.drop.child_token()).clone())
+    }
+
+    /// Nothing is half-written under this lock, so that one which a panic left poisoned is as good as any.
+    fn single(&self) -> MutexGuard<'_, Single> {
+        self.single.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The longest error text that is kept, in bytes.
@@ -61,6 +113,10 @@ impl Ended {
 
     fn interrupted() -> Self {
         Self { outcome: Outcome::Interrupted, output: None, error: None, over: false }
+    }
+
+    fn cancelled() -> Self {
+        Self { outcome: Outcome::Cancelled, ..Self::interrupted() }
     }
 
     /// How an attempt ended whose handler began a transaction of its own, which came so far.
@@ -113,12 +169,14 @@ pub(crate) async fn attempt_within(
         Arc::clone(shared),
     );
     let cx = if lent.is_some() { cx.within(lent) } else { cx.under(fence(registration, job)) };
-    let ended = AssertUnwindSafe(run(registration, payload, &cx, halt)).catch_unwind().await.unwrap_or_else(Ended::panicked);
+    let ended = AssertUnwindSafe(run(registration, payload, job, &cx, halt)).catch_unwind().await.unwrap_or_else(Ended::panicked);
     let ended = if halt.drop.is_cancelled() && ended.outcome == Outcome::Panicked { Ended::interrupted() } else { ended };
     if let Some(report) = cx.report() {
         let patience = if halt.drop.is_cancelled() { Duration::ZERO } else { LAST_REPORT };
         report.end(patience).await;
     }
+    // Whatever a handler makes of being called off: only what it completed counts.
+    let ended = if ended.outcome != Outcome::Ok && halt.is_called_off(job) { Ended::cancelled() } else { ended };
     match cx.begun() {
         Some(begun) => ended.after(begun.close(LAST_COMMIT).await, job),
         None => ended,
@@ -131,7 +189,7 @@ fn fence(registration: &Registration, job: &Claimed) -> Fence {
     Fence { token, id, lane, attempt, crashes, keep: registration.options().retain != Retain::None, key, since: Instant::now() }
 }
 
-async fn run(registration: &Registration, payload: &str, cx: &Context, halt: &Halt) -> Ended {
+async fn run(registration: &Registration, payload: &str, job: &Claimed, cx: &Context, halt: &Halt) -> Ended {
     let running = registration.run(payload, cx);
     let limited = async {
         match registration.options().timeout {
@@ -139,10 +197,23 @@ async fn run(registration: &Registration, payload: &str, cx: &Context, halt: &Ha
             None => Ok(running.await),
         }
     };
-    let result = tokio::select! {
-        biased;
-        result = limited => result,
-        () = halt.drop.cancelled() => return Ended::interrupted(),
+    let mut limited = pin!(limited);
+    let result = loop {
+        if let Some(stir) = halt.stir(job) {
+            tokio::select! {
+                biased;
+                result = &mut limited => break result,
+                () = stir.cancelled() => if halt.drop.is_cancelled() { return Ended::interrupted() },
+            }
+        } else {
+            cx.cancelled().cancel();
+            tokio::select! {
+                biased;
+                result = &mut limited => break result,
+                () = halt.drop.cancelled() => return Ended::interrupted(),
+                () = tokio::time::sleep(halt.grace) => return Ended::cancelled(),
+            }
+        }
     };
     match result {
         Ok(Ok(output)) if output.as_ref().is_some_and(|text| text.len() > LONGEST_OUTPUT) => {
@@ -213,6 +284,11 @@ pub(crate) fn release(job: &Claimed) -> Settlement {
         error: None,
         held: Arc::clone(&job.held),
     }
+}
+
+/// The verdict for a job that was called off before it was begun.
+pub(crate) fn not_begun(job: &Claimed) -> Settlement {
+    Settlement { verdict: Verdict::Cancel, attempt: job.attempt - 1, ..release(job) }
 }
 
 /// An error text that the database takes: without NUL, at most 8 KiB.

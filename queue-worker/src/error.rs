@@ -61,6 +61,14 @@ pub enum Error {
         /// What was asked for, as a participle.
         done: &'static str,
     },
+    /// The job could be changed, were it not locked by a transaction that has not ended.
+    #[error("job {id} is {state}, but another transaction holds it, be it one in which it runs; try again when that has ended")]
+    Held {
+        /// The job.
+        id: JobId,
+        /// The state it is in.
+        state: JobState,
+    },
     /// One of the worker's own threads could not be started.
     #[error("a thread of the worker cannot be started: {0}")]
     Thread(String),

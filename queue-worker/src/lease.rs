@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::Store;
+use queue_core::{JobId, Store};
 use sqlx::{Connection as _, PgConnection, Row as _};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -147,6 +147,12 @@ impl Heart {
         let connection = tokio::time::timeout(Duration::from_secs(1), self.link.get()).await.map_err(|_| sqlx::Error::PoolTimedOut)??;
         tokio::time::timeout(Duration::from_secs(1), statement.execute(connection)).await.map_err(|_| sqlx::Error::PoolTimedOut)?.map(drop)
     }
+}
+
+/// The jobs that this worker runs and that somebody wants cancelled, each with the token of its lease.
+pub(crate) async fn called_off(connection: &mut PgConnection, store: Store, worker: Uuid) -> sqlx::Result<Vec<(Uuid, JobId)>> {
+    let statement = sqlx::query_as(store.sql(include_str!("../sql/called_off.sql"))).bind(worker);
+    bounded(statement.fetch_all(connection)).await
 }
 
 /// The most leases of one recovery.

@@ -24,6 +24,7 @@ pub mod cli;
 mod bench;
 mod worker;
 mod feed;
+mod upkeep;
 mod slots;
 mod transact;
 mod commit;

@@ -7,20 +7,38 @@ use std::time::Duration;
 use queue_core::{JobId, Store, migrate::DAYS_AHEAD};
 use sqlx::PgConnection;
 
-use crate::connect::bounded;
+use crate::{config::Config, connect::bounded};
 
 /// The most jobs of one statement.
 const MOST: i64 = 5000;
 
-/// Makes days ahead, deletes history of no day, and last, because it may fail for a lock, drops the days that are over.
-pub(crate) async fn prune(connection: &mut PgConnection, store: Store, retention: Duration) -> sqlx::Result<()> {
-    let seconds = retention.as_secs_f64();
+/// Makes days ahead, deletes history of no day, dead letters and what goes before its day, and last, because it may fail for a lock, drops the
+/// days that are over.
+pub(crate) async fn prune(connection: &mut PgConnection, config: &Config) -> sqlx::Result<()> {
+    let (store, seconds) = (config.store, config.retention.as_secs_f64());
     let made = sqlx::query_scalar::<_, i32>(store.sql(include_str!("../sql/add_days.sql"))).bind(DAYS_AHEAD);
     bounded(made.fetch_one(&mut *connection)).await?;
+    let kept = sqlx::query_as(store.sql(include_str!("../sql/kept_types.sql"))).bind(seconds);
+    let kept: Vec<(String, bool)> = bounded(kept.fetch_all(&mut *connection)).await?;
+    // The same but for the types: without any, it need not look at those of its jobs.
+    let over = if kept.is_empty() { include_str!("../sql/prune_done.sql") } else { include_str!("../sql/prune_kept.sql") };
     while {
-        let over = sqlx::query_scalar::<_, i64>(store.sql(include_str!("../sql/prune_done.sql"))).bind(seconds).bind(MOST);
+        let over = sqlx::query_scalar::<_, i64>(store.sql(over)).bind(seconds).bind(MOST);
         bounded(over.fetch_one(&mut *connection)).await? >= MOST
     } {}
+    for (job_type, _) in kept.iter().filter(|(_, is_shorter)| *is_shorter) {
+        while {
+            let early =
+                sqlx::query_scalar::<_, bool>(store.sql(include_str!("../sql/prune_early.sql"))).bind(job_type).bind(MOST).bind(seconds);
+            bounded(early.fetch_optional(&mut *connection)).await? == Some(true)
+        } {}
+    }
+    if let Some(retention) = config.dead_retention {
+        while {
+            let dead = sqlx::query_scalar::<_, i64>(store.sql(include_str!("../sql/prune_dead.sql")));
+            bounded(dead.bind(retention.as_secs_f64()).bind(MOST).fetch_one(&mut *connection)).await? >= MOST
+        } {}
+    }
     bounded(sqlx::query(store.sql(include_str!("../sql/prune_workers.sql"))).execute(&mut *connection)).await?;
     bounded(sqlx::query(store.sql(include_str!("../sql/prune_waiters.sql"))).execute(&mut *connection)).await?;
     prune_progress(connection, store).await?;
@@ -42,4 +60,12 @@ async fn prune_progress(connection: &mut PgConnection, store: Store) -> sqlx::Re
         let clear = sqlx::query(store.sql(include_str!("../sql/clear_progress.sql"))).bind(&ids);
         bounded(clear.execute(&mut *connection)).await?;
     }
+}
+
+/// Says how long the history of each job type is kept; `None` for as long as the store's.
+pub(crate) async fn keep_types(connection: &mut PgConnection, store: Store, types: &[(&str, Option<Duration>)]) -> sqlx::Result<()> {
+    let statement = sqlx::query(store.sql(include_str!("../sql/keep_types.sql")))
+        .bind(types.iter().map(|(name, _)| *name).collect::<Vec<_>>())
+        .bind(types.iter().map(|(_, history)| history.map(|history| history.as_secs_f64())).collect::<Vec<_>>());
+    bounded(statement.execute(connection)).await.map(drop)
 }

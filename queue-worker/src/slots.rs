@@ -20,7 +20,7 @@ use crate::{
     bell::Bell,
     claim::Claimed,
     config::Config,
-    dispatch::{Ended, Halt, attempt, judge, release},
+    dispatch::{Ended, Halt, attempt, judge, not_begun, release},
     settle::Settlement,
 };
 
@@ -32,6 +32,8 @@ pub(crate) struct Floor {
     pub(crate) bell: Arc<Bell>,
     /// The runtime that handlers run on: the one that the worker was started on.
     pub(crate) handlers: Handle,
+    /// How long a handler whose job was called off may go on.
+    pub(crate) cancel_grace: Duration,
 }
 
 /// The slots of every queue that this worker serves.
@@ -84,7 +86,7 @@ pub(crate) struct Slots {
     jobs: Mutex<Jobs>,
     finished: AtomicUsize,
     pace: Mutex<Pace>,
-    halt: Mutex<Halt>,
+    halt: Mutex<Arc<Halt>>,
 }
 
 /// What waits and what runs.
@@ -109,6 +111,8 @@ struct Running {
     reported: bool,
     /// Its handler has ended, and its verdict is on its way to the settle loop.
     judged: bool,
+    /// Its handler was asked to end, for somebody wants it cancelled.
+    called_off: bool,
 }
 
 impl Slots {
@@ -120,7 +124,7 @@ impl Slots {
             jobs: Mutex::default(),
             finished: AtomicUsize::new(0),
             pace: Mutex::new(Pace::new(Instant::now())),
-            halt: Mutex::default(),
+            halt: Mutex::new(Arc::new(Halt::new(floor.cancel_grace))),
         })
     }
 
@@ -195,13 +199,28 @@ impl Slots {
 
     /// Forgets everything: the lease is lost, and what is queued or running belongs to others.
     pub(crate) fn abandon(&self) {
-        let halt = std::mem::take(&mut *lock(&self.halt));
+        let halt = std::mem::replace(&mut *lock(&self.halt), Arc::new(Halt::new(self.floor.cancel_grace)));
         let mut jobs = lock(&self.jobs);
         jobs.queued.clear();
         jobs.running.clear();
         drop(jobs);
         halt.ask.cancel();
         halt.drop.cancel();
+    }
+
+    /// Asks the handler of a job to end for which somebody has cancelled it; if it was not begun, returns its verdict.
+    pub(crate) fn call_off(&self, token: Uuid, id: JobId) -> Option<Settlement> {
+        let halt = Arc::clone(&lock(&self.halt));
+        let mut jobs = lock(&self.jobs);
+        if let Some(running) = jobs.running.get_mut(&id) {
+            if running.released.token == token && !running.judged && !std::mem::replace(&mut running.called_off, true) {
+                tracing::info!(job = %id, "cancelled while it runs: its handler is asked to end");
+                halt.call_off(token, id);
+            }
+            return None;
+        }
+        let place = jobs.queued.iter().position(|job| job.token == token && job.id == id)?;
+        jobs.queued.remove(place).map(|job| not_begun(&job))
     }
 
     /// Reports, once each, handlers that go on long after their timeout, which means that they never await.
@@ -237,15 +256,22 @@ impl Slots {
             return None;
         };
         let limit = self.floor.registry.get(job.job_type).and_then(|known| known.options().timeout);
-        let running =
-            Running { released: release(&job), job_type: job.job_type, since: Instant::now(), limit, reported: false, judged: false };
+        let running = Running {
+            released: release(&job),
+            job_type: job.job_type,
+            since: Instant::now(),
+            limit,
+            reported: false,
+            judged: false,
+            called_off: false,
+        };
         jobs.running.insert(job.id, running);
         Some(job)
     }
 
     async fn run(&self, job: Claimed) {
         let since = Instant::now();
-        let halt = lock(&self.halt).clone();
+        let halt = Arc::clone(&lock(&self.halt));
         let registration = self.floor.registry.get(job.job_type);
         let ended = match registration {
             Some(registration) => attempt(registration, &job, &self.floor.shared, &halt).await,
@@ -255,7 +281,7 @@ impl Slots {
             let settlement = judge(registration, &job, ended, since.elapsed());
             // Fails only when the worker has ended without waiting for this; then the job is recovered like that of a silent worker.
             let _ = self.floor.settle.send(settlement).await;
-            self.end_verdict(job.id, job.token);
+            self.end_verdict(job.id, job.token, &halt);
         }
     }
 
@@ -270,10 +296,12 @@ impl Slots {
         }
     }
 
-    fn end_verdict(&self, id: JobId, token: Uuid) {
+    fn end_verdict(&self, id: JobId, token: Uuid, halt: &Halt) {
         let mut jobs = lock(&self.jobs);
-        if jobs.running.get(&id).is_some_and(|running| running.released.token == token) {
-            jobs.running.remove(&id);
+        if jobs.running.get(&id).is_some_and(|running| running.released.token == token)
+            && jobs.running.remove(&id).is_some_and(|running| running.called_off)
+        {
+            halt.forget(token, id);
         }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct Common {
 
 /// The loops of a worker.
 pub(crate) struct Transact {
-    halt: Halt,
+    halt: Arc<Halt>,
     loops: TaskTracker,
 }
 
@@ -55,7 +55,7 @@ impl Transact {
     /// Starts the loops, none if no type is transactional: for each named queue its concurrency, else that of all, but no more than
     /// `Config::transactional`.
     pub(crate) fn start(engine: &Handle, common: Common) -> Self {
-        let (halt, loops) = (Halt::default(), TaskTracker::new());
+        let (halt, loops) = (Arc::<Halt>::default(), TaskTracker::new());
         let types: Vec<&'static str> =
             common.registry.names().filter(|(_, known)| known.options().transactional).map(|(name, _)| name).collect();
         let config = &common.config;
@@ -68,7 +68,7 @@ impl Transact {
         let common = Arc::new(common);
         for (queue, concurrency) in queues.into_iter().filter(|_| !types.is_empty()) {
             let concurrency = concurrency.min(most);
-            let crew = Arc::new(Crew::new(&common, Lanes::new(types.clone(), queue), halt.clone(), concurrency));
+            let crew = Arc::new(Crew::new(&common, Lanes::new(types.clone(), queue), Arc::clone(&halt), concurrency));
             for _ in 0..concurrency {
                 loops.spawn_on(Arc::clone(&crew).work(), engine);
             }
@@ -102,7 +102,7 @@ impl Drop for Transact {
 struct Crew {
     common: Arc<Common>,
     store: Store,
-    halt: Halt,
+    halt: Arc<Halt>,
     /// Our connections, with the settings that the user's own have: handlers write on them.
     pool: PgPool,
     lookout: Mutex<Lookout>,
@@ -150,7 +150,7 @@ const GLANCE: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_millis(250);
 
 impl Crew {
-    fn new(common: &Arc<Common>, lanes: Lanes, halt: Halt, loops: usize) -> Self {
+    fn new(common: &Arc<Common>, lanes: Lanes, halt: Arc<Halt>, loops: usize) -> Self {
         let options = (*common.shared.pool.connect_options()).clone().application_name("queue-worker transact");
         // One more, for ending a statement that a handler left behind.
         let connections = u32::try_from(loops + 1).unwrap_or(u32::MAX);
@@ -178,7 +178,7 @@ impl Crew {
         bounded(sqlx::raw_sql(LEND).execute(&mut *tx)).await?;
         let registration = self.common.registry.get(job.job_type).copied();
         let (since, lent) = (Instant::now(), Arc::new(Mutex::new(tx)));
-        let (shared, halt, theirs) = (Arc::clone(&self.common.shared), self.halt.clone(), Arc::clone(&lent));
+        let (shared, halt, theirs) = (Arc::clone(&self.common.shared), Arc::clone(&self.halt), Arc::clone(&lent));
         let run = self.common.handlers.spawn(async move {
             let ended = match &registration {
                 Some(known) => attempt_within(known, &job, &shared, &halt, Some(theirs)).await,

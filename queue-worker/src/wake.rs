@@ -82,15 +82,24 @@ pub(crate) async fn listen(pool: PgPool, store: Store, bell: Arc<Bell>) {
     }
 }
 
+/// Says, where else the name of a queue stands, that a running job was called off.
+const CONTROL: &str = "!control";
+
 async fn listen_once(pool: &PgPool, store: Store, bell: &Bell) -> sqlx::Result<()> {
     let mut listener = bounded(PgListener::connect_with(pool)).await?;
     bounded(listener.listen(store.channel())).await?;
     bell.tell();
+    bell.note_control();
     loop {
         // `None` is a lost connection that the driver has replaced by itself: notifications may have been missed.
         match timeout(SILENCE, listener.try_recv()).await {
             Ok(Ok(Some(told))) if told.payload() == KEYS => bell.tell_keys(),
-            Ok(Ok(_)) => bell.tell(),
+            Ok(Ok(Some(told))) if told.payload() == CONTROL => bell.note_control(),
+            Ok(Ok(Some(_))) => bell.tell(),
+            Ok(Ok(None)) => {
+                bell.tell();
+                bell.note_control();
+            }
             Ok(Err(error)) => return Err(error),
             Err(_) => {
                 let tried = timeout(SILENCE, sqlx::query("select 1").execute(&mut listener)).await;

@@ -3,7 +3,7 @@
 //! ```text
 //! claim loop ---jobs---> slots ---verdicts---> settle loop
 //!     ^  bell: notifications, free slots, due times
-//! heartbeat thread: identity        housekeeping: recover, prune
+//! heartbeat thread: identity        housekeeping: recover, called-off jobs; prune
 //! ```
 //!
 //! The claim loop is in `feed`; this file starts everything, and ends it in the right order.
@@ -29,19 +29,18 @@ use crate::{
     bell::Bell,
     commit::commit,
     config::Config,
-    connect::{Link, bounded},
+    connect::Link,
     engine::Engine,
-    error::{Error, complain},
+    error::Error,
     feed::Feed,
     herald::tell,
-    lease::{Identity, Pulse, recover},
-    promote::wake_others,
-    prune::prune,
+    lease::{Identity, Pulse},
     report::write_reports,
     settle::{Settlement, settle_all},
     slots::{Floor, Queues, Slots},
     transact::{Common, Transact},
-    unblock::{hinted, unblock_all},
+    unblock::unblock_all,
+    upkeep::{House, keep_house, keep_pruned},
     wake::listen,
 };
 
@@ -65,7 +64,8 @@ pub struct Worker {
 
 impl Worker {
     /// A worker over this pool, which its handlers share. It makes six connections of its own to the same database, a seventh while it
-    /// claims as fast as it can, one more once there are ordering keys, another once a handler reports progress, and more for transactional
+    /// claims as fast as it can, one more once there are ordering keys, another once a handler reports progress, one for a moment each
+    /// minute while it prunes, and more for transactional
     /// jobs; see [`Worker::transactional`].
     pub fn new(pool: PgPool) -> Self {
         Self { pool, config: Config::default(), states: States::default(), registry: None, broken: None }
@@ -116,6 +116,12 @@ impl Worker {
     /// How long running handlers may go on after the shutdown. Default 20 s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.config.grace = grace;
+        self
+    }
+
+    /// How long a running handler may go on after its job was cancelled, before its future is dropped. Default 10 s.
+    pub fn cancel_grace(mut self, grace: Duration) -> Self {
+        self.config.cancel_grace = grace;
         self
     }
 
@@ -228,7 +234,16 @@ impl Running {
             handlers: Handle::current(),
             stop: stop.clone(),
         };
-        let floor = Floor { registry, shared, settle: settle.clone(), bell: Arc::clone(&bell), handlers: Handle::current() };
+        let kept: Vec<(&'static str, Option<Duration>)> =
+            registry.names().map(|(name, known)| (name, known.options().retain.history())).collect();
+        let floor = Floor {
+            registry,
+            shared,
+            settle: settle.clone(),
+            bell: Arc::clone(&bell),
+            handlers: Handle::current(),
+            cancel_grace: config.cancel_grace,
+        };
         let queues = Arc::new(Queues::new(floor, config));
         let abandon = Abandon(Arc::clone(&queues));
         let pulse = Pulse::start(Link::new(pool, "heartbeat"), config)?;
@@ -245,10 +260,18 @@ impl Running {
             settles: engine.handle().spawn(settle_all(verdicts, settle_link, config.store, Arc::clone(&bell), closing.clone())),
             helpers: vec![
                 engine.handle().spawn(listen(pool.clone(), config.store, Arc::clone(&bell))),
-                engine.handle().spawn(keep_house(Link::new(pool, "housekeeping"), config.clone(), Arc::clone(&queues), Arc::clone(&bell))),
                 engine.handle().spawn(unblock_all(Link::new(pool, "keys").relaxed(), config.store, Arc::clone(&bell))),
                 engine.handle().spawn(tell(Link::new(pool, "tell").relaxed(), config.store, Arc::clone(&bell))),
                 engine.handle().spawn(write_reports(reports, Link::new(pool, "report"), config.store)),
+                engine.handle().spawn(keep_house(House {
+                    link: Link::new(pool, "housekeeping"),
+                    config: config.clone(),
+                    queues: Arc::clone(&queues),
+                    bell: Arc::clone(&bell),
+                    identity: pulse.identity(),
+                    settle: settle.clone(),
+                })),
+                engine.handle().spawn(keep_pruned(Link::new(pool, "prune"), config.clone(), kept)),
                 engine.handle().spawn(fence(pulse.identity(), Arc::clone(&queues))),
             ],
             queues,
@@ -322,47 +345,4 @@ async fn fence(mut identity: watch::Receiver<Identity>, queues: Arc<Queues>) {
             }
         }
     }
-}
-
-/// Recovery about every second; pruning every minute; handlers that are stuck are reported.
-async fn keep_house(mut link: Link, config: Config, queues: Arc<Queues>, bell: Arc<Bell>) {
-    let pause = (config.lease_ttl / 10).min(Duration::from_secs(1));
-    let mut pruned: Option<Instant> = None;
-    loop {
-        let due = pruned.is_none_or(|at| at.elapsed() > Duration::from_mins(1));
-        if due {
-            // Whether it succeeds or not: what stands in the way of a partition is waited for at the cost of producers.
-            pruned = Some(Instant::now());
-        }
-        if let Err(error) = look_after(&mut link, &config, due, &bell).await {
-            complain(&error, "cannot recover or prune now; trying again");
-        }
-        for slots in queues.all() {
-            slots.report_stuck();
-        }
-        tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
-    }
-}
-
-async fn look_after(link: &mut Link, config: &Config, prune_too: bool, bell: &Bell) -> sqlx::Result<()> {
-    let recovered = bounded(recover(link.get().await?, config.store)).await;
-    let recovered = link.note(recovered)?;
-    if !recovered.is_empty() {
-        let jobs: i64 = recovered.iter().map(|(_, jobs)| jobs).sum();
-        tracing::warn!(jobs, "recovered the jobs of a worker that went silent");
-        let queues: Vec<String> = recovered.into_iter().map(|(queue, _)| queue).collect();
-        let woken = wake_others(link.get().await?, config.store, &queues).await;
-        link.note(woken)?;
-        bell.ring();
-        bell.note_over();
-    }
-    let any_hint = hinted(link.get().await?, config.store).await;
-    if link.note(any_hint)? {
-        bell.tell_keys();
-    }
-    if prune_too {
-        let pruned = prune(link.get().await?, config.store, config.retention).await;
-        link.note(pruned)?;
-    }
-    Ok(())
 }

@@ -11,6 +11,8 @@ use queue_core::{Job as _, JobId, JobState};
 use serde_json::Value;
 use tests::{Act, Do, TestDb, eventually};
 
+mod control;
+
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 const EMPTY: &str = env!("CARGO_BIN_EXE_test-empty-cli");
 
@@ -82,7 +84,7 @@ async fn every_command_prints_one_json_document_if_asked() {
     assert_eq!(json(&db, &["show", &dead, "--payload"])["payload"]["act"]["Terminal"], "no way");
     assert_eq!(json(&db, &["requeue", &dead])["requeued"], serde_json::json!([dead]));
     assert_eq!(json(&db, &["cancel", &dead, &waiting])["cancelled"], serde_json::json!([dead, waiting]));
-    assert_eq!(json(&db, &["discard", "--all"])["discarded"], 0);
+    assert_eq!(json(&db, &["discard", "--all", "--yes"])["discarded"], 0);
     assert_eq!(json(&db, &["requeue", "--all"])["requeued"], 0);
     db.finish().await;
 }
@@ -102,7 +104,7 @@ async fn for_people_it_prints_tables_and_sentences() {
         (vec!["show", &dead], "no way"),
         (vec!["requeue", &dead], "requeued"),
         (vec!["cancel", &dead], "cancelled"),
-        (vec!["discard", "--all"], "discarded 0 dead letters"),
+        (vec!["discard", "--all", "--yes"], "discarded 0 dead letters"),
         (vec!["--help"], "Exit codes"),
         (vec!["--version"], env!("CARGO_PKG_VERSION")),
     ] {

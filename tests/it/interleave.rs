@@ -59,6 +59,16 @@ async fn whatever_meets_a_heartbeat_no_job_is_lost_or_doubled() {
     against_all(act::HEARTS).await;
 }
 
+#[tokio::test]
+async fn whatever_meets_control_of_waiting_and_running_jobs_no_job_is_lost_or_doubled() {
+    against_all(act::CONTROLS).await;
+}
+
+#[tokio::test]
+async fn whatever_meets_the_retention_of_types_no_job_is_lost_or_doubled() {
+    against_all(act::RETENTIONS).await;
+}
+
 /// Waits for other producers of its ordering keys, as it should; `keys::crowd` plays it against everything.
 const KEYED: &str = "insert_keyed";
 
@@ -99,7 +109,6 @@ async fn a_second_statement_for_the_same_job_waits_for_the_first_and_then_does_n
         (Act::Discard, Act::Discard),
         (Act::Reopen, Act::Reopen),
         (Act::ReopenPlain, Act::ReopenPlain),
-        (Act::Cancel, Act::Cancel),
         (Act::FinishUnlocked, Act::FinishUnlocked),
         (Act::FinishOne, Act::FinishUnlocked),
         (Act::Claim, Act::FinishUnlocked),
@@ -131,6 +140,11 @@ async fn claims_promotions_and_recoveries_pass_over_what_another_has_in_hand() {
         (Act::PruneDone, Act::PruneDone),
         (Act::Claim, Act::TakeOne),
         (Act::Cancel, Act::TakeOne),
+        (Act::Cancel, Act::Cancel),
+        (Act::Reschedule, Act::SetPriority),
+        (Act::SetPriority, Act::Claim),
+        (Act::RunNow, Act::Promote),
+        (Act::PruneDead, Act::PruneDead),
     ];
     let db = TestDb::new().await;
     let mut trio = Trio::new(&db).await;

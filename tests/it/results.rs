@@ -96,7 +96,7 @@ async fn dead_and_cancelled_come_back_as_errors_with_the_last_error() {
         let status = called_off.status(&waiter).await.unwrap();
         assert_eq!((status.state, status.attempts, status.error.as_deref()), (JobState::Scheduled, 1, Some("later")));
         let cancel = async { observe::cancel(&mut db.pool.acquire().await.unwrap(), Store::default(), called_off.id()).await.unwrap() };
-        let (there, here, ()) = tokio::join!(called_off.wait(&waiter), called_off.wait(&db.pool), cancel);
+        let (there, here, _) = tokio::join!(called_off.wait(&waiter), called_off.wait(&db.pool), cancel);
         for error in [there.unwrap_err(), here.unwrap_err()] {
             assert!(matches!(&error, WaitError::Cancelled { error: Some(error), .. } if error == "later"), "{error:?}");
         }

@@ -14,7 +14,11 @@ const PLANNER: [(&str, &str); 3] = [("enable_seqscan", "off"), ("plan_cache_mode
 const HUGE: [&str; 8] = ["ready", "scheduled", "blocked", "lease", "job", "done", "done_many", "failure"];
 
 /// Scans of whole tables or of whole indexes, with the reason why they are right.
-const WHOLE: [(&str, &str, &str); 19] = [
+const WHOLE: [(&str, &str, &str); 23] = [
+    ("choose_running", "lease", "an operator asks for running jobs; there are as many leases as batches in flight"),
+    ("called_off", "lease", "asks of every lease whether a job of it was called off; there are as many as batches in flight"),
+    ("prune_kept", "done", "only the default partition, once a minute; up to a limit"),
+    ("prune_kept", "done_many", "only the default partition, once a minute; up to a limit"),
     ("silent", "lease", "asks of every lease whether its worker lives; there are as many as batches in flight"),
     ("prune_workers", "lease", "asks for leases of silent workers, once a minute"),
     ("find", "lease", "a job that is nowhere else is looked for in every lease; there are as many as batches in flight"),
@@ -37,8 +41,24 @@ const WHOLE: [(&str, &str, &str); 19] = [
 ];
 
 /// What operators ask for is planned when they ask, so it need not fear a plan of other days.
-const OPERATORS: [&str; 12] =
-    ["cancel", "counts", "dead_letters", "discard", "failures", "find", "list", "oldest", "reopen", "requeue", "status", "workers"];
+const OPERATORS: [&str; 16] = [
+    "cancel",
+    "choose_ready",
+    "choose_running",
+    "choose_scheduled",
+    "counts",
+    "dead_letters",
+    "discard",
+    "failures",
+    "failures_of",
+    "find",
+    "list",
+    "oldest",
+    "reopen",
+    "requeue",
+    "status",
+    "workers",
+];
 
 /// Each file's name, and its statement.
 fn statements() -> Vec<(String, String)> {

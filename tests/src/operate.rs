@@ -179,3 +179,48 @@ pub async fn finish_one(transaction: &mut PgConnection, entry: Entry, verdict: &
         .bind(None::<i64>);
     Ok(finish.fetch_optional(transaction).await?.is_some())
 }
+
+/// Puts jobs that wait off until in an hour; returns those it did.
+pub async fn reschedule(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
+    let statement = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/reschedule.sql"))).bind(ids);
+    statement.bind(None::<chrono::DateTime<chrono::Utc>>).bind(Some(3_600_000.0)).fetch_all(connection).await
+}
+
+/// Makes scheduled jobs ready; returns those it did.
+pub async fn run_now(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
+    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/run_now.sql"))).bind(ids).fetch_all(connection).await
+}
+
+/// Gives jobs that wait another priority; returns those it did.
+pub async fn set_priority(connection: &mut PgConnection, ids: &[JobId], priority: i32) -> sqlx::Result<Vec<JobId>> {
+    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/set_priority.sql"))).bind(ids).bind(priority).fetch_all(connection).await
+}
+
+/// Calls off jobs that run; returns those it did.
+pub async fn call_off(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
+    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/call_off.sql"))).bind(ids).fetch_all(connection).await
+}
+
+/// Says how long, in seconds, jobs of the tests' type are kept; returns how many types changed.
+pub async fn keep_types(connection: &mut PgConnection, seconds: f64) -> sqlx::Result<i64> {
+    let statement = sqlx::query(sql(include_str!("../../queue-worker/sql/keep_types.sql"))).bind(vec!["do"]).bind(vec![Some(seconds)]);
+    Ok(i64::try_from(statement.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))
+}
+
+/// As [`prune_done`], by types.
+pub async fn prune_kept(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    let prune = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_kept.sql"))).bind(AHEAD).bind(5000_i64);
+    prune.fetch_one(connection).await
+}
+
+/// Deletes the history of the tests' type that is over; returns whether it looked.
+pub async fn prune_early(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    let prune = sqlx::query_scalar::<_, bool>(sql(include_str!("../../queue-worker/sql/prune_early.sql")));
+    let looked = prune.bind("do").bind(5000_i64).bind(86_400.0).fetch_optional(connection).await?;
+    Ok(i64::from(looked.is_some()))
+}
+
+/// Deletes dead letters as if their retention were over; returns how many.
+pub async fn prune_dead(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_dead.sql"))).bind(AHEAD).bind(5000_i64).fetch_one(connection).await
+}

@@ -1,25 +1,24 @@
-//! `requeue`, `cancel`, `discard`: each job by itself, so that one that is refused does not hold up the others.
+//! `requeue`, `discard`: each job by itself, so that one that is refused does not hold up the others; or all dead letters of a kind.
 
 use std::process::ExitCode;
 
 use queue_core::{JobId, Store};
-use serde::Serialize;
 use serde_json::json;
 use sqlx::PgConnection;
 
 use super::{
     args::Chosen,
+    control::{Refused, told},
     open_store, print,
-    problem::{Problem, REFUSED},
+    problem::Problem,
     settings::Settings,
 };
-use crate::{error::Error, observe};
+use crate::{error::Error, observe, signal::shutdown_signal};
 
 /// What is to be done.
 #[derive(Clone, Copy)]
-pub(super) enum Act {
+enum Act {
     Requeue,
-    Cancel,
     Discard,
 }
 
@@ -28,7 +27,6 @@ impl Act {
     fn done(self) -> &'static str {
         match self {
             Self::Requeue => "requeued",
-            Self::Cancel => "cancelled",
             Self::Discard => "discarded",
         }
     }
@@ -36,44 +34,56 @@ impl Act {
     async fn on(self, connection: &mut PgConnection, store: Store, id: JobId) -> Result<(), Error> {
         match self {
             Self::Requeue => observe::requeue(connection, store, id).await,
-            Self::Cancel => observe::cancel(connection, store, id).await,
             Self::Discard => observe::discard(connection, store, id).await,
         }
     }
 }
 
-/// A job that was left as it is, as `--json` shows it.
-#[derive(Serialize)]
-struct Refused {
-    id: JobId,
-    reason: String,
+/// The jobs named, or all dead letters of a filter, at this rate. A signal ends it after the batch that is on its way.
+pub(super) async fn requeue(settings: &Settings, chosen: &Chosen, rate: Option<f64>) -> Result<ExitCode, Problem> {
+    chosen.check(rate.is_some())?;
+    if !chosen.all {
+        return each(settings, Act::Requeue, &chosen.ids, chosen.output.json).await;
+    }
+    all(settings, Act::Requeue, chosen, rate).await
 }
 
-/// On the jobs named, or on all dead letters of a filter.
-pub(super) async fn chosen(settings: &Settings, act: Act, chosen: &Chosen) -> Result<ExitCode, Problem> {
+/// The jobs named, or all dead letters of a filter.
+pub(super) async fn discard(settings: &Settings, chosen: &Chosen, yes: bool) -> Result<ExitCode, Problem> {
+    chosen.check(yes)?;
     if !chosen.all {
-        return each(settings, act, &chosen.ids, chosen.output.json).await;
+        return each(settings, Act::Discard, &chosen.ids, chosen.output.json).await;
     }
+    if !yes && !chosen.dry_run {
+        return Err(Problem::usage(
+            "`discard --all` deletes for good; say `--yes`, or `--dry-run` to see how many dead letters that would be",
+        ));
+    }
+    all(settings, Act::Discard, chosen, None).await
+}
+
+async fn all(settings: &Settings, act: Act, chosen: &Chosen, rate: Option<f64>) -> Result<ExitCode, Problem> {
     let store = settings.store()?;
     let database = open_store(settings).await?;
     let mut connection = database.pool().acquire().await?;
     let filter = chosen.filter();
     let jobs = match act {
+        _ if chosen.dry_run => observe::count_dead(&mut connection, store, &filter).await?,
         Act::Discard => observe::discard_all(&mut connection, store, &filter).await?,
-        _ => observe::requeue_all(&mut connection, store, &filter).await?,
+        Act::Requeue => observe::requeue_at(&mut connection, store, &filter, rate, shutdown_signal()).await?,
     };
     drop(connection);
     database.close().await;
     if chosen.output.json {
-        print::json(&json!({ act.done(): jobs }))?;
+        print::json(&json!({ if chosen.dry_run { "found" } else { act.done() }: jobs }))?;
     } else {
-        print::lines(&format!("{} {jobs} dead letters", act.done()))?;
+        print::lines(&format!("{}{} {jobs} dead letters", if chosen.dry_run { "not " } else { "" }, act.done()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// On each of the jobs. A failure of the database ends it; a refusal is said at the end.
-pub(super) async fn each(settings: &Settings, act: Act, ids: &[JobId], as_json: bool) -> Result<ExitCode, Problem> {
+async fn each(settings: &Settings, act: Act, ids: &[JobId], as_json: bool) -> Result<ExitCode, Problem> {
     let store = settings.store()?;
     let database = open_store(settings).await?;
     let mut connection = database.pool().acquire().await?;
@@ -88,15 +98,9 @@ pub(super) async fn each(settings: &Settings, act: Act, ids: &[JobId], as_json: 
     drop(connection);
     database.close().await;
     if as_json {
-        let refused: Vec<Refused> = refused.iter().map(|(id, error)| Refused { id: *id, reason: error.to_string() }).collect();
-        print::json(&json!({ act.done(): done, "refused": refused }))?;
+        print::json(&json!({ act.done(): done, "refused": Refused::all(&refused) }))?;
     } else if !done.is_empty() {
-        let done: Vec<String> = done.iter().map(|id| format!("{} {id}", act.done())).collect();
-        print::lines(&done.join("\n"))?;
+        print::lines(&done.iter().map(|id| format!("{} {id}", act.done())).collect::<Vec<_>>().join("\n"))?;
     }
-    let code = if refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) };
-    for (_, error) in refused {
-        Problem::from(error).report();
-    }
-    Ok(code)
+    Ok(told(refused))
 }

@@ -2,10 +2,14 @@
 
 use std::path::PathBuf;
 
+use chrono::{DateTime, Utc};
 use clap::{Parser, Subcommand};
 use queue_core::{JobId, JobState};
 
-use super::settings::{Settings, WorkerSettings};
+use super::{
+    problem::Problem,
+    settings::{Settings, Span, WorkerSettings},
+};
 use crate::observe::Filter;
 
 /// Runs and operates a job queue that lives in PostgreSQL.
@@ -104,22 +108,87 @@ Examples:
     #[command(after_long_help = "\
 Examples:
   queue-worker requeue 1879032461361152001 1879032461361152002
-  queue-worker requeue --all --type send_email      every dead letter of this type; completed and cancelled jobs stay")]
-    Requeue(Chosen),
-    /// Call off jobs that are ready, scheduled or blocked
-    Cancel {
-        /// The jobs' ids
-        #[arg(required = true, value_name = "ID", value_parser = id)]
-        ids: Vec<JobId>,
+  queue-worker requeue --all --type send_email      every dead letter of this type; completed and cancelled jobs stay
+  queue-worker requeue --all --error timeout --rate 50/s                  no more than 50 a second; a signal ends it in order")]
+    Requeue {
         #[command(flatten)]
-        output: Output,
+        chosen: Chosen,
+        /// With --all: so many a second at most, as 50/s or 10/m
+        #[arg(long, value_name = "RATE", value_parser = rate)]
+        rate: Option<f64>,
     },
+    /// Call off jobs that are ready, scheduled, blocked or running; handlers that run are asked to end, and dropped if they do not
+    #[command(after_long_help = "\
+Examples:
+  queue-worker cancel 1879032461361152001
+  queue-worker cancel --all --queue mail --state scheduled --dry-run      how many that would be
+
+A running job completes if its handler does so all the same; it is never tried again. One of a transactional type cannot be cancelled
+while it runs.")]
+    Cancel(Waiting),
+    /// Put off jobs that are ready or scheduled until a time, or let them be due earlier
+    #[command(after_long_help = "\
+Examples:
+  queue-worker reschedule 1879032461361152001 --at 2026-12-24T18:00:00Z
+  queue-worker reschedule --all --type send_report --at 2026-12-24T18:00:00+01:00")]
+    Reschedule {
+        /// When they are due, as 2026-12-24T18:00:00Z; a time that has passed is now
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        at: DateTime<Utc>,
+        #[command(flatten)]
+        waiting: Waiting,
+    },
+    /// Put off jobs that are ready or scheduled for some time from now
+    #[command(after_long_help = "\
+Examples:
+  queue-worker snooze 1879032461361152001 --by 1h
+  queue-worker snooze --all --queue mail --error 'connection refused' --by 30m")]
+    Snooze {
+        /// How long from now, by the database's clock
+        #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+        by: Span,
+        #[command(flatten)]
+        waiting: Waiting,
+    },
+    /// Make jobs ready that are scheduled, retries too
+    #[command(after_long_help = "\
+Examples:
+  queue-worker run-now 1879032461361152001
+  queue-worker run-now --all --error 'connection refused'                 every retry that waits since that")]
+    RunNow(Waiting),
+    /// Give jobs that are ready or scheduled another priority
+    #[command(after_long_help = "\
+Examples:
+  queue-worker priority 1879032461361152001 --to 150
+  queue-worker priority --all --queue mail --older-than 1h --to 150")]
+    Priority {
+        /// The priority, -32768 to 32767; higher runs first
+        #[arg(long, value_name = "N", allow_hyphen_values = true)]
+        to: i16,
+        #[command(flatten)]
+        waiting: Waiting,
+    },
+    /// Write jobs as JSON lines, the newest first, with why each attempt failed
+    #[command(after_long_help = "\
+Examples:
+  queue-worker export --state dead --since 1d > dead.jsonl
+  queue-worker export --state dead --type send_email --payload | jq -r .payload.to
+
+It takes no more memory for many jobs than for few.")]
+    Export(Export),
     /// Delete dead letters with their payloads and history, for good
     #[command(after_long_help = "\
 Examples:
   queue-worker discard 1879032461361152001
-  queue-worker discard --all --queue mail           every dead letter of this queue")]
-    Discard(Chosen),
+  queue-worker discard --all --queue mail --dry-run how many dead letters of this queue there are
+  queue-worker discard --all --queue mail --yes     delete them")]
+    Discard {
+        #[command(flatten)]
+        chosen: Chosen,
+        /// With --all: delete them, for good
+        #[arg(long)]
+        yes: bool,
+    },
     /// Measure this queue on a server, each figure beside the same shape in plain SQL
     #[command(after_long_help = "\
 Examples:
@@ -175,15 +244,58 @@ impl List {
     }
 }
 
-/// Jobs by their ids, or all dead letters.
+/// What `export` writes.
+#[derive(clap::Args)]
+pub(super) struct Export {
+    /// In this state: scheduled, ready, running, completed, dead or cancelled
+    #[arg(long)]
+    state: Option<JobState>,
+    #[command(flatten)]
+    kind: Kind,
+    /// With payloads and outputs
+    #[arg(long)]
+    payload: bool,
+}
+
+impl Export {
+    pub(super) fn filter(&self) -> Filter {
+        Filter { state: self.state, limit: Filter::MOST, payload: self.payload, ..self.kind.filter() }
+    }
+}
+
+/// Jobs by their ids, or all of some kind that wait or run.
+#[derive(clap::Args)]
+pub(super) struct Waiting {
+    #[command(flatten)]
+    pub(super) chosen: Chosen,
+    /// With --all: in this state only
+    #[arg(long)]
+    state: Option<JobState>,
+}
+
+impl Waiting {
+    /// As [`Chosen::check`].
+    pub(super) fn check(&self) -> Result<(), Problem> {
+        self.chosen.check(self.state.is_some())
+    }
+
+    pub(super) fn filter(&self) -> Filter {
+        Filter { state: self.state, ..self.chosen.filter() }
+    }
+}
+
+/// Jobs by their ids, or all of some kind.
 #[derive(clap::Args)]
 pub(super) struct Chosen {
     /// The jobs' ids
     #[arg(value_name = "ID", value_parser = id, required_unless_present = "all", conflicts_with = "all")]
     pub(super) ids: Vec<JobId>,
-    /// All dead letters; with --queue or --type, those of this queue or type
+    /// All to which it can be done, of the kind that the other options say
     #[arg(long)]
     pub(super) all: bool,
+    /// With --all: say how many they are, and do nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
     #[command(flatten)]
     kind: Kind,
     #[command(flatten)]
@@ -191,7 +303,17 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    /// Which dead letters `--all` means.
+    /// What chooses among all is refused beside ids: it would not be looked at. `more` is what a command has besides.
+    pub(super) fn check(&self, more: bool) -> Result<(), Problem> {
+        if !self.all && (more || self.dry_run || self.kind.is_said()) {
+            return Err(Problem::usage(
+                "jobs are named by their ids, and options are given that choose among all; give `--all` instead of ids",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Which jobs `--all` means.
     pub(super) fn filter(&self) -> Filter {
         self.kind.filter()
     }
@@ -205,16 +327,54 @@ struct Kind {
     /// Of this job type
     #[arg(long = "type", value_name = "TYPE")]
     job_type: Option<String>,
+    /// Enqueued not longer ago than this; if it is over: over since then
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    since: Option<Span>,
+    /// Enqueued at least so long ago; if it is over: over for so long
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    older_than: Option<Span>,
+    /// With this text in its last error; lists and exports: only dead letters
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
 }
 
 impl Kind {
+    fn is_said(&self) -> bool {
+        let (queue, job_type, error) = (&self.queue, &self.job_type, &self.error);
+        [queue, job_type, error].iter().any(|text| text.is_some()) || self.since.is_some() || self.older_than.is_some()
+    }
+
     fn filter(&self) -> Filter {
-        Filter { queue: self.queue.clone(), job_type: self.job_type.clone(), ..Filter::default() }
+        Filter {
+            queue: self.queue.clone(),
+            job_type: self.job_type.clone(),
+            since: self.since.map(|span| span.0),
+            older_than: self.older_than.map(|span| span.0),
+            error: self.error.clone(),
+            ..Filter::default()
+        }
     }
 }
 
 fn id(text: &str) -> Result<JobId, &'static str> {
     text.parse().map_err(|_| "a job's id is a number, as `list` shows it")
+}
+
+fn time(text: &str) -> Result<DateTime<Utc>, &'static str> {
+    DateTime::parse_from_rfc3339(text).map(|time| time.to_utc()).map_err(|_| "a time is written like `2026-12-24T18:00:00Z`")
+}
+
+/// Jobs a second.
+fn rate(text: &str) -> Result<f64, &'static str> {
+    let wrong = "a rate is written like `50/s`, `10/m` or `100/h`, and is above zero";
+    let (number, unit) = text.split_once('/').ok_or(wrong)?;
+    let seconds = match unit {
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(wrong),
+    };
+    number.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0).map(|number| number / seconds).ok_or(wrong)
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ struct JobType {
     /// The waits after the first, second and third failed attempt, without jitter.
     backoff_ms: [u64; 3],
     timeout_ms: Option<u64>,
-    retain: &'static str,
+    retain: String,
     state: Vec<&'static str>,
     rust_type: &'static str,
 }
@@ -42,7 +42,7 @@ pub(super) fn jobs(as_json: bool) -> Result<(), Problem> {
             options.max_attempts.to_string(),
             waits(options).map(|wait| format_duration(wait).to_string()).join(", ") + " ..",
             options.timeout.map_or_else(|| "none".to_owned(), |timeout| format_duration(timeout).to_string()),
-            retain(options).to_owned(),
+            retain(options),
             registration.rust_type().to_owned(),
         ]
     });
@@ -71,9 +71,10 @@ fn waits(options: &Options) -> [Duration; 3] {
     [1, 2, 3].map(|attempt| options.backoff.wait(attempt, 0.5))
 }
 
-fn retain(options: &Options) -> &'static str {
+fn retain(options: &Options) -> String {
     match options.retain {
-        Retain::None => "none",
-        _ => "default",
+        Retain::None => "none".to_owned(),
+        Retain::For(history) => format_duration(history).to_string(),
+        _ => "default".to_owned(),
     }
 }

@@ -11,6 +11,8 @@ mod stats;
 mod list;
 mod show;
 mod act;
+mod control;
+mod export;
 mod bench;
 mod print;
 mod inert;
@@ -30,7 +32,7 @@ use self::{
     problem::Problem,
     settings::{LogFormat, Settings},
 };
-use crate::{database::Database, error::Error, worker::Worker};
+use crate::{database::Database, error::Error, observe::Control, worker::Worker};
 
 /// The `main` of a worker binary: links the crates named, so that their job types can be run, and hands over to the command line.
 ///
@@ -119,9 +121,14 @@ async fn obey(
         Command::Stats(output) => stats::stats(settings, output.json).await?,
         Command::List(list) => list::list(settings, &list).await?,
         Command::Show { id, payload, output } => show::show(settings, id, payload, output.json).await?,
-        Command::Requeue(chosen) => return act::chosen(settings, act::Act::Requeue, &chosen).await,
-        Command::Cancel { ids, output } => return act::each(settings, act::Act::Cancel, &ids, output.json).await,
-        Command::Discard(chosen) => return act::chosen(settings, act::Act::Discard, &chosen).await,
+        Command::Requeue { chosen, rate } => return act::requeue(settings, &chosen, rate).await,
+        Command::Discard { chosen, yes } => return act::discard(settings, &chosen, yes).await,
+        Command::Cancel(waiting) => return control::control(settings, Control::Cancel, &waiting).await,
+        Command::Reschedule { at, waiting } => return control::control(settings, Control::Reschedule(at), &waiting).await,
+        Command::Snooze { by, waiting } => return control::control(settings, Control::Snooze(by.0), &waiting).await,
+        Command::RunNow(waiting) => return control::control(settings, Control::RunNow, &waiting).await,
+        Command::Priority { to, waiting } => return control::control(settings, Control::Priority(to), &waiting).await,
+        Command::Export(export) => export::export(settings, &export).await?,
         Command::Bench(bench) => bench::bench(settings, &bench).await?,
         Command::BenchWorker(worker) => bench::worker(settings, &worker).await?,
     }

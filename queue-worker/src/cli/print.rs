@@ -14,6 +14,20 @@ pub(super) fn json(document: &impl Serialize) -> Result<(), Problem> {
     write(&inert::json(&text))
 }
 
+/// Prints each on a line of its own; false once nobody reads any more.
+pub(super) fn json_lines(documents: &[impl Serialize]) -> Result<bool, Problem> {
+    let mut text = String::new();
+    for document in documents {
+        text += &inert::json(&serde_json::to_string(document).map_err(Problem::failed)?);
+        text.push('\n');
+    }
+    match stdout().lock().write_all(text.as_bytes()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(unwritten(&error)),
+    }
+}
+
 /// Prints text whose lines stay lines.
 pub(super) fn lines(text: &str) -> Result<(), Problem> {
     write(&inert::lines(text))
@@ -44,7 +58,11 @@ pub(super) fn time(time: DateTime<Utc>) -> String {
 fn write(text: &str) -> Result<(), Problem> {
     let mut out = stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Problem::failed(format!("cannot write to stdout: {error}"))),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unwritten(&error)),
         _ => Ok(()),
     }
+}
+
+fn unwritten(error: &std::io::Error) -> Problem {
+    Problem::failed(format!("cannot write to stdout: {error}"))
 }

@@ -59,7 +59,7 @@ impl Problem {
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let code = match &error {
-            Error::NotFound(_) | Error::WrongState { .. } => REFUSED,
+            Error::NotFound(_) | Error::WrongState { .. } | Error::Held { .. } => REFUSED,
             Error::Config { .. }
             | Error::NoDatabase
             | Error::Core(CoreError::InvalidName { .. } | CoreError::OutOfRange { .. })

@@ -54,9 +54,15 @@ pub(super) struct WorkerSettings {
     /// How long handlers may go on after a signal; default 20s
     #[arg(long, env = "QUEUE_GRACE", value_name = "DURATION", allow_hyphen_values = true)]
     grace: Option<Span>,
-    /// How long completed and cancelled jobs are kept; default 7 days. Dead letters are kept until somebody acts
+    /// How long completed and cancelled jobs are kept, unless their type says otherwise; default 7 days
     #[arg(long, env = "QUEUE_RETENTION", value_name = "DURATION", allow_hyphen_values = true)]
     retention: Option<Span>,
+    /// How long dead letters are kept; default until somebody acts
+    #[arg(long, env = "QUEUE_DEAD_RETENTION", value_name = "DURATION", allow_hyphen_values = true)]
+    dead_retention: Option<Span>,
+    /// How long a running handler may go on after its job was cancelled; default 10s
+    #[arg(long, env = "QUEUE_CANCEL_GRACE", value_name = "DURATION", allow_hyphen_values = true)]
+    cancel_grace: Option<Span>,
     /// How many jobs one claim takes at most; default 500
     #[arg(long, env = "QUEUE_BATCH", value_name = "N")]
     batch: Option<usize>,
@@ -91,7 +97,7 @@ pub(super) struct Subscription {
 
 /// A duration, written `30s` or `1h 30m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span(Duration);
+pub(super) struct Span(pub(super) Duration);
 
 /// The settings file that is read unasked, if it is there.
 const DEFAULT_FILE: &str = "queue.toml";
@@ -155,6 +161,8 @@ impl Settings {
             lease_ttl: worker.lease_ttl.map_or(default.lease_ttl, |span| span.0),
             grace: worker.grace.map_or(default.grace, |span| span.0),
             retention: worker.retention.map_or(default.retention, |span| span.0),
+            dead_retention: worker.dead_retention.map(|span| span.0).or(default.dead_retention),
+            cancel_grace: worker.cancel_grace.map_or(default.cancel_grace, |span| span.0),
             batch: worker.batch.unwrap_or(default.batch),
             aging: worker.aging.map(|span| span.0).or(default.aging),
             durability: if worker.relaxed.unwrap_or(false) { Durability::Relaxed } else { default.durability },
@@ -174,6 +182,8 @@ impl WorkerSettings {
             lease_ttl: self.lease_ttl.or(lower.lease_ttl),
             grace: self.grace.or(lower.grace),
             retention: self.retention.or(lower.retention),
+            dead_retention: self.dead_retention.or(lower.dead_retention),
+            cancel_grace: self.cancel_grace.or(lower.cancel_grace),
             batch: self.batch.or(lower.batch),
             aging: self.aging.or(lower.aging),
             relaxed: self.relaxed.or(lower.relaxed),

@@ -1,9 +1,15 @@
 //! What an operator may do to a job that no worker holds. Each statement is fenced by the row that it takes the job from.
 
+use std::time::{Duration, Instant};
+
 use queue_core::{JobId, JobState, Store};
 use sqlx::{Connection as _, PgConnection, Postgres, Transaction};
 
-use super::look::{Filter, record};
+use super::{
+    control::{Control, Controlled, control},
+    look::{Filter, record},
+    sweep::{BATCH, dead_letters},
+};
 use crate::error::Error;
 
 /// Brings a dead, completed or cancelled job back: it becomes ready at the end of its lane, with all attempts before it. Its failures are
@@ -15,12 +21,13 @@ pub async fn requeue(connection: &mut PgConnection, store: Store, id: JobId) -> 
     Act::Requeue.on(connection, store, id).await
 }
 
-/// Calls off a job that is ready, scheduled or blocked: it will not run, and its ordering key goes on without it. A running job cannot be called off.
+/// Calls off a job: one that waits will not run, and its ordering key goes on without it; the handler of one that runs is asked to end, see
+/// [`Controlled::Asked`].
 ///
 /// # Errors
-/// [`Error::NotFound`]; [`Error::WrongState`] when it is running or over; the database's.
-pub async fn cancel(connection: &mut PgConnection, store: Store, id: JobId) -> Result<(), Error> {
-    Act::Cancel.on(connection, store, id).await
+/// As [`control`].
+pub async fn cancel(connection: &mut PgConnection, store: Store, id: JobId) -> Result<Controlled, Error> {
+    control(connection, store, id, Control::Cancel).await
 }
 
 /// Deletes a dead letter with its payload and history. Nothing of it is left, and an ordering key that it held up goes on.
@@ -31,21 +38,50 @@ pub async fn discard(connection: &mut PgConnection, store: Store, id: JobId) -> 
     Act::Discard.on(connection, store, id).await
 }
 
-/// Requeues the dead letters of the filter's queue and type, each once; returns how many. Ended half-way, what was done stays done.
+/// Requeues the dead letters that the filter means, each once; returns how many. Ended half-way, what was done stays done.
 ///
 /// # Errors
 /// [`queue_core::Error::InvalidName`] for a filter's name outside the grammar; the database's.
 pub async fn requeue_all(connection: &mut PgConnection, store: Store, filter: &Filter) -> Result<u64, Error> {
+    requeue_at(connection, store, filter, None, std::future::pending()).await
+}
+
+/// As [`requeue_all`], so many jobs a second at most, and only until `stop` completes, between two batches.
+///
+/// # Errors
+/// As [`requeue_all`]; [`Error::Config`] for a rate that is no number above zero.
+pub async fn requeue_at(
+    connection: &mut PgConnection,
+    store: Store,
+    filter: &Filter,
+    rate: Option<f64>,
+    stop: impl Future<Output = ()>,
+) -> Result<u64, Error> {
     filter.check()?;
-    let mut requeued = 0;
-    let mut after = None;
-    while let Some(ids) = dead_letters(connection, store, filter, &mut after).await? {
+    if let Some(rate) = rate.filter(|rate| !rate.is_finite() || *rate < SLOWEST) {
+        return Err(Error::Config { key: "rate", value: rate.to_string(), range: "at least 0.001 a second" });
+    }
+    // Ten batches a second, if that makes batches of one at least.
+    let most = rate.map_or(BATCH, |rate| ((rate / 10.0) as i64).clamp(1, BATCH));
+    let mut stop = std::pin::pin!(stop);
+    let (began, mut met, mut requeued, mut after) = (Instant::now(), 0, 0, None);
+    while let Some(ids) = dead_letters(connection, store, filter, &mut after, most).await? {
         requeued += raise(connection, store, &ids).await?;
+        met += ids.len();
+        let due = rate.map_or(began, |rate| began + Duration::from_secs_f64(met as f64 / rate));
+        tokio::select! {
+            biased;
+            () = &mut stop => break,
+            () = tokio::time::sleep_until(due.into()) => {}
+        }
     }
     Ok(requeued)
 }
 
-/// Discards the dead letters of the filter's queue and type; returns how many. Ended half-way, what was done stays done.
+/// A slower rate is more likely a mistake.
+const SLOWEST: f64 = 0.001;
+
+/// Discards the dead letters that the filter means; returns how many. Ended half-way, what was done stays done.
 ///
 /// # Errors
 /// [`queue_core::Error::InvalidName`] for a filter's name outside the grammar; the database's.
@@ -53,7 +89,7 @@ pub async fn discard_all(connection: &mut PgConnection, store: Store, filter: &F
     filter.check()?;
     let mut discarded = 0;
     let mut after = None;
-    while let Some(ids) = dead_letters(connection, store, filter, &mut after).await? {
+    while let Some(ids) = dead_letters(connection, store, filter, &mut after, BATCH).await? {
         discarded += batch(connection, store.sql(DISCARD), &ids).await?;
     }
     tell(connection, store).await?;
@@ -65,14 +101,10 @@ const DISCARD: &str = include_str!("../../sql/discard.sql");
 /// So often a job may slip from one state to another, both fit, between our statement and our look at it.
 const TRIES: usize = 5;
 
-/// The most jobs of one statement.
-const BATCH: i64 = 1000;
-
 /// What was asked for.
 #[derive(Clone, Copy)]
 enum Act {
     Requeue,
-    Cancel,
     Discard,
 }
 
@@ -85,7 +117,6 @@ impl Act {
                     0 => reopen(connection, store, id).await?,
                     raised => raised,
                 },
-                Self::Cancel => batch(connection, store.sql(include_str!("../../sql/cancel.sql")), &[id]).await?,
                 Self::Discard => batch(connection, store.sql(DISCARD), &[id]).await?,
             };
             if changed > 0 {
@@ -108,7 +139,6 @@ impl Act {
     fn from(self) -> &'static [JobState] {
         match self {
             Self::Requeue => &[JobState::Dead, JobState::Completed, JobState::Cancelled],
-            Self::Cancel => &[JobState::Ready, JobState::Scheduled, JobState::Blocked],
             Self::Discard => &[JobState::Dead],
         }
     }
@@ -117,27 +147,9 @@ impl Act {
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Requeue => ("dead, completed or cancelled", "requeued"),
-            Self::Cancel => ("ready, scheduled or blocked", "cancelled"),
             Self::Discard => ("dead", "discarded"),
         }
     }
-}
-
-/// The next dead letters; `None` after the last. Ids only grow from call to call, so that a job that dies again is not met again.
-async fn dead_letters(
-    connection: &mut PgConnection,
-    store: Store,
-    filter: &Filter,
-    after: &mut Option<JobId>,
-) -> Result<Option<Vec<JobId>>, Error> {
-    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/dead_letters.sql")))
-        .bind(&filter.queue)
-        .bind(&filter.job_type)
-        .bind(after.map_or(0, |id| id.0))
-        .bind(BATCH);
-    let ids: Vec<JobId> = statement.persistent(false).fetch_all(connection).await?;
-    *after = ids.last().copied();
-    Ok(after.map(|_| ids))
 }
 
 /// Requeues those of `ids` that are dead letters; returns how many.

@@ -1,6 +1,8 @@
 //! One job, and lists of them.
 
-use queue_core::{JobId, JobRecord, JobState, Store, check_name};
+use std::{collections::HashMap, time::Duration};
+
+use queue_core::{AttemptFailure, JobId, JobRecord, JobState, Store, check_name};
 use serde::Serialize;
 use sqlx::{FromRow as _, PgConnection, Row as _};
 
@@ -26,9 +28,28 @@ pub struct Filter {
     pub limit: u32,
     /// Enqueued before this job: where the last page ended.
     pub before: Option<JobId>,
+    /// Not longer ago than this. What counts is when the job was completed, was cancelled or died; if it is not over, its enqueue. More than a
+    /// hundred years are taken for that, here and below.
+    pub since: Option<Duration>,
+    /// At least so long ago, counted the same.
+    pub older_than: Option<Duration>,
+    /// With this text in the error of its last failed attempt. In lists: only dead letters.
+    pub error: Option<String>,
+    /// Whether lists show payloads and outputs. Default: they do not.
+    pub payload: bool,
 }
 
 impl Filter {
+    /// In seconds, as the statements take it.
+    pub(super) fn since_seconds(&self) -> Option<f64> {
+        self.since.map(seconds)
+    }
+
+    /// In seconds, as the statements take it.
+    pub(super) fn age_seconds(&self) -> Option<f64> {
+        self.older_than.map(seconds)
+    }
+
     /// The longest list.
     pub const MOST: u32 = 1000;
 
@@ -42,8 +63,22 @@ impl Filter {
 
 impl Default for Filter {
     fn default() -> Self {
-        Self { state: None, queue: None, job_type: None, limit: 50, before: None }
+        Self {
+            state: None,
+            queue: None,
+            job_type: None,
+            limit: 50,
+            before: None,
+            since: None,
+            older_than: None,
+            error: None,
+            payload: false,
+        }
     }
+}
+
+fn seconds(age: Duration) -> f64 {
+    age.min(Duration::from_hours(100 * 365 * 24)).as_secs_f64()
 }
 
 /// A part of a list, the newest jobs first.
@@ -86,7 +121,7 @@ pub(super) async fn record(connection: &mut PgConnection, store: Store, id: JobI
     statement.persistent(false).fetch_optional(connection).await
 }
 
-/// The jobs that `filter` means, without payloads.
+/// The jobs that `filter` means, without payloads unless it says so.
 ///
 /// # Errors
 /// [`queue_core::Error::InvalidName`] for a filter's name outside the grammar; the database's.
@@ -99,7 +134,11 @@ pub async fn list(connection: &mut PgConnection, store: Store, filter: &Filter) 
         .bind(&filter.job_type)
         .bind(filter.before.map_or(i64::MAX, |before| before.0))
         .bind(i64::from(limit))
-        .bind(LOOKED_AT);
+        .bind(LOOKED_AT)
+        .bind(&filter.error)
+        .bind(filter.since_seconds())
+        .bind(filter.age_seconds())
+        .bind(filter.payload);
     let rows = statement.persistent(false).fetch_all(connection).await?;
     let mut next = None;
     let mut jobs = Vec::with_capacity(rows.len());
@@ -113,4 +152,21 @@ pub async fn list(connection: &mut PgConnection, store: Store, filter: &Filter) 
         next = jobs.last().map(|job| job.id);
     }
     Ok(Page { jobs, next })
+}
+
+/// Gives each of these jobs its failed attempts, the latest 100 of each.
+///
+/// # Errors
+/// The database's.
+pub async fn add_failures(connection: &mut PgConnection, store: Store, jobs: &mut [JobRecord]) -> Result<(), Error> {
+    let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+    let statement = sqlx::query(store.sql(include_str!("../../sql/failures_of.sql"))).bind(&ids).bind(FAILURES);
+    let mut failures: HashMap<JobId, Vec<AttemptFailure>> = HashMap::new();
+    for row in &statement.persistent(false).fetch_all(connection).await? {
+        failures.entry(row.try_get("id")?).or_default().push(AttemptFailure::from_row(row)?);
+    }
+    for job in jobs {
+        job.failures = failures.remove(&job.id).unwrap_or_default();
+    }
+    Ok(())
 }

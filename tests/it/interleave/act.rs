@@ -46,6 +46,15 @@ pub(super) enum Act {
     Retire,
     Sleep,
     WakeUp,
+    Reschedule,
+    RunNow,
+    SetPriority,
+    CallOff,
+    KeepTypes,
+    PruneKept,
+    /// Of a type that is kept for less than an instant.
+    PruneEarly,
+    PruneDead,
 }
 
 pub(super) const PRODUCERS: &[Act] = &[Act::Enqueue, Act::EnqueueRelaxed, Act::InsertAll, Act::MeetLanes];
@@ -56,9 +65,12 @@ pub(super) const OPERATORS: &[Act] = &[Act::Requeue, Act::Cancel, Act::Discard, 
 pub(super) const HOUSEKEEPING: &[Act] = &[Act::AddDays, Act::DropDay, Act::PruneDone, Act::PruneWorkers];
 pub(super) const HEARTS: &[Act] = &[Act::Register, Act::Beat, Act::Retire, Act::Sleep, Act::WakeUp];
 
+pub(super) const CONTROLS: &[Act] = &[Act::Reschedule, Act::RunNow, Act::SetPriority, Act::CallOff];
+pub(super) const RETENTIONS: &[Act] = &[Act::KeepTypes, Act::PruneKept, Act::PruneEarly, Act::PruneDead];
+
 /// All of them.
 pub(super) fn acts() -> impl Iterator<Item = Act> {
-    [PRODUCERS, WORKERS, TRANSACTIONS, RECOVERIES, OPERATORS, HOUSEKEEPING, HEARTS].into_iter().flatten().copied()
+    [PRODUCERS, WORKERS, TRANSACTIONS, RECOVERIES, OPERATORS, HOUSEKEEPING, HEARTS, CONTROLS, RETENTIONS].into_iter().flatten().copied()
 }
 
 /// Jobs in every state.
@@ -76,7 +88,7 @@ pub(super) struct Stage {
 
 const EMPTY: &str = "delete from queue.ready; delete from queue.scheduled; delete from queue.lease; delete from queue.done;
   delete from queue.done_many; delete from queue.dead; delete from queue.failure; delete from queue.job; delete from queue.lane;
-  delete from queue.worker; delete from queue.idle";
+  delete from queue.worker; delete from queue.idle; delete from queue.retention";
 
 const DUE: &str = "update queue.scheduled set run_at = now() - interval '1 minute'";
 const SILENT: &str = "update queue.worker set expires_at = now() - interval '2 hours' where id <> $1";
@@ -156,6 +168,14 @@ impl Act {
             Self::Retire => operate::retire(on, *worker).await.map(|()| 1)?,
             Self::Sleep => operate::sleep(on, *worker).await.map(|()| 1)?,
             Self::WakeUp => operate::wake_up(on, *worker).await.map(|()| 1)?,
+            Self::Reschedule => count(operate::reschedule(on, jobs).await?.len()),
+            Self::RunNow => count(operate::run_now(on, jobs).await?.len()),
+            Self::SetPriority => count(operate::set_priority(on, jobs, 7).await?.len()),
+            Self::CallOff => count(operate::call_off(on, jobs).await?.len()),
+            Self::KeepTypes => operate::keep_types(on, 86_400.0).await?,
+            Self::PruneKept => operate::prune_kept(on).await?,
+            Self::PruneEarly => operate::keep_types(on, 0.000_001).await? + operate::prune_early(on).await?,
+            Self::PruneDead => operate::prune_dead(on).await?,
         })
     }
 
@@ -189,12 +209,20 @@ impl Act {
             Self::Retire => &["retire"],
             Self::Sleep => &["sleep"],
             Self::WakeUp => &["wake_up"],
+            Self::Reschedule => &["reschedule"],
+            Self::RunNow => &["run_now"],
+            Self::SetPriority => &["set_priority"],
+            Self::CallOff => &["call_off"],
+            Self::KeepTypes => &["keep_types"],
+            Self::PruneKept => &["prune_kept"],
+            Self::PruneEarly => &["keep_types", "prune_early"],
+            Self::PruneDead => &["prune_dead"],
         }
     }
 
     /// Whether jobs that are over lose their history by it.
     pub(super) fn forgets(self) -> bool {
-        matches!(self, Self::PruneDone | Self::DropDay)
+        matches!(self, Self::PruneDone | Self::DropDay | Self::PruneKept | Self::PruneEarly | Self::PruneDead)
     }
 
     /// Whether it is a verdict on all of the lease.

@@ -3,6 +3,7 @@
 //!
 //! The lists are of this crate and not of the program that runs them, so that a test can hold them against the files.
 
+mod control;
 mod days;
 mod keys;
 mod operators;
@@ -50,6 +51,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         days::STATEMENTS,
         keys::STATEMENTS,
         reports::STATEMENTS,
+        control::STATEMENTS,
     ]
     .into_iter()
     .flatten()

@@ -9,7 +9,6 @@ pub(super) const STATEMENTS: &[Statement] = &[
     Statement { file: "requeue.sql", tests: &["guards::", QUICK, MODEL, "observe::"], guards: REQUEUE },
     Statement { file: "discard.sql", tests: &["guards::", QUICK, MODEL, "observe::"], guards: DISCARD },
     Statement { file: "reopen.sql", tests: &["guards::", QUICK, MODEL, "days::jobs observe:: progress::progress_goes"], guards: REOPEN },
-    Statement { file: "cancel.sql", tests: &["guards::", QUICK, MODEL, "observe::"], guards: CANCEL },
 ];
 
 const REQUEUE: &[Guard] = &[
@@ -86,52 +85,4 @@ const REOPEN: &[Guard] = &[
     ),
     guard("its own queue", "where l.lane = b.lane limit 1", "limit 1"),
     guard("told of once", "where l.lane = b.lane limit 1", "where l.lane = b.lane"),
-];
-
-const CANCEL: &[Guard] = &[
-    guard("only the jobs named", "  where j.id = any ($1)\n", ""),
-    guard("its own lane's names", "from queue.lane l where l.lane = j.lane limit 1", "from queue.lane l limit 1"),
-    guard("each wanted once", "from queue.lane l where l.lane = j.lane limit 1", "from queue.lane l where l.lane = j.lane"),
-    guard(
-        "fresh: in its lane",
-        "join queue.ready r on r.lane = w.lane and r.seq = w.id and r.id = w.id",
-        "join queue.ready r on r.seq = w.id and r.id = w.id",
-    ),
-    redundant(
-        "fresh: at its place",
-        "join queue.ready r on r.lane = w.lane and r.seq = w.id and r.id = w.id",
-        "join queue.ready r on r.lane = w.lane and r.id = w.id",
-        "for the plan: a job has one entry",
-    ),
-    guard(
-        "fresh: the same job",
-        "join queue.ready r on r.lane = w.lane and r.seq = w.id and r.id = w.id",
-        "join queue.ready r on r.lane = w.lane and r.seq = w.id",
-    ),
-    guard("elsewhere: not fresh", "where not exists (select from fresh f where f.id = w.id)\n    and not exists", "where not exists"),
-    redundant(
-        "elsewhere: not scheduled",
-        "    and not exists (select from queue.scheduled s where s.id = w.id)\n",
-        "",
-        "for speed: it has no entry in ready, and the look finds none",
-    ),
-    redundant(
-        "elsewhere: not done",
-        "    and not exists (select from queue.done d where d.id = w.id)\n",
-        "",
-        "for speed: it has no entry in ready, and the look finds none",
-    ),
-    redundant(
-        "elsewhere: not dead",
-        "    and not exists (select from queue.dead d where d.id = w.id)\n",
-        "",
-        "for speed: it has no entry in ready, and the look finds none",
-    ),
-    guard("looked for in both lanes", "r.lane in (e.lane, e.solo)", "r.lane in (e.lane)"),
-    guard("looked for by id", "r.lane in (e.lane, e.solo) and r.id = e.id", "r.lane in (e.lane, e.solo)"),
-    guard("taken from its lane", "where r.lane = p.lane and r.seq = p.seq and r.id = p.id", "where r.seq = p.seq and r.id = p.id"),
-    guard("taken from its place", "where r.lane = p.lane and r.seq = p.seq and r.id = p.id", "where r.lane = p.lane and r.id = p.id"),
-    guard("taken by its id", "where r.lane = p.lane and r.seq = p.seq and r.id = p.id", "where r.lane = p.lane and r.seq = p.seq"),
-    guard("only the scheduled ones named", "  where s.id = any ($1)\n", ""),
-    guard("over as cancelled", "c.attempts, true\n", "c.attempts, false\n"),
 ];

@@ -1,0 +1,60 @@
+//! A running job is cancelled: its handler is asked to end, tidies up, and the job is never tried again.
+
+use std::time::Duration;
+
+use queue_core::{Context, Handler, Job, JobResult, Store, job};
+use queue_worker::{Database, Worker};
+use serde::{Deserialize, Serialize};
+
+#[job(name = "example_render", max_attempts = 5)]
+#[derive(Serialize, Deserialize)]
+struct Render {
+    frames: u32,
+}
+
+impl Handler for Render {
+    async fn run(self, cx: &Context) -> JobResult {
+        for frame in 0..self.frames {
+            tokio::select! {
+                () = cx.cancelled().cancelled() => {
+                    println!("asked to end after {frame} frames");
+                    return Err("not finished".into()); // of a cancelled job: no failure, no retry
+                }
+                () = tokio::time::sleep(Duration::from_millis(20)) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
+    database.migrate(Store::default()).await?;
+    let pool = database.pool();
+    let running = Render { frames: 10_000 }.enqueue(pool).await?;
+    let waiting = Render { frames: 1 }.enqueue(pool).after(Duration::from_hours(1)).await?;
+
+    // One that waits is cancelled at once; by a program or, as `select queue.cancel(id)`, from any language.
+    assert!(waiting.cancel(pool).await?, "it will not run");
+
+    let stop = async {
+        while examples::look(pool, running.id()).await?.state.name() != "running" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(!running.cancel(pool).await?, "it runs, so its handler is asked");
+        while examples::look(pool, running.id()).await?.state.name() == "running" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::Ok(())
+    };
+    let mut stopped = Ok(());
+    // A handler that does not listen would be dropped after this long.
+    let worker = Worker::new(pool.clone()).cancel_grace(Duration::from_secs(2));
+    worker.run(Box::pin(async { stopped = stop.await })).await?;
+    stopped?;
+    let job = examples::look(pool, running.id()).await?;
+    println!("{} after {} attempt", job.state, job.attempts);
+    assert_eq!((job.state.name(), job.attempts), ("cancelled", 1));
+    Ok(())
+}

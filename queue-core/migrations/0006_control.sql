@@ -1,0 +1,335 @@
+-- Control: what operators and programs do to jobs, from any language. Each act is one set-based function over ids (.._all), which returns the
+-- ids that it changed and never fails for a job in another state, and one function for one job, which refuses a wrong state by name:
+--
+--   cancel         ready | scheduled | blocked -> done, cancelled, and its ordering key goes on without it; of a running job the lease is
+--                  marked, and its worker asks the handler to end
+--   reschedule     ready | scheduled -> scheduled, at that time; snooze is the same for a wait
+--   run_now        scheduled -> ready
+--   set_priority   ready | scheduled -> the same in the lane of that priority
+--
+-- Safe: only what is deleted from ready or scheduled here enters elsewhere. A claim or a promotion that was quicker has deleted the entry, and
+-- nothing is found; one that comes later passes over the row that we hold. Entries that others hold are passed over too (SKIP LOCKED): a
+-- claim that is about to commit, another operator, a transactional job that runs. Rows are locked in the order of their ids.
+--
+-- Bodies between BEGIN ATOMIC and END are resolved when they are created; all others set their search_path. Each call is planned for itself:
+-- a plan that was made while a table was empty is a bad one once it is full.
+
+-- Jobs of the lease that somebody wants cancelled while they run. Part of the lease, so that whoever ends such a job sees it: its settle and
+-- its recovery hold the row.
+alter table queue.lease add column called_off bigint[];
+
+-- Where in ready those of these jobs are that wait there. A job's place is its id, unless it has entered ready a second time: only for such a
+-- one its lane and its solo twin are looked through.
+create function queue.ready_places(ids bigint[]) returns table (id bigint, lane bigint, seq bigint)
+  language sql stable
+begin atomic
+  with wanted as materialized (
+    select j.id, j.lane, j.key, queue.lane_id(l.queue, l.job_type, l.priority, true) as solo
+    from queue.job j
+    cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
+    where j.id = any (ready_places.ids)
+  ), fresh as materialized (
+    select w.id, w.lane
+    from wanted w
+    join queue.ready r on r.lane = w.lane and r.seq = w.id and r.id = w.id
+  ), elsewhere as materialized (
+    select w.id, w.lane, w.solo
+    from wanted w
+    where not exists (select from fresh f where f.id = w.id)
+      and not exists (select from queue.scheduled s where s.id = w.id)
+      and not exists (select from queue.blocked b where b.key = w.key and b.id = w.id)
+      and not exists (select from queue.done d where d.id = w.id)
+      and not exists (select from queue.dead d where d.id = w.id)
+      and not exists (
+        select
+        from queue.done_many m
+        where m.first_id between (w.id >> 33) << 33 and w.id and m.last_id >= w.id and w.id = any (m.ids)
+      )
+  )
+  select f.id, f.lane, f.id as seq
+  from fresh f
+  union all
+  select r.id, r.lane, r.seq
+  from elsewhere e
+  join queue.ready r on r.lane in (e.lane, e.solo) and r.id = e.id;
+end;
+
+-- The state of one job, null if there is none.
+create function queue.state_of(id bigint) returns text
+  language sql stable
+begin atomic
+  select case
+    when exists (select from queue.scheduled s where s.id = state_of.id) then 'scheduled'
+    when exists (select from queue.done d where d.id = state_of.id and d.cancelled) then 'cancelled'
+    when exists (select from queue.done d where d.id = state_of.id) then 'completed'
+    when exists (
+      select
+      from queue.done_many m
+      where m.first_id between (state_of.id >> 33) << 33 and state_of.id and m.last_id >= state_of.id and state_of.id = any (m.ids)
+    ) then 'completed'
+    when exists (select from queue.dead d where d.id = state_of.id) then 'dead'
+    when exists (select from queue.job j join queue.blocked b on b.key = j.key and b.id = j.id where j.id = state_of.id) then 'blocked'
+    when exists (select from queue.lease h where state_of.id = any (h.ids)) then 'running'
+    when exists (select from queue.ready_places(array[state_of.id]) p) then 'ready'
+  end;
+end;
+
+-- ready | scheduled | blocked -> done, cancelled. One that is blocked is only taken out of its key's line; the head frees its key.
+create function queue.cancel_waiting_all(ids bigint[]) returns setof bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
+as $$
+declare
+  gone bigint[];
+  keys boolean;
+begin
+  with held as materialized (
+    select r.lane, r.seq, r.id
+    from queue.ready_places(cancel_waiting_all.ids) p
+    join queue.ready r on r.lane = p.lane and r.seq = p.seq and r.id = p.id
+    order by r.id
+    for update of r skip locked
+  ), unready as materialized (
+    delete from queue.ready r using held h
+    where r.lane = h.lane and r.seq = h.seq and r.id = h.id
+    returning r.id, r.attempts
+  ), held_back as materialized (
+    select s.run_at, s.id from queue.scheduled s
+    where s.id = any (cancel_waiting_all.ids)
+    order by s.id
+    for update skip locked
+  ), unscheduled as materialized (
+    delete from queue.scheduled s using held_back h
+    where s.run_at = h.run_at and s.id = h.id
+    returning s.id, s.attempts
+  ), keyed as materialized (
+    select j.id, j.key from queue.job j where j.id = any (cancel_waiting_all.ids) and j.key is not null
+  ), in_line as materialized (
+    select b.key, b.seq, b.id
+    from keyed k
+    join queue.blocked b on b.key = k.key and b.id = k.id
+    order by b.id
+    for update of b skip locked
+  ), unblocked as materialized (
+    delete from queue.blocked b using in_line i
+    where b.key = i.key and b.seq = i.seq and b.id = i.id
+    returning b.id
+  ), over as materialized (
+    select u.id, u.attempts from unready u
+    union all
+    select u.id, u.attempts from unscheduled u
+    union all
+    select u.id, 0::smallint from unblocked u
+  ), freed as (
+    delete from queue.active_key a
+    using keyed k
+    where a.key = k.key and a.id = k.id and k.id in (select o.id from over o)
+    returning a.key, a.seq
+  ), hinted as (
+    insert into queue.key_hint (key, after)
+    select f.key, f.seq
+    from freed f
+    returning key_hint.key
+  ), entered as (
+    insert into queue.done (id, finished_at, ran_ms, attempts, cancelled)
+    select o.id, now(), 0, o.attempts, true
+    from over o
+    returning done.id
+  )
+  select array_agg(e.id), exists (select from hinted) into gone, keys from entered e;
+  if keys then
+    perform queue.wake_keys();
+  end if;
+  return query select u.id from unnest(gone) u (id);
+end
+$$;
+
+-- lease, marked: those of the jobs that are running are to be cancelled. Workers look for it when they are notified, and about every second.
+-- Leases are locked in the order of their tokens, as a settle does; a job that a settle has ended meanwhile is not found in the row.
+create function queue.call_off_all(ids bigint[]) returns setof bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
+as $$
+begin
+  return query
+  with held as materialized (
+    select h.token
+    from queue.lease h
+    where exists (select from unnest(h.ids) u (id) where u.id = any (call_off_all.ids))
+    order by h.token
+    for update of h
+  ), marked as (
+    update queue.lease l
+    set called_off = array(
+      select u.id from unnest(l.called_off) u (id)
+      union
+      select u.id from unnest(l.ids) u (id) where u.id = any (call_off_all.ids))
+    from held h
+    where l.token = h.token
+    returning l.ids
+  )
+  select u.id
+  from marked m
+  cross join lateral unnest(m.ids) u (id)
+  where u.id = any (call_off_all.ids);
+  if found then
+    perform pg_notify('queue.wake', '!control');
+  end if;
+end
+$$;
+
+-- ready | scheduled -> scheduled, at that time; one that has passed is due at once. Attempts, crashes and the lane stay.
+create function queue.reschedule_all(ids bigint[], run_at timestamptz) returns setof bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
+as $$
+declare
+  moved bigint[];
+begin
+  with held as materialized (
+    select r.lane, r.seq, r.id
+    from queue.ready_places(reschedule_all.ids) p
+    join queue.ready r on r.lane = p.lane and r.seq = p.seq and r.id = p.id
+    order by r.id
+    for update of r skip locked
+  ), unready as materialized (
+    delete from queue.ready r using held h
+    where r.lane = h.lane and r.seq = h.seq and r.id = h.id
+    returning r.id, r.lane, r.attempts, r.crashes
+  ), held_back as materialized (
+    select s.run_at, s.id from queue.scheduled s
+    where s.id = any (reschedule_all.ids)
+    order by s.id
+    for update skip locked
+  ), unscheduled as materialized (
+    delete from queue.scheduled s using held_back h
+    where s.run_at = h.run_at and s.id = h.id
+    returning s.id, s.lane, s.attempts, s.crashes
+  ), off as (
+    select u.id, u.lane, u.attempts, u.crashes from unready u
+    union all
+    select u.id, u.lane, u.attempts, u.crashes from unscheduled u
+  ), put_off as (
+    insert into queue.scheduled (run_at, id, lane, attempts, crashes)
+    select reschedule_all.run_at, o.id, o.lane, o.attempts, o.crashes
+    from off o
+    returning scheduled.id
+  )
+  select array_agg(p.id) into moved from put_off p;
+  perform queue.wake_for(moved);
+  return query select u.id from unnest(moved) u (id);
+end
+$$;
+
+-- scheduled -> ready: to the end of its lane, as a promotion does.
+create function queue.run_now_all(ids bigint[]) returns setof bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
+as $$
+declare
+  moved bigint[];
+begin
+  with held_back as materialized (
+    select s.run_at, s.id
+    from queue.scheduled s
+    where s.id = any (run_now_all.ids)
+    order by s.id
+    for update skip locked
+  ), unscheduled as materialized (
+    delete from queue.scheduled s using held_back h
+    where s.run_at = h.run_at and s.id = h.id
+    returning s.run_at, s.id, s.lane, s.attempts, s.crashes
+  ), entered as (
+    insert into queue.ready (lane, seq, id, attempts, crashes)
+    select u.lane, queue.next_id(), u.id, u.attempts, u.crashes
+    from unscheduled u
+    order by u.run_at, u.id
+    returning ready.id
+  )
+  select array_agg(e.id) into moved from entered e;
+  perform queue.wake_for(moved);
+  return query select u.id from unnest(moved) u (id);
+end
+$$;
+
+-- ready | scheduled -> the same, in the lane of that priority; solo if it was in a solo one. The job's own row then names that lane, so that
+-- retry, recovery, requeue and cancel find the job there: it is written only together with the entry, by whoever took that. A ready job's
+-- place is its id, which nobody else takes: it stands where its age puts it, and below a floor it is found within about a second.
+create function queue.set_priority_all(ids bigint[], priority integer) returns setof bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
+as $$
+declare
+  moved bigint[];
+  wanted smallint := set_priority_all.priority;
+begin
+  with held as materialized (
+    select r.lane, r.seq, r.id
+    from queue.ready_places(set_priority_all.ids) p
+    join queue.ready r on r.lane = p.lane and r.seq = p.seq and r.id = p.id
+    order by r.id
+    for update of r skip locked
+  ), unready as materialized (
+    delete from queue.ready r using held h
+    where r.lane = h.lane and r.seq = h.seq and r.id = h.id
+    returning null::timestamptz as run_at, r.id, r.lane, r.attempts, r.crashes
+  ), held_back as materialized (
+    select s.run_at, s.id from queue.scheduled s
+    where s.id = any (set_priority_all.ids)
+    order by s.id
+    for update skip locked
+  ), unscheduled as materialized (
+    delete from queue.scheduled s using held_back h
+    where s.run_at = h.run_at and s.id = h.id
+    returning s.run_at, s.id, s.lane, s.attempts, s.crashes
+  ), off as materialized (
+    select e.*, l.queue, l.job_type, l.solo
+    from (select u.* from unready u union all select u.* from unscheduled u) e
+    cross join lateral (select l.queue, l.job_type, l.solo from queue.lane l where l.lane = e.lane limit 1) l
+  ), target as materialized (
+    select k.queue, k.job_type, k.solo, queue.meet_lane(k.queue, k.job_type, wanted, false) as plain,
+      case when k.solo then queue.meet_lane(k.queue, k.job_type, wanted, true) end as twin
+    from (select distinct o.queue, o.job_type, o.solo from off o) k
+  ), moving as materialized (
+    select o.run_at, o.id, o.attempts, o.crashes, t.plain, coalesce(t.twin, t.plain) as lane
+    from off o
+    join target t on t.queue = o.queue and t.job_type = o.job_type and t.solo = o.solo
+  ), renamed as (
+    update queue.job j
+    set lane = m.plain
+    from moving m
+    where j.id = any (array(select x.id from moving x)) and j.id = m.id
+  ), entered as (
+    insert into queue.ready (lane, seq, id, attempts, crashes)
+    select m.lane, m.id, m.id, m.attempts, m.crashes
+    from moving m
+    where m.run_at is null
+  ), put_off as (
+    insert into queue.scheduled (run_at, id, lane, attempts, crashes)
+    select m.run_at, m.id, m.lane, m.attempts, m.crashes
+    from moving m
+    where m.run_at is not null
+  )
+  select array_agg(m.id) into moved from moving m;
+  perform queue.wake_for(moved);
+  return query select u.id from unnest(moved) u (id);
+end
+$$;
+
+-- Wakes workers that sleep and serve the queue of one of these jobs. A statement of its own, after the change: its snapshot is newer.
+create function queue.wake_for(ids bigint[]) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
+as $$
+begin
+  if cardinality(ids) > 0 then
+    perform queue.wake(q.queue)
+    from (
+      select distinct l.queue
+      from queue.job j
+      join queue.lane l on l.lane = j.lane
+      where j.id = any (wake_for.ids)
+    ) q;
+  end if;
+end
+$$;

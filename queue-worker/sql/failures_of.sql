@@ -1,0 +1,11 @@
+-- The failed attempts of the jobs $1, the latest $2 of each.
+select i.id, f.attempt, f.at, f.ran_ms, f.error
+from pg_catalog.unnest($1::bigint[]) i (id)
+cross join lateral (
+  select f.attempt, f.at, f.ran_ms, f.error
+  from queue.failure f
+  where f.id = i.id
+  order by f.at desc, f.attempt desc
+  limit $2
+) f
+order by i.id, f.at, f.attempt

@@ -1,0 +1,19 @@
+-- retention: how long the history of each of the job types $1 is kept, in seconds $2; null for as long as the store's. Writes only what differs.
+-- $1 job types  $2 seconds
+-- Safe: workers of two releases may disagree; the one that started last is believed. Types are locked in the order of their names.
+with said as materialized (
+  select s.job_type, s.seconds * interval '1 second' as history
+  from unnest($1::text[], $2::float8[]) s (job_type, seconds)
+), forgotten as (
+  delete from queue.retention k
+  using said s
+  where k.job_type = s.job_type and s.history is null
+)
+insert into queue.retention as k (job_type, history)
+select s.job_type, s.history
+from said s
+where s.history is not null
+order by s.job_type
+on conflict (job_type) do update
+set history = excluded.history
+where k.history <> excluded.history

@@ -1,0 +1,49 @@
+-- done | done_many -> nothing: the next $2 rows of the history are looked through for jobs of the type $1, whose own retention is over before its
+-- day's is; returns whether there are more rows. A job that finished long after those enqueued with it goes with its day.
+-- $1 job type  $2 how many rows at most  $3 the store's retention in seconds
+-- Safe: only jobs whose done row is deleted here lose their payload and failures. One worker at a time looks, the others pass.
+with due as materialized (
+  select k.pruned_to, k.history, queue.id_at(now() - k.history) as above
+  from queue.retention k
+  where k.job_type = $1 and k.history < $3 * interval '1 second'
+  for update skip locked
+), page as materialized (
+  select u.pruned_to, u.history, u.above, least(
+    u.above,
+    (select d.id from queue.done d where d.id >= u.pruned_to and d.id < u.above order by d.id offset $2 limit 1),
+    (select m.first_id from queue.done_many m where m.first_id >= u.pruned_to and m.first_id < u.above order by m.first_id offset $2 limit 1)
+  ) as pruned_to_now
+  from due u
+), lanes as materialized (
+  select distinct l.lane
+  from queue.lane l
+  where l.job_type = $1
+), over as materialized (
+  delete from queue.done d
+  using page p
+  where d.id >= p.pruned_to and d.id < p.pruned_to_now and d.finished_at < now() - p.history
+    and (select j.lane from queue.job j where j.id = d.id) in (select n.lane from lanes n)
+  returning d.id
+), over_plainly as materialized (
+  delete from queue.done_many m
+  using page p
+  where m.first_id >= p.pruned_to and m.first_id < p.pruned_to_now and m.finished_at < now() - p.history
+    and m.lane in (select n.lane from lanes n)
+  returning m.ids
+), gone as materialized (
+  select o.id from over o
+  union all
+  select unnest(o.ids) from over_plainly o
+), payloads as (
+  delete from queue.job
+  where id = any (array(select g.id from gone g))
+), failures as (
+  delete from queue.failure
+  where id = any (array(select g.id from gone g))
+), noted as (
+  update queue.retention k
+  set pruned_to = p.pruned_to_now
+  from page p
+  where k.job_type = $1 and k.pruned_to < p.pruned_to_now
+)
+select p.pruned_to_now < p.above from page p

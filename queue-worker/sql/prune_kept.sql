@@ -1,0 +1,40 @@
+-- done -> nothing: as prune_done, where some job types have a retention of their own.
+-- $1 retention of all others in seconds  $2 how many at most
+-- Safe: only jobs whose done row is deleted here lose their payload and failures.
+with kept as materialized (
+  select distinct l.lane, k.history
+  from queue.retention k
+  join queue.lane l on l.job_type = k.job_type
+), over as materialized (
+  delete from queue.done_default
+  where ctid = any (array(
+    select d.ctid
+    from queue.done_default d
+    where d.finished_at < now() - coalesce(
+      (select k.history from kept k where k.lane = (select j.lane from queue.job j where j.id = d.id)), $1 * interval '1 second')
+    limit $2
+    for update skip locked
+  ))
+  returning id
+), over_plainly as materialized (
+  delete from queue.done_many_default
+  where ctid = any (array(
+    select d.ctid
+    from queue.done_many_default d
+    where d.finished_at < now() - coalesce((select k.history from kept k where k.lane = d.lane), $1 * interval '1 second')
+    limit $2 / 10
+    for update skip locked
+  ))
+  returning ids
+), gone as materialized (
+  select id from over
+  union all
+  select unnest(ids) from over_plainly
+), payloads as (
+  delete from queue.job
+  where id = any (array(select id from gone))
+), failures as (
+  delete from queue.failure
+  where id = any (array(select id from gone))
+)
+select count(*) from gone

@@ -1,0 +1,341 @@
+//! What operators and programs do to jobs that wait: one by one, all of a kind, against claims and against each other.
+
+use std::time::{Duration, Instant};
+
+use chrono::Utc;
+use queue_core::{Error as CoreError, Job as _, JobId, JobState, Store};
+use queue_worker::{
+    Error,
+    observe::{self, Control, Controlled, Filter},
+};
+use sqlx::{Connection as _, PgConnection};
+use tests::{
+    Act, Do, TestDb, effects, eventually,
+    protocol::{Lease, claim, recover, register, settle, silence},
+};
+
+async fn connect(db: &TestDb) -> PgConnection {
+    PgConnection::connect(&db.url).await.unwrap()
+}
+
+fn ok() -> Do {
+    Do { act: Act::Ok("x".into()) }
+}
+
+async fn enqueue(db: &TestDb) -> JobId {
+    ok().enqueue(&db.pool).await.unwrap().id()
+}
+
+async fn scheduled(db: &TestDb) -> JobId {
+    ok().enqueue(&db.pool).after(Duration::from_hours(1)).await.unwrap().id()
+}
+
+async fn act(on: &mut PgConnection, id: JobId, what: Control) -> Result<Controlled, Error> {
+    observe::control(on, Store::default(), id, what).await
+}
+
+const HOUR: Duration = Duration::from_hours(1);
+
+#[tokio::test]
+async fn f57_each_act_fits_its_states_and_names_any_other() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let worker = register(&mut on).await.unwrap();
+    let mut jobs = Vec::new();
+    for verdict in ["plain", "complete", "dead", "cancel", ""] {
+        let job = enqueue(&db).await;
+        let lease = claim(&mut on, worker, 1).await.unwrap();
+        if !verdict.is_empty() {
+            assert_eq!(settle(&mut on, &lease.all(verdict)).await.unwrap(), []);
+        }
+        jobs.push(job);
+    }
+    let waiting = [Control::Reschedule(Utc::now() + HOUR), Control::Snooze(HOUR), Control::Priority(7)];
+    for (job, state) in jobs.iter().zip(["completed", "completed", "dead", "cancelled", "running"]) {
+        for what in waiting.into_iter().chain([Control::RunNow]) {
+            let error = act(&mut on, *job, what).await.unwrap_err();
+            assert!(matches!(error, Error::WrongState { .. }) && error.to_string().contains(&format!("is {state};")), "{what:?}: {error}");
+        }
+        let said = sqlx::query("select queue.run_now($1)").bind(job).execute(&mut on).await.unwrap_err();
+        assert!(said.to_string().contains(&format!("is {state}; only a job that is scheduled can be run now")), "{said}");
+    }
+    for what in waiting {
+        for job in [enqueue(&db).await, scheduled(&db).await] {
+            assert_eq!(act(&mut on, job, what).await.unwrap(), Controlled::Done, "{what:?}");
+            db.check_invariant().await;
+        }
+    }
+    let ready = enqueue(&db).await;
+    assert!(act(&mut on, ready, Control::RunNow).await.unwrap_err().to_string().contains("is ready; only"));
+    assert!(matches!(act(&mut on, JobId(7), Control::RunNow).await, Err(Error::NotFound(JobId(7)))));
+    let far = act(&mut on, ready, Control::Snooze(Duration::MAX)).await;
+    assert!(far.is_ok(), "clamped: {far:?}");
+    let never = act(&mut on, ready, Control::Reschedule("+99999-01-01T00:00:00Z".parse().unwrap())).await;
+    assert!(matches!(never, Err(Error::Database(_))), "{never:?}");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_handle_does_the_same_and_refuses_the_same() {
+    let db = TestDb::new().await;
+    let handle = ok().enqueue(&db.pool).await.unwrap();
+    handle.snooze(&db.pool, HOUR).await.unwrap();
+    handle.set_priority(&db.pool, 7).await.unwrap();
+    handle.run_now(&db.pool).await.unwrap();
+    handle.reschedule(&db.pool, Utc::now() + HOUR).await.unwrap();
+    assert_eq!(db.state(handle.id()).await, Some(JobState::Scheduled));
+    let mut tx = db.pool.begin().await.unwrap();
+    assert!(handle.cancel(&mut tx).await.unwrap());
+    tx.rollback().await.unwrap();
+    assert_eq!(db.state(handle.id()).await, Some(JobState::Scheduled), "in the caller's transaction");
+    assert!(handle.cancel(&db.pool).await.unwrap());
+    let error = handle.run_now(&db.pool).await.unwrap_err();
+    assert!(matches!(&error, CoreError::Refused { why } if why.contains("is cancelled; only")), "{error}");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn of_an_act_and_a_claim_exactly_one_wins() {
+    let db = TestDb::new().await;
+    for what in [Control::Snooze(HOUR), Control::Priority(-5)] {
+        let mut jobs = Vec::new();
+        for _ in 0..60 {
+            jobs.push(enqueue(&db).await);
+        }
+        let (mut claimer, mut operator) = (connect(&db).await, connect(&db).await);
+        let worker = register(&mut claimer).await.unwrap();
+        let claiming = tokio::spawn(async move {
+            let mut taken = Vec::new();
+            for _ in 0..20 {
+                taken.extend(claim(&mut claimer, worker, 2).await.unwrap().ids());
+            }
+            taken
+        });
+        let (mut changed, mut refused) = (0, 0);
+        for job in jobs.iter().rev() {
+            match act(&mut operator, *job, what).await {
+                Ok(_) => changed += 1,
+                Err(Error::WrongState { state: JobState::Running, .. }) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let taken = claiming.await.unwrap();
+        assert!(changed + refused == jobs.len() && refused <= taken.len(), "{changed} {refused} {}", taken.len());
+        if let Control::Snooze(_) = what {
+            assert_eq!(db.count("select count(*) from queue.scheduled").await, i64::try_from(changed).unwrap());
+        }
+        db.check_invariant().await;
+        sqlx::query("truncate queue.ready, queue.job, queue.scheduled, queue.lease").execute(&db.pool).await.unwrap();
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn operators_at_once_leave_each_job_one_entry() {
+    let db = TestDb::new().await;
+    let mut jobs = Vec::new();
+    for _ in 0..30 {
+        jobs.extend([enqueue(&db).await, scheduled(&db).await]);
+    }
+    let mut crew = Vec::new();
+    for what in [Control::Snooze(HOUR), Control::RunNow, Control::Priority(3), Control::Priority(9), Control::Cancel] {
+        let (mut on, jobs) = (connect(&db).await, jobs.clone());
+        crew.push(tokio::spawn(async move {
+            for job in jobs {
+                match act(&mut on, job, what).await {
+                    Ok(_) | Err(Error::WrongState { .. } | Error::Held { .. }) => {}
+                    Err(error) => panic!("{what:?}: {error}"),
+                }
+            }
+            observe::control_all(&mut on, Store::default(), &Filter::default(), what).await.unwrap();
+        }));
+    }
+    for one in crew {
+        one.await.unwrap();
+    }
+    db.check_invariant().await;
+    observe::control_all(&mut connect(&db).await, Store::default(), &Filter::default(), Control::Cancel).await.unwrap();
+    assert_eq!(db.count("select count(*) from queue.done where cancelled").await, 60);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_that_an_open_transaction_holds_is_said_to_be_held() {
+    let db = TestDb::new().await;
+    let job = enqueue(&db).await;
+    let mut holder = connect(&db).await;
+    let mut tx = holder.begin().await.unwrap();
+    sqlx::query("select from queue.ready where id = $1 for update").bind(job).execute(&mut *tx).await.unwrap();
+    for what in [Control::Cancel, Control::Snooze(HOUR), Control::Priority(1)] {
+        let error = act(&mut connect(&db).await, job, what).await.unwrap_err();
+        assert!(matches!(error, Error::Held { state: JobState::Ready, .. }), "{error}");
+    }
+    let said = sqlx::query("select queue.cancel($1)").bind(job).execute(&db.pool).await.unwrap_err();
+    assert!(said.to_string().contains("held by another transaction"), "{said}");
+    tx.rollback().await.unwrap();
+    assert_eq!(act(&mut connect(&db).await, job, Control::Cancel).await.unwrap(), Controlled::Done);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_new_priority_is_kept_over_retry_recovery_and_requeue() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let job = enqueue(&db).await;
+    let priority = async |job: JobId| {
+        sqlx::query_as::<_, (i16, String)>("select priority, state from queue.jobs where id = $1")
+            .bind(job)
+            .fetch_one(&db.pool)
+            .await
+            .unwrap()
+    };
+    let worker = register(&mut on).await.unwrap();
+    act(&mut on, job, Control::Priority(150)).await.unwrap();
+    assert_eq!(priority(job).await, (150, "ready".into()));
+    let lease = claim(&mut on, worker, 1).await.unwrap();
+    assert_eq!(settle(&mut on, &lease.all("retry")).await.unwrap(), []);
+    assert_eq!(priority(job).await, (150, "scheduled".into()));
+    act(&mut on, job, Control::Priority(-3)).await.unwrap();
+    act(&mut on, job, Control::RunNow).await.unwrap();
+    assert_eq!(priority(job).await, (-3, "ready".into()));
+    assert_eq!(claim(&mut on, worker, 1).await.unwrap().ids(), [job]);
+    silence(&mut on, worker).await.unwrap();
+    assert_eq!(recover(&mut on).await.unwrap(), 1);
+    assert_eq!(priority(job).await, (-3, "ready".into()));
+    act(&mut on, job, Control::Priority(40)).await.unwrap();
+    let solo = "select count(*) from queue.ready r join queue.lane l using (lane) where l.solo and l.priority = 40";
+    assert_eq!(db.count(solo).await, 1, "a suspect stays one");
+    let worker = register(&mut on).await.unwrap();
+    let lease = claim(&mut on, worker, 1).await.unwrap();
+    assert_eq!(settle(&mut on, &lease.all("dead")).await.unwrap(), []);
+    observe::requeue(&mut on, Store::default(), job).await.unwrap();
+    assert_eq!(priority(job).await, (40, "ready".into()));
+    let found = observe::find(&mut on, Store::default(), job).await.unwrap().unwrap();
+    assert_eq!((found.priority, found.state), (40, JobState::Ready));
+    act(&mut on, job, Control::Cancel).await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_put_off_or_hurried_runs_when_it_should() {
+    let db = TestDb::new().await;
+    let (later, now) = (enqueue(&db).await, scheduled(&db).await);
+    let mut on = connect(&db).await;
+    act(&mut on, later, Control::Snooze(Duration::from_millis(300))).await.unwrap();
+    let began = Instant::now();
+    db.run_while(db.worker(), async {
+        eventually("it sleeps", async || db.count("select count(*) from queue.idle").await == 1).await;
+        db.until(later, JobState::Completed).await;
+        assert!(began.elapsed() > Duration::from_millis(250));
+        act(&mut on, now, Control::RunNow).await.unwrap();
+        db.until(now, JobState::Completed).await;
+        let earlier = scheduled(&db).await;
+        act(&mut on, earlier, Control::Reschedule(Utc::now() - HOUR)).await.unwrap();
+        db.until(earlier, JobState::Completed).await;
+        let raised = scheduled(&db).await;
+        act(&mut on, raised, Control::Priority(200)).await.unwrap();
+        act(&mut on, raised, Control::RunNow).await.unwrap();
+        db.until(raised, JobState::Completed).await;
+        assert_eq!(effects(&db.pool, raised).await.unwrap(), 1);
+    })
+    .await;
+    db.finish().await;
+}
+
+/// So many ready jobs of queue `a`, so many scheduled ones of queue `b` that failed with a text.
+async fn fill(on: &mut PgConnection, ready: i32, retries: i32) {
+    let fill = "with j as (
+         insert into queue.job (id, lane, max_attempts, payload)
+         select queue.next_id(), queue.lane_id(case when n <= $1 then 'a' else 'b' end, 'do', 100::smallint, false), 3, '{\"act\":{\"Ok\":\"x\"}}'
+         from generate_series(1, $1 + $2) n returning id, lane),
+       r as (insert into queue.ready (lane, seq, id) select lane, id, id from j where lane = queue.lane_id('a', 'do', 100::smallint, false)),
+       s as (insert into queue.scheduled (run_at, id, lane, attempts)
+         select now() + interval '1 hour', id, lane, 1 from j where lane <> queue.lane_id('a', 'do', 100::smallint, false) returning id)
+       insert into queue.failure (id, attempt, at, ran_ms, error) select id, 1, now(), 1, case when id % 2 = 0 then '100% <late>' else 'odd' end from s";
+    sqlx::query("select queue.meet_lane(q, 'do', 100::smallint, false) from unnest(array['a', 'b']) q").execute(&mut *on).await.unwrap();
+    sqlx::query(fill).bind(ready).bind(retries).execute(on).await.unwrap();
+}
+
+#[tokio::test]
+async fn all_of_a_kind_are_changed_in_batches_and_counted_before() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    fill(&mut on, 2500, 1200).await;
+    let store = Store::default();
+    let a = Filter { queue: Some("a".into()), ..Filter::default() };
+    let late = Filter { error: Some("100% <late>".into()), ..Filter::default() };
+    let even = u64::try_from(db.count("select count(*) from queue.scheduled where id % 2 = 0").await).unwrap();
+    assert_eq!(observe::count_waiting(&mut on, store, &a, Control::Cancel).await.unwrap(), 2500);
+    assert_eq!(observe::count_waiting(&mut on, store, &late, Control::RunNow).await.unwrap(), even);
+    assert_eq!(db.count("select count(*) from queue.ready").await, 2500, "counting changes nothing");
+    assert_eq!(observe::control_all(&mut on, store, &a, Control::Priority(7)).await.unwrap().done, 2500);
+    assert_eq!(observe::control_all(&mut on, store, &a, Control::Priority(7)).await.unwrap().done, 0, "they are as they should be");
+    assert_eq!(observe::control_all(&mut on, store, &late, Control::RunNow).await.unwrap().done, even);
+    let fresh = Filter { older_than: Some(HOUR), ..Filter::default() };
+    assert_eq!(observe::count_waiting(&mut on, store, &fresh, Control::Cancel).await.unwrap(), 0);
+    let all = Filter { since: Some(Duration::MAX), ..Filter::default() };
+    assert_eq!(observe::control_all(&mut on, store, &all, Control::Snooze(HOUR)).await.unwrap().done, 3700, "each once");
+    assert_eq!(db.count("select count(*) from queue.scheduled").await, 3700);
+    let wrong = Filter { state: Some(JobState::Dead), ..Filter::default() };
+    let error = observe::control_all(&mut on, store, &wrong, Control::Cancel).await.unwrap_err();
+    assert!(error.to_string().contains("state is dead; it must be scheduled, ready or running"), "{error}");
+    assert_eq!(observe::control_all(&mut on, store, &all, Control::Cancel).await.unwrap().done, 3700);
+    db.finish().await;
+}
+
+/// Dead letters with distinct errors.
+async fn dead(on: &mut PgConnection, count: usize) -> Vec<JobId> {
+    let worker = register(on).await.unwrap();
+    fill(on, i32::try_from(count).unwrap(), 0).await;
+    let mut ids = Vec::new();
+    while ids.len() < count {
+        let lease: Lease = claim(on, worker, 500).await.unwrap();
+        assert_eq!(settle(on, &lease.all("dead")).await.unwrap(), []);
+        ids.extend(lease.ids());
+    }
+    ids
+}
+
+#[tokio::test]
+async fn dead_letters_are_requeued_at_a_rate_until_told_to_stop() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    dead(&mut on, 30).await;
+    let (store, filter) = (Store::default(), Filter::default());
+    let began = Instant::now();
+    let stop = tokio::time::sleep(Duration::from_millis(250));
+    let some = observe::requeue_at(&mut on, store, &filter, Some(40.0), stop).await.unwrap();
+    assert!((4..=16).contains(&some), "{some} in {:?}", began.elapsed());
+    let began = Instant::now();
+    let rest = observe::requeue_at(&mut on, store, &filter, Some(100.0), std::future::pending()).await.unwrap();
+    assert!(some + rest == 30 && began.elapsed() >= Duration::from_millis(10 * rest - 1), "{rest} in {:?}", began.elapsed());
+    for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        assert!(matches!(observe::requeue_at(&mut on, store, &filter, Some(rate), async {}).await, Err(Error::Config { key: "rate", .. })));
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn lists_of_dead_letters_go_by_their_error_and_the_time_they_died() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let ids = dead(&mut on, 3).await;
+    sqlx::query("update queue.dead set error = 'late 100%', died_at = now() - interval '2 days' where id = $1")
+        .bind(ids[1])
+        .execute(&mut on)
+        .await
+        .unwrap();
+    let list = async |on: &mut PgConnection, filter: Filter| {
+        let page = observe::list(on, Store::default(), &filter).await.unwrap();
+        page.jobs.into_iter().map(|job| job.id).collect::<Vec<_>>()
+    };
+    let day = Some(Duration::from_hours(24));
+    assert_eq!(list(&mut on, Filter { error: Some("100%".into()), ..Filter::default() }).await, [ids[1]]);
+    assert_eq!(list(&mut on, Filter { since: day, ..Filter::default() }).await, [ids[2], ids[0]]);
+    assert_eq!(list(&mut on, Filter { older_than: day, state: Some(JobState::Dead), ..Filter::default() }).await, [ids[1]]);
+    assert_eq!(observe::count_dead(&mut on, Store::default(), &Filter { older_than: day, ..Filter::default() }).await.unwrap(), 1);
+    let late = Filter { error: Some("late".into()), ..Filter::default() };
+    assert_eq!(observe::discard_all(&mut on, Store::default(), &late).await.unwrap(), 1);
+    assert_eq!(list(&mut on, Filter::default()).await, [ids[2], ids[0]]);
+    db.finish().await;
+}
