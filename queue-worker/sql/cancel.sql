@@ -18,7 +18,7 @@ with wanted as materialized (
   from wanted w
   where not exists (select from fresh f where f.id = w.id)
     and not exists (select from queue.scheduled s where s.id = w.id)
-    and not exists (select from queue.blocked b where b.key = w.key and b.id = w.id)
+    and (select b.id from queue.blocked b where b.key = w.key and b.id = w.id) is null
     and not exists (select from queue.done d where d.id = w.id)
     and not exists (select from queue.dead d where d.id = w.id)
     and not exists (
@@ -45,8 +45,11 @@ with wanted as materialized (
   returning s.id, s.attempts
 ), unblocked as materialized (
   delete from queue.blocked b
-  using wanted w
-  where b.key = w.key and b.id = w.id
+  where b.ctid = any (array(
+    select l.at
+    from wanted w
+    cross join lateral (select k.ctid as at from queue.blocked k where k.key = w.key and k.id = w.id offset 0) l
+  ))
   returning b.id
 ), called_off as materialized (
   select id, attempts from unready
