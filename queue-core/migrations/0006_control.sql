@@ -37,7 +37,7 @@ begin atomic
     from wanted w
     where not exists (select from fresh f where f.id = w.id)
       and not exists (select from queue.scheduled s where s.id = w.id)
-      and not exists (select from queue.blocked b where b.key = w.key and b.id = w.id)
+      and (select b.id from queue.blocked b where b.key = w.key and b.id = w.id) is null
       and not exists (select from queue.done d where d.id = w.id)
       and not exists (select from queue.dead d where d.id = w.id)
       and not exists (
@@ -68,7 +68,7 @@ begin atomic
       where m.first_id between (state_of.id >> 33) << 33 and state_of.id and m.last_id >= state_of.id and state_of.id = any (m.ids)
     ) then 'completed'
     when exists (select from queue.dead d where d.id = state_of.id) then 'dead'
-    when exists (select from queue.job j join queue.blocked b on b.key = j.key and b.id = j.id where j.id = state_of.id) then 'blocked'
+    when (select (select b.id from queue.blocked b where b.key = j.key and b.id = j.id) from queue.job j where j.id = state_of.id) is not null then 'blocked'
     when exists (select from queue.lease h where state_of.id = any (h.ids)) then 'running'
     when exists (select from queue.ready_places(array[state_of.id]) p) then 'ready'
   end;
@@ -106,10 +106,14 @@ begin
     select j.id, j.key from queue.job j where j.id = any (cancel_waiting_all.ids) and j.key is not null
   ), in_line as materialized (
     select b.key, b.seq, b.id
-    from keyed k
-    join queue.blocked b on b.key = k.key and b.id = k.id
+    from queue.blocked b
+    where b.ctid = any (array(
+      select l.at
+      from keyed k
+      cross join lateral (select i.ctid as at from queue.blocked i where i.key = k.key and i.id = k.id offset 0) l
+    ))
     order by b.id
-    for update of b skip locked
+    for update skip locked
   ), unblocked as materialized (
     delete from queue.blocked b using in_line i
     where b.key = i.key and b.seq = i.seq and b.id = i.id

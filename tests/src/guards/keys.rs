@@ -55,11 +55,7 @@ const RECOVER: &[Guard] = &[
 ];
 
 const CANCEL: &[Guard] = &[
-    guard(
-        "a blocked job is found",
-        "  where b.key = w.key and b.id = w.id\n  returning b.id\n",
-        "  where b.key = w.key and b.id = w.id and false\n  returning b.id\n",
-    ),
+    guard("a blocked job is found", "k.key = w.key and k.id = w.id offset 0", "k.key = w.key and k.id = w.id and false offset 0"),
     guard(
         "a freed key is left a hint",
         "  select f.key, f.seq\n  from freed f\n",
