@@ -11,9 +11,11 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: [Migration; 2] = [
+const MIGRATIONS: [Migration; 4] = [
     Migration { version: 1, name: "jobs", sql: include_str!("../migrations/0001_jobs.sql") },
     Migration { version: 2, name: "days", sql: include_str!("../migrations/0002_days.sql") },
+    Migration { version: 4, name: "unique", sql: include_str!("../migrations/0004_unique.sql") },
+    Migration { version: 7, name: "capacity", sql: include_str!("../migrations/0007_capacity.sql") },
 ];
 
 /// The newest version that this release knows.
