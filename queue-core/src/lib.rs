@@ -56,6 +56,7 @@
 // In the order of a job's life.
 mod job;
 mod options;
+mod unique;
 mod retry;
 mod context;
 mod begin;
@@ -74,7 +75,7 @@ pub mod mutants;
 
 pub use begin::JobTransaction;
 pub use context::{Context, TransactionGuard};
-pub use enqueue::{Added, Batch, Enqueue, EnqueueAll, EnqueueAllIds, IntoConnection, JobHandle};
+pub use enqueue::{Added, Batch, Enqueue, EnqueueAll, EnqueueAllIds, EnqueueWhenFree, IntoConnection, JobHandle, TryEnqueue};
 pub use error::{Error, RegistryError, message};
 pub use job::{Failure, FailureKind, Handler, Job, JobResult, TerminalExt};
 pub use migrate::migrate;
@@ -85,6 +86,7 @@ pub use record::{AttemptFailure, JobId, JobRecord, JobState, UnknownState};
 pub use registry::{Registration, Registry, Running};
 pub use retry::{Backoff, Outcome, Verdict, verdict};
 pub use store::{Store, check_name};
+pub use unique::{Enqueued, OnConflict, Unique, UniqueKey, While};
 
 /// What only the worker builds.
 #[doc(hidden)]

@@ -6,7 +6,7 @@
 
 use std::{any::TypeId, time::Duration};
 
-use crate::retry::Backoff;
+use crate::{retry::Backoff, unique::Unique};
 
 /// What is fixed about a job type: its name, where it goes, how often and how long it is tried.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +34,8 @@ pub struct Options {
     pub transactional: bool,
     /// See [`Options::state`].
     pub state: &'static [StateKey],
+    /// See [`Options::unique`].
+    pub unique: Option<Unique>,
 }
 
 impl Options {
@@ -54,6 +56,7 @@ impl Options {
             durability: Durability::Full,
             transactional: false,
             state: &[],
+            unique: None,
         }
     }
 
@@ -140,6 +143,14 @@ impl Options {
     #[must_use]
     pub const fn state(mut self, state: &'static [StateKey]) -> Self {
         self.state = state;
+        self
+    }
+
+    /// `unique(fields(a, b), while = live, on_conflict = keep)`: jobs whose fields `a` and `b` are equal are unique: see [`While`](crate::While) for
+    /// how long, and [`OnConflict`](crate::OnConflict) for what becomes of another. Within one queue. Default: jobs are not unique.
+    #[must_use]
+    pub const fn unique(mut self, unique: Unique) -> Self {
+        self.unique = Some(unique);
         self
     }
 }

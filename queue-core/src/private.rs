@@ -7,5 +7,6 @@ pub use crate::{
     options::{Durability, Options, Retain, StateKey},
     registry::Registration,
     retry::Backoff,
+    unique::{OnConflict, Unique, UniqueKey, While},
 };
 pub use std::time::Duration;

@@ -46,6 +46,7 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
     let root = root(args);
     let new = Ident::new("new", args.name.as_ref().map_or_else(Span::call_site, |(key, _)| key.span()));
     let output_name = Ident::new("Output", args.output.as_ref().map_or_else(Span::call_site, |(key, _)| key.span()));
+    let key = args.calls.iter().find_map(|(_, value)| if let Value::Unique(unique) = value { Some(unique.method(&root)) } else { None });
     let calls = calls(&root, &args.calls);
     quote! {
         #(#attributes)*
@@ -53,6 +54,7 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
         impl #root::Job for #ident {
             type #output_name = #output;
             const OPTIONS: #root::Options = #root::Options::#new(#name)#calls;
+            #key
         }
     }
 }
@@ -94,6 +96,7 @@ fn value(root: &TokenStream, value: &Value) -> TokenStream {
         Value::Retain(variant) => quote!(#root::private::Retain::#variant),
         Value::Durability(variant) => quote!(#root::private::Durability::#variant),
         Value::Alone => TokenStream::new(),
+        Value::Unique(unique) => unique.value(root, |time| duration(root, time)),
         Value::States(types) => quote!(&[#(#root::private::StateKey::of::<#types>()),*]),
     }
 }
@@ -113,7 +116,7 @@ mod tests {
         let args = quote! {
             name = "send_email", aliases = ["mail"], queue = "mail", priority = Priority::EXPLICIT, max_attempts = 5,
             backoff = exponential("1s", max = "10m", jitter = 0.1), timeout = "1m30s", output = MessageId, state(Mailer, Db), retain = "none",
-            durability = relaxed, transactional
+            durability = relaxed, transactional, unique(fields(to), while = "1h", on_conflict = replace)
         };
         let item = quote! {
             #[derive(Serialize, Deserialize)]

@@ -8,6 +8,7 @@ mod args;
 mod expand;
 mod fallback;
 mod input;
+mod unique;
 mod value;
 
 use proc_macro::TokenStream;
@@ -51,6 +52,7 @@ use proc_macro::TokenStream;
 /// | `retain = "none"` | what is kept of a completed job | `"default"`: its record and output; `"none"`: nothing | `"default"` |
 /// | `durability = relaxed` | an enqueue that is a transaction of its own does not wait for the disk; a crash of the server may lose its job | `full` or `relaxed` | `full` |
 /// | `transactional` | claim, handler and completion are one transaction, `cx.transaction()`; see `Options::transactional` for what that risks | | |
+/// | `unique(fields(user, month), while = live, on_conflict = keep)` | jobs whose fields are equal are unique | `while`: `live`, `queued` or a duration; `on_conflict`: `keep`, `replace` or `debounce` | not unique; `live`; `keep` |
 /// | `send_only` | the handler lives in another crate; nothing is registered | | |
 /// | `crate = my::path` | where `queue_core` is found | a path | `::queue_core` |
 ///

@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt, future::Future};
 use super::{
     IntoConnection,
     bulk::{Row, write_all},
-    encode,
+    encode, key_of,
     terms::{Terms, terms_methods},
 };
 use crate::{error::Error, job::Job, options::Durability, record::JobId, store::Store};
@@ -37,6 +37,7 @@ pub struct Batch {
     durability: Option<Durability>,
     terms: Vec<Terms>,
     payloads: Vec<String>,
+    keys: Vec<Option<String>>,
 }
 
 impl Batch {
@@ -68,8 +69,11 @@ impl Batch {
     /// [`Error::Payload`]: the payload cannot be stored exactly. The batch is as before.
     #[allow(clippy::needless_pass_by_value, reason = "a job is given away, here as everywhere")]
     pub fn add<J: Job>(&mut self, job: J) -> Result<Added<'_>, Error> {
-        self.payloads.push(encode(&job)?);
-        self.terms.push(Terms::of::<J>());
+        let terms = Terms::of::<J>();
+        let payload = encode(&job)?;
+        self.keys.push(key_of(&job, &terms)?);
+        self.payloads.push(payload);
+        self.terms.push(terms);
         let at = self.terms.len() - 1;
         Ok(Added { terms: &mut self.terms[at] })
     }
@@ -84,7 +88,8 @@ impl Batch {
         self.payloads.is_empty()
     }
 
-    /// Enqueues all jobs of the batch; returns their ids in the order in which they were added. On which connection, and what follows from
+    /// Enqueues all jobs of the batch; returns their ids in the order in which they were added. For a job whose type is unique and whose key is
+    /// held, that is the id of the job that holds it. On which connection, and what follows from
     /// it, is as with [`EnqueueAll`](super::EnqueueAll).
     ///
     /// # Errors
@@ -95,7 +100,8 @@ impl Batch {
             for (index, terms) in self.terms.iter().enumerate() {
                 terms.check().map_err(|error| Error::OneOfMany { index, source: Box::new(error) })?;
             }
-            let rows = self.payloads.iter().enumerate().map(|(terms, payload)| Ok(Row { payload: Cow::Borrowed(payload), terms }));
+            let all = self.payloads.iter().zip(&self.keys).enumerate();
+            let rows = all.map(|(terms, (payload, key))| Ok(Row { payload: Cow::Borrowed(payload), terms, key: key.clone() }));
             let all_relaxed = self.terms.iter().all(|terms| terms.durability == Durability::Relaxed);
             let durability = self.durability.unwrap_or(if all_relaxed { Durability::Relaxed } else { Durability::Full });
             let written = write_all(on, self.store, durability, &self.terms, Box::new(rows), true).await?;

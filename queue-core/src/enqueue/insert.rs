@@ -68,7 +68,7 @@ async fn insert(connection: &mut PgConnection, places: &Places<'_>, chunk: &[Row
 }
 
 /// Text of JSON as a jsonb parameter, as it is.
-struct JsonText<'a>(&'a str);
+pub(super) struct JsonText<'a>(pub(super) &'a str);
 
 impl Type<Postgres> for JsonText<'_> {
     fn type_info() -> PgTypeInfo {

@@ -120,6 +120,21 @@ Examples:
   queue-worker discard 1879032461361152001
   queue-worker discard --all --queue mail           every dead letter of this queue")]
     Discard(Chosen),
+    /// Show how many jobs may wait in a queue and how many do; bound a queue
+    #[command(after_long_help = "\
+Examples:
+  queue-worker capacity                             the queues that are bounded
+  queue-worker capacity mail 10000                  an enqueue is refused while 10,000 jobs wait
+  queue-worker capacity mail none                   no bound any more")]
+    Capacity {
+        /// This queue only
+        queue: Option<String>,
+        /// How many jobs may wait in it, or `none`
+        #[arg(value_name = "N|none", value_parser = bound)]
+        capacity: Option<Bound>,
+        #[command(flatten)]
+        output: Output,
+    },
     /// Measure this queue on a server, each figure beside the same shape in plain SQL
     #[command(after_long_help = "\
 Examples:
@@ -210,6 +225,17 @@ struct Kind {
 impl Kind {
     fn filter(&self) -> Filter {
         Filter { queue: self.queue.clone(), job_type: self.job_type.clone(), ..Filter::default() }
+    }
+}
+
+/// A capacity, or none.
+#[derive(Clone, Copy)]
+pub(super) struct Bound(pub(super) Option<u64>);
+
+fn bound(text: &str) -> Result<Bound, &'static str> {
+    match text {
+        "none" => Ok(Bound(None)),
+        _ => text.parse().map(|capacity| Bound(Some(capacity))).map_err(|_| "a capacity is a number of jobs, or `none`"),
     }
 }
 

@@ -11,6 +11,7 @@ mod stats;
 mod list;
 mod show;
 mod act;
+mod capacity;
 mod bench;
 mod print;
 mod inert;
@@ -122,6 +123,7 @@ async fn obey(
         Command::Requeue(chosen) => return act::chosen(settings, act::Act::Requeue, &chosen).await,
         Command::Cancel { ids, output } => return act::each(settings, act::Act::Cancel, &ids, output.json).await,
         Command::Discard(chosen) => return act::chosen(settings, act::Act::Discard, &chosen).await,
+        Command::Capacity { queue, capacity, output } => capacity::capacity(settings, queue.as_deref(), capacity, output.json).await?,
         Command::Bench(bench) => bench::bench(settings, &bench).await?,
         Command::BenchWorker(worker) => bench::worker(settings, &worker).await?,
     }

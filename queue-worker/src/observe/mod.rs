@@ -5,8 +5,10 @@
 
 mod act;
 mod look;
+mod room;
 mod tally;
 
 pub use act::{cancel, discard, discard_all, requeue, requeue_all};
 pub use look::{Filter, Page, find, list};
+pub use room::{Capacity, capacities, set_capacity};
 pub use tally::{Count, Oldest, WorkerRecord, counts, oldest, workers};

@@ -1,0 +1,15 @@
+-- nothing -> ready | scheduled, unless the job's key is held: one job, in the caller's transaction; returns its id and what came of it.
+-- $1 job type  $2 payload as JSON text  $3 queue  $4 priority  $5 max_attempts  $6 run at, or null  $7 run after this many ms, or null
+-- $8 uniqueness key, or null  $9 how long it is held  $10 what to do if it is  $11 whether the commit need not wait for the disk
+-- Safe: queue.enqueue_with is one transaction's writes; rolled back, nothing is left and the key is free. $11 is true only outside a
+-- transaction, so that the setting ends with this statement.
+with relaxed as materialized (
+  select case when $11 then pg_catalog.set_config('synchronous_commit', 'off', true) end
+)
+select e.id, e.outcome
+from relaxed
+cross join lateral queue.enqueue_with(
+  job_type => $1, payload => $2::pg_catalog.jsonb, queue => $3, priority => $4, max_attempts => $5,
+  run_at => coalesce($6, pg_catalog.clock_timestamp() operator(pg_catalog.+) ($7 operator(pg_catalog.*) interval '1 millisecond')),
+  unique_key => $8, unique_while => $9, on_conflict => $10
+) e
