@@ -19,6 +19,10 @@ create table queue.capacity (
 -- Numbered by all bounded queues together, outside any transaction: a number that was drawn is gone, whatever becomes of who drew it.
 create sequence queue.ticket_seq;
 
+-- Whether an enqueue into this lane has to ask for the capacity of its queue: it looks at this row anyway, and asking every time would be a
+-- tenth of its cost. True of every lane of a bounded queue; elsewhere it may be, and does no harm.
+alter table queue.lane add column bounded boolean not null default false;
+
 -- What waits in a queue is counted by lane.
 create index scheduled_by_lane on queue.scheduled (lane);
 create index lane_by_queue on queue.lane (queue);
@@ -48,12 +52,14 @@ end
 $$;
 
 -- Bounds a queue from now on, or no more if capacity is null. What waits already stays; an enqueue in a transaction that began before may not
--- know of it yet.
+-- know of it yet. Transactions that have met a new lane of the queue are waited for, up to lock_timeout, so that no lane stays unmarked.
 create function queue.set_capacity(queue text, capacity bigint) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
+  set lock_timeout = '5s'
 as $$
 begin
+  perform pg_advisory_xact_lock(hashtextextended('queue.lanes/' || set_capacity.queue, 0));
   if set_capacity.capacity is null then
     delete from queue.capacity c where c.queue = set_capacity.queue;
   else
@@ -61,6 +67,30 @@ begin
     values (set_capacity.queue, set_capacity.capacity)
     on conflict on constraint capacity_pkey do update set capacity = excluded.capacity, counted = 0, since = 0, tickets = 0;
   end if;
+  update queue.lane l
+  set bounded = set_capacity.capacity is not null
+  where l.queue = set_capacity.queue and l.bounded <> (set_capacity.capacity is not null);
+end
+$$;
+
+-- As in 0001, but that a new lane of a bounded queue is marked. An old snapshot does not show whether it is: then it is marked as well.
+create or replace function queue.meet_lane(queue text, job_type text, priority smallint, solo boolean) returns bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  met bigint := queue.lane_id(meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo);
+begin
+  if not exists (select from queue.lane l where l.lane = met) then
+    -- Nothing is enqueued into a solo lane, and a recovery must not wait.
+    if not solo then
+      perform pg_advisory_xact_lock_shared(hashtextextended('queue.lanes/' || meet_lane.queue, 0));
+    end if;
+    insert into queue.lane (lane, queue, job_type, priority, solo, bounded)
+    values (met, meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo,
+      exists (select from queue.capacity c where c.queue = meet_lane.queue) or current_setting('transaction_isolation') <> 'read committed');
+  end if;
+  return met;
 end
 $$;
 
@@ -124,7 +154,7 @@ begin
 end
 $$;
 
--- As in 0001, but for the last look, which also asks whether the queue is bounded.
+-- As in 0001, but for the last look, which also sees whether the queue may be bounded.
 create or replace function queue.enqueue(
   job_type      text,
   payload       jsonb,
@@ -139,9 +169,8 @@ declare
   new_id   bigint := queue.next_id();
   new_lane bigint := queue.lane_id(enqueue.queue, enqueue.job_type, enqueue.priority, false);
   bytes    integer := pg_catalog.octet_length(payload::pg_catalog.text);
-  known    boolean;
-  sleeper  boolean;
   bounded  boolean;
+  sleeper  boolean;
 begin
   if new_lane is null or payload is null or max_attempts is null then
     raise null_value_not_allowed using message = 'queue.enqueue: only run_at may be null';
@@ -159,14 +188,13 @@ begin
     insert into queue.ready (lane, seq, id) values (new_lane, new_id, new_id);
   end if;
   select
-    exists (select from queue.lane l where l.lane operator(pg_catalog.=) new_lane),
-    exists (select from queue.idle i where i.queue operator(pg_catalog.=) enqueue.queue or i.queue operator(pg_catalog.=) '*'::pg_catalog.text),
-    exists (select from queue.capacity c where c.queue operator(pg_catalog.=) enqueue.queue)
-    into known, sleeper, bounded;
-  if not known then
+    (select l.bounded from queue.lane l where l.lane operator(pg_catalog.=) new_lane limit 1),
+    exists (select from queue.idle i where i.queue operator(pg_catalog.=) enqueue.queue or i.queue operator(pg_catalog.=) '*'::pg_catalog.text)
+    into bounded, sleeper;
+  if bounded is null then
     perform queue.meet_lane(enqueue.queue, enqueue.job_type, enqueue.priority, false);
   end if;
-  if bounded then
+  if coalesce(bounded, true) then
     perform queue.take_room(enqueue.queue, 1);
   end if;
   -- Under an older snapshot than this statement's own, a sleeper may be there unseen.

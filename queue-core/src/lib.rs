@@ -51,6 +51,8 @@
 //! | settle | to write verdicts |
 //! | recover | to take back the leases of workers that stopped beating |
 //! | dead letter | a job that will not be tried again by itself, kept until someone requeues or discards it |
+//! | uniqueness key | what makes a job unique: while another holds it, an enqueue changes that one or nothing |
+//! | capacity | how many jobs may wait in a queue before an enqueue is refused |
 //! | store | one schema in one database with our tables; `queue` by default |
 
 // In the order of a job's life.

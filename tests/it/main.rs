@@ -21,6 +21,8 @@ mod observe;
 mod cli;
 mod embedded;
 mod enqueue;
+mod unique;
+mod capacity;
 mod durability;
 mod refuse;
 mod payloads;
