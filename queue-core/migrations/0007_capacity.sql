@@ -137,10 +137,11 @@ begin
     return;
   end if;
   depth := queue.depth(take_room.queue, room.capacity + 1);
-  drawn := nextval('queue.ticket_seq');
+  drawn := (select s.last_value from queue.ticket_seq s);
   if not fresh then
-    -- Jobs that were committed since our snapshot have drawn tickets, or else the update below fails.
-    depth := greatest(depth, room.counted + greatest(least(drawn - 1, room.tickets) - room.since, 0) + jobs);
+    -- Jobs that were committed since our snapshot have drawn tickets, or else the update below fails. Tickets of who was rolled back count too:
+    -- many jobs at once may be refused early here.
+    depth := greatest(depth, room.counted + greatest(least(drawn, room.tickets) - room.since, 0) + jobs);
   end if;
   if depth > room.capacity then
     raise sqlstate 'QFULL' using

@@ -8,7 +8,7 @@ use syn::{
     Error, Expr, Ident, Member, Result, Token,
     ext::IdentExt as _,
     parenthesized,
-    parse::{ParseStream, Parse as _},
+    parse::{Parse as _, ParseStream},
     token,
 };
 

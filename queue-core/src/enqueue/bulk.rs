@@ -4,10 +4,7 @@
 //! future is dropped, `sqlx` loses count of the server's answers, and all that can be done with the connection is to close it; one that
 //! was lent by the caller cannot be closed, and its next borrowers would get each other's answers.
 
-use std::{
-    borrow::Cow,
-    collections::BTreeMap,
-};
+use std::{borrow::Cow, collections::BTreeMap};
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, Row as _};

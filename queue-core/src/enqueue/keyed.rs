@@ -16,14 +16,7 @@ use super::{
     session::in_transaction,
     terms::{Terms, terms_methods, unique_methods},
 };
-use crate::{
-    error::Error,
-    job::Job,
-    options::Durability,
-    record::JobId,
-    store::Store,
-    unique::Enqueued,
-};
+use crate::{error::Error, job::Job, options::Durability, record::JobId, store::Store, unique::Enqueued};
 
 const ENQUEUE: &str = include_str!("../../sql/enqueue_with.sql");
 const TRY: &str = include_str!("../../sql/try_enqueue.sql");

@@ -52,11 +52,7 @@ impl Terms {
             max_attempts: options.max_attempts,
             run: Run::Now,
             durability: options.durability,
-            unique: options.unique.map(|unique| Uniqueness {
-                key: None,
-                held: Some(unique.held),
-                on_conflict: Some(unique.on_conflict),
-            }),
+            unique: options.unique.map(|unique| Uniqueness { key: None, held: Some(unique.held), on_conflict: Some(unique.on_conflict) }),
         }
     }
 

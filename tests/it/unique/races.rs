@@ -19,7 +19,13 @@ use super::{connect, end, jobs, say};
 const PRODUCERS: usize = 50;
 
 /// What one producer was told, if it committed.
-async fn produce(mut on: PgConnection, n: usize, key: String, held: While, on_conflict: OnConflict) -> Option<JobHandle<Do>> {
+async fn produce(
+    mut on: PgConnection,
+    n: usize,
+    key: String,
+    held: While,
+    on_conflict: OnConflict,
+) -> (PgConnection, Option<JobHandle<Do>>) {
     let mut tx = on.begin().await.unwrap();
     let handle = say(&n.to_string()).enqueue(&mut tx).unique(key).unique_while(held).on_conflict(on_conflict).await.unwrap();
     // Others wait for a commit that is slow, and for one that never comes.
@@ -29,26 +35,32 @@ async fn produce(mut on: PgConnection, n: usize, key: String, held: While, on_co
     }
     if n.is_multiple_of(3) {
         tx.rollback().await.unwrap();
-        return None;
+        return (on, None);
     }
     tx.commit().await.unwrap();
-    Some(handle)
+    (on, Some(handle))
 }
 
 #[tokio::test]
 async fn of_fifty_producers_with_one_key_exactly_one_enqueues_in_every_mode() {
     let db = TestDb::new().await;
     let mut expected = 0;
+    let mut connections = Vec::new();
+    for _ in 0..PRODUCERS {
+        connections.push(connect(&db).await);
+    }
     for held in [While::Live, While::Queued, While::For(Duration::from_hours(1))] {
         for (on_conflict, other) in
             [(OnConflict::Keep, Enqueued::Kept), (OnConflict::Replace, Enqueued::Replaced), (OnConflict::Debounce, Enqueued::Debounced)]
         {
             let key = format!("{held:?} {on_conflict:?}");
             let mut producers = JoinSet::new();
-            for n in 0..PRODUCERS {
-                producers.spawn(produce(connect(&db).await, n, key.clone(), held, on_conflict));
+            for (n, on) in connections.drain(..).enumerate() {
+                producers.spawn(produce(on, n, key.clone(), held, on_conflict));
             }
-            let told: Vec<JobHandle<Do>> = producers.join_all().await.into_iter().flatten().collect();
+            let (back, told): (Vec<_>, Vec<_>) = producers.join_all().await.into_iter().unzip();
+            connections = back;
+            let told: Vec<JobHandle<Do>> = told.into_iter().flatten().collect();
             assert_eq!(told.len(), PRODUCERS - PRODUCERS.div_ceil(3));
             assert!(told.iter().all(|handle| handle.id() == told[0].id()), "{key}: all were told of the same job");
             let count = |outcome| told.iter().filter(|handle| handle.outcome() == outcome).count();
@@ -167,7 +179,8 @@ async fn claim_payloads(on: &mut PgConnection, worker: uuid::Uuid) -> Vec<(JobId
     let token = uuid::Uuid::new_v4();
     let claim = sqlx::query(include_str!("../../../queue-worker/sql/claim.sql")).bind(token).bind(worker).bind(&lanes);
     let rows = claim.bind(vec![0_i64; lanes.len()]).bind(vec![9; lanes.len()]).bind(9).fetch_all(&mut *on).await.unwrap();
-    let number = |payload: String| serde_json::from_str::<serde_json::Value>(&payload).unwrap()["act"]["Ok"].as_str().unwrap().parse().unwrap();
+    let number =
+        |payload: String| serde_json::from_str::<serde_json::Value>(&payload).unwrap()["act"]["Ok"].as_str().unwrap().parse().unwrap();
     let given = rows.iter().map(|row| (row.get("id"), number(row.get("payload")))).collect();
     let held: Vec<Held> = rows.iter().map(|row| sqlx::FromRow::from_row(row).unwrap()).collect();
     let said: Vec<Said> = Lease { token, jobs: held }.all("plain");
@@ -181,7 +194,9 @@ async fn a_queued_key_waits_for_a_claim_that_is_not_committed() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let worker = register(&mut on).await.unwrap();
-    for (on_conflict, commits) in [(OnConflict::Keep, true), (OnConflict::Keep, false), (OnConflict::Replace, true), (OnConflict::Debounce, false)] {
+    for (on_conflict, commits) in
+        [(OnConflict::Keep, true), (OnConflict::Keep, false), (OnConflict::Replace, true), (OnConflict::Debounce, false)]
+    {
         let enqueue = |on_conflict| say("1").enqueue(&db.pool).unique("key").unique_while(While::Queued).on_conflict(on_conflict);
         let first = enqueue(OnConflict::Keep).await.unwrap();
         let mut claiming = on.begin().await.unwrap();

@@ -98,9 +98,21 @@ const FUNCTIONS: &[Guard] = &[
 
 /// What 0007 has in the place of 0001's.
 const CAPACITY: &[Guard] = &[
-    guard("a bound waits for lanes that are being met", "  perform pg_advisory_xact_lock(hashtextextended('queue.lanes/' || set_capacity.queue, 0));\n", ""),
-    guard("whoever meets a lane says so", "perform pg_advisory_xact_lock_shared(hashtextextended('queue.lanes/' || meet_lane.queue, 0));", "null;"),
-    guard("a new lane is marked", "      exists (select from queue.capacity c where c.queue = meet_lane.queue) or current_setting", "      current_setting"),
+    guard(
+        "a bound waits for lanes that are being met",
+        "  perform pg_advisory_xact_lock(hashtextextended('queue.lanes/' || set_capacity.queue, 0));\n",
+        "",
+    ),
+    guard(
+        "whoever meets a lane says so",
+        "perform pg_advisory_xact_lock_shared(hashtextextended('queue.lanes/' || meet_lane.queue, 0));",
+        "null;",
+    ),
+    guard(
+        "a new lane is marked",
+        "      exists (select from queue.capacity c where c.queue = meet_lane.queue) or current_setting",
+        "      current_setting",
+    ),
     guard("a bound marks its lanes", "set bounded = set_capacity.capacity is not null", "set bounded = false"),
     guard("tickets are drawn under a lock", "      perform pg_advisory_xact_lock_shared(gate);\n", ""),
     guard("the lock of a ticket that was void is given back", "      raise sqlstate 'QVOID';\n", ""),
@@ -157,7 +169,11 @@ const KEYS: &[Guard] = &[
     guard("a key's row is locked", "where u.hash = take_key.hash for update;", "where u.hash = take_key.hash;"),
     guard("whoever finds a job queued has it wait", "on_conflict = 'keep' and holder.held <> 'queued'", "on_conflict = 'keep'"),
     guard("a claim in flight is waited for", "  if not found then\n    return false;\n  end if;\n", ""),
-    guard("it is pushed, never pulled", "change_waiting.run_at > greatest(due, clock_timestamp())", "change_waiting.run_at > clock_timestamp()"),
+    guard(
+        "it is pushed, never pulled",
+        "change_waiting.run_at > greatest(due, clock_timestamp())",
+        "change_waiting.run_at > clock_timestamp()",
+    ),
     guard("workers are told", "      perform queue.wake(enqueue_with.queue);\n", ""),
     guard("only keys that nobody holds are forgotten", " and not queue.holds(u.held, u.until, (queue.place_of(u.id)).place)", ""),
 ];
