@@ -223,8 +223,8 @@ mod tests {
 
     #[test]
     fn f12_a_map_makes_the_same_key_in_any_order_and_zero_has_no_sign() {
-        let maps = || HashMap::from_iter((0..50).map(|n| (format!("k{n}"), vec![HashMap::from([(n, -0.0)])])));
-        let (one, other): (HashMap<String, _>, HashMap<String, _>) = (maps(), maps());
+        let map = || (0..50).map(|n| (format!("k{n}"), vec![HashMap::from([(n, -0.0)])])).collect::<HashMap<_, _>>();
+        let (one, other) = (map(), map());
         assert_eq!(key(UniqueKey::fields().field(&one)), key(UniqueKey::fields().field(&other)));
         assert_eq!(key(UniqueKey::fields().field(&-0.0)), key(UniqueKey::fields().field(&0.0)));
         assert_eq!(key(UniqueKey::fields().field(&[1.5, -0.0])), "fields/10:[1.5,0.0,]");
