@@ -1,6 +1,6 @@
 -- Ordering keys: the jobs of one key run one at a time, in the order in which their enqueues committed.
 --
---   enqueue_with -> blocked                by the producer, under a lock on the key that it holds until its end, so that places follow commits
+--   enqueue_in_line -> blocked                by the producer, under a lock on the key that it holds until its end, so that places follow commits
 --   enqueue_with -> ready | scheduled      if the key has nothing under way and nothing waiting: the job is its head at once
 --   blocked -> ready | scheduled           by any worker: the first of a key that has nothing under way (unblock)
 --
@@ -65,41 +65,23 @@ begin
 end
 $$;
 
--- Enqueues one job that says more than those of queue.enqueue; all else is as there. With a key, it waits for the commit of whoever enqueued
+-- Enqueues one job under an ordering key, for queue.enqueue_with; all else is as in queue.enqueue. It waits for the commit of whoever enqueued
 -- under the same key before it. The empty key is that of the whole queue. A dead letter holds up its key under the policy `block`, and
 -- does not under `skip`.
-create function queue.enqueue_with(
-  job_type      text,
-  payload       jsonb,
-  queue         text        default 'default',
-  priority      smallint    default 100,
-  max_attempts  smallint    default 20,
-  run_at        timestamptz default null,
-  key           text        default null,
-  key_policy    text        default 'block',
-  unique_key    text        default null,
-  unique_while  text        default 'live',
-  on_conflict   text        default 'keep',
-  out id        bigint,
-  out outcome   text
-) returns record
+create function queue.enqueue_in_line(
+  job_type text, payload jsonb, queue text, priority smallint, max_attempts smallint, run_at timestamptz, key text, key_policy text
+) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  job_key   bigint := queue.key_id(enqueue_with.queue, enqueue_with.key);
-  new_lane  bigint := queue.lane_id(enqueue_with.queue, enqueue_with.job_type, enqueue_with.priority, false);
+  job_key   bigint := queue.key_id(enqueue_in_line.queue, enqueue_in_line.key);
+  new_lane  bigint := queue.lane_id(enqueue_in_line.queue, enqueue_in_line.job_type, enqueue_in_line.priority, false);
   place     bigint;
+  new_id    bigint;
   is_head   boolean := false;
 begin
-  outcome := 'enqueued';
-  if unique_key is not null then
-    raise feature_not_supported using message = 'queue.enqueue_with: there are no uniqueness keys yet';
-  elsif job_key is null then
-    id := queue.enqueue(enqueue_with.job_type, enqueue_with.payload, enqueue_with.queue, enqueue_with.priority, enqueue_with.max_attempts,
-      enqueue_with.run_at);
-    return;
-  elsif new_lane is null or payload is null or max_attempts is null or key_policy is null then
+  if new_lane is null or payload is null or max_attempts is null or key_policy is null then
     raise null_value_not_allowed using message = 'queue.enqueue_with: only run_at and keys may be null';
   elsif max_attempts < 1 then
     raise check_violation using constraint = 'job_max_attempts_is_positive', message = 'queue.enqueue_with: max_attempts must be at least 1';
@@ -113,32 +95,33 @@ begin
     raise check_violation using constraint = 'scheduled_run_at_in_range', message = 'queue.enqueue_with: run_at is out of range';
   end if;
   perform queue.lock_key(job_key);
-  id := queue.next_id();
+  new_id := queue.next_id();
   place := nextval('queue.key_seq');
   insert into queue.job (id, lane, max_attempts, payload, key, key_skips)
-  values (enqueue_with.id, new_lane, enqueue_with.max_attempts, enqueue_with.payload, job_key, enqueue_with.key_policy = 'skip');
+  values (new_id, new_lane, enqueue_in_line.max_attempts, enqueue_in_line.payload, job_key, enqueue_in_line.key_policy = 'skip');
   -- Nobody else puts anything under this key while we hold its lock, and what was put before is seen: unless the snapshot is an old one.
   if current_setting('transaction_isolation') = 'read committed' then
     insert into queue.active_key (key, seq, id)
-    select job_key, place, enqueue_with.id
+    select job_key, place, new_id
     where not exists (select from queue.active_key a where a.key = job_key) and not exists (select from queue.blocked b where b.key = job_key)
     on conflict do nothing;
     is_head := found;
   end if;
   if not is_head then
-    insert into queue.blocked (key, seq, id, lane, run_at) values (job_key, place, enqueue_with.id, new_lane, enqueue_with.run_at);
+    insert into queue.blocked (key, seq, id, lane, run_at) values (job_key, place, new_id, new_lane, enqueue_in_line.run_at);
     insert into queue.key_hint (key) values (job_key);
   elsif run_at > clock_timestamp() then
-    insert into queue.scheduled (run_at, id, lane) values (enqueue_with.run_at, enqueue_with.id, new_lane);
+    insert into queue.scheduled (run_at, id, lane) values (enqueue_in_line.run_at, new_id, new_lane);
   else
-    insert into queue.ready (lane, seq, id) values (new_lane, enqueue_with.id, enqueue_with.id);
+    insert into queue.ready (lane, seq, id) values (new_lane, new_id, new_id);
   end if;
-  perform queue.meet_lane(enqueue_with.queue, enqueue_with.job_type, enqueue_with.priority, false);
+  perform queue.meet_lane(enqueue_in_line.queue, enqueue_in_line.job_type, enqueue_in_line.priority, false);
   if is_head then
-    perform queue.wake(enqueue_with.queue);
+    perform queue.wake(enqueue_in_line.queue);
   else
     perform queue.wake_keys();
   end if;
+  return new_id;
 end
 $$;
 

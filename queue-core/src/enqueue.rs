@@ -7,7 +7,9 @@ mod batch;
 mod bulk;
 pub(crate) mod connection;
 mod copy;
+mod each;
 mod insert;
+mod keyed;
 pub(crate) mod session;
 mod terms;
 
@@ -22,13 +24,23 @@ pub use self::{
     all::{EnqueueAll, EnqueueAllIds},
     batch::{Added, Batch},
     connection::IntoConnection,
+    keyed::{EnqueueWhenFree, TryEnqueue},
 };
 use self::{
     connection::Connection,
+    keyed::Parcel,
     session::in_transaction,
-    terms::{Terms, terms_methods},
+    terms::{Terms, terms_methods, unique_methods},
 };
-use crate::{error::Error, job::Job, options::Durability, payload, record::JobId, store::Store};
+use crate::{
+    error::Error,
+    job::Job,
+    options::Durability,
+    payload::{self, PayloadError},
+    record::JobId,
+    store::Store,
+    unique::Enqueued,
+};
 
 /// A job about to be enqueued. Say what differs from its type's options, then await it.
 ///
@@ -65,6 +77,7 @@ impl<'c, J: Job> Enqueue<'c, J> {
     }
 
     terms_methods!(self mut);
+    unique_methods!(self);
 
     /// Into this store instead of the default one.
     pub fn store(mut self, store: Store) -> Self {
@@ -83,15 +96,15 @@ impl<'c, J: Job> Enqueue<'c, J> {
 
     async fn send(self) -> Result<JobHandle<J>, Error> {
         let Self { job, mut on, store, terms } = self;
+        if terms.unique.is_some() || terms.key_of(&job)?.is_some() {
+            return Parcel::of(&job, store, terms)?.send(&mut on).await;
+        }
         terms.check()?;
         let is_ours = match &mut on {
             Connection::One(connection) if terms.durability == Durability::Relaxed => !in_transaction(connection).await?,
             _ => true,
         };
-        let key = terms.key_of(&job)?;
-        let is_relaxed = is_ours && terms.durability == Durability::Relaxed;
         let statement = match terms.durability {
-            _ if key.is_some() => include_str!("../sql/enqueue_with.sql"),
             Durability::Relaxed if is_ours => include_str!("../sql/enqueue_relaxed.sql"),
             _ => include_str!("../sql/enqueue.sql"),
         };
@@ -103,7 +116,6 @@ impl<'c, J: Job> Enqueue<'c, J> {
             .bind(terms.max_attempts)
             .bind(terms.run.at())
             .bind(terms.run.after_ms());
-        let query = if key.is_some() { query.bind(key).bind(terms.key_policy.name()).bind(is_relaxed) } else { query };
         let id = match on {
             Connection::Pool(pool) => query.fetch_one(pool).await,
             Connection::One(connection) => query.fetch_one(connection).await,
@@ -130,13 +142,23 @@ impl<J> fmt::Debug for Enqueue<'_, J> {
 /// A job that was enqueued, by its id and type. It exists once the transaction it was enqueued in has committed.
 pub struct JobHandle<J> {
     id: JobId,
+    outcome: Enqueued,
     job: PhantomData<fn() -> J>,
 }
 
 impl<J> JobHandle<J> {
     /// The handle of a job whose id came from elsewhere. It is not checked that such a job exists, or is a `J`.
     pub fn from_id(id: JobId) -> Self {
-        Self { id, job: PhantomData }
+        Self::enqueued(id, Enqueued::New)
+    }
+
+    fn enqueued(id: JobId, outcome: Enqueued) -> Self {
+        Self { id, outcome, job: PhantomData }
+    }
+
+    /// What came of the enqueue: a new job, unless it is unique and another held its key. Of a handle from an id, that is not known: it says new.
+    pub fn outcome(&self) -> Enqueued {
+        self.outcome
     }
 
     /// The job's id.
@@ -164,10 +186,40 @@ fn encode<J: Job>(job: &J) -> Result<String, Error> {
     payload::encode(job, payload::DEFAULT_LIMIT).map_err(|source| Error::Payload { job_type: J::OPTIONS.name, source })
 }
 
+/// The uniqueness key, if the job has one: what was given, else what its fields make. To be asked for after its payload, which has its depth
+/// and its numbers checked.
+fn unique_key_of<J: Job>(job: &J, terms: &Terms) -> Result<Option<String>, Error> {
+    let Some(unique) = &terms.unique else { return Ok(None) };
+    if let Some(key) = &unique.key {
+        return Ok(Some(key.clone()));
+    }
+    let encode = |what| Error::Payload { job_type: J::OPTIONS.name, source: PayloadError::Encode(what) };
+    match job.unique_key().into_text() {
+        Some(text) => text.map(Some).map_err(encode),
+        None => Err(Error::OutOfRange { what: "the uniqueness key", value: "none".to_owned(), range: "given with `unique(..)`" }),
+    }
+}
+
+/// A full queue, as `queue.take_room` describes it in its DETAIL.
+#[derive(serde::Deserialize)]
+struct Full {
+    queue: String,
+    capacity: u64,
+}
+
+fn full(error: &sqlx::Error) -> Option<Full> {
+    let detail = error.as_database_error()?.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()?.detail()?;
+    serde_json::from_str(detail).ok()
+}
+
 /// A missing function or schema means that nobody migrated; everything else is the database's own error.
 pub(crate) fn explain(error: sqlx::Error, store: Store) -> Error {
     match error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref() {
         Some("42883" | "42P01" | "3F000") => Error::NotMigrated { schema: store.schema().to_owned() },
+        Some("QFULL") => match full(&error) {
+            Some(Full { queue, capacity }) => Error::QueueFull { queue, capacity },
+            None => Error::Database(error),
+        },
         _ => Error::Database(error),
     }
 }

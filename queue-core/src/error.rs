@@ -44,6 +44,15 @@ pub enum Error {
         /// What is wrong with it.
         source: Box<Error>,
     },
+    /// The queue is bounded, and as many jobs wait in it as may. The transaction can only be rolled back; see
+    /// [`Job::try_enqueue`](crate::Job::try_enqueue) and [`Job::enqueue_when_free`](crate::Job::enqueue_when_free) for other ways.
+    #[error("the queue `{queue}` is full: its capacity is {capacity}; wait for its workers, or raise it with `queue-worker capacity`")]
+    QueueFull {
+        /// The queue.
+        queue: String,
+        /// How many jobs may wait in it.
+        capacity: u64,
+    },
     /// The schema has no tables of ours, or older ones.
     #[error("the schema `{schema}` holds no job queue; run `queue-worker migrate`, or call `queue_core::migrate`")]
     NotMigrated {

@@ -6,8 +6,9 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     context::Context,
-    enqueue::{Enqueue, EnqueueAll, IntoConnection},
+    enqueue::{Enqueue, EnqueueAll, EnqueueWhenFree, IntoConnection, TryEnqueue},
     options::Options,
+    unique::UniqueKey,
 };
 
 /// A payload type that can be enqueued. Written by [`#[job]`](crate::job), seldom by hand.
@@ -31,15 +32,37 @@ pub trait Job: Serialize + DeserializeOwned + Send + Sync + Sized + 'static {
         None
     }
 
+    /// The key that the fields named in `#[job(unique(fields(..)))]` make.
+    fn unique_key(&self) -> UniqueKey {
+        UniqueKey::none()
+    }
+
     /// Enqueues this job on a pool, a connection, or in your transaction; in the last case it exists if and only if that commits.
     ///
     /// Nothing happens until the builder is awaited; see [`Enqueue`] for what can be said before that.
     ///
     /// # Errors
-    /// The payload cannot be stored exactly (NUL, NaN, too large, too deep), an option is out of range, the schema is missing, or
-    /// the database failed. After a database error the surrounding transaction can only be rolled back.
+    /// The payload cannot be stored exactly (NUL, NaN, too large, too deep), an option is out of range, the queue is bounded and full
+    /// ([`Error::QueueFull`](crate::Error::QueueFull)), the schema is missing, or the database failed. After a database error the surrounding transaction can only be rolled back.
     fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Enqueue<'c, Self> {
         Enqueue::new(self, on)
+    }
+
+    /// As [`enqueue`](Job::enqueue), but if the queue is full it is `None`, and a transaction of yours is as it was.
+    ///
+    /// # Errors
+    /// As [`enqueue`](Job::enqueue), but for [`Error::QueueFull`](crate::Error::QueueFull).
+    fn try_enqueue<'c>(self, on: impl IntoConnection<'c>) -> TryEnqueue<'c, Self> {
+        TryEnqueue::new(self, on)
+    }
+
+    /// As [`enqueue`](Job::enqueue), but if the queue is full it waits until it is not, up to `timeout`. On a pool only: whoever waits inside a
+    /// transaction holds up those that would make room.
+    ///
+    /// # Errors
+    /// As [`enqueue`](Job::enqueue); [`Error::QueueFull`](crate::Error::QueueFull) when there was no room in time.
+    fn enqueue_when_free(self, pool: &sqlx::PgPool, timeout: Duration) -> EnqueueWhenFree<'_, Self> {
+        EnqueueWhenFree::new(self, pool, timeout)
     }
 
     /// Enqueues any number of jobs of this type, from an iterator, in constant memory and in the iterator's order.

@@ -55,11 +55,14 @@
 //! | report | what a running attempt says of itself: progress, stage, events, a checkpoint for the next attempt |
 //! | wait | to await that a job is over, and what came of it |
 //! | dead letter | a job that will not be tried again by itself, kept until someone requeues or discards it |
+//! | uniqueness key | what makes a job unique: while another holds it, an enqueue changes that one or nothing |
+//! | capacity | how many jobs may wait in a queue before an enqueue is refused |
 //! | store | one schema in one database with our tables; `queue` by default |
 
 // In the order of a job's life.
 mod job;
 mod options;
+mod unique;
 mod retry;
 mod context;
 mod begin;
@@ -82,7 +85,7 @@ pub mod mutants;
 
 pub use begin::JobTransaction;
 pub use context::{Context, TransactionGuard};
-pub use enqueue::{Added, Batch, Enqueue, EnqueueAll, EnqueueAllIds, IntoConnection, JobHandle};
+pub use enqueue::{Added, Batch, Enqueue, EnqueueAll, EnqueueAllIds, EnqueueWhenFree, IntoConnection, JobHandle, TryEnqueue};
 pub use error::{Error, RegistryError, message};
 pub use job::{Failure, FailureKind, Handler, Job, JobResult, TerminalExt};
 pub use migrate::migrate;
@@ -95,6 +98,7 @@ pub use registry::{Registration, Registry, Running};
 pub use report::Reporter;
 pub use retry::{Backoff, Outcome, Verdict, verdict};
 pub use store::{Store, check_name};
+pub use unique::{Enqueued, OnConflict, Unique, UniqueKey, While};
 pub use wait::{JobStatus, Wait, WaitError, WaitOn, Waiter, Watch};
 
 /// What only the worker builds.

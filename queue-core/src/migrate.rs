@@ -11,14 +11,17 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: [Migration; 7] = [
+const MIGRATIONS: [Migration; 10] = [
     Migration { version: 1, name: "jobs", sql: include_str!("../migrations/0001_jobs.sql") },
     Migration { version: 2, name: "days", sql: include_str!("../migrations/0002_days.sql") },
     Migration { version: 3, name: "keys", sql: include_str!("../migrations/0003_keys.sql") },
+    Migration { version: 4, name: "unique", sql: include_str!("../migrations/0004_unique.sql") },
     Migration { version: 5, name: "results", sql: include_str!("../migrations/0005_results.sql") },
     Migration { version: 6, name: "control", sql: include_str!("../migrations/0006_control.sql") },
     Migration { version: 7, name: "retention", sql: include_str!("../migrations/0007_retention.sql") },
     Migration { version: 8, name: "control_one", sql: include_str!("../migrations/0008_control_one.sql") },
+    Migration { version: 9, name: "capacity", sql: include_str!("../migrations/0009_capacity.sql") },
+    Migration { version: 10, name: "enqueue_with", sql: include_str!("../migrations/0010_enqueue_with.sql") },
 ];
 
 /// The newest version that this release knows.

@@ -6,7 +6,7 @@
 
 use std::{any::TypeId, time::Duration};
 
-use crate::retry::Backoff;
+use crate::{retry::Backoff, unique::Unique};
 
 /// What is fixed about a job type: its name, where it goes, how often and how long it is tried.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +36,8 @@ pub struct Options {
     pub key_policy: KeyPolicy,
     /// See [`Options::state`].
     pub state: &'static [StateKey],
+    /// See [`Options::unique`].
+    pub unique: Option<Unique>,
 }
 
 impl Options {
@@ -57,6 +59,7 @@ impl Options {
             transactional: false,
             key_policy: KeyPolicy::Block,
             state: &[],
+            unique: None,
         }
     }
 
@@ -155,6 +158,14 @@ impl Options {
     #[must_use]
     pub const fn state(mut self, state: &'static [StateKey]) -> Self {
         self.state = state;
+        self
+    }
+
+    /// `unique(fields(a, b), while = live, on_conflict = keep)`: jobs whose fields `a` and `b` are equal are unique: see [`While`](crate::While) for
+    /// how long, and [`OnConflict`](crate::OnConflict) for what becomes of another. Within one queue. Default: jobs are not unique.
+    #[must_use]
+    pub const fn unique(mut self, unique: Unique) -> Self {
+        self.unique = Some(unique);
         self
     }
 }

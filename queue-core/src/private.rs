@@ -7,6 +7,7 @@ pub use crate::{
     options::{Durability, KeyPolicy, Options, Retain, StateKey},
     registry::Registration,
     retry::Backoff,
+    unique::{OnConflict, Unique, UniqueKey, While},
 };
 pub use std::{
     borrow::Cow,

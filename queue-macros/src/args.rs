@@ -14,6 +14,7 @@ use syn::{
 
 use crate::{
     fallback::Mistakes,
+    unique,
     value::{Named, Value},
 };
 
@@ -50,6 +51,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("key", "key = self.account_id"),
     ("fifo", "fifo"),
     ("key_policy", "key_policy = skip"),
+    ("unique", "unique(fields(user, month), while = live)"),
     ("send_only", "send_only"),
     ("crate", "crate = my::path::to::queue_core"),
 ];
@@ -91,7 +93,7 @@ impl Args {
 }
 
 /// Parses the parts between commas. After a mistake it goes on with the next part.
-fn each(input: ParseStream, mut part: impl FnMut(ParseStream) -> Result<()>) -> Result<()> {
+pub(crate) fn each(input: ParseStream, mut part: impl FnMut(ParseStream) -> Result<()>) -> Result<()> {
     let mut mistakes = Mistakes::default();
     while !input.is_empty() {
         let parsed = part(input).and_then(|()| if ends(input) { Ok(()) } else { Err(input.error("expected `,`")) });
@@ -102,7 +104,7 @@ fn each(input: ParseStream, mut part: impl FnMut(ParseStream) -> Result<()>) -> 
     mistakes.or(Ok(()))
 }
 
-fn ends(input: ParseStream) -> bool {
+pub(crate) fn ends(input: ParseStream) -> bool {
     input.is_empty() || input.peek(Token![,])
 }
 
@@ -131,6 +133,7 @@ fn option(input: ParseStream, given: &mut Vec<Ident>, args: &mut Args) -> Result
         "key" => args.key = Some((key.clone(), value(&option, input)?)),
         "send_only" | "transactional" | "fifo" => return Err(input.error(format!("`{key}` takes no value; it stands alone"))),
         "state" => args.calls.push((key.clone(), Value::States(states(&option, input)?))),
+        "unique" => args.calls.push((key.clone(), Value::Unique(unique::parse(&option, input)?))),
         "output" => args.output = Some((key.clone(), output(&option, input)?)),
         "name" => args.name = Some((key.clone(), option.name(&value(&option, input)?)?)),
         "crate" => args.root = Some(option.path(&value(&option, input)?)?),

@@ -46,6 +46,8 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
     let root = root(args);
     let new = Ident::new("new", args.name.as_ref().map_or_else(Span::call_site, |(key, _)| key.span()));
     let output_name = Ident::new("Output", args.output.as_ref().map_or_else(Span::call_site, |(key, _)| key.span()));
+    let unique_key =
+        args.calls.iter().find_map(|(_, value)| if let Value::Unique(unique) = value { Some(unique.method(&root)) } else { None });
     let calls = calls(&root, &args.calls);
     let key = ordering_key(&root, args);
     quote! {
@@ -55,6 +57,7 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
             type #output_name = #output;
             const OPTIONS: #root::Options = #root::Options::#new(#name)#calls;
             #key
+            #unique_key
         }
     }
 }
@@ -127,6 +130,7 @@ fn value(root: &TokenStream, value: &Value) -> TokenStream {
         Value::Durability(variant) => quote!(#root::private::Durability::#variant),
         Value::KeyPolicy(variant) => quote!(#root::private::KeyPolicy::#variant),
         Value::Alone => TokenStream::new(),
+        Value::Unique(unique) => unique.value(root, |time| duration(root, time)),
         Value::States(types) => quote!(&[#(#root::private::StateKey::of::<#types>()),*]),
     }
 }
@@ -146,7 +150,7 @@ mod tests {
         let args = quote! {
             name = "send_email", aliases = ["mail"], queue = "mail", priority = Priority::EXPLICIT, max_attempts = 5,
             backoff = exponential("1s", max = "10m", jitter = 0.1), timeout = "1m30s", output = MessageId, state(Mailer, Db), retain = "none",
-            durability = relaxed, transactional, key = self.to, key_policy = skip
+            durability = relaxed, transactional, key = self.to, key_policy = skip, unique(fields(to), while = "1h", on_conflict = replace)
         };
         let item = quote! {
             #[derive(Serialize, Deserialize)]

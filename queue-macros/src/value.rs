@@ -6,7 +6,10 @@ use proc_macro2::Span;
 use quote::ToTokens;
 use syn::{Error, Expr, ExprLit, ExprUnary, Ident, Lit, LitFloat, LitStr, Path, Result, Type, UnOp};
 
-use crate::fallback::{Mistakes, unknown};
+use crate::{
+    fallback::{Mistakes, unknown},
+    unique::Unique,
+};
 
 /// The value of an option that is a method of `Options` or of `Backoff`.
 pub(crate) enum Value {
@@ -27,6 +30,7 @@ pub(crate) enum Value {
     /// None: the key says it all.
     Alone,
     States(Vec<Type>),
+    Unique(Unique),
 }
 
 /// A length of time, and where it was written.
@@ -218,7 +222,7 @@ fn backoff_option(key: &Expr, given: &Expr, met: &mut Vec<Ident>) -> Result<(Ide
     Ok((key.clone(), value))
 }
 
-fn ident(expr: &Expr) -> Option<&Ident> {
+pub(crate) fn ident(expr: &Expr) -> Option<&Ident> {
     match bare(expr) {
         Expr::Path(path) => path.path.get_ident(),
         _ => None,

@@ -12,6 +12,12 @@ use crate::{config::Config, connect::bounded};
 /// The most jobs of one statement.
 const MOST: i64 = 5000;
 
+/// So many uniqueness keys are looked at by one statement: their producers wait for it.
+const KEYS: i32 = 500;
+
+/// So many of those statements follow each other at most.
+const MOST_LOOKS: usize = 200;
+
 /// Makes days ahead, deletes history of no day, dead letters and what goes before its day, and last, because it may fail for a lock, drops the
 /// days that are over.
 pub(crate) async fn prune(connection: &mut PgConnection, config: &Config) -> sqlx::Result<()> {
@@ -39,6 +45,7 @@ pub(crate) async fn prune(connection: &mut PgConnection, config: &Config) -> sql
             bounded(dead.bind(retention.as_secs_f64()).bind(MOST).fetch_one(&mut *connection)).await? >= MOST
         } {}
     }
+    forget_keys(connection, store).await?;
     bounded(sqlx::query(store.sql(include_str!("../sql/prune_workers.sql"))).execute(&mut *connection)).await?;
     bounded(sqlx::query(store.sql(include_str!("../sql/prune_waiters.sql"))).execute(&mut *connection)).await?;
     prune_progress(connection, store).await?;
@@ -68,4 +75,16 @@ pub(crate) async fn keep_types(connection: &mut PgConnection, store: Store, type
         .bind(types.iter().map(|(name, _)| *name).collect::<Vec<_>>())
         .bind(types.iter().map(|(_, history)| history.map(|history| history.as_secs_f64())).collect::<Vec<_>>());
     bounded(statement.execute(connection)).await.map(drop)
+}
+
+/// Looks at some keys, and at more as long as a quarter of them is held no more: so there are never many such, and a large table of keys that
+/// are held costs little.
+async fn forget_keys(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
+    for _ in 0..MOST_LOOKS {
+        let gone = sqlx::query_scalar::<_, i32>(store.sql(include_str!("../sql/forget_keys.sql"))).bind(KEYS);
+        if bounded(gone.fetch_one(&mut *connection)).await? < KEYS / 4 {
+            break;
+        }
+    }
+    Ok(())
 }

@@ -105,6 +105,9 @@ async fn for_people_it_prints_tables_and_sentences() {
         (vec!["requeue", &dead], "requeued"),
         (vec!["cancel", &dead], "cancelled"),
         (vec!["discard", "--all", "--yes"], "discarded 0 dead letters"),
+        (vec!["capacity", "mail", "7"], "CAPACITY"),
+        (vec!["capacity", "--json"], "\"waiting\": 0"),
+        (vec!["capacity", "mail", "none"], "the queue mail is not bounded"),
         (vec!["--help"], "Exit codes"),
         (vec!["--version"], env!("CARGO_PKG_VERSION")),
     ] {

@@ -22,11 +22,12 @@ async fn go(db: &TestDb) {
     db.pool.execute("create table go ()").await.unwrap();
 }
 
-/// Waits until a handler has written in its transaction, and holds.
+/// Waits until a handler has written in its transaction, and holds, with the other connection that it holds with.
 async fn in_the_middle(db: &TestDb) {
     eventually("a handler is in the middle of its transaction", async || {
         db.count(
-            "select count(*) from pg_stat_activity where datname = current_database() and state = 'idle in transaction' and query like '%/* own */'",
+            "select count(*) from pg_stat_activity where datname = current_database() and state = 'idle in transaction' and query like '%/* own */'
+               and exists (select from pg_stat_activity h where h.datname = current_database() and h.pid <> pg_backend_pid() and h.query like '%relname = ''go''%')",
         )
         .await
             > 0

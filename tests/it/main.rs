@@ -26,6 +26,8 @@ mod retention;
 mod cli;
 mod embedded;
 mod enqueue;
+mod unique;
+mod capacity;
 mod durability;
 mod refuse;
 mod payloads;

@@ -7,6 +7,7 @@ use super::{
     bulk::{Row, write_all},
     encode,
     terms::{Terms, terms_methods},
+    unique_key_of,
 };
 use crate::{error::Error, job::Job, options::Durability, record::JobId, store::Store};
 
@@ -37,8 +38,8 @@ pub struct Batch {
     durability: Option<Durability>,
     terms: Vec<Terms>,
     payloads: Vec<String>,
-    /// Each job's own ordering key.
-    keys: Vec<Option<String>>,
+    /// Each job's own ordering key, and its uniqueness key.
+    keys: Vec<(Option<String>, Option<String>)>,
 }
 
 impl Batch {
@@ -71,7 +72,7 @@ impl Batch {
     #[allow(clippy::needless_pass_by_value, reason = "a job is given away, here as everywhere")]
     pub fn add<J: Job>(&mut self, job: J) -> Result<Added<'_>, Error> {
         let (payload, terms) = (encode(&job)?, Terms::of::<J>());
-        self.keys.push(terms.key_of(&job)?);
+        self.keys.push((terms.key_of(&job)?, unique_key_of(&job, &terms)?));
         self.payloads.push(payload);
         self.terms.push(terms);
         let at = self.terms.len() - 1;
@@ -88,7 +89,8 @@ impl Batch {
         self.payloads.is_empty()
     }
 
-    /// Enqueues all jobs of the batch; returns their ids in the order in which they were added. On which connection, and what follows from
+    /// Enqueues all jobs of the batch; returns their ids in the order in which they were added. For a job whose type is unique and whose key is
+    /// held, that is the id of the job that holds it. On which connection, and what follows from
     /// it, is as with [`EnqueueAll`](super::EnqueueAll).
     ///
     /// # Errors
@@ -99,10 +101,13 @@ impl Batch {
             for (index, terms) in self.terms.iter().enumerate() {
                 terms.check().map_err(|error| Error::OneOfMany { index, source: Box::new(error) })?;
             }
-            let keys =
-                self.terms.iter().zip(&self.keys).map(|(terms, own)| terms.key.as_ref().or(own.as_ref()).map(|key| Cow::Borrowed(&**key)));
+            let keys = self.terms.iter().zip(&self.keys).map(|(terms, (own, unique_key))| {
+                let key = terms.key.as_ref().or(own.as_ref()).map(|key| Cow::Borrowed(&**key));
+                (key, unique_key.clone())
+            });
             let rows = self.payloads.iter().zip(keys).enumerate();
-            let rows = rows.map(|(terms, (payload, key))| Ok(Row { payload: Cow::Borrowed(payload), key, terms }));
+            let rows =
+                rows.map(|(terms, (payload, (key, unique_key)))| Ok(Row { payload: Cow::Borrowed(payload), key, unique_key, terms }));
             let all_relaxed = self.terms.iter().all(|terms| terms.durability == Durability::Relaxed);
             let durability = self.durability.unwrap_or(if all_relaxed { Durability::Relaxed } else { Durability::Full });
             let written = write_all(on, self.store, durability, &self.terms, Box::new(rows), true).await?;

@@ -5,17 +5,14 @@
 //! was lent by the caller cannot be closed, and its next borrowers would get each other's answers. From the first job with an ordering key on, all
 //! go by INSERT.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::{borrow::Cow, collections::BTreeMap};
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, Row as _};
 
 use super::{
     connection::Connection,
-    copy, explain,
+    copy, each, explain,
     insert::{self, Keys},
     session::Session,
     terms::Terms,
@@ -26,6 +23,7 @@ use crate::{
     payload::PayloadError,
     record::JobId,
     store::Store,
+    unique::Enqueued,
 };
 
 /// A job on its way.
@@ -33,6 +31,8 @@ pub(super) struct Row<'a> {
     pub(super) payload: Cow<'a, str>,
     /// Its ordering key.
     pub(super) key: Option<Cow<'a, str>>,
+    /// Its uniqueness key.
+    pub(super) unique_key: Option<String>,
     /// Which of the terms are its own.
     pub(super) terms: usize,
 }
@@ -44,6 +44,8 @@ pub(super) type Rows<'a> = Box<dyn Iterator<Item = Result<Row<'a>, Error>> + Sen
 pub(super) struct Written {
     pub(super) count: u64,
     pub(super) ids: Option<Vec<JobId>>,
+    /// What came of those that have a key, and of those written with them; none if none has.
+    pub(super) outcomes: Vec<Enqueued>,
 }
 
 impl Written {
@@ -52,6 +54,16 @@ impl Written {
         if let Some(ids) = &mut self.ids {
             ids.extend(written.iter().copied().map(JobId));
         }
+    }
+
+    pub(super) fn add_one(&mut self, id: JobId, outcome: Enqueued) {
+        self.add(&[id.0]);
+        self.outcomes.push(outcome);
+    }
+
+    /// How many jobs are new.
+    pub(super) fn new_jobs(&self) -> u64 {
+        self.count - self.outcomes.iter().filter(|outcome| **outcome != Enqueued::New).count() as u64
     }
 }
 
@@ -64,25 +76,30 @@ pub(super) async fn write_all(
     mut rows: Rows<'_>,
     ids_wanted: bool,
 ) -> Result<Written, Error> {
-    let mut written = Written { count: 0, ids: ids_wanted.then(Vec::new) };
+    let mut written = Written { count: 0, ids: ids_wanted.then(Vec::new), outcomes: Vec::new() };
     let first = insert::fill(&mut rows).await?;
     if first.is_empty() {
         return Ok(written);
     }
     let to_error = |error| explain(error, store);
     let mut session = Session::begin(on, durability).await.map_err(to_error)?;
+    let unique = terms.iter().any(|terms| terms.unique.is_some());
     let copies = session.is_own() && first.len() == insert::CHUNK;
     let connection = session.connection();
     let done = async {
         let places = Places::meet(connection, store, terms).await?;
         let (mut first, mut keys) = (first, Keys::None);
+        if unique {
+            each::write(connection, &places, first, rows, &mut written, &mut keys).await?;
+            return places.wake(connection, 0, keys != Keys::None).await;
+        }
         if copies {
             let all: Rows<'_> = Box::new(first.into_iter().map(Ok).chain(rows));
             rows = copy::write(connection, &places, all, &mut written).await?;
             first = insert::fill(&mut rows).await?;
         }
         insert::write(connection, &places, first, rows, &mut written, &mut keys).await?;
-        places.wake(connection, keys != Keys::None).await
+        places.wake(connection, written.count, keys != Keys::None).await
     };
     match done.await {
         Ok(()) => session.commit().await.map(|()| written).map_err(to_error),
@@ -142,19 +159,27 @@ impl<'t> Places<'t> {
         Err(Error::OneOfMany { index: index as usize, source: Box::new(source) })
     }
 
-    /// The queue of a row.
-    pub(super) fn queue(&self, row: &Row<'_>) -> &str {
-        &self.terms[row.terms].queue
+    /// The terms of a row.
+    pub(super) fn terms_of(&self, row: &Row<'_>) -> &Terms {
+        &self.terms[row.terms]
     }
 
-    /// The last act: wakes each queue's sleeping workers, once; and whoever sees to ordering keys.
-    async fn wake(&self, connection: &mut PgConnection, keyed: bool) -> Result<(), Error> {
+    /// The last act: takes the room for the jobs written, 0 if they have taken it themselves, wakes each queue's sleeping workers, once,
+    /// and whoever sees to ordering keys.
+    async fn wake(&self, connection: &mut PgConnection, jobs: u64, keyed: bool) -> Result<(), Error> {
         if keyed {
             sqlx::query(self.store.sql(include_str!("../../sql/wake_keys.sql"))).execute(&mut *connection).await?;
         }
-        let queues: BTreeSet<&str> = self.terms.iter().map(|terms| &*terms.queue).collect();
-        let wake = sqlx::query(self.store.sql(include_str!("../../sql/wake_all.sql"))).bind(queues.into_iter().collect::<Vec<_>>());
-        wake.execute(connection).await?;
+        // Rows have terms in common, all of them, or each its own.
+        let each = if self.terms.len() == 1 { jobs } else { jobs.min(1) };
+        let mut queues: BTreeMap<&str, i64> = BTreeMap::new();
+        for terms in self.terms {
+            *queues.entry(&*terms.queue).or_default() += each as i64;
+        }
+        let wake = sqlx::query(self.store.sql(include_str!("../../sql/wake_all.sql")))
+            .bind(queues.keys().copied().collect::<Vec<_>>())
+            .bind(queues.values().copied().collect::<Vec<_>>());
+        wake.execute(connection).await.map_err(|error| explain(error, self.store))?;
         Ok(())
     }
 }

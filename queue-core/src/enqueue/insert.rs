@@ -59,7 +59,7 @@ pub(super) async fn fill<'a>(rows: &mut Rows<'a>) -> Result<Vec<Row<'a>>, Error>
 
 /// What a row adds to its chunk.
 fn size(row: &Row<'_>) -> usize {
-    row.payload.len() + row.key.as_ref().map_or(0, |key| key.len())
+    row.payload.len() + row.key.as_ref().map_or(0, |key| key.len()) + row.unique_key.as_ref().map_or(0, String::len)
 }
 
 /// Which ordering keys this enqueue has locked: those of its first chunk, or all at once if more chunks may follow, for locking in several
@@ -72,7 +72,7 @@ pub(super) enum Keys {
 }
 
 impl Keys {
-    async fn lock(&mut self, connection: &mut PgConnection, places: &Places<'_>, chunk: &[Row<'_>]) -> Result<(), Error> {
+    pub(super) async fn lock(&mut self, connection: &mut PgConnection, places: &Places<'_>, chunk: &[Row<'_>]) -> Result<(), Error> {
         if *self == Self::All || chunk.iter().all(|row| row.key.is_none()) {
             return Ok(());
         }
@@ -80,7 +80,7 @@ impl Keys {
         *self = if is_last && *self == Self::None { Self::OfOneChunk } else { Self::All };
         let keyed: Vec<&Row<'_>> = chunk.iter().filter(|row| row.key.is_some() && *self != Self::All).collect();
         sqlx::query(places.store.sql(include_str!("../../sql/lock_keys.sql")))
-            .bind(keyed.iter().map(|row| places.queue(row)).collect::<Vec<_>>())
+            .bind(keyed.iter().map(|row| &*places.terms_of(row).queue).collect::<Vec<_>>())
             .bind(keyed.iter().map(|row| row.key.as_deref()).collect::<Vec<_>>())
             .bind(*self == Self::All)
             .execute(connection)
@@ -101,7 +101,7 @@ async fn insert(connection: &mut PgConnection, places: &Places<'_>, chunk: &[Row
         .bind(to.iter().map(|place| place.run_at).collect::<Vec<_>>());
     if keyed {
         query = query
-            .bind(chunk.iter().map(|row| places.queue(row)).collect::<Vec<_>>())
+            .bind(chunk.iter().map(|row| &*places.terms_of(row).queue).collect::<Vec<_>>())
             .bind(chunk.iter().map(|row| row.key.as_deref()).collect::<Vec<_>>())
             .bind(to.iter().map(|place| place.key_skips).collect::<Vec<_>>());
     }
@@ -109,7 +109,7 @@ async fn insert(connection: &mut PgConnection, places: &Places<'_>, chunk: &[Row
 }
 
 /// Text of JSON as a jsonb parameter, as it is.
-struct JsonText<'a>(&'a str);
+pub(super) struct JsonText<'a>(pub(super) &'a str);
 
 impl Type<Postgres> for JsonText<'_> {
     fn type_info() -> PgTypeInfo {

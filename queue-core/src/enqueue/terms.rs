@@ -9,6 +9,7 @@ use crate::{
     job::Job,
     options::{Durability, KeyPolicy},
     store::check_name,
+    unique::{OnConflict, While},
 };
 
 /// A type's options, and what was said to differ from them.
@@ -23,6 +24,17 @@ pub(super) struct Terms {
     /// Given to the builder, instead of the job's own.
     pub(super) key: Option<String>,
     pub(super) key_policy: KeyPolicy,
+    /// Some if the job is unique.
+    pub(super) unique: Option<Uniqueness>,
+}
+
+/// What was said of a job's uniqueness, by its type or by its enqueue.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Uniqueness {
+    /// The key that was given; else the type's fields make it.
+    pub(super) key: Option<String>,
+    pub(super) held: Option<While>,
+    pub(super) on_conflict: Option<OnConflict>,
 }
 
 /// When a job may first run.
@@ -45,6 +57,7 @@ impl Terms {
             durability: options.durability,
             key: None,
             key_policy: options.key_policy,
+            unique: options.unique.map(|unique| Uniqueness { key: None, held: Some(unique.held), on_conflict: Some(unique.on_conflict) }),
         }
     }
 
@@ -62,7 +75,15 @@ impl Terms {
         if self.max_attempts < 1 {
             return Err(Error::OutOfRange { what: "max_attempts", value: self.max_attempts.to_string(), range: "1 to 32767" });
         }
-        self.run.check()
+        match &self.unique {
+            Some(Uniqueness { held: Some(held), .. }) if !held.fits() => {
+                Err(Error::OutOfRange { what: "the time of a uniqueness key", value: format!("{held:?}"), range: "1 ms to 1000 years" })
+            }
+            Some(Uniqueness { key: Some(key), .. }) if key.contains('\0') => {
+                Err(Error::OutOfRange { what: "the uniqueness key", value: "text with U+0000".to_owned(), range: "text without it" })
+            }
+            _ => self.run.check(),
+        }
     }
 }
 
@@ -161,6 +182,36 @@ macro_rules! terms_methods {
     };
 }
 pub(super) use terms_methods;
+
+/// The methods with which a builder that has `terms` lets its caller make one job unique.
+macro_rules! unique_methods {
+    ($this:ident) => {
+        /// Unless a job of this type with this key holds it in this queue. The key may be any text without U+0000, of any length, and goes before
+        /// the one that the type's fields make.
+        ///
+        /// The handle says what came of it: [`JobHandle::outcome`](crate::JobHandle::outcome). Producers with the same key wait for each other's
+        /// transactions; a rollback gives the key back. Exact at every isolation level: above read committed, a conflict with what your snapshot
+        /// does not show is a serialization failure. A transaction that takes several keys in another order than others do may be ended as a
+        /// deadlock.
+        pub fn unique(mut $this, key: impl Into<String>) -> Self {
+            $this.terms.unique.get_or_insert_default().key = Some(key.into());
+            $this
+        }
+
+        /// How long the key is held, instead of what the type says. Default: [`While::Live`](crate::While::Live).
+        pub fn unique_while(mut $this, held: crate::While) -> Self {
+            $this.terms.unique.get_or_insert_default().held = Some(held);
+            $this
+        }
+
+        /// What becomes of this enqueue if the key is held, instead of what the type says. Default: [`OnConflict::Keep`](crate::OnConflict::Keep).
+        pub fn on_conflict(mut $this, on_conflict: crate::OnConflict) -> Self {
+            $this.terms.unique.get_or_insert_default().on_conflict = Some(on_conflict);
+            $this
+        }
+    };
+}
+pub(super) use unique_methods;
 
 #[cfg(test)]
 mod tests {

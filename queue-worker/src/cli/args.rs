@@ -189,6 +189,21 @@ Examples:
         #[arg(long)]
         yes: bool,
     },
+    /// Show how many jobs may wait in a queue and how many do; bound a queue
+    #[command(after_long_help = "\
+Examples:
+  queue-worker capacity                             the queues that are bounded
+  queue-worker capacity mail 10000                  an enqueue is refused while 10,000 jobs wait
+  queue-worker capacity mail none                   no bound any more")]
+    Capacity {
+        /// This queue only
+        queue: Option<String>,
+        /// How many jobs may wait in it, or `none`
+        #[arg(value_name = "N|none", value_parser = bound)]
+        capacity: Option<Bound>,
+        #[command(flatten)]
+        output: Output,
+    },
     /// Measure this queue on a server, each figure beside the same shape in plain SQL
     #[command(after_long_help = "\
 Examples:
@@ -353,6 +368,17 @@ impl Kind {
             error: self.error.clone(),
             ..Filter::default()
         }
+    }
+}
+
+/// A capacity, or none.
+#[derive(Clone, Copy)]
+pub(super) struct Bound(pub(super) Option<u64>);
+
+fn bound(text: &str) -> Result<Bound, &'static str> {
+    match text {
+        "none" => Ok(Bound(None)),
+        _ => text.parse().map(|capacity| Bound(Some(capacity))).map_err(|_| "a capacity is a number of jobs, or `none`"),
     }
 }
 

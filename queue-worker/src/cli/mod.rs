@@ -13,6 +13,7 @@ mod show;
 mod act;
 mod control;
 mod export;
+mod capacity;
 mod bench;
 mod print;
 mod inert;
@@ -129,6 +130,7 @@ async fn obey(
         Command::RunNow(waiting) => return control::control(settings, Control::RunNow, &waiting).await,
         Command::Priority { to, waiting } => return control::control(settings, Control::Priority(to), &waiting).await,
         Command::Export(export) => export::export(settings, &export).await?,
+        Command::Capacity { queue, capacity, output } => capacity::capacity(settings, queue.as_deref(), capacity, output.json).await?,
         Command::Bench(bench) => bench::bench(settings, &bench).await?,
         Command::BenchWorker(worker) => bench::worker(settings, &worker).await?,
     }

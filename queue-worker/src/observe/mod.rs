@@ -8,11 +8,13 @@
 mod act;
 mod control;
 mod look;
+mod room;
 mod sweep;
 mod tally;
 
 pub use act::{cancel, discard, discard_all, requeue, requeue_all, requeue_at};
 pub use control::{Control, Controlled, control};
 pub use look::{Filter, Page, add_failures, find, list};
+pub use room::{Capacity, capacities, set_capacity};
 pub use sweep::{Swept, control_all, count_dead, count_waiting};
 pub use tally::{Count, Oldest, WorkerRecord, counts, oldest, workers};

@@ -1,0 +1,49 @@
+//! Unique jobs: many ask for the same report, one is made, with what was asked for last.
+
+use queue_core::{Context, Enqueued, Handler, Job, JobResult, OnConflict, Store, While, job};
+use queue_worker::{Database, Worker};
+use serde::{Deserialize, Serialize};
+
+/// One for each customer, as long as it waits: whoever asks after it has begun gets another.
+#[job(name = "example_report", unique(fields(customer), while = queued, on_conflict = replace))]
+#[derive(Serialize, Deserialize)]
+struct Report {
+    customer: u32,
+    pages: u32,
+}
+
+impl Handler for Report {
+    async fn run(self, _: &Context) -> JobResult {
+        println!("a report of {} pages for customer {}", self.pages, self.customer);
+        Ok(())
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
+    database.migrate(Store::default()).await?;
+    let pool = database.pool();
+
+    let first = Report { customer: 1, pages: 10 }.enqueue(pool).await?;
+    let again = Report { customer: 1, pages: 20 }.enqueue(pool).await?;
+    let other = Report { customer: 2, pages: 30 }.enqueue(pool).await?;
+    println!("the second asked for job {} and was told: {:?}", again.id(), again.outcome());
+    assert_eq!((again.id(), again.outcome()), (first.id(), Enqueued::Replaced));
+    assert_eq!(other.outcome(), Enqueued::New);
+
+    // A key of the caller's own, for this one enqueue; rolled back, it was never taken.
+    let mut tx = pool.begin().await?;
+    let welcome = || Report { customer: 3, pages: 1 };
+    assert_eq!(welcome().enqueue(&mut tx).unique("welcome-3").await?.outcome(), Enqueued::New);
+    tx.rollback().await?;
+    let third = welcome().enqueue(pool).unique("welcome-3").unique_while(While::Live).await?;
+    let same = welcome().enqueue(pool).unique("welcome-3").on_conflict(OnConflict::Keep).await?;
+    assert_eq!((third.outcome(), same.outcome()), (Enqueued::New, Enqueued::Kept));
+
+    examples::run_until_over(Worker::new(pool.clone()), pool, &[first.id(), other.id(), third.id()]).await?;
+    let next = Report { customer: 1, pages: 40 }.enqueue(pool).await?;
+    assert_eq!(next.outcome(), Enqueued::New, "the first is over");
+    queue_worker::observe::cancel(&mut *pool.acquire().await?, Store::default(), next.id()).await?;
+    Ok(())
+}

@@ -1,0 +1,309 @@
+//! Bounded queues: never above their capacity by an enqueue, never refused while there is room, and nothing that comes back is refused.
+
+use std::{
+    future::IntoFuture as _,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::Duration,
+};
+
+use queue_core::{Batch, Enqueued, Error, Job as _, JobState, Store};
+use queue_worker::observe::{capacities, set_capacity};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+use tests::{
+    Act, Do, TestDb,
+    protocol::{claim, register, settle},
+};
+use tokio::task::JoinSet;
+
+fn quick() -> Do {
+    Do { act: Act::Ok(String::new()) }
+}
+
+async fn connect(db: &TestDb) -> PgConnection {
+    PgConnection::connect(&db.url).await.unwrap()
+}
+
+/// A database whose default queue may hold so many waiting jobs.
+async fn bounded(capacity: u64) -> TestDb {
+    let db = TestDb::new().await;
+    bound(&db, Some(capacity)).await;
+    db
+}
+
+async fn bound(db: &TestDb, capacity: Option<u64>) {
+    set_capacity(&mut connect(db).await, Store::default(), "default", capacity).await.unwrap();
+}
+
+async fn waiting(db: &TestDb) -> i64 {
+    db.count("select (select count(*) from queue.ready) + (select count(*) from queue.scheduled)").await
+}
+
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::QueueFull { queue, capacity: 100 } if queue == "default")
+}
+
+/// Takes all that waits away.
+async fn drain(db: &TestDb) {
+    let mut on = connect(db).await;
+    db.pool.execute("update queue.scheduled set run_at = now() - interval '1 s'").await.unwrap();
+    sqlx::query(include_str!("../../queue-worker/sql/promote.sql")).bind(100_000_i64).execute(&mut on).await.unwrap();
+    let worker = register(&mut on).await.unwrap();
+    let lease = claim(&mut on, worker, 100_000).await.unwrap();
+    settle(&mut on, &lease.all("plain")).await.unwrap();
+}
+
+/// Enqueues until the queue is full; every fourth transaction is rolled back, some are slow, some jobs are for later.
+async fn fill(mut on: PgConnection, n: usize) -> u64 {
+    let mut entered = 0;
+    for round in n.. {
+        let mut tx = on.begin().await.unwrap();
+        let enqueue = quick().enqueue(&mut tx);
+        let enqueue = if round % 3 == 0 { enqueue.after(Duration::from_hours(1)) } else { enqueue };
+        if let Err(error) = enqueue.await {
+            assert!(is_full(&error), "{error}");
+            tx.execute("select 1").await.expect_err("the transaction is over with it");
+            break;
+        }
+        for _ in 0..round % 3 {
+            tokio::task::yield_now().await;
+            tx.execute("select 1").await.unwrap();
+        }
+        if round % 4 == 0 {
+            tx.rollback().await.unwrap();
+        } else {
+            tx.commit().await.unwrap();
+            entered += 1;
+        }
+    }
+    entered
+}
+
+#[tokio::test]
+async fn of_fifty_producers_exactly_as_many_enter_as_there_is_room_for() {
+    let db = bounded(100).await;
+    for round in 0..3 {
+        let mut producers = JoinSet::new();
+        for n in 0..50 {
+            producers.spawn(fill(connect(&db).await, n));
+        }
+        let entered: u64 = producers.join_all().await.into_iter().sum();
+        assert_eq!((entered, waiting(&db).await), (100, 100), "round {round}");
+        drain(&db).await;
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn with_consumers_in_between_it_is_never_above_its_capacity_and_goes_on() {
+    let db = bounded(20).await;
+    let (over, entered, most) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let produce = async || {
+        let mut on = connect(&db).await;
+        while entered.load(Ordering::SeqCst) < 600 {
+            match quick().try_enqueue(&mut on).await.unwrap() {
+                Some(_) => drop(entered.fetch_add(1, Ordering::SeqCst)),
+                None => tokio::task::yield_now().await,
+            }
+        }
+        over.store(true, Ordering::SeqCst);
+    };
+    let consume = async || {
+        let mut on = connect(&db).await;
+        let worker = register(&mut on).await.unwrap();
+        while !over.load(Ordering::SeqCst) {
+            let lease = claim(&mut on, worker, 7).await.unwrap();
+            settle(&mut on, &lease.all("plain")).await.unwrap();
+        }
+    };
+    let watch = async || {
+        while !over.load(Ordering::SeqCst) {
+            most.fetch_max(waiting(&db).await.unsigned_abs(), Ordering::SeqCst);
+        }
+    };
+    tokio::join!(produce(), produce(), produce(), produce(), produce(), produce(), consume(), watch(), watch());
+    assert!(most.load(Ordering::SeqCst) <= 20, "{most:?} waited at once");
+    drain(&db).await;
+    let completed = db.count("select count(*) from queue.jobs where state = 'completed'").await;
+    assert_eq!(completed.unsigned_abs(), entered.load(Ordering::SeqCst));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn far_from_it_producers_do_not_wait_for_each_other_and_near_it_they_do() {
+    let db = bounded(100).await;
+    quick().enqueue(&db.pool).await.unwrap();
+    let (mut first, mut second) = (db.pool.begin().await.unwrap(), db.pool.begin().await.unwrap());
+    for tx in [&mut first, &mut second] {
+        tx.execute("set local lock_timeout = '2s'").await.unwrap();
+        quick().enqueue(tx).await.unwrap();
+    }
+    // What is uncommitted counts: nobody knows yet whether there is room for these.
+    let mut near = db.pool.begin().await.unwrap();
+    near.execute("set local lock_timeout = '100ms'").await.unwrap();
+    let error = Do::enqueue_all((0..90).map(|_| quick()), &mut near).await.unwrap_err();
+    assert!(error.to_string().contains("lock timeout"), "{error}");
+    near.rollback().await.unwrap();
+    first.commit().await.unwrap();
+    second.rollback().await.unwrap();
+    assert_eq!(Do::enqueue_all((0..98).map(|_| quick()), &db.pool).await.unwrap(), 98, "rolled back, its room is free");
+    assert!(is_full(&quick().enqueue(&db.pool).await.unwrap_err()));
+    assert_eq!(waiting(&db).await, 100);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn of_two_transactions_that_began_far_and_come_near_one_is_a_deadlock_and_the_other_goes_on() {
+    let db = bounded(100).await;
+    quick().enqueue(&db.pool).await.unwrap();
+    let (mut first, mut second) = (db.pool.begin().await.unwrap(), db.pool.begin().await.unwrap());
+    for tx in [&mut first, &mut second] {
+        tx.execute("set local deadlock_timeout = '100ms'").await.unwrap();
+        quick().enqueue(tx).await.unwrap();
+    }
+    let many = async |mut tx: sqlx::Transaction<'static, sqlx::Postgres>| {
+        Do::enqueue_all((0..90).map(|_| quick()), &mut tx).await?;
+        tx.commit().await?;
+        Ok::<_, Error>(())
+    };
+    let results: [Result<(), Error>; 2] = tokio::join!(many(first), many(second)).into();
+    let errors: Vec<queue_worker::Error> = results.into_iter().filter_map(|result| result.err().map(Into::into)).collect();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(errors[0].is_transient() && errors[0].to_string().contains("40P01"), "{errors:?}");
+    assert_eq!(waiting(&db).await, 92);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_try_that_is_refused_leaves_the_transaction_as_it_was() {
+    let db = bounded(2).await;
+    let mut tx = db.pool.begin().await.unwrap();
+    tx.execute("insert into effect (job) values (1)").await.unwrap();
+    let mut told = Vec::new();
+    for n in 0..4 {
+        let handle = quick().try_enqueue(&mut tx).unique(format!("key {}", n.min(2))).await.unwrap();
+        told.push(handle.map(|handle| handle.outcome()));
+    }
+    assert_eq!(told, [Some(Enqueued::New), Some(Enqueued::New), None, None]);
+    let kept = quick().try_enqueue(&mut tx).unique("key 0").await.unwrap().unwrap();
+    assert_eq!(kept.outcome(), Enqueued::Kept, "which needs no room");
+    tx.commit().await.unwrap();
+    assert_eq!(db.count("select count(*) from effect").await, 1);
+    assert_eq!(db.count("select count(*) from queue.unique_key").await, 2, "the refused one left no key");
+    assert_eq!(waiting(&db).await, 2);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn whoever_waits_enqueues_once_there_is_room_or_is_told_that_there_was_none() {
+    let db = bounded(1).await;
+    let first = quick().enqueue(&db.pool).await.unwrap();
+    let error = quick().enqueue_when_free(&db.pool, Duration::from_millis(30)).await.unwrap_err();
+    assert!(matches!(error, Error::QueueFull { capacity: 1, .. }), "{error}");
+    assert!(error.to_string().contains("the queue `default` is full: its capacity is 1"), "{error}");
+    assert_eq!(db.state(first.id()).await, Some(JobState::Ready));
+    let (second, ()) = tokio::join!(quick().enqueue_when_free(&db.pool, Duration::from_secs(30)).into_future(), drain(&db));
+    db.run_while(db.worker(), db.until(second.unwrap().id(), JobState::Completed)).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn many_at_once_enter_all_or_none() {
+    let db = bounded(100).await;
+    let mut tx = db.pool.begin().await.unwrap();
+    assert!(is_full(&Do::enqueue_all((0..101).map(|_| quick()), &mut tx).await.unwrap_err()));
+    tx.rollback().await.unwrap();
+    assert!(is_full(&Do::enqueue_all((0..20_000).map(|_| quick()), &db.pool).await.unwrap_err()), "by copy");
+    assert_eq!(waiting(&db).await, 0);
+    let mut batch = Batch::new();
+    for n in 0..200 {
+        batch.add(quick()).unwrap().queue(if n % 2 == 0 { "default" } else { "other" });
+    }
+    batch.enqueue(&db.pool).await.unwrap();
+    assert_eq!(waiting(&db).await, 200, "the other queue is not bounded");
+    batch.add(quick()).unwrap();
+    assert!(is_full(&batch.enqueue(&db.pool).await.unwrap_err()));
+    assert_eq!(waiting(&db).await, 200);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_comes_back_to_a_full_queue_is_not_refused() {
+    let db = bounded(1).await;
+    let mut on = connect(&db).await;
+    let worker = register(&mut on).await.unwrap();
+    for verdict in ["release", "retry", "snooze"] {
+        quick().enqueue(&db.pool).await.unwrap();
+        let lease = claim(&mut on, worker, 1).await.unwrap();
+        quick().enqueue(&db.pool).await.unwrap();
+        assert_eq!(settle(&mut on, &lease.all(verdict)).await.unwrap(), []);
+        assert_eq!(waiting(&db).await, 2);
+        assert!(quick().try_enqueue(&db.pool).await.unwrap().is_none());
+        drain(&db).await;
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_bound_may_be_changed_and_taken_away_and_holds_for_lanes_that_come_later() {
+    let db = TestDb::new().await;
+    let enqueue = async |priority| quick().enqueue(&db.pool).priority(priority).await.map(|handle| handle.id());
+    enqueue(1).await.unwrap();
+    bound(&db, Some(2)).await;
+    enqueue(2).await.unwrap();
+    for priority in [1, 2, 3] {
+        enqueue(priority).await.unwrap_err();
+    }
+    let shown = capacities(&mut connect(&db).await, Store::default()).await.unwrap();
+    assert_eq!((shown.len(), &*shown[0].queue, shown[0].capacity, shown[0].waiting), (1, "default", 2, 2));
+    bound(&db, Some(3)).await;
+    enqueue(3).await.unwrap();
+    bound(&db, Some(0)).await;
+    enqueue(3).await.unwrap_err();
+    bound(&db, Some(u64::MAX)).await;
+    enqueue(3).await.unwrap();
+    bound(&db, None).await;
+    for priority in 1..10 {
+        enqueue(priority).await.unwrap();
+    }
+    assert_eq!(db.count("select count(*) from queue.lane where bounded").await, 0);
+    let error = set_capacity(&mut connect(&db).await, Store::default(), "no queue", Some(1)).await.unwrap_err();
+    assert!(matches!(error, queue_worker::Error::Core(Error::InvalidName { .. })), "{error}");
+    db.finish().await;
+}
+
+/// A lane that is not committed when its queue is bounded must not stay unmarked.
+#[tokio::test]
+async fn a_lane_that_is_met_while_its_queue_is_bounded_is_bounded_too() {
+    let db = TestDb::new().await;
+    let mut tx = db.pool.begin().await.unwrap();
+    quick().enqueue(&mut tx).await.unwrap();
+    let (_, ()) = tokio::join!(bound(&db, Some(1)), async {
+        let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        tests::eventually("the bound waits", async || db.count(waits).await == 1).await;
+        tx.commit().await.unwrap();
+    });
+    quick().enqueue(&db.pool).await.unwrap_err();
+    assert_eq!(waiting(&db).await, 1);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn under_an_old_snapshot_it_is_not_exceeded_either() {
+    let db = bounded(100).await;
+    for level in ["repeatable read", "serializable"] {
+        let mut old = db.pool.begin().await.unwrap();
+        old.execute(AssertSqlSafe(format!("set transaction isolation level {level}"))).await.unwrap();
+        old.execute("select count(*) from queue.job").await.unwrap();
+        Do::enqueue_all((0..60).map(|_| quick()), &db.pool).await.unwrap();
+        Do::enqueue_all((0..60).map(|_| quick()), &mut old).await.unwrap_err();
+        old.rollback().await.unwrap();
+        assert_eq!(waiting(&db).await, 60);
+        let mut fresh = db.pool.begin().await.unwrap();
+        fresh.execute(AssertSqlSafe(format!("set transaction isolation level {level}"))).await.unwrap();
+        Do::enqueue_all((0..40).map(|_| quick()), &mut fresh).await.unwrap();
+        assert!(is_full(&quick().enqueue(&mut fresh).await.unwrap_err()));
+        fresh.rollback().await.unwrap();
+        drain(&db).await;
+    }
+    db.finish().await;
+}

@@ -1,0 +1,232 @@
+//! Many producers, claims and verdicts at once.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::Duration,
+};
+
+use queue_core::{Enqueued, Job as _, JobHandle, JobId, OnConflict, While};
+use sqlx::{Connection as _, PgConnection, Row as _};
+use tests::{
+    Do, TestDb,
+    protocol::{Held, Lease, Said, claim, register, settle},
+};
+use tokio::task::JoinSet;
+
+use super::{connect, end, jobs, say};
+
+const PRODUCERS: usize = 50;
+
+/// What one producer was told, if it committed.
+async fn produce(
+    mut on: PgConnection,
+    n: usize,
+    key: String,
+    held: While,
+    on_conflict: OnConflict,
+) -> (PgConnection, Option<JobHandle<Do>>) {
+    let mut tx = on.begin().await.unwrap();
+    let handle = say(&n.to_string()).enqueue(&mut tx).unique(key).unique_while(held).on_conflict(on_conflict).await.unwrap();
+    // Others wait for a commit that is slow, and for one that never comes.
+    for _ in 0..n % 5 {
+        sqlx::query("select 1").execute(&mut *tx).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    if n.is_multiple_of(3) {
+        tx.rollback().await.unwrap();
+        return (on, None);
+    }
+    tx.commit().await.unwrap();
+    (on, Some(handle))
+}
+
+#[tokio::test]
+async fn of_fifty_producers_with_one_key_exactly_one_enqueues_in_every_mode() {
+    let db = TestDb::new().await;
+    let mut expected = 0;
+    let mut connections = Vec::new();
+    for _ in 0..PRODUCERS {
+        connections.push(connect(&db).await);
+    }
+    for held in [While::Live, While::Queued, While::For(Duration::from_hours(1))] {
+        for (on_conflict, other) in
+            [(OnConflict::Keep, Enqueued::Kept), (OnConflict::Replace, Enqueued::Replaced), (OnConflict::Debounce, Enqueued::Debounced)]
+        {
+            let key = format!("{held:?} {on_conflict:?}");
+            let mut producers = JoinSet::new();
+            for (n, on) in connections.drain(..).enumerate() {
+                producers.spawn(produce(on, n, key.clone(), held, on_conflict));
+            }
+            let (back, told): (Vec<_>, Vec<_>) = producers.join_all().await.into_iter().unzip();
+            connections = back;
+            let told: Vec<JobHandle<Do>> = told.into_iter().flatten().collect();
+            assert_eq!(told.len(), PRODUCERS - PRODUCERS.div_ceil(3));
+            assert!(told.iter().all(|handle| handle.id() == told[0].id()), "{key}: all were told of the same job");
+            let count = |outcome| told.iter().filter(|handle| handle.outcome() == outcome).count();
+            assert_eq!((count(Enqueued::New), count(other)), (1, told.len() - 1), "{key}");
+            expected += 1;
+            assert_eq!(jobs(&db).await, expected, "{key}");
+        }
+    }
+    db.finish().await;
+}
+
+/// One after another the jobs of a key are enqueued, claimed, given back or tried again, and over, while housekeeping forgets keys.
+#[tokio::test]
+async fn a_live_key_never_has_two_jobs_alive() {
+    let db = TestDb::new().await;
+    let over = AtomicBool::new(false);
+    let (producers, workers) = (producers(&db, 10, 30), workers(&db, &over));
+    tokio::join!(
+        async {
+            producers.await;
+            over.store(true, Ordering::SeqCst);
+        },
+        workers,
+        forget(&db, &over)
+    );
+    db.check_invariant().await;
+    // An id has the time at which its key had been found free, rounded to a millisecond; a job is over when its verdict was written.
+    let two = "select count(*) from (
+        select id, lag(coalesce(finished_at, 'infinity')) over (partition by payload -> 'act' ->> 'Ok' order by id) as before from queue.jobs
+      ) j where before > queue.enqueued_at(id) + interval '1 ms'";
+    assert_eq!(db.count(two).await, 0);
+    assert!(jobs(&db).await > 20, "some were over in time: {}", jobs(&db).await);
+    db.finish().await;
+}
+
+async fn producers(db: &TestDb, count: usize, rounds: usize) {
+    let mut producers = JoinSet::new();
+    for n in 0..count {
+        let mut on = connect(db).await;
+        producers.spawn(async move {
+            for round in 0..rounds {
+                let key = format!("key {}", (n + round) % 2);
+                let mut tx = on.begin().await.unwrap();
+                say(&key).enqueue(&mut tx).unique(&key).await.unwrap();
+                if round % 4 == 3 { tx.rollback().await.unwrap() } else { tx.commit().await.unwrap() }
+            }
+        });
+    }
+    producers.join_all().await;
+}
+
+async fn workers(db: &TestDb, over: &AtomicBool) {
+    let mut on = connect(db).await;
+    let worker = register(&mut on).await.unwrap();
+    for verdict in ["plain", "release", "complete", "cancel", "plain", "dead"].into_iter().cycle() {
+        if over.load(Ordering::SeqCst) {
+            return;
+        }
+        let lease = claim(&mut on, worker, 1).await.unwrap();
+        if !lease.jobs.is_empty() {
+            assert_eq!(settle(&mut on, &lease.all(verdict)).await.unwrap(), []);
+        }
+    }
+}
+
+async fn forget(db: &TestDb, over: &AtomicBool) {
+    let mut on = connect(db).await;
+    while !over.load(Ordering::SeqCst) {
+        sqlx::query(include_str!("../../../queue-worker/sql/forget_keys.sql")).bind(100).execute(&mut on).await.unwrap();
+    }
+}
+
+/// What a producer was told has replaced a payload is what the claim of that job gives out.
+#[tokio::test]
+async fn a_claim_never_gives_out_a_payload_that_was_replaced_before() {
+    let db = TestDb::new().await;
+    let (over, next) = (AtomicBool::new(false), AtomicU64::new(0));
+    let produce = async || {
+        let mut on = connect(&db).await;
+        let mut last: BTreeMap<JobId, u64> = BTreeMap::new();
+        for _ in 0..200 {
+            let n = next.fetch_add(1, Ordering::SeqCst);
+            let enqueue = say(&n.to_string()).enqueue(&mut on).unique("key").unique_while(While::Queued);
+            last.insert(enqueue.on_conflict(OnConflict::Replace).await.unwrap().id(), n);
+        }
+        last
+    };
+    let claimed = async {
+        let mut on = connect(&db).await;
+        let worker = register(&mut on).await.unwrap();
+        let mut given = BTreeMap::new();
+        loop {
+            let last = over.load(Ordering::SeqCst);
+            given.extend(claim_payloads(&mut on, worker).await);
+            if last {
+                return given;
+            }
+        }
+    };
+    let (last, given) = tokio::join!(
+        async {
+            let last = produce().await;
+            over.store(true, Ordering::SeqCst);
+            last
+        },
+        claimed
+    );
+    assert!(given.len() > 10, "some were claimed in between: {}", given.len());
+    assert_eq!(last, given);
+    db.finish().await;
+}
+
+/// As a worker does it, with what the claim itself read.
+async fn claim_payloads(on: &mut PgConnection, worker: uuid::Uuid) -> Vec<(JobId, u64)> {
+    let lanes: Vec<i64> = sqlx::query_scalar("select distinct lane from queue.lane").fetch_all(&mut *on).await.unwrap();
+    let token = uuid::Uuid::new_v4();
+    let claim = sqlx::query(include_str!("../../../queue-worker/sql/claim.sql")).bind(token).bind(worker).bind(&lanes);
+    let rows = claim.bind(vec![0_i64; lanes.len()]).bind(vec![9; lanes.len()]).bind(9).fetch_all(&mut *on).await.unwrap();
+    let number =
+        |payload: String| serde_json::from_str::<serde_json::Value>(&payload).unwrap()["act"]["Ok"].as_str().unwrap().parse().unwrap();
+    let given = rows.iter().map(|row| (row.get("id"), number(row.get("payload")))).collect();
+    let held: Vec<Held> = rows.iter().map(|row| sqlx::FromRow::from_row(row).unwrap()).collect();
+    let said: Vec<Said> = Lease { token, jobs: held }.all("plain");
+    assert_eq!(settle(on, &said).await.unwrap(), []);
+    given
+}
+
+/// A claim in flight is waited for: what becomes of it decides.
+#[tokio::test]
+async fn a_queued_key_waits_for_a_claim_that_is_not_committed() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let worker = register(&mut on).await.unwrap();
+    for (on_conflict, commits) in
+        [(OnConflict::Keep, true), (OnConflict::Keep, false), (OnConflict::Replace, true), (OnConflict::Debounce, false)]
+    {
+        let enqueue = |on_conflict| say("1").enqueue(&db.pool).unique("key").unique_while(While::Queued).on_conflict(on_conflict);
+        let first = enqueue(OnConflict::Keep).await.unwrap();
+        let mut claiming = on.begin().await.unwrap();
+        assert_eq!(claim(&mut claiming, worker, 1).await.unwrap().ids(), [first.id()]);
+        let (second, ()) = tokio::join!(enqueue(on_conflict), async {
+            let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+            tests::eventually("the producer waits", async || db.count(waits).await == 1).await;
+            if commits { claiming.commit().await.unwrap() } else { claiming.rollback().await.unwrap() }
+        });
+        let second = second.unwrap();
+        assert_eq!(second.outcome() == Enqueued::New, commits, "{on_conflict:?}");
+        assert_eq!(second.id() != first.id(), commits);
+        end(&mut on, "plain").await;
+    }
+    db.finish().await;
+}
+
+/// And who found it waiting has it wait until he is done: it sees what he wrote.
+#[tokio::test]
+async fn a_job_that_was_found_queued_is_not_claimed_before_the_transaction_that_found_it_ends() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let worker = register(&mut on).await.unwrap();
+    let enqueue = |text| say(text).enqueue(&db.pool).unique("key").unique_while(While::Queued);
+    let first = enqueue("1").await.unwrap();
+    let mut tx = db.pool.begin().await.unwrap();
+    let same = say("2").enqueue(&mut tx).unique("key").await.unwrap();
+    assert_eq!(same.id(), first.id());
+    assert_eq!(claim(&mut on, worker, 1).await.unwrap().ids(), []);
+    tx.commit().await.unwrap();
+    assert_eq!(claim(&mut on, worker, 1).await.unwrap().ids(), [first.id()]);
+    db.finish().await;
+}
