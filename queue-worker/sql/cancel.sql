@@ -19,7 +19,7 @@ with wanted as materialized (
   where not exists (select from fresh f where f.id = w.id)
     and not exists (select from queue.scheduled s where s.id = w.id)
     and (select b.id from queue.blocked b where b.key = w.key and b.id = w.id) is null
-    and not exists (select from queue.done d where d.id = w.id)
+    and (select d.id from queue.done d where d.id = w.id) is null
     and not exists (select from queue.dead d where d.id = w.id)
     and not exists (
       select

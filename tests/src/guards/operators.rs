@@ -112,7 +112,7 @@ const CANCEL: &[Guard] = &[
     ),
     redundant(
         "elsewhere: not done",
-        "    and not exists (select from queue.done d where d.id = w.id)\n",
+        "    and (select d.id from queue.done d where d.id = w.id) is null\n",
         "",
         "for speed: it has no entry in ready, and the look finds none",
     ),
