@@ -11,7 +11,7 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: [Migration; 10] = [
+const MIGRATIONS: [Migration; 11] = [
     Migration { version: 1, name: "jobs", sql: include_str!("../migrations/0001_jobs.sql") },
     Migration { version: 2, name: "days", sql: include_str!("../migrations/0002_days.sql") },
     Migration { version: 3, name: "keys", sql: include_str!("../migrations/0003_keys.sql") },
@@ -22,6 +22,7 @@ const MIGRATIONS: [Migration; 10] = [
     Migration { version: 8, name: "control_one", sql: include_str!("../migrations/0008_control_one.sql") },
     Migration { version: 9, name: "capacity", sql: include_str!("../migrations/0009_capacity.sql") },
     Migration { version: 10, name: "enqueue_with", sql: include_str!("../migrations/0010_enqueue_with.sql") },
+    Migration { version: 11, name: "any_language", sql: include_str!("../migrations/0011_any_language.sql") },
 ];
 
 /// The newest version that this release knows.

@@ -4,6 +4,7 @@
 mod macros;
 mod outcomes;
 mod results;
+mod any_language;
 mod progress;
 mod transactional;
 mod exactly_once;

@@ -14,7 +14,7 @@ const PLANNER: [(&str, &str); 3] = [("enable_seqscan", "off"), ("plan_cache_mode
 const HUGE: [&str; 8] = ["ready", "scheduled", "blocked", "lease", "job", "done", "done_many", "failure"];
 
 /// Scans of whole tables or of whole indexes, with the reason why they are right.
-const WHOLE: [(&str, &str, &str); 23] = [
+const WHOLE: [(&str, &str, &str); 22] = [
     ("choose_running", "lease", "an operator asks for running jobs; there are as many leases as batches in flight"),
     ("called_off", "lease", "asks of every lease whether a job of it was called off; there are as many as batches in flight"),
     ("prune_kept", "done", "only the default partition, once a minute; up to a limit"),
@@ -22,7 +22,6 @@ const WHOLE: [(&str, &str, &str); 23] = [
     ("silent", "lease", "asks of every lease whether its worker lives; there are as many as batches in flight"),
     ("prune_workers", "lease", "asks for leases of silent workers, once a minute"),
     ("find", "lease", "a job that is nowhere else is looked for in every lease; there are as many as batches in flight"),
-    ("status", "lease", "as find; one job, when its producer asks"),
     ("workers", "lease", "counts what each worker holds, for an operator"),
     ("counts", "ready", "an operator asks how many there are"),
     ("counts", "scheduled", "an operator asks how many there are"),
@@ -41,7 +40,7 @@ const WHOLE: [(&str, &str, &str); 23] = [
 ];
 
 /// What operators ask for is planned when they ask, so it need not fear a plan of other days.
-const OPERATORS: [&str; 16] = [
+const OPERATORS: [&str; 15] = [
     "cancel",
     "choose_ready",
     "choose_running",
@@ -56,7 +55,6 @@ const OPERATORS: [&str; 16] = [
     "oldest",
     "reopen",
     "requeue",
-    "status",
     "workers",
 ];
 

@@ -8,6 +8,7 @@ pub(super) const STATEMENTS: &[Statement] = &[
     Statement { file: "announce_waiter.sql", tests: &["guards::reports", "results::a_notification"], guards: ANNOUNCE_WAITER },
     Statement { file: "leave_waiter.sql", tests: &["guards::reports"], guards: LEAVE_WAITER },
     Statement { file: "prune_waiters.sql", tests: &["guards::reports"], guards: PRUNE_WAITERS },
+    Statement { file: "0011_any_language.sql", tests: &["any_language::"], guards: ANY_LANGUAGE },
 ];
 
 const NOTE: &[Guard] = &[
@@ -41,3 +42,21 @@ const ANNOUNCE_WAITER: &[Guard] = &[
 const LEAVE_WAITER: &[Guard] = &[guard("its own row", "\nwhere id = $1", "\nwhere $1::uuid is not null")];
 
 const PRUNE_WAITERS: &[Guard] = &[guard("only once it has expired", "\nwhere w.expires_at < now()", "")];
+
+const ANY_LANGUAGE: &[Guard] = &[
+    guard("only a job that is over has ended", "when e.state = 'completed' then 1 else", "when true then 1 else"),
+    guard("a completed job has no error", " and e.state is distinct from 'completed'", ""),
+    guard(
+        "no wait under an old snapshot",
+        "current_setting('transaction_isolation') not in ('read committed', 'read uncommitted')",
+        "false",
+    ),
+    guard("no wait for what is not committed", "ours := queue.is_ours(wait.id)", "ours := false"),
+    guard(
+        "a savepoint's number too",
+        "pg_xact_status(written::text::xid8) = 'in progress'",
+        "written::text::xid8 = pg_current_xact_id_if_assigned()",
+    ),
+    guard("no lock through a sleep", "      raise sqlstate 'QVOID';\n    exception", "    exception"),
+    guard("not for an unknown job", "if seen is null then", "if false then"),
+];

@@ -1,0 +1,52 @@
+// npm install pg; node examples/any_language/client.mjs
+import pg from "pg";
+
+const db = new pg.Client(process.env.DATABASE_URL);
+await db.connect();
+await db.query("create temporary table guest (name text)");
+
+// An id is a bigint, which pg gives as a string: pass it on as it is.
+async function enqueue(name, runAt = null) {
+  const sql = "select queue.enqueue('greet', $1, run_at => $2) as id";
+  return (await db.query(sql, [{ name }, runAt])).rows[0].id;
+}
+
+async function status(job) {
+  return (await db.query("select state, attempts, error from queue.status($1)", [job])).rows[0];
+}
+
+async function wait(job, timeout) {
+  return (await db.query("select state, output, error from queue.wait($1, $2)", [job, timeout])).rows[0];
+}
+
+// The job is part of your transaction: rolled back, it never was.
+await db.query("begin");
+await db.query("insert into guest values ('nobody')");
+let job = await enqueue("nobody");
+await db.query("rollback");
+console.log("rolled back:", (await status(job)) ? 1 : 0, "jobs");
+
+// Committed, it runs.
+await db.query("begin");
+await db.query("insert into guest values ('ada')");
+job = await enqueue("ada");
+await db.query("commit");
+
+// What came of it. Undefined if it is not over after 10 s.
+const { state, output, error } = await wait(job, "10 s");
+console.log(`${state}: ${output ?? error}`);
+
+// One for tomorrow.
+job = await enqueue("bob", new Date(Date.now() + 24 * 60 * 60 * 1000));
+console.log((await status(job)).state);
+console.log("over in 50 ms:", (await wait(job, "50 ms")) ? 1 : 0);
+console.log((await db.query("select queue.cancel($1)", [job])).rows[0].cancel);
+console.log((await status(job)).state);
+
+// What a job's state does not allow is an error that names the state.
+try {
+  await db.query("select queue.cancel($1)", [job]);
+} catch (refused) {
+  console.log("refused:", refused.code);
+}
+await db.end();

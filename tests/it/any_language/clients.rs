@@ -1,0 +1,115 @@
+//! The programs of docs/ANY_LANGUAGE.md, run with the clients that this machine has; psql there must be.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use tests::TestDb;
+
+use super::Greet;
+
+/// What each of them prints.
+const SAID: &str = "\
+rolled back: 0 jobs
+completed: hello, ada
+scheduled
+over in 50 ms: 0
+cancelled
+cancelled
+refused: 55000
+";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+fn program(name: &str) -> PathBuf {
+    root().join("examples/any_language").join(name)
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    command.stdin(Stdio::null()).output().is_ok_and(|output| output.status.success())
+}
+
+/// Where the server's binaries are told or found to be, then on PATH.
+fn psql() -> Option<PathBuf> {
+    let told = env::var_os("QUEUE_PG_BIN").map(PathBuf::from);
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|version| version.path().join("bin"));
+    let path = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
+    told.into_iter().chain(path).chain(versions).map(|bin| bin.join("psql")).find(|psql| succeeds(Command::new(psql).arg("--version")))
+}
+
+/// The first Python that has psycopg 3: the one on PATH, or the system's, for which packages install it.
+fn python() -> Option<&'static str> {
+    let probe = "from psycopg.types.json import Jsonb";
+    ["python3", "/usr/bin/python3"].into_iter().find(|python| succeeds(Command::new(python).args(["-c", probe])))
+}
+
+/// A folder whose `node_modules` has `pg`, and the client beside it: an `import` looks nowhere else. CI puts one into `target`.
+fn node() -> Option<PathBuf> {
+    let elsewhere = env::join_paths([root().join("target/any_language/node_modules")]).unwrap();
+    let mut find = Command::new("node");
+    find.env("NODE_PATH", env::var_os("NODE_PATH").unwrap_or(elsewhere));
+    let found = find.args(["-p", "require('path').dirname(require.resolve('pg/package.json'))"]).stdin(Stdio::null()).output().ok()?;
+    let package = String::from_utf8(found.stdout).ok().filter(|_| found.status.success())?;
+    let folder = env::temp_dir().join(format!("queue-node-{}", uuid::Uuid::new_v4().simple()));
+    fs::create_dir_all(folder.join("node_modules")).unwrap();
+    std::os::unix::fs::symlink(package.trim(), folder.join("node_modules/pg")).unwrap();
+    fs::copy(program("client.mjs"), folder.join("client.mjs")).unwrap();
+    Some(folder)
+}
+
+/// Runs one beside a worker that greets.
+async fn run(db: &TestDb, mut client: Command) -> Output {
+    client.env("DATABASE_URL", &db.url).stdin(Stdio::null());
+    let running = tokio::task::spawn_blocking(move || client.output().unwrap());
+    db.run_while(db.worker().register::<Greet>(), running).await.unwrap()
+}
+
+#[tokio::test]
+async fn the_clients_of_the_page_do_what_it_says() {
+    let db = TestDb::new().await;
+    let mut clients = Vec::new();
+    let mut plain = Command::new(psql().expect("psql comes with PostgreSQL"));
+    plain.args(["-XqAt", &db.url, "-f"]).arg(program("enqueue.sql"));
+    clients.push(("psql", plain));
+    if let Some(python) = python() {
+        let mut client = Command::new(python);
+        client.arg(program("client.py"));
+        clients.push(("python", client));
+    }
+    let folder = node();
+    if let Some(folder) = &folder {
+        let mut client = Command::new("node");
+        client.arg(folder.join("client.mjs"));
+        clients.push(("node", client));
+    }
+    let mut ran = Vec::new();
+    for (name, client) in clients {
+        let output = run(&db, client).await;
+        let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(said, SAID, "{name} complained: {complained}");
+        assert!(output.status.success() || name == "psql", "{name} ended with {}: {complained}", output.status);
+        ran.push(name);
+    }
+    println!("clients that ran: {}", ran.join(", "));
+    if let Some(folder) = folder {
+        fs::remove_dir_all(folder).unwrap();
+    }
+    db.finish().await;
+}
+
+#[test]
+fn the_page_shows_the_programs_that_are_run() {
+    let page = fs::read_to_string(root().join("docs/ANY_LANGUAGE.md")).unwrap();
+    for (language, name) in [("sql", "enqueue.sql"), ("python", "client.py"), ("js", "client.mjs")] {
+        let program = fs::read_to_string(program(name)).unwrap();
+        assert!(page.contains(&format!("\n```{language}\n{program}```\n")), "docs/ANY_LANGUAGE.md must show {name}, word for word");
+    }
+    assert!(page.contains(&format!("\n```text\n{SAID}```\n")), "and what they print");
+    let worker = fs::read_to_string(root().join("examples/src/bin/greeter.rs")).unwrap();
+    let (_header, worker) = worker.split_once("\n\n").unwrap();
+    assert!(page.contains(&format!("\n```rust\n{worker}```\n")), "and the worker");
+}
