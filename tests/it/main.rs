@@ -46,3 +46,4 @@ mod dropped;
 mod bench;
 mod bulk;
 mod keys;
+mod together;
