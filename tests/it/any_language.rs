@@ -1,4 +1,4 @@
-//! Clients that are not Rust: what a job's status says, how a wait ends and what it refuses, and the programs of docs/ANY_LANGUAGE.md.
+//! Clients that are not Rust: what a job's status says, how a wait ends and what it refuses, and the programs of `docs/ANY_LANGUAGE.md`.
 
 mod clients;
 
@@ -138,6 +138,8 @@ async fn a_wait_in_a_transaction_sees_what_is_committed_meanwhile() {
     db.finish().await;
 }
 
+const ENQUEUE: &str = "select queue.enqueue('do', '{}')";
+
 #[tokio::test]
 async fn a_wait_that_could_never_end_is_refused() {
     let db = TestDb::new().await;
@@ -150,7 +152,6 @@ async fn a_wait_that_could_never_end_is_refused() {
         assert!(error.to_string().contains(level), "{error}");
     }
     // In the transaction itself, in a savepoint of it, within one statement, and after a change of its row.
-    const ENQUEUE: &str = "select queue.enqueue('do', '{}')";
     for before in [None, Some("savepoint s")] {
         let mut tx = client.begin().await.unwrap();
         if let Some(before) = before {

@@ -1,4 +1,4 @@
-//! The programs of docs/ANY_LANGUAGE.md, run with the clients that this machine has; psql there must be.
+//! The programs of `docs/ANY_LANGUAGE.md`, run with the clients that this machine has; psql there must be.
 
 use std::{
     env, fs,
