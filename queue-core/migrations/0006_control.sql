@@ -68,7 +68,9 @@ begin atomic
       where m.first_id between (state_of.id >> 33) << 33 and state_of.id and m.last_id >= state_of.id and state_of.id = any (m.ids)
     ) then 'completed'
     when exists (select from queue.dead d where d.id = state_of.id) then 'dead'
-    when (select (select b.id from queue.blocked b where b.key = j.key and b.id = j.id) from queue.job j where j.id = state_of.id) is not null then 'blocked'
+    when (
+      select (select b.id from queue.blocked b where b.key = j.key and b.id = j.id) from queue.job j where j.id = state_of.id
+    ) is not null then 'blocked'
     when exists (select from queue.lease h where state_of.id = any (h.ids)) then 'running'
     when exists (select from queue.ready_places(array[state_of.id]) p) then 'ready'
   end;
@@ -143,6 +145,10 @@ begin
   select array_agg(e.id), exists (select from hinted) into gone, keys from entered e;
   if keys then
     perform queue.wake_keys();
+  end if;
+  if cardinality(gone) > 0 then
+    -- Those who wait for jobs; see tell.sql.
+    perform pg_notify('queue.over', '') where exists (select from queue.waiter w where w.expires_at > now());
   end if;
   return query select u.id from unnest(gone) u (id);
 end

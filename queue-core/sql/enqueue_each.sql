@@ -1,5 +1,5 @@
--- nothing -> ready | scheduled | blocked, each unless its key is held: a chunk of jobs, in the caller's transaction; returns their ids and what came of
--- them, in the order given.
+-- nothing -> ready | scheduled | blocked, each unless its key is held: a chunk of jobs, in the caller's transaction; returns their ids and what
+-- came of them, in the order given.
 -- $1 job types  $2 payloads  $3 queues  $4 priorities  $5 max_attempts  $6 run at, or null for now  $7 ordering keys, or null, locked before
 -- $8 key policies  $9 uniqueness keys, or null  $10 how long they are held  $11 what to do if they are
 -- Safe: as queue.enqueue_with, one after the other. Jobs without a key come first, in the order given; keys are then taken in the order of

@@ -1,5 +1,5 @@
--- nothing -> ready | scheduled | blocked, unless the job's uniqueness key is held or the queue is full: one job, in the caller's transaction; returns its id, null if the queue is full, and what
--- came of it.
+-- nothing -> ready | scheduled | blocked, unless the job's uniqueness key is held or the queue is full: one job, in the caller's transaction;
+-- returns its id, null if the queue is full, and what came of it.
 -- $1 job type  $2 payload as JSON text  $3 queue  $4 priority  $5 max_attempts  $6 run at, or null  $7 run after this many ms, or null
 -- $8 ordering key, or null  $9 key policy  $10 uniqueness key, or null  $11 how long it is held  $12 what to do if it is
 -- $13 whether the commit need not wait for the disk

@@ -24,7 +24,8 @@ with said as materialized (
 ), fenced as materialized (
   select s.token, s.id, case when l.called_off and s.verdict not in ('complete', 'forget') then 'cancel' else s.verdict end as verdict,
     s.lane, s.attempts, s.crashes, s.wait_ms, s.ran_ms, s.output, s.error,
-    case when l.called_off and s.verdict not in ('complete', 'forget') then (select j.key from queue.job j where j.id = s.id) else s.freed end as freed
+    case when l.called_off and s.verdict not in ('complete', 'forget') then (select j.key from queue.job j where j.id = s.id)
+      else s.freed end as freed
   from said s
   join listed l on l.token = s.token and l.id = s.id
 ), left_over as materialized (

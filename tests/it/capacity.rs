@@ -277,7 +277,7 @@ async fn a_lane_that_is_met_while_its_queue_is_bounded_is_bounded_too() {
     let db = TestDb::new().await;
     let mut tx = db.pool.begin().await.unwrap();
     quick().enqueue(&mut tx).await.unwrap();
-    let (_, ()) = tokio::join!(bound(&db, Some(1)), async {
+    let ((), ()) = tokio::join!(bound(&db, Some(1)), async {
         let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
         tests::eventually("the bound waits", async || db.count(waits).await == 1).await;
         tx.commit().await.unwrap();

@@ -45,3 +45,4 @@ mod dropped;
 mod bench;
 mod bulk;
 mod keys;
+mod together;

@@ -9,6 +9,7 @@ use queue_core::{JobId, JobState};
 use super::{
     problem::Problem,
     settings::{Settings, Span, WorkerSettings},
+    values::{Bound, bound, id, rate, time},
 };
 use crate::observe::Filter;
 
@@ -369,38 +370,6 @@ impl Kind {
             ..Filter::default()
         }
     }
-}
-
-/// A capacity, or none.
-#[derive(Clone, Copy)]
-pub(super) struct Bound(pub(super) Option<u64>);
-
-fn bound(text: &str) -> Result<Bound, &'static str> {
-    match text {
-        "none" => Ok(Bound(None)),
-        _ => text.parse().map(|capacity| Bound(Some(capacity))).map_err(|_| "a capacity is a number of jobs, or `none`"),
-    }
-}
-
-fn id(text: &str) -> Result<JobId, &'static str> {
-    text.parse().map_err(|_| "a job's id is a number, as `list` shows it")
-}
-
-fn time(text: &str) -> Result<DateTime<Utc>, &'static str> {
-    DateTime::parse_from_rfc3339(text).map(|time| time.to_utc()).map_err(|_| "a time is written like `2026-12-24T18:00:00Z`")
-}
-
-/// Jobs a second.
-fn rate(text: &str) -> Result<f64, &'static str> {
-    let wrong = "a rate is written like `50/s`, `10/m` or `100/h`, and is above zero";
-    let (number, unit) = text.split_once('/').ok_or(wrong)?;
-    let seconds = match unit {
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(wrong),
-    };
-    number.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0).map(|number| number / seconds).ok_or(wrong)
 }
 
 #[cfg(test)]

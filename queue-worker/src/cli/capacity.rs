@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{args::Bound, open_store, print, problem::Problem, settings::Settings};
+use super::{open_store, print, problem::Problem, settings::Settings, values::Bound};
 use crate::observe;
 
 /// Bounds a queue, if one is named, and shows those that are bounded.

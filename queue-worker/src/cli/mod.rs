@@ -3,6 +3,7 @@
 //! A command reads its settings, opens the database, calls `observe` or the worker, and prints. It decides nothing about jobs.
 
 mod args;
+mod values;
 mod settings;
 mod run;
 mod migrate;

@@ -29,7 +29,7 @@ const SETTLE: &[Guard] = &[
         "case when l.called_off and s.verdict not in ('complete', 'forget') then 'cancel' else s.verdict end as verdict",
         "s.verdict",
     ),
-    guard("unless it completed", " and s.verdict not in ('complete', 'forget')", ""),
+    guard("unless it completed", "l.called_off and s.verdict not in ('complete', 'forget') then 'cancel'", "l.called_off then 'cancel'"),
 ];
 
 const RECOVER: &[Guard] = &[

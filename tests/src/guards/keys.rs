@@ -7,10 +7,11 @@ const TESTS: &[&str] = &["keys::"];
 pub(super) const STATEMENTS: &[Statement] = &[
     Statement { file: "0003_keys.sql", tests: TESTS, guards: FUNCTIONS },
     Statement { file: "insert_keyed.sql", tests: TESTS, guards: INSERT_KEYED },
-    Statement { file: "settle.sql", tests: TESTS, guards: SETTLE },
+    Statement { file: "settle.sql", tests: &["keys::", "together::"], guards: SETTLE_CALLED_OFF },
     Statement { file: "finish_one.sql", tests: TESTS, guards: SETTLE },
     Statement { file: "recover.sql", tests: TESTS, guards: RECOVER },
-    Statement { file: "cancel.sql", tests: TESTS, guards: CANCEL },
+    Statement { file: "0006_control.sql", tests: &["keys::", "together::"], guards: CANCEL },
+    Statement { file: "give_back.sql", tests: &["together::"], guards: SETTLE },
     Statement { file: "discard.sql", tests: TESTS, guards: DISCARD },
     Statement { file: "requeue.sql", tests: TESTS, guards: REQUEUE },
     Statement { file: "reopen.sql", tests: TESTS, guards: REOPEN },
@@ -45,22 +46,29 @@ const INSERT_KEYED: &[Guard] = &[
     ),
 ];
 
+const SETTLE_CALLED_OFF: &[Guard] = &[
+    guard("a freed key is left a hint", "  select key, seq\n  from freed\n", "  select key, seq\n  from freed\n  where false\n"),
+    guard("one that was called off frees its key", "then (select j.key from queue.job j where j.id = s.id)", "then s.freed"),
+];
+
 const SETTLE: &[Guard] =
     &[guard("a freed key is left a hint", "  select key, seq\n  from freed\n", "  select key, seq\n  from freed\n  where false\n")];
 
 const RECOVER: &[Guard] = &[
-    guard("only the dead free their keys", "f.crashes >= $2 and f.skipped is not null", "f.skipped is not null"),
-    guard("and only of keys that skip", "case when j.key_skips then j.key end as skipped", "j.key as skipped"),
+    guard("only the dead free their keys", "(f.crashes >= $2 or f.called_off) and f.freed is not null", "f.freed is not null"),
+    guard("and only of keys that skip", "case when j.key_skips or u.id = any (t.called_off) then j.key end as freed", "j.key as freed"),
+    guard("and those that were called off", "case when j.key_skips or u.id = any (t.called_off) then", "case when j.key_skips then"),
     guard("a freed key is left a hint", "  select key, seq\n  from freed\n", "  select key, seq\n  from freed\n  where false\n"),
 ];
 
 const CANCEL: &[Guard] = &[
-    guard("a blocked job is found", "k.key = w.key and k.id = w.id offset 0", "k.key = w.key and k.id = w.id and false offset 0"),
+    guard("a blocked job is found", "i.key = k.key and i.id = k.id offset 0", "i.key = k.key and i.id = k.id and false offset 0"),
     guard(
         "a freed key is left a hint",
-        "  select f.key, f.seq\n  from freed f\n",
-        "  select f.key, f.seq\n  from freed f\n  where false\n",
+        "    select f.key, f.seq\n    from freed f\n",
+        "    select f.key, f.seq\n    from freed f\n    where false\n",
     ),
+    guard("whoever sees to keys is told", "    perform queue.wake_keys();\n", ""),
 ];
 
 const DISCARD: &[Guard] = &[guard(

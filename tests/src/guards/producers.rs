@@ -22,7 +22,7 @@ pub(super) const STATEMENTS: &[Statement] = &[
     },
     Statement { file: "0004_unique.sql", tests: &["unique::"], guards: KEYS },
     Statement {
-        file: "0007_capacity.sql",
+        file: "0009_capacity.sql",
         tests: &[
             "guards::",
             "capacity::",
@@ -33,6 +33,7 @@ pub(super) const STATEMENTS: &[Statement] = &[
         ],
         guards: CAPACITY,
     },
+    Statement { file: "0010_enqueue_with.sql", tests: &["unique::", "capacity::", "together::"], guards: WITH },
 ];
 
 const ENQUEUE: &[Guard] = &[
@@ -154,7 +155,13 @@ const CAPACITY: &[Guard] = &[
     guard("an enqueue wakes who sleeps over any", " or i.queue operator(pg_catalog.=) '*'::pg_catalog.text", ""),
 ];
 
+const WITH: &[Guard] = &[
+    guard("workers are told", "      perform queue.wake(enqueue_with.queue);\n", ""),
+    guard("a keyed job takes room", "    perform queue.take_room(enqueue_with.queue, 1);\n", ""),
+];
+
 const KEYS: &[Guard] = &[
+    guard("a blocked job is found", "where b.key = j.key and b.id = j.id offset 0", "where false"),
     guard("a key has one row", "  constraint unique_key_pkey primary key (hash),\n", ""),
     guard("a key is of a queue", "convert_to(queue || '/' || job_type", "convert_to(job_type"),
     guard("a key is of a job type", " || '/' || job_type || '/' || unique_key", " || '/' || unique_key"),
@@ -174,6 +181,5 @@ const KEYS: &[Guard] = &[
         "change_waiting.run_at > greatest(due, clock_timestamp())",
         "change_waiting.run_at > clock_timestamp()",
     ),
-    guard("workers are told", "      perform queue.wake(enqueue_with.queue);\n", ""),
     guard("only keys that nobody holds are forgotten", " and not queue.holds(u.held, u.until, (queue.place_of(u.id)).place)", ""),
 ];
