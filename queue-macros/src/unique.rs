@@ -77,7 +77,8 @@ fn members(option: &Named, input: ParseStream) -> Result<Vec<Member>> {
     parenthesized!(content in input);
     let mut members: Vec<Member> = Vec::new();
     each(&content, |input| {
-        let member = Member::parse(input).map_err(|error| Error::new(error.span(), "expected the name of a field"))?;
+        let member = Member::parse(input)
+            .map_err(|error| Error::new(error.span(), "expected the name of a field, without quotes, as in `fields(user, month)`"))?;
         if members.contains(&member) {
             return Err(Error::new_spanned(&member, format!("the field `{}` is named twice", member.to_token_stream())));
         }
@@ -90,7 +91,8 @@ fn members(option: &Named, input: ParseStream) -> Result<Vec<Member>> {
 fn hold(option: &Named, given: &Expr) -> Result<Held> {
     match ident(given) {
         Some(_) => Ok(Held::Word(word(option, given, "way to hold a key", HELD)?)),
-        None => option.timeout(given).map(Held::For),
+        // Whoever gives no word has a duration in mind.
+        None => Named { key: option.key, example: "while = \"1h\"" }.timeout(given).map(Held::For),
     }
 }
 

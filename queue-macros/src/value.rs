@@ -64,7 +64,7 @@ const LONGEST_HISTORY: u64 = 36_500 * 86_400_000;
 /// A key that is known, with one reader for each kind of value.
 pub(crate) struct Named<'a> {
     pub(crate) key: &'a Ident,
-    example: &'static str,
+    pub(crate) example: &'static str,
 }
 
 impl<'a> Named<'a> {

@@ -52,6 +52,12 @@ pub enum Act {
     Exit(i32),
     /// End the process with SIGABRT.
     Abort,
+    /// End the process with a stack that overflows.
+    Overflow,
+    /// End the process with an allocation that no machine has room for.
+    OutOfMemory,
+    /// End the process with a panic while another one unwinds.
+    PanicTwice,
     /// Return a text with NUL.
     Nul,
     /// Return an error with NUL.
@@ -108,6 +114,12 @@ impl Handler for Do {
             Act::Hang => std::future::pending().await,
             Act::Exit(code) => std::process::exit(code),
             Act::Abort => std::process::abort(),
+            Act::Overflow => Ok(deeper(0).to_string()),
+            Act::OutOfMemory => Ok(std::hint::black_box(Vec::<u8>::with_capacity(isize::MAX.unsigned_abs())).capacity().to_string()),
+            Act::PanicTwice => {
+                let _panics_too = PanicsWhenDropped;
+                panic!("as told")
+            }
             Act::Nul => Ok("a\0b".to_owned()),
             Act::FailNul => Err("a\0b".into()),
             Act::FailLong(bytes) => Err("é".repeat(bytes / 2).into()),
@@ -141,6 +153,20 @@ impl Act {
 }
 
 struct Struct;
+
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("and once more");
+    }
+}
+
+/// Goes deeper for ever, for all that the compiler knows not.
+fn deeper(level: u64) -> u64 {
+    let frame = std::hint::black_box([level; 64]);
+    if frame[0] == u64::MAX { 0 } else { deeper(level + 1) + std::hint::black_box(&frame)[1] }
+}
 
 async fn record(cx: &Context) -> Result<(), sqlx::Error> {
     let attempt = i32::try_from(cx.attempt()).unwrap_or(i32::MAX);

@@ -26,15 +26,13 @@ enum Is {
     Switch(&'static str),
     /// In statements: file, what stands there, what stands there instead.
     Edits(&'static [(&'static str, &'static str, &'static str)]),
-    /// Nowhere, because what it is about does not exist.
-    Nothing(&'static str),
 }
 
 const BUGS: [Bug; 12] = [
     Bug {
         name: "settle by id only",
         scene: "zombies",
-        is: Is::Edits(&[("settle.sql", "join listed l on l.token = s.token and l.id = s.id", "")]),
+        is: Is::Edits(&[("settle.sql", "join listed l on l.token = s.token and l.id = s.id", "cross join (select false as called_off) l")]),
     },
     Bug {
         name: "settle by state only",
@@ -72,8 +70,8 @@ const BUGS: [Bug; 12] = [
             ("silent.sql", "for update of l skip locked", ""),
             (
                 "recover.sql",
-                "delete from queue.lease\n  where token = any ($1)\n  returning claimed_at, ids, attempts, crashes\n)",
-                "select claimed_at, ids, attempts, crashes from queue.lease where token = any ($1)\n), gone as (\n  delete from queue.lease where token = any ($1)\n)",
+                "delete from queue.lease\n  where token = any ($1)\n  returning claimed_at, ids, attempts, crashes, called_off\n)",
+                "select claimed_at, ids, attempts, crashes, called_off from queue.lease where token = any ($1)\n), gone as (\n  delete from queue.lease where token = any ($1)\n)",
             ),
         ]),
     },
@@ -87,7 +85,23 @@ const BUGS: [Bug; 12] = [
     },
     Bug { name: "payloads decoded as a batch", scene: "unreadable", is: Is::Switch("decode_as_a_batch") },
     Bug { name: "effects committed before the settle", scene: "kills", is: Is::Switch("effects_first") },
-    Bug { name: "FIFO by NOT EXISTS", scene: "", is: Is::Nothing("no scene has ordering keys yet") },
+    // Every job is ready at once, and a claim passes over those of which an earlier one of the key is seen: one that is not yet committed is not.
+    Bug {
+        name: "FIFO by NOT EXISTS",
+        scene: "order",
+        is: Is::Edits(&[
+            ("0003_keys.sql", "  perform queue.lock_key(job_key);\n", ""),
+            ("0003_keys.sql", "where not exists (select from queue.active_key a where a.key = job_key) and", "where false and"),
+            ("0003_keys.sql", "is_head := found;", "is_head := true;"),
+            (
+                "claim.sql",
+                "where r.lane = l.lane and r.seq >= l.floor\n",
+                "where r.lane = l.lane and r.seq >= l.floor and not exists (
+                   select from queue.job j join queue.job e on e.key = j.key and e.id < j.id join queue.living v on v.id = e.id where j.id = r.id
+                 )\n",
+            ),
+        ]),
+    },
 ];
 
 /// How long a bug may stay unreported, the start of its server included.
@@ -103,24 +117,19 @@ pub(super) fn check_the_checker() -> Result<bool> {
         println!("{} {:>5.1}s  without a bug: {scene}{}", mark(quiet), played.seconds, played.told());
         right &= quiet;
     }
-    let (mut reported, mut applicable, mut missed) = (0, 0, Vec::new());
+    let (mut reported, mut missed) = (0, Vec::new());
     for Bug { name, scene, is } in &BUGS {
         let settings = match is {
-            Is::Nothing(why) => {
-                println!("  -        {name}: not applicable, {why}");
-                continue;
-            }
             Is::Switch(switch) => vec![("QUEUE_BUG", (*switch).to_owned())],
             Is::Edits(edits) => vec![("QUEUE_MUTANTS", write(&folder, name, edits)?)],
         };
-        applicable += 1;
         let played = play(scene, &settings)?;
         let seen = played.reports.is_some_and(|reports| reports > 0) && played.seconds <= WITHIN.as_secs_f64();
         println!("{} {:>5.1}s  {name}{}", mark(seen), played.seconds, played.told());
         if seen { reported += 1 } else { missed.push(*name) }
     }
-    println!("{reported}/{applicable}");
-    println!("{}", json!({ "reported": reported, "applicable": applicable, "missed": missed, "quiet_without_bugs": right }));
+    println!("{reported}/{}", BUGS.len());
+    println!("{}", json!({ "reported": reported, "applicable": BUGS.len(), "missed": missed, "quiet_without_bugs": right }));
     Ok(right && missed.is_empty())
 }
 

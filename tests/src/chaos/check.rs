@@ -122,6 +122,29 @@ pub(super) fn check(history: &[Entry], faults: &[Fault], jobs: &[Final]) -> Find
     found
 }
 
+/// What is wrong with the order in which jobs of one key ran, whose numbers ascend as their places do: one began after a later one, or while
+/// another ran.
+pub(super) fn out_of_order(history: &[Entry], key: impl Fn(u64) -> u64) -> Vec<String> {
+    let mut keys: BTreeMap<u64, Vec<(u64, Execution)>> = BTreeMap::new();
+    for (n, runs) in executions(history) {
+        keys.entry(key(n)).or_default().extend(runs.into_iter().map(|run| (n, run)));
+    }
+    let mut wrong = Vec::new();
+    for (key, mut runs) in keys {
+        runs.sort_by_key(|(_, run)| run.start);
+        for pair in runs.windows(2) {
+            let ((first, run), (next, after)) = (&pair[0], &pair[1]);
+            if next < first {
+                wrong.push(format!("key {key}: {next} began after {first}"));
+            }
+            if next != first && run.end.is_none_or(|(end, _)| end > after.start) {
+                wrong.push(format!("key {key}: {next} began while {first} ran"));
+            }
+        }
+    }
+    wrong
+}
+
 fn is_dead_of_crashes(job: &Final) -> bool {
     job.state == "dead" && job.error.as_deref().is_some_and(|error| error.starts_with("the process ended during the attempt, 3 times"))
 }

@@ -123,7 +123,7 @@ pub(super) fn results(name: &str) -> Result<PathBuf> {
 /// Waits until nothing waits or runs; false when for so long nothing became less.
 pub(super) async fn drain(database: &Database, patience: Duration) -> Result<bool> {
     const LEFT: &str = "select (select count(*) from queue.ready) + (select count(*) from queue.scheduled)
-       + (select coalesce(sum(cardinality(ids)), 0)::bigint from queue.lease)";
+       + (select count(*) from queue.blocked) + (select coalesce(sum(cardinality(ids)), 0)::bigint from queue.lease)";
     let (mut least, mut until) = (i64::MAX, Instant::now() + patience);
     loop {
         let left = database.count(LEFT).await?;
@@ -154,6 +154,7 @@ pub(super) async fn finals(database: &Database) -> Result<Vec<Final>> {
          union all select id, 'dead', attempts, null, error, died_at from queue.dead
          union all select id, 'ready', attempts, null, null, null from queue.ready
          union all select id, 'scheduled', attempts, null, null, null from queue.scheduled
+         union all select id, 'blocked', 0, null, null, null from queue.blocked
          union all select unnest(ids), 'running', 0, null, null, null from queue.lease
        ) e on e.id = j.id";
     Ok(sqlx::query_as(FINALS).fetch_all(&database.pool).await?)

@@ -10,7 +10,7 @@ use serde_json::json;
 use sqlx::PgConnection;
 
 use super::{
-    check::{Findings, check},
+    check::{Findings, check, out_of_order},
     crew::Crew,
     ground::{Database, Ground},
     history::{self, Clock, Line},
@@ -22,7 +22,7 @@ use super::{
 };
 
 /// All of them.
-pub(super) const SCENES: [&str; 7] = ["zombies", "kills", "poison", "late", "sleep", "busy", "unreadable"];
+pub(super) const SCENES: [&str; 8] = ["zombies", "kills", "poison", "late", "sleep", "busy", "unreadable", "order"];
 
 /// Plays one; returns whether there was nothing to report. The last line printed is one JSON object.
 pub(super) async fn play(name: &str) -> Result<bool> {
@@ -39,6 +39,7 @@ pub(super) async fn play(name: &str) -> Result<bool> {
                 "late" => scene.late().await?,
                 "sleep" => scene.sleep().await?,
                 "unreadable" => scene.unreadable().await?,
+                "order" => scene.order().await?,
                 _ => bail!("no scene {name}"),
             }
         }
@@ -202,5 +203,42 @@ impl Scene {
             reports.push(format!("{} dead letters instead of 1", found.dead));
         }
         Ok(reports)
+    }
+
+    /// The first job of each key is committed while the second one is being enqueued.
+    async fn order(&self) -> Result<Vec<String>> {
+        const KEYS: i64 = 5;
+        let crew = self.crew(2, &[]).await?;
+        crew.start_all()?;
+        let mut open = self.database.pool.begin().await?;
+        for key in 1..=KEYS {
+            self.enqueue_under(&mut open, key, 2 * key - 1).await?;
+        }
+        let seconds = async {
+            let mut connection = self.database.pool.acquire().await?;
+            for key in 1..=KEYS {
+                self.enqueue_under(&mut connection, key, 2 * key).await?;
+            }
+            anyhow::Ok(())
+        };
+        let firsts = async {
+            // Long enough for a worker to begin what nothing keeps from it.
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            Ok(open.commit().await?)
+        };
+        tokio::try_join!(seconds, firsts)?;
+        let drained = drain(&self.database, Duration::from_secs(10)).await?;
+        let last = 2 * KEYS.cast_unsigned();
+        let mut reports = self.conclude(&crew, drained, last, last, &[]).await?.1;
+        reports.extend(out_of_order(&history::read(&self.folder)?, |n| n.div_ceil(2)));
+        Ok(reports)
+    }
+
+    /// Enqueues the job of this number under an ordering key.
+    async fn enqueue_under(&self, connection: &mut PgConnection, key: i64, n: i64) -> Result<()> {
+        const ENQUEUE: &str =
+            "select queue.enqueue_with('chaos', jsonb_build_object('n', $1, 'ms', 1500, 'act', 'Wait'), 'chaos', key => $2::text)";
+        sqlx::query(ENQUEUE).bind(n).bind(key.to_string()).execute(connection).await?;
+        Ok(())
     }
 }

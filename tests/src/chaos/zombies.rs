@@ -48,9 +48,11 @@ pub(super) async fn haunt(ground: &Ground, database: &Database, count: usize) ->
         let before = contents(&mut connection).await?;
         let silent = flush(&mut connection, &[], &[lease.token]).await.is_ok_and(|refused| refused.is_empty());
         seen.judge(&mut connection, &before, silent, &format!("whole lease, {fate:?}")).await?;
-        let before = contents(&mut connection).await?;
-        let reports = note(&mut connection, lease.token, lease.jobs[0], "zombie").await.unwrap_or_default();
-        seen.judge(&mut connection, &before, reports, &format!("progress and checkpoint, {fate:?}")).await?;
+        for (stage, what) in [("", "progress"), ("zombie", "progress and checkpoint")] {
+            let before = contents(&mut connection).await?;
+            let reports = note(&mut connection, lease.token, lease.jobs[0], stage).await.unwrap_or_default();
+            seen.judge(&mut connection, &before, reports, &format!("{what}, {fate:?}")).await?;
+        }
         let before = contents(&mut connection).await?;
         give_back(&mut connection, lease.token).await?;
         seen.judge(&mut connection, &before, false, &format!("give back, {fate:?}")).await?;
@@ -61,7 +63,7 @@ pub(super) async fn haunt(ground: &Ground, database: &Database, count: usize) ->
             let claims = !claim(&mut connection, worker, 10).await?.jobs.is_empty();
             seen.judge(&mut connection, &before, claims, &format!("claim, {fate:?}")).await?;
         }
-        for table in ["ready", "scheduled", "lease", "done", "done_many", "dead", "failure", "job", "worker"] {
+        for table in ["ready", "scheduled", "lease", "done", "done_many", "dead", "failure", "job", "worker", "progress"] {
             sqlx::raw_sql(sqlx::AssertSqlSafe(format!("delete from queue.{table}"))).execute(&mut connection).await?;
         }
     }
@@ -88,6 +90,7 @@ async fn bury(connection: &mut PgConnection, fate: Since) -> Result<(uuid::Uuid,
     let worker = register(connection).await?;
     let lease = claim(connection, worker, 1).await?;
     anyhow::ensure!(lease.jobs.len() == 1, "nothing was claimed");
+    anyhow::ensure!(note(connection, lease.token, lease.jobs[0], "alive").await?, "a report under a valid lease was refused");
     if matches!(fate, Since::Released) {
         settle(connection, &lease.all("release")).await?;
     } else {

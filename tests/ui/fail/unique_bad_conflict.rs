@@ -1,0 +1,13 @@
+//! A word, not a text.
+
+use queue_core::job;
+use serde::{Deserialize, Serialize};
+
+#[job(send_only, unique(fields(user), on_conflict = "keep"))]
+#[derive(Serialize, Deserialize)]
+struct Report {
+    user: String,
+    month: u32,
+}
+
+fn main() {}

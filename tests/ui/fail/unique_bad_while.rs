@@ -1,0 +1,13 @@
+//! Not a way to hold a key.
+
+use queue_core::job;
+use serde::{Deserialize, Serialize};
+
+#[job(send_only, unique(fields(user), while = alive))]
+#[derive(Serialize, Deserialize)]
+struct Report {
+    user: String,
+    month: u32,
+}
+
+fn main() {}

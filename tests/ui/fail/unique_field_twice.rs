@@ -1,0 +1,13 @@
+//! A field counts once.
+
+use queue_core::job;
+use serde::{Deserialize, Serialize};
+
+#[job(send_only, unique(fields(user, user)))]
+#[derive(Serialize, Deserialize)]
+struct Report {
+    user: String,
+    month: u32,
+}
+
+fn main() {}

@@ -1,0 +1,13 @@
+//! Fields are named without quotes.
+
+use queue_core::job;
+use serde::{Deserialize, Serialize};
+
+#[job(send_only, unique(fields("user")))]
+#[derive(Serialize, Deserialize)]
+struct Report {
+    user: String,
+    month: u32,
+}
+
+fn main() {}

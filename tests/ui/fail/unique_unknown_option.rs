@@ -1,0 +1,13 @@
+//! Two mistakes, two messages.
+
+use queue_core::job;
+use serde::{Deserialize, Serialize};
+
+#[job(send_only, unique(fields(user), until = "1h", on_conflict = update))]
+#[derive(Serialize, Deserialize)]
+struct Report {
+    user: String,
+    month: u32,
+}
+
+fn main() {}
