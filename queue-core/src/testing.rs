@@ -4,6 +4,7 @@
 mod run;
 mod drain;
 mod enqueued;
+mod ground;
 mod attempt;
 mod rig;
 

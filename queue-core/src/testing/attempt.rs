@@ -63,7 +63,10 @@ impl Attempt {
 
     /// Whether the job is a dead letter.
     pub fn is_dead(&self) -> bool {
-        self.verdict == Verdict::Dead
+        match self.verdict {
+            Verdict::Dead => true,
+            _ => false,
+        }
     }
 
     /// The wait before the next attempt, if the job failed and is tried again.

@@ -1,29 +1,19 @@
 //! Every job that is ready, run in the caller's open transaction: what a worker would do, on one connection, with nothing committed.
 
-use std::{
-    fmt,
-    future::IntoFuture,
-    ops::{Deref, DerefMut},
-    pin::Pin,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, future::IntoFuture, pin::Pin, time::Duration};
 
-use sqlx::{PgConnection, PgPool, Postgres, Row as _, Transaction, postgres::PgRow};
-use tokio::{
-    sync::{Mutex, OwnedMutexGuard},
-    time::timeout,
-};
+use sqlx::{PgConnection, PgPool, Row as _, postgres::PgRow};
 
 use super::{
     Error,
     attempt::{Attempt, Outturn, Setup, no_pool},
+    ground::Ground,
     rig::{DROP, KEEP, SAVE},
     run::check,
 };
 use crate::{
     begin::FINISH_ONE,
-    context::{Lent, States},
+    context::States,
     error::{RegistryError, message},
     job::{Handler, Job},
     options::Retain,
@@ -134,7 +124,7 @@ impl Drain<'_> {
         }
         let (mut ground, pool) = match pool {
             Some(pool) => (Ground::lend(on, &pool).await?, pool),
-            None => (Ground { on, lent: None }, no_pool().await),
+            None => (Ground::keep(on), no_pool().await),
         };
         let names: Vec<String> = registry.names().map(|(name, _)| name.to_owned()).collect();
         let mut attempts = Vec::new();
@@ -211,62 +201,6 @@ impl Drained {
     }
 }
 
-/// The test's transaction: where it was, or with handlers, while a connection of the pool stands where it was.
-struct Ground<'t> {
-    on: &'t mut PgConnection,
-    lent: Option<Lent>,
-}
-
-/// So long a handler that has ended may hold on to the transaction.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-impl<'t> Ground<'t> {
-    async fn lend(on: &'t mut PgConnection, pool: &PgPool) -> Result<Self, Error> {
-        let mut spare = pool.begin().await?;
-        std::mem::swap(on, &mut *spare);
-        Ok(Self { on, lent: Some(Arc::new(Mutex::new(spare))) })
-    }
-
-    async fn held(&mut self, after: Option<JobId>) -> Result<Held<'_>, Error> {
-        let Some(lent) = &self.lent else { return Ok(Held::Own(&mut *self.on)) };
-        let held = timeout(PATIENCE, Arc::clone(lent).lock_owned()).await;
-        held.map(Held::Lent).map_err(|_| Error::Kept { job: after.unwrap_or(JobId(0)) })
-    }
-}
-
-impl Drop for Ground<'_> {
-    fn drop(&mut self) {
-        if let Some(mut held) = self.lent.as_ref().and_then(|lent| lent.try_lock().ok()) {
-            std::mem::swap(self.on, &mut **held);
-        }
-    }
-}
-
-enum Held<'g> {
-    Own(&'g mut PgConnection),
-    Lent(OwnedMutexGuard<Transaction<'static, Postgres>>),
-}
-
-impl Deref for Held<'_> {
-    type Target = PgConnection;
-
-    fn deref(&self) -> &PgConnection {
-        match self {
-            Self::Own(connection) => connection,
-            Self::Lent(tx) => tx,
-        }
-    }
-}
-
-impl DerefMut for Held<'_> {
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        match self {
-            Self::Own(connection) => connection,
-            Self::Lent(tx) => tx,
-        }
-    }
-}
-
 /// A job whose entry the transaction holds.
 struct Taken {
     job_type: String,
@@ -323,7 +257,7 @@ async fn one(
     store: Store,
 ) -> Result<Attempt, Error> {
     let options = *registration.options();
-    if options.transactional && ground.lent.is_none() {
+    if options.transactional && ground.lent().is_none() {
         return Err(Error::NeedsPool { job_type: taken.job_type.clone() });
     }
     sqlx::raw_sql(SAVE).execute(&mut *ground.held(None).await?).await?;
@@ -339,7 +273,7 @@ async fn one(
         states: states.clone(),
         pool: pool.clone(),
         store,
-        lent: ground.lent.clone(),
+        lent: ground.lent(),
         asked: false,
     };
     let mut outturn = setup.run().await;

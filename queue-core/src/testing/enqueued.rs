@@ -153,7 +153,7 @@ impl<T> NotShown for &Show<'_, T> {
 #[macro_export]
 macro_rules! assert_enqueued {
     ($on:expr, $($pattern:tt)+) => {
-        $crate::__assert_enqueued!(@begin true, "is not enqueued", $on, $($pattern)+)
+        $crate::__assert_enqueued!(@begin true, ::std::concat!("`", ::std::stringify!($($pattern)+), "` is not enqueued"), $on, $($pattern)+)
     };
 }
 
@@ -161,7 +161,7 @@ macro_rules! assert_enqueued {
 #[macro_export]
 macro_rules! assert_not_enqueued {
     ($on:expr, $($pattern:tt)+) => {
-        $crate::__assert_enqueued!(@begin false, "is enqueued", $on, $($pattern)+)
+        $crate::__assert_enqueued!(@begin false, ::std::concat!("`", ::std::stringify!($($pattern)+), "` is enqueued"), $on, $($pattern)+)
     };
 }
 
@@ -181,8 +181,7 @@ macro_rules! __assert_enqueued {
             #[allow(unused_imports, reason = "which one is used hangs on the type")]
             use $crate::testing::{DebugShown as _, NotShown as _};
             let shown: ::std::vec::Vec<_> = sought.found.iter().map(|found| (&$crate::testing::Show(&found.job)).show()).collect();
-            let what = ::std::concat!("`", ::std::stringify!($pattern $(if $guard)?), "` ", $what);
-            ::std::panic!("{}", sought.explain(what, &shown));
+            ::std::panic!("{}", sought.explain($what, &shown));
         }
     }};
 }

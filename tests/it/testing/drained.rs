@@ -15,10 +15,12 @@ use tests::TestDb;
 
 const HOUR: Duration = Duration::from_hours(1);
 
+// What is `send_only` is not linked into this binary's other workers, which have no such state.
+
 /// What handlers were called, in that order.
 type Seen = Arc<Mutex<Vec<String>>>;
 
-#[job(name = "testing_step", max_attempts = 2, backoff = fixed("1h"), state(Seen), output = String)]
+#[job(name = "testing_step", send_only, max_attempts = 2, backoff = fixed("1h"), state(Seen), output = String)]
 #[derive(Debug, Serialize, Deserialize)]
 struct Step {
     name: String,
@@ -63,7 +65,7 @@ impl Handler for Step {
     }
 }
 
-#[job(name = "testing_whole", transactional, max_attempts = 1)]
+#[job(name = "testing_whole", send_only, transactional, max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct Whole {
     fails: bool,
