@@ -44,12 +44,11 @@ async fn main() -> anyhow::Result<()> {
     database.migrate(Store::default()).await?;
     let mut tx = database.pool().begin().await?;
     ShipOrder { order: 7 }.enqueue(&mut tx).await?;
-    let drain = |tx| testing::drain(tx).pool(database.pool()).register::<ShipOrder>().register::<TellCustomer>();
-    assert_eq!(drain(&mut tx).await?.completed(), 1);
+    assert_eq!(testing::drain(&mut tx).pool(database.pool()).await?.completed(), 1);
     testing::assert_enqueued!(&mut tx, TellCustomer { order } if *order == 7);
 
-    assert_eq!(drain(&mut tx).advance(Duration::from_hours(1)).await?.retried(), 1);
-    let told = drain(&mut tx).advance(Duration::from_mins(1)).await?.outputs::<TellCustomer>();
+    assert_eq!(testing::drain(&mut tx).advance(Duration::from_hours(1)).await?.retried(), 1);
+    let told = testing::drain(&mut tx).advance(Duration::from_mins(1)).await?.outputs::<TellCustomer>();
     println!("an hour and a minute later: {told:?}");
     assert_eq!(told, ["order 7 is on its way"]);
     Ok(tx.rollback().await?) // nothing of it ever was

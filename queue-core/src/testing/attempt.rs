@@ -63,10 +63,7 @@ impl Attempt {
 
     /// Whether the job is a dead letter.
     pub fn is_dead(&self) -> bool {
-        match self.verdict {
-            Verdict::Dead => true,
-            _ => false,
-        }
+        matches!(self.verdict, Verdict::Dead)
     }
 
     /// The wait before the next attempt, if the job failed and is tried again.
@@ -147,7 +144,8 @@ impl Setup<'_> {
             states: self.states.clone(),
             store: self.store,
             handlers: Handle::current(),
-            commit: |_, _, _| Box::pin(refuse()),
+            // A context in a test never commits on the pool; see `Rig::keep`.
+            commit: |_, _, _| Box::pin(std::future::ready(Ruling::Lost)),
             desk: desk.on(Arc::clone(&rig)),
         };
         let halt = CancellationToken::new();
@@ -219,11 +217,6 @@ pub(super) async fn no_pool() -> PgPool {
     pool
 }
 
-/// A context in a test never commits on the pool; see [`Rig::keep`].
-async fn refuse() -> Ruling {
-    Ruling::Lost
-}
-
 /// Keeps what the attempt reports, as the worker's loop writes it.
 async fn keep(reports: &mut mpsc::UnboundedReceiver<Arc<Report>>, rig: &Rig) -> std::convert::Infallible {
     while let Some(report) = reports.recv().await {
@@ -267,8 +260,11 @@ impl Ended {
     }
 
     fn panicked(panic: Box<dyn Any + Send>) -> Self {
-        let text = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Self::new(Outcome::Panicked, format!("panicked: {}", text.as_deref().unwrap_or("with a value that is no text")))
+        let text = match panic.downcast::<String>() {
+            Ok(text) => *text,
+            Err(panic) => panic.downcast_ref::<&str>().map_or_else(|| "with a value that is no text".to_owned(), |text| (*text).to_owned()),
+        };
+        Self::new(Outcome::Panicked, format!("panicked: {text}"))
     }
 
     /// As the worker's `dispatch` has it: only what a transaction of the handler's own said counts, and one that asked to end has not failed.

@@ -1,6 +1,10 @@
 //! Which jobs wait, as their producer's test asks: by type and by a pattern over the payload.
 
-use std::{any::type_name, fmt::Debug, ops::Deref};
+use std::{
+    any::type_name,
+    fmt::{Debug, Write as _},
+    ops::Deref,
+};
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
@@ -92,7 +96,8 @@ impl<T: Job> Sought<T> {
         let mut text = format!("{what}; of type `{}` {} wait", T::OPTIONS.name, self.found.len());
         for (found, shown) in self.found.iter().zip(shown) {
             let payload = shown.as_deref().unwrap_or("(derive `Debug` to see its payload)");
-            text += &format!("\n  {} {} in {}: {payload}", found.id, found.state, found.queue);
+            // A `String` takes what is written.
+            let _ = write!(text, "\n  {} {} in {}: {payload}", found.id, found.state, found.queue);
         }
         let waiting: Vec<String> = self.waiting.iter().map(|(job_type, jobs)| format!("{jobs} {job_type}")).collect();
         let waiting = if waiting.is_empty() { "none".to_owned() } else { waiting.join(", ") };
