@@ -14,9 +14,13 @@ use std::{
 
 use serde::Serialize;
 use sqlx::{PgConnection, Postgres, Transaction};
+#[cfg(feature = "testing")]
+use tokio::sync::OwnedMutexGuard;
 use tokio::{sync::watch, time::timeout_at};
 use uuid::Uuid;
 
+#[cfg(feature = "testing")]
+use crate::testing::Rig;
 use crate::{
     context::Shared,
     error::Error,
@@ -62,7 +66,7 @@ use crate::{
 /// ```
 #[must_use = "dropped, it is rolled back: end it with `complete` or `fail`"]
 pub struct JobTransaction {
-    tx: Transaction<'static, Postgres>,
+    tx: Own,
     begun: Arc<Begun>,
 }
 
@@ -75,7 +79,16 @@ impl JobTransaction {
         // In a task of its own, which is never dropped half-way: that would leave the pool a connection in the middle of a transaction.
         let beginning = begun.shared.handlers.spawn(async move { pool.begin_with(BEGIN).await });
         let tx = beginning.await.map_err(|error| Error::Database(sqlx::Error::Io(std::io::Error::other(error))))??;
-        Ok(Self { tx, begun: Arc::clone(begun) })
+        Ok(Self { tx: Own::Pooled(tx), begun: Arc::clone(begun) })
+    }
+
+    /// Of a test's transaction, which the verdict is written in later: see [`crate::testing`].
+    #[cfg(feature = "testing")]
+    pub(crate) async fn lend(begun: &Arc<Begun>, rig: &Rig) -> Result<Self, Error> {
+        if *begun.stage.borrow() != Stage::Open {
+            return Err(begun.lost());
+        }
+        Ok(Self { tx: Own::Lent(rig.lend(begun.fence.id).await?), begun: Arc::clone(begun) })
     }
 
     /// Completes the job with this output, and commits; returns the output, for the handler to return.
@@ -118,6 +131,18 @@ impl JobTransaction {
         }
         let (said, answer) = (Said { fence: begun.fence, output, error }, Answer(Arc::clone(&begun)));
         let shared = Arc::clone(&begun.shared);
+        let tx = match tx {
+            Own::Pooled(tx) => tx,
+            #[cfg(feature = "testing")]
+            Own::Lent(mut lent) => {
+                let ruling = shared.desk.rig().ok_or_else(|| begun.lost())?.keep(&mut lent, said).await;
+                answer.0.move_on(Stage::Committing, Stage::of(&ruling));
+                return match ruling {
+                    Ruling::Undone(failure) => Err(failure),
+                    _ => Ok(()),
+                };
+            }
+        };
         // Goes on when this future is dropped by a timeout: the attempt waits for what comes of it.
         let committing = begun.shared.handlers.spawn(async move {
             let ruling = (shared.commit)(Arc::clone(&shared), tx, said).await;
@@ -133,6 +158,22 @@ impl JobTransaction {
     }
 }
 
+/// Where the transaction is from.
+enum Own {
+    Pooled(Transaction<'static, Postgres>),
+    #[cfg(feature = "testing")]
+    Lent(OwnedMutexGuard<Transaction<'static, Postgres>>),
+}
+
+/// The verdict of a job whose entry in `ready` this transaction holds.
+#[doc(hidden)]
+pub const FINISH_ONE: &str = include_str!("../sql/finish_one.sql");
+
+/// The failure of a handler that returned `Ok` over its own transaction.
+#[doc(hidden)]
+pub const NOT_COMPLETED: &str =
+    "the handler began a transaction and did not complete it, so what it wrote is rolled back; return what `tx.complete(..)` returns";
+
 /// So long a commit waits until what the handler reported is written.
 const LAST_REPORT: Duration = Duration::from_secs(1);
 
@@ -143,13 +184,21 @@ impl Deref for JobTransaction {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
-        &self.tx
+        match &self.tx {
+            Own::Pooled(tx) => tx,
+            #[cfg(feature = "testing")]
+            Own::Lent(tx) => tx,
+        }
     }
 }
 
 impl DerefMut for JobTransaction {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.tx
+        match &mut self.tx {
+            Own::Pooled(tx) => tx,
+            #[cfg(feature = "testing")]
+            Own::Lent(tx) => tx,
+        }
     }
 }
 

@@ -120,7 +120,12 @@ impl Context {
         let (Some(fence), Some(report)) = (self.fence, self.reporter().report()) else {
             return Err(Error::Transactional { job: self.id });
         };
-        JobTransaction::begin(self.begun.get_or_init(|| Arc::new(Begun::new(fence, Arc::clone(&self.shared), Arc::clone(report))))).await
+        let begun = self.begun.get_or_init(|| Arc::new(Begun::new(fence, Arc::clone(&self.shared), Arc::clone(report))));
+        #[cfg(feature = "testing")]
+        if let Some(rig) = self.shared.desk.rig() {
+            return JobTransaction::lend(begun, rig).await;
+        }
+        JobTransaction::begin(begun).await
     }
 
     /// The transaction that completes this job, if its type is [`transactional`](crate::Options::transactional): what is written on it, and what is
@@ -264,13 +269,13 @@ impl fmt::Debug for Shared {
 
 /// One value a type.
 #[doc(hidden)]
-#[derive(Default)]
-pub struct States(HashMap<TypeId, Box<dyn Any + Send + Sync>>);
+#[derive(Clone, Default)]
+pub struct States(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
 impl States {
     /// Keeps `value`, in place of an earlier one of its type.
     pub fn put<T: Send + Sync + 'static>(&mut self, value: T) {
-        self.0.insert(TypeId::of::<T>(), Box::new(value));
+        self.0.insert(TypeId::of::<T>(), Arc::new(value));
     }
 
     /// The value of type `T`.

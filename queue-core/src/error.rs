@@ -117,6 +117,13 @@ pub enum Error {
         /// The job.
         job: JobId,
     },
+    /// The attempt runs in a test, which has lent no transaction to its handler.
+    #[cfg(feature = "testing")]
+    #[error("job {job} runs in a test without a transaction to begin: use `testing::drain(&mut tx).pool(&pool)`")]
+    NoTransaction {
+        /// The job.
+        job: JobId,
+    },
     /// A job is not in a state in which this can be done, or there is no such job.
     #[error("{why}")]
     Refused {

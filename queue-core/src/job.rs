@@ -8,6 +8,7 @@ use crate::{
     context::Context,
     enqueue::{Enqueue, EnqueueAll, EnqueueWhenFree, IntoConnection, TryEnqueue},
     options::Options,
+    retry::Outcome,
     unique::UniqueKey,
 };
 
@@ -120,6 +121,19 @@ pub enum FailureKind {
     Terminal,
     /// Not a failure: call again after this wait, without charging an attempt.
     Snooze(Duration),
+}
+
+impl FailureKind {
+    /// What a failure of this kind is to [`verdict`](crate::verdict).
+    #[doc(hidden)]
+    pub fn outcome(self) -> Outcome {
+        match self {
+            Self::Retry => Outcome::Failed,
+            Self::RetryIn(wait) => Outcome::RetryIn(wait),
+            Self::Terminal => Outcome::Terminal,
+            Self::Snooze(wait) => Outcome::Snoozed(wait),
+        }
+    }
 }
 
 impl Failure {

@@ -77,6 +77,8 @@ mod control;
 mod store;
 pub mod migrate;
 mod error;
+#[cfg(feature = "testing")]
+pub mod testing;
 #[doc(hidden)]
 pub mod private;
 #[cfg(feature = "mutants")]
@@ -105,7 +107,7 @@ pub use wait::{JobStatus, Wait, WaitError, WaitOn, Waiter, Watch};
 #[doc(hidden)]
 pub mod worker {
     pub use crate::{
-        begin::{Commit, Fence, Ruling, Said, Stage},
+        begin::{Commit, FINISH_ONE, Fence, NOT_COMPLETED, Ruling, Said, Stage},
         context::{Lent, Shared, States},
         report::{Desk, Entry, Report, Written},
     };

@@ -17,6 +17,8 @@ use tokio::{
     time::timeout,
 };
 
+#[cfg(feature = "testing")]
+use crate::testing::Rig;
 use crate::{begin::Fence, context::Shared, error::Error, payload, record::JobId};
 
 /// The longest stage, in characters; what is longer is cut.
@@ -115,13 +117,17 @@ impl Reporter {
         if self.report.is_none() {
             return Err(Error::NoCheckpoint { job: self.id });
         }
-        let statement = sqlx::query_scalar(self.shared.store.sql(include_str!("../sql/checkpoint.sql"))).bind(self.id);
-        let found: Option<Option<String>> = statement.fetch_optional(&self.shared.pool).await?;
         let decode = |text: String| {
             let wrong =
                 |error: serde_json::Error| Error::CheckpointType { job: self.id, rust_type: type_name::<T>(), column: error.column() };
             serde_json::from_str(&text).map_err(wrong)
         };
+        #[cfg(feature = "testing")]
+        if let Some(rig) = self.shared.desk.rig() {
+            return rig.checkpoint().map(decode).transpose();
+        }
+        let statement = sqlx::query_scalar(self.shared.store.sql(include_str!("../sql/checkpoint.sql"))).bind(self.id);
+        let found: Option<Option<String>> = statement.fetch_optional(&self.shared.pool).await?;
         found.flatten().map(decode).transpose()
     }
 
@@ -147,18 +153,39 @@ impl fmt::Debug for Reporter {
 /// Where reports go that have something to be written.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
-pub struct Desk(mpsc::UnboundedSender<Arc<Report>>);
+pub struct Desk {
+    reports: mpsc::UnboundedSender<Arc<Report>>,
+    /// In a test, what stands in for the store.
+    #[cfg(feature = "testing")]
+    rig: Option<Arc<Rig>>,
+}
 
 impl Desk {
     /// A desk, and what comes in there. Each report is in it once, and once more for each that waits to be written, so what runs bounds it.
     pub fn open() -> (Self, mpsc::UnboundedReceiver<Arc<Report>>) {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        (Self(sender), receiver)
+        let (reports, receiver) = mpsc::unbounded_channel();
+        let desk = Self {
+            reports,
+            #[cfg(feature = "testing")]
+            rig: None,
+        };
+        (desk, receiver)
+    }
+
+    /// A desk in a test.
+    #[cfg(feature = "testing")]
+    pub(crate) fn on(self, rig: Arc<Rig>) -> Self {
+        Self { rig: Some(rig), ..self }
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn rig(&self) -> Option<&Rig> {
+        self.rig.as_deref()
     }
 
     /// Fails only when the worker has ended; then nobody is left to write.
     fn send(&self, report: &Arc<Report>) {
-        let _ = self.0.send(Arc::clone(report));
+        let _ = self.reports.send(Arc::clone(report));
     }
 }
 

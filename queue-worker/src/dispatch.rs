@@ -13,8 +13,8 @@ use std::{
 
 use futures_util::FutureExt as _;
 use queue_core::{
-    Context, FailureKind, JobId, Outcome, Registration, Retain, Verdict, verdict,
-    worker::{Fence, Lent, Shared, Stage},
+    Context, JobId, Outcome, Registration, Retain, Verdict, verdict,
+    worker::{Fence, Lent, NOT_COMPLETED, Shared, Stage},
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -134,9 +134,7 @@ impl Ended {
                 Self { over: true, ..self }
             }
             // If a commit in doubt did happen, this verdict is refused: the job is no longer in the lease.
-            _ if self.outcome == Outcome::Ok => Self::failed(
-                "the handler began a transaction and did not complete it, so what it wrote is rolled back; return what `tx.complete(..)` returns",
-            ),
+            _ if self.outcome == Outcome::Ok => Self::failed(NOT_COMPLETED),
             _ => self,
         }
     }
@@ -222,17 +220,8 @@ async fn run(registration: &Registration, payload: &str, job: &Claimed, cx: &Con
         Ok(Ok(output)) => Ended { outcome: Outcome::Ok, output, error: None, over: false },
         // A handler that ends early because it was asked to has not failed.
         Ok(Err(_)) if halt.ask.is_cancelled() => Ended::interrupted(),
-        Ok(Err(failure)) => Ended::new(outcome_of(failure.kind()), failure.to_string()),
+        Ok(Err(failure)) => Ended::new(failure.kind().outcome(), failure.to_string()),
         Err(limit) => Ended::new(Outcome::TimedOut, format!("timed out after {limit:?}")),
-    }
-}
-
-fn outcome_of(kind: FailureKind) -> Outcome {
-    match kind {
-        FailureKind::RetryIn(wait) => Outcome::RetryIn(wait),
-        FailureKind::Terminal => Outcome::Terminal,
-        FailureKind::Snooze(wait) => Outcome::Snoozed(wait),
-        _ => Outcome::Failed,
     }
 }
 

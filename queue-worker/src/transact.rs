@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{JobId, Registry, Store, Verdict, worker::Shared};
+use queue_core::{
+    JobId, Registry, Store, Verdict,
+    worker::{FINISH_ONE, Shared},
+};
 use sqlx::{PgConnection, PgPool, Postgres, Row as _, Transaction, postgres::PgPoolOptions};
 use tokio::{
     runtime::Handle,
@@ -304,7 +307,7 @@ impl Crew {
             Verdict::Snooze(wait) => ("snooze", wait),
             _ => ("dead", Duration::ZERO),
         };
-        let statement = sqlx::query(self.store.sql(include_str!("../sql/finish_one.sql")))
+        let statement = sqlx::query(self.store.sql(FINISH_ONE))
             .bind(said.lane)
             .bind(seq)
             .bind(said.id)

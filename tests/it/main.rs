@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 mod macros;
+mod testing;
 mod outcomes;
 mod results;
 mod any_language;

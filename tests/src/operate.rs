@@ -165,7 +165,7 @@ pub async fn take_one_of(transaction: &mut PgConnection, lanes: &[i64], floors: 
 
 /// A verdict on a transactional job, of its first attempt; whether its entry was there. Waits are a minute, errors say `as told`.
 pub async fn finish_one(transaction: &mut PgConnection, entry: Entry, verdict: &str) -> sqlx::Result<bool> {
-    let finish = sqlx::query(sql(include_str!("../../queue-worker/sql/finish_one.sql")))
+    let finish = sqlx::query(sql(include_str!("../../queue-core/sql/finish_one.sql")))
         .bind(entry.0)
         .bind(entry.1)
         .bind(entry.2)

@@ -1,0 +1,338 @@
+//! Every job that is ready, run in the caller's open transaction: what a worker would do, on one connection, with nothing committed.
+
+use std::{fmt, future::IntoFuture, pin::Pin, time::Duration};
+
+use sqlx::{PgConnection, PgPool, Row as _, postgres::PgRow};
+
+use super::{
+    Error,
+    attempt::{Attempt, Outturn, Setup, no_pool},
+    ground::Ground,
+    rig::{DROP, KEEP, SAVE},
+    run::check,
+};
+use crate::{
+    begin::FINISH_ONE,
+    context::States,
+    error::{RegistryError, message},
+    job::{Handler, Job},
+    options::Retain,
+    record::JobId,
+    registry::{Registration, Registry},
+    retry::{Outcome, Verdict, verdict},
+    store::Store,
+};
+
+/// Runs every job that is ready, and what those enqueue, in this open transaction, one after the other: say what differs, then await it.
+///
+/// Jobs run by priority, then in the order in which they became ready; each verdict is written as a worker would write it, and is seen by what
+/// follows in the transaction. A job that is to wait, for a retry say, is scheduled, and the drain does not wait for it: see [`Drain::advance`].
+/// Jobs of types that are not registered stay where they are.
+pub fn drain(on: &mut PgConnection) -> Drain<'_> {
+    Drain {
+        on,
+        pool: None,
+        states: States::default(),
+        store: Store::default(),
+        registry: None,
+        broken: None,
+        most: None,
+        by: Duration::ZERO,
+    }
+}
+
+/// As if so much time had passed for everything that waits: scheduled jobs, retries, snoozes, and keys of unique jobs that are held for a time.
+/// The clock itself stays: what is enqueued afterwards is enqueued now.
+///
+/// # Errors
+/// The database's.
+pub async fn advance(on: &mut PgConnection, by: Duration) -> Result<(), Error> {
+    shift(on, Store::default(), by).await
+}
+
+async fn shift(on: &mut PgConnection, store: Store, by: Duration) -> Result<(), Error> {
+    let statement = sqlx::query(store.sql(include_str!("../../testing/advance.sql")));
+    statement.bind(by.as_secs_f64() * 1000.0).execute(on).await?;
+    Ok(())
+}
+
+/// Jobs about to be run in a test's transaction; from [`drain`].
+#[must_use = "nothing runs until this is awaited"]
+pub struct Drain<'t> {
+    on: &'t mut PgConnection,
+    pool: Option<PgPool>,
+    states: States,
+    store: Store,
+    registry: Option<Registry>,
+    broken: Option<RegistryError>,
+    most: Option<usize>,
+    by: Duration,
+}
+
+/// A drain that was not told otherwise runs no more jobs than this.
+const MOST: usize = 10_000;
+
+impl Drain<'_> {
+    /// What handlers get with `cx.state::<S>()`, as `Worker::state`.
+    pub fn state<S: Send + Sync + 'static>(mut self, value: S) -> Self {
+        self.states.put(value);
+        self
+    }
+
+    /// Runs `T`, and of the types linked into the test only those registered so.
+    pub fn register<T: Handler>(mut self) -> Self {
+        if let Err(error) = self.registry.get_or_insert_default().register::<T>() {
+            self.broken.get_or_insert(error);
+        }
+        self
+    }
+
+    /// What `cx.pool()` is. One of its connections takes the place of the test's while handlers run, so that `cx.begin()` and
+    /// `cx.transaction()` give them the test's transaction. What they do on `cx.pool()` itself does not see the transaction, and is not
+    /// rolled back with it.
+    pub fn pool(mut self, pool: &PgPool) -> Self {
+        self.pool = Some(pool.clone());
+        self
+    }
+
+    /// Works on this store instead of the default one.
+    pub fn store(mut self, store: Store) -> Self {
+        self.store = store;
+        self
+    }
+
+    /// Runs no more than so many jobs, and leaves the others. Without it, 10,000 are an error.
+    pub fn at_most(mut self, most: usize) -> Self {
+        self.most = Some(most);
+        self
+    }
+
+    /// Lets so much time pass first: see [`advance`].
+    pub fn advance(mut self, by: Duration) -> Self {
+        self.by += by;
+        self
+    }
+
+    async fn run(self) -> Result<Drained, Error> {
+        let Self { on, pool, states, store, registry, broken, most, by } = self;
+        if let Some(error) = broken {
+            return Err(error.into());
+        }
+        let registry = registry.map_or_else(Registry::linked, Ok)?;
+        if by > Duration::ZERO {
+            shift(on, store, by).await?;
+        }
+        let (mut ground, pool) = match pool {
+            Some(pool) => (Ground::lend(on, &pool).await?, pool),
+            None => (Ground::keep(on), no_pool().await),
+        };
+        let names: Vec<String> = registry.names().map(|(name, _)| name.to_owned()).collect();
+        let mut attempts = Vec::new();
+        while most.is_none_or(|most| attempts.len() < most) {
+            let Some(taken) = take(&mut *ground.held(None).await?, store, &names).await? else { break };
+            if most.is_none() && attempts.len() == MOST {
+                return Err(Error::Endless { most: MOST });
+            }
+            // It was asked for by its name.
+            let Some(registration) = registry.get(&taken.job_type) else { break };
+            check(registration, &states)?;
+            attempts.push(one(&mut ground, &taken, registration, &states, &pool, store).await?);
+        }
+        Ok(Drained { attempts })
+    }
+}
+
+impl<'t> IntoFuture for Drain<'t> {
+    type Output = Result<Drained, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 't>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+impl fmt::Debug for Drain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Drain").field("most", &self.most).field("by", &self.by).finish_non_exhaustive()
+    }
+}
+
+/// What a drain has run, in that order.
+#[derive(Debug, Default)]
+pub struct Drained {
+    /// Every attempt.
+    pub attempts: Vec<Attempt>,
+}
+
+impl Drained {
+    /// How many attempts completed their job.
+    pub fn completed(&self) -> usize {
+        self.attempts.iter().filter(|attempt| attempt.is_completed()).count()
+    }
+
+    /// How many attempts failed and are tried again.
+    pub fn retried(&self) -> usize {
+        self.attempts.iter().filter(|attempt| attempt.retried_after().is_some()).count()
+    }
+
+    /// How many asked to be called again.
+    pub fn snoozed(&self) -> usize {
+        self.attempts.iter().filter(|attempt| attempt.snoozed_for().is_some()).count()
+    }
+
+    /// How many attempts made their job a dead letter.
+    pub fn dead(&self) -> usize {
+        self.attempts.iter().filter(|attempt| attempt.is_dead()).count()
+    }
+
+    /// The attempts of this job.
+    pub fn of(&self, job: JobId) -> impl Iterator<Item = &Attempt> {
+        self.attempts.iter().filter(move |attempt| attempt.id == job)
+    }
+
+    /// What the completed jobs of type `T` returned.
+    pub fn outputs<T: Job>(&self) -> Vec<T::Output> {
+        self.attempts.iter().filter_map(Attempt::output_of::<T>).collect()
+    }
+
+    /// The errors of attempts that failed.
+    pub fn errors(&self) -> Vec<&str> {
+        self.attempts.iter().filter_map(|attempt| attempt.error.as_deref()).collect()
+    }
+}
+
+/// A job whose entry the transaction holds.
+struct Taken {
+    job_type: String,
+    lane: i64,
+    seq: i64,
+    id: JobId,
+    attempts: i16,
+    crashes: i16,
+    max_attempts: i16,
+    payload: String,
+    checkpoint: Option<String>,
+    /// Its ordering key, and whether that goes on when the job is dead.
+    key: Option<(i64, bool)>,
+}
+
+impl Taken {
+    fn of(row: &PgRow) -> sqlx::Result<Self> {
+        let key: Option<i64> = row.try_get("key")?;
+        let skips: Option<bool> = row.try_get("key_skips")?;
+        Ok(Self {
+            job_type: row.try_get("job_type")?,
+            lane: row.try_get("lane")?,
+            seq: row.try_get("seq")?,
+            id: row.try_get("id")?,
+            attempts: row.try_get("attempts")?,
+            crashes: row.try_get("crashes")?,
+            max_attempts: row.try_get("max_attempts")?,
+            payload: row.try_get("payload")?,
+            checkpoint: row.try_get("checkpoint")?,
+            key: key.map(|key| (key, skips.unwrap_or(false))),
+        })
+    }
+
+    /// Counts the attempt that begins, as a claim does.
+    fn number(&self) -> i16 {
+        self.attempts.saturating_add(1)
+    }
+}
+
+async fn take(on: &mut PgConnection, store: Store, names: &[String]) -> Result<Option<Taken>, Error> {
+    sqlx::query(store.sql(include_str!("../../testing/unblock.sql"))).execute(&mut *on).await?;
+    sqlx::query(store.sql(include_str!("../../testing/due.sql"))).execute(&mut *on).await?;
+    let next = sqlx::query(store.sql(include_str!("../../testing/next.sql"))).bind(names);
+    Ok(next.fetch_optional(&mut *on).await?.as_ref().map(Taken::of).transpose()?)
+}
+
+/// One job, from its lock to its verdict.
+async fn one(
+    ground: &mut Ground<'_>,
+    taken: &Taken,
+    registration: &Registration,
+    states: &States,
+    pool: &PgPool,
+    store: Store,
+) -> Result<Attempt, Error> {
+    let options = *registration.options();
+    if options.transactional && ground.lent().is_none() {
+        return Err(Error::NeedsPool { job_type: taken.job_type.clone() });
+    }
+    sqlx::raw_sql(SAVE).execute(&mut *ground.held(None).await?).await?;
+    let setup = Setup {
+        registration,
+        job_type: &taken.job_type,
+        payload: &taken.payload,
+        id: taken.id,
+        lane: taken.lane,
+        number: taken.number().unsigned_abs().into(),
+        max_attempts: taken.max_attempts.unsigned_abs().into(),
+        checkpoint: taken.checkpoint.clone(),
+        states: states.clone(),
+        pool: pool.clone(),
+        store,
+        lent: ground.lent(),
+        asked: false,
+    };
+    let mut outturn = setup.run().await;
+    let mut on = ground.held(Some(taken.id)).await?;
+    if options.transactional && outturn.attempt.is_completed() {
+        if let Err(error) = sqlx::raw_sql(KEEP).execute(&mut *on).await {
+            let why = format!("the handler succeeded, but its transaction cannot be committed: {}", message(&error));
+            let (number, most) = (outturn.attempt.number, taken.max_attempts.unsigned_abs().into());
+            outturn.attempt.verdict = verdict(Outcome::Failed, number, most, &options.backoff, 0.5);
+            (outturn.attempt.outcome, outturn.attempt.error, outturn.attempt.output) = (Outcome::Failed, Some(why), None);
+            sqlx::raw_sql(DROP).execute(&mut *on).await?;
+        }
+    } else if !outturn.kept {
+        sqlx::raw_sql(DROP).execute(&mut *on).await?;
+    }
+    finish(&mut on, taken, &outturn, options.retain != Retain::None, store).await?;
+    Ok(outturn.attempt)
+}
+
+/// Writes the verdict by the statement that a worker ends transactional jobs with, whose lease is the lock on the entry as well.
+async fn finish(on: &mut PgConnection, taken: &Taken, outturn: &Outturn, keep: bool, store: Store) -> Result<(), Error> {
+    let attempt = &outturn.attempt;
+    let (word, wait) = match attempt.verdict {
+        Verdict::Complete if keep => ("complete", Duration::ZERO),
+        Verdict::Complete => ("forget", Duration::ZERO),
+        Verdict::Retry(wait) => ("retry", wait),
+        Verdict::Snooze(wait) => ("snooze", wait),
+        _ => ("dead", Duration::ZERO),
+    };
+    let freed = taken.key.and_then(|(key, skips)| match attempt.verdict {
+        Verdict::Complete => Some(key),
+        Verdict::Retry(_) | Verdict::Snooze(_) => None,
+        _ => skips.then_some(key),
+    });
+    // What jsonb and text cannot hold, a worker replaces as well.
+    let storable = |text: &String| text.replace("\\u0000", "\\ufffd").replace('\0', "\u{fffd}");
+    let statement = sqlx::query(store.sql(FINISH_ONE))
+        .bind(taken.lane)
+        .bind(taken.seq)
+        .bind(taken.id)
+        .bind(word)
+        .bind(taken.number())
+        .bind(taken.crashes)
+        .bind(wait.as_secs_f64() * 1000.0)
+        .bind(i32::try_from(outturn.ran.as_millis()).unwrap_or(i32::MAX))
+        .bind(attempt.output.as_ref().map(storable))
+        .bind(attempt.error.as_ref().map(storable))
+        .bind(freed);
+    statement.execute(&mut *on).await?;
+    if outturn.reported {
+        let counts = serde_json::to_string(&attempt.progress.counts).unwrap_or_else(|_| "{}".to_owned());
+        let note = sqlx::query(store.sql(include_str!("../../testing/note.sql")))
+            .bind(taken.id)
+            .bind(taken.number())
+            .bind(attempt.progress.fraction)
+            .bind(attempt.progress.stage.as_deref())
+            .bind(counts)
+            .bind(attempt.checkpoint.as_deref());
+        note.execute(&mut *on).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! Which jobs wait, as their producer's test asks: by type and by a pattern over the payload.
+
+use std::{
+    any::type_name,
+    fmt::{Debug, Write as _},
+    ops::Deref,
+};
+
+use chrono::{DateTime, Utc};
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
+
+use super::Error;
+use crate::{
+    enqueue::{IntoConnection, connection::Connection, explain},
+    job::Job,
+    record::{JobId, JobState},
+    store::Store,
+};
+
+/// A job that waits, with its payload: it is a `T` where that is asked for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Found<T> {
+    /// The payload, read back from the store.
+    pub job: T,
+    /// The job's id.
+    pub id: JobId,
+    /// Its queue.
+    pub queue: String,
+    /// Its priority.
+    pub priority: i16,
+    /// Ready, scheduled or blocked.
+    pub state: JobState,
+    /// When it is due, if it is scheduled.
+    pub run_at: Option<DateTime<Utc>>,
+    /// How often it may be tried.
+    pub max_attempts: i16,
+    /// How often it was tried.
+    pub attempts: i16,
+}
+
+impl<T> Deref for Found<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.job
+    }
+}
+
+/// The payloads of all jobs of type `T` that wait (ready, scheduled, blocked), in the order in which they were enqueued, as this connection sees
+/// them: in your transaction, with what it enqueued itself.
+///
+/// # Errors
+/// The database's, and a payload under this type's name that is no `T`.
+pub async fn enqueued<'c, T: Job>(on: impl IntoConnection<'c>) -> Result<Vec<T>, Error> {
+    Ok(found::<T>(on).await?.into_iter().map(|found| found.job).collect())
+}
+
+/// As [`enqueued`], with what else is known of each job.
+///
+/// # Errors
+/// As [`enqueued`].
+pub async fn found<'c, T: Job>(on: impl IntoConnection<'c>) -> Result<Vec<Found<T>>, Error> {
+    Ok(Sought::look(on).await?.found)
+}
+
+/// What an assertion looks at.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Sought<T> {
+    pub found: Vec<Found<T>>,
+    waiting: Vec<(String, i64)>,
+}
+
+impl<T: Job> Sought<T> {
+    pub async fn look<'c>(on: impl IntoConnection<'c>) -> Result<Self, Error> {
+        match on.into_connection() {
+            Connection::Pool(pool) => Self::on(&mut *pool.acquire().await?).await,
+            Connection::One(connection) => Self::on(connection).await,
+        }
+    }
+
+    async fn on(on: &mut PgConnection) -> Result<Self, Error> {
+        let store = Store::default();
+        let names: Vec<&str> = std::iter::once(T::OPTIONS.name).chain(T::OPTIONS.aliases.iter().copied()).collect();
+        let find = sqlx::query(store.sql(include_str!("../../testing/found.sql"))).bind(names);
+        let rows = find.fetch_all(&mut *on).await.map_err(|error| explain(error, store))?;
+        let found = rows.iter().map(read).collect::<Result<_, _>>()?;
+        let waiting = sqlx::query_as(store.sql(include_str!("../../testing/waiting.sql"))).fetch_all(&mut *on).await?;
+        Ok(Self { found, waiting })
+    }
+
+    /// What an assertion says that failed. `shown` are the payloads, if their type can be shown.
+    #[doc(hidden)]
+    pub fn explain(&self, what: &str, shown: &[Option<String>]) -> String {
+        let mut text = format!("{what}; of type `{}` {} wait", T::OPTIONS.name, self.found.len());
+        for (found, shown) in self.found.iter().zip(shown) {
+            let payload = shown.as_deref().unwrap_or("(derive `Debug` to see its payload)");
+            // A `String` takes what is written.
+            let _ = write!(text, "\n  {} {} in {}: {payload}", found.id, found.state, found.queue);
+        }
+        let waiting: Vec<String> = self.waiting.iter().map(|(job_type, jobs)| format!("{jobs} {job_type}")).collect();
+        let waiting = if waiting.is_empty() { "none".to_owned() } else { waiting.join(", ") };
+        format!("{text}\nall that wait: {waiting}")
+    }
+}
+
+fn read<T: Job>(row: &PgRow) -> Result<Found<T>, Error> {
+    let (id, payload, state): (JobId, String, String) = (row.try_get("id")?, row.try_get("payload")?, row.try_get("state")?);
+    let wrong = |error: serde_json::Error| Error::Payload { job: id, rust_type: type_name::<T>(), column: error.column() };
+    Ok(Found {
+        job: serde_json::from_str(&payload).map_err(wrong)?,
+        id,
+        queue: row.try_get("queue")?,
+        priority: row.try_get("priority")?,
+        // The statement asks for three states, all of which are known.
+        state: state.parse().unwrap_or(JobState::Ready),
+        run_at: row.try_get("run_at")?,
+        max_attempts: row.try_get("max_attempts")?,
+        attempts: row.try_get("attempts")?,
+    })
+}
+
+/// A payload that is shown if its type can be.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Show<'a, T>(pub &'a T);
+
+/// What the compiler finds first, for a type with `Debug`.
+#[doc(hidden)]
+pub trait DebugShown {
+    fn show(&self) -> Option<String>;
+}
+
+impl<T: Debug> DebugShown for Show<'_, T> {
+    fn show(&self) -> Option<String> {
+        Some(format!("{:?}", self.0))
+    }
+}
+
+/// What it finds else.
+#[doc(hidden)]
+pub trait NotShown {
+    fn show(&self) -> Option<String>;
+}
+
+impl<T> NotShown for &Show<'_, T> {
+    fn show(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Asserts that a job waits whose payload fits a pattern: `assert_enqueued!(&mut tx, SendEmail { to, .. } if to == "ada")`.
+///
+/// It awaits by itself, and looks at whatever an enqueue takes: `&mut tx`, `&mut connection`, `&pool`. The pattern begins with the job's type and
+/// is matched against a reference to its payload. If none fits, it panics with what waits; payloads are shown if their type is `Debug`, for
+/// here they are the test's own.
+#[macro_export]
+macro_rules! assert_enqueued {
+    ($on:expr, $($pattern:tt)+) => {
+        $crate::__assert_enqueued!(@begin true, ::std::concat!("`", ::std::stringify!($($pattern)+), "` is not enqueued"), $on, $($pattern)+)
+    };
+}
+
+/// Asserts that no job waits whose payload fits a pattern; see [`assert_enqueued!`](crate::assert_enqueued).
+#[macro_export]
+macro_rules! assert_not_enqueued {
+    ($on:expr, $($pattern:tt)+) => {
+        $crate::__assert_enqueued!(@begin false, ::std::concat!("`", ::std::stringify!($($pattern)+), "` is enqueued"), $on, $($pattern)+)
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __assert_enqueued {
+    (@begin $wanted:expr, $what:expr, $on:expr, $($job:ident)::+ $({ $($fields:tt)* })? $(( $($places:tt)* ))? $(if $guard:expr)? $(,)?) => {
+        $crate::__assert_enqueued!(@look $wanted, $what, $on, $($job)::+, $($job)::+ $({ $($fields)* })? $(( $($places)* ))? $(if $guard)?)
+    };
+    (@look $wanted:expr, $what:expr, $on:expr, $job:path, $pattern:pat $(if $guard:expr)?) => {{
+        let sought = match $crate::testing::Sought::<$job>::look($on).await {
+            ::std::result::Result::Ok(sought) => sought,
+            ::std::result::Result::Err(error) => ::std::panic!("cannot see what is enqueued: {error}"),
+        };
+        let fits = sought.found.iter().any(|found| ::std::matches!(&found.job, $pattern $(if $guard)?));
+        if fits != $wanted {
+            #[allow(unused_imports, reason = "which one is used hangs on the type")]
+            use $crate::testing::{DebugShown as _, NotShown as _};
+            let shown: ::std::vec::Vec<_> = sought.found.iter().map(|found| (&$crate::testing::Show(&found.job)).show()).collect();
+            ::std::panic!("{}", sought.explain($what, &shown));
+        }
+    }};
+}

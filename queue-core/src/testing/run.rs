@@ -1,0 +1,176 @@
+//! A handler run inline: no database, no worker.
+
+use std::{fmt, future::IntoFuture, marker::PhantomData, ops::Deref, pin::Pin};
+
+use serde::Serialize;
+use sqlx::PgPool;
+
+use super::attempt::{Attempt, Setup, is_without_pool, no_pool};
+use crate::{
+    context::States,
+    error::RegistryError,
+    job::{Failure, Handler},
+    payload,
+    record::JobId,
+    registry::Registration,
+    store::Store,
+};
+
+/// Runs this job's handler inline, without a database, as its first attempt: say what differs, then await it.
+pub fn run<T: Handler>(job: T) -> Run<T> {
+    Run::new(job)
+}
+
+/// A handler about to be run inline; from [`run`].
+#[must_use = "nothing runs until this is awaited"]
+pub struct Run<T> {
+    job: T,
+    states: States,
+    attempt: u32,
+    max_attempts: Option<u32>,
+    pool: Option<PgPool>,
+    checkpoint: Option<String>,
+    asked: bool,
+}
+
+impl<T: Handler> Run<T> {
+    /// See [`run`].
+    pub fn new(job: T) -> Self {
+        Self { job, states: States::default(), attempt: 1, max_attempts: None, pool: None, checkpoint: None, asked: false }
+    }
+
+    /// What the handler gets with `cx.state::<S>()`, as `Worker::state`.
+    pub fn state<S: Send + Sync + 'static>(mut self, value: S) -> Self {
+        self.states.put(value);
+        self
+    }
+
+    /// Which attempt it is; the first is 1.
+    pub fn attempt(mut self, attempt: u32) -> Self {
+        self.attempt = attempt;
+        self
+    }
+
+    /// How many attempts the job has, instead of what its type says.
+    pub fn max_attempts(mut self, max_attempts: u32) -> Self {
+        self.max_attempts = Some(max_attempts);
+        self
+    }
+
+    /// What `cx.pool()` is. Without it that is a pool that is closed.
+    pub fn pool(mut self, pool: &PgPool) -> Self {
+        self.pool = Some(pool.clone());
+        self
+    }
+
+    /// What an earlier attempt has left for `cx.last_checkpoint()`.
+    ///
+    /// # Panics
+    /// When it could not be stored.
+    pub fn checkpoint<C: Serialize + ?Sized>(mut self, value: &C) -> Self {
+        let text = payload::encode(value, payload::DEFAULT_LIMIT);
+        self.checkpoint = Some(text.unwrap_or_else(|error| panic!("this checkpoint cannot be stored: {error}")));
+        self
+    }
+
+    /// Runs it under a worker that is shutting down: `cx.cancelled()` has fired, and a failure is no failure.
+    pub fn shutting_down(mut self) -> Self {
+        self.asked = true;
+        self
+    }
+
+    /// Runs it; the same as awaiting the builder.
+    ///
+    /// # Panics
+    /// When the payload cannot be stored, or state is missing that `#[job(state(..))]` names: there is no such job, and no such worker.
+    pub async fn run(self) -> Ran<T> {
+        let registration = Registration::of::<T>();
+        let payload = payload::encode(&self.job, payload::DEFAULT_LIMIT)
+            .unwrap_or_else(|error| panic!("the payload of `{}` cannot be stored: {error}", T::OPTIONS.name));
+        if let Err(error) = check(&registration, &self.states) {
+            panic!("{error}");
+        }
+        let bare = self.pool.is_none();
+        let pool = match self.pool {
+            Some(pool) => pool,
+            None => no_pool().await,
+        };
+        let setup = Setup {
+            registration: &registration,
+            job_type: T::OPTIONS.name,
+            payload: &payload,
+            id: JobId(1),
+            lane: 0,
+            number: self.attempt,
+            max_attempts: self.max_attempts.unwrap_or_else(|| T::OPTIONS.max_attempts.unsigned_abs().into()),
+            checkpoint: self.checkpoint,
+            states: self.states,
+            pool,
+            store: Store::default(),
+            lent: None,
+            asked: self.asked,
+        };
+        let mut outturn = setup.run().await;
+        if bare && outturn.failure.as_ref().is_some_and(is_without_pool) {
+            let error = outturn.attempt.error.get_or_insert_default();
+            error.push_str("; there is no database here: give one with `.pool(&pool)`");
+        }
+        Ran { attempt: outturn.attempt, failure: outturn.failure, job: PhantomData }
+    }
+}
+
+/// That a worker with these states would run the type.
+pub(super) fn check(registration: &Registration, states: &States) -> Result<(), RegistryError> {
+    let options = registration.options();
+    let missing: Vec<(&str, &str)> = options.state.iter().filter(|key| !states.has(**key)).map(|key| (options.name, key.name())).collect();
+    if missing.is_empty() { Ok(()) } else { Err(RegistryError::missing_state(&missing)) }
+}
+
+impl<T: Handler> IntoFuture for Run<T> {
+    type Output = Ran<T>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Ran<T>> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+impl<T> fmt::Debug for Run<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").field("attempt", &self.attempt).finish_non_exhaustive()
+    }
+}
+
+/// What came of a handler that was run inline. It is an [`Attempt`].
+#[derive(Debug)]
+pub struct Ran<T> {
+    attempt: Attempt,
+    failure: Option<Failure>,
+    job: PhantomData<fn() -> T>,
+}
+
+impl<T: Handler> Ran<T> {
+    /// What the handler returned, read back as it is stored.
+    ///
+    /// # Panics
+    /// When it did not complete, with its error.
+    #[track_caller]
+    pub fn output(&self) -> T::Output {
+        let Attempt { job_type, number, outcome, error, .. } = &self.attempt;
+        let why = error.as_deref().unwrap_or("without an error");
+        self.attempt.output_of::<T>().unwrap_or_else(|| panic!("attempt {number} of `{job_type}` did not complete: {outcome:?}: {why}"))
+    }
+
+    /// The failure that the handler returned, to be looked at more closely; `None` for a success, a panic and a timeout.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+}
+
+impl<T> Deref for Ran<T> {
+    type Target = Attempt;
+
+    fn deref(&self) -> &Attempt {
+        &self.attempt
+    }
+}

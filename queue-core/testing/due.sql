@@ -1,0 +1,17 @@
+-- scheduled -> ready: all jobs whose time has come. In a test.
+-- Safe: as promote.sql, but by the clock, for the time of a test's transaction stands still. Rows are locked with SKIP LOCKED.
+with due as materialized (
+  delete from queue.scheduled
+  where ctid = any (array(
+    select s.ctid
+    from queue.scheduled s
+    where s.run_at <= clock_timestamp()
+    order by s.run_at
+    for update skip locked
+  ))
+  returning run_at, id, lane, attempts, crashes
+)
+insert into queue.ready (lane, seq, id, attempts, crashes)
+select lane, queue.next_id(), id, attempts, crashes
+from due
+order by run_at, id

@@ -1,0 +1,6 @@
+-- How many jobs wait, by type. In a test.
+select j.job_type, count(*) as jobs
+from queue.jobs j
+where j.state in ('ready', 'scheduled', 'blocked')
+group by j.job_type
+order by j.job_type
