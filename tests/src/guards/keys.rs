@@ -5,7 +5,7 @@ use super::{Guard, Statement, guard};
 const TESTS: &[&str] = &["keys::"];
 
 pub(super) const STATEMENTS: &[Statement] = &[
-    Statement { file: "0003_keys.sql", tests: TESTS, guards: FUNCTIONS },
+    Statement { file: "0003_keys.sql", tests: &["keys::", "together::"], guards: FUNCTIONS },
     Statement { file: "insert_keyed.sql", tests: TESTS, guards: INSERT_KEYED },
     Statement { file: "settle.sql", tests: &["keys::", "together::"], guards: SETTLE_CALLED_OFF },
     Statement { file: "finish_one.sql", tests: TESTS, guards: SETTLE },

@@ -20,7 +20,7 @@ pub(super) const STATEMENTS: &[Statement] = &[
         ],
         guards: FUNCTIONS,
     },
-    Statement { file: "0004_unique.sql", tests: &["unique::"], guards: KEYS },
+    Statement { file: "0004_unique.sql", tests: &["unique::", "together::"], guards: KEYS },
     Statement {
         file: "0009_capacity.sql",
         tests: &[
