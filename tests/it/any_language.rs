@@ -104,6 +104,9 @@ async fn a_running_job_shows_its_progress_and_a_retry_its_error() {
         act(Act::First(Box::new(Act::RetryIn(3_600_000)), Box::new(Act::Ok(String::new())))).enqueue(&db.pool).await.unwrap().id();
     db.run_while(db.worker(), db.until(retried, JobState::Scheduled)).await;
     assert_eq!(status(&db, retried).await, Some(("scheduled".into(), 1, Some("later".into()), None, None, None)));
+    sqlx::query("select queue.run_now($1)").bind(retried).execute(&db.pool).await.unwrap();
+    db.run_while(db.worker(), db.until(retried, JobState::Completed)).await;
+    assert_eq!(status(&db, retried).await, Some(("completed".into(), 2, None, Some("".into()), Some(1.0), None)), "its error is history");
     db.finish().await;
 }
 
