@@ -64,7 +64,7 @@ impl Links {
 impl Feed {
     /// Claims for every queue that has room. While there is more than one claim can take, another is in the air beside it.
     pub(super) async fn claim(&mut self, worker: Uuid) -> sqlx::Result<Found> {
-        if self.rescan.is_slow && self.rescan.is_due() {
+        if self.looks_aside() && self.rescan.is_due() {
             self.look_for_late_ones(worker).await?;
         }
         let flight = match self.flight.take() {
@@ -92,7 +92,7 @@ impl Feed {
             && self.rescan.owed
             && self.rescan.may(Instant::now())
         {
-            if self.rescan.is_slow {
+            if self.looks_aside() {
                 self.look_for_late_ones(worker).await?;
             } else if let Ok(flight) = self.launch(worker, true).await? {
                 return Ok(match self.land(flight).await? {
@@ -102,6 +102,11 @@ impl Feed {
             }
         }
         Ok(found)
+    }
+
+    /// Whether to look below the floors beside other claims, since it takes long. Not where the order of jobs is to be seen: two claims would mix it.
+    fn looks_aside(&self) -> bool {
+        self.rescan.is_slow && !self.queues.keep_order()
     }
 
     /// Sends a claim below the floors on its way, which rings when it is over. It takes a few jobs and keeps no room for them, lest those that
@@ -151,7 +156,7 @@ impl Feed {
         }
         self.let_age(&mut shares);
         let most = room.values().map(|promised| promised.count).sum::<usize>().min(self.batch);
-        let from_zero = from_zero || self.lanes.are_many() || (!self.rescan.is_slow && self.rescan.is_due());
+        let from_zero = from_zero || self.lanes.are_many() || (!self.looks_aside() && self.rescan.is_due());
         if from_zero {
             self.rescan.begin();
         }
