@@ -131,6 +131,7 @@ impl JobTransaction {
         }
         let (said, answer) = (Said { fence: begun.fence, output, error }, Answer(Arc::clone(&begun)));
         let shared = Arc::clone(&begun.shared);
+        #[cfg_attr(not(feature = "testing"), expect(clippy::infallible_destructuring_match, reason = "tests have another kind"))]
         let tx = match tx {
             Own::Pooled(tx) => tx,
             #[cfg(feature = "testing")]
