@@ -215,6 +215,9 @@ const UNSETTLED: usize = 4096;
 /// Handlers that were asked to end have this long before they are dropped; and those dropped, to be so.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
+/// Verdicts that were made have this long to come to the settle loop: no time at all, but on a machine that stands still.
+const LAST_VERDICTS: Duration = Duration::from_secs(1);
+
 /// The last verdicts have this long to be written.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
@@ -308,7 +311,7 @@ impl Running {
         for slots in &subscriptions {
             give_back(&settle, slots.take_running()).await;
         }
-        wait_for(&subscriptions, Instant::now() + LAST_WORDS).await;
+        wait_for(&subscriptions, Instant::now() + LAST_VERDICTS).await;
         let _ = transact.await;
         for helper in helpers {
             helper.abort();
