@@ -7,10 +7,7 @@ use std::time::{Duration, Instant};
 use queue_core::{Context, Handler, Job as _, JobId, JobResult, JobState, job};
 use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
-use sqlx::{
-    Connection as _, PgConnection,
-    postgres::{PgListener, PgNotification},
-};
+use sqlx::{Connection as _, PgConnection, postgres::PgListener};
 use tests::{Act, Do, TestDb, eventually, within};
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -145,12 +142,16 @@ async fn no_job_is_overlooked_by_a_worker_that_just_began() {
     db.finish().await;
 }
 
-async fn heard(listener: &mut PgListener) -> Vec<String> {
+/// What was sent since the last time: notifications come in the order of their commits, so whatever was is here before a probe.
+async fn heard(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
+    sqlx::query("notify \"queue.wake\", 'probe'").execute(&db.pool).await.unwrap();
     let mut payloads = Vec::new();
-    while let Ok(notification) = tokio::time::timeout(Duration::from_millis(150), listener.recv()).await {
-        payloads.push(notification.as_ref().map(PgNotification::payload).unwrap().to_owned());
+    loop {
+        match listener.recv().await.unwrap().payload() {
+            "probe" => return payloads,
+            other => payloads.push(other.to_owned()),
+        }
     }
-    payloads
 }
 
 #[tokio::test]
@@ -159,27 +160,27 @@ async fn producers_notify_only_when_somebody_sleeps_over_their_queue() {
     let mut listener = PgListener::connect(&db.url).await.unwrap();
     listener.listen("queue.wake").await.unwrap();
     enqueue(&db).await;
-    assert_eq!(heard(&mut listener).await, [] as [String; 0], "nobody sleeps");
+    assert_eq!(heard(&db, &mut listener).await, [] as [String; 0], "nobody sleeps");
 
     let sleeps = "insert into queue.idle (queue, worker) values ($1, gen_random_uuid())";
     sqlx::query(sleeps).bind("mail").execute(&db.pool).await.unwrap();
     enqueue(&db).await;
-    assert_eq!(heard(&mut listener).await, [] as [String; 0], "nobody sleeps over this queue");
+    assert_eq!(heard(&db, &mut listener).await, [] as [String; 0], "nobody sleeps over this queue");
     quick().enqueue(&db.pool).queue("mail").await.unwrap();
-    assert_eq!(heard(&mut listener).await, ["mail"]);
+    assert_eq!(heard(&db, &mut listener).await, ["mail"]);
 
     sqlx::query(sleeps).bind("*").execute(&db.pool).await.unwrap();
     let mut tx = db.pool.begin().await.unwrap();
     for _ in 0..3 {
         quick().enqueue(&mut tx).await.unwrap();
     }
-    assert_eq!(heard(&mut listener).await, [] as [String; 0], "not before the commit");
+    assert_eq!(heard(&db, &mut listener).await, [] as [String; 0], "not before the commit");
     tx.commit().await.unwrap();
-    assert_eq!(heard(&mut listener).await, ["default"], "one for all of a transaction");
+    assert_eq!(heard(&db, &mut listener).await, ["default"], "one for all of a transaction");
     let mut tx = db.pool.begin().await.unwrap();
     quick().enqueue(&mut tx).await.unwrap();
     tx.rollback().await.unwrap();
-    assert_eq!(heard(&mut listener).await, [] as [String; 0], "nothing happened");
+    assert_eq!(heard(&db, &mut listener).await, [] as [String; 0], "nothing happened");
     db.finish().await;
 }
 
@@ -194,7 +195,7 @@ async fn a_worker_under_load_is_not_notified() {
         for _ in 0..20 {
             enqueue(&db).await;
         }
-        assert_eq!(heard(&mut listener).await, [] as [String; 0]);
+        assert_eq!(heard(&db, &mut listener).await, [] as [String; 0]);
         assert_eq!(db.count("select count(*) from queue.idle").await, 0);
     })
     .await;
