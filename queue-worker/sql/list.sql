@@ -66,7 +66,8 @@ with span as materialized (
     union all
     (select b.id, 'blocked', 0::smallint, 0::smallint, b.run_at, null, null, null, null
     from queue.blocked b
-    where coalesce($1::text, 'blocked') = 'blocked'
+    where coalesce($1::text, 'blocked') = 'blocked' and $7::text is null
+      and b.id >= (select w.low from span w) and b.id < (select w.high from span w)
       and b.id < $4 and b.id >= (select coalesce(l.horizon, 0) from looked l)
       and ($2::text is null and $3::text is null or b.lane in (select c.lane from chosen c))
     order by b.id desc

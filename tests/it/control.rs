@@ -278,8 +278,36 @@ async fn all_of_a_kind_are_changed_in_batches_and_counted_before() {
     assert_eq!(db.count("select count(*) from queue.scheduled").await, 3700);
     let wrong = Filter { state: Some(JobState::Dead), ..Filter::default() };
     let error = observe::control_all(&mut on, store, &wrong, Control::Cancel).await.unwrap_err();
-    assert!(error.to_string().contains("state is dead; it must be scheduled, ready or running"), "{error}");
+    assert!(error.to_string().contains("state is dead; it must be blocked, scheduled, ready or running"), "{error}");
     assert_eq!(observe::control_all(&mut on, store, &all, Control::Cancel).await.unwrap().done, 3700);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn all_of_a_queue_are_cancelled_with_those_that_wait_behind_others() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    for key in ["a", "b", "c"] {
+        for _ in 0..700 {
+            Do { act: Act::Ok(String::new()) }.enqueue(&mut on).key(key).queue("lines").await.unwrap();
+        }
+    }
+    let other = Do { act: Act::Ok(String::new()) }.enqueue(&mut on).key("a").queue("others").await.unwrap().id();
+    let behind = Do { act: Act::Ok(String::new()) }.enqueue(&mut on).key("a").queue("others").await.unwrap().id();
+    let store = Store::default();
+    let lines = Filter { queue: Some("lines".into()), ..Filter::default() };
+    let blocked = Filter { state: Some(JobState::Blocked), ..Filter::default() };
+    assert_eq!(observe::count_waiting(&mut on, store, &lines, Control::Cancel).await.unwrap(), 2100);
+    assert_eq!(observe::count_waiting(&mut on, store, &blocked, Control::Cancel).await.unwrap(), 2098);
+    let failed = Filter { error: Some("no such error".into()), ..Filter::default() };
+    assert_eq!(observe::count_waiting(&mut on, store, &failed, Control::Cancel).await.unwrap(), 0);
+    assert!(observe::list(&mut on, store, &failed).await.unwrap().jobs.is_empty(), "none of them has failed");
+    let old = Filter { older_than: Some(HOUR), ..Filter::default() };
+    assert!(observe::list(&mut on, store, &old).await.unwrap().jobs.is_empty(), "none of them is old");
+    assert_eq!(observe::control_all(&mut on, store, &lines, Control::Cancel).await.unwrap().done, 2100);
+    assert_eq!(db.count("select count(*) from queue.done where cancelled").await, 2100, "none of them went on when its head was cancelled");
+    assert_eq!(db.state(other).await, Some(JobState::Ready));
+    assert_eq!(db.state(behind).await, Some(JobState::Blocked));
     db.finish().await;
 }
 

@@ -40,8 +40,9 @@ const WHOLE: [(&str, &str, &str); 22] = [
 ];
 
 /// What operators ask for is planned when they ask, so it need not fear a plan of other days.
-const OPERATORS: [&str; 15] = [
+const OPERATORS: [&str; 16] = [
     "cancel",
+    "choose_blocked",
     "choose_ready",
     "choose_running",
     "choose_scheduled",

@@ -14,7 +14,7 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Control {
-    /// One that is ready or scheduled will not run. Of one that runs, the handler is asked to end: see [`Controlled::Asked`].
+    /// One that is ready, scheduled or blocked will not run. Of one that runs, the handler is asked to end: see [`Controlled::Asked`].
     Cancel,
     /// Ready or scheduled becomes scheduled at this time; one that has passed is due at once.
     Reschedule(DateTime<Utc>),
@@ -102,7 +102,8 @@ impl Control {
     /// The states in which it can be done, in the order in which a walk through all jobs takes them: none that it makes comes after.
     pub(super) fn states(self) -> &'static [JobState] {
         match self {
-            Self::Cancel => &[JobState::Scheduled, JobState::Ready, JobState::Running],
+            // Whoever ends a head before what is blocked behind it lets that go on.
+            Self::Cancel => &[JobState::Blocked, JobState::Scheduled, JobState::Ready, JobState::Running],
             Self::RunNow => &[JobState::Scheduled],
             Self::Reschedule(_) | Self::Snooze(_) | Self::Priority(_) => &[JobState::Scheduled, JobState::Ready],
         }
@@ -111,7 +112,7 @@ impl Control {
     /// The same states in words, and the participle.
     pub(super) fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Cancel => ("scheduled, ready or running", "cancelled"),
+            Self::Cancel => ("blocked, scheduled, ready or running", "cancelled"),
             Self::RunNow => ("scheduled", "run now"),
             Self::Reschedule(_) => ("scheduled or ready", "rescheduled"),
             Self::Snooze(_) => ("scheduled or ready", "snoozed"),

@@ -72,10 +72,12 @@ struct Walk {
     but: Option<i16>,
     /// What was enqueued later is not met.
     below: i64,
-    /// The lane and place of the last ready job, the id of the last one otherwise.
+    /// The lane and place of the last ready job, the key and place of the last blocked one, the id of the last one otherwise.
     place: (i64, i64),
     id: i64,
 }
+
+const FIRST: (i64, i64) = (i64::MIN, i64::MIN);
 
 impl Walk {
     async fn begin(connection: &mut PgConnection, store: Store, filter: &Filter, control: Control) -> Result<Self, Error> {
@@ -87,13 +89,14 @@ impl Walk {
         }
         let below = sqlx::query_scalar(store.sql(include_str!("../../sql/started.sql"))).persistent(false).fetch_one(connection).await?;
         let but = if let Control::Priority(priority) = control { Some(priority) } else { None };
-        Ok(Self { states, but, below, place: (i64::MIN, i64::MIN), id: i64::MIN })
+        Ok(Self { states, but, below, place: FIRST, id: i64::MIN })
     }
 
     /// The next jobs; `None` after the last.
     async fn next(&mut self, connection: &mut PgConnection, store: Store, filter: &Filter) -> sqlx::Result<Option<Vec<JobId>>> {
         while let Some(state) = self.states.first() {
             let ids = match state {
+                JobState::Blocked => self.blocked(connection, store, filter).await?,
                 JobState::Ready => self.ready(connection, store, filter).await?,
                 JobState::Scheduled => self.scheduled(connection, store, filter).await?,
                 _ => self.running(connection, store, filter).await?,
@@ -103,9 +106,24 @@ impl Walk {
                 return Ok(Some(ids));
             }
             self.states.remove(0);
-            self.id = i64::MIN;
+            (self.place, self.id) = (FIRST, i64::MIN);
         }
         Ok(None)
+    }
+
+    async fn blocked(&mut self, connection: &mut PgConnection, store: Store, filter: &Filter) -> sqlx::Result<Vec<JobId>> {
+        let statement = sqlx::query_as(store.sql(include_str!("../../sql/choose_blocked.sql")))
+            .bind(&filter.queue)
+            .bind(&filter.job_type)
+            .bind(self.below)
+            .bind(filter.age_seconds())
+            .bind(&filter.error)
+            .bind(self.place.0)
+            .bind(self.place.1)
+            .bind(BATCH)
+            .bind(filter.since_seconds());
+        let found: Vec<(i64, i64, JobId)> = statement.persistent(false).fetch_all(connection).await?;
+        Ok(self.pass(&found))
     }
 
     async fn ready(&mut self, connection: &mut PgConnection, store: Store, filter: &Filter) -> sqlx::Result<Vec<JobId>> {
@@ -121,10 +139,15 @@ impl Walk {
             .bind(BATCH)
             .bind(filter.since_seconds());
         let found: Vec<(i64, i64, JobId)> = statement.persistent(false).fetch_all(connection).await?;
-        if let Some((lane, seq, _)) = found.last() {
-            self.place = (*lane, *seq);
+        Ok(self.pass(&found))
+    }
+
+    /// Goes past these.
+    fn pass(&mut self, found: &[(i64, i64, JobId)]) -> Vec<JobId> {
+        if let Some((line, seq, _)) = found.last() {
+            self.place = (*line, *seq);
         }
-        Ok(found.into_iter().map(|(_, _, id)| id).collect())
+        found.iter().map(|(.., id)| *id).collect()
     }
 
     async fn scheduled(&mut self, connection: &mut PgConnection, store: Store, filter: &Filter) -> sqlx::Result<Vec<JobId>> {
