@@ -65,9 +65,10 @@ async fn the_server_takes_every_statement_with_a_seeded_bug() {
     for bug in &BUGS {
         for (file, text) in statements(bug) {
             let all = migrate::print(Store::default());
-            let take = match all.contains(&read(file)) {
-                true => format!("drop schema queue cascade; {}; drop schema queue cascade; {all}", all.replacen(&read(file), &text, 1)),
-                false => format!("prepare with_it as {text}; deallocate with_it"),
+            let take = if all.contains(&read(file)) {
+                format!("drop schema queue cascade; {}; drop schema queue cascade; {all}", all.replacen(&read(file), &text, 1))
+            } else {
+                format!("prepare with_it as {text}; deallocate with_it")
             };
             let taken = sqlx::raw_sql(AssertSqlSafe(take)).execute(&mut on).await;
             taken.unwrap_or_else(|error| panic!("`{}` makes no statement of {file}: {error}", bug.name));
