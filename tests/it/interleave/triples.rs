@@ -26,10 +26,12 @@ impl Seen {
     }
 }
 
-/// All triples of these, each in the middle of the others' transactions; in both ways, or by turns in one of them.
+/// All triples of these, each in the middle of the others' transactions; in both ways, as they all are if a larger sample is asked for, or by
+/// turns in one of them.
 async fn among(acts: &[Act], both: bool, wanted: impl Fn([Act; 3]) -> bool) -> Seen {
     let db = TestDb::new().await;
     let (mut quartet, mut seen) = (Quartet::new(&db).await, Seen::default());
+    let both = both || std::env::var_os("QUEUE_TEST_TRIPLES").is_some();
     for a in acts {
         for b in acts {
             for c in acts.iter().filter(|c| wanted([*a, *b, **c])) {
@@ -55,7 +57,7 @@ async fn of_three_that_want_a_leased_job_one_has_it() {
 #[tokio::test]
 async fn of_three_that_want_a_ready_job_one_has_it() {
     let wanting = [Act::Claim, Act::FinishOne, Act::FinishUnlocked, Act::Cancel, Act::Reschedule, Act::SetPriority, Act::EnqueueUnique];
-    let seen = among(&wanting, true, |_| true).await;
+    let seen = among(&wanting, false, |_| true).await;
     assert!(seen.waits > 100 && seen.queues > 10, "{seen:?}");
 }
 
@@ -75,7 +77,7 @@ async fn of_three_that_want_a_dead_letter_or_its_key_one_has_it() {
 #[tokio::test]
 async fn of_three_that_want_a_job_that_is_over_one_has_it() {
     let wanting = [Act::Reopen, Act::ReopenPlain, Act::ReopenTwin, Act::PruneDone, Act::PruneKept, Act::PruneEarly];
-    let seen = among(&wanting, true, |_| true).await;
+    let seen = among(&wanting, false, |_| true).await;
     assert!(seen.waits > 100 && seen.queues > 10, "{seen:?}");
 }
 
@@ -95,7 +97,7 @@ const CLASSES: [Act; 9] = [
 #[tokio::test]
 async fn three_of_different_kinds_lose_and_double_no_job() {
     let seen = among(&CLASSES, false, |[a, b, c]| a != b && b != c && a != c).await;
-    assert_eq!(seen.plays, 9 * 8 * 7);
+    assert!(seen.plays >= 9 * 8 * 7, "{seen:?}");
 }
 
 fn setting(name: &str, default: u64) -> u64 {
