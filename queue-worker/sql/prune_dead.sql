@@ -1,6 +1,7 @@
 -- dead -> nothing: up to $2 dead letters that died before their retention began, with payloads and failures; returns how many.
 -- $1 retention in seconds  $2 how many at most
 -- Safe: only a job whose dead row is deleted here loses its payload; one that somebody requeues or discards at the time is passed over.
+-- One that held up its ordering key frees it: nobody could decide over it any more.
 with gone as materialized (
   delete from queue.dead
   where id = any (array(
@@ -12,6 +13,16 @@ with gone as materialized (
     for update skip locked
   ))
   returning id
+), freed as (
+  delete from queue.active_key a
+  using gone g
+  cross join lateral (select j.key from queue.job j where j.id = g.id offset 0) j
+  where a.key = j.key and a.id = g.id
+  returning a.key, a.seq
+), hinted as (
+  insert into queue.key_hint (key, after)
+  select f.key, f.seq
+  from freed f
 ), payloads as (
   delete from queue.job
   where id = any (array(select g.id from gone g))

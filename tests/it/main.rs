@@ -12,6 +12,7 @@ mod exactly_once;
 mod days;
 mod interleave;
 mod guards;
+mod seeded;
 mod lease;
 mod model;
 mod protocol_model;

@@ -7,6 +7,7 @@ mod commit_proxy;
 mod db;
 pub mod ground;
 pub mod guards;
+pub mod seeded;
 pub mod operate;
 mod ordered;
 mod own;

@@ -35,6 +35,27 @@ async fn enqueue_by(
         .await
 }
 
+/// Enqueues a job under an ordering key, or one that replaces the payload of whichever waits under the same uniqueness key; returns which job it
+/// is, and whether it is a new one.
+pub async fn enqueue_with(connection: &mut PgConnection, key: Option<&str>, unique: Option<&str>) -> sqlx::Result<(JobId, bool)> {
+    let enqueue = sqlx::query_as(sql(include_str!("../../queue-core/sql/enqueue_with.sql")))
+        .bind("do")
+        .bind(PAYLOAD)
+        .bind("default")
+        .bind(100_i16)
+        .bind(3_i16)
+        .bind(None::<chrono::DateTime<chrono::Utc>>)
+        .bind(None::<f64>)
+        .bind(key)
+        .bind("block")
+        .bind(unique)
+        .bind("queued")
+        .bind("replace")
+        .bind(false);
+    let (id, outcome): (JobId, String) = enqueue.fetch_one(connection).await?;
+    Ok((id, outcome == "enqueued"))
+}
+
 const PAYLOAD: &str = r#"{"act":{"Ok":"done"}}"#;
 
 /// The lanes of these queues and priorities, written if they are new.

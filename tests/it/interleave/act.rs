@@ -1,14 +1,9 @@
-//! The statements, each with something to do on a stage that has jobs in every state; and the stage.
+//! The statements, each with something to do on a stage that has jobs in every state.
 
-use queue_core::JobId;
 use sqlx::PgConnection;
-use tests::{
-    operate,
-    protocol::{self, Lease},
-};
-use uuid::Uuid;
+use tests::{operate, protocol};
 
-use super::pair::patiently;
+use super::stage::{KEY, Stage};
 
 /// A statement, on what it is for of the stage: an operator's asks for all jobs there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +12,10 @@ pub(super) enum Act {
     EnqueueRelaxed,
     InsertAll,
     MeetLanes,
+    /// Behind others of its ordering key.
+    EnqueueKeyed,
+    /// In place of the payload of the job that waits under the same uniqueness key.
+    EnqueueUnique,
     Claim,
     Settle,
     SettlePart,
@@ -30,6 +29,7 @@ pub(super) enum Act {
     LockSilent,
     Recover,
     Promote,
+    Unblock,
     Requeue,
     Cancel,
     Discard,
@@ -57,10 +57,11 @@ pub(super) enum Act {
     PruneDead,
 }
 
-pub(super) const PRODUCERS: &[Act] = &[Act::Enqueue, Act::EnqueueRelaxed, Act::InsertAll, Act::MeetLanes];
+pub(super) const PRODUCERS: &[Act] =
+    &[Act::Enqueue, Act::EnqueueRelaxed, Act::InsertAll, Act::MeetLanes, Act::EnqueueKeyed, Act::EnqueueUnique];
 pub(super) const WORKERS: &[Act] = &[Act::Claim, Act::Settle, Act::SettlePart, Act::SettleWhole, Act::GiveBack];
 pub(super) const TRANSACTIONS: &[Act] = &[Act::TakeOne, Act::FinishOne, Act::FinishUnlocked];
-pub(super) const RECOVERIES: &[Act] = &[Act::LockSilent, Act::Recover, Act::Promote];
+pub(super) const RECOVERIES: &[Act] = &[Act::LockSilent, Act::Recover, Act::Promote, Act::Unblock];
 pub(super) const OPERATORS: &[Act] = &[Act::Requeue, Act::Cancel, Act::Discard, Act::Reopen, Act::ReopenPlain, Act::ReopenTwin];
 pub(super) const HOUSEKEEPING: &[Act] = &[Act::AddDays, Act::DropDay, Act::PruneDone, Act::PruneWorkers];
 pub(super) const HEARTS: &[Act] = &[Act::Register, Act::Beat, Act::Retire, Act::Sleep, Act::WakeUp];
@@ -71,53 +72,6 @@ pub(super) const RETENTIONS: &[Act] = &[Act::KeepTypes, Act::PruneKept, Act::Pru
 /// All of them.
 pub(super) fn acts() -> impl Iterator<Item = Act> {
     [PRODUCERS, WORKERS, TRANSACTIONS, RECOVERIES, OPERATORS, HOUSEKEEPING, HEARTS, CONTROLS, RETENTIONS].into_iter().flatten().copied()
-}
-
-/// Jobs in every state.
-pub(super) struct Stage {
-    pub(super) jobs: Vec<JobId>,
-    pub(super) dead: Vec<JobId>,
-    completed: JobId,
-    /// In one row of history.
-    completed_plainly: [JobId; 2],
-    /// What is left of it: two jobs. Its holder is silent.
-    lease: Lease,
-    /// Who lives.
-    worker: Uuid,
-}
-
-const EMPTY: &str = "delete from queue.ready; delete from queue.scheduled; delete from queue.lease; delete from queue.done;
-  delete from queue.done_many; delete from queue.dead; delete from queue.failure; delete from queue.job; delete from queue.lane;
-  delete from queue.worker; delete from queue.idle; delete from queue.retention";
-
-const DUE: &str = "update queue.scheduled set run_at = now() - interval '1 minute'";
-const SILENT: &str = "update queue.worker set expires_at = now() - interval '2 hours' where id <> $1";
-
-impl Stage {
-    /// Today has a partition only if that is asked for: else history is of no day, and can be pruned.
-    pub(super) async fn set(on: &mut PgConnection, today: bool) -> sqlx::Result<Self> {
-        sqlx::raw_sql(EMPTY).execute(&mut *on).await?;
-        if today {
-            patiently(async || operate::add_days(on).await).await?;
-        } else {
-            while patiently(async || operate::drop_day(on).await).await? {}
-        }
-        let lane = operate::meet_lanes(on, &[("default", 100)]).await?[0];
-        let mut jobs = operate::insert_all(on, &[(lane, false); 10]).await?;
-        let [silent, _gone, worker] = [protocol::register(on).await?, protocol::register(on).await?, protocol::register(on).await?];
-        let mut lease = protocol::claim(on, silent, 7).await?;
-        let said = ["complete", "plain", "plain", "dead", "dead"].into_iter().enumerate();
-        let refused = protocol::settle(on, &said.map(|(at, verdict)| lease.one(at, verdict)).collect::<Vec<_>>()).await?;
-        assert_eq!(refused, []);
-        lease.jobs.drain(..5);
-        sqlx::query(SILENT).bind(worker).execute(&mut *on).await?;
-        operate::sleep(on, worker).await?;
-        let later = operate::insert_all(on, &[(lane, true); 2]).await?;
-        sqlx::query(DUE).execute(on).await?;
-        jobs.extend(later);
-        let (completed, completed_plainly, dead) = (jobs[0], [jobs[1], jobs[2]], jobs[3..5].to_vec());
-        Ok(Self { jobs, dead, completed, completed_plainly, lease, worker })
-    }
 }
 
 impl Act {
@@ -133,6 +87,8 @@ impl Act {
                 count(operate::insert_all(on, &[(lanes[0], false), (lanes[1], true)]).await?.len())
             }
             Self::MeetLanes => count(operate::meet_lanes(on, &[("new", 1), ("default", 100)]).await?.len()),
+            Self::EnqueueKeyed => operate::enqueue_with(on, Some(KEY), None).await.map(|_| 1)?,
+            Self::EnqueueUnique => operate::enqueue_with(on, None, Some(KEY)).await.map(|(_, is_new)| i64::from(is_new))?,
             Self::Claim => count(protocol::claim(on, *worker, 100).await?.jobs.len()),
             Self::Settle => 2 - count(protocol::settle(on, &lease.all("complete")).await?.len()),
             Self::SettlePart => 1 - count(protocol::settle(on, &[lease.one(0, "release")]).await?.len()),
@@ -153,6 +109,7 @@ impl Act {
                 protocol::take_back(on, &tokens).await?.iter().map(|(_, jobs)| jobs).sum()
             }
             Self::Promote => operate::promote(on, 100).await?,
+            Self::Unblock => operate::unblock(on).await.map(i64::from)?,
             Self::Requeue => count(operate::requeue(on, jobs).await?.len()),
             Self::Cancel => count(operate::cancel(on, jobs).await?.len()),
             Self::Discard => count(operate::discard(on, jobs).await?.len()),
@@ -186,6 +143,7 @@ impl Act {
             Self::EnqueueRelaxed => &["enqueue_relaxed"],
             Self::InsertAll => &["insert_all"],
             Self::MeetLanes => &["meet_lanes"],
+            Self::EnqueueKeyed | Self::EnqueueUnique => &["enqueue_with"],
             Self::Claim => &["claim"],
             Self::Settle | Self::SettlePart => &["settle"],
             Self::SettleWhole => &["settle_leases"],
@@ -196,6 +154,7 @@ impl Act {
             Self::LockSilent => &["silent"],
             Self::Recover => &["silent", "recover"],
             Self::Promote => &["promote"],
+            Self::Unblock => &["unblock"],
             Self::Requeue => &["requeue"],
             Self::Cancel => &["cancel"],
             Self::Discard => &["discard"],

@@ -5,7 +5,11 @@ use std::cell::Cell;
 use sqlx::{Connection as _, PgConnection, error::DatabaseError};
 use tests::{TestDb, broken};
 
-use super::act::{Act, Stage};
+use super::{
+    act::Act,
+    stage::{Stage, Stages},
+    tally::standing,
+};
 
 /// When the second begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +39,13 @@ pub(super) struct Trio {
     b: PgConnection,
     watch: PgConnection,
     pids: [i32; 2],
+    stages: Stages,
 }
 
 /// What a lock that was not to be had within `lock_timeout` is reported as.
-const NO_LOCK: &str = "55P03";
+pub(super) const NO_LOCK: &str = "55P03";
 
-fn code(error: &sqlx::Error) -> Option<String> {
+pub(super) fn code(error: &sqlx::Error) -> Option<String> {
     error.as_database_error().and_then(DatabaseError::code).map(std::borrow::Cow::into_owned)
 }
 
@@ -62,16 +67,16 @@ impl Trio {
             PgConnection::connect(&db.url).await.unwrap(),
         ];
         let pids = [pid(&mut a).await, pid(&mut b).await];
-        Self { a, b, watch, pids }
+        Self { a, b, watch, pids, stages: Stages::default() }
     }
 
     /// Plays `b` against `a`; panics unless every job is then in one place, and none is lost.
     pub(super) async fn play(&mut self, a: Act, b: Act, form: Form) -> Outcome {
-        let today = [a, b].contains(&Act::DropDay);
-        let stage = Stage::set(&mut self.watch, today).await.unwrap();
+        let stage = self.stages.set(&mut self.watch, &[a, b]).await.unwrap();
         let outcome = self.both(a, b, form, &stage).await;
         let what = format!("{a:?} {form:?} {b:?}: {outcome:?}");
         assert_eq!(broken(&mut self.watch).await.unwrap(), [], "{what}");
+        assert_eq!(standing(&mut self.watch).await.unwrap(), [], "{what}");
         let twice = outcome.first > 0 && outcome.second > 0 && a.ends_the_lease() && b.ends_the_lease();
         assert!(!twice || form == Form::DuringThenRollback, "a verdict counted twice: {what}");
         if !a.forgets() && !b.forgets() {
@@ -84,7 +89,7 @@ impl Trio {
     }
 
     async fn both(&mut self, first: Act, second: Act, form: Form, stage: &Stage) -> Outcome {
-        let Self { a, b, watch, pids } = self;
+        let Self { a, b, watch, pids, .. } = self;
         // Kept open for as long as the form says.
         let (open, count) = begin(a, first, stage).await;
         if form == Form::After {
@@ -123,12 +128,12 @@ impl Trio {
     }
 }
 
-async fn pid(on: &mut PgConnection) -> i32 {
+pub(super) async fn pid(on: &mut PgConnection) -> i32 {
     sqlx::query_scalar("select pg_backend_pid()").fetch_one(on).await.unwrap()
 }
 
 /// One statement in a transaction of its own.
-async fn alone(on: &mut PgConnection, act: Act, stage: &Stage) -> sqlx::Result<i64> {
+pub(super) async fn alone(on: &mut PgConnection, act: Act, stage: &Stage) -> sqlx::Result<i64> {
     let mut transaction = on.begin().await?;
     let count = act.run(&mut transaction, stage).await?;
     transaction.commit().await?;

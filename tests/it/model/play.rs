@@ -90,7 +90,7 @@ impl Player {
             Some(connection) => connection,
             None => connect(db).await,
         };
-        sqlx::raw_sql(EMPTY).execute(&mut connection).await.unwrap();
+        until_unlocked(async || sqlx::raw_sql(EMPTY).execute(&mut connection).await).await.unwrap();
         let mut lanes = BTreeMap::new();
         for (index, (queue, priority)) in LANES.into_iter().enumerate() {
             for solo in [false, true] {
