@@ -147,6 +147,9 @@ pub struct JobRecord {
     pub ran: Option<Duration>,
     /// Who runs it, if it is running.
     pub worker: Option<Uuid>,
+    /// Whether somebody wants it cancelled while it runs, and its handler has not ended yet. Not in lists.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub called_off: bool,
     /// Why its last attempt failed; in lists the first 500 characters. `None` once it is over well, and after a requeue.
     pub error: Option<String>,
     /// What its handler returned. Not in lists.
@@ -211,6 +214,7 @@ impl FromRow<'_, PgRow> for JobRecord {
             finished_at: row.try_get("finished_at")?,
             ran: row.try_get::<Option<i32>, _>("ran_ms")?.map(duration),
             worker: row.try_get("worker")?,
+            called_off: row.try_get("called_off")?,
             error: row.try_get("error")?,
             output: raw("output")?,
             payload: raw("payload")?,

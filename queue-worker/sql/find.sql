@@ -9,39 +9,39 @@ with wanted as materialized (
   where j.id = $1
 ), entry as (
   select 'ready' as state, r.attempts, r.crashes, null::timestamptz as run_at, null::timestamptz as finished_at, null::int as ran_ms,
-    null::uuid as worker, null::text as error, null::jsonb as output
+    null::uuid as worker, false as called_off, null::text as error, null::jsonb as output
   from wanted w
   cross join lateral (
     select r.attempts, r.crashes from queue.ready r where r.lane = w.lane and r.seq = w.id and r.id = w.id offset 0
   ) r
   union all
-  select 'scheduled', s.attempts, s.crashes, s.run_at, null, null, null, null, null
+  select 'scheduled', s.attempts, s.crashes, s.run_at, null, null, null, false, null, null
   from queue.scheduled s
   where s.id = $1
   union all
-  select case when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0::smallint, null, d.finished_at, d.ran_ms, null, null,
+  select case when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0::smallint, null, d.finished_at, d.ran_ms, null, false, null,
     case when $2 then d.output end
   from queue.done d
   where d.id = $1
   union all
-  select 'completed', 1::smallint, 0::smallint, null, m.finished_at, null, null, null, null
+  select 'completed', 1::smallint, 0::smallint, null, m.finished_at, null, null, false, null, null
   from queue.done_many m
   where m.first_id between ($1 >> 33) << 33 and $1 and m.last_id >= $1 and $1 = any (m.ids)
   union all
-  select 'dead', d.attempts, d.crashes, null, d.died_at, null, null, d.error, null
+  select 'dead', d.attempts, d.crashes, null, d.died_at, null, null, false, d.error, null
   from queue.dead d
   where d.id = $1
   union all
-  select 'running', u.attempts, u.crashes, null, null, null, h.worker, null, null
+  select 'running', u.attempts, u.crashes, null, null, null, h.worker, coalesce(u.id = any (h.called_off), false), null, null
   from queue.lease h
   cross join lateral rows from (pg_catalog.unnest(h.ids), pg_catalog.unnest(h.attempts), pg_catalog.unnest(h.crashes)) u (id, attempts, crashes)
   where $1 = any (h.ids) and u.id = $1
   union all
-  select 'blocked', 0::smallint, 0::smallint, b.run_at, null, null, null, null, null
+  select 'blocked', 0::smallint, 0::smallint, b.run_at, null, null, null, false, null, null
   from wanted w
   cross join lateral (select b.run_at from queue.blocked b where b.key = w.key and b.id = w.id offset 0) b
   union all
-  select 'ready', r.attempts, r.crashes, null, null, null, null, null, null
+  select 'ready', r.attempts, r.crashes, null, null, null, null, false, null, null
   from wanted w
   cross join lateral (
     select r.attempts, r.crashes
@@ -52,6 +52,6 @@ with wanted as materialized (
   limit 1
 )
 select w.id, w.queue, w.job_type, w.priority, e.state, e.attempts, w.max_attempts, e.crashes, e.run_at, e.finished_at, e.ran_ms, e.worker,
-  e.error, e.output, w.payload
+  e.called_off, e.error, e.output, w.payload
 from wanted w
 cross join entry e

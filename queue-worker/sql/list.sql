@@ -120,7 +120,7 @@ with span as materialized (
   limit $5
 )
 select k.horizon, p.id, l.queue, l.job_type, l.priority, p.state, p.attempts, j.max_attempts, p.crashes, p.run_at, p.finished_at, p.ran_ms,
-  p.worker, pg_catalog.left(coalesce(p.error, f.error), 500) as error,
+  p.worker, false as called_off, pg_catalog.left(coalesce(p.error, f.error), 500) as error,
   case when $10 then (select d.output from queue.done d where d.id = p.id) end as output,
   case when $10 then j.payload end as payload
 from looked k
