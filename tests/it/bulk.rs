@@ -333,12 +333,13 @@ async fn a_queue_is_woken_if_somebody_sleeps_over_all_or_might_sleep_unseen() {
     let mut old = db.pool.begin().await.unwrap();
     old.execute("set transaction isolation level repeatable read").await.unwrap();
     Note::enqueue_all(notes(2), &mut old).queue("c").await.unwrap();
+    quick().enqueue(&mut old).queue("d").await.unwrap();
     old.commit().await.unwrap();
     db.pool.execute("select pg_notify('queue.wake', 'end')").await.unwrap();
     let mut woken = Vec::new();
     while woken.last().is_none_or(|queue| queue != "end") {
         woken.push(listener.recv().await.unwrap().payload().to_owned());
     }
-    assert_eq!(woken, ["a", "c", "end"]);
+    assert_eq!(woken, ["a", "c", "d", "end"]);
     db.finish().await;
 }

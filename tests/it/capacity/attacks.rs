@@ -2,7 +2,7 @@
 
 use queue_core::{Error, Job as _, Store};
 use queue_worker::observe::set_capacity;
-use sqlx::{Connection as _, Executor as _};
+use sqlx::{Connection as _, Executor as _, Postgres, Transaction};
 use tests::{
     Do, TestDb, eventually,
     protocol::{claim, register, settle},
@@ -25,6 +25,14 @@ async fn taken(db: &TestDb, queue: &str) -> usize {
         }
     }
     taken
+}
+
+/// A transaction that sees nothing of what comes after it.
+async fn old_snapshot(db: &TestDb) -> Transaction<'static, Postgres> {
+    let mut old = db.pool.begin().await.unwrap();
+    old.execute("set transaction isolation level repeatable read").await.unwrap();
+    old.execute("select count(*) from queue.job").await.unwrap();
+    old
 }
 
 async fn somebody_waits(db: &TestDb) {
@@ -84,6 +92,32 @@ async fn tickets_of_a_bound_that_was_lowered_are_void() {
 }
 
 #[tokio::test]
+async fn a_ticket_is_good_for_one_job() {
+    let db = bounded(100).await;
+    quick().enqueue(&db.pool).await.unwrap();
+    let many = async || Do::enqueue_all((0..70).map(|_| quick()), &db.pool).await;
+    assert_eq!(many().await.unwrap(), 70);
+    assert!(is_full(&many().await.unwrap_err()));
+    assert_eq!(waiting(&db).await, 71);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn tickets_that_only_an_old_snapshot_shows_are_void() {
+    let db = bounded(100).await;
+    quick().enqueue(&db.pool).await.unwrap();
+    let mut old = old_snapshot(&db).await;
+    Do::enqueue_all((0..95).map(|_| quick()), &db.pool).await.unwrap();
+    if Do::enqueue_all((0..10).map(|_| quick()), &mut old).await.is_ok() {
+        let _ = old.commit().await;
+    } else {
+        old.rollback().await.unwrap();
+    }
+    assert_eq!(waiting(&db).await, 96);
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn whoever_waited_for_a_ticket_believes_who_counted_meanwhile() {
     let db = bounded(100).await;
     quick().enqueue(&db.pool).await.unwrap();
@@ -120,13 +154,7 @@ async fn what_drew_tickets_since_an_old_snapshot_counts_and_other_queues_do_not(
     bound_other(&db, Some(10_000)).await;
     Do::enqueue_all((0..50).map(|_| quick()), &db.pool).await.unwrap();
     quick().enqueue(&db.pool).queue("other").await.unwrap();
-    let old = async || {
-        let mut old = db.pool.begin().await.unwrap();
-        old.execute("set transaction isolation level repeatable read").await.unwrap();
-        old.execute("select count(*) from queue.job").await.unwrap();
-        old
-    };
-    let mut before = old().await;
+    let mut before = old_snapshot(&db).await;
     for _ in 0..10 {
         quick().enqueue(&db.pool).await.unwrap();
     }
@@ -134,7 +162,7 @@ async fn what_drew_tickets_since_an_old_snapshot_counts_and_other_queues_do_not(
     assert!(is_full(&error), "{error}");
     before.rollback().await.unwrap();
     assert_eq!(waiting(&db).await, 61);
-    let mut before = old().await;
+    let mut before = old_snapshot(&db).await;
     Do::enqueue_all((0..200).map(|_| quick()), &db.pool).queue("other").await.unwrap();
     Do::enqueue_all((0..15).map(|_| quick()), &mut before).await.unwrap();
     before.commit().await.unwrap();
@@ -146,9 +174,7 @@ async fn what_drew_tickets_since_an_old_snapshot_counts_and_other_queues_do_not(
 async fn a_lane_that_is_met_under_an_old_snapshot_is_bounded_too() {
     let db = TestDb::new().await;
     quick().enqueue(&db.pool).await.unwrap();
-    let mut old = db.pool.begin().await.unwrap();
-    old.execute("set transaction isolation level repeatable read").await.unwrap();
-    old.execute("select count(*) from queue.job").await.unwrap();
+    let mut old = old_snapshot(&db).await;
     bound(&db, Some(2)).await;
     quick().enqueue(&mut old).priority(5).await.unwrap();
     old.commit().await.unwrap();
@@ -181,7 +207,7 @@ async fn a_bound_does_not_wait_for_ever_for_a_lane_that_is_being_met() {
     quick().enqueue(&mut tx).await.unwrap();
     let mut operator = connect(&db).await;
     let error = set_capacity(&mut operator, Store::default(), "default", Some(1));
-    let error = tokio::time::timeout(std::time::Duration::from_secs(60), error).await.expect("it gives up").unwrap_err();
+    let error = tokio::time::timeout(std::time::Duration::from_secs(30), error).await.expect("it gives up").unwrap_err();
     assert!(error.to_string().contains("lock timeout"), "{error}");
     tx.rollback().await.unwrap();
     db.finish().await;

@@ -12,7 +12,7 @@ pub(super) const STATEMENTS: &[Statement] = &[
     Statement {
         file: "0001_jobs.sql",
         tests: &[
-            "guards::rows guards::a_suspect guards::a_lane_that bulk::each_queue_is_woken",
+            "guards::rows guards::a_suspect guards::a_lane_that bulk::each_queue bulk::a_queue",
             "enqueue:: migrate:: wake:: payloads:: refuse:: guards::",
             "bulk:: days:: recovery:: outcomes:: schedule::",
             "model::whatever_is_done",
@@ -26,12 +26,12 @@ pub(super) const STATEMENTS: &[Statement] = &[
 
 const ENQUEUE: &[Guard] = &[
     guard("a wait counts from the clock", "pg_catalog.clock_timestamp()", "pg_catalog.now()"),
-    guard("a time is kept", "coalesce($6, pg_catalog", "coalesce(case when false then $6 end, pg_catalog"),
+    guard("a time is kept", "coalesce($6, pg_catalog", "coalesce(case when false then $6::pg_catalog.timestamptz end, pg_catalog"),
 ];
 
 const ENQUEUE_RELAXED: &[Guard] = &[
     guard("does not wait for the disk", "'synchronous_commit', 'off', true", "'synchronous_commit', 'on', true"),
-    guard("a time is kept", "coalesce($6, pg_catalog", "coalesce(case when false then $6 end, pg_catalog"),
+    guard("a time is kept", "coalesce($6, pg_catalog", "coalesce(case when false then $6::pg_catalog.timestamptz end, pg_catalog"),
     guard("the setting ends with the statement", "'synchronous_commit', 'off', true", "'synchronous_commit', 'off', false"),
     redundant(
         "a wait counts from the clock",
