@@ -305,7 +305,8 @@ async fn dead_letters_are_requeued_at_a_rate_until_told_to_stop() {
     let began = Instant::now();
     let stop = tokio::time::sleep(Duration::from_millis(250));
     let some = observe::requeue_at(&mut on, store, &filter, Some(40.0), stop).await.unwrap();
-    assert!((4..=16).contains(&some), "{some} in {:?}", began.elapsed());
+    let most = 1 + (began.elapsed().as_secs_f64() * 40.0).ceil() as u64;
+    assert!((1..=most).contains(&some) && some < 30, "{some} in {:?}", began.elapsed());
     let began = Instant::now();
     let rest = observe::requeue_at(&mut on, store, &filter, Some(100.0), std::future::pending()).await.unwrap();
     assert!(some + rest == 30 && began.elapsed() >= Duration::from_millis(10 * rest - 1), "{rest} in {:?}", began.elapsed());

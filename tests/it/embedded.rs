@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use self::user::{User, eventually, gone, kill, postmaster, processes, remove, scratch_folder, scripts, sql, try_sql};
@@ -84,9 +84,7 @@ fn a_killed_user_leaves_nothing_running() {
     let folder = scratch_folder("killed");
     let user = User::start(&folder);
     user.kill();
-    let began = Instant::now();
     gone(&folder);
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     remove(&folder);
 }
 

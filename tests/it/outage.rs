@@ -45,14 +45,14 @@ async fn f48_tables_locked_for_longer_than_a_lease_cause_no_second_run() {
     let db = TestDb::new().await;
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     enqueue_many(&db.pool, 60, r#"{"Sleep": 300}"#).await;
-    db.run_while(db.worker().lease_ttl(Duration::from_secs(1)).concurrency(20), async {
+    db.run_while(db.worker().lease_ttl(Duration::from_secs(2)).concurrency(20), async {
         within(Duration::from_secs(10), "some are running", async || db.count("select count(*) from effect").await >= 20).await;
         let mut locked = connection.begin().await.unwrap();
         sqlx::query("lock table queue.ready, queue.lease, queue.done, queue.scheduled in access exclusive mode")
             .execute(&mut *locked)
             .await
             .unwrap();
-        tokio::time::sleep(Duration::from_millis(2500)).await;
+        tokio::time::sleep(Duration::from_secs(4)).await;
         locked.rollback().await.unwrap();
         within(Duration::from_secs(30), "all are completed", async || db.count("select count(*) from queue.done").await == 60).await;
         assert_eq!(db.count("select count(*) from queue.worker").await, 1, "the heartbeat went on");

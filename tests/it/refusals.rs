@@ -164,7 +164,7 @@ async fn f38_notifications_can_be_switched_off_while_all_is_at_work() {
         sqlx::raw_sql(OFF).execute(&db.pool).await.unwrap();
         for _ in 0..5 {
             let job = enqueue(&db, Act::Ok(String::new())).await;
-            within(Duration::from_secs(5), "polling finds it", async || db.state(job).await == Some(JobState::Completed)).await;
+            within(Duration::from_secs(8), "polling finds it", async || db.state(job).await == Some(JobState::Completed)).await;
         }
         assert_eq!(heard("off").await, 0);
         sqlx::raw_sql("drop function queue.not_asleep() cascade").execute(&db.pool).await.unwrap();

@@ -178,7 +178,7 @@ async fn a_begin_that_is_dropped_leaves_no_connection_in_a_transaction() {
     let db = TestDb::new().await;
     let job = GiveUp.enqueue(&db.pool).await.unwrap().id();
     db.run_while(Worker::new(db.pool.clone()).register::<GiveUp>(), db.until(job, JobState::Completed)).await;
-    within(Duration::from_secs(5), "all are given back", async || {
+    within(Duration::from_secs(30), "all are given back", async || {
         db.count("select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'").await
             == 0
     })

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use sqlx::{Connection as _, PgConnection};
 use tests::{Act, ground::Ground, within};
 
-use super::{RESUMES, announced, away, begin, complains_with_restraint, nothing_is_charged, worker, works};
+use super::{announced, away, begin, complains_with_restraint, nothing_is_charged, resumes, worker, works};
 
 /// The most connections that the workers made within a tenth of a second, and how many they made in all.
 const HERD: &str = "select max(n), sum(n)::bigint / 2 from (
@@ -25,7 +25,7 @@ async fn f47_workers_outlive_an_absent_database_and_do_not_return_as_a_herd() {
     let since = Instant::now();
     tokio::time::sleep(away()).await;
     ground.restart().await.unwrap();
-    let took = works(&database.pool, RESUMES).await;
+    let took = works(&database.pool, resumes()).await;
     println!("works again after {took:?}");
     for worker in &mut workers {
         complains_with_restraint(worker, since);
@@ -48,7 +48,7 @@ async fn f46_a_server_that_is_shut_down_costs_no_attempt() {
     ground.stop().unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     ground.restart().await.unwrap();
-    let took = works(&database.pool, RESUMES).await;
+    let took = works(&database.pool, resumes()).await;
     println!("works again after {took:?}");
     complains_with_restraint(&mut worker, since);
     nothing_is_charged(&database).await;
@@ -73,12 +73,12 @@ async fn f46_a_server_with_too_many_connections_costs_no_attempt() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     drop(crowd);
-    let took = works(&database.pool, RESUMES).await;
+    let took = works(&database.pool, resumes()).await;
     println!("works again after {took:?}");
     let lines = complains_with_restraint(&mut worker, since);
     assert!(lines.iter().any(|line| line.contains("too many clients")), "{lines:#?}");
     nothing_is_charged(&database).await;
-    within(Duration::from_secs(5), "it has all its connections", async || {
+    within(resumes(), "it has all its connections", async || {
         database
             .count("select count(distinct application_name) from pg_stat_activity where application_name like 'queue-worker %'")
             .await

@@ -10,7 +10,7 @@ use std::{
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tests::{Act, ground::Ground, within};
 
-use super::{RESUMES, announced, begin, complains_with_restraint, nothing_is_charged, worker, works};
+use super::{announced, begin, complains_with_restraint, nothing_is_charged, resumes, worker, works};
 
 fn fill(file: &Path) {
     let mut file = File::create(file).unwrap();
@@ -41,7 +41,7 @@ async fn f46_a_full_disk_costs_no_attempt() {
     .await;
     tokio::time::sleep(Duration::from_secs(4)).await;
     fs::remove_file(small.join("filling")).unwrap();
-    let took = works(&database.pool, RESUMES).await;
+    let took = works(&database.pool, resumes()).await;
     println!("works again after {took:?}");
     complains_with_restraint(&mut worker, since);
     nothing_is_charged(&database).await;
