@@ -1,11 +1,9 @@
 //! Control of one job by name: what is refused, and what is tried again.
 
-use super::{Guard, Statement, guard, redundant};
+use super::{Guard, Statement, guard};
 
 pub(super) const STATEMENTS: &[Statement] =
     &[Statement { file: "0008_control_one.sql", tests: &["guards::single", "control::"], guards: CONTROL_ONE }];
-
-const SPEED: &str = "for speed: what is in no such state is refused after the last try as well";
 
 const CONTROL_ONE: &[Guard] = &[
     guard("an unknown job is none", "  if state is null then\n", "  if false then\n"),
@@ -25,11 +23,10 @@ const CONTROL_ONE: &[Guard] = &[
         "    elsif exists (select from queue.call_off_all(array[cancel.id])) then\n      return 'cancelling';\n",
         "",
     ),
-    redundant(
+    guard(
         "cancel: no longer than it may help",
         "    exit when queue.state_of(cancel.id) is null or queue.state_of(cancel.id) not in ('ready', 'scheduled', 'blocked', 'running');\n",
         "",
-        SPEED,
     ),
     guard("cancel: refused", "  perform queue.refuse(cancel.id, 'ready scheduled blocked running', 'cancelled');\n", ""),
     guard(
@@ -37,11 +34,10 @@ const CONTROL_ONE: &[Guard] = &[
         "  for tries in 1 .. 5 loop\n    if exists (select from queue.reschedule",
         "  for tries in 1 .. 1 loop\n    if exists (select from queue.reschedule",
     ),
-    redundant(
+    guard(
         "put off: no longer than it may help",
         "    exit when queue.state_of(reschedule.id) is null or queue.state_of(reschedule.id) not in ('ready', 'scheduled');\n",
         "",
-        SPEED,
     ),
     guard("put off: refused", "  perform queue.refuse(reschedule.id, 'ready scheduled', 'rescheduled');\n", ""),
     guard("a snooze counts from the clock", "clock_timestamp() + snooze.wait", "now() + snooze.wait"),
@@ -50,18 +46,17 @@ const CONTROL_ONE: &[Guard] = &[
         "  for tries in 1 .. 5 loop\n    if exists (select from queue.run_now",
         "  for tries in 1 .. 1 loop\n    if exists (select from queue.run_now",
     ),
-    redundant("run now: no longer than it may help", "    exit when queue.state_of(run_now.id) is distinct from 'scheduled';\n", "", SPEED),
+    guard("run now: no longer than it may help", "    exit when queue.state_of(run_now.id) is distinct from 'scheduled';\n", ""),
     guard("run now: refused", "  perform queue.refuse(run_now.id, 'scheduled', 'run now');\n", ""),
     guard(
         "ranked: tried again",
         "  for tries in 1 .. 5 loop\n    if exists (select from queue.set_priority",
         "  for tries in 1 .. 1 loop\n    if exists (select from queue.set_priority",
     ),
-    redundant(
+    guard(
         "ranked: no longer than it may help",
         "    exit when queue.state_of(set_priority.id) is null or queue.state_of(set_priority.id) not in ('ready', 'scheduled');\n",
         "",
-        SPEED,
     ),
     guard("ranked: refused", "  perform queue.refuse(set_priority.id, 'ready scheduled', 'given another priority');\n", ""),
 ];
