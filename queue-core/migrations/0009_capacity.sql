@@ -17,7 +17,9 @@ create table queue.capacity (
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
 -- Numbered by all bounded queues together, outside any transaction: a number that was drawn is gone, whatever becomes of who drew it.
+-- The first is drawn here, for nobody: last_value of a sequence that was never asked is the number that it will give next, a ticket too many.
 create sequence queue.ticket_seq;
+select nextval('queue.ticket_seq');
 
 -- Whether an enqueue into this lane has to ask for the capacity of its queue: it looks at this row anyway, and asking every time would be a
 -- tenth of its cost. True of every lane of a bounded queue; elsewhere it may be, and does no harm.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use queue_core::{Context, Handler, Job as _, JobId, JobResult, JobState, job};
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, PgConnection};
-use tests::{Act, Do, TestDb, eventually};
+use tests::{Act, Do, TestDb, eventually, ground::Ground};
 
 /// As in examples/src/bin/greeter.rs.
 #[job(send_only, name = "greet", output = String)]
@@ -210,4 +210,20 @@ async fn a_wait_holds_no_lock_on_a_table_and_writes_nothing() {
     let over = db.run_while(db.worker(), waiting).await.unwrap();
     assert_eq!(over, ("completed".to_owned(), None));
     db.finish().await;
+}
+
+#[tokio::test]
+async fn after_four_billion_transactions_a_wait_still_knows_its_own() {
+    let ground = Ground::start_late().await.unwrap();
+    let db = ground.database("late").await.unwrap();
+    let ours = "select queue.is_ours($1)";
+    let before: JobId = sqlx::query_scalar(ENQUEUE).fetch_one(&db.pool).await.unwrap();
+    let mut tx = db.pool.begin().await.unwrap();
+    let own: JobId = sqlx::query_scalar(ENQUEUE).fetch_one(&mut *tx).await.unwrap();
+    let now: String = sqlx::query_scalar("select pg_current_xact_id()::text").fetch_one(&mut *tx).await.unwrap();
+    assert!(now.parse::<u64>().unwrap() > 1 << 32, "{now}");
+    for (job, is_ours) in [(own, true), (before, false)] {
+        assert_eq!(sqlx::query_scalar::<_, bool>(ours).bind(job).fetch_one(&mut *tx).await.unwrap(), is_ours);
+    }
+    tx.rollback().await.unwrap();
 }

@@ -320,3 +320,26 @@ async fn each_queue_is_woken_once_and_only_if_somebody_sleeps() {
     assert_eq!(woken, ["b", "a", "b", "end"]);
     db.finish().await;
 }
+
+#[tokio::test]
+async fn a_queue_is_woken_if_somebody_sleeps_over_all_or_might_sleep_unseen() {
+    let db = TestDb::new().await;
+    let mut listener = PgListener::connect(&db.url).await.unwrap();
+    listener.listen("queue.wake").await.unwrap();
+    db.pool.execute("insert into queue.idle (queue, worker) values ('*', gen_random_uuid())").await.unwrap();
+    Note::enqueue_all(notes(2), &db.pool).queue("a").await.unwrap();
+    db.pool.execute("delete from queue.idle").await.unwrap();
+    Note::enqueue_all(notes(2), &db.pool).queue("b").await.unwrap();
+    let mut old = db.pool.begin().await.unwrap();
+    old.execute("set transaction isolation level repeatable read").await.unwrap();
+    Note::enqueue_all(notes(2), &mut old).queue("c").await.unwrap();
+    quick().enqueue(&mut old).queue("d").await.unwrap();
+    old.commit().await.unwrap();
+    db.pool.execute("select pg_notify('queue.wake', 'end')").await.unwrap();
+    let mut woken = Vec::new();
+    while woken.last().is_none_or(|queue| queue != "end") {
+        woken.push(listener.recv().await.unwrap().payload().to_owned());
+    }
+    assert_eq!(woken, ["a", "c", "d", "end"]);
+    db.finish().await;
+}

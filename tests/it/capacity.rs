@@ -1,5 +1,7 @@
 //! Bounded queues: never above their capacity by an enqueue, never refused while there is room, and nothing that comes back is refused.
 
+mod attacks;
+
 use std::{
     future::IntoFuture as _,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},

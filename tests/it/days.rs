@@ -1,5 +1,7 @@
 //! Partitions by day: made ahead, dropped once their retention is over, and what outlives its day.
 
+mod edges;
+
 use std::time::Duration;
 
 use queue_core::{Job as _, JobId, JobState, Store};
@@ -244,6 +246,7 @@ async fn a_day_that_somebody_reads_is_dropped_later_and_producers_hardly_wait() 
     let (mut reader, mut dropper) = (connect(&db).await, connect(&db).await);
     let mut reading = reader.begin().await.unwrap();
     sqlx::query("select count(*) from queue.job").execute(&mut *reading).await.unwrap();
+    sqlx::query("set statement_timeout = '30s'").execute(&mut dropper).await.unwrap();
     let dropping = tokio::spawn(async move { (drop_day(&mut dropper, 7.0).await, dropper) });
     // Behind a dropper that waited for the reader, a producer would wait as long as that reads.
     let enqueuing = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).into_future();
@@ -264,6 +267,8 @@ async fn a_job_that_is_settled_while_its_day_is_dropped_is_kept() {
     let db = TestDb::new().await;
     make_past_day(&db.pool, 9).await;
     let (mut settler, mut dropper) = (connect(&db).await, connect(&db).await);
+    // It waits for the settle for as long as it takes.
+    sqlx::query("alter function queue.drop_day set lock_timeout = '60s'").execute(&db.pool).await.unwrap();
     let worker = register(&mut settler).await.unwrap();
     let jobs = [past_job(&db.pool, 9, READY).await, past_job(&db.pool, 9, READY).await];
     let lease = claim(&mut settler, worker, 2).await.unwrap();

@@ -90,6 +90,7 @@ async fn what_is_said_of_a_job_is_what_is_stored() {
         quick().enqueue(&db.pool).priority(i16::MAX).max_attempts(i16::MAX).at(past).await.unwrap(),
         quick().enqueue(&db.pool).at(past).at(future).await.unwrap(),
         quick().enqueue(&db.pool).at(future).after(Duration::ZERO).await.unwrap(),
+        quick().enqueue(&db.pool).at(future).durability(Durability::Relaxed).await.unwrap(),
     ];
     let row = |queue: &str, priority, max_attempts, state: &str, run_at| -> Row {
         (queue.to_owned(), "do".to_owned(), priority, 0, max_attempts, state.to_owned(), run_at)
@@ -100,6 +101,7 @@ async fn what_is_said_of_a_job_is_what_is_stored() {
         row("default", i16::MAX, i16::MAX, "ready", None),
         row("default", 100, 3, "scheduled", Some(future)),
         row("default", 100, 3, "ready", None),
+        row("default", 100, 3, "scheduled", Some(future)),
     ];
     for (job, wanted) in jobs.iter().zip(wanted) {
         let query = "select queue, job_type, priority, attempts, max_attempts, state, run_at from queue.jobs where id = $1";

@@ -1,9 +1,12 @@
 //! Guards of statements that no other test would miss: an order that a plan happens to give, a row of history that would hold too much, names
 //! that are written twice. And the list of all of them (`cargo guards`), held against the files.
 
+mod looks;
 mod order;
+mod prune;
 mod reports;
 mod rows;
+mod single;
 
 use queue_core::{Job as _, JobId, Store};
 use sqlx::{Connection as _, PgConnection};
@@ -49,7 +52,7 @@ fn every_guard_in_the_list_stands_in_its_file_once() {
 fn every_statement_that_writes_has_its_guards_listed() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let listed: Vec<&str> = statements().map(|statement| statement.file).collect();
-    for folder in ["queue-core/sql", "queue-worker/sql"] {
+    for folder in ["queue-core/sql", "queue-worker/sql", "queue-core/migrations"] {
         for entry in std::fs::read_dir(root.join(folder)).unwrap() {
             let path = entry.unwrap().path();
             let text = std::fs::read_to_string(&path).unwrap();

@@ -118,6 +118,28 @@ async fn each_type_is_kept_for_its_own_time_through_the_drop_of_its_day() {
 }
 
 #[tokio::test]
+async fn what_finished_lately_outlives_its_day_beside_a_type_that_is_kept_for_longer() {
+    let db = TestDb::new().await;
+    let mut on = PgConnection::connect(&db.url).await.unwrap();
+    make_past_day(&db, 10).await;
+    let lately = [past(&mut on, "kept_plainly", 240, false).await, past(&mut on, "kept_plainly", 240, true).await];
+    sqlx::raw_sql("update queue.done set finished_at = now(); update queue.done_many set finished_at = now()")
+        .execute(&mut on)
+        .await
+        .unwrap();
+    let long = [past(&mut on, "kept_long", 240, false).await, past(&mut on, "kept_long", 240, true).await];
+    let over = past(&mut on, "kept_plainly", 240, false).await;
+    sqlx::query("insert into queue.retention (job_type, history) values ('kept_long', '30 days')").execute(&mut on).await.unwrap();
+    let day: Option<String> = sqlx::query_scalar("select queue.drop_day('7 days')::text").fetch_one(&mut on).await.unwrap();
+    assert!(day.is_some());
+    for id in lately.into_iter().chain(long) {
+        assert!(is_there(&db, id).await, "{id}");
+    }
+    assert!(!is_there(&db, over).await);
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn what_a_type_says_is_written_at_the_start_and_taken_back_when_it_says_so_no_more() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();

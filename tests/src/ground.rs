@@ -69,6 +69,15 @@ impl Ground {
         Ok(ground)
     }
 
+    /// Whose transactions are numbered as after four billion others: rows have only the low half of their numbers.
+    pub async fn start_late() -> Result<Self> {
+        let ground = Self::folder(&[])?;
+        ground.make("initdb", &["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])?;
+        ground.make("pg_resetwal", &["--epoch=1", "-D"])?;
+        ground.restart().await?;
+        Ok(ground)
+    }
+
     /// A server that follows this one through `upstream`, which is its own port or a proxy's; started, and read-only until promoted.
     pub async fn standby(&self, upstream: u16) -> Result<Self> {
         let from = |port: u16| format!("host=127.0.0.1 port={port} user=postgres sslmode=disable");

@@ -132,3 +132,17 @@ async fn dead_letters_are_locked_in_the_order_of_their_ids() {
     }
     db.finish().await;
 }
+
+#[tokio::test]
+async fn many_ids_ascend_even_where_their_sequence_begins_again() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    let lane = operate::meet_lanes(&mut connection, &[("default", 100)]).await.unwrap()[0];
+    for _ in 0..20 {
+        let near = "select setval('queue.id_seq', ((nextval('queue.id_seq') >> 20) + 1 << 20) - 10), pg_sleep(0.002)";
+        sqlx::query(near).execute(&mut connection).await.unwrap();
+        let jobs = operate::insert_all(&mut connection, &[(lane, false); 20]).await.unwrap();
+        assert!(jobs.is_sorted(), "{jobs:?}");
+    }
+    db.finish().await;
+}

@@ -113,6 +113,16 @@ async fn the_tables_refuse_what_no_statement_of_ours_writes() {
         ),
         ("idle_pkey", "insert into queue.idle select 'a', w from gen_random_uuid() w, generate_series(1, 2)"),
         ("dead_pkey", "insert into queue.dead values (1, now(), 1, 1, 0, ''), (1, now(), 1, 1, 0, '')"),
+        ("progress_pkey", "insert into queue.progress (id, attempt) values (1, 1), (1, 1)"),
+        ("progress_fraction_in_range", "insert into queue.progress (id, attempt, fraction) values (1, 1, 1.1)"),
+        ("progress_counts_by_name", "insert into queue.progress (id, attempt, counts) values (1, 1, '[]')"),
+        ("waiter_pkey", "insert into queue.waiter select w, now() from gen_random_uuid() w, generate_series(1, 2)"),
+        ("retention_pkey", "insert into queue.retention (job_type, history) values ('x', '1 h'), ('x', '1 h')"),
+        ("retention_job_type_is_a_name", "insert into queue.retention (job_type, history) values ('x y', '1 h')"),
+        ("retention_is_positive", "insert into queue.retention (job_type, history) values ('x', '0')"),
+        ("capacity_pkey", "insert into queue.capacity (queue, capacity) values ('x', 1), ('x', 1)"),
+        ("capacity_queue_is_a_name", "insert into queue.capacity (queue, capacity) values ('x y', 1)"),
+        ("capacity_is_not_negative", "insert into queue.capacity (queue, capacity) values ('x', -1)"),
     ];
     for (constraint, row) in refused {
         let error = sqlx::raw_sql(row).execute(&mut connection).await.unwrap_err();

@@ -13,11 +13,6 @@ pub(super) const STATEMENTS: &[Statement] = &[
         ],
         guards: CONTROL,
     },
-    Statement { file: "0007_retention.sql", tests: &["guards::", "retention::"], guards: RETENTION },
-    Statement { file: "keep_types.sql", tests: &["guards::", "retention::"], guards: KEEP_TYPES },
-    Statement { file: "prune_kept.sql", tests: &["guards::", "retention::"], guards: PRUNE_KEPT },
-    Statement { file: "prune_early.sql", tests: &["guards::", "retention::"], guards: PRUNE_EARLY },
-    Statement { file: "prune_dead.sql", tests: &["guards::", "retention::"], guards: PRUNE_DEAD },
     Statement { file: "settle.sql", tests: &["called_off::"], guards: SETTLE },
     Statement { file: "recover.sql", tests: &["called_off::"], guards: RECOVER },
     Statement { file: "give_back.sql", tests: &["called_off::"], guards: GIVE_BACK },
@@ -88,59 +83,4 @@ const CONTROL: &[Guard] = &[
         "any (array(select x.id from moving x))",
     ),
     guard("run now: a new place", "select u.lane, queue.next_id(), u.id", "select u.lane, u.id, u.id"),
-];
-
-const RETENTION: &[Guard] = &[
-    guard(
-        "what is kept for longer lives on",
-        "  if exists (select from queue.retention k where k.history > drop_day.retention) then",
-        "  if false then",
-    ),
-    guard(
-        "plainly done: kept by its type's time",
-        "and d.first_id < above and d.finished_at >= clock_timestamp() - k.history",
-        "and d.first_id < above",
-    ),
-];
-
-const KEEP_TYPES: &[Guard] = &[
-    guard(
-        "only types that say nothing are forgotten",
-        "  where k.job_type = s.job_type and s.history is null",
-        "  where k.job_type = s.job_type",
-    ),
-    guard("types of others stay", "  where k.job_type = s.job_type and s.history is null", "  where s.history is null"),
-    guard("a type without a time of its own has no row", "where s.history is not null\n", ""),
-    redundant("only what differs", "\nwhere k.history <> excluded.history", "", "for speed: the same is written again"),
-    redundant(
-        "locks in one order",
-        "order by s.job_type\n",
-        "",
-        "for workers that start at once; one of two that block each other tries again",
-    ),
-];
-
-const PRUNE_KEPT: &[Guard] = &[
-    guard("a type's own time", "(select k.history from kept k where k.lane = d.lane)", "null"),
-    guard("payloads only of those pruned", "delete from queue.job\n  where id = any (array(select id from gone))", "delete from queue.job"),
-];
-
-const PRUNE_EARLY: &[Guard] = &[
-    guard("only types that are kept for less", " and k.history < $3 * interval '1 second'\n", "\n"),
-    guard("only that type", "\n    and m.lane in (select n.lane from lanes n)", ""),
-    guard("only what is over for so long", " and m.finished_at < now() - p.history", ""),
-    guard(
-        "payloads only of those pruned",
-        "delete from queue.job\n  where id = any (array(select g.id from gone g))",
-        "delete from queue.job",
-    ),
-];
-
-const PRUNE_DEAD: &[Guard] = &[
-    guard("only what died so long ago", "    where d.died_at < now() - $1 * interval '1 second'\n", ""),
-    guard(
-        "payloads only of those pruned",
-        "delete from queue.job\n  where id = any (array(select g.id from gone g))",
-        "delete from queue.job",
-    ),
 ];

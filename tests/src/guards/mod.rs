@@ -3,6 +3,7 @@
 //!
 //! The lists are of this crate and not of the program that runs them, so that a test can hold them against the files.
 
+mod capacity;
 mod control;
 mod days;
 mod keys;
@@ -11,7 +12,9 @@ mod producers;
 #[cfg(feature = "mutants")]
 mod remove;
 mod reports;
+mod retention;
 mod settles;
+mod single;
 mod workers;
 
 #[cfg(feature = "mutants")]
@@ -52,6 +55,9 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         keys::STATEMENTS,
         reports::STATEMENTS,
         control::STATEMENTS,
+        single::STATEMENTS,
+        retention::STATEMENTS,
+        capacity::STATEMENTS,
     ]
     .into_iter()
     .flatten()

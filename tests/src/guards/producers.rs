@@ -1,19 +1,19 @@
 //! What producers do, and the functions that they call.
 
-use super::{Guard, Statement, guard};
+use super::{Guard, Statement, guard, redundant};
 
-const ENQUEUE_TESTS: &[&str] = &["guards::", "enqueue:: schedule:: durability::", "model::whatever_is_done"];
+const ENQUEUE_TESTS: &[&str] = &["enqueue:: schedule:: durability::", "guards::", "model::whatever_is_done"];
 
 pub(super) const STATEMENTS: &[Statement] = &[
     Statement { file: "enqueue.sql", tests: ENQUEUE_TESTS, guards: ENQUEUE },
     Statement { file: "enqueue_relaxed.sql", tests: ENQUEUE_TESTS, guards: ENQUEUE_RELAXED },
-    Statement { file: "insert_all.sql", tests: &["guards::", "bulk::", "schedule::", "model::whatever_is_done"], guards: INSERT_ALL },
-    Statement { file: "meet_lanes.sql", tests: &["guards::", "bulk::", "model::whatever_is_done"], guards: MEET_LANES },
+    Statement { file: "insert_all.sql", tests: &["guards::order", "bulk::", "schedule::", "model::whatever_is_done"], guards: INSERT_ALL },
+    Statement { file: "meet_lanes.sql", tests: &["bulk::a_batch", "guards::", "bulk::", "model::whatever_is_done"], guards: MEET_LANES },
     Statement {
         file: "0001_jobs.sql",
         tests: &[
-            "guards::",
-            "enqueue:: migrate:: wake:: payloads:: refuse::",
+            "guards::rows guards::a_suspect guards::a_lane_that bulk::each_queue bulk::a_queue",
+            "enqueue:: migrate:: wake:: payloads:: refuse:: guards::",
             "bulk:: days:: recovery:: outcomes:: schedule::",
             "model::whatever_is_done",
             "registry:: durability::",
@@ -21,30 +21,24 @@ pub(super) const STATEMENTS: &[Statement] = &[
         guards: FUNCTIONS,
     },
     Statement { file: "0004_unique.sql", tests: &["unique::", "together::"], guards: KEYS },
-    Statement {
-        file: "0009_capacity.sql",
-        tests: &[
-            "guards::",
-            "capacity::",
-            "enqueue:: migrate:: wake:: payloads:: refuse::",
-            "bulk:: days:: recovery:: outcomes:: schedule::",
-            "model::whatever_is_done",
-            "registry:: durability::",
-        ],
-        guards: CAPACITY,
-    },
     Statement { file: "0010_enqueue_with.sql", tests: &["unique::", "capacity::", "together::"], guards: WITH },
 ];
 
 const ENQUEUE: &[Guard] = &[
     guard("a wait counts from the clock", "pg_catalog.clock_timestamp()", "pg_catalog.now()"),
-    guard("a time goes before a wait", "coalesce($6, pg_catalog", "coalesce(null, $6::timestamptz + interval '1 minute', pg_catalog"),
+    guard("a time is kept", "coalesce($6, pg_catalog", "coalesce(case when false then $6::pg_catalog.timestamptz end, pg_catalog"),
 ];
 
 const ENQUEUE_RELAXED: &[Guard] = &[
     guard("does not wait for the disk", "'synchronous_commit', 'off', true", "'synchronous_commit', 'on', true"),
+    guard("a time is kept", "coalesce($6, pg_catalog", "coalesce(case when false then $6::pg_catalog.timestamptz end, pg_catalog"),
     guard("the setting ends with the statement", "'synchronous_commit', 'off', true", "'synchronous_commit', 'off', false"),
-    guard("a wait counts from the clock", "pg_catalog.clock_timestamp()", "pg_catalog.now()"),
+    redundant(
+        "a wait counts from the clock",
+        "pg_catalog.clock_timestamp()",
+        "pg_catalog.now()",
+        "it is only ever sent outside a transaction: now is when it came",
+    ),
 ];
 
 const INSERT_ALL: &[Guard] = &[
@@ -95,64 +89,6 @@ const FUNCTIONS: &[Guard] = &[
     guard("a job is enqueued once", ",\n  constraint job_pkey primary key (id)", ""),
     guard("a worker is there once", ",\n  constraint worker_pkey primary key (id)", ""),
     guard("a worker sleeps once", ",\n  constraint idle_pkey primary key (queue, worker)", ""),
-];
-
-/// What 0007 has in the place of 0001's.
-const CAPACITY: &[Guard] = &[
-    guard(
-        "a bound waits for lanes that are being met",
-        "  perform pg_advisory_xact_lock(hashtextextended('queue.lanes/' || set_capacity.queue, 0));\n",
-        "",
-    ),
-    guard(
-        "whoever meets a lane says so",
-        "perform pg_advisory_xact_lock_shared(hashtextextended('queue.lanes/' || meet_lane.queue, 0));",
-        "null;",
-    ),
-    guard(
-        "a new lane is marked",
-        "      exists (select from queue.capacity c where c.queue = meet_lane.queue) or current_setting",
-        "      current_setting",
-    ),
-    guard("a bound marks its lanes", "set bounded = set_capacity.capacity is not null", "set bounded = false"),
-    guard("tickets are drawn under a lock", "      perform pg_advisory_xact_lock_shared(gate);\n", ""),
-    guard("the lock of a ticket that was void is given back", "      raise sqlstate 'QVOID';\n", ""),
-    guard("tickets end", "if room.capacity is null or drawn <= room.tickets then", "if true then"),
-    guard("tickets are drawn under a new snapshot", "  if fresh and room.tickets", "  if room.tickets"),
-    guard("whoever counts is alone", "  perform pg_advisory_xact_lock(gate);\n", ""),
-    guard("what was committed since an old snapshot counts", "  if not fresh then\n", "  if false then\n"),
-    guard("a full queue refuses", "  if depth > room.capacity then", "  if false then"),
-    guard("near its capacity everybody counts", "room.capacity * 4 / 5 - depth", "room.capacity - depth"),
-    guard(
-        "writes a lane that cannot be seen",
-        "if not exists (select from queue.lane l where l.lane = met) then",
-        "if not exists (select from queue.lane l) then",
-    ),
-    guard("writes a lane only then", "if not exists (select from queue.lane l where l.lane = met) then", "if true then"),
-    guard("nothing is null", "if new_lane is null or payload is null or max_attempts is null then", "if false then"),
-    guard("the lane is not null", "if new_lane is null or payload is null", "if payload is null"),
-    guard("the payload is not null", "or payload is null or", "or"),
-    guard("the attempts are not null", " or max_attempts is null then", " then"),
-    guard("there is an attempt", "elsif max_attempts operator(pg_catalog.<) 1::smallint then", "elsif false then"),
-    guard("the payload fits", "elsif bytes operator(pg_catalog.>) queue.payload_limit() then", "elsif false then"),
-    guard("later is later", "if run_at operator(pg_catalog.>) pg_catalog.clock_timestamp() then", "if run_at is not null then"),
-    guard("a lane is met", "  if bounded is null then\n", "  if false then\n"),
-    guard("a lane is met once", "  if bounded is null then\n", "  if true then\n"),
-    guard("an enqueue takes room", "  if coalesce(bounded, true) then\n", "  if false then\n"),
-    guard("an enqueue into a new lane takes room", "  if coalesce(bounded, true) then\n", "  if bounded then\n"),
-    guard("an enqueue wakes", "if sleeper or pg_catalog.current_setting", "if pg_catalog.current_setting"),
-    guard(
-        "an enqueue wakes under an old snapshot",
-        "  if sleeper or pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::pg_catalog.text then",
-        "  if sleeper then",
-    ),
-    guard(
-        "an enqueue wakes only who sleeps",
-        "  if sleeper or pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::pg_catalog.text then",
-        "  if true then",
-    ),
-    guard("an enqueue wakes who sleeps over this queue", "i.queue operator(pg_catalog.=) enqueue.queue or i", "i"),
-    guard("an enqueue wakes who sleeps over any", " or i.queue operator(pg_catalog.=) '*'::pg_catalog.text", ""),
 ];
 
 const WITH: &[Guard] = &[

@@ -18,7 +18,7 @@ pub(super) const STATEMENTS: &[Statement] = &[
     Statement { file: "wake_up.sql", tests: &["guards::", "wake::"], guards: WAKE_UP },
     Statement { file: "promote.sql", tests: &["guards::", QUICK, MODEL], guards: PROMOTE },
     Statement { file: "prune_workers.sql", tests: &["guards::", "lease::a_silent", MODEL], guards: PRUNE_WORKERS },
-    Statement { file: "prune_done.sql", tests: &["guards::", "days::", QUICK, MODEL], guards: PRUNE_DONE },
+    Statement { file: "prune_done.sql", tests: &["guards::prune guards::housekeeping", "days::", QUICK, MODEL], guards: PRUNE_DONE },
 ];
 
 const CLAIM: &[Guard] = &[

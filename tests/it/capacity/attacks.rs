@@ -1,0 +1,214 @@
+//! Attacks on bounds: two queues at once, bounds that change while somebody waits, tickets of the past, snapshots of the past.
+
+use queue_core::{Error, Job as _, Store};
+use queue_worker::observe::set_capacity;
+use sqlx::{Connection as _, Executor as _, Postgres, Transaction};
+use tests::{
+    Do, TestDb, eventually,
+    protocol::{claim, register, settle},
+};
+
+use super::{bound, bounded, connect, is_full, quick, waiting};
+
+async fn bound_other(db: &TestDb, capacity: Option<u64>) {
+    set_capacity(&mut connect(db).await, Store::default(), "other", capacity).await.unwrap();
+}
+
+/// How many of ten jobs, one after another, a queue takes.
+async fn taken(db: &TestDb, queue: &str) -> usize {
+    let mut taken = 0;
+    for _ in 0..10 {
+        match quick().enqueue(&db.pool).queue(queue).await {
+            Ok(_) => taken += 1,
+            Err(Error::QueueFull { queue: full, .. }) => assert_eq!(full, queue),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    taken
+}
+
+/// A transaction that sees nothing of what comes after it.
+async fn old_snapshot(db: &TestDb) -> Transaction<'static, Postgres> {
+    let mut old = db.pool.begin().await.unwrap();
+    old.execute("set transaction isolation level repeatable read").await.unwrap();
+    old.execute("select count(*) from queue.job").await.unwrap();
+    old
+}
+
+async fn somebody_waits(db: &TestDb) {
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    eventually("it waits", async || db.count(waits).await == 1).await;
+}
+
+#[tokio::test]
+async fn the_bound_of_one_queue_is_not_that_of_another() {
+    let db = bounded(100).await;
+    bound_other(&db, Some(3)).await;
+    // What is left to the producers of one queue is not left to those of the other.
+    assert_eq!((taken(&db, "default").await, taken(&db, "other").await), (10, 3));
+    bound(&db, None).await;
+    assert_eq!((taken(&db, "default").await, taken(&db, "other").await), (10, 0));
+    bound(&db, Some(21)).await;
+    assert_eq!((taken(&db, "default").await, taken(&db, "other").await, taken(&db, "third").await), (1, 0, 10));
+    bound(&db, Some(22)).await;
+    bound_other(&db, Some(4)).await;
+    // Near their capacity, producers of one queue wait for each other, not for those of the other.
+    let mut near = db.pool.begin().await.unwrap();
+    quick().enqueue(&mut near).await.unwrap();
+    let mut beside = db.pool.begin().await.unwrap();
+    beside.execute("set local lock_timeout = '2s'").await.unwrap();
+    quick().enqueue(&mut beside).queue("other").await.unwrap();
+    near.commit().await.unwrap();
+    beside.commit().await.unwrap();
+    assert_eq!((taken(&db, "default").await, taken(&db, "other").await), (0, 0));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_queue_holds_what_is_ready_scheduled_and_blocked_each_once() {
+    let db = bounded(5).await;
+    quick().enqueue(&db.pool).await.unwrap();
+    quick().enqueue(&db.pool).after(std::time::Duration::from_hours(1)).await.unwrap();
+    for _ in 0..2 {
+        quick().enqueue(&db.pool).key("key").await.unwrap();
+    }
+    assert_eq!(db.count("select count(*) from queue.blocked").await, 1);
+    // As two producers write it that meet a lane at the same time.
+    db.pool.execute("insert into queue.lane select * from queue.lane").await.unwrap();
+    assert_eq!(db.count("select queue.depth('default')").await, 4);
+    assert_eq!(db.count("select queue.depth('default', 3)").await, 3, "counted no further");
+    assert_eq!(db.count("select queue.depth('other')").await, 0);
+    assert_eq!(taken(&db, "default").await, 1);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn tickets_of_a_bound_that_was_lowered_are_void() {
+    let db = bounded(100).await;
+    quick().enqueue(&db.pool).await.unwrap();
+    bound(&db, Some(5)).await;
+    assert_eq!(taken(&db, "default").await, 4);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_ticket_is_good_for_one_job() {
+    let db = bounded(100).await;
+    quick().enqueue(&db.pool).await.unwrap();
+    let many = async || Do::enqueue_all((0..70).map(|_| quick()), &db.pool).await;
+    assert_eq!(many().await.unwrap(), 70);
+    assert!(is_full(&many().await.unwrap_err()));
+    assert_eq!(waiting(&db).await, 71);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn tickets_that_only_an_old_snapshot_shows_are_void() {
+    let db = bounded(100).await;
+    quick().enqueue(&db.pool).await.unwrap();
+    let mut old = old_snapshot(&db).await;
+    Do::enqueue_all((0..95).map(|_| quick()), &db.pool).await.unwrap();
+    if Do::enqueue_all((0..10).map(|_| quick()), &mut old).await.is_ok() {
+        let _ = old.commit().await;
+    } else {
+        old.rollback().await.unwrap();
+    }
+    assert_eq!(waiting(&db).await, 96);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn whoever_waited_for_a_ticket_believes_who_counted_meanwhile() {
+    let db = bounded(100).await;
+    quick().enqueue(&db.pool).await.unwrap();
+    let mut counting = db.pool.begin().await.unwrap();
+    Do::enqueue_all((0..99).map(|_| quick()), &mut counting).await.unwrap();
+    let (late, ()) = tokio::join!(async { quick().enqueue(&db.pool).await }, async {
+        somebody_waits(&db).await;
+        counting.commit().await.unwrap();
+    });
+    assert!(is_full(&late.unwrap_err()));
+    assert_eq!(waiting(&db).await, 100);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn whoever_waited_to_count_believes_the_bound_of_then() {
+    let db = bounded(100).await;
+    quick().enqueue(&db.pool).await.unwrap();
+    let mut drawing = db.pool.begin().await.unwrap();
+    quick().enqueue(&mut drawing).await.unwrap();
+    let (late, ()) = tokio::join!(async { Do::enqueue_all((0..90).map(|_| quick()), &db.pool).await }, async {
+        somebody_waits(&db).await;
+        bound(&db, Some(50)).await;
+        drawing.commit().await.unwrap();
+    });
+    assert!(matches!(late.unwrap_err(), Error::QueueFull { capacity: 50, .. }));
+    assert_eq!(waiting(&db).await, 2);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_drew_tickets_since_an_old_snapshot_counts_and_other_queues_do_not() {
+    let db = bounded(100).await;
+    bound_other(&db, Some(10_000)).await;
+    Do::enqueue_all((0..50).map(|_| quick()), &db.pool).await.unwrap();
+    quick().enqueue(&db.pool).queue("other").await.unwrap();
+    let mut before = old_snapshot(&db).await;
+    for _ in 0..10 {
+        quick().enqueue(&db.pool).await.unwrap();
+    }
+    let error = Do::enqueue_all((0..45).map(|_| quick()), &mut before).await.unwrap_err();
+    assert!(is_full(&error), "{error}");
+    before.rollback().await.unwrap();
+    assert_eq!(waiting(&db).await, 61);
+    let mut before = old_snapshot(&db).await;
+    Do::enqueue_all((0..200).map(|_| quick()), &db.pool).queue("other").await.unwrap();
+    Do::enqueue_all((0..15).map(|_| quick()), &mut before).await.unwrap();
+    before.commit().await.unwrap();
+    assert_eq!(db.count("select queue.depth('default')").await, 75);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_lane_that_is_met_under_an_old_snapshot_is_bounded_too() {
+    let db = TestDb::new().await;
+    quick().enqueue(&db.pool).await.unwrap();
+    let mut old = old_snapshot(&db).await;
+    bound(&db, Some(2)).await;
+    quick().enqueue(&mut old).priority(5).await.unwrap();
+    old.commit().await.unwrap();
+    quick().enqueue(&db.pool).priority(5).await.unwrap_err();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn while_a_queue_is_being_bounded_recoveries_go_on_and_jobs_that_come_back_need_no_room() {
+    let db = bounded(1).await;
+    let (mut on, mut operator) = (connect(&db).await, connect(&db).await);
+    quick().enqueue(&db.pool).await.unwrap();
+    let worker = register(&mut on).await.unwrap();
+    let lease = claim(&mut on, worker, 1).await.unwrap();
+    quick().enqueue(&db.pool).await.unwrap();
+    assert_eq!(settle(&mut on, &lease.all("release")).await.unwrap(), []);
+    on.execute("select queue.take_room('default', 0)").await.expect("no job needs no room, even above the capacity");
+    let mut bounding = operator.begin().await.unwrap();
+    bounding.execute("select queue.set_capacity('default', 2)").await.unwrap();
+    on.execute("set lock_timeout = '2s'").await.unwrap();
+    on.execute("select queue.meet_lane('default', 'do', 7::smallint, true)").await.unwrap();
+    bounding.rollback().await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_bound_does_not_wait_for_ever_for_a_lane_that_is_being_met() {
+    let db = TestDb::new().await;
+    let mut tx = db.pool.begin().await.unwrap();
+    quick().enqueue(&mut tx).await.unwrap();
+    let mut operator = connect(&db).await;
+    let error = set_capacity(&mut operator, Store::default(), "default", Some(1));
+    let error = tokio::time::timeout(std::time::Duration::from_secs(30), error).await.expect("it gives up").unwrap_err();
+    assert!(error.to_string().contains("lock timeout"), "{error}");
+    tx.rollback().await.unwrap();
+    db.finish().await;
+}
