@@ -7,9 +7,10 @@
 --   run_now        scheduled -> ready
 --   set_priority   ready | scheduled -> the same in the lane of that priority
 --
--- Safe: only what is deleted from ready or scheduled here enters elsewhere. A claim or a promotion that was quicker has deleted the entry, and
--- nothing is found; one that comes later passes over the row that we hold. Entries that others hold are passed over too (SKIP LOCKED): a
--- claim that is about to commit, another operator, a transactional job that runs. Rows are locked in the order of their ids.
+-- Safe: only what is deleted from ready or scheduled (take_waiting, take_scheduled) or from blocked here enters elsewhere. A claim or a
+-- promotion that was quicker has deleted the entry, and nothing is found; one that comes later passes over the row that we hold. Entries that
+-- others hold are passed over too (SKIP LOCKED): a claim that is about to commit, another operator, a transactional job that runs. Rows are
+-- locked in the order of their ids.
 --
 -- Bodies between BEGIN ATOMIC and END are resolved when they are created; all others set their search_path. Each call is planned for itself:
 -- a plan that was made while a table was empty is a bad one once it is full.
@@ -54,6 +55,52 @@ begin atomic
   join queue.ready r on r.lane in (e.lane, e.solo) and r.id = e.id;
 end;
 
+-- An entry that was taken; run_at is null if the job was ready.
+create type queue.entry as (run_at timestamptz, id bigint, lane bigint, attempts smallint, crashes smallint);
+
+-- scheduled -> the caller, who enters elsewhere what this returns, in the same transaction. If it reads more of these jobs, it does so in its
+-- next statement: our snapshot is newer than its own, in which the lane of a job, or that it is the head of its key, may not be there yet.
+create function queue.take_scheduled(ids bigint[]) returns setof queue.entry
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
+as $$
+begin
+  return query
+  with held as materialized (
+    select s.run_at, s.id
+    from queue.scheduled s
+    where s.id = any (take_scheduled.ids)
+    order by s.id
+    for update skip locked
+  )
+  delete from queue.scheduled s using held h
+  where s.run_at = h.run_at and s.id = h.id
+  returning s.run_at, s.id, s.lane, s.attempts, s.crashes;
+end
+$$;
+
+-- ready | scheduled -> the caller, as take_scheduled. What the first look took is not there for the second; a job that passes from one to the
+-- other meanwhile may be missed by both, as one that is claimed.
+create function queue.take_waiting(ids bigint[]) returns setof queue.entry
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
+as $$
+begin
+  return query
+  with held as materialized (
+    select r.lane, r.seq, r.id
+    from queue.ready_places(take_waiting.ids) p
+    join queue.ready r on r.lane = p.lane and r.seq = p.seq and r.id = p.id
+    order by r.id
+    for update of r skip locked
+  )
+  delete from queue.ready r using held h
+  where r.lane = h.lane and r.seq = h.seq and r.id = h.id
+  returning null::timestamptz, r.id, r.lane, r.attempts, r.crashes;
+  return query select s.* from queue.take_scheduled(take_waiting.ids) s;
+end
+$$;
+
 -- The state of one job, null if there is none.
 create function queue.state_of(id bigint) returns text
   language sql stable
@@ -82,29 +129,11 @@ create function queue.cancel_waiting_all(ids bigint[]) returns setof bigint
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare
-  gone bigint[];
-  keys boolean;
+  taken queue.entry[] := array(select t from queue.take_waiting(cancel_waiting_all.ids) t);
+  gone  bigint[];
+  keys  boolean;
 begin
-  with held as materialized (
-    select r.lane, r.seq, r.id
-    from queue.ready_places(cancel_waiting_all.ids) p
-    join queue.ready r on r.lane = p.lane and r.seq = p.seq and r.id = p.id
-    order by r.id
-    for update of r skip locked
-  ), unready as materialized (
-    delete from queue.ready r using held h
-    where r.lane = h.lane and r.seq = h.seq and r.id = h.id
-    returning r.id, r.attempts
-  ), held_back as materialized (
-    select s.run_at, s.id from queue.scheduled s
-    where s.id = any (cancel_waiting_all.ids)
-    order by s.id
-    for update skip locked
-  ), unscheduled as materialized (
-    delete from queue.scheduled s using held_back h
-    where s.run_at = h.run_at and s.id = h.id
-    returning s.id, s.attempts
-  ), keyed as materialized (
+  with keyed as materialized (
     select j.id, j.key from queue.job j where j.id = any (cancel_waiting_all.ids) and j.key is not null
   ), in_line as materialized (
     select b.key, b.seq, b.id
@@ -121,9 +150,7 @@ begin
     where b.key = i.key and b.seq = i.seq and b.id = i.id
     returning b.id
   ), over as materialized (
-    select u.id, u.attempts from unready u
-    union all
-    select u.id, u.attempts from unscheduled u
+    select t.id, t.attempts from unnest(taken) t
     union all
     select u.id, 0::smallint from unblocked u
   ), freed as (
@@ -196,33 +223,10 @@ as $$
 declare
   moved bigint[];
 begin
-  with held as materialized (
-    select r.lane, r.seq, r.id
-    from queue.ready_places(reschedule_all.ids) p
-    join queue.ready r on r.lane = p.lane and r.seq = p.seq and r.id = p.id
-    order by r.id
-    for update of r skip locked
-  ), unready as materialized (
-    delete from queue.ready r using held h
-    where r.lane = h.lane and r.seq = h.seq and r.id = h.id
-    returning r.id, r.lane, r.attempts, r.crashes
-  ), held_back as materialized (
-    select s.run_at, s.id from queue.scheduled s
-    where s.id = any (reschedule_all.ids)
-    order by s.id
-    for update skip locked
-  ), unscheduled as materialized (
-    delete from queue.scheduled s using held_back h
-    where s.run_at = h.run_at and s.id = h.id
-    returning s.id, s.lane, s.attempts, s.crashes
-  ), off as (
-    select u.id, u.lane, u.attempts, u.crashes from unready u
-    union all
-    select u.id, u.lane, u.attempts, u.crashes from unscheduled u
-  ), put_off as (
+  with put_off as (
     insert into queue.scheduled (run_at, id, lane, attempts, crashes)
-    select reschedule_all.run_at, o.id, o.lane, o.attempts, o.crashes
-    from off o
+    select reschedule_all.run_at, t.id, t.lane, t.attempts, t.crashes
+    from queue.take_waiting(reschedule_all.ids) t
     returning scheduled.id
   )
   select array_agg(p.id) into moved from put_off p;
@@ -239,21 +243,11 @@ as $$
 declare
   moved bigint[];
 begin
-  with held_back as materialized (
-    select s.run_at, s.id
-    from queue.scheduled s
-    where s.id = any (run_now_all.ids)
-    order by s.id
-    for update skip locked
-  ), unscheduled as materialized (
-    delete from queue.scheduled s using held_back h
-    where s.run_at = h.run_at and s.id = h.id
-    returning s.run_at, s.id, s.lane, s.attempts, s.crashes
-  ), entered as (
+  with entered as (
     insert into queue.ready (lane, seq, id, attempts, crashes)
-    select u.lane, queue.next_id(), u.id, u.attempts, u.crashes
-    from unscheduled u
-    order by u.run_at, u.id
+    select t.lane, queue.next_id(), t.id, t.attempts, t.crashes
+    from queue.take_scheduled(run_now_all.ids) t
+    order by t.run_at, t.id
     returning ready.id
   )
   select array_agg(e.id) into moved from entered e;
@@ -270,32 +264,14 @@ create function queue.set_priority_all(ids bigint[], priority integer) returns s
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare
-  moved bigint[];
-  wanted smallint := set_priority_all.priority;
+  taken   queue.entry[] := array(select t from queue.take_waiting(set_priority_all.ids) t);
+  moved   bigint[];
+  wanted  smallint := set_priority_all.priority;
 begin
-  with held as materialized (
-    select r.lane, r.seq, r.id
-    from queue.ready_places(set_priority_all.ids) p
-    join queue.ready r on r.lane = p.lane and r.seq = p.seq and r.id = p.id
-    order by r.id
-    for update of r skip locked
-  ), unready as materialized (
-    delete from queue.ready r using held h
-    where r.lane = h.lane and r.seq = h.seq and r.id = h.id
-    returning null::timestamptz as run_at, r.id, r.lane, r.attempts, r.crashes
-  ), held_back as materialized (
-    select s.run_at, s.id from queue.scheduled s
-    where s.id = any (set_priority_all.ids)
-    order by s.id
-    for update skip locked
-  ), unscheduled as materialized (
-    delete from queue.scheduled s using held_back h
-    where s.run_at = h.run_at and s.id = h.id
-    returning s.run_at, s.id, s.lane, s.attempts, s.crashes
-  ), off as materialized (
-    select e.*, l.queue, l.job_type, l.solo
-    from (select u.* from unready u union all select u.* from unscheduled u) e
-    cross join lateral (select l.queue, l.job_type, l.solo from queue.lane l where l.lane = e.lane limit 1) l
+  with off as materialized (
+    select t.run_at, t.id, t.lane, t.attempts, t.crashes, l.queue, l.job_type, l.solo
+    from unnest(taken) t
+    cross join lateral (select l.queue, l.job_type, l.solo from queue.lane l where l.lane = t.lane limit 1) l
   ), target as materialized (
     select k.queue, k.job_type, k.solo, queue.meet_lane(k.queue, k.job_type, wanted, false) as plain,
       case when k.solo then queue.meet_lane(k.queue, k.job_type, wanted, true) end as twin

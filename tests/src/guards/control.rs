@@ -39,6 +39,8 @@ const RECOVER: &[Guard] = &[
 
 const GIVE_BACK: &[Guard] = &[guard("what was called off does not return", "\nwhere u.id = any (h.called_off) is not true", "")];
 
+const NOBODY_WAITS: &str = "for two operators at once, of whom one then has all: with skip locked nobody waits";
+
 const CONTROL: &[Guard] = &[
     guard("only the jobs named", "    where j.id = any (ready_places.ids)\n", ""),
     guard(
@@ -67,10 +69,13 @@ const CONTROL: &[Guard] = &[
     ),
     guard("looked for in both lanes", "r.lane in (e.lane, e.solo)", "r.lane in (e.lane)"),
     guard("looked for by id", "r.lane in (e.lane, e.solo) and r.id = e.id", "r.lane in (e.lane, e.solo)"),
-    guard("cancelled: only the scheduled ones named", "    where s.id = any (cancel_waiting_all.ids)\n", ""),
-    guard("put off: only the scheduled ones named", "    where s.id = any (reschedule_all.ids)\n", ""),
-    guard("run now: only the ones named", "    where s.id = any (run_now_all.ids)\n", ""),
-    guard("ranked: only the scheduled ones named", "    where s.id = any (set_priority_all.ids)\n", ""),
+    guard("taken: only the scheduled ones named", "    where s.id = any (take_scheduled.ids)\n", ""),
+    guard("taken: passes over scheduled ones that others hold", "    order by s.id\n    for update skip locked", "    order by s.id\n    for update"),
+    guard("taken: passes over ready ones that others hold", "    for update of r skip locked", "    for update of r"),
+    guard("taken: only the scheduled ones that were locked", "  where s.run_at = h.run_at and s.id = h.id\n", ""),
+    guard("taken: only the ready ones that were locked", "  where r.lane = h.lane and r.seq = h.seq and r.id = h.id\n", ""),
+    redundant("taken: scheduled ones in one order", "    order by s.id\n    for update skip", "    for update skip", NOBODY_WAITS),
+    redundant("taken: ready ones in one order", "    order by r.id\n", "", NOBODY_WAITS),
     guard("over as cancelled", "o.attempts, true\n", "o.attempts, false\n"),
     guard("called off: locks in one order", "    order by h.token\n    for update of h", "    for update of h"),
     guard(
@@ -87,7 +92,8 @@ const CONTROL: &[Guard] = &[
         "any (array(select x.id from moving x)) and j.id = m.id",
         "any (array(select x.id from moving x))",
     ),
-    guard("run now: a new place", "select u.lane, queue.next_id(), u.id", "select u.lane, u.id, u.id"),
+    guard("run now: a new place", "select t.lane, queue.next_id(), t.id", "select t.lane, t.id, t.id"),
+    guard("run now: in the order of their times", "    order by t.run_at, t.id\n", ""),
 ];
 
 const RETENTION: &[Guard] = &[
