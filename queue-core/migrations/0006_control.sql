@@ -19,40 +19,25 @@
 -- its recovery hold the row.
 alter table queue.lease add column called_off bigint[];
 
--- Where in ready those of these jobs are that wait there. A job's place is its id, unless it has entered ready a second time: only for such a
--- one its lane and its solo twin are looked through.
+-- Where in ready those of these jobs are that wait there. A job's place is its id, in its lane or, if it is a suspect that was given back, in
+-- the solo twin. Those that have entered ready a second time have an index of their own.
 create function queue.ready_places(ids bigint[]) returns table (id bigint, lane bigint, seq bigint)
   language sql stable
 begin atomic
-  with wanted as materialized (
-    select j.id, j.lane, j.key, queue.lane_id(l.queue, l.job_type, l.priority, true) as solo
-    from queue.job j
-    cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
-    where j.id = any (ready_places.ids)
-  ), fresh as materialized (
-    select w.id, w.lane
-    from wanted w
-    join queue.ready r on r.lane = w.lane and r.seq = w.id and r.id = w.id
-  ), elsewhere as materialized (
-    select w.id, w.lane, w.solo
-    from wanted w
-    where not exists (select from fresh f where f.id = w.id)
-      and not exists (select from queue.scheduled s where s.id = w.id)
-      and (select b.id from queue.blocked b where b.key = w.key and b.id = w.id) is null
-      and not exists (select from queue.done d where d.id = w.id)
-      and not exists (select from queue.dead d where d.id = w.id)
-      and not exists (
-        select
-        from queue.done_many m
-        where m.first_id between (w.id >> 33) << 33 and w.id and m.last_id >= w.id and w.id = any (m.ids)
-      )
-  )
-  select f.id, f.lane, f.id as seq
-  from fresh f
+  select r.id, r.lane, r.seq
+  from queue.job j
+  cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
+  cross join lateral (
+    select r.id, r.lane, r.seq
+    from queue.ready r
+    where r.lane = any (array[j.lane, queue.lane_id(l.queue, l.job_type, l.priority, true)]) and r.seq = j.id and r.id = j.id
+    offset 0
+  ) r
+  where j.id = any (ready_places.ids)
   union all
   select r.id, r.lane, r.seq
-  from elsewhere e
-  join queue.ready r on r.lane in (e.lane, e.solo) and r.id = e.id;
+  from queue.ready r
+  where r.id = any (ready_places.ids) and r.seq <> r.id;
 end;
 
 -- An entry that was taken; run_at is null if the job was ready.
