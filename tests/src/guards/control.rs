@@ -5,12 +5,7 @@ use super::{Guard, Statement, guard, redundant};
 pub(super) const STATEMENTS: &[Statement] = &[
     Statement {
         file: "0006_control.sql",
-        tests: &[
-            "guards::",
-            "interleave::a_second interleave::claims",
-            "model::whatever_is_done",
-            "control:: called_off:: observe:: retention::",
-        ],
+        tests: &["guards::control guards::notices", "control:: called_off:: observe::a_cancelled", "model::whatever_is_done"],
         guards: CONTROL,
     },
     Statement { file: "0007_retention.sql", tests: &["guards::", "retention::"], guards: RETENTION },
@@ -67,6 +62,11 @@ const CONTROL: &[Guard] = &[
     redundant("taken: scheduled ones in one order", "    order by s.id\n    for update skip", "    for update skip", NOBODY_WAITS),
     redundant("taken: ready ones in one order", "    order by r.id\n", "", NOBODY_WAITS),
     guard("over as cancelled", "o.attempts, true\n", "o.attempts, false\n"),
+    guard(
+        "called off: no lease but those that hold the jobs",
+        "    where exists (select from unnest(h.ids) u (id) where u.id = any (call_off_all.ids))\n",
+        "",
+    ),
     guard("called off: locks in one order", "    order by h.token\n    for update of h", "    for update of h"),
     guard(
         "called off: only the jobs named",
@@ -84,6 +84,24 @@ const CONTROL: &[Guard] = &[
     ),
     guard("run now: a new place", "select t.lane, queue.next_id(), t.id", "select t.lane, t.id, t.id"),
     guard("run now: in the order of their times", "    order by t.run_at, t.id\n", ""),
+    guard("ranked: a ready job stays ready", "    from moving m\n    where m.run_at is null\n", "    from moving m\n"),
+    guard("ranked: only a ready one is", "    from moving m\n    where m.run_at is not null\n", "    from moving m\n    where false\n"),
+    guard("put off: workers are told", "from put_off p;\n  perform queue.wake_for(moved);\n", "from put_off p;\n"),
+    guard("run now: workers are told", "from entered e;\n  perform queue.wake_for(moved);\n", "from entered e;\n"),
+    guard("ranked: workers are told", "from moving m;\n  perform queue.wake_for(moved);\n", "from moving m;\n"),
+    guard("told: those of the queues of these jobs", "      where j.id = any (wake_for.ids)\n", ""),
+    guard(
+        "cancelled: who waits for jobs is told",
+        "perform pg_notify('queue.over', '') where exists",
+        "perform pg_notify('queue.over', '') where false and exists",
+    ),
+    guard("cancelled: nobody is told if nobody waits", " where exists (select from queue.waiter w where w.expires_at > now());", ";"),
+    guard("cancelled: who no longer waits is nobody", "queue.waiter w where w.expires_at > now());", "queue.waiter w);"),
+    guard(
+        "called off: nobody is told if nothing was",
+        "  if found then\n    perform pg_notify('queue.wake', '!control')",
+        "  if true then\n    perform pg_notify('queue.wake', '!control')",
+    ),
 ];
 
 const RETENTION: &[Guard] = &[

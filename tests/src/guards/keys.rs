@@ -2,15 +2,15 @@
 
 use super::{Guard, Statement, guard};
 
-const TESTS: &[&str] = &["keys::"];
+const TESTS: &[&str] = &["keys::hands", "keys::ways"];
 
 pub(super) const STATEMENTS: &[Statement] = &[
-    Statement { file: "0003_keys.sql", tests: &["keys::", "together::"], guards: FUNCTIONS },
+    Statement { file: "0003_keys.sql", tests: &["keys::hands together::", "keys::ways"], guards: FUNCTIONS },
     Statement { file: "insert_keyed.sql", tests: TESTS, guards: INSERT_KEYED },
-    Statement { file: "settle.sql", tests: &["keys::", "together::"], guards: SETTLE_CALLED_OFF },
+    Statement { file: "settle.sql", tests: &["keys::hands together::the_head"], guards: SETTLE_CALLED_OFF },
     Statement { file: "finish_one.sql", tests: TESTS, guards: SETTLE },
     Statement { file: "recover.sql", tests: TESTS, guards: RECOVER },
-    Statement { file: "0006_control.sql", tests: &["keys::", "together::"], guards: CANCEL },
+    Statement { file: "0006_control.sql", tests: &["guards::control guards::notices", "keys::hands together::the_head"], guards: CANCEL },
     Statement { file: "give_back.sql", tests: &["together::"], guards: SETTLE },
     Statement { file: "discard.sql", tests: TESTS, guards: DISCARD },
     Statement { file: "requeue.sql", tests: TESTS, guards: REQUEUE },
@@ -69,6 +69,15 @@ const CANCEL: &[Guard] = &[
         "    select f.key, f.seq\n    from freed f\n    where false\n",
     ),
     guard("whoever sees to keys is told", "    perform queue.wake_keys();\n", ""),
+    guard("nobody is told if no key goes on", "  if keys then\n", "  if true then\n"),
+    guard("a blocked job frees no key", "where a.key = k.key and a.id = k.id and k.id in", "where a.key = k.key and k.id in"),
+    guard("only what was cancelled frees its key", " and k.id in (select o.id from over o)\n", "\n"),
+    guard(
+        "passes over blocked jobs that others hold",
+        "    order by b.id\n    for update skip locked\n",
+        "    order by b.id\n    for update\n",
+    ),
+    guard("only the blocked jobs that were locked", "    where b.key = i.key and b.seq = i.seq and b.id = i.id\n", ""),
 ];
 
 const DISCARD: &[Guard] = &[guard(

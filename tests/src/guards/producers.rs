@@ -2,13 +2,13 @@
 
 use super::{Guard, Statement, guard};
 
-const ENQUEUE_TESTS: &[&str] = &["guards::", "enqueue:: schedule:: durability::", "model::whatever_is_done"];
+const ENQUEUE_TESTS: &[&str] = &["schedule::", "durability:: enqueue::", "guards::", "model::whatever_is_done"];
 
 pub(super) const STATEMENTS: &[Statement] = &[
     Statement { file: "enqueue.sql", tests: ENQUEUE_TESTS, guards: ENQUEUE },
     Statement { file: "enqueue_relaxed.sql", tests: ENQUEUE_TESTS, guards: ENQUEUE_RELAXED },
-    Statement { file: "insert_all.sql", tests: &["guards::", "bulk::", "schedule::", "model::whatever_is_done"], guards: INSERT_ALL },
-    Statement { file: "meet_lanes.sql", tests: &["guards::", "bulk::", "model::whatever_is_done"], guards: MEET_LANES },
+    Statement { file: "insert_all.sql", tests: &["bulk::", "schedule::", "guards::", "model::whatever_is_done"], guards: INSERT_ALL },
+    Statement { file: "meet_lanes.sql", tests: &["bulk::", "guards::", "model::whatever_is_done"], guards: MEET_LANES },
     Statement {
         file: "0001_jobs.sql",
         tests: &[
@@ -33,7 +33,11 @@ pub(super) const STATEMENTS: &[Statement] = &[
         ],
         guards: CAPACITY,
     },
-    Statement { file: "0010_enqueue_with.sql", tests: &["unique::", "capacity::", "together::"], guards: WITH },
+    Statement {
+        file: "0010_enqueue_with.sql",
+        tests: &["guards::notices together::blocked", "unique::", "capacity::", "together::"],
+        guards: WITH,
+    },
 ];
 
 const ENQUEUE: &[Guard] = &[
