@@ -57,7 +57,8 @@ async fn spread(db: &TestDb, on: &mut PgConnection) -> Vec<[JobId; 2]> {
         sqlx::query(AssertSqlSafe(text)).bind(two).execute(&mut *on).await.unwrap();
         jobs.push(two);
     }
-    let tried = "update queue.ready set attempts = 2, crashes = 1; update queue.scheduled set attempts = 2, crashes = 1";
+    let tried = "update queue.ready set attempts = 2, crashes = 1; update queue.scheduled set attempts = 2, crashes = 1;
+      insert into queue.failure (id, attempt, at, ran_ms, error) select id, 1, now(), 1, 'once' from queue.job";
     sqlx::raw_sql(tried).execute(on).await.unwrap();
     jobs
 }

@@ -1,12 +1,13 @@
 //! Ordering keys: what puts jobs behind each other, and what lets them go on, in statements of their own and in those of others.
 
-use super::{Guard, Statement, guard};
+use super::{Guard, Statement, guard, redundant};
 
-const TESTS: &[&str] = &["keys::hands", "keys::ways"];
+const TESTS: &[&str] = &["keys::hands together::the_head", "keys::ways"];
 
 pub(super) const STATEMENTS: &[Statement] = &[
     Statement { file: "0003_keys.sql", tests: &["keys::hands together::", "keys::ways"], guards: FUNCTIONS },
-    Statement { file: "insert_keyed.sql", tests: TESTS, guards: INSERT_KEYED },
+    Statement { file: "lock_keys.sql", tests: &["keys::hands"], guards: LOCK_KEYS },
+    Statement { file: "insert_keyed.sql", tests: &["together::a_batch keys::hands", "keys::ways"], guards: INSERT_KEYED },
     Statement { file: "settle.sql", tests: &["keys::hands together::the_head"], guards: SETTLE_CALLED_OFF },
     Statement { file: "finish_one.sql", tests: TESTS, guards: SETTLE },
     Statement { file: "recover.sql", tests: TESTS, guards: RECOVER },
@@ -30,6 +31,14 @@ const FUNCTIONS: &[Guard] = &[
     guard("what is not moved keeps its hint", "    where h.key not in (select a.key from activated a)\n", "    where false\n"),
     guard("what is for later is scheduled", "    where coalesce(e.run_at <= moment, true)\n", ""),
     guard("living: blocked", "\n  union all select id from queue.blocked;", ";"),
+];
+
+const LOCK_KEYS: &[Guard] = &[
+    guard("in one order", "  order by 1\n", ""),
+    guard("all there are", "generate_series(0::bigint, 1023) n where $3\n", "generate_series(0::bigint, 1023) n where $3 and false\n"),
+    guard("no more than asked for", "generate_series(0::bigint, 1023) n where $3\n", "generate_series(0::bigint, 1023) n\n"),
+    redundant("each once", "  select distinct queue.key_id", "  select queue.key_id", "for speed: the union does it again"),
+    redundant("a key that is null is none", " and k.key is not null\n", "\n", "for the reader: a lock on null is none"),
 ];
 
 const INSERT_KEYED: &[Guard] = &[

@@ -20,7 +20,11 @@ pub(super) const STATEMENTS: &[Statement] = &[
         ],
         guards: FUNCTIONS,
     },
-    Statement { file: "0004_unique.sql", tests: &["unique::", "together::"], guards: KEYS },
+    Statement {
+        file: "0004_unique.sql",
+        tests: &["unique:: together::a_unique --skip races --skip worker", "unique::races"],
+        guards: KEYS,
+    },
     Statement {
         file: "0009_capacity.sql",
         tests: &[
