@@ -73,6 +73,25 @@ async fn who_sleeps_is_told_that_a_key_goes_on_without_its_head() {
 }
 
 #[tokio::test]
+async fn who_sleeps_is_told_of_a_job_under_a_key_when_it_comes_and_when_it_is_its_turn() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let mut listener = listen(&db, true).await;
+    quick().enqueue(&db.pool).key("a").await.unwrap();
+    assert_eq!(heard(&db, &mut listener).await, ["default"]);
+    quick().enqueue(&db.pool).key("a").await.unwrap();
+    assert_eq!(heard(&db, &mut listener).await, ["#"], "whoever sees to keys");
+    assert_eq!(operate::unblock(&mut on).await.unwrap(), 0);
+    assert_eq!(heard(&db, &mut listener).await, NOTHING);
+    let worker = protocol::register(&mut on).await.unwrap();
+    let lease = protocol::claim(&mut on, worker, 1).await.unwrap();
+    assert_eq!(protocol::settle(&mut on, &lease.all("plain")).await.unwrap(), []);
+    assert_eq!(operate::unblock(&mut on).await.unwrap(), 1);
+    assert_eq!(heard(&db, &mut listener).await, ["default"]);
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn who_sleeps_is_told_of_jobs_whose_time_or_rank_has_changed_and_all_of_what_was_called_off() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;

@@ -1,14 +1,18 @@
 //! What producers do, and the functions that they call.
 
-use super::{Guard, Statement, guard};
+use super::{Guard, Statement, guard, redundant};
 
-const ENQUEUE_TESTS: &[&str] = &["schedule::", "durability:: enqueue::", "guards::", "model::whatever_is_done"];
+const ENQUEUE_TESTS: &[&str] = &["enqueue:: durability::a_relaxed_enqueue", "schedule::", "guards::", "model::whatever_is_done"];
 
 pub(super) const STATEMENTS: &[Statement] = &[
     Statement { file: "enqueue.sql", tests: ENQUEUE_TESTS, guards: ENQUEUE },
     Statement { file: "enqueue_relaxed.sql", tests: ENQUEUE_TESTS, guards: ENQUEUE_RELAXED },
-    Statement { file: "insert_all.sql", tests: &["bulk::", "schedule::", "guards::", "model::whatever_is_done"], guards: INSERT_ALL },
-    Statement { file: "meet_lanes.sql", tests: &["bulk::", "guards::", "model::whatever_is_done"], guards: MEET_LANES },
+    Statement {
+        file: "insert_all.sql",
+        tests: &["guards::order", "bulk::a_batch", "bulk::", "schedule::", "model::whatever_is_done"],
+        guards: INSERT_ALL,
+    },
+    Statement { file: "meet_lanes.sql", tests: &["bulk::a_batch", "bulk::", "model::whatever_is_done"], guards: MEET_LANES },
     Statement {
         file: "0001_jobs.sql",
         tests: &[
@@ -39,7 +43,7 @@ pub(super) const STATEMENTS: &[Statement] = &[
     },
     Statement {
         file: "0010_enqueue_with.sql",
-        tests: &["guards::notices together::blocked", "unique::", "capacity::", "together::"],
+        tests: &["guards::notices keys::edges together::blocked", "unique:: --skip races", "capacity::", "unique::races"],
         guards: WITH,
     },
 ];
@@ -52,7 +56,12 @@ const ENQUEUE: &[Guard] = &[
 const ENQUEUE_RELAXED: &[Guard] = &[
     guard("does not wait for the disk", "'synchronous_commit', 'off', true", "'synchronous_commit', 'on', true"),
     guard("the setting ends with the statement", "'synchronous_commit', 'off', true", "'synchronous_commit', 'off', false"),
-    guard("a wait counts from the clock", "pg_catalog.clock_timestamp()", "pg_catalog.now()"),
+    redundant(
+        "a wait counts from the clock",
+        "pg_catalog.clock_timestamp()",
+        "pg_catalog.now()",
+        "for likeness: the statement is its own transaction, which begins with it",
+    ),
 ];
 
 const INSERT_ALL: &[Guard] = &[
@@ -165,6 +174,21 @@ const CAPACITY: &[Guard] = &[
 
 const WITH: &[Guard] = &[
     guard("workers are told", "      perform queue.wake(enqueue_with.queue);\n", ""),
+    guard(
+        "what a conflict leads to is known",
+        "on_conflict is null or on_conflict not in ('keep', 'replace', 'debounce')",
+        "on_conflict is null",
+    ),
+    guard("it is said what a conflict leads to", "on_conflict is null or on_conflict not in", "on_conflict not in"),
+    guard("a key is held for some time", "if held_to is null or held_to <= clock_timestamp() then", "if held_to is null then"),
+    guard("it is said how long a key is held", "if held_to is null or held_to", "if held_to"),
+    guard(
+        "a key names its job",
+        "    update queue.unique_key u set id = enqueue_with.id, held = held_as, until = held_to where u.hash = taken;\n",
+        "    null;\n",
+    ),
+    guard("only that key does", " where u.hash = taken;\n", ";\n"),
+    guard("a full queue is no error for who tries", "exception when sqlstate 'QFULL' then\n  id := null;\n  outcome := 'full';\n", ""),
     guard("a keyed job takes room", "    perform queue.take_room(enqueue_with.queue, 1);\n", ""),
 ];
 
