@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Job as _, JobId, JobState, Store};
+use queue_core::{Batch, Job as _, JobId, JobState, Store};
 use queue_worker::observe;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tests::{Act, Do, TestDb, operate, protocol};
@@ -132,6 +132,32 @@ async fn a_dead_letter_whose_key_went_on_frees_nothing_and_goes_behind_whoever_e
     for job in [head, last, dead[1], dead[2], over] {
         assert_eq!(step(&mut c, "complete").await, [job]);
     }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn jobs_of_one_batch_are_where_their_keys_and_times_put_them() {
+    let db = TestDb::new().await;
+    let job = || Do { act: Act::Ok(String::new()) };
+    let mut batch = Batch::new();
+    batch.add(job()).unwrap();
+    batch.add(job()).unwrap().after(Duration::from_hours(1));
+    batch.add(job()).unwrap().key("a");
+    batch.add(job()).unwrap().key("b").after(Duration::from_hours(1));
+    let jobs = batch.enqueue(&db.pool).await.unwrap();
+    let mut c = connect(&db).await;
+    let states = async || {
+        let mut states = Vec::new();
+        for job in &jobs {
+            states.extend(db.state(*job).await);
+        }
+        states
+    };
+    let (ready, scheduled, blocked) = (JobState::Ready, JobState::Scheduled, JobState::Blocked);
+    assert_eq!(states().await, [ready, scheduled, blocked, blocked]);
+    db.check_invariant().await;
+    assert_eq!(unblock(&mut c).await, 2);
+    assert_eq!(states().await, [ready, scheduled, ready, scheduled]);
     db.finish().await;
 }
 

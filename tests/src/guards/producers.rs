@@ -26,7 +26,7 @@ pub(super) const STATEMENTS: &[Statement] = &[
     },
     Statement {
         file: "0004_unique.sql",
-        tests: &["unique:: together::a_unique --skip races --skip worker", "unique::races"],
+        tests: &["unique::held", "unique:: together::a_unique --skip races --skip worker", "unique::races"],
         guards: KEYS,
     },
     Statement {
@@ -213,5 +213,52 @@ const KEYS: &[Guard] = &[
         "change_waiting.run_at > greatest(due, clock_timestamp())",
         "change_waiting.run_at > clock_timestamp()",
     ),
+    guard("how a key is held is known", "  constraint unique_key_held_is_known check (held in ('live', 'queued', 'until')),\n", ""),
+    guard("a key held for a time has one", ",\n  constraint unique_key_has_its_time check ((held = 'until') = (until is not null))", ""),
+    guard(
+        "a key is held while its job is scheduled",
+        "then place in ('ready', 'scheduled', 'blocked')",
+        "then place in ('ready', 'blocked')",
+    ),
+    guard(
+        "a key is held while its job is blocked",
+        "then place in ('ready', 'scheduled', 'blocked')",
+        "then place in ('ready', 'scheduled')",
+    ),
+    guard("a key is held until its job is over", "when 'live' then place <> 'over'", "when 'live' then true"),
+    guard("a key is held for its time", "else until > pg_catalog.clock_timestamp()", "else true"),
+    guard("a job found ready is locked", " and r.id = change_waiting.id for update;", " and r.id = change_waiting.id;"),
+    guard(
+        "a job found scheduled is locked",
+        "s.run_at = due and s.id = change_waiting.id for update;",
+        "s.run_at = due and s.id = change_waiting.id;",
+    ),
+    guard(
+        "a replaced job keeps its attempts",
+        "change_waiting.seq, change_waiting.id, entry.attempts, entry.crashes);",
+        "change_waiting.seq, change_waiting.id, 0::smallint, 0::smallint);",
+    ),
+    guard(
+        "a job that is put off keeps its attempts",
+        "change_waiting.id, change_waiting.lane, entry.attempts, entry.crashes);",
+        "change_waiting.id, change_waiting.lane, 0::smallint, 0::smallint);",
+    ),
+    guard("only who debounces puts off", "on_conflict = 'debounce' and coalesce(", "coalesce("),
+    guard(
+        "a key that was forgotten meanwhile is taken anew",
+        "    -- Forgotten in between: once more.\n    exit when found;\n",
+        "    exit;\n",
+    ),
+    guard(
+        "forgetting waits for nobody",
+        ">= start order by u.hash limit most for update skip locked",
+        ">= start order by u.hash limit most for update",
+    ),
+    guard(
+        "nor does it from the first key on",
+        "limit most - cardinality(met) for update skip locked",
+        "limit most - cardinality(met) for update",
+    ),
+    guard("keys before the random one are looked at too", "met := met || array(", "met := met || '{}'; perform array("),
     guard("only keys that nobody holds are forgotten", " and not queue.holds(u.held, u.until, (queue.place_of(u.id)).place)", ""),
 ];
