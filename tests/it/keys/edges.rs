@@ -121,7 +121,8 @@ async fn a_dead_letter_whose_key_went_on_frees_nothing_and_goes_behind_whoever_e
     let last = enqueue(&mut tx, "a").await;
     sqlx::raw_sql("set lock_timeout = '100ms'").execute(&mut operator).await.unwrap();
     for error in [operate::requeue(&mut operator, &dead).await.unwrap_err(), operate::reopen(&mut operator, over).await.unwrap_err()] {
-        assert_eq!(error.as_database_error().and_then(|error| error.code()).as_deref(), Some("55P03"), "{error}");
+        let sqlx::Error::Database(error) = error else { panic!("{error}") };
+        assert_eq!(error.code().as_deref(), Some("55P03"), "{error}");
     }
     tx.commit().await.unwrap();
     sqlx::raw_sql("set lock_timeout = 0").execute(&mut operator).await.unwrap();

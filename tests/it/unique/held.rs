@@ -63,7 +63,8 @@ async fn what_is_replaced_or_put_off_keeps_its_place_its_attempts_and_its_crashe
     let first = enqueue(OnConflict::Keep).await.unwrap();
     let tried = "update queue.ready set seq = queue.next_id(), attempts = 2, crashes = 1 returning seq";
     let place = db.count(tried).await;
-    assert_eq!(enqueue(OnConflict::Replace).await.unwrap().outcome(), Enqueued::Replaced);
+    let replaced = enqueue(OnConflict::Replace).after(Duration::from_hours(1)).await.unwrap();
+    assert_eq!(replaced.outcome(), Enqueued::Replaced, "its time is as it was");
     let same = "select count(*) from queue.ready where attempts = 2 and crashes = 1 and id <> seq and seq =";
     assert_eq!(db.count(&format!("{same} {place}")).await, 1);
     let later = enqueue(OnConflict::Debounce).after(Duration::from_hours(1)).await.unwrap();

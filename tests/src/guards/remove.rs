@@ -328,7 +328,10 @@ async fn run_all(on: &mut PgConnection, text: &str) -> Result<()> {
 }
 
 const CALLS: &str = "select queue.enqueue('do', '{}'), queue.enqueue('do', '{}', run_at => now() + interval '1 hour'), queue.add_days(9),
-  queue.wake('default'), queue.meet_lane('default', 'do', 7::smallint, true); select queue.drop_day('-2 days')";
+  queue.wake('default'), queue.meet_lane('default', 'do', 7::smallint, true); select queue.drop_day('-2 days');
+  select queue.enqueue_with('do', '{}', key => 'a', unique_key => k::text), queue.try_enqueue('do', '{}', key => 'a') from generate_series(1, 2) k;
+  select queue.unblock(0, 9), queue.forget_keys(9), queue.cancel_waiting_all('{}'), queue.call_off_all('{}'), queue.run_now_all('{}'),
+  queue.reschedule_all('{}', now()), queue.set_priority_all('{}', 7)";
 
 /// The numbers of the parameters of a statement, without its header.
 fn parameters(text: &str) -> BTreeSet<u32> {
