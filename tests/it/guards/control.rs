@@ -237,7 +237,7 @@ async fn an_act_waits_for_nobody_and_leaves_what_others_hold() {
         let lock = format!("select from queue.{table} where id = any ($1) for update");
         sqlx::query(AssertSqlSafe(lock)).bind(&mine).execute(&mut *held).await.unwrap();
     }
-    sqlx::raw_sql("set lock_timeout = '3s'").execute(&mut on).await.unwrap();
+    sqlx::raw_sql("set lock_timeout = '10s'").execute(&mut on).await.unwrap();
     for what in ["cancel", "put off", "run now", "rank"] {
         assert_eq!(act(&mut on, what, &mine).await, [], "{what}");
     }
@@ -270,7 +270,7 @@ async fn what_is_called_off_is_named_once_and_leases_are_locked_in_the_order_of_
     let mut holder = connect(&db).await;
     let mut other = holder.begin().await.unwrap();
     sqlx::query("select from queue.lease where $1 = any (ids) for update").bind(jobs[0]).execute(&mut *other).await.unwrap();
-    sqlx::raw_sql("set lock_timeout = '3s'").execute(&mut on).await.unwrap();
+    sqlx::raw_sql("set lock_timeout = '10s'").execute(&mut on).await.unwrap();
     assert_eq!(operate::call_off(&mut on, &[jobs[2]]).await.unwrap(), jobs[2..], "it waits for no other lease");
     other.rollback().await.unwrap();
     db.finish().await;

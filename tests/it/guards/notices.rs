@@ -28,7 +28,7 @@ async fn heard(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
     sqlx::query("select pg_notify('queue.wake', 'that was all')").execute(&db.pool).await.unwrap();
     let mut payloads = Vec::new();
     loop {
-        let notification = listener.recv().await;
+        let notification = tokio::time::timeout(Duration::from_secs(30), listener.recv()).await.unwrap();
         match notification.as_ref().map(PgNotification::payload).unwrap() {
             "that was all" => return payloads,
             payload => payloads.push(payload.to_owned()),

@@ -12,7 +12,7 @@ use super::{claim, connect, enqueue, enqueue_skipping, step, unblock};
 /// A connection that waits for no lock that anybody keeps.
 async fn impatient(db: &TestDb) -> PgConnection {
     let mut connection = connect(db).await;
-    sqlx::raw_sql("set lock_timeout = '2s'").execute(&mut connection).await.unwrap();
+    sqlx::raw_sql("set lock_timeout = '10s'").execute(&mut connection).await.unwrap();
     connection
 }
 

@@ -87,7 +87,7 @@ async fn keys_are_forgotten_without_waiting_for_producers() {
     end(&mut on, "plain").await;
     let mut tx = holder.begin().await.unwrap();
     tx.execute("select from queue.unique_key for update").await.unwrap();
-    on.execute("set lock_timeout = '2s'").await.unwrap();
+    on.execute("set lock_timeout = '10s'").await.unwrap();
     // Each begins at a random one of them.
     for _ in 0..8 {
         let forgotten: i32 = sqlx::query_scalar("select queue.forget_keys(10)").fetch_one(&mut on).await.unwrap();
