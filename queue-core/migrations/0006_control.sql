@@ -7,9 +7,10 @@
 --   run_now        scheduled -> ready
 --   set_priority   ready | scheduled -> the same in the lane of that priority
 --
--- Safe: only what is deleted from ready or scheduled here enters elsewhere. A claim or a promotion that was quicker has deleted the entry, and
--- nothing is found; one that comes later passes over the row that we hold. Entries that others hold are passed over too (SKIP LOCKED): a
--- claim that is about to commit, another operator, a transactional job that runs. Rows are locked in the order of their ids.
+-- Safe: only what is deleted from ready or scheduled (take_waiting, take_scheduled) or from blocked here enters elsewhere. A claim or a
+-- promotion that was quicker has deleted the entry, and nothing is found; one that comes later passes over the row that we hold. Entries that
+-- others hold are passed over too (SKIP LOCKED): a claim that is about to commit, another operator, a transactional job that runs. Rows are
+-- locked in the order of their ids.
 --
 -- Bodies between BEGIN ATOMIC and END are resolved when they are created; all others set their search_path. Each call is planned for itself:
 -- a plan that was made while a table was empty is a bad one once it is full.
@@ -18,41 +19,72 @@
 -- its recovery hold the row.
 alter table queue.lease add column called_off bigint[];
 
--- Where in ready those of these jobs are that wait there. A job's place is its id, unless it has entered ready a second time: only for such a
--- one its lane and its solo twin are looked through.
+-- Where in ready those of these jobs are that wait there. A job's place is its id, in its lane or, if it is a suspect that was given back, in
+-- the solo twin. Those that have entered ready a second time have an index of their own.
 create function queue.ready_places(ids bigint[]) returns table (id bigint, lane bigint, seq bigint)
   language sql stable
 begin atomic
-  with wanted as materialized (
-    select j.id, j.lane, j.key, queue.lane_id(l.queue, l.job_type, l.priority, true) as solo
-    from queue.job j
-    cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
-    where j.id = any (ready_places.ids)
-  ), fresh as materialized (
-    select w.id, w.lane
-    from wanted w
-    join queue.ready r on r.lane = w.lane and r.seq = w.id and r.id = w.id
-  ), elsewhere as materialized (
-    select w.id, w.lane, w.solo
-    from wanted w
-    where not exists (select from fresh f where f.id = w.id)
-      and not exists (select from queue.scheduled s where s.id = w.id)
-      and (select b.id from queue.blocked b where b.key = w.key and b.id = w.id) is null
-      and not exists (select from queue.done d where d.id = w.id)
-      and not exists (select from queue.dead d where d.id = w.id)
-      and not exists (
-        select
-        from queue.done_many m
-        where m.first_id between (w.id >> 33) << 33 and w.id and m.last_id >= w.id and w.id = any (m.ids)
-      )
-  )
-  select f.id, f.lane, f.id as seq
-  from fresh f
+  select r.id, r.lane, r.seq
+  from queue.job j
+  cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
+  cross join lateral (
+    select r.id, r.lane, r.seq
+    from queue.ready r
+    where r.lane = any (array[j.lane, queue.lane_id(l.queue, l.job_type, l.priority, true)]) and r.seq = j.id and r.id = j.id
+    offset 0
+  ) r
+  where j.id = any (ready_places.ids)
   union all
   select r.id, r.lane, r.seq
-  from elsewhere e
-  join queue.ready r on r.lane in (e.lane, e.solo) and r.id = e.id;
+  from queue.ready r
+  where r.id = any (ready_places.ids) and r.seq <> r.id;
 end;
+
+-- An entry that was taken; run_at is null if the job was ready.
+create type queue.entry as (run_at timestamptz, id bigint, lane bigint, attempts smallint, crashes smallint);
+
+-- scheduled -> the caller, who enters elsewhere what this returns, in the same transaction. If it reads more of these jobs, it does so in its
+-- next statement: our snapshot is newer than its own, in which the lane of a job, or that it is the head of its key, may not be there yet.
+create function queue.take_scheduled(ids bigint[]) returns setof queue.entry
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
+as $$
+begin
+  return query
+  with held as materialized (
+    select s.run_at, s.id
+    from queue.scheduled s
+    where s.id = any (take_scheduled.ids)
+    order by s.id
+    for update skip locked
+  )
+  delete from queue.scheduled s using held h
+  where s.run_at = h.run_at and s.id = h.id
+  returning s.run_at, s.id, s.lane, s.attempts, s.crashes;
+end
+$$;
+
+-- ready | scheduled -> the caller, as take_scheduled. What the first look took is not there for the second; a job that passes from one to the
+-- other meanwhile may be missed by both, as one that is claimed.
+create function queue.take_waiting(ids bigint[]) returns setof queue.entry
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
+as $$
+begin
+  return query
+  with held as materialized (
+    select r.lane, r.seq, r.id
+    from queue.ready_places(take_waiting.ids) p
+    join queue.ready r on r.lane = p.lane and r.seq = p.seq and r.id = p.id
+    order by r.id
+    for update of r skip locked
+  )
+  delete from queue.ready r using held h
+  where r.lane = h.lane and r.seq = h.seq and r.id = h.id
+  returning null::timestamptz, r.id, r.lane, r.attempts, r.crashes;
+  return query select s.* from queue.take_scheduled(take_waiting.ids) s;
+end
+$$;
 
 -- The state of one job, null if there is none.
 create function queue.state_of(id bigint) returns text
@@ -82,29 +114,11 @@ create function queue.cancel_waiting_all(ids bigint[]) returns setof bigint
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare
-  gone bigint[];
-  keys boolean;
+  taken queue.entry[] := array(select t from queue.take_waiting(cancel_waiting_all.ids) t);
+  gone  bigint[];
+  keys  boolean;
 begin
-  with held as materialized (
-    select r.lane, r.seq, r.id
-    from queue.ready_places(cancel_waiting_all.ids) p
-    join queue.ready r on r.lane = p.lane and r.seq = p.seq and r.id = p.id
-    order by r.id
-    for update of r skip locked
-  ), unready as materialized (
-    delete from queue.ready r using held h
-    where r.lane = h.lane and r.seq = h.seq and r.id = h.id
-    returning r.id, r.attempts
-  ), held_back as materialized (
-    select s.run_at, s.id from queue.scheduled s
-    where s.id = any (cancel_waiting_all.ids)
-    order by s.id
-    for update skip locked
-  ), unscheduled as materialized (
-    delete from queue.scheduled s using held_back h
-    where s.run_at = h.run_at and s.id = h.id
-    returning s.id, s.attempts
-  ), keyed as materialized (
+  with keyed as materialized (
     select j.id, j.key from queue.job j where j.id = any (cancel_waiting_all.ids) and j.key is not null
   ), in_line as materialized (
     select b.key, b.seq, b.id
@@ -121,9 +135,7 @@ begin
     where b.key = i.key and b.seq = i.seq and b.id = i.id
     returning b.id
   ), over as materialized (
-    select u.id, u.attempts from unready u
-    union all
-    select u.id, u.attempts from unscheduled u
+    select t.id, t.attempts from unnest(taken) t
     union all
     select u.id, 0::smallint from unblocked u
   ), freed as (
@@ -196,33 +208,10 @@ as $$
 declare
   moved bigint[];
 begin
-  with held as materialized (
-    select r.lane, r.seq, r.id
-    from queue.ready_places(reschedule_all.ids) p
-    join queue.ready r on r.lane = p.lane and r.seq = p.seq and r.id = p.id
-    order by r.id
-    for update of r skip locked
-  ), unready as materialized (
-    delete from queue.ready r using held h
-    where r.lane = h.lane and r.seq = h.seq and r.id = h.id
-    returning r.id, r.lane, r.attempts, r.crashes
-  ), held_back as materialized (
-    select s.run_at, s.id from queue.scheduled s
-    where s.id = any (reschedule_all.ids)
-    order by s.id
-    for update skip locked
-  ), unscheduled as materialized (
-    delete from queue.scheduled s using held_back h
-    where s.run_at = h.run_at and s.id = h.id
-    returning s.id, s.lane, s.attempts, s.crashes
-  ), off as (
-    select u.id, u.lane, u.attempts, u.crashes from unready u
-    union all
-    select u.id, u.lane, u.attempts, u.crashes from unscheduled u
-  ), put_off as (
+  with put_off as (
     insert into queue.scheduled (run_at, id, lane, attempts, crashes)
-    select reschedule_all.run_at, o.id, o.lane, o.attempts, o.crashes
-    from off o
+    select reschedule_all.run_at, t.id, t.lane, t.attempts, t.crashes
+    from queue.take_waiting(reschedule_all.ids) t
     returning scheduled.id
   )
   select array_agg(p.id) into moved from put_off p;
@@ -239,21 +228,11 @@ as $$
 declare
   moved bigint[];
 begin
-  with held_back as materialized (
-    select s.run_at, s.id
-    from queue.scheduled s
-    where s.id = any (run_now_all.ids)
-    order by s.id
-    for update skip locked
-  ), unscheduled as materialized (
-    delete from queue.scheduled s using held_back h
-    where s.run_at = h.run_at and s.id = h.id
-    returning s.run_at, s.id, s.lane, s.attempts, s.crashes
-  ), entered as (
+  with entered as (
     insert into queue.ready (lane, seq, id, attempts, crashes)
-    select u.lane, queue.next_id(), u.id, u.attempts, u.crashes
-    from unscheduled u
-    order by u.run_at, u.id
+    select t.lane, queue.next_id(), t.id, t.attempts, t.crashes
+    from queue.take_scheduled(run_now_all.ids) t
+    order by t.run_at, t.id
     returning ready.id
   )
   select array_agg(e.id) into moved from entered e;
@@ -270,32 +249,14 @@ create function queue.set_priority_all(ids bigint[], priority integer) returns s
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare
-  moved bigint[];
-  wanted smallint := set_priority_all.priority;
+  taken   queue.entry[] := array(select t from queue.take_waiting(set_priority_all.ids) t);
+  moved   bigint[];
+  wanted  smallint := set_priority_all.priority;
 begin
-  with held as materialized (
-    select r.lane, r.seq, r.id
-    from queue.ready_places(set_priority_all.ids) p
-    join queue.ready r on r.lane = p.lane and r.seq = p.seq and r.id = p.id
-    order by r.id
-    for update of r skip locked
-  ), unready as materialized (
-    delete from queue.ready r using held h
-    where r.lane = h.lane and r.seq = h.seq and r.id = h.id
-    returning null::timestamptz as run_at, r.id, r.lane, r.attempts, r.crashes
-  ), held_back as materialized (
-    select s.run_at, s.id from queue.scheduled s
-    where s.id = any (set_priority_all.ids)
-    order by s.id
-    for update skip locked
-  ), unscheduled as materialized (
-    delete from queue.scheduled s using held_back h
-    where s.run_at = h.run_at and s.id = h.id
-    returning s.run_at, s.id, s.lane, s.attempts, s.crashes
-  ), off as materialized (
-    select e.*, l.queue, l.job_type, l.solo
-    from (select u.* from unready u union all select u.* from unscheduled u) e
-    cross join lateral (select l.queue, l.job_type, l.solo from queue.lane l where l.lane = e.lane limit 1) l
+  with off as materialized (
+    select t.run_at, t.id, t.lane, t.attempts, t.crashes, l.queue, l.job_type, l.solo
+    from unnest(taken) t
+    cross join lateral (select l.queue, l.job_type, l.solo from queue.lane l where l.lane = t.lane limit 1) l
   ), target as materialized (
     select k.queue, k.job_type, k.solo, queue.meet_lane(k.queue, k.job_type, wanted, false) as plain,
       case when k.solo then queue.meet_lane(k.queue, k.job_type, wanted, true) end as twin

@@ -1,7 +1,9 @@
 //! Guards of statements that no other test would miss: an order that a plan happens to give, a row of history that would hold too much, names
 //! that are written twice. And the list of all of them (`cargo guards`), held against the files.
 
+mod control;
 mod looks;
+mod notices;
 mod order;
 mod prune;
 mod reports;

@@ -1,6 +1,7 @@
 //! Ordering keys: one job of a key at a time, in the order of their commits, whoever dies, fails or interferes.
 
 mod crowd;
+mod edges;
 mod hands;
 mod ways;
 

@@ -1,6 +1,6 @@
 //! Orders that must not hang on how rows lie: of a lane, of what comes back together, and of locks.
 
-use queue_core::JobId;
+use queue_core::{JobId, Store};
 use sqlx::{Connection as _, PgConnection};
 use tests::{
     TestDb, eventually, operate,
@@ -40,6 +40,27 @@ async fn the_order_of_a_lane_is_not_that_of_its_rows() {
     assert_eq!(lease.ids(), jobs[..3]);
     let listed: Vec<JobId> = sqlx::query_scalar("select ids from queue.lease").fetch_one(&mut connection).await.unwrap();
     assert_eq!(listed, jobs[..3], "by id, as a row of history has them");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn jobs_stand_in_the_order_given_when_the_sequence_of_ids_begins_again() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    let lane = operate::meet_lanes(&mut connection, &[("default", 100)]).await.unwrap()[0];
+    let begin_again = "select setval('queue.id_seq', 1048576 - 1000)";
+    let keyed = Store::default().sql(include_str!("../../../queue-core/sql/insert_keyed.sql"));
+    for _ in 0..3 {
+        sqlx::raw_sql(begin_again).execute(&mut connection).await.unwrap();
+        let ids = operate::insert_all(&mut connection, &vec![(lane, false); 2000]).await.unwrap();
+        assert!(ids.is_sorted(), "without keys");
+        sqlx::raw_sql(begin_again).execute(&mut connection).await.unwrap();
+        let insert = sqlx::query_scalar(keyed).bind(vec![serde_json::json!({}); 2000]).bind(vec![lane; 2000]).bind(vec![3_i16; 2000]);
+        let insert = insert.bind(vec![None::<chrono::DateTime<chrono::Utc>>; 2000]).bind(vec!["default"; 2000]);
+        let ids: Vec<JobId> =
+            insert.bind(vec![None::<String>; 2000]).bind(vec![None::<bool>; 2000]).fetch_one(&mut connection).await.unwrap();
+        assert!(ids.is_sorted(), "where some may have keys");
+    }
     db.finish().await;
 }
 

@@ -1,9 +1,9 @@
 //! Statement by statement: two transactions in every order that could leave a key standing, or let it go on twice.
 
-use queue_core::{JobState, Store};
+use queue_core::{Batch, Error, Job as _, JobState, Store};
 use queue_worker::observe;
 use sqlx::Connection as _;
-use tests::{TestDb, operate, protocol};
+use tests::{Act, Do, TestDb, eventually, operate, protocol};
 
 use super::{claim, connect, enqueue, enqueue_skipping, step, unblock};
 
@@ -104,6 +104,61 @@ async fn a_producer_with_an_old_snapshot_goes_to_the_end_of_its_key() {
 }
 
 #[tokio::test]
+async fn who_enqueues_under_a_key_waits_for_whoever_did_before_and_for_nobody_else() {
+    let db = TestDb::new().await;
+    let (mut c, mut other) = (connect(&db).await, connect(&db).await);
+    sqlx::raw_sql("set lock_timeout = '100ms'").execute(&mut other).await.unwrap();
+    let mut tx = c.begin().await.unwrap();
+    let first = enqueue(&mut tx, "a").await;
+    let job = || Do { act: Act::Ok(String::new()) };
+    let single = job().enqueue(&mut other).key("a").await.map(|_| ());
+    let mut batch = Batch::new();
+    batch.add(job()).unwrap().key("b");
+    batch.add(job()).unwrap().key("a");
+    let many = batch.enqueue(&mut other).await.map(|_| ());
+    for waited in [single, many] {
+        let Err(Error::Database(sqlx::Error::Database(error))) = waited else { panic!("{waited:?}") };
+        assert_eq!(error.code().as_deref(), Some("55P03"));
+    }
+    sqlx::raw_sql("set lock_timeout = 0").execute(&mut other).await.unwrap();
+    let free = enqueue(&mut other, "b").await;
+    tx.commit().await.unwrap();
+    let second = enqueue(&mut other, "a").await;
+    assert_eq!(step(&mut c, "complete").await, [first, free]);
+    assert_eq!(step(&mut c, "complete").await, [second]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn many_keys_are_locked_in_one_order_or_all_there_are() {
+    let db = TestDb::new().await;
+    let (mut holder, mut c) = (connect(&db).await, connect(&db).await);
+    let keys: Vec<String> = (0..30).map(|n| n.to_string()).collect();
+    let stripes = "select array_agg(distinct queue.key_id('q', k) & 1023) from unnest($1::text[]) k";
+    let stripes: Vec<i64> = sqlx::query_scalar(stripes).bind(&keys).fetch_one(&mut c).await.unwrap();
+    let locked = "select count(*) from pg_locks where locktype = 'advisory' and granted
+      and database = (select oid from pg_database where datname = current_database())";
+    let lock = Store::default().sql(include_str!("../../../queue-core/sql/lock_keys.sql"));
+    let mut held = holder.begin().await.unwrap();
+    sqlx::query("select queue.lock_key($1)").bind(stripes.last()).execute(&mut *held).await.unwrap();
+    let mut tx = c.begin().await.unwrap();
+    let queues = vec!["q"; keys.len()];
+    let waits = sqlx::query(lock).bind(&queues).bind(&keys).bind(false);
+    let (done, ()) = tokio::join!(waits.execute(&mut *tx), async {
+        let waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted
+          and database = (select oid from pg_database where datname = current_database())";
+        eventually("it waits", async || db.count(waiting).await == 1).await;
+        assert_eq!(db.count(locked).await, i64::try_from(stripes.len()).unwrap(), "the last one is the other's");
+        held.rollback().await.unwrap();
+    });
+    done.unwrap();
+    sqlx::query(lock).bind(&queues[..1]).bind(&keys[..1]).bind(true).execute(&mut *tx).await.unwrap();
+    assert_eq!(db.count(locked).await, 1024);
+    tx.rollback().await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn a_dead_letter_holds_up_its_key_until_somebody_decides() {
     let db = TestDb::new().await;
     let mut c = connect(&db).await;
@@ -152,6 +207,11 @@ async fn a_key_that_skips_goes_on_without_its_dead() {
     for job in [jobs[1], jobs[2], jobs[0]] {
         assert_eq!(step(&mut c, "complete").await, [job]);
     }
+    let alone = enqueue_skipping(&mut c, "a").await;
+    assert_eq!(step(&mut c, "dead").await, [alone]);
+    observe::requeue(&mut c, Store::default(), alone).await.unwrap();
+    assert_eq!(unblock(&mut c).await, 1, "nobody else left a hint");
+    assert_eq!(step(&mut c, "complete").await, [alone]);
     db.finish().await;
 }
 

@@ -5,12 +5,7 @@ use super::{Guard, Statement, guard, redundant};
 pub(super) const STATEMENTS: &[Statement] = &[
     Statement {
         file: "0006_control.sql",
-        tests: &[
-            "guards::",
-            "interleave::a_second interleave::claims",
-            "model::whatever_is_done",
-            "control:: called_off:: observe:: retention::",
-        ],
+        tests: &["guards::control guards::notices", "control:: called_off:: observe::a_cancelled", "model::whatever_is_done"],
         guards: CONTROL,
     },
     Statement { file: "settle.sql", tests: &["called_off::"], guards: SETTLE },
@@ -34,39 +29,39 @@ const RECOVER: &[Guard] = &[
 
 const GIVE_BACK: &[Guard] = &[guard("what was called off does not return", "\nwhere u.id = any (h.called_off) is not true", "")];
 
+const NOBODY_WAITS: &str = "for two operators at once, of whom one then has all: with skip locked nobody waits";
+
 const CONTROL: &[Guard] = &[
-    guard("only the jobs named", "    where j.id = any (ready_places.ids)\n", ""),
+    guard("found: only the jobs named", "  where j.id = any (ready_places.ids)\n", ""),
+    guard("found in their lane", "any (array[j.lane, queue.lane_id(", "any (array[queue.lane_id("),
+    guard("found in the solo twin", "array[j.lane, queue.lane_id(l.queue, l.job_type, l.priority, true)]", "array[j.lane]"),
+    guard("found at their place", " and r.seq = j.id and r.id = j.id\n", "\n"),
+    redundant(
+        "found by id",
+        " and r.seq = j.id and r.id = j.id\n",
+        " and r.seq = j.id\n",
+        "a place that is an id is the place of that job",
+    ),
+    guard("found again: only the jobs named", "  where r.id = any (ready_places.ids) and r.seq <> r.id;", "  where r.seq <> r.id;"),
+    guard("found when they enter ready again", "  where r.id = any (ready_places.ids) and r.seq <> r.id;", "  where false;"),
+    redundant("found again: only there", " and r.seq <> r.id;", ";", "for the plan: what is found twice is locked and deleted once"),
+    guard("taken: only the scheduled ones named", "    where s.id = any (take_scheduled.ids)\n", ""),
     guard(
-        "fresh: in its lane",
-        "join queue.ready r on r.lane = w.lane and r.seq = w.id and r.id = w.id",
-        "join queue.ready r on r.seq = w.id and r.id = w.id",
+        "taken: passes over scheduled ones that others hold",
+        "    order by s.id\n    for update skip locked",
+        "    order by s.id\n    for update",
     ),
-    redundant(
-        "fresh: at its place",
-        "join queue.ready r on r.lane = w.lane and r.seq = w.id and r.id = w.id",
-        "join queue.ready r on r.lane = w.lane and r.id = w.id",
-        "for the plan: a job has one entry",
-    ),
-    guard("elsewhere: not fresh", "where not exists (select from fresh f where f.id = w.id)\n      and not exists", "where not exists"),
-    redundant(
-        "elsewhere: not scheduled",
-        "      and not exists (select from queue.scheduled s where s.id = w.id)\n",
-        "",
-        "for speed: it has no entry in ready, and the look finds none",
-    ),
-    redundant(
-        "elsewhere: not dead",
-        "      and not exists (select from queue.dead d where d.id = w.id)\n",
-        "",
-        "for speed: it has no entry in ready, and the look finds none",
-    ),
-    guard("looked for in both lanes", "r.lane in (e.lane, e.solo)", "r.lane in (e.lane)"),
-    guard("looked for by id", "r.lane in (e.lane, e.solo) and r.id = e.id", "r.lane in (e.lane, e.solo)"),
-    guard("cancelled: only the scheduled ones named", "    where s.id = any (cancel_waiting_all.ids)\n", ""),
-    guard("put off: only the scheduled ones named", "    where s.id = any (reschedule_all.ids)\n", ""),
-    guard("run now: only the ones named", "    where s.id = any (run_now_all.ids)\n", ""),
-    guard("ranked: only the scheduled ones named", "    where s.id = any (set_priority_all.ids)\n", ""),
+    guard("taken: passes over ready ones that others hold", "    for update of r skip locked", "    for update of r"),
+    guard("taken: only the scheduled ones that were locked", "  where s.run_at = h.run_at and s.id = h.id\n", ""),
+    guard("taken: only the ready ones that were locked", "  where r.lane = h.lane and r.seq = h.seq and r.id = h.id\n", ""),
+    redundant("taken: scheduled ones in one order", "    order by s.id\n    for update skip", "    for update skip", NOBODY_WAITS),
+    redundant("taken: ready ones in one order", "    order by r.id\n", "", NOBODY_WAITS),
     guard("over as cancelled", "o.attempts, true\n", "o.attempts, false\n"),
+    guard(
+        "called off: no lease but those that hold the jobs",
+        "    where exists (select from unnest(h.ids) u (id) where u.id = any (call_off_all.ids))\n",
+        "",
+    ),
     guard("called off: locks in one order", "    order by h.token\n    for update of h", "    for update of h"),
     guard(
         "called off: only the jobs named",
@@ -82,5 +77,24 @@ const CONTROL: &[Guard] = &[
         "any (array(select x.id from moving x)) and j.id = m.id",
         "any (array(select x.id from moving x))",
     ),
-    guard("run now: a new place", "select u.lane, queue.next_id(), u.id", "select u.lane, u.id, u.id"),
+    guard("run now: a new place", "select t.lane, queue.next_id(), t.id", "select t.lane, t.id, t.id"),
+    guard("run now: in the order of their times", "    order by t.run_at, t.id\n", ""),
+    guard("ranked: a ready job stays ready", "    from moving m\n    where m.run_at is null\n", "    from moving m\n"),
+    guard("ranked: only a ready one is", "    from moving m\n    where m.run_at is not null\n", "    from moving m\n    where false\n"),
+    guard("put off: workers are told", "from put_off p;\n  perform queue.wake_for(moved);\n", "from put_off p;\n"),
+    guard("run now: workers are told", "from entered e;\n  perform queue.wake_for(moved);\n", "from entered e;\n"),
+    guard("ranked: workers are told", "from moving m;\n  perform queue.wake_for(moved);\n", "from moving m;\n"),
+    guard("told: those of the queues of these jobs", "      where j.id = any (wake_for.ids)\n", ""),
+    guard(
+        "cancelled: who waits for jobs is told",
+        "perform pg_notify('queue.over', '') where exists",
+        "perform pg_notify('queue.over', '') where false and exists",
+    ),
+    guard("cancelled: nobody is told if nobody waits", " where exists (select from queue.waiter w where w.expires_at > now());", ";"),
+    guard("cancelled: who no longer waits is nobody", "queue.waiter w where w.expires_at > now());", "queue.waiter w);"),
+    guard(
+        "called off: nobody is told if nothing was",
+        "  if found then\n    perform pg_notify('queue.wake', '!control')",
+        "  if true then\n    perform pg_notify('queue.wake', '!control')",
+    ),
 ];

@@ -1,23 +1,38 @@
 //! Ordering keys: what puts jobs behind each other, and what lets them go on, in statements of their own and in those of others.
 
-use super::{Guard, Statement, guard};
+use super::{Guard, Statement, guard, redundant};
 
-const TESTS: &[&str] = &["keys::"];
+const TESTS: &[&str] = &["keys::edges keys::hands together::the_head", "keys::ways"];
 
 pub(super) const STATEMENTS: &[Statement] = &[
-    Statement { file: "0003_keys.sql", tests: &["keys::", "together::"], guards: FUNCTIONS },
-    Statement { file: "insert_keyed.sql", tests: TESTS, guards: INSERT_KEYED },
-    Statement { file: "settle.sql", tests: &["keys::", "together::"], guards: SETTLE_CALLED_OFF },
-    Statement { file: "finish_one.sql", tests: TESTS, guards: SETTLE },
+    Statement {
+        file: "0003_keys.sql",
+        tests: &["keys::edges keys::hands unique::held", "guards::notices together::", "keys::ways"],
+        guards: FUNCTIONS,
+    },
+    Statement { file: "lock_keys.sql", tests: &["keys::hands"], guards: LOCK_KEYS },
+    Statement {
+        file: "insert_keyed.sql",
+        tests: &["together::a_batch guards::order::jobs_stand keys::edges", "keys::ways"],
+        guards: INSERT_KEYED,
+    },
+    Statement { file: "settle.sql", tests: &["keys::hands together::the_head"], guards: SETTLE_CALLED_OFF },
+    Statement { file: "finish_one.sql", tests: &["keys::ways::transactions", "keys::ways"], guards: SETTLE },
     Statement { file: "recover.sql", tests: TESTS, guards: RECOVER },
-    Statement { file: "0006_control.sql", tests: &["keys::", "together::"], guards: CANCEL },
+    Statement { file: "0006_control.sql", tests: &["guards::control guards::notices", "keys::hands together::the_head"], guards: CANCEL },
     Statement { file: "give_back.sql", tests: &["together::"], guards: SETTLE },
     Statement { file: "discard.sql", tests: TESTS, guards: DISCARD },
     Statement { file: "requeue.sql", tests: TESTS, guards: REQUEUE },
-    Statement { file: "reopen.sql", tests: TESTS, guards: REOPEN },
+    Statement { file: "reopen.sql", tests: &["keys::edges keys::hands guards::control::a_job_comes_back"], guards: REOPEN },
 ];
 
+const ONE_HEAD: &str =
+    "for a mistake elsewhere: places follow commits, so two that move a key on find the same job, and one of them has it";
+
 const FUNCTIONS: &[Guard] = &[
+    guard("a place in a key is one", "constraint blocked_line primary key (key, seq)", "constraint blocked_line check (true)"),
+    guard("a key has one head", "constraint active_key_is_one primary key (key)", "constraint active_key_is_one check (true)"),
+    guard("a hint has a place of its own", "constraint key_hint_order primary key (seq)", "constraint key_hint_order check (true)"),
     guard("a key is of a queue", "pg_catalog.md5(queue || '/' || key)", "pg_catalog.md5(key)"),
     guard("places follow commits", "  perform queue.lock_key(job_key);\n", ""),
     guard(
@@ -29,10 +44,77 @@ const FUNCTIONS: &[Guard] = &[
     guard("the first of a key", "b.seq > f.after order by b.seq limit 1", "b.seq > f.after order by b.seq desc limit 1"),
     guard("what is not moved keeps its hint", "    where h.key not in (select a.key from activated a)\n", "    where false\n"),
     guard("what is for later is scheduled", "    where coalesce(e.run_at <= moment, true)\n", ""),
+    guard(
+        "who sees a head does not wait for its end",
+        "    where not exists (select from queue.active_key a where a.key = job_key) and not exists",
+        "    where not exists",
+    ),
+    guard("nor is anybody waiting", " and not exists (select from queue.blocked b where b.key = job_key)\n", "\n"),
+    guard(
+        "a keyed job of nothing null",
+        "new_lane is null or payload is null or max_attempts is null or key_policy is null then",
+        "false then",
+    ),
+    guard("a keyed job has an attempt", "elsif max_attempts < 1 then", "elsif false then"),
+    guard("a keyed payload fits", "elsif octet_length(payload::text) > queue.payload_limit() then", "elsif false then"),
+    guard("a policy is known", "elsif key_policy not in ('block', 'skip') then", "elsif false then"),
+    guard("a time is not before all", "(coalesce(run_at, '2000-01-01+00') >= '1970-01-01+00' and ", "("),
+    guard("a time is not after all", " and coalesce(run_at, '2000-01-01+00') < '10000-01-01+00')", ")"),
+    guard("a head for later is scheduled", "  elsif run_at > clock_timestamp() then\n", "  elsif false then\n"),
+    guard("its lane is met", "  perform queue.meet_lane(enqueue_in_line.queue,", "  perform queue.lane_id(enqueue_in_line.queue,"),
+    guard("a head is told of", "    perform queue.wake(enqueue_in_line.queue);\n", "    null;\n"),
+    guard("who is behind another is told of", "  else\n    perform queue.wake_keys();\n", "  else\n    null;\n"),
+    redundant("hints from a floor on", "      where h.seq >= unblock.floor\n", "", "for speed: dead index entries are not walked"),
+    guard("hints in their order", "      order by h.seq\n", ""),
+    guard("no more hints than asked for", "      limit unblock.most\n", ""),
+    guard(
+        "passes over hints that others have",
+        "      limit unblock.most\n      for update skip locked\n",
+        "      limit unblock.most\n      for update\n",
+    ),
+    redundant("a head is one", "    from held h\n    on conflict do nothing\n", "    from held h\n", ONE_HEAD),
+    redundant(
+        "a head is one, to its producer",
+        "b where b.key = job_key)\n    on conflict do nothing;",
+        "b where b.key = job_key);",
+        ONE_HEAD,
+    ),
+    guard("only keys that have no head", "    where (select a.id from queue.active_key a where a.key = k.key) is null\n", ""),
+    redundant("from a place on", " and b.seq > f.after order by b.seq", " order by b.seq", "for speed: nothing of the key is before it"),
+    guard(
+        "passes over jobs that others have",
+        "any (array(select h.at from head h))\n    for update skip locked\n",
+        "any (array(select h.at from head h))\n    for update\n",
+    ),
+    guard(
+        "only what was moved leaves",
+        "select h.at from held h where h.key in (select a.key from activated a)",
+        "select b.ctid from queue.blocked b",
+    ),
+    guard("ready in the order of their places", "    order by e.seq\n", ""),
+    guard(
+        "ready now is not scheduled too",
+        "    from entered e\n    where e.run_at > moment\n",
+        "    from entered e\n    where e.run_at is not null\n",
+    ),
+    guard("whoever serves its queue is told", "  perform queue.wake(q.queue)\n  from (\n", "  perform (q.queue)\n  from (\n"),
     guard("living: blocked", "\n  union all select id from queue.blocked;", ";"),
 ];
 
+const LOCK_KEYS: &[Guard] = &[
+    guard("in one order", "  order by 1\n", ""),
+    guard("all there are", "generate_series(0::bigint, 1023) n where $3\n", "generate_series(0::bigint, 1023) n where $3 and false\n"),
+    guard("no more than asked for", "generate_series(0::bigint, 1023) n where $3\n", "generate_series(0::bigint, 1023) n\n"),
+    redundant("each once", "  select distinct queue.key_id", "  select queue.key_id", "for speed: the union does it again"),
+    redundant("a key that is null is none", " and k.key is not null\n", "\n", "for the reader: a lock on null is none"),
+];
+
 const INSERT_KEYED: &[Guard] = &[
+    guard("ids in the order given", "    order by 1\n", ""),
+    guard("ready at once if it has no key", "  where e.key is null and e.run_at is null\n", "  where e.run_at is null\n"),
+    guard("ready only if for now", "  where e.key is null and e.run_at is null\n", "  where e.key is null\n"),
+    guard("scheduled if for later", "  where e.key is null and e.run_at is not null\n", "  where e.key is null\n"),
+    guard("only those without a key", "  where e.key is null and e.run_at is not null\n", "  where e.run_at is not null\n"),
     guard(
         "places in the order given",
         "(select e.* from entries e order by e.place) e",
@@ -69,15 +151,35 @@ const CANCEL: &[Guard] = &[
         "    select f.key, f.seq\n    from freed f\n    where false\n",
     ),
     guard("whoever sees to keys is told", "    perform queue.wake_keys();\n", ""),
+    guard("nobody is told if no key goes on", "  if keys then\n", "  if true then\n"),
+    guard("a blocked job frees no key", "where a.key = k.key and a.id = k.id and k.id in", "where a.key = k.key and k.id in"),
+    guard("only what was cancelled frees its key", " and k.id in (select o.id from over o)\n", "\n"),
+    guard(
+        "passes over blocked jobs that others hold",
+        "    order by b.id\n    for update skip locked\n",
+        "    order by b.id\n    for update\n",
+    ),
+    guard("only the blocked jobs that were locked", "    where b.key = i.key and b.seq = i.seq and b.id = i.id\n", ""),
 ];
 
-const DISCARD: &[Guard] = &[guard(
-    "a freed key is left a hint",
-    "  select f.key, f.seq\n  from freed f\n",
-    "  select f.key, f.seq\n  from freed f\n  where false\n",
-)];
+const DISCARD: &[Guard] = &[
+    guard(
+        "a freed key is left a hint",
+        "  select f.key, f.seq\n  from freed f\n",
+        "  select f.key, f.seq\n  from freed f\n  where false\n",
+    ),
+    guard("only the head frees its key", "  where a.key = j.key and a.id = g.id\n", "  where a.key = j.key\n"),
+];
 
 const REQUEUE: &[Guard] = &[
+    guard("places follow commits", "select queue.lock_key(s.stripe)", "select s.stripe"),
+    guard("late ones in the order of their ids", "where r.is_late order by r.id) r", "where r.is_late) r"),
+    guard(
+        "only late ones to the end",
+        "cross join (select r.* from risen r where r.is_late order",
+        "cross join (select r.* from risen r order",
+    ),
+    guard("late ones are not ready", "  where not r.is_late\n  order by r.id\n", "  order by r.id\n"),
     guard("the head keeps its place", " and not exists (select from queue.active_key a where a.key = j.key and a.id = d.id)", ""),
     guard(
         "its key is left a hint",
@@ -86,8 +188,13 @@ const REQUEUE: &[Guard] = &[
     ),
 ];
 
-const REOPEN: &[Guard] = &[guard(
-    "its key is left a hint",
-    "  select b.key\n  from back b\n  where b.key is not null\n",
-    "  select b.key\n  from back b\n  where false\n",
-)];
+const REOPEN: &[Guard] = &[
+    guard(
+        "its key is left a hint",
+        "  select b.key\n  from back b\n  where b.key is not null\n",
+        "  select b.key\n  from back b\n  where false\n",
+    ),
+    guard("places follow commits", "select queue.lock_key(b.key)\n", "select b.key\n"),
+    guard("ready only without a key", "  from back b\n  where b.key is null\n", "  from back b\n"),
+    guard("to the end of a key only with one", "  from back b\n  where b.key is not null\n), queued_up", "  from back b\n), queued_up"),
+];

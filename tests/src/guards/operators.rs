@@ -2,13 +2,14 @@
 
 use super::{Guard, Statement, guard, redundant};
 
+const OURS: &str = "guards::control guards::order";
 const QUICK: &str = "interleave::a_second interleave::claims interleave::of_two";
 const MODEL: &str = "model::whatever_is_done";
 
 pub(super) const STATEMENTS: &[Statement] = &[
-    Statement { file: "requeue.sql", tests: &["guards::", QUICK, MODEL, "observe::"], guards: REQUEUE },
-    Statement { file: "discard.sql", tests: &["guards::", QUICK, MODEL, "observe::"], guards: DISCARD },
-    Statement { file: "reopen.sql", tests: &["guards::", QUICK, MODEL, "days::jobs observe:: progress::progress_goes"], guards: REOPEN },
+    Statement { file: "requeue.sql", tests: &[OURS, QUICK, MODEL, "observe::"], guards: REQUEUE },
+    Statement { file: "discard.sql", tests: &[OURS, QUICK, MODEL, "observe::"], guards: DISCARD },
+    Statement { file: "reopen.sql", tests: &[OURS, QUICK, MODEL, "days::jobs observe:: progress::progress_goes"], guards: REOPEN },
 ];
 
 const REQUEUE: &[Guard] = &[

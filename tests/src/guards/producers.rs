@@ -7,7 +7,11 @@ const ENQUEUE_TESTS: &[&str] = &["enqueue:: schedule:: durability::", "guards::"
 pub(super) const STATEMENTS: &[Statement] = &[
     Statement { file: "enqueue.sql", tests: ENQUEUE_TESTS, guards: ENQUEUE },
     Statement { file: "enqueue_relaxed.sql", tests: ENQUEUE_TESTS, guards: ENQUEUE_RELAXED },
-    Statement { file: "insert_all.sql", tests: &["guards::order", "bulk::", "schedule::", "model::whatever_is_done"], guards: INSERT_ALL },
+    Statement {
+        file: "insert_all.sql",
+        tests: &["guards::order", "bulk::a_batch", "bulk::", "schedule::", "model::whatever_is_done"],
+        guards: INSERT_ALL,
+    },
     Statement { file: "meet_lanes.sql", tests: &["bulk::a_batch", "guards::", "bulk::", "model::whatever_is_done"], guards: MEET_LANES },
     Statement {
         file: "0001_jobs.sql",
@@ -20,8 +24,16 @@ pub(super) const STATEMENTS: &[Statement] = &[
         ],
         guards: FUNCTIONS,
     },
-    Statement { file: "0004_unique.sql", tests: &["unique::", "together::"], guards: KEYS },
-    Statement { file: "0010_enqueue_with.sql", tests: &["unique::", "capacity::", "together::"], guards: WITH },
+    Statement {
+        file: "0004_unique.sql",
+        tests: &["unique::held", "unique:: together::a_unique --skip races --skip worker", "unique::races"],
+        guards: KEYS,
+    },
+    Statement {
+        file: "0010_enqueue_with.sql",
+        tests: &["guards::notices keys::edges together::blocked", "unique:: --skip races", "capacity::", "unique::races"],
+        guards: WITH,
+    },
 ];
 
 const ENQUEUE: &[Guard] = &[
@@ -37,7 +49,7 @@ const ENQUEUE_RELAXED: &[Guard] = &[
         "a wait counts from the clock",
         "pg_catalog.clock_timestamp()",
         "pg_catalog.now()",
-        "it is only ever sent outside a transaction: now is when it came",
+        "for likeness: the statement is its own transaction, which begins with it",
     ),
 ];
 
@@ -93,6 +105,21 @@ const FUNCTIONS: &[Guard] = &[
 
 const WITH: &[Guard] = &[
     guard("workers are told", "      perform queue.wake(enqueue_with.queue);\n", ""),
+    guard(
+        "what a conflict leads to is known",
+        "on_conflict is null or on_conflict not in ('keep', 'replace', 'debounce')",
+        "on_conflict is null",
+    ),
+    guard("it is said what a conflict leads to", "on_conflict is null or on_conflict not in", "on_conflict not in"),
+    guard("a key is held for some time", "if held_to is null or held_to <= clock_timestamp() then", "if held_to is null then"),
+    guard("it is said how long a key is held", "if held_to is null or held_to", "if held_to"),
+    guard(
+        "a key names its job",
+        "    update queue.unique_key u set id = enqueue_with.id, held = held_as, until = held_to where u.hash = taken;\n",
+        "    null;\n",
+    ),
+    guard("only that key does", " where u.hash = taken;\n", ";\n"),
+    guard("a full queue is no error for who tries", "exception when sqlstate 'QFULL' then\n  id := null;\n  outcome := 'full';\n", ""),
     guard("a keyed job takes room", "    perform queue.take_room(enqueue_with.queue, 1);\n", ""),
 ];
 
@@ -117,5 +144,52 @@ const KEYS: &[Guard] = &[
         "change_waiting.run_at > greatest(due, clock_timestamp())",
         "change_waiting.run_at > clock_timestamp()",
     ),
+    guard("how a key is held is known", "  constraint unique_key_held_is_known check (held in ('live', 'queued', 'until')),\n", ""),
+    guard("a key held for a time has one", ",\n  constraint unique_key_has_its_time check ((held = 'until') = (until is not null))", ""),
+    guard(
+        "a key is held while its job is scheduled",
+        "then place in ('ready', 'scheduled', 'blocked')",
+        "then place in ('ready', 'blocked')",
+    ),
+    guard(
+        "a key is held while its job is blocked",
+        "then place in ('ready', 'scheduled', 'blocked')",
+        "then place in ('ready', 'scheduled')",
+    ),
+    guard("a key is held until its job is over", "when 'live' then place <> 'over'", "when 'live' then true"),
+    guard("a key is held for its time", "else until > pg_catalog.clock_timestamp()", "else true"),
+    guard("a job found ready is locked", " and r.id = change_waiting.id for update;", " and r.id = change_waiting.id;"),
+    guard(
+        "a job found scheduled is locked",
+        "s.run_at = due and s.id = change_waiting.id for update;",
+        "s.run_at = due and s.id = change_waiting.id;",
+    ),
+    guard(
+        "a replaced job keeps its attempts",
+        "change_waiting.seq, change_waiting.id, entry.attempts, entry.crashes);",
+        "change_waiting.seq, change_waiting.id, 0::smallint, 0::smallint);",
+    ),
+    guard(
+        "a job that is put off keeps its attempts",
+        "change_waiting.id, change_waiting.lane, entry.attempts, entry.crashes);",
+        "change_waiting.id, change_waiting.lane, 0::smallint, 0::smallint);",
+    ),
+    guard("only who debounces puts off", "on_conflict = 'debounce' and coalesce(", "coalesce("),
+    guard(
+        "a key that was forgotten meanwhile is taken anew",
+        "    -- Forgotten in between: once more.\n    exit when found;\n",
+        "    exit;\n",
+    ),
+    guard(
+        "forgetting waits for nobody",
+        ">= start order by u.hash limit most for update skip locked",
+        ">= start order by u.hash limit most for update",
+    ),
+    guard(
+        "nor does it from the first key on",
+        "limit most - cardinality(met) for update skip locked",
+        "limit most - cardinality(met) for update",
+    ),
+    guard("keys before the random one are looked at too", "met := met || array(", "met := met || '{}'; perform array("),
     guard("only keys that nobody holds are forgotten", " and not queue.holds(u.held, u.until, (queue.place_of(u.id)).place)", ""),
 ];

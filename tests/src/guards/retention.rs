@@ -9,7 +9,7 @@ pub(super) const STATEMENTS: &[Statement] = &[
     Statement { file: "keep_types.sql", tests: &["guards::prune", "retention::"], guards: KEEP_TYPES },
     Statement { file: "prune_kept.sql", tests: PRUNING, guards: PRUNE_KEPT },
     Statement { file: "prune_early.sql", tests: PRUNING, guards: PRUNE_EARLY },
-    Statement { file: "prune_dead.sql", tests: PRUNING, guards: PRUNE_DEAD },
+    Statement { file: "prune_dead.sql", tests: &["guards::prune", "retention::", "keys::hands::a_dead_letter"], guards: PRUNE_DEAD },
 ];
 
 const TABLE: &[Guard] = &[
@@ -155,4 +155,7 @@ const PRUNE_DEAD: &[Guard] = &[
         "delete from queue.failure\n  where id = any (array(select g.id from gone g))",
         "delete from queue.failure",
     ),
+    guard("one that held up its key frees it", "  where a.key = j.key and a.id = g.id\n", "  where false\n"),
+    guard("nobody else's", "  where a.key = j.key and a.id = g.id\n", "  where a.key = j.key\n"),
+    guard("a freed key is left a hint", "  from freed f\n", "  from freed f\n  where false\n"),
 ];

@@ -1,0 +1,277 @@
+//! What operators do to jobs: to those named, wherever they are, and to no other; past whatever others hold.
+
+use std::time::Duration;
+
+use queue_core::{Job as _, JobId, Store};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use tests::{
+    Act, Do, TestDb, operate,
+    protocol::{claim, contents, register, settle},
+};
+
+use super::{
+    MIDNIGHT, connect, enqueue, leased,
+    order::{locks_in_order, turn},
+};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+/// Where a job may be, in the order in which it is easiest to bring one there.
+const PLACES: [&str; 10] = ["over", "dead", "running", "moved", "given back", "recovered", "ready", "scheduled", "head", "blocked"];
+
+/// For each place two jobs that are there, of two queues; those that run and those at the head have keys.
+async fn spread(db: &TestDb, on: &mut PgConnection) -> Vec<[JobId; 2]> {
+    let (mut jobs, worker) = (Vec::new(), register(on).await.unwrap());
+    for place in PLACES {
+        let mut two = [JobId(0); 2];
+        for (id, queue) in two.iter_mut().zip(["a", "b"]) {
+            let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).queue(queue);
+            let handle = match place {
+                "running" => job.key("held").await,
+                "head" | "blocked" => job.key("free").await,
+                "scheduled" => job.after(HOUR).await,
+                _ => job.await,
+            };
+            *id = handle.unwrap().id();
+        }
+        let solo = "lane = (select queue.meet_lane(l.queue, 'do', 100::smallint, true) from queue.lane l where l.lane = r.lane limit 1)";
+        let put = match place {
+            "over" => Some("complete"),
+            "dead" => Some("dead"),
+            _ => None,
+        };
+        if put.is_some() || place == "running" {
+            let lease = claim(on, worker, 10).await.unwrap();
+            assert_eq!(lease.ids(), two);
+            if let Some(verdict) = put {
+                assert_eq!(settle(on, &lease.all(verdict)).await.unwrap(), []);
+            }
+        }
+        let moved = match place {
+            "moved" => "seq = queue.next_id()",
+            "given back" => solo,
+            "recovered" => &format!("seq = queue.next_id(), {solo}"),
+            _ => "crashes = 1",
+        };
+        let text = format!("update queue.ready r set {moved} where id = any ($1)");
+        sqlx::query(AssertSqlSafe(text)).bind(two).execute(&mut *on).await.unwrap();
+        jobs.push(two);
+    }
+    let tried = "update queue.ready set attempts = 2, crashes = 1; update queue.scheduled set attempts = 2, crashes = 1;
+      insert into queue.failure (id, attempt, at, ran_ms, error) select id, 1, now(), 1, 'once' from queue.job";
+    sqlx::raw_sql(tried).execute(on).await.unwrap();
+    jobs
+}
+
+const ACTS: [&str; 7] = ["cancel", "put off", "run now", "rank", "requeue", "discard", "reopen"];
+
+/// Does this; returns of which jobs.
+async fn act(on: &mut PgConnection, what: &str, jobs: &[JobId]) -> Vec<JobId> {
+    let done = match what {
+        "cancel" => operate::cancel(on, jobs).await,
+        "put off" => operate::reschedule(on, jobs).await,
+        "run now" => operate::run_now(on, jobs).await,
+        "rank" => operate::set_priority(on, jobs, 7).await,
+        "discard" => operate::discard(on, jobs).await,
+        "requeue" => Ok(back(on, include_str!("../../../queue-worker/sql/requeue.sql"), jobs).await),
+        _ => {
+            let mut done = Vec::new();
+            for job in jobs {
+                done.extend(back(on, include_str!("../../../queue-worker/sql/reopen.sql"), job).await);
+            }
+            Ok(done)
+        }
+    };
+    done.unwrap()
+}
+
+/// What comes back by this statement, each said to be of its own queue.
+async fn back<'q>(
+    on: &mut PgConnection,
+    statement: &'static str,
+    jobs: impl sqlx::Encode<'q, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + 'q,
+) -> Vec<JobId> {
+    let said: Vec<(JobId, String)> = sqlx::query_as(Store::default().sql(statement)).bind(jobs).fetch_all(&mut *on).await.unwrap();
+    for (job, queue) in &said {
+        let own: String = sqlx::query_scalar("select queue from queue.jobs where id = $1").bind(job).fetch_one(&mut *on).await.unwrap();
+        assert_eq!(*queue, own);
+    }
+    said.into_iter().map(|(job, _)| job).collect()
+}
+
+/// What an act makes of a job there, unless it is nothing: its state, priority, and whether it is at the end of its lane.
+fn becomes(what: &str, place: &str) -> Option<(&'static str, i16, bool)> {
+    match (what, place) {
+        ("discard", "dead") => Some(("gone", 0, false)),
+        ("requeue", "dead") | ("reopen", "over") | ("run now", "scheduled") => Some(("ready", 100, true)),
+        ("discard" | "requeue" | "reopen" | "run now", _) | (_, "over" | "dead" | "running") => None,
+        ("cancel", _) => Some(("cancelled", 100, false)),
+        (_, "blocked") => None,
+        ("put off", _) => Some(("scheduled", 100, false)),
+        (_, "scheduled") => Some(("scheduled", 7, false)),
+        _ => Some(("ready", 7, false)),
+    }
+}
+
+/// A job's state and priority, whether it is at the end of its lane, its attempts and crashes, and whether it is in a solo lane.
+const STATE: &str =
+    "select j.state, j.priority, exists (select from queue.ready r where r.id = j.id and r.seq <> r.id), j.attempts, j.crashes,
+    coalesce((select bool_or(l.solo) from (select id, lane from queue.ready union all select id, lane from queue.scheduled) e
+      join queue.lane l on l.lane = e.lane where e.id = j.id), false)
+  from queue.jobs j where j.id = $1";
+
+/// Entries in a lane that is neither their job's own nor its solo twin.
+const ASTRAY: &str = "select count(*) from (select id, lane from queue.ready union all select id, lane from queue.scheduled) e
+  join queue.job j on j.id = e.id join queue.lane l on l.lane = e.lane where queue.lane_id(l.queue, l.job_type, l.priority, false) <> j.lane";
+
+#[tokio::test]
+async fn an_act_on_a_job_does_what_it_says_wherever_that_is_and_nothing_to_others() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let jobs = spread(&db, &mut on).await;
+    // Producers that meet a lane at once write it more than once.
+    sqlx::raw_sql("insert into queue.lane select * from queue.lane").execute(&mut on).await.unwrap();
+    let before = contents(&mut on).await.unwrap();
+    for what in ACTS {
+        let (mut unfit, mut tx) = (vec![JobId(7)], on.begin().await.unwrap());
+        unfit.extend(PLACES.iter().zip(&jobs).filter(|(place, _)| becomes(what, place).is_none()).map(|(_, two)| two[0]));
+        assert_eq!(act(&mut tx, what, &unfit).await, [], "{what}");
+        assert_eq!(contents(&mut tx).await.unwrap(), before, "{what}");
+        tx.rollback().await.unwrap();
+        for (place, [job, _]) in PLACES.iter().zip(&jobs) {
+            let Some(expected) = becomes(what, place) else { continue };
+            let mut tx = on.begin().await.unwrap();
+            assert_eq!(act(&mut tx, what, &[*job]).await, [*job], "{what}, {place}");
+            let after = contents(&mut tx).await.unwrap();
+            let of_others =
+                |text: &str| text.lines().filter(|line| !line.contains(&job.to_string())).map(str::to_owned).collect::<Vec<_>>();
+            assert_eq!(of_others(&after), of_others(&before), "{what}, {place}");
+            let found: Option<(String, i16, bool, i16, i16, bool)> =
+                sqlx::query_as(STATE).bind(job).fetch_optional(&mut *tx).await.unwrap();
+            let (state, priority, last) = expected;
+            let (attempts, crashes, solo) = match (what, *place) {
+                (_, "over" | "dead" | "blocked") => (0, 0, false),
+                ("cancel", _) => (2, 0, false),
+                (_, place) => (2, 1, ["given back", "recovered"].contains(&place)),
+            };
+            match found {
+                None => assert!(state == "gone" && !after.contains(&job.to_string()), "{what}, {place}"),
+                Some(found) => assert_eq!(found, (state.to_owned(), priority, last, attempts, crashes, solo), "{what}, {place}"),
+            }
+            let astray: i64 = sqlx::query_scalar(ASTRAY).fetch_one(&mut *tx).await.unwrap();
+            assert_eq!(astray, 0, "{what}, {place}");
+            tx.rollback().await.unwrap();
+        }
+    }
+    let all = jobs.concat();
+    for (what, changed) in [("run now", 2), ("rank", 12), ("put off", 12), ("requeue", 2), ("reopen", 2), ("cancel", 18)] {
+        assert_eq!(act(&mut on, what, &all).await.len(), changed, "{what}: all at once");
+        assert_eq!(db.count(ASTRAY).await, 0, "{what}: each in a lane of its own queue");
+        db.check_invariant().await;
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_comes_back_from_a_row_of_history_that_keeps_the_others() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let of = operate::meet_lanes(&mut on, &[("a", 100)]).await.unwrap();
+    // Rows of several in the same span, of which one spans the other, and one of a job alone in their midst.
+    let rows = [&[1, 3, 5, 9][..], &[2, 4, 6], &[7]].map(|row| row.iter().map(|n| MIDNIGHT + n).collect::<Vec<_>>());
+    for row in &rows {
+        let lease = leased(&mut on, row, &of).await;
+        assert_eq!(settle(&mut on, &lease.all("plain")).await.unwrap(), []);
+    }
+    let all: Vec<i64> = rows.concat();
+    let waiting = leased(&mut on, &[MIDNIGHT + 8], &of).await;
+    sqlx::query("insert into queue.progress (id, attempt) select unnest($1::bigint[]), 1").bind(&all).execute(&mut on).await.unwrap();
+    for id in &all {
+        let mut tx = on.begin().await.unwrap();
+        assert_eq!(act(&mut tx, "reopen", &[JobId(*id)]).await, [JobId(*id)]);
+        let left: Vec<Vec<i64>> =
+            sqlx::query_scalar("select ids from queue.done_many order by first_id").fetch_all(&mut *tx).await.unwrap();
+        let mut expected: Vec<Vec<i64>> = rows.iter().map(|row| row.iter().filter(|n| *n != id).copied().collect()).collect();
+        expected.retain(|row: &Vec<i64>| !row.is_empty());
+        expected.sort_unstable();
+        assert_eq!(left, expected);
+        let spans = "select count(*) from queue.done_many where first_id <> ids[1] or last_id <> ids[cardinality(ids)]";
+        let wrong: i64 = sqlx::query_scalar(spans).fetch_one(&mut *tx).await.unwrap();
+        let said: i64 = sqlx::query_scalar("select count(*) from queue.progress").fetch_one(&mut *tx).await.unwrap();
+        assert_eq!((wrong, said), (0, i64::try_from(all.len() - 1).unwrap()));
+        let places: Vec<(i64, bool)> = sqlx::query_as("select id, seq <> id from queue.ready").fetch_all(&mut *tx).await.unwrap();
+        assert_eq!(places, [(*id, true)]);
+        assert_eq!(act(&mut tx, "reopen", &[JobId(*id), waiting.jobs[0].id]).await, []);
+        tx.rollback().await.unwrap();
+    }
+    assert_eq!(settle(&mut on, &waiting.all("retry")).await.unwrap(), []);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn jobs_that_are_run_now_stand_in_the_order_of_their_times_behind_all_others() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let lane = operate::meet_lanes(&mut on, &[("default", 100)]).await.unwrap()[0];
+    let jobs = operate::insert_all(&mut on, &[(lane, true); 3]).await.unwrap();
+    for (minutes, job) in (1..).zip(&jobs) {
+        let sooner = sqlx::query("update queue.scheduled set run_at = now() + interval '1 hour' - $1 * interval '1 minute' where id = $2");
+        sooner.bind(f64::from(minutes)).bind(job).execute(&mut on).await.unwrap();
+    }
+    let first = enqueue(&mut on, &["default"]).await[0];
+    assert_eq!(operate::run_now(&mut on, &jobs).await.unwrap().len(), 3);
+    let places: Vec<JobId> = sqlx::query_scalar("select id from queue.ready order by seq").fetch_all(&mut on).await.unwrap();
+    assert_eq!(places, [first, jobs[2], jobs[1], jobs[0]]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn an_act_waits_for_nobody_and_leaves_what_others_hold() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let jobs = spread(&db, &mut on).await;
+    let mut holder = connect(&db).await;
+    let mut held = holder.begin().await.unwrap();
+    let mine = jobs.iter().map(|two| two[0]).collect::<Vec<_>>();
+    for table in ["ready", "scheduled", "blocked"] {
+        let lock = format!("select from queue.{table} where id = any ($1) for update");
+        sqlx::query(AssertSqlSafe(lock)).bind(&mine).execute(&mut *held).await.unwrap();
+    }
+    sqlx::raw_sql("set lock_timeout = '10s'").execute(&mut on).await.unwrap();
+    for what in ["cancel", "put off", "run now", "rank"] {
+        assert_eq!(act(&mut on, what, &mine).await, [], "{what}");
+    }
+    held.rollback().await.unwrap();
+    assert_eq!(act(&mut on, "cancel", &mine).await.len(), 7);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_called_off_is_named_once_and_leases_are_locked_in_the_order_of_their_tokens() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let jobs = enqueue(&mut on, &["default"; 3]).await;
+    let worker = register(&mut on).await.unwrap();
+    for most in [1, 2] {
+        claim(&mut on, worker, most).await.unwrap();
+    }
+    turn(&mut on, "lease", "token").await;
+    let named = [jobs[0], jobs[1]];
+    locks_in_order(&db, "select from queue.lease order by token", async |on| {
+        assert_eq!(operate::call_off(on, &named).await.unwrap().len(), 2);
+    })
+    .await;
+    let marked = "select array(select unnest(called_off) from queue.lease order by 1)";
+    let found: Vec<JobId> = sqlx::query_scalar(marked).fetch_one(&mut on).await.unwrap();
+    assert_eq!(found, named);
+    assert_eq!(operate::call_off(&mut on, &jobs[2..]).await.unwrap(), jobs[2..]);
+    let found: Vec<JobId> = sqlx::query_scalar(marked).fetch_one(&mut on).await.unwrap();
+    assert_eq!(found, jobs);
+    let mut holder = connect(&db).await;
+    let mut other = holder.begin().await.unwrap();
+    sqlx::query("select from queue.lease where $1 = any (ids) for update").bind(jobs[0]).execute(&mut *other).await.unwrap();
+    sqlx::raw_sql("set lock_timeout = '10s'").execute(&mut on).await.unwrap();
+    assert_eq!(operate::call_off(&mut on, &[jobs[2]]).await.unwrap(), jobs[2..], "it waits for no other lease");
+    other.rollback().await.unwrap();
+    db.finish().await;
+}

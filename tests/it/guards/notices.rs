@@ -1,0 +1,135 @@
+//! Who is told of what: a notification that is not sent costs a worker that sleeps no more than a poll, so that no test of a worker misses it.
+
+use std::time::Duration;
+
+use queue_core::{Job as _, JobId};
+use sqlx::{
+    AssertSqlSafe,
+    postgres::{PgListener, PgNotification},
+};
+use tests::{Act, Do, TestDb, operate, protocol};
+
+use super::connect;
+
+fn quick() -> Do {
+    Do { act: Act::Ok(String::new()) }
+}
+
+/// Listens, and sleeps over the queue `default` if told so.
+async fn listen(db: &TestDb, asleep: bool) -> PgListener {
+    let mut listener = PgListener::connect(&db.url).await.unwrap();
+    listener.listen("queue.wake").await.unwrap();
+    sqlx::query("insert into queue.idle select 'default', gen_random_uuid() where $1").bind(asleep).execute(&db.pool).await.unwrap();
+    listener
+}
+
+/// What was said since the last time. Notifications come in the order of their commits, so ours is the last.
+async fn heard(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
+    sqlx::query("select pg_notify('queue.wake', 'that was all')").execute(&db.pool).await.unwrap();
+    let mut payloads = Vec::new();
+    loop {
+        let notification = tokio::time::timeout(Duration::from_secs(30), listener.recv()).await.unwrap();
+        match notification.as_ref().map(PgNotification::payload).unwrap() {
+            "that was all" => return payloads,
+            payload => payloads.push(payload.to_owned()),
+        }
+    }
+}
+
+const NOTHING: [&str; 0] = [];
+
+#[tokio::test]
+async fn who_sleeps_is_told_of_a_job_that_was_changed_by_another_enqueue_of_its_key() {
+    for asleep in [true, false] {
+        let db = TestDb::new().await;
+        quick().enqueue(&db.pool).unique("a").await.unwrap();
+        let mut listener = listen(&db, asleep).await;
+        let mut tx = db.pool.begin().await.unwrap();
+        quick().enqueue(&mut tx).unique("a").await.unwrap();
+        assert_eq!(heard(&db, &mut listener).await, NOTHING, "not before the commit");
+        tx.commit().await.unwrap();
+        assert_eq!(heard(&db, &mut listener).await, if asleep { &["default"][..] } else { &NOTHING });
+        db.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn who_sleeps_is_told_that_a_key_goes_on_without_its_head() {
+    for asleep in [true, false] {
+        let db = TestDb::new().await;
+        let mut jobs = Vec::new();
+        for _ in 0..3 {
+            jobs.push(quick().enqueue(&db.pool).key("a").await.unwrap().id());
+        }
+        let plain = quick().enqueue(&db.pool).await.unwrap().id();
+        let mut listener = listen(&db, asleep).await;
+        let cancel = async |job: JobId| operate::cancel(&mut connect(&db).await, &[job]).await.unwrap().len();
+        assert_eq!([cancel(jobs[2]).await, cancel(plain).await, cancel(plain).await], [1, 1, 0]);
+        assert_eq!(heard(&db, &mut listener).await, NOTHING, "the key is where it was");
+        assert_eq!(cancel(jobs[0]).await, 1);
+        assert_eq!(heard(&db, &mut listener).await, if asleep { &["#"][..] } else { &NOTHING });
+        db.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn who_sleeps_is_told_of_a_job_under_a_key_when_it_comes_and_when_it_is_its_turn() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let mut listener = listen(&db, true).await;
+    quick().enqueue(&db.pool).key("a").await.unwrap();
+    assert_eq!(heard(&db, &mut listener).await, ["default"]);
+    quick().enqueue(&db.pool).key("a").await.unwrap();
+    assert_eq!(heard(&db, &mut listener).await, ["#"], "whoever sees to keys");
+    assert_eq!(operate::unblock(&mut on).await.unwrap(), 0);
+    assert_eq!(heard(&db, &mut listener).await, NOTHING);
+    let worker = protocol::register(&mut on).await.unwrap();
+    let lease = protocol::claim(&mut on, worker, 1).await.unwrap();
+    assert_eq!(protocol::settle(&mut on, &lease.all("plain")).await.unwrap(), []);
+    assert_eq!(operate::unblock(&mut on).await.unwrap(), 1);
+    assert_eq!(heard(&db, &mut listener).await, ["default"]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn who_sleeps_is_told_of_jobs_whose_time_or_rank_has_changed_and_all_of_what_was_called_off() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let job = quick().enqueue(&db.pool).await.unwrap().id();
+    let elsewhere = quick().enqueue(&db.pool).queue("other").after(Duration::from_hours(1)).await.unwrap().id();
+    let mut listener = listen(&db, true).await;
+    assert_eq!(operate::reschedule(&mut on, &[job, elsewhere]).await.unwrap().len(), 2);
+    assert_eq!(heard(&db, &mut listener).await, ["default"]);
+    assert_eq!(operate::set_priority(&mut on, &[job, elsewhere], 7).await.unwrap().len(), 2);
+    assert_eq!(heard(&db, &mut listener).await, ["default"]);
+    assert_eq!(operate::run_now(&mut on, &[elsewhere]).await.unwrap(), [elsewhere]);
+    assert_eq!(heard(&db, &mut listener).await, NOTHING, "nobody sleeps over that queue");
+    assert_eq!(operate::run_now(&mut on, &[job, elsewhere]).await.unwrap(), [job]);
+    assert_eq!(heard(&db, &mut listener).await, ["default"]);
+    assert_eq!(operate::call_off(&mut on, &[job]).await.unwrap(), []);
+    assert_eq!(heard(&db, &mut listener).await, NOTHING, "it does not run");
+    let worker = protocol::register(&mut on).await.unwrap();
+    protocol::claim(&mut on, worker, 2).await.unwrap();
+    sqlx::raw_sql("delete from queue.idle").execute(&mut on).await.unwrap();
+    assert_eq!(operate::call_off(&mut on, &[job]).await.unwrap(), [job]);
+    assert_eq!(heard(&db, &mut listener).await, ["!control"], "whoever has it is awake");
+    db.finish().await;
+}
+
+/// Those who wait for jobs are told of cancelled ones, if there is anybody.
+#[tokio::test]
+async fn who_waits_for_jobs_is_told_of_one_that_was_cancelled() {
+    for (expires, told) in [("1 minute", true), ("-1 second", false)] {
+        let db = TestDb::new().await;
+        let job = quick().enqueue(&db.pool).await.unwrap().id();
+        let mut listener = listen(&db, false).await;
+        listener.listen("queue.over").await.unwrap();
+        let waiter = format!("insert into queue.waiter (id, expires_at) values (gen_random_uuid(), now() + interval '{expires}')");
+        sqlx::raw_sql(AssertSqlSafe(waiter)).execute(&db.pool).await.unwrap();
+        assert_eq!(operate::cancel(&mut connect(&db).await, &[job]).await.unwrap(), [job]);
+        assert_eq!(heard(&db, &mut listener).await, if told { &[""][..] } else { &NOTHING });
+        assert_eq!(operate::cancel(&mut connect(&db).await, &[job]).await.unwrap(), []);
+        assert_eq!(heard(&db, &mut listener).await, NOTHING, "it was cancelled before");
+        db.finish().await;
+    }
+}

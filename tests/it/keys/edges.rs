@@ -1,0 +1,193 @@
+//! What only a second transaction, another order of rows or a wrong argument would show.
+
+use std::time::Duration;
+
+use queue_core::{Batch, Job as _, JobId, JobState, Store};
+use queue_worker::observe;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use tests::{Act, Do, TestDb, operate, protocol};
+
+use super::{claim, connect, enqueue, enqueue_skipping, step, unblock};
+
+/// A connection that waits for no lock that anybody keeps.
+async fn impatient(db: &TestDb) -> PgConnection {
+    let mut connection = connect(db).await;
+    sqlx::raw_sql("set lock_timeout = '10s'").execute(&mut connection).await.unwrap();
+    connection
+}
+
+async fn hints(db: &TestDb) -> i64 {
+    db.count("select count(*) from queue.key_hint").await
+}
+
+#[tokio::test]
+async fn nobody_overtakes_a_job_that_waits_for_a_key_that_is_free() {
+    let db = TestDb::new().await;
+    let mut c = connect(&db).await;
+    let jobs = [enqueue(&mut c, "a").await, enqueue(&mut c, "a").await];
+    let lease = claim(&mut c).await;
+    assert_eq!(protocol::settle(&mut c, &lease.all("complete")).await.unwrap(), []);
+    let late = enqueue(&mut c, "a").await;
+    assert_eq!([db.state(jobs[1]).await, db.state(late).await], [Some(JobState::Blocked); 2]);
+    assert_eq!(unblock(&mut c).await, 1);
+    assert_eq!(hints(&db).await, 0, "one of a key that has a head is of no more use");
+    enqueue(&mut c, "a").await;
+    assert_eq!(unblock(&mut c).await, 0);
+    assert_eq!(hints(&db).await, 0);
+    assert_eq!(step(&mut c, "complete").await, [jobs[1]]);
+    assert_eq!(step(&mut c, "complete").await, [late]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn neither_producers_nor_promoters_wait_for_who_is_about_to_free_a_key_or_to_move_it_on() {
+    let db = TestDb::new().await;
+    let (mut c, mut other) = (impatient(&db).await, connect(&db).await);
+    let first = enqueue(&mut c, "a").await;
+    let lease = claim(&mut c).await;
+    let mut settling = other.begin().await.unwrap();
+    assert_eq!(protocol::settle(&mut settling, &lease.all("complete")).await.unwrap(), []);
+    let second = enqueue(&mut c, "a").await;
+    assert_eq!(unblock(&mut c).await, 0);
+    settling.commit().await.unwrap();
+    let mut moving = other.begin().await.unwrap();
+    assert_eq!(unblock(&mut moving).await, 1);
+    assert_eq!(unblock(&mut c).await, 0, "its hint is in other hands");
+    let third = enqueue(&mut c, "a").await;
+    assert_eq!(unblock(&mut c).await, 0, "and so is the job");
+    moving.rollback().await.unwrap();
+    assert_eq!(db.state(first).await, Some(JobState::Completed));
+    assert_eq!(unblock(&mut c).await, 1);
+    assert_eq!(step(&mut c, "complete").await, [second]);
+    assert_eq!(step(&mut c, "complete").await, [third]);
+    db.finish().await;
+}
+
+/// Lets the rows of a table lie in the other order, and be read as they lie.
+async fn turn(on: &mut PgConnection, table: &str, order: &str) {
+    let text = format!(
+        "set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off;
+         create temporary table turned as select * from queue.{table}; delete from queue.{table};
+         insert into queue.{table} select * from turned order by {order} desc; drop table turned"
+    );
+    sqlx::raw_sql(AssertSqlSafe(text)).execute(on).await.unwrap();
+}
+
+#[tokio::test]
+async fn keys_go_on_in_the_order_of_their_hints_no_more_than_asked_and_their_jobs_in_that_of_their_places() {
+    let db = TestDb::new().await;
+    let mut c = connect(&db).await;
+    let mut next = Vec::new();
+    for round in 0..2 {
+        for n in 0..6 {
+            let job = enqueue(&mut c, &n.to_string()).await;
+            next.extend((round == 1).then_some(job));
+        }
+    }
+    unblock(&mut c).await;
+    let lease = claim(&mut c).await;
+    assert_eq!(protocol::settle(&mut c, &lease.all("complete")).await.unwrap(), []);
+    turn(&mut c, "key_hint", "seq").await;
+    turn(&mut c, "blocked", "seq").await;
+    let hinted: Vec<i64> = sqlx::query_scalar("select seq from queue.key_hint order by seq").fetch_all(&mut c).await.unwrap();
+    let key = "select b.id from queue.key_hint h join queue.blocked b on b.key = h.key where h.seq = $1";
+    let one: JobId = sqlx::query_scalar(key).bind(hinted[0]).fetch_one(&mut c).await.unwrap();
+    let some = "select hints, lowest, moved from queue.unblock(0, 1)";
+    let some: (i32, i64, i32) = sqlx::query_as(some).fetch_one(&mut c).await.unwrap();
+    assert_eq!(some, (1, hinted[0], 1));
+    assert_eq!(claim(&mut c).await.ids(), [one]);
+    assert_eq!(unblock(&mut c).await, 5);
+    next.retain(|job| *job != one);
+    let order: Vec<JobId> = sqlx::query_scalar("select id from queue.ready order by seq").fetch_all(&mut c).await.unwrap();
+    assert_eq!(order, next);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_dead_letter_whose_key_went_on_frees_nothing_and_goes_behind_whoever_enqueues_now() {
+    let db = TestDb::new().await;
+    let (mut c, mut producer, mut operator) = (connect(&db).await, connect(&db).await, connect(&db).await);
+    let dead = [enqueue_skipping(&mut c, "a").await, enqueue_skipping(&mut c, "a").await, enqueue_skipping(&mut c, "a").await];
+    let over = enqueue(&mut c, "a").await;
+    for job in dead {
+        assert_eq!(step(&mut c, "dead").await, [job]);
+    }
+    assert_eq!(step(&mut c, "plain").await, [over]);
+    let head = enqueue(&mut c, "a").await;
+    observe::discard(&mut c, Store::default(), dead[0]).await.unwrap();
+    assert_eq!(db.count("select count(*) from queue.active_key").await, 1, "the key is another's");
+    // Two operators wait for a producer.
+    let mut tx = producer.begin().await.unwrap();
+    let last = enqueue(&mut tx, "a").await;
+    sqlx::raw_sql("set lock_timeout = '100ms'").execute(&mut operator).await.unwrap();
+    for error in [operate::requeue(&mut operator, &dead).await.unwrap_err(), operate::reopen(&mut operator, over).await.unwrap_err()] {
+        let sqlx::Error::Database(error) = error else { panic!("{error}") };
+        assert_eq!(error.code().as_deref(), Some("55P03"), "{error}");
+    }
+    tx.commit().await.unwrap();
+    sqlx::raw_sql("set lock_timeout = 0").execute(&mut operator).await.unwrap();
+    turn(&mut operator, "dead", "id").await;
+    assert_eq!(operate::requeue(&mut operator, &dead).await.unwrap().len(), 2);
+    assert!(operate::reopen(&mut operator, over).await.unwrap());
+    db.check_invariant().await;
+    for job in [head, last, dead[1], dead[2], over] {
+        assert_eq!(step(&mut c, "complete").await, [job]);
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn jobs_of_one_batch_are_where_their_keys_and_times_put_them() {
+    let db = TestDb::new().await;
+    let job = || Do { act: Act::Ok(String::new()) };
+    let mut batch = Batch::new();
+    batch.add(job()).unwrap();
+    batch.add(job()).unwrap().after(Duration::from_hours(1));
+    batch.add(job()).unwrap().key("a");
+    batch.add(job()).unwrap().key("b").after(Duration::from_hours(1));
+    let jobs = batch.enqueue(&db.pool).await.unwrap();
+    let mut c = connect(&db).await;
+    let states = async || {
+        let mut states = Vec::new();
+        for job in &jobs {
+            states.extend(db.state(*job).await);
+        }
+        states
+    };
+    let (ready, scheduled, blocked) = (JobState::Ready, JobState::Scheduled, JobState::Blocked);
+    assert_eq!(states().await, [ready, scheduled, blocked, blocked]);
+    db.check_invariant().await;
+    assert_eq!(unblock(&mut c).await, 2);
+    assert_eq!(states().await, [ready, scheduled, ready, scheduled]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_a_job_is_refused_under_a_key_too() {
+    let db = TestDb::new().await;
+    for (wrong, why) in [
+        ("null, '{}', key => 'a'", "may be null"),
+        ("'do', null, key => 'a'", "may be null"),
+        ("'do', '{}', max_attempts => null, key => 'a'", "may be null"),
+        ("'do', '{}', key => 'a', key_policy => null", "may be null"),
+        ("'do', '{}', max_attempts => 0::smallint, key => 'a'", "max_attempts must be at least 1"),
+        ("'do', to_jsonb(repeat('x', 262144)), key => 'a'", "the limit is"),
+        ("'do', '{}', key => 'a', key_policy => 'wait'", "key_policy is"),
+        ("'do', '{}', key => 'a', run_at => 'infinity'", "run_at is out of range"),
+        ("'do', '{}', key => 'a', run_at => '-infinity'", "run_at is out of range"),
+        ("'do', '{}', unique_key => 'a', on_conflict => 'drop'", "on_conflict is"),
+        ("'do', '{}', unique_key => 'a', on_conflict => null", "on_conflict is"),
+        ("'do', '{}', unique_key => 'a', unique_while => '0 s'", "unique_while is"),
+        ("'do', '{}', unique_key => 'a', unique_while => null", "unique_while is"),
+        ("'do', 'null', queue => 'a b', key => 'a'", "lane_queue_is_a_name"),
+    ] {
+        let call = format!("select queue.enqueue_with({wrong})");
+        let refused = sqlx::raw_sql(AssertSqlSafe(call)).execute(&db.pool).await.unwrap_err();
+        assert!(refused.to_string().contains(why), "{wrong}: {refused}");
+    }
+    assert_eq!(db.count("select count(*) from queue.job").await, 0);
+    let later = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("a").after(Duration::from_hours(1)).await.unwrap().id();
+    let known = "select count(*) from queue.jobs where state = 'scheduled' and job_type = 'do'";
+    assert_eq!((db.state(later).await, db.count(known).await), (Some(JobState::Scheduled), 1));
+    db.finish().await;
+}

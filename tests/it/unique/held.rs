@@ -1,0 +1,119 @@
+//! What holds a key, and its row: locks that others wait for, or pass by.
+
+use std::time::Duration;
+
+use queue_core::{Enqueued, Job as _, OnConflict, While};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
+use tests::{TestDb, eventually, operate};
+
+use super::{connect, end, say};
+
+#[tokio::test]
+async fn a_row_that_is_forgotten_while_a_producer_waits_for_it_is_written_anew() {
+    let db = TestDb::new().await;
+    let (mut on, mut housekeeper) = (connect(&db).await, connect(&db).await);
+    let enqueue = || say("1").enqueue(&db.pool).unique("key");
+    let first = enqueue().await.unwrap();
+    end(&mut on, "plain").await;
+    let mut forgetting = housekeeper.begin().await.unwrap();
+    forgetting.execute("select from queue.unique_key for update").await.unwrap();
+    let (second, ()) = tokio::join!(enqueue(), async {
+        let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        eventually("the producer waits", async || db.count(waits).await == 1).await;
+        forgetting.execute("delete from queue.unique_key").await.unwrap();
+        forgetting.commit().await.unwrap();
+    });
+    let second = second.unwrap();
+    assert_eq!(second.outcome(), Enqueued::New);
+    assert_ne!(second.id(), first.id());
+    let third = enqueue().await.unwrap();
+    assert_eq!((third.id(), third.outcome()), (second.id(), Enqueued::Kept), "the key is held again");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_that_was_found_scheduled_or_blocked_stays_so_until_the_transaction_that_found_it_ends() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let enqueue = || say("1").enqueue(&db.pool).unique("key").unique_while(While::Queued);
+    let first = enqueue().after(Duration::from_hours(1)).await.unwrap();
+    on.execute("update queue.scheduled set run_at = now() - interval '1 second'").await.unwrap();
+    let mut tx = db.pool.begin().await.unwrap();
+    assert_eq!(say("2").enqueue(&mut tx).unique("key").await.unwrap().id(), first.id());
+    assert_eq!(operate::promote(&mut on, 10).await.unwrap(), 0);
+    tx.commit().await.unwrap();
+    assert_eq!(operate::promote(&mut on, 10).await.unwrap(), 1);
+    end(&mut on, "plain").await;
+
+    say("3").enqueue(&db.pool).key("a").await.unwrap();
+    let behind = enqueue().key("a").await.unwrap();
+    end(&mut on, "plain").await;
+    let mut tx = db.pool.begin().await.unwrap();
+    assert_eq!(say("4").enqueue(&mut tx).unique("key").await.unwrap().id(), behind.id());
+    assert_eq!(operate::unblock(&mut on).await.unwrap(), 0);
+    tx.commit().await.unwrap();
+    assert_eq!(operate::unblock(&mut on).await.unwrap(), 1);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_replaced_or_put_off_keeps_its_place_its_attempts_and_its_crashes() {
+    let db = TestDb::new().await;
+    let enqueue = |on_conflict| say("1").enqueue(&db.pool).unique("key").on_conflict(on_conflict);
+    let first = enqueue(OnConflict::Keep).await.unwrap();
+    let tried = "update queue.ready set seq = queue.next_id(), attempts = 2, crashes = 1 returning seq";
+    let place = db.count(tried).await;
+    let replaced = enqueue(OnConflict::Replace).after(Duration::from_hours(1)).await.unwrap();
+    assert_eq!(replaced.outcome(), Enqueued::Replaced, "its time is as it was");
+    let same = "select count(*) from queue.ready where attempts = 2 and crashes = 1 and id <> seq and seq =";
+    assert_eq!(db.count(&format!("{same} {place}")).await, 1);
+    let later = enqueue(OnConflict::Debounce).after(Duration::from_hours(1)).await.unwrap();
+    assert_eq!((later.id(), later.outcome()), (first.id(), Enqueued::Debounced));
+    assert_eq!(db.count("select count(*) from queue.scheduled where attempts = 2 and crashes = 1").await, 1);
+    let later = enqueue(OnConflict::Debounce).after(Duration::from_hours(2)).await.unwrap();
+    assert_eq!((later.id(), later.outcome()), (first.id(), Enqueued::Debounced));
+    let again = "select count(*) from queue.scheduled where attempts = 2 and crashes = 1 and run_at > now() + interval '90 minutes'";
+    assert_eq!(db.count(again).await, 1);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn keys_are_forgotten_without_waiting_for_producers() {
+    let db = TestDb::new().await;
+    let (mut on, mut holder) = (connect(&db).await, connect(&db).await);
+    for n in 0..6 {
+        say("1").enqueue(&db.pool).unique(n.to_string()).await.unwrap();
+    }
+    end(&mut on, "plain").await;
+    let mut tx = holder.begin().await.unwrap();
+    tx.execute("select from queue.unique_key for update").await.unwrap();
+    on.execute("set lock_timeout = '10s'").await.unwrap();
+    // Each begins at a random one of them.
+    for _ in 0..8 {
+        let forgotten: i32 = sqlx::query_scalar("select queue.forget_keys(10)").fetch_one(&mut on).await.unwrap();
+        assert_eq!(forgotten, 0);
+    }
+    tx.rollback().await.unwrap();
+    let forgotten: i32 = sqlx::query_scalar("select queue.forget_keys(10)").fetch_one(&mut on).await.unwrap();
+    assert_eq!(forgotten, 6);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn the_tables_of_keys_refuse_what_no_statement_of_ours_writes() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    for (constraint, row) in [
+        ("unique_key_pkey", "unique_key select h, 1, 'live', null from gen_random_uuid() h, generate_series(1, 2)"),
+        ("unique_key_held_is_known", "unique_key values (gen_random_uuid(), 1, 'dead', null)"),
+        ("unique_key_has_its_time", "unique_key values (gen_random_uuid(), 1, 'until', null)"),
+        ("unique_key_has_its_time", "unique_key values (gen_random_uuid(), 1, 'live', now())"),
+        ("blocked_line", "blocked values (1, 1, 1, 1), (1, 1, 2, 1)"),
+        ("active_key_is_one", "active_key values (1, 1, 1), (1, 2, 2)"),
+        ("key_hint_order", "key_hint (seq, key) values (1, 1), (1, 2)"),
+    ] {
+        let error = on.execute(AssertSqlSafe(format!("insert into queue.{row}"))).await.unwrap_err();
+        assert!(error.to_string().contains(constraint), "{constraint}: {error}");
+    }
+    db.finish().await;
+}
