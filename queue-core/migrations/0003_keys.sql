@@ -191,7 +191,8 @@ begin
     where h.key not in (select a.key from activated a)
   ), entered as materialized (
     delete from queue.blocked
-    where ctid = any (array(select h.at from held h where h.key in (select a.key from activated a)))
+    -- As it was seen: a server that lets a lock follow an update, and not a place, would else find nothing there.
+    where ctid = any (array(select h.at from head h where h.key in (select a.key from activated a)))
     returning blocked.seq, blocked.id, blocked.lane, blocked.run_at
   ), readied as (
     insert into queue.ready (lane, seq, id)

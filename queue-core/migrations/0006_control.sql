@@ -12,6 +12,9 @@
 -- others hold are passed over too (SKIP LOCKED): a claim that is about to commit, another operator, a transactional job that runs. Rows are
 -- locked in the order of their ids.
 --
+-- Rows are deleted by where they are: entries are never updated in place, and a plan that joins them by their keys reads a whole table for each
+-- job, if the last that was known of it is that it was empty.
+--
 -- Bodies between BEGIN ATOMIC and END are resolved when they are created; all others set their search_path. Each call is planned for itself:
 -- a plan that was made while a table was empty is a bad one once it is full.
 
@@ -21,21 +24,21 @@ alter table queue.lease add column called_off bigint[];
 
 -- Where in ready those of these jobs are that wait there. A job's place is its id, in its lane or, if it is a suspect that was given back, in
 -- the solo twin. Those that have entered ready a second time have an index of their own.
-create function queue.ready_places(ids bigint[]) returns table (id bigint, lane bigint, seq bigint)
+create function queue.ready_places(ids bigint[]) returns table (id bigint, lane bigint, seq bigint, at tid)
   language sql stable
 begin atomic
-  select r.id, r.lane, r.seq
+  select r.id, r.lane, r.seq, r.at
   from queue.job j
   cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
   cross join lateral (
-    select r.id, r.lane, r.seq
+    select r.id, r.lane, r.seq, r.ctid as at
     from queue.ready r
     where r.lane = any (array[j.lane, queue.lane_id(l.queue, l.job_type, l.priority, true)]) and r.seq = j.id and r.id = j.id
     offset 0
   ) r
   where j.id = any (ready_places.ids)
   union all
-  select r.id, r.lane, r.seq
+  select r.id, r.lane, r.seq, r.ctid
   from queue.ready r
   where r.id = any (ready_places.ids) and r.seq <> r.id;
 end;
@@ -52,14 +55,14 @@ as $$
 begin
   return query
   with held as materialized (
-    select s.run_at, s.id
+    select s.ctid as at
     from queue.scheduled s
     where s.id = any (take_scheduled.ids)
     order by s.id
     for update skip locked
   )
-  delete from queue.scheduled s using held h
-  where s.run_at = h.run_at and s.id = h.id
+  delete from queue.scheduled s
+  where s.ctid = any (array(select h.at from held h))
   returning s.run_at, s.id, s.lane, s.attempts, s.crashes;
 end
 $$;
@@ -73,14 +76,14 @@ as $$
 begin
   return query
   with held as materialized (
-    select r.lane, r.seq, r.id
-    from queue.ready_places(take_waiting.ids) p
-    join queue.ready r on r.lane = p.lane and r.seq = p.seq and r.id = p.id
+    select r.ctid as at
+    from queue.ready r
+    where r.ctid = any (array(select p.at from queue.ready_places(take_waiting.ids) p))
     order by r.id
     for update of r skip locked
   )
-  delete from queue.ready r using held h
-  where r.lane = h.lane and r.seq = h.seq and r.id = h.id
+  delete from queue.ready r
+  where r.ctid = any (array(select h.at from held h))
   returning null::timestamptz, r.id, r.lane, r.attempts, r.crashes;
   return query select s.* from queue.take_scheduled(take_waiting.ids) s;
 end
@@ -121,28 +124,28 @@ begin
   with keyed as materialized (
     select j.id, j.key from queue.job j where j.id = any (cancel_waiting_all.ids) and j.key is not null
   ), in_line as materialized (
-    select b.key, b.seq, b.id
+    select b.ctid as at
     from queue.blocked b
-    where b.ctid = any (array(
-      select l.at
-      from keyed k
-      cross join lateral (select i.ctid as at from queue.blocked i where i.key = k.key and i.id = k.id offset 0) l
-    ))
+    where b.key = any (array(select distinct k.key from keyed k where k.id not in (select t.id from unnest(taken) t)))
+      and b.id = any (cancel_waiting_all.ids)
     order by b.id
     for update skip locked
   ), unblocked as materialized (
-    delete from queue.blocked b using in_line i
-    where b.key = i.key and b.seq = i.seq and b.id = i.id
+    delete from queue.blocked b
+    where b.ctid = any (array(select i.at from in_line i))
     returning b.id
   ), over as materialized (
     select t.id, t.attempts from unnest(taken) t
     union all
     select u.id, 0::smallint from unblocked u
   ), freed as (
-    delete from queue.active_key a
-    using keyed k
-    where a.key = k.key and a.id = k.id and k.id in (select o.id from over o)
-    returning a.key, a.seq
+    delete from queue.active_key
+    where ctid = any (array(
+      select (select a.ctid from queue.active_key a where a.key = k.key and a.id = k.id)
+      from keyed k
+      where k.id in (select o.id from over o)
+    ))
+    returning active_key.key, active_key.seq
   ), hinted as (
     insert into queue.key_hint (key, after)
     select f.key, f.seq

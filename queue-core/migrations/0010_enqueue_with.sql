@@ -26,14 +26,15 @@ as $$
 declare
   taken   uuid := queue.unique_hash(enqueue_with.queue, enqueue_with.job_type, enqueue_with.unique_key);
   held_as text := case when unique_while in ('live', 'queued') then unique_while else 'until' end;
+  moment  timestamptz := clock_timestamp();
   held_to timestamptz;
 begin
   if on_conflict is null or on_conflict not in ('keep', 'replace', 'debounce') then
     raise invalid_parameter_value using message = 'queue.enqueue_with: on_conflict is keep, replace or debounce';
   end if;
   if held_as = 'until' then
-    held_to := clock_timestamp() + unique_while::interval;
-    if held_to is null or held_to <= clock_timestamp() then
+    held_to := moment + unique_while::interval;
+    if held_to is null or held_to <= moment then
       raise invalid_parameter_value using message = 'queue.enqueue_with: unique_while is live, queued or an interval longer than zero';
     end if;
   end if;

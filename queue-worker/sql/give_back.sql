@@ -14,11 +14,12 @@ with held as materialized (
   where u.id = any (h.called_off)
   returning id
 ), freed as (
-  delete from queue.active_key a
-  using cancelled c
-  cross join lateral (select j.key from queue.job j where j.id = c.id offset 0) j
-  where a.key = j.key and a.id = c.id
-  returning a.key, a.seq
+  delete from queue.active_key
+  where ctid = any (array(
+    select (select k.ctid from queue.active_key k where k.key = (select j.key from queue.job j where j.id = c.id) and k.id = c.id)
+    from cancelled c
+  ))
+  returning key, seq
 ), hinted as (
   insert into queue.key_hint (key, after)
   select key, seq

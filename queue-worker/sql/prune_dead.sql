@@ -14,11 +14,12 @@ with gone as materialized (
   ))
   returning id
 ), freed as (
-  delete from queue.active_key a
-  using gone g
-  cross join lateral (select j.key from queue.job j where j.id = g.id offset 0) j
-  where a.key = j.key and a.id = g.id
-  returning a.key, a.seq
+  delete from queue.active_key
+  where ctid = any (array(
+    select (select k.ctid from queue.active_key k where k.key = (select j.key from queue.job j where j.id = g.id) and k.id = g.id)
+    from gone g
+  ))
+  returning key, seq
 ), hinted as (
   insert into queue.key_hint (key, after)
   select f.key, f.seq

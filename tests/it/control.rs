@@ -10,7 +10,7 @@ use queue_worker::{
 };
 use sqlx::{Connection as _, PgConnection};
 use tests::{
-    Act, Do, TestDb, effects, eventually,
+    Act, Do, TestDb, effects, eventually, operate,
     protocol::{Lease, claim, recover, register, settle, silence},
 };
 
@@ -280,6 +280,31 @@ async fn all_of_a_kind_are_changed_in_batches_and_counted_before() {
     let error = observe::control_all(&mut on, store, &wrong, Control::Cancel).await.unwrap_err();
     assert!(error.to_string().contains("state is dead; it must be blocked, scheduled, ready or running"), "{error}");
     assert_eq!(observe::control_all(&mut on, store, &all, Control::Cancel).await.unwrap().done, 3700);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn an_act_on_many_reads_only_those_when_the_tables_are_believed_to_be_empty() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    // What an idle queue leaves to know of itself: pages, and nothing in them.
+    fill(&mut on, 2000, 2000).await;
+    let empty = "delete from queue.ready; delete from queue.scheduled; delete from queue.failure; delete from queue.job; analyze queue.ready; analyze queue.scheduled";
+    sqlx::raw_sql(empty).execute(&mut on).await.unwrap();
+    fill(&mut on, 60_000, 60_000).await;
+    // With a look at the whole table for each job it is minutes.
+    sqlx::raw_sql("set statement_timeout = '20s'").execute(&mut on).await.unwrap();
+    let of = async |on: &mut PgConnection, table| -> Vec<JobId> {
+        let first = format!("select id from queue.{table} order by id limit 1000");
+        sqlx::query_scalar(sqlx::AssertSqlSafe(first)).fetch_all(on).await.unwrap()
+    };
+    for table in ["ready", "scheduled"] {
+        let ids = of(&mut on, table).await;
+        assert_eq!(operate::set_priority(&mut on, &ids, 9).await.unwrap().len(), 1000);
+        assert_eq!(operate::reschedule(&mut on, &ids).await.unwrap().len(), 1000);
+        assert_eq!(operate::run_now(&mut on, &ids).await.unwrap().len(), 1000);
+        assert_eq!(operate::cancel(&mut on, &ids).await.unwrap().len(), 1000);
+    }
     db.finish().await;
 }
 

@@ -88,7 +88,7 @@ const FUNCTIONS: &[Guard] = &[
     ),
     guard(
         "only what was moved leaves",
-        "select h.at from held h where h.key in (select a.key from activated a)",
+        "select h.at from head h where h.key in (select a.key from activated a)",
         "select b.ctid from queue.blocked b",
     ),
     guard("ready in the order of their places", "    order by e.seq\n", ""),
@@ -144,7 +144,14 @@ const RECOVER: &[Guard] = &[
 ];
 
 const CANCEL: &[Guard] = &[
-    guard("a blocked job is found", "i.key = k.key and i.id = k.id offset 0", "i.key = k.key and i.id = k.id and false offset 0"),
+    guard("a blocked job is found", "      and b.id = any (cancel_waiting_all.ids)\n", "      and false\n"),
+    guard("only the blocked jobs named", "      and b.id = any (cancel_waiting_all.ids)\n", ""),
+    redundant(
+        "those that were ready are not looked for in their lines",
+        " where k.id not in (select t.id from unnest(taken) t)",
+        "",
+        "for speed: they are not there",
+    ),
     guard(
         "a freed key is left a hint",
         "    select f.key, f.seq\n    from freed f\n",
@@ -152,14 +159,14 @@ const CANCEL: &[Guard] = &[
     ),
     guard("whoever sees to keys is told", "    perform queue.wake_keys();\n", ""),
     guard("nobody is told if no key goes on", "  if keys then\n", "  if true then\n"),
-    guard("a blocked job frees no key", "where a.key = k.key and a.id = k.id and k.id in", "where a.key = k.key and k.id in"),
-    guard("only what was cancelled frees its key", " and k.id in (select o.id from over o)\n", "\n"),
+    guard("a blocked job frees no key", "where a.key = k.key and a.id = k.id)", "where a.key = k.key)"),
+    guard("only what was cancelled frees its key", "      where k.id in (select o.id from over o)\n", ""),
     guard(
         "passes over blocked jobs that others hold",
         "    order by b.id\n    for update skip locked\n",
         "    order by b.id\n    for update\n",
     ),
-    guard("only the blocked jobs that were locked", "    where b.key = i.key and b.seq = i.seq and b.id = i.id\n", ""),
+    guard("only the blocked jobs that were locked", "    where b.ctid = any (array(select i.at from in_line i))\n", ""),
 ];
 
 const DISCARD: &[Guard] = &[
@@ -168,7 +175,7 @@ const DISCARD: &[Guard] = &[
         "  select f.key, f.seq\n  from freed f\n",
         "  select f.key, f.seq\n  from freed f\n  where false\n",
     ),
-    guard("only the head frees its key", "  where a.key = j.key and a.id = g.id\n", "  where a.key = j.key\n"),
+    guard("only the head frees its key", "= g.id) and k.id = g.id)", "= g.id))"),
 ];
 
 const REQUEUE: &[Guard] = &[

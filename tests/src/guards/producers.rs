@@ -111,7 +111,7 @@ const WITH: &[Guard] = &[
         "on_conflict is null",
     ),
     guard("it is said what a conflict leads to", "on_conflict is null or on_conflict not in", "on_conflict not in"),
-    guard("a key is held for some time", "if held_to is null or held_to <= clock_timestamp() then", "if held_to is null then"),
+    guard("a key is held for some time", "if held_to is null or held_to <= moment then", "if held_to is null then"),
     guard("it is said how long a key is held", "if held_to is null or held_to", "if held_to"),
     guard(
         "a key names its job",

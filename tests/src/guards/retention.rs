@@ -155,7 +155,7 @@ const PRUNE_DEAD: &[Guard] = &[
         "delete from queue.failure\n  where id = any (array(select g.id from gone g))",
         "delete from queue.failure",
     ),
-    guard("one that held up its key frees it", "  where a.key = j.key and a.id = g.id\n", "  where false\n"),
-    guard("nobody else's", "  where a.key = j.key and a.id = g.id\n", "  where a.key = j.key\n"),
+    guard("one that held up its key frees it", "    from gone g\n  ))\n", "    from gone g\n    where false\n  ))\n"),
+    guard("nobody else's", "= g.id) and k.id = g.id)", "= g.id))"),
     guard("a freed key is left a hint", "  from freed f\n", "  from freed f\n  where false\n"),
 ];
