@@ -186,11 +186,13 @@ async fn a_dead_letter_whose_retention_is_over_holds_up_its_key_no_longer() {
     let db = TestDb::new().await;
     let mut c = connect(&db).await;
     let jobs = [enqueue(&mut c, "a").await, enqueue(&mut c, "a").await];
-    let skipping = [enqueue_skipping(&mut c, "b").await, enqueue_skipping(&mut c, "b").await];
+    let skipping = [enqueue_skipping(&mut c, "b").await, enqueue_skipping(&mut c, "b").await, enqueue_skipping(&mut c, "b").await];
     assert_eq!(step(&mut c, "dead").await, [jobs[0], skipping[0]]);
     assert_eq!(operate::prune_dead(&mut c).await.unwrap(), 2);
     assert_eq!(unblock(&mut c).await, 1);
-    assert_eq!(step(&mut c, "complete").await, [jobs[1], skipping[1]], "the other key had gone on, and has one head still");
+    assert_eq!(db.state(skipping[2]).await, Some(JobState::Blocked), "the other key had gone on, and has one head still");
+    assert_eq!(step(&mut c, "complete").await, [jobs[1], skipping[1]]);
+    assert_eq!(step(&mut c, "complete").await, [skipping[2]]);
     assert_eq!(db.count("select count(*) from queue.active_key").await, 0);
     db.finish().await;
 }
