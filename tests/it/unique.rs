@@ -317,7 +317,9 @@ async fn keys_that_no_job_holds_are_forgotten_and_no_others() {
     let mut tx = db.pool.begin().await.unwrap();
     assert_eq!(say("2").enqueue(&mut tx).unique("over 7").await.unwrap().outcome(), Enqueued::New);
     let forget = || sqlx::query_scalar::<_, i32>(include_str!("../../queue-worker/sql/forget_keys.sql"));
-    assert_eq!(forget().bind(5).fetch_one(&db.pool).await.unwrap(), 5, "of few at a time");
+    // From a random one on: those that are held may be among the five.
+    let few = forget().bind(5).fetch_one(&db.pool).await.unwrap();
+    assert!((1..=5).contains(&few), "{few} of five that were looked at");
     while forget().bind(500).fetch_one(&db.pool).await.unwrap() > 0 {}
     tx.commit().await.unwrap();
     assert_eq!(db.count("select count(*) from queue.unique_key").await, 4);
