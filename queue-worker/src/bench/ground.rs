@@ -16,7 +16,7 @@ use super::{
     process::Seen,
     report::Server,
 };
-use crate::database::Database;
+use crate::live::Database;
 
 /// A database that nobody else uses.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use super::{
     process::{Shape, WorkerProcess},
     report::Record,
 };
-use crate::config::Config;
+use crate::live::Config;
 
 /// Over how many queues and types jobs are spread.
 #[derive(Clone, Copy, Debug)]

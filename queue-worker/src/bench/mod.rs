@@ -21,7 +21,7 @@ mod report;
 
 use self::{ground::Ground, report::Record};
 pub(crate) use self::{process::work, report::Report};
-use crate::{database::Database, signal::shutdown_signal};
+use crate::live::{Database, shutdown_signal};
 
 /// What is wanted.
 #[derive(Clone, Copy, Debug)]

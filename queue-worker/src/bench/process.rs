@@ -19,7 +19,7 @@ use super::{
     job::{Noop, TALLY},
     measure,
 };
-use crate::{config::Config, error::Error, worker::Worker};
+use crate::{error::Error, live::Config, worker::Worker};
 
 /// How a worker is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
