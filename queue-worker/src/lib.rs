@@ -47,11 +47,11 @@ mod database;
 mod config;
 mod error;
 mod signal;
-#[cfg(feature = "embedded")]
-pub mod embedded;
 
 pub use config::Config;
 pub use database::Database;
 pub use error::Error;
 pub use signal::shutdown_signal;
 pub use worker::Worker;
+#[cfg(feature = "embedded")]
+pub use queue_embedded as embedded;

@@ -5,7 +5,7 @@
 //! reads that FIFO. The last user gone, by `kill -9` too, is its end of file: it stops the server and ends. So nothing of
 //! ours stays behind, and nothing has to be cleaned up by a user that can no longer do so.
 //!
-//! This module opens no database connection, and downloads nothing. `DATABASE_URL` is its caller's business.
+//! This crate opens no database connection, and downloads nothing. `DATABASE_URL` is its caller's business.
 
 mod error;
 #[cfg(unix)]
@@ -77,7 +77,7 @@ impl EmbeddedOptions {
 /// One use of an embedded server, which lives at least as long as this value. Dropping the last one stops the server.
 ///
 /// ```no_run
-/// # use queue_worker::embedded::{Embedded, EmbeddedOptions, EmbeddedError};
+/// # use queue_embedded::{Embedded, EmbeddedOptions, EmbeddedError};
 /// let server = Embedded::start(EmbeddedOptions::default())?;
 /// println!("psql '{}'", server.url());
 /// # Ok::<(), EmbeddedError>(())
