@@ -156,7 +156,7 @@ pub enum EmbeddedError {
 impl EmbeddedError {
     /// For `map_err`: says what was being done to which path.
     #[cfg(unix)]
-    pub(super) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { doing, path: path.to_owned(), source }
     }
 }

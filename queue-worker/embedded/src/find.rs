@@ -10,7 +10,7 @@ use std::{
     process::Command,
 };
 
-use super::{EmbeddedError, install};
+use crate::{EmbeddedError, install};
 
 /// The oldest major version that our SQL runs on.
 const OLDEST: u32 = 15;
@@ -29,13 +29,13 @@ const SYSTEM: &[(&str, &str, &str)] = &[
 
 /// A folder with `initdb` and `postgres`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Binaries {
-    pub(super) bin: PathBuf,
-    pub(super) version: u32,
+pub(crate) struct Binaries {
+    pub(crate) bin: PathBuf,
+    pub(crate) version: u32,
 }
 
 /// The first binaries of the `preferred` version if there are any, else the first at all. `own` is our folder for data.
-pub(super) fn find(own: Option<&Path>, preferred: Option<u32>) -> Result<Binaries, EmbeddedError> {
+pub(crate) fn find(own: Option<&Path>, preferred: Option<u32>) -> Result<Binaries, EmbeddedError> {
     if let Some(bin) = env::var_os("QUEUE_PG_BIN").filter(|bin| !bin.is_empty()) {
         return told(PathBuf::from(bin));
     }

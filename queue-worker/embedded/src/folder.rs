@@ -13,16 +13,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{EmbeddedError, EmbeddedOptions, find, run_as};
+use crate::{EmbeddedError, EmbeddedOptions, find, run_as};
 
 /// A cluster's folder, by its real path.
 #[derive(Debug, Clone)]
-pub(super) struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 /// Makes the methods that name the folder's files.
 macro_rules! files {
     ($($(#[$doc:meta])* $method:ident = $name:literal;)*) => {
-        $($(#[$doc])* pub(super) fn $method(&self) -> PathBuf { self.0.join($name) })*
+        $($(#[$doc])* pub(crate) fn $method(&self) -> PathBuf { self.0.join($name) })*
     };
 }
 
@@ -45,13 +45,13 @@ impl Folder {
         postmaster_pid = "data/postmaster.pid";
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
     /// The folder at `path`, made if need be. Refuses one with files in it that is not ours: we are going to change its owner
     /// and mode, and perhaps to remove it.
-    pub(super) fn open(path: &Path) -> Result<Self, EmbeddedError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, EmbeddedError> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(EmbeddedError::io("create", parent))?;
         }
@@ -83,18 +83,18 @@ impl Folder {
     }
 
     /// The major version that made the cluster, if there is one.
-    pub(super) fn version(&self) -> Option<u32> {
+    pub(crate) fn version(&self) -> Option<u32> {
         version(&self.0)
     }
 
     /// Whether nothing of a server that was started is left.
-    pub(super) fn ended(&self) -> bool {
+    pub(crate) fn ended(&self) -> bool {
         let path = self.alive_lock();
         File::open(&path).map_or(true, |file| file.try_lock_shared().is_ok() || !is_at(&file, &path))
     }
 
     /// Makes the folder private and gives it and what we have put there to the server's user.
-    pub(super) fn give_to(&self, run_as: &run_as::RunAs) -> Result<(), EmbeddedError> {
+    pub(crate) fn give_to(&self, run_as: &run_as::RunAs) -> Result<(), EmbeddedError> {
         for path in [self.path(), &self.start_lock(), &self.alive_lock()] {
             run_as.own(path)?;
         }
@@ -103,7 +103,7 @@ impl Folder {
 }
 
 /// Takes a lock if it is free. `Gone` if the folder has been removed.
-pub(super) fn try_lock(path: &Path) -> Result<Lock, EmbeddedError> {
+pub(crate) fn try_lock(path: &Path) -> Result<Lock, EmbeddedError> {
     let file = match open_lock(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Lock::Gone),
         opened => opened.map_err(EmbeddedError::io("open", path))?,
@@ -117,14 +117,14 @@ pub(super) fn try_lock(path: &Path) -> Result<Lock, EmbeddedError> {
 }
 
 /// What came of trying to take a lock.
-pub(super) enum Lock {
+pub(crate) enum Lock {
     Held(File),
     Taken,
     Gone,
 }
 
 /// Whether the file is still the one at that path.
-pub(super) fn is_at(file: &File, path: &Path) -> bool {
+pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
     match (file.metadata(), fs::metadata(path)) {
         (Ok(ours), Ok(there)) => identity(ours) == identity(there),
@@ -147,7 +147,7 @@ fn version(folder: &Path) -> Option<u32> {
 }
 
 /// Which folder the options mean, and our folder for all data of this user, if it is known.
-pub(super) fn choose(options: &EmbeddedOptions) -> Result<(PathBuf, Option<PathBuf>), EmbeddedError> {
+pub(crate) fn choose(options: &EmbeddedOptions) -> Result<(PathBuf, Option<PathBuf>), EmbeddedError> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let own = own(set("XDG_DATA_HOME"), set("HOME"));
     if let Some(folder) = options.folder.clone().or_else(|| set("QUEUE_PG_DATA")) {

@@ -2,7 +2,7 @@
 
 use std::{fs, io, path::Path, process::Stdio};
 
-use super::{
+use crate::{
     EmbeddedError, EmbeddedOptions,
     find::Binaries,
     folder::Folder,
@@ -12,7 +12,7 @@ use super::{
 const UNFINISHED: &str = "data.unfinished.";
 
 /// Makes the folder's cluster. Trusts everybody who gets to its socket, which is private.
-pub(super) fn initdb(folder: &Folder, binaries: &Binaries, run_as: &RunAs, options: &EmbeddedOptions) -> Result<(), EmbeddedError> {
+pub(crate) fn initdb(folder: &Folder, binaries: &Binaries, run_as: &RunAs, options: &EmbeddedOptions) -> Result<(), EmbeddedError> {
     sweep(folder.path());
     // By process: a starter that was killed may have left an `initdb` at work.
     let unfinished = folder.path().join(format!("{UNFINISHED}{}", std::process::id()));
@@ -28,7 +28,7 @@ pub(super) fn initdb(folder: &Folder, binaries: &Binaries, run_as: &RunAs, optio
         .output()
         .map_err(EmbeddedError::io("run", &binaries.bin.join("initdb")))?;
     if !output.status.success() {
-        let output = super::launch::last_lines(&String::from_utf8_lossy(&output.stderr));
+        let output = crate::launch::last_lines(&String::from_utf8_lossy(&output.stderr));
         return Err(EmbeddedError::Initdb { folder: folder.path().to_owned(), output });
     }
     fs::rename(&unfinished, folder.data()).map_err(EmbeddedError::io("rename", &unfinished))?;

@@ -1,7 +1,7 @@
 //! The one command that installs a server on this system.
 
 /// A phrase such as ``install it (`sudo apt-get install postgresql`)``.
-pub(super) fn advice() -> String {
+pub(crate) fn advice() -> String {
     let release =
         if cfg!(target_os = "macos") { "ID=macos".to_owned() } else { std::fs::read_to_string("/etc/os-release").unwrap_or_default() };
     match command(&release) {

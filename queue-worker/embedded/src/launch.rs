@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
+use crate::{
     Embedded, EmbeddedError, EmbeddedOptions, find,
     folder::Folder,
     initdb::initdb,
@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 const LOG_BYTES: u64 = 16 << 20;
 
 /// Starts a server. `alive` is the lock that says that there is none, and from now on that there is one.
-pub(super) fn launch(folder: &Folder, own: Option<&Path>, options: &EmbeddedOptions, alive: File) -> Result<Embedded, EmbeddedError> {
+pub(crate) fn launch(folder: &Folder, own: Option<&Path>, options: &EmbeddedOptions, alive: File) -> Result<Embedded, EmbeddedError> {
     let began = Instant::now();
     let binaries = find::find(own, folder.version())?;
     let version = binaries.version;
@@ -143,7 +143,7 @@ fn tail(log: &mut File) -> String {
     last_lines(&String::from_utf8_lossy(&text))
 }
 
-pub(super) fn last_lines(text: &str) -> String {
+pub(crate) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(8)..].join("\n")
 }

@@ -11,11 +11,11 @@ use std::{
     process::{Command, Stdio},
 };
 
-use super::{EmbeddedError, find::Binaries, folder::Folder};
+use crate::{EmbeddedError, find::Binaries, folder::Folder};
 
 /// As whom the server and all that serves it run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum RunAs {
+pub(crate) enum RunAs {
     /// As ourselves.
     Same,
     /// As another user, which only root can do.
@@ -26,7 +26,7 @@ pub(super) enum RunAs {
 
 impl RunAs {
     /// An existing cluster keeps its owner; a new one gets the first user that reaches both folder and binaries.
-    pub(super) fn choose(folder: &Folder, binaries: &Binaries) -> Result<Self, EmbeddedError> {
+    pub(crate) fn choose(folder: &Folder, binaries: &Binaries) -> Result<Self, EmbeddedError> {
         let data = folder.data();
         let owner = fs::metadata(&data).ok().map(|data| (data.uid(), data.gid()));
         let me = effective_uid();
@@ -56,7 +56,7 @@ impl RunAs {
     }
 
     /// Without regard to what is reachable: as the user of an existing cluster.
-    pub(super) fn owner_of(folder: &Folder) -> Self {
+    pub(crate) fn owner_of(folder: &Folder) -> Self {
         match fs::metadata(folder.data()) {
             Ok(data) if is_root() && data.uid() != 0 => Self::User { uid: data.uid(), gid: data.gid() },
             _ => Self::Same,
@@ -64,7 +64,7 @@ impl RunAs {
     }
 
     /// A program to be run as that user: without our environment, which may hold secrets and settings for clients.
-    pub(super) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = match self {
             Self::Same => Command::new(program),
             Self::User { uid, gid } => {
@@ -83,7 +83,7 @@ impl RunAs {
     }
 
     /// Gives a path, not what it may link to, to the server's user.
-    pub(super) fn own(&self, path: &Path) -> Result<(), EmbeddedError> {
+    pub(crate) fn own(&self, path: &Path) -> Result<(), EmbeddedError> {
         match self {
             Self::User { uid, gid } => lchown(path, Some(*uid), Some(*gid)).map_err(EmbeddedError::io("change the owner of", path)),
             Self::Same | Self::Namespace { .. } => Ok(()),
@@ -91,7 +91,7 @@ impl RunAs {
     }
 
     /// The owner of the server's files on the disk.
-    pub(super) fn owner(&self) -> u32 {
+    pub(crate) fn owner(&self) -> u32 {
         match self {
             Self::User { uid, .. } => *uid,
             Self::Same | Self::Namespace { .. } => effective_uid(),
@@ -100,12 +100,12 @@ impl RunAs {
 }
 
 /// `initdb` insists on a name for its user, which a container started under any number lacks: there it borrows one.
-pub(super) fn with_name(run_as: &RunAs) -> RunAs {
+pub(crate) fn with_name(run_as: &RunAs) -> RunAs {
     let nameless = *run_as == RunAs::Same && id(&["-un"]).is_none();
     nameless.then(namespace).flatten().unwrap_or_else(|| run_as.clone())
 }
 
-pub(super) fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     effective_uid() == 0
 }
 

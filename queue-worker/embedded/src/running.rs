@@ -7,19 +7,19 @@ use std::{
     process::{Command, Stdio},
 };
 
-use super::{EmbeddedError, folder::Folder, run_as::RunAs, socket};
+use crate::{EmbeddedError, folder::Folder, run_as::RunAs, socket};
 
 /// A server that listens on its socket.
-pub(super) struct Running {
-    pub(super) pid: u32,
+pub(crate) struct Running {
+    pub(crate) pid: u32,
     /// The folder of its socket.
-    pub(super) socket: PathBuf,
+    pub(crate) socket: PathBuf,
     /// Whether it accepts connections yet, and still.
-    pub(super) ready: bool,
+    pub(crate) ready: bool,
 }
 
 /// The server of a folder, if one listens.
-pub(super) fn running(folder: &Folder) -> Option<Running> {
+pub(crate) fn running(folder: &Folder) -> Option<Running> {
     let text = fs::read(folder.postmaster_pid()).ok()?;
     let running = parse(&String::from_utf8_lossy(&text))?;
     UnixStream::connect(socket::file(&running.socket)).ok().map(|_| running)
@@ -34,14 +34,14 @@ fn parse(text: &str) -> Option<Running> {
 }
 
 /// Asks a server to stop at once, cleanly. As its own user: the number comes from a file that is not ours.
-pub(super) fn stop(folder: &Folder, pid: u32) {
+pub(crate) fn stop(folder: &Folder, pid: u32) {
     let mut kill = RunAs::owner_of(folder).command("/bin/sh");
     let _ = kill.args(["-c", "kill -INT \"$1\"", "sh", &pid.to_string()]).stderr(Stdio::null()).status();
 }
 
 /// Removes the `postmaster.pid` of a server that did not live to do so. The next one would refuse to start if that number now
 /// belongs to another process, or to what init has not reaped yet. Call only when nothing of ours is left.
-pub(super) fn remove_stale_pid(folder: &Folder) -> Result<(), EmbeddedError> {
+pub(crate) fn remove_stale_pid(folder: &Folder) -> Result<(), EmbeddedError> {
     let path = folder.postmaster_pid();
     let Ok(text) = fs::read_to_string(&path) else { return Ok(()) };
     let pid = text.lines().next().unwrap_or_default().trim().parse().unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{EmbeddedOptions, socket::PORT};
+use crate::{EmbeddedOptions, socket::PORT};
 
 /// For many small transactions of a few hundred connections, on a machine that also does other things.
 const SETTINGS: &[(&str, &str)] = &[
@@ -34,7 +34,7 @@ const SETTINGS: &[(&str, &str)] = &[
 const NOT_DURABLE: &[(&str, &str)] = &[("fsync", "off"), ("full_page_writes", "off"), ("synchronous_commit", "off")];
 
 /// The server's arguments after `-D`, the caller's settings last: the last one counts.
-pub(super) fn arguments(options: &EmbeddedOptions, socket: &Path) -> Vec<String> {
+pub(crate) fn arguments(options: &EmbeddedOptions, socket: &Path) -> Vec<String> {
     let relaxed = if options.durable { &[] } else { NOT_DURABLE };
     let socket = ("unix_socket_directories", format!("\"{}\"", socket.display()));
     let ours = SETTINGS.iter().chain(relaxed).map(|&(name, value)| (name, value.to_owned())).chain([socket]);

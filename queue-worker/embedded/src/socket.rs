@@ -13,20 +13,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{EmbeddedError, folder::Folder, run_as::RunAs};
+use crate::{EmbeddedError, folder::Folder, run_as::RunAs};
 
 /// It only names the socket: nothing listens on a network.
-pub(super) const PORT: &str = "5432";
+pub(crate) const PORT: &str = "5432";
 /// The longest path of a socket, in bytes.
 const LIMIT: usize = if cfg!(any(target_os = "linux", target_os = "android")) { 107 } else { 103 };
 
 /// The socket in a folder of sockets.
-pub(super) fn file(folder: &Path) -> PathBuf {
+pub(crate) fn file(folder: &Path) -> PathBuf {
     folder.join(format!(".s.PGSQL.{PORT}"))
 }
 
 /// The folder for the server's socket: the cluster's own, or a short private one if that path does not do.
-pub(super) fn choose(folder: &Folder, run_as: &RunAs) -> Result<PathBuf, EmbeddedError> {
+pub(crate) fn choose(folder: &Folder, run_as: &RunAs) -> Result<PathBuf, EmbeddedError> {
     if fits(folder.path()) {
         return Ok(folder.path().to_owned());
     }
@@ -46,7 +46,7 @@ pub(super) fn choose(folder: &Folder, run_as: &RunAs) -> Result<PathBuf, Embedde
 }
 
 /// Removes what a server that was killed left beside its socket; like `postmaster.pid` it may name a process by now.
-pub(super) fn remove_stale_lock(folder: &Path) {
+pub(crate) fn remove_stale_lock(folder: &Path) {
     if UnixStream::connect(file(folder)).is_err() {
         let _ = fs::remove_file(folder.join(format!(".s.PGSQL.{PORT}.lock")));
     }
@@ -69,7 +69,7 @@ fn private(folder: &Path, run_as: &RunAs) -> bool {
 }
 
 /// The URL of the server whose socket is in a folder. Names the port and refuses TLS so that no `PG...` variable gets between.
-pub(super) fn url(socket: &Path) -> String {
+pub(crate) fn url(socket: &Path) -> String {
     let mut url = format!("postgresql://postgres@localhost:{PORT}/postgres?sslmode=disable&host=");
     for &byte in socket.as_os_str().as_encoded_bytes() {
         if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
@@ -96,9 +96,9 @@ mod tests {
 
     #[test]
     fn a_socket_fits_up_to_the_limit() {
-        let room = LIMIT - "/.s.PGSQL.5432".len();
-        assert!(fits(Path::new(&format!("/{}", "x".repeat(room - 1)))));
-        assert!(!fits(Path::new(&format!("/{}", "x".repeat(room)))));
+        let longest = LIMIT - "/.s.PGSQL.5432".len();
+        assert!(fits(Path::new(&format!("/{}", "x".repeat(longest - 1)))));
+        assert!(!fits(Path::new(&format!("/{}", "x".repeat(longest)))));
         assert!(!fits(Path::new("/tmp/a,b")));
     }
 }

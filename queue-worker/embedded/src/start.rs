@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
+use crate::{
     Embedded, EmbeddedError, EmbeddedOptions,
     folder::{self, Folder, Lock, is_at},
     launch::launch,
@@ -25,7 +25,7 @@ const STOPPING: Duration = Duration::from_mins(1);
 /// How long a server may listen without anybody reading the FIFO before we take its script for dead.
 const UNWATCHED: Duration = Duration::from_millis(500);
 
-pub(super) fn start(options: &EmbeddedOptions) -> Result<Embedded, EmbeddedError> {
+pub(crate) fn start(options: &EmbeddedOptions) -> Result<Embedded, EmbeddedError> {
     let (path, own) = folder::choose(options)?;
     let others = STOPPING + options.ready_within;
     let deadline = Instant::now() + others;

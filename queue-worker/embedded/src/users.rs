@@ -11,7 +11,7 @@ use std::{
     os::unix::fs::{FileTypeExt, OpenOptionsExt},
 };
 
-use super::{
+use crate::{
     EmbeddedError,
     folder::{Folder, is_at},
     run_as::RunAs,
@@ -23,7 +23,7 @@ const O_NONBLOCK: i32 = if cfg!(any(target_os = "linux", target_os = "android"))
 const ENXIO: i32 = 6;
 
 /// What a user finds.
-pub(super) enum Entrance {
+pub(crate) enum Entrance {
     /// We hold a place: the server will not be stopped while the file is open.
     Open(File),
     /// The server is stopping, or was never started.
@@ -33,7 +33,7 @@ pub(super) enum Entrance {
 }
 
 /// Tries to join.
-pub(super) fn join(folder: &Folder) -> Result<Entrance, EmbeddedError> {
+pub(crate) fn join(folder: &Folder) -> Result<Entrance, EmbeddedError> {
     let users = folder.users();
     loop {
         let _ = fs::rename(folder.closing(), &users);
@@ -55,7 +55,7 @@ pub(super) fn join(folder: &Folder) -> Result<Entrance, EmbeddedError> {
 /// for a user nor misses one; replace it by a place of one's own with [`join`] when the script reads.
 ///
 /// The FIFO of an earlier run is taken over with the users that it still has.
-pub(super) fn open(folder: &Folder, run_as: &RunAs) -> Result<File, EmbeddedError> {
+pub(crate) fn open(folder: &Folder, run_as: &RunAs) -> Result<File, EmbeddedError> {
     let users = folder.users();
     for earlier in [folder.closing(), folder.closed()] {
         let _ = fs::rename(earlier, &users);

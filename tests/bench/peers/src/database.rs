@@ -16,7 +16,7 @@ pub(crate) struct Server {
 
 /// A database that nobody else uses.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct BenchDatabase {
     server: Server,
     name: String,
     /// To it; for the bench and its producers.
@@ -50,13 +50,13 @@ impl Server {
     }
 
     /// Makes an empty database; then a checkpoint, if that is allowed, so that none falls into what follows.
-    pub(crate) async fn ground(&self) -> anyhow::Result<Ground> {
+    pub(crate) async fn database(&self) -> anyhow::Result<BenchDatabase> {
         let name = format!("queue_peers_{}", std::process::id());
         self.run(&format!("drop database if exists {name} with (force)")).await?;
         self.run(&format!("create database {name}")).await?;
         let _ = self.run("checkpoint").await;
         let url = self.options.clone().database(&name).to_url_lossy().to_string();
-        Ok(Ground { server: self.clone(), name, pool: pool(&url, MOST_CONNECTIONS)?, url })
+        Ok(BenchDatabase { server: self.clone(), name, pool: pool(&url, MOST_CONNECTIONS)?, url })
     }
 
     async fn run(&self, statement: &str) -> anyhow::Result<()> {
@@ -66,7 +66,7 @@ impl Server {
     }
 }
 
-impl Ground {
+impl BenchDatabase {
     /// Bytes that the whole server has written ahead so far.
     pub(crate) async fn wal(&self) -> anyhow::Result<i64> {
         const WAL: &str = "select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint";

@@ -2,32 +2,32 @@
 
 use sqlx::PgConnection;
 
-use super::{
+use crate::{
     BenchError, Plan, Say,
+    database::{BenchDatabase, Expected},
     drain::{drain, fill_and_drain},
-    ground::{Expected, Ground},
     process::Shape,
     report::Record,
     trickle,
 };
 
 /// W7: W3 and W4 before, and again while a REPEATABLE READ snapshot is held over 1,000,000 jobs that have passed since.
-pub(super) async fn run(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
     let (jobs, passed) = (plan.jobs(200_000), plan.jobs(1_000_000));
     let (mut before, mut held) = (Vec::new(), Vec::new());
     for _ in 0..plan.runs {
-        before.push(fill_and_drain(ground, "W7", Shape::Defaults, jobs).await?.rate);
+        before.push(fill_and_drain(database, "W7", Shape::Defaults, jobs).await?.rate);
     }
-    let waits_before = trickle::waits(ground, "W7", plan).await?;
+    let waits_before = trickle::waits(database, "W7", plan).await?;
 
-    ground.reset().await?;
-    let mut other = ground.connection().await?;
+    database.reset().await?;
+    let mut other = database.connection().await?;
     hold_snapshot(&mut other).await?;
-    pass(ground, passed).await?;
+    pass(database, passed).await?;
     for _ in 0..plan.runs {
-        held.push(pass(ground, jobs).await?);
+        held.push(pass(database, jobs).await?);
     }
-    let waits_held = trickle::waits(ground, "W7", plan).await?;
+    let waits_held = trickle::waits(database, "W7", plan).await?;
     sqlx::raw_sql("rollback").execute(&mut *other).await?;
     other.close().await?;
 
@@ -48,10 +48,10 @@ async fn hold_snapshot(connection: &mut PgConnection) -> Result<(), BenchError> 
 }
 
 /// So many jobs more, through the same tables; jobs a second.
-async fn pass(ground: &Ground, jobs: u64) -> Result<f64, BenchError> {
-    let from = ground.next_id().await?;
-    ground.fill(jobs).await?;
-    let drained = drain(ground, Shape::Defaults, from, 0, jobs).await?;
-    ground.check("W7", from, Expected { completed: jobs, ..Expected::default() }, Some(&drained.seen)).await?;
+async fn pass(database: &BenchDatabase, jobs: u64) -> Result<f64, BenchError> {
+    let from = database.next_id().await?;
+    database.fill(jobs).await?;
+    let drained = drain(database, Shape::Defaults, from, 0, jobs).await?;
+    database.check("W7", from, Expected { completed: jobs, ..Expected::default() }, Some(&drained.seen)).await?;
     Ok(drained.rate)
 }

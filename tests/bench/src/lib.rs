@@ -1,9 +1,10 @@
 //! The benchmark: what this queue costs, each figure beside the same shape in plain SQL, measured in the same run.
 //!
 //! Works in a database of its own, which it creates on the given server and drops at the end. Every workload counts its jobs afterwards: a
-//! job that is missing, or that ran twice, is an error, however fast it was. Knows nothing of how figures are shown.
+//! job that is missing, or that ran twice, is an error, however fast it was. It uses what any user of the queue may use.
 
-// What is measured, then with what.
+// How it is asked, what is measured, then with what.
+mod cli;
 mod produce;
 mod drain;
 mod behind;
@@ -16,12 +17,17 @@ mod line;
 mod process;
 mod job;
 mod measure;
-mod ground;
+mod database;
 mod report;
 
-use self::{ground::Ground, report::Record};
-pub(crate) use self::{process::work, report::Report};
-use crate::{database::Database, signal::shutdown_signal};
+pub use cli::main;
+
+use queue_worker::{Database, shutdown_signal};
+
+use crate::{
+    database::BenchDatabase,
+    report::{Record, Report},
+};
 
 /// What is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -85,18 +91,18 @@ impl Workload {
         ("W11", Self::HeldTransactions),
     ];
 
-    async fn run(self, ground: &mut Ground, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+    async fn run(self, database: &mut BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
         match self {
-            Self::EnqueueOne => produce::one(ground, plan, say).await,
-            Self::EnqueueMany => produce::many(ground, plan, say).await,
-            Self::Drain => drain::run(ground, plan, say).await,
-            Self::Trickle => trickle::run(ground, plan, say).await,
-            Self::Behind => behind::run(ground, plan, say).await,
-            Self::HeldSnapshot => held::run(ground, plan, say).await,
-            Self::Steady => steady::run(ground, plan, say).await,
-            Self::Lanes => lanes::run(ground, plan, say).await,
-            Self::Keyed => keyed::run(ground, plan, say).await,
-            Self::HeldTransactions => produce::slowly(ground, plan, say).await,
+            Self::EnqueueOne => produce::one(database, plan, say).await,
+            Self::EnqueueMany => produce::many(database, plan, say).await,
+            Self::Drain => drain::run(database, plan, say).await,
+            Self::Trickle => trickle::run(database, plan, say).await,
+            Self::Behind => behind::run(database, plan, say).await,
+            Self::HeldSnapshot => held::run(database, plan, say).await,
+            Self::Steady => steady::run(database, plan, say).await,
+            Self::Lanes => lanes::run(database, plan, say).await,
+            Self::Keyed => keyed::run(database, plan, say).await,
+            Self::HeldTransactions => produce::slowly(database, plan, say).await,
         }
     }
 }
@@ -114,11 +120,11 @@ pub(crate) enum BenchError {
     #[error("interrupted; the bench's database is dropped")]
     Interrupted,
     /// What is shown cannot be shown.
-    #[error(transparent)]
-    Show(Box<dyn std::error::Error + Send + Sync>),
+    #[error("cannot write to stdout: {0}")]
+    Show(#[from] std::io::Error),
     /// The store failed.
     #[error(transparent)]
-    Queue(#[from] crate::error::Error),
+    Queue(#[from] queue_worker::Error),
     /// As above, in a statement of the bench.
     #[error("{}", queue_core::message(.0))]
     Database(#[from] sqlx::Error),
@@ -143,35 +149,35 @@ impl Say<'_> {
     }
 }
 
-/// Runs the workloads in their order, in a database of their own on the server of `database`.
+/// Runs the workloads in their order, in a database of their own on this server.
 ///
 /// # Errors
 /// When a workload lost, doubled or left over a job; when the server or a worker's process failed.
 pub(crate) async fn run(
-    database: &Database,
+    server: &Database,
     workloads: &[Workload],
     plan: Plan,
     mut show: impl FnMut(Report) -> Result<(), BenchError> + Send,
 ) -> Result<(), BenchError> {
-    let mut ground = Ground::create(database).await?;
+    let mut database = BenchDatabase::create(server).await?;
     let done = tokio::select! {
-        done = run_all(&mut ground, workloads, plan, &mut show) => done,
+        done = run_all(&mut database, workloads, plan, &mut show) => done,
         () = shutdown_signal() => Err(BenchError::Interrupted),
     };
-    let dropped = ground.drop().await;
+    let dropped = database.drop().await;
     done.and(dropped)
 }
 
 async fn run_all(
-    ground: &mut Ground,
+    database: &mut BenchDatabase,
     workloads: &[Workload],
     plan: Plan,
     show: &mut (dyn FnMut(Report) -> Result<(), BenchError> + Send),
 ) -> Result<(), BenchError> {
-    show(Report::Server(ground.describe().await?))?;
+    show(Report::Server(database.describe().await?))?;
     let mut say = Say(show);
     for workload in workloads {
-        workload.run(ground, plan, &mut say).await?;
+        workload.run(database, plan, &mut say).await?;
     }
     Ok(())
 }

@@ -6,15 +6,15 @@ use std::{fs, time::Duration};
 
 use sqlx::PgConnection;
 
-use super::{BenchError, ground::Ground, report::Record};
+use crate::{BenchError, database::BenchDatabase, report::Record};
 
 /// The server's first process, parent of all others.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Postmaster(u32);
+pub(crate) struct Postmaster(u32);
 
 impl Postmaster {
     /// Of the server behind this connection; `None` if it is on another machine, or its processes cannot be seen.
-    pub(super) async fn of(connection: &mut PgConnection) -> sqlx::Result<Option<Self>> {
+    pub(crate) async fn of(connection: &mut PgConnection) -> sqlx::Result<Option<Self>> {
         const HERE: &str = "select case when inet_server_addr() is not distinct from inet_client_addr() then pg_backend_pid() end";
         let pid: Option<i32> = sqlx::query_scalar(HERE).fetch_one(connection).await?;
         let backend = pid.and_then(|pid| Process::read(pid.unsigned_abs())).filter(|process| process.name.starts_with("postgres"));
@@ -57,12 +57,12 @@ impl Process {
 }
 
 /// The processor time of one process.
-pub(super) fn cpu_of(pid: u32) -> Option<Duration> {
+pub(crate) fn cpu_of(pid: u32) -> Option<Duration> {
     Process::read(pid).map(|process| process.cpu)
 }
 
 /// As above, to the nanosecond where the kernel tells, and of the first thread only: the server's processes have one.
-pub(super) fn exact_cpu_of(pid: u32) -> Option<Duration> {
+pub(crate) fn exact_cpu_of(pid: u32) -> Option<Duration> {
     let exact = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok();
     let exact = exact.and_then(|text| text.split(' ').next()?.parse().ok()).map(Duration::from_nanos);
     exact.filter(|time| !time.is_zero()).or_else(|| cpu_of(pid))
@@ -70,7 +70,7 @@ pub(super) fn exact_cpu_of(pid: u32) -> Option<Duration> {
 
 /// A moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(crate) struct Moment {
     wal: i64,
     transactions: i64,
     dead: i64,
@@ -85,15 +85,15 @@ select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint as wal,
 
 impl Moment {
     /// Now.
-    pub(super) async fn now(ground: &Ground) -> Result<Self, BenchError> {
-        let (wal, transactions, dead) = sqlx::query_as(MOMENT).fetch_one(ground.pool()).await?;
-        let server = ground.postmaster.and_then(Postmaster::cpu);
+    pub(crate) async fn now(database: &BenchDatabase) -> Result<Self, BenchError> {
+        let (wal, transactions, dead) = sqlx::query_as(MOMENT).fetch_one(database.pool()).await?;
+        let server = database.postmaster.and_then(Postmaster::cpu);
         Ok(Self { wal, transactions, dead, server, bench: cpu_of(std::process::id()) })
     }
 
     /// What was used between this moment and now.
-    pub(super) async fn cost(self, ground: &Ground) -> Result<Cost, BenchError> {
-        let now = Self::now(ground).await?;
+    pub(crate) async fn cost(self, database: &BenchDatabase) -> Result<Cost, BenchError> {
+        let now = Self::now(database).await?;
         let between = |before: Option<Duration>, after: Option<Duration>| Some(after?.saturating_sub(before?));
         Ok(Cost {
             wal: (now.wal - self.wal) as f64,
@@ -107,20 +107,20 @@ impl Moment {
 
 /// What was used.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cost {
+pub(crate) struct Cost {
     /// Bytes.
-    pub(super) wal: f64,
-    pub(super) transactions: f64,
+    pub(crate) wal: f64,
+    pub(crate) transactions: f64,
     /// Row versions updated or deleted.
-    pub(super) dead: f64,
-    pub(super) server: Option<Duration>,
+    pub(crate) dead: f64,
+    pub(crate) server: Option<Duration>,
     /// By whoever worked: the bench's own producers, or the worker.
-    pub(super) client: Option<Duration>,
+    pub(crate) client: Option<Duration>,
 }
 
 impl Cost {
     /// This and that.
-    pub(super) fn and(&self, other: &Self) -> Self {
+    pub(crate) fn and(&self, other: &Self) -> Self {
         let sum = |one: Option<Duration>, two: Option<Duration>| Some(one? + two?);
         Self {
             wal: self.wal + other.wal,
@@ -133,7 +133,7 @@ impl Cost {
 }
 
 /// What one job cost, as figures.
-pub(super) fn per_job(workload: &'static str, variant: &str, client: &'static str, jobs: u64, costs: &[Cost]) -> Vec<Record> {
+pub(crate) fn per_job(workload: &'static str, variant: &str, client: &'static str, jobs: u64, costs: &[Cost]) -> Vec<Record> {
     let jobs = jobs as f64;
     let figure = |unit, of: &dyn Fn(&Cost) -> Option<f64>| {
         let runs: Vec<f64> = costs.iter().filter_map(of).map(|value| value / jobs).collect();

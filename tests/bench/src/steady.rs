@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use queue_core::Job as _;
 
-use super::{
+use crate::{
     BenchError, Plan, Say,
+    database::{BenchDatabase, Expected},
     drain::fill_and_drain,
-    ground::{Expected, Ground},
     job::{MOST_JOBS, Noop},
     measure::{Cost, Moment, per_job},
     process::{Shape, WorkerProcess},
@@ -25,14 +25,14 @@ const SAMPLE: u64 = 50;
 const LOOK: u64 = 25;
 
 /// W8: 60 s in all. Jobs come in bulk, every 20 ms, because the producers have only half of the machine.
-pub(super) async fn run(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
     let span = plan.seconds(60.0).div_f64(plan.runs as f64).max(Duration::from_secs(1));
-    let drained = fill_and_drain(ground, "W8", Shape::Defaults, plan.jobs(100_000)).await?;
+    let drained = fill_and_drain(database, "W8", Shape::Defaults, plan.jobs(100_000)).await?;
     let batch = ((drained.rate / 2.0 * EVERY.as_secs_f64()) as u64).clamp(1, MOST_JOBS / 4000);
     let ticks = (span.as_secs_f64() / EVERY.as_secs_f64()) as u64;
     let mut runs = Vec::new();
     for _ in 0..plan.runs {
-        runs.push(steady(ground, batch, ticks).await?);
+        runs.push(steady(database, batch, ticks).await?);
     }
     let each = |of: &dyn Fn(&Steady) -> f64| runs.iter().map(of).collect::<Vec<f64>>();
     say.figure(Record::new("W8", "line, half of W3", "jobs/s", vec![drained.rate / 2.0]))?;
@@ -56,30 +56,30 @@ struct Steady {
     cost: Cost,
 }
 
-async fn steady(ground: &Ground, batch: u64, ticks: u64) -> Result<Steady, BenchError> {
-    let (from, jobs) = (ground.reset().await?, batch * ticks);
-    let begin = Moment::now(ground).await?;
-    let mut worker = WorkerProcess::start(ground, Shape::Defaults, jobs)?;
-    ground.until_asleep().await?;
+async fn steady(database: &BenchDatabase, batch: u64, ticks: u64) -> Result<Steady, BenchError> {
+    let (from, jobs) = (database.reset().await?, batch * ticks);
+    let begin = Moment::now(database).await?;
+    let mut worker = WorkerProcess::start(database, Shape::Defaults, jobs)?;
+    database.until_asleep().await?;
     let (began, mut backlog) = (Instant::now(), 0);
     let mut clock = tokio::time::interval(EVERY);
     for tick in 0..ticks {
         clock.tick().await;
         let numbers = tick * batch..(tick + 1) * batch;
         let jobs = numbers.map(|n| if n.is_multiple_of(SAMPLE) { Noop::sent_now(n) } else { Noop::numbered(n) });
-        Noop::enqueue_all(jobs, ground.pool()).await?;
+        Noop::enqueue_all(jobs, database.pool()).await?;
         if tick.is_multiple_of(LOOK) {
-            let ready: i64 = sqlx::query_scalar("select count(*) from queue.ready").fetch_one(ground.pool()).await?;
+            let ready: i64 = sqlx::query_scalar("select count(*) from queue.ready").fetch_one(database.pool()).await?;
             backlog = ready.max(backlog);
         }
     }
     worker.reached().await?;
-    ground.until_completed(from, jobs).await?;
+    database.until_completed(from, jobs).await?;
     let rate = jobs as f64 / began.elapsed().as_secs_f64();
     let cpu = worker.cpu();
     let seen = worker.stop().await?;
-    ground.until_alone().await?;
-    let cost = Cost { client: cpu, ..begin.cost(ground).await? };
-    ground.check("W8", from, Expected { completed: jobs, ..Expected::default() }, Some(&seen)).await?;
+    database.until_alone().await?;
+    let cost = Cost { client: cpu, ..begin.cost(database).await? };
+    database.check("W8", from, Expected { completed: jobs, ..Expected::default() }, Some(&seen)).await?;
     Ok(Steady { rate, waits: seen.waits, backlog, cost })
 }

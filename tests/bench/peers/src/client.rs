@@ -10,7 +10,7 @@ use pgmq::PGMQueueExt;
 use queue_core::{Job as _, Store};
 use sqlx::{PgConnection, PgPool};
 
-use crate::{ground::Ground, job::Noop};
+use crate::{database::BenchDatabase, job::Noop};
 
 /// A queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -39,19 +39,19 @@ pub(crate) enum Client {
 
 impl Client {
     /// Installs it. `wakes`: whether an enqueue wakes a waiting worker where that is a choice; ours and graphile_worker always do.
-    pub(crate) async fn install(peer: Peer, wakes: bool, ground: &Ground) -> anyhow::Result<Self> {
+    pub(crate) async fn install(peer: Peer, wakes: bool, database: &BenchDatabase) -> anyhow::Result<Self> {
         match peer {
             Peer::Ours => {
-                queue_core::migrate(&mut *ground.pool.acquire().await?, Store::default()).await?;
+                queue_core::migrate(&mut *database.pool.acquire().await?, Store::default()).await?;
                 Ok(Self::Ours)
             }
             Peer::Graphile => {
-                let utils = WorkerUtils::new(ground.pool.clone(), SCHEMA);
+                let utils = WorkerUtils::new(database.pool.clone(), SCHEMA);
                 utils.migrate().await?;
                 Ok(Self::Graphile(utils))
             }
             Peer::Pgmq => {
-                let queue = PGMQueueExt::new_with_pool(ground.pool.clone()).await;
+                let queue = PGMQueueExt::new_with_pool(database.pool.clone()).await;
                 queue.install_sql_from_embedded().await?;
                 queue.create(QUEUE).await?;
                 if wakes {

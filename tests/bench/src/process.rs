@@ -1,6 +1,6 @@
 //! The worker as a process of its own, so that what it costs can be told from what the bench costs.
 //!
-//! The process is this binary again, with the hidden command `bench-worker`. It works until its stdin ends, which it also does when the bench
+//! The process is this binary again, with the hidden command `worker`. It works until its stdin ends, which it also does when the bench
 //! is killed, and says on its stdout, a line of JSON each, when it has run as many jobs as it was told to, and at the end what it has seen.
 
 use std::{
@@ -9,21 +9,21 @@ use std::{
     time::Duration,
 };
 
+use queue_worker::{Config, Error, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{
+use crate::{
     BenchError,
-    ground::Ground,
+    database::BenchDatabase,
     job::{Noop, TALLY},
     measure,
 };
-use crate::{config::Config, error::Error, worker::Worker};
 
 /// How a worker is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     /// As it comes.
     Defaults,
     /// For jobs that take no time.
@@ -31,7 +31,7 @@ pub(super) enum Shape {
 }
 
 impl Shape {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Defaults => "defaults",
             Self::Tuned => "tuned",
@@ -43,10 +43,11 @@ impl Shape {
     }
 
     fn config(self) -> Config {
-        match self {
-            Self::Defaults => Config::default(),
-            Self::Tuned => Config { concurrency: 500, batch: 1000, ..Config::default() },
+        let mut config = Config::default();
+        if self == Self::Tuned {
+            (config.concurrency, config.batch) = (500, 1000);
         }
+        config
     }
 }
 
@@ -61,13 +62,13 @@ enum Said {
 
 /// What a worker process has seen.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// How often a handler ran.
-    pub(super) runs: u64,
+    pub(crate) runs: u64,
     /// Of how many jobs.
-    pub(super) distinct: u64,
-    /// See [`super::job::Tally::take_waits`]; sorted.
-    pub(super) waits: Vec<u64>,
+    pub(crate) distinct: u64,
+    /// See [`crate::job::Tally::take_waits`]; sorted.
+    pub(crate) waits: Vec<u64>,
 }
 
 /// The whole life of a worker process: works until stdin ends, then says what it has seen.
@@ -95,7 +96,7 @@ fn say(said: &Said) {
 
 /// A worker process, as the bench sees it. Killed when dropped.
 #[derive(Debug)]
-pub(super) struct WorkerProcess {
+pub(crate) struct WorkerProcess {
     child: Child,
     stdin: Option<ChildStdin>,
     said: mpsc::UnboundedReceiver<Said>,
@@ -106,11 +107,11 @@ const PATIENCE: Duration = Duration::from_mins(5);
 
 impl WorkerProcess {
     /// Starts one that says when it has run `goal` jobs.
-    pub(super) fn start(ground: &Ground, shape: Shape, goal: u64) -> Result<Self, BenchError> {
+    pub(crate) fn start(database: &BenchDatabase, shape: Shape, goal: u64) -> Result<Self, BenchError> {
         let failed = |error: std::io::Error| BenchError::Process(format!("cannot be started: {error}"));
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-        command.args(["bench-worker", "--goal", &goal.to_string()]).args((shape == Shape::Tuned).then_some("--tuned"));
-        let mut child = command.env("DATABASE_URL", ground.url()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+        command.args(["worker", "--goal", &goal.to_string()]).args((shape == Shape::Tuned).then_some("--tuned"));
+        let mut child = command.env("DATABASE_URL", database.url()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (tell, said) = mpsc::unbounded_channel();
         std::thread::spawn(move || {
@@ -124,7 +125,7 @@ impl WorkerProcess {
     }
 
     /// Waits until it has run as many jobs as it was told to; returns when it ran the first.
-    pub(super) async fn reached(&mut self) -> Result<u64, BenchError> {
+    pub(crate) async fn reached(&mut self) -> Result<u64, BenchError> {
         match self.listen().await? {
             Said::Reached { first } => Ok(first),
             Said::Seen(_) => Err(BenchError::Process("ended before it had run all jobs".to_owned())),
@@ -132,12 +133,12 @@ impl WorkerProcess {
     }
 
     /// Its processor time so far.
-    pub(super) fn cpu(&self) -> Option<Duration> {
+    pub(crate) fn cpu(&self) -> Option<Duration> {
         measure::cpu_of(self.child.id())
     }
 
     /// Ends it, gracefully.
-    pub(super) async fn stop(mut self) -> Result<Seen, BenchError> {
+    pub(crate) async fn stop(mut self) -> Result<Seen, BenchError> {
         drop(self.stdin.take());
         let seen = loop {
             if let Said::Seen(seen) = self.listen().await? {

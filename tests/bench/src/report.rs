@@ -41,12 +41,12 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    pub(super) fn new(workload: &'static str, variant: impl Into<String>, unit: &'static str, runs: Vec<f64>) -> Self {
+    pub(crate) fn new(workload: &'static str, variant: impl Into<String>, unit: &'static str, runs: Vec<f64>) -> Self {
         Self { workload, variant: variant.into(), value: median(&runs), unit, limit: None, ratio: None, runs }
     }
 
     /// Held against the median of these.
-    pub(super) fn against(self, line: &[f64]) -> Self {
+    pub(crate) fn against(self, line: &[f64]) -> Self {
         let limit = median(line);
         Self { limit: Some(limit), ratio: Some(self.value / limit), ..self }
     }
@@ -98,7 +98,7 @@ fn short(value: f64) -> String {
 }
 
 /// The middle one, or the mean of the two in the middle; 0 of none.
-pub(super) fn median(values: &[f64]) -> f64 {
+pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     match (sorted.len(), sorted.len() / 2) {
@@ -109,7 +109,7 @@ pub(super) fn median(values: &[f64]) -> f64 {
 }
 
 /// The value that this share of all does not exceed; 0 of none.
-pub(super) fn percentile(sorted: &[u64], share: f64) -> u64 {
+pub(crate) fn percentile(sorted: &[u64], share: f64) -> u64 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0)
 }

@@ -1,6 +1,6 @@
 //! The job type of the bench: about 100 bytes of JSON, and a handler that only counts.
 //!
-//! It is not linked into the registry, so that no user's worker knows it: `bench-worker` registers it by hand.
+//! It is not linked into the registry, so that no user's worker knows it: a worker process registers it by hand.
 
 use std::{
     sync::{
@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 
 /// A job that does nothing.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Noop {
+pub(crate) struct Noop {
     /// Its number within one measurement.
-    pub(super) n: u64,
+    pub(crate) n: u64,
     /// When it was about to be enqueued, as [`unix_ns`]; 0 if nobody wants to know how long it waited.
-    pub(super) sent: u64,
+    pub(crate) sent: u64,
     text: String,
 }
 
@@ -35,7 +35,7 @@ macro_rules! names {
 }
 
 /// The names under which it may be stored.
-pub(super) const NAMES: [&str; 100] = names!("0" "1" "2" "3" "4" "5" "6" "7" "8" "9");
+pub(crate) const NAMES: [&str; 100] = names!("0" "1" "2" "3" "4" "5" "6" "7" "8" "9");
 
 impl Job for Noop {
     type Output = ();
@@ -44,7 +44,7 @@ impl Job for Noop {
 
 /// The same to producers, under a name that no worker serves, in the same queue and more urgent.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Unserved(pub(super) Noop);
+pub(crate) struct Unserved(pub(crate) Noop);
 
 impl Job for Unserved {
     type Output = ();
@@ -60,33 +60,33 @@ impl Handler for Noop {
 
 impl Noop {
     /// The job of this number.
-    pub(super) fn numbered(n: u64) -> Self {
+    pub(crate) fn numbered(n: u64) -> Self {
         Self { n, sent: 0, text: "some sixty bytes of text, so that all in all it has a hundred".to_owned() }
     }
 
     /// As above, about to be enqueued now.
-    pub(super) fn sent_now(n: u64) -> Self {
+    pub(crate) fn sent_now(n: u64) -> Self {
         Self { sent: unix_ns(), ..Self::numbered(n) }
     }
 
     /// Its JSON, for plain SQL.
-    pub(super) fn text(n: u64) -> String {
+    pub(crate) fn text(n: u64) -> String {
         serde_json::to_string(&Self::numbered(n)).expect("numbers and text are JSON")
     }
 }
 
 /// The clock that the bench and its worker processes share.
-pub(super) fn unix_ns() -> u64 {
+pub(crate) fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// No measurement has more jobs than this.
-pub(super) const MOST_JOBS: u64 = 64 * WORDS as u64;
+pub(crate) const MOST_JOBS: u64 = 64 * WORDS as u64;
 const WORDS: usize = 1 << 18;
 
 /// What the handlers of this process have seen.
-pub(super) static TALLY: Tally = Tally {
+pub(crate) static TALLY: Tally = Tally {
     runs: AtomicU64::new(0),
     first: OnceLock::new(),
     seen: [const { AtomicU64::new(0) }; WORDS],
@@ -95,7 +95,7 @@ pub(super) static TALLY: Tally = Tally {
 };
 
 /// Counts handlers' runs.
-pub(super) struct Tally {
+pub(crate) struct Tally {
     runs: AtomicU64,
     first: OnceLock<u64>,
     /// One bit a job.
@@ -106,7 +106,7 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Calls `reached`, with the time of the first run, at the run of this number.
-    pub(super) fn aim(&self, runs: u64, reached: fn(u64)) {
+    pub(crate) fn aim(&self, runs: u64, reached: fn(u64)) {
         let _ = self.goal.set((runs, reached));
     }
 
@@ -127,17 +127,17 @@ impl Tally {
     }
 
     /// How many runs there were.
-    pub(super) fn runs(&self) -> u64 {
+    pub(crate) fn runs(&self) -> u64 {
         self.runs.load(Relaxed)
     }
 
     /// Of how many jobs.
-    pub(super) fn distinct(&self) -> u64 {
+    pub(crate) fn distinct(&self) -> u64 {
         self.seen.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum()
     }
 
     /// How long jobs waited from just before their enqueue to the first line of their handler, in nanoseconds.
-    pub(super) fn take_waits(&self) -> Vec<u64> {
+    pub(crate) fn take_waits(&self) -> Vec<u64> {
         std::mem::take(&mut *self.waits.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use queue_core::{Durability, Job as _};
 use sqlx::Connection as _;
 
-use super::{
+use crate::{
     BenchError, Plan, Say,
-    ground::{Expected, Ground},
+    database::{BenchDatabase, Expected},
     job::Noop,
     line::{self, together},
     measure::{Cost, Moment, per_job},
@@ -18,31 +18,31 @@ use super::{
 const PRODUCERS: u64 = 8;
 
 /// W1: one job a transaction, by 8 producers, without a worker, without waiting for the disk, and with a worker that drains meanwhile.
-pub(super) async fn one(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+pub(crate) async fn one(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
     let jobs = plan.jobs(20_000) / PRODUCERS * PRODUCERS;
     let (mut plain, mut alone, mut costs) = (Vec::new(), Vec::new(), Vec::new());
     let (mut relaxed, mut draining) = (Vec::new(), Vec::new());
     for _ in 0..plan.runs {
-        plain.push(line::insert(ground, PRODUCERS, jobs).await?);
+        plain.push(line::insert(database, PRODUCERS, jobs).await?);
 
-        let from = ground.reset().await?;
-        let begin = Moment::now(ground).await?;
-        alone.push(enqueue_singly(ground, jobs, Durability::Full).await?);
-        costs.push(begin.cost(ground).await?);
-        ground.check("W1", from, Expected { ready: jobs, ..Expected::default() }, None).await?;
+        let from = database.reset().await?;
+        let begin = Moment::now(database).await?;
+        alone.push(enqueue_singly(database, jobs, Durability::Full).await?);
+        costs.push(begin.cost(database).await?);
+        database.check("W1", from, Expected { ready: jobs, ..Expected::default() }, None).await?;
 
-        let from = ground.reset().await?;
-        relaxed.push(enqueue_singly(ground, jobs, Durability::Relaxed).await?);
-        ground.check("W1", from, Expected { ready: jobs, ..Expected::default() }, None).await?;
+        let from = database.reset().await?;
+        relaxed.push(enqueue_singly(database, jobs, Durability::Relaxed).await?);
+        database.check("W1", from, Expected { ready: jobs, ..Expected::default() }, None).await?;
 
-        let from = ground.reset().await?;
-        let mut worker = WorkerProcess::start(ground, Shape::Defaults, jobs)?;
-        ground.until_asleep().await?;
-        draining.push(enqueue_singly(ground, jobs, Durability::Full).await?);
+        let from = database.reset().await?;
+        let mut worker = WorkerProcess::start(database, Shape::Defaults, jobs)?;
+        database.until_asleep().await?;
+        draining.push(enqueue_singly(database, jobs, Durability::Full).await?);
         worker.reached().await?;
-        ground.until_completed(from, jobs).await?;
+        database.until_completed(from, jobs).await?;
         let seen = worker.stop().await?;
-        ground.check("W1", from, Expected { completed: jobs, ..Expected::default() }, Some(&seen)).await?;
+        database.check("W1", from, Expected { completed: jobs, ..Expected::default() }, Some(&seen)).await?;
     }
     say.figure(Record::new("W1", "line, INSERT", "tx/s", plain.clone()))?;
     say.figure(Record::new("W1", "alone", "jobs/s", alone).against(&plain))?;
@@ -51,9 +51,9 @@ pub(super) async fn one(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Resul
     say.figures(per_job("W1", "alone", "producer us/job", jobs, &costs))
 }
 
-async fn enqueue_singly(ground: &Ground, jobs: u64, durability: Durability) -> Result<f64, BenchError> {
+async fn enqueue_singly(database: &BenchDatabase, jobs: u64, durability: Durability) -> Result<f64, BenchError> {
     let each = jobs / PRODUCERS;
-    let elapsed = together(ground, PRODUCERS, move |mut connection, producer| async move {
+    let elapsed = together(database, PRODUCERS, move |mut connection, producer| async move {
         for n in 0..each {
             Noop::numbered(producer * each + n).enqueue(&mut *connection).durability(durability).await?;
         }
@@ -64,19 +64,19 @@ async fn enqueue_singly(ground: &Ground, jobs: u64, durability: Durability) -> R
 }
 
 /// W2: many jobs in one call.
-pub(super) async fn many(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+pub(crate) async fn many(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
     let jobs = plan.jobs(200_000);
     let (mut plain, mut ours, mut costs): (Vec<f64>, Vec<f64>, Vec<Cost>) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..plan.runs {
-        plain.push(line::copy(ground, jobs).await?);
+        plain.push(line::copy(database, jobs).await?);
 
-        let from = ground.reset().await?;
-        let begin = Moment::now(ground).await?;
+        let from = database.reset().await?;
+        let begin = Moment::now(database).await?;
         let began = Instant::now();
-        ground.fill(jobs).await?;
+        database.fill(jobs).await?;
         ours.push(jobs as f64 / began.elapsed().as_secs_f64());
-        costs.push(begin.cost(ground).await?);
-        ground.check("W2", from, Expected { ready: jobs, ..Expected::default() }, None).await?;
+        costs.push(begin.cost(database).await?);
+        database.check("W2", from, Expected { ready: jobs, ..Expected::default() }, None).await?;
     }
     say.figure(Record::new("W2", "line, COPY", "rows/s", plain.clone()))?;
     say.figure(Record::new("W2", "enqueue_all", "jobs/s", ours).against(&plain))?;
@@ -87,33 +87,33 @@ pub(super) async fn many(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Resu
 const OPEN: Duration = Duration::from_millis(20);
 
 /// W11: producers that keep their transactions open. What they wait for beyond that, they wait for each other.
-pub(super) async fn slowly(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+pub(crate) async fn slowly(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
     let each = (plan.seconds(4.0).as_secs_f64() / OPEN.as_secs_f64()) as u64;
     let jobs = each * PRODUCERS;
     let (mut plain, mut alone, mut draining) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..plan.runs {
-        plain.push(line::insert_slowly(ground, PRODUCERS, each, OPEN).await?);
+        plain.push(line::insert_slowly(database, PRODUCERS, each, OPEN).await?);
 
-        let from = ground.reset().await?;
-        alone.push(enqueue_slowly(ground, each).await?);
-        ground.check("W11", from, Expected { ready: jobs, ..Expected::default() }, None).await?;
+        let from = database.reset().await?;
+        alone.push(enqueue_slowly(database, each).await?);
+        database.check("W11", from, Expected { ready: jobs, ..Expected::default() }, None).await?;
 
-        let from = ground.reset().await?;
-        let mut worker = WorkerProcess::start(ground, Shape::Defaults, jobs)?;
-        ground.until_asleep().await?;
-        draining.push(enqueue_slowly(ground, each).await?);
+        let from = database.reset().await?;
+        let mut worker = WorkerProcess::start(database, Shape::Defaults, jobs)?;
+        database.until_asleep().await?;
+        draining.push(enqueue_slowly(database, each).await?);
         worker.reached().await?;
-        ground.until_completed(from, jobs).await?;
+        database.until_completed(from, jobs).await?;
         let seen = worker.stop().await?;
-        ground.check("W11", from, Expected { completed: jobs, ..Expected::default() }, Some(&seen)).await?;
+        database.check("W11", from, Expected { completed: jobs, ..Expected::default() }, Some(&seen)).await?;
     }
     say.figure(Record::new("W11", "line, INSERT", "tx/s", plain.clone()))?;
     say.figure(Record::new("W11", "alone", "tx/s", alone).against(&plain))?;
     say.figure(Record::new("W11", "draining", "tx/s", draining).against(&plain))
 }
 
-async fn enqueue_slowly(ground: &Ground, each: u64) -> Result<f64, BenchError> {
-    let elapsed = together(ground, PRODUCERS, move |mut connection, producer| async move {
+async fn enqueue_slowly(database: &BenchDatabase, each: u64) -> Result<f64, BenchError> {
+    let elapsed = together(database, PRODUCERS, move |mut connection, producer| async move {
         for n in 0..each {
             let mut tx = connection.begin().await?;
             Noop::numbered(producer * each + n).enqueue(&mut tx).await?;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use queue_core::Job as _;
 
-use super::{
+use crate::{
     BenchError, Plan, Say,
-    ground::{Expected, Ground},
+    database::{BenchDatabase, Expected},
     job::Noop,
     line,
     process::{Shape, WorkerProcess},
@@ -17,12 +17,12 @@ use super::{
 const EVERY: Duration = Duration::from_millis(20);
 
 /// W4: an idle worker, and a job every 20 ms for 20 s; from just before the enqueue to the first line of the handler.
-pub(super) async fn run(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
     let (mut plain, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..plan.runs {
-        plain.push(line::told(ground, jobs(plan), EVERY).await?);
-        ground.reset().await?;
-        ours.push(waits(ground, "W4", plan).await?);
+        plain.push(line::told(database, jobs(plan), EVERY).await?);
+        database.reset().await?;
+        ours.push(waits(database, "W4", plan).await?);
     }
     for (name, share) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
         let each = |runs: &[Vec<u64>]| runs.iter().map(|waits| ms(waits, share)).collect::<Vec<f64>>();
@@ -37,25 +37,25 @@ fn jobs(plan: Plan) -> u64 {
 }
 
 /// How long each job waited, sorted, in nanoseconds.
-pub(super) async fn waits(ground: &Ground, workload: &'static str, plan: Plan) -> Result<Vec<u64>, BenchError> {
+pub(crate) async fn waits(database: &BenchDatabase, workload: &'static str, plan: Plan) -> Result<Vec<u64>, BenchError> {
     let jobs = jobs(plan);
-    let from = ground.next_id().await?;
-    let mut worker = WorkerProcess::start(ground, Shape::Defaults, jobs)?;
-    ground.until_asleep().await?;
-    let mut connection = ground.connection().await?;
+    let from = database.next_id().await?;
+    let mut worker = WorkerProcess::start(database, Shape::Defaults, jobs)?;
+    database.until_asleep().await?;
+    let mut connection = database.connection().await?;
     let mut clock = tokio::time::interval(EVERY);
     for n in 0..jobs {
         clock.tick().await;
         Noop::sent_now(n).enqueue(&mut *connection).await?;
     }
     worker.reached().await?;
-    ground.until_completed(from, jobs).await?;
+    database.until_completed(from, jobs).await?;
     let seen = worker.stop().await?;
-    ground.check(workload, from, Expected { completed: jobs, ..Expected::default() }, Some(&seen)).await?;
+    database.check(workload, from, Expected { completed: jobs, ..Expected::default() }, Some(&seen)).await?;
     Ok(seen.waits)
 }
 
 /// The time that this share of the sorted waits did not exceed, in milliseconds.
-pub(super) fn ms(waits: &[u64], share: f64) -> f64 {
+pub(crate) fn ms(waits: &[u64], share: f64) -> f64 {
     percentile(waits, share) as f64 / 1e6
 }

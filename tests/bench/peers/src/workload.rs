@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::{
     client::{Client, Peer},
-    ground::{Ground, Server},
+    database::{BenchDatabase, Server},
     job::{Noop, unix_ns},
     process::WorkerProcess,
     worker::Shape,
@@ -39,28 +39,28 @@ pub(crate) type Values = [f64; 2];
 
 /// Measures once.
 pub(crate) async fn measure(server: &Server, workload: Workload, entry: Entry) -> anyhow::Result<Values> {
-    let ground = server.ground().await?;
+    let database = server.database().await?;
     let values = match workload {
-        Workload::Enqueue => enqueue(&ground, entry).await,
-        Workload::Drain => drain(&ground, entry).await,
-        Workload::Trickle => trickle(&ground, entry).await,
+        Workload::Enqueue => enqueue(&database, entry).await,
+        Workload::Drain => drain(&database, entry).await,
+        Workload::Trickle => trickle(&database, entry).await,
     };
-    ground.drop().await?;
+    database.drop().await?;
     values.with_context(|| format!("{workload:?} of {entry:?}"))
 }
 
 const PRODUCERS: u64 = 8;
 
 /// Jobs a second from the first call to the last commit, and bytes of WAL a job.
-async fn enqueue(ground: &Ground, entry: Entry) -> anyhow::Result<Values> {
-    let client = Client::install(entry.peer, entry.wakes, ground).await?;
+async fn enqueue(database: &BenchDatabase, entry: Entry) -> anyhow::Result<Values> {
+    let client = Client::install(entry.peer, entry.wakes, database).await?;
     let each = entry.jobs / PRODUCERS;
     let jobs = each * PRODUCERS;
     let mut connections = Vec::new();
     for _ in 0..PRODUCERS {
-        connections.push(ground.pool.acquire().await?);
+        connections.push(database.pool.acquire().await?);
     }
-    let wal = ground.wal().await?;
+    let wal = database.wal().await?;
     let began = Instant::now();
     let mut producers = tokio::task::JoinSet::new();
     for (mut connection, producer) in connections.into_iter().zip(0..) {
@@ -76,25 +76,25 @@ async fn enqueue(ground: &Ground, entry: Entry) -> anyhow::Result<Values> {
         ended??;
     }
     let elapsed = began.elapsed();
-    let wal = ground.wal().await? - wal;
-    let left = client.left(&ground.pool).await?;
+    let wal = database.wal().await? - wal;
+    let left = client.left(&database.pool).await?;
     ensure!(left == jobs as i64, "{jobs} jobs were enqueued, and {left} are there");
     Ok([jobs as f64 / elapsed.as_secs_f64(), wal as f64 / jobs as f64])
 }
 
 /// Jobs a second from the first line of the first handler until nothing is left, durably; and bytes of WAL a job, of the worker's whole
 /// life.
-async fn drain(ground: &Ground, entry: Entry) -> anyhow::Result<Values> {
+async fn drain(database: &BenchDatabase, entry: Entry) -> anyhow::Result<Values> {
     let Entry { peer, shape, wakes, jobs } = entry;
-    let client = Client::install(peer, wakes, ground).await?;
-    client.fill(&ground.pool, jobs).await?;
-    let wal = ground.wal().await?;
-    let mut worker = WorkerProcess::start(ground, peer, shape, jobs)?;
+    let client = Client::install(peer, wakes, database).await?;
+    client.fill(&database.pool, jobs).await?;
+    let wal = database.wal().await?;
+    let mut worker = WorkerProcess::start(database, peer, shape, jobs)?;
     let first = worker.reached().await?;
-    until_nothing_is_left(&client, ground).await?;
+    until_nothing_is_left(&client, database).await?;
     let elapsed_ns = unix_ns().saturating_sub(first);
-    count(worker, &client, ground, entry).await?;
-    let wal = ground.wal().await? - wal;
+    count(worker, &client, database, entry).await?;
+    let wal = database.wal().await? - wal;
     Ok([jobs as f64 * 1e9 / elapsed_ns as f64, wal as f64 / jobs as f64])
 }
 
@@ -105,10 +105,10 @@ const EVERY: Duration = Duration::from_millis(20);
 const WARM: u64 = 20;
 
 /// Milliseconds from just before the enqueue to the first line of the handler: p50 and p99.
-async fn trickle(ground: &Ground, entry: Entry) -> anyhow::Result<Values> {
-    let client = Client::install(entry.peer, entry.wakes, ground).await?;
-    let mut worker = WorkerProcess::start(ground, entry.peer, entry.shape, entry.jobs)?;
-    let mut connection = ground.pool.acquire().await?;
+async fn trickle(database: &BenchDatabase, entry: Entry) -> anyhow::Result<Values> {
+    let client = Client::install(entry.peer, entry.wakes, database).await?;
+    let mut worker = WorkerProcess::start(database, entry.peer, entry.shape, entry.jobs)?;
+    let mut connection = database.pool.acquire().await?;
     // Until the worker has started and found nothing; none of them says so in a way that all have.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut clock = tokio::time::interval(EVERY);
@@ -118,17 +118,17 @@ async fn trickle(ground: &Ground, entry: Entry) -> anyhow::Result<Values> {
         client.enqueue(&mut connection, job).await?;
     }
     worker.reached().await?;
-    until_nothing_is_left(&client, ground).await?;
-    let waits = count(worker, &client, ground, entry).await?;
+    until_nothing_is_left(&client, database).await?;
+    let waits = count(worker, &client, database, entry).await?;
     let percentile = |share: f64| waits.get((waits.len() as f64 * share) as usize).map_or(f64::NAN, |ns| *ns as f64 / 1e6);
     Ok([percentile(0.5), percentile(0.99)])
 }
 
 /// All handlers have run; their verdicts may be on their way. A count of a table full of dead rows is not cheap, so it is not asked often.
-async fn until_nothing_is_left(client: &Client, ground: &Ground) -> anyhow::Result<()> {
+async fn until_nothing_is_left(client: &Client, database: &BenchDatabase) -> anyhow::Result<()> {
     let began = Instant::now();
     loop {
-        let left = client.left(&ground.pool).await?;
+        let left = client.left(&database.pool).await?;
         if left == 0 {
             return Ok(());
         }
@@ -138,10 +138,10 @@ async fn until_nothing_is_left(client: &Client, ground: &Ground) -> anyhow::Resu
 }
 
 /// Stops the worker; each job must have run, and once. Returns how long they waited.
-async fn count(worker: WorkerProcess, client: &Client, ground: &Ground, entry: Entry) -> anyhow::Result<Vec<u64>> {
+async fn count(worker: WorkerProcess, client: &Client, database: &BenchDatabase, entry: Entry) -> anyhow::Result<Vec<u64>> {
     let seen = worker.stop().await?;
     let jobs = entry.jobs;
     ensure!((seen.runs, seen.distinct) == (jobs, jobs), "of {jobs} jobs {} ran, in {} runs", seen.distinct, seen.runs);
-    client.check_history(&ground.pool, entry.shape == Shape::Archived, jobs).await?;
+    client.check_history(&database.pool, entry.shape == Shape::Archived, jobs).await?;
     Ok(seen.waits)
 }

@@ -2,18 +2,18 @@
 
 use std::time::{Duration, Instant};
 
+use queue_worker::Config;
 use sqlx::{ConnectOptions as _, Connection as _};
 
-use super::{
+use crate::{
     BenchError, Plan, Say,
+    database::{BenchDatabase, Expected},
     drain::drain,
-    ground::{Expected, Ground},
     job::NAMES,
     measure::exact_cpu_of,
     process::{Shape, WorkerProcess},
     report::Record,
 };
-use crate::config::Config;
 
 /// Over how many queues and types jobs are spread.
 #[derive(Clone, Copy, Debug)]
@@ -30,18 +30,18 @@ const SPREADS: [(&str, Spread); 4] = [
 ];
 
 /// W9: W3 over 1, 100 and 10,000 queues and over 100 types; and an idle worker's polls, with all these lanes known to it.
-pub(super) async fn run(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
     let jobs = plan.jobs(50_000);
     let mut one = Vec::new();
     for (name, spread) in SPREADS {
         let (mut rates, mut polls, mut lines, mut all) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for _ in 0..plan.runs {
-            let from = ground.reset().await?;
-            fill(ground, jobs, spread).await?;
-            let drained = drain(ground, Shape::Defaults, from, 0, jobs).await?;
-            ground.check("W9", from, Expected { completed: jobs, ..Expected::default() }, Some(&drained.seen)).await?;
+            let from = database.reset().await?;
+            fill(database, jobs, spread).await?;
+            let drained = drain(database, Shape::Defaults, from, 0, jobs).await?;
+            database.check("W9", from, Expected { completed: jobs, ..Expected::default() }, Some(&drained.seen)).await?;
             rates.push(drained.rate);
-            if let Some(idle) = idle(ground, plan).await? {
+            if let Some(idle) = idle(database, plan).await? {
                 polls.push(idle.poll);
                 lines.push(idle.line);
                 all.push(idle.second);
@@ -60,12 +60,12 @@ pub(super) async fn run(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Resul
 }
 
 /// With `queue.enqueue`, as any language would.
-async fn fill(ground: &Ground, jobs: u64, spread: Spread) -> Result<(), BenchError> {
+async fn fill(database: &BenchDatabase, jobs: u64, spread: Spread) -> Result<(), BenchError> {
     const FILL: &str = "
         select count(queue.enqueue(($2::text[])[1 + n % $3], jsonb_build_object('n', n, 'sent', 0, 'text', repeat('x', 60)), 'bench' || n % $4))
         from generate_series(0, $1 - 1) n";
     let (jobs, Spread { queues, types }) = (jobs as i64, spread);
-    sqlx::query(FILL).bind(jobs).bind(NAMES.as_slice()).bind(types).bind(queues).execute(ground.pool()).await?;
+    sqlx::query(FILL).bind(jobs).bind(NAMES.as_slice()).bind(types).bind(queues).execute(database.pool()).await?;
     Ok(())
 }
 
@@ -80,18 +80,18 @@ struct Idle {
 }
 
 /// `None` where the server's processes cannot be seen.
-async fn idle(ground: &Ground, plan: Plan) -> Result<Option<Idle>, BenchError> {
-    if ground.postmaster.is_none() {
+async fn idle(database: &BenchDatabase, plan: Plan) -> Result<Option<Idle>, BenchError> {
+    if database.postmaster.is_none() {
         return Ok(None);
     }
-    let worker = WorkerProcess::start(ground, Shape::Defaults, u64::MAX)?;
-    ground.until_asleep().await?;
+    let worker = WorkerProcess::start(database, Shape::Defaults, u64::MAX)?;
+    database.until_asleep().await?;
     // Its first polls prepare their statements.
     tokio::time::sleep(2 * Config::default().poll_interval).await;
-    let mut line = ground.pool().connect_options().as_ref().clone().application_name("queue-bench line").connect().await?;
+    let mut line = database.pool().connect_options().as_ref().clone().application_name("queue-bench line").connect().await?;
     sqlx::query("select 1").execute(&mut line).await?;
     let spent = async || -> Result<[Duration; 3], BenchError> {
-        Ok([cpu(ground, "queue-worker claim").await?, cpu(ground, "queue-bench line").await?, cpu(ground, "queue-worker%").await?])
+        Ok([cpu(database, "queue-worker claim").await?, cpu(database, "queue-bench line").await?, cpu(database, "queue-worker%").await?])
     };
     let (began, before) = (Instant::now(), spent().await?);
     let ends = began + plan.seconds(5.0);
@@ -110,8 +110,8 @@ async fn idle(ground: &Ground, plan: Plan) -> Result<Option<Idle>, BenchError> {
 }
 
 /// The processor time of the server's processes behind the connections of this name.
-async fn cpu(ground: &Ground, name: &str) -> Result<Duration, BenchError> {
+async fn cpu(database: &BenchDatabase, name: &str) -> Result<Duration, BenchError> {
     const BACKENDS: &str = "select pid from pg_stat_activity where datname = current_database() and application_name like $1";
-    let pids: Vec<i32> = sqlx::query_scalar(BACKENDS).bind(name).fetch_all(ground.pool()).await?;
+    let pids: Vec<i32> = sqlx::query_scalar(BACKENDS).bind(name).fetch_all(database.pool()).await?;
     Ok(pids.into_iter().filter_map(|pid| exact_cpu_of(pid.unsigned_abs())).sum())
 }

@@ -3,29 +3,29 @@
 use std::time::{Duration, Instant};
 
 use queue_core::{Job as _, Store};
+use queue_worker::Database;
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres,
     pool::PoolConnection,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-use super::{
+use crate::{
     BenchError,
     job::{MOST_JOBS, Noop},
     measure::Postmaster,
     process::Seen,
     report::Server,
 };
-use crate::database::Database;
 
 /// A database that nobody else uses.
 #[derive(Debug)]
-pub(super) struct Ground {
+pub(crate) struct BenchDatabase {
     admin: PgConnection,
     pool: PgPool,
     name: String,
     url: String,
-    pub(super) postmaster: Option<Postmaster>,
+    pub(crate) postmaster: Option<Postmaster>,
 }
 
 /// Producers and the bench itself; the worker has a process of its own.
@@ -56,10 +56,10 @@ select
 
 /// What is expected of [`Places`].
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Expected {
-    pub(super) completed: u64,
-    pub(super) ready: u64,
-    pub(super) scheduled: u64,
+pub(crate) struct Expected {
+    pub(crate) completed: u64,
+    pub(crate) ready: u64,
+    pub(crate) scheduled: u64,
 }
 
 const COMPLETED: &str = "
@@ -78,11 +78,11 @@ select format('PostgreSQL %s, shared_buffers %s, max_wal_size %s, fsync %s, sync
   current_setting('server_version'), current_setting('shared_buffers'), current_setting('max_wal_size'), current_setting('fsync'),
   current_setting('synchronous_commit'), current_setting('full_page_writes'))";
 
-impl Ground {
+impl BenchDatabase {
     /// Creates the database, with our tables and nothing in them.
-    pub(super) async fn create(database: &Database) -> Result<Self, BenchError> {
+    pub(crate) async fn create(server: &Database) -> Result<Self, BenchError> {
         let options: PgConnectOptions =
-            (*database.pool().connect_options()).clone().application_name("queue-bench").disable_statement_logging();
+            (*server.pool().connect_options()).clone().application_name("queue-bench").disable_statement_logging();
         let name = format!("queue_bench_{}", std::process::id());
         let mut admin = options.connect().await?;
         for statement in [format!("drop database if exists {name}"), format!("create database {name}")] {
@@ -92,13 +92,13 @@ impl Ground {
         let url = options.to_url_lossy().to_string();
         let pool = PgPoolOptions::new().max_connections(MOST_CONNECTIONS).test_before_acquire(false).connect_lazy_with(options);
         let postmaster = Postmaster::of(&mut admin).await?;
-        let ground = Self { admin, pool, name, url, postmaster };
-        queue_core::migrate(&mut *ground.connection().await?, Store::default()).await?;
-        Ok(ground)
+        let database = Self { admin, pool, name, url, postmaster };
+        queue_core::migrate(&mut *database.connection().await?, Store::default()).await?;
+        Ok(database)
     }
 
     /// Drops it, whoever is still connected.
-    pub(super) async fn drop(mut self) -> Result<(), BenchError> {
+    pub(crate) async fn drop(mut self) -> Result<(), BenchError> {
         self.pool.close().await;
         let statement = format!("drop database {} with (force)", self.name);
         sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut self.admin).await?;
@@ -106,45 +106,45 @@ impl Ground {
     }
 
     /// What this runs on.
-    pub(super) async fn describe(&self) -> Result<Server, BenchError> {
+    pub(crate) async fn describe(&self) -> Result<Server, BenchError> {
         let server: String = sqlx::query_scalar(DESCRIBE).fetch_one(&self.pool).await?;
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let whose = if self.postmaster.is_some() { "on this machine" } else { "elsewhere, so its processor time is not known" };
         Ok(Server { server: format!("{server}; {whose}; {cores} cores here") })
     }
 
-    pub(super) fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    pub(super) fn pool(&self) -> &PgPool {
+    pub(crate) fn pool(&self) -> &PgPool {
         &self.pool
     }
 
     /// A connection to hold: a pool's detour costs more than a short statement.
-    pub(super) async fn connection(&self) -> Result<PoolConnection<Postgres>, BenchError> {
+    pub(crate) async fn connection(&self) -> Result<PoolConnection<Postgres>, BenchError> {
         Ok(self.pool.acquire().await?)
     }
 
     /// Empties every table; then a checkpoint, if that is allowed, so that none falls into what follows. Returns the lowest id to come.
-    pub(super) async fn reset(&self) -> Result<i64, BenchError> {
+    pub(crate) async fn reset(&self) -> Result<i64, BenchError> {
         sqlx::raw_sql(TRUNCATE).execute(&self.pool).await?;
         let _ = sqlx::raw_sql("checkpoint").execute(&self.pool).await;
         self.next_id().await
     }
 
     /// The lowest id to come.
-    pub(super) async fn next_id(&self) -> Result<i64, BenchError> {
+    pub(crate) async fn next_id(&self) -> Result<i64, BenchError> {
         Ok(sqlx::query_scalar("select queue.next_id()").fetch_one(&self.pool).await?)
     }
 
     /// Makes so many jobs ready, in one lane and one transaction.
-    pub(super) async fn fill(&self, jobs: u64) -> Result<(), BenchError> {
+    pub(crate) async fn fill(&self, jobs: u64) -> Result<(), BenchError> {
         self.fill_later(jobs, Duration::ZERO).await
     }
 
     /// As above, for later.
-    pub(super) async fn fill_later(&self, jobs: u64, wait: Duration) -> Result<(), BenchError> {
+    pub(crate) async fn fill_later(&self, jobs: u64, wait: Duration) -> Result<(), BenchError> {
         if jobs > MOST_JOBS {
             return Err(
                 self.wrong("bench", format!("{jobs} jobs are more than can be counted, which is {MOST_JOBS}; use a smaller --scale"))
@@ -155,7 +155,7 @@ impl Ground {
     }
 
     /// Until so many jobs with ids from `from` on are durably completed.
-    pub(super) async fn until_completed(&self, from: i64, jobs: u64) -> Result<(), BenchError> {
+    pub(crate) async fn until_completed(&self, from: i64, jobs: u64) -> Result<(), BenchError> {
         let mut connection = self.connection().await?;
         let began = Instant::now();
         loop {
@@ -171,7 +171,7 @@ impl Ground {
     }
 
     /// Until a worker has said that it sleeps.
-    pub(super) async fn until_asleep(&self) -> Result<(), BenchError> {
+    pub(crate) async fn until_asleep(&self) -> Result<(), BenchError> {
         let began = Instant::now();
         while !sqlx::query_scalar::<_, bool>("select exists (select from queue.idle)").fetch_one(&self.pool).await? {
             if began.elapsed() > Duration::from_secs(30) {
@@ -185,7 +185,7 @@ impl Ground {
     }
 
     /// Until a stopped worker's connections are gone, and what they did is in the statistics.
-    pub(super) async fn until_alone(&self) -> Result<(), BenchError> {
+    pub(crate) async fn until_alone(&self) -> Result<(), BenchError> {
         const OTHERS: &str =
             "select count(*) from pg_stat_activity where datname = current_database() and application_name like 'queue-worker%'";
         let began = Instant::now();
@@ -196,7 +196,7 @@ impl Ground {
     }
 
     /// Counts all jobs from `from` on: each has one place, and they are where they are expected; and each that is over has run once.
-    pub(super) async fn check(&self, workload: &'static str, from: i64, expected: Expected, seen: Option<&Seen>) -> Result<(), BenchError> {
+    pub(crate) async fn check(&self, workload: &'static str, from: i64, expected: Expected, seen: Option<&Seen>) -> Result<(), BenchError> {
         let Expected { completed, ready, scheduled } = expected;
         let places: Places = sqlx::query_as(PLACES).bind(from).fetch_one(&self.pool).await?;
         let enqueued = (completed + ready + scheduled) as i64;
@@ -215,7 +215,7 @@ impl Ground {
     }
 
     #[allow(clippy::unused_self, reason = "reads as what it is: something is wrong here")]
-    pub(super) fn wrong(&self, workload: &'static str, what: String) -> BenchError {
+    pub(crate) fn wrong(&self, workload: &'static str, what: String) -> BenchError {
         BenchError::Wrong { workload, what }
     }
 }

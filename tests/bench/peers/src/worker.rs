@@ -12,7 +12,7 @@ use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     client::{Peer, QUEUE, SCHEMA},
-    ground::pool,
+    database::pool,
     job::{Noop, note},
 };
 

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{
     client::Peer,
-    ground::Ground,
+    database::BenchDatabase,
     job::{self, Seen},
     worker::{self, Shape},
 };
@@ -61,11 +61,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 impl WorkerProcess {
     /// Starts one that says when it has run `goal` jobs.
-    pub(crate) fn start(ground: &Ground, peer: Peer, shape: Shape, goal: u64) -> anyhow::Result<Self> {
+    pub(crate) fn start(database: &BenchDatabase, peer: Peer, shape: Shape, goal: u64) -> anyhow::Result<Self> {
         let name = |value: Option<clap::builder::PossibleValue>| value.map(|value| value.get_name().to_owned()).unwrap_or_default();
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["work", &name(peer.to_possible_value()), &name(shape.to_possible_value()), &goal.to_string()]);
-        command.env("DATABASE_URL", &ground.url).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.env("DATABASE_URL", &database.url).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("a worker process cannot be started")?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (tell, said) = mpsc::unbounded_channel();

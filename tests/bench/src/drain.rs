@@ -1,8 +1,8 @@
 //! W3: draining what is ready, one worker process; and W6: what a job costs in that.
 
-use super::{
+use crate::{
     BenchError, Plan, Say,
-    ground::{Expected, Ground},
+    database::{BenchDatabase, Expected},
     job::unix_ns,
     line::Loop,
     measure::{Cost, Moment, per_job},
@@ -11,58 +11,63 @@ use super::{
 };
 
 /// One measurement.
-pub(super) struct Drained {
+pub(crate) struct Drained {
     /// Jobs a second, from the first handler's first line until the last job was durably completed.
-    pub(super) rate: f64,
+    pub(crate) rate: f64,
     /// Of the worker's whole life; its own processor time counts as the client's.
-    pub(super) cost: Cost,
+    pub(crate) cost: Cost,
     /// What the worker saw.
-    pub(super) seen: Seen,
+    pub(crate) seen: Seen,
 }
 
 /// Starts a worker process, waits until it has completed so many of the jobs from the id `from` on, besides those that were so `before`, and
 /// stops it.
-pub(super) async fn drain(ground: &Ground, shape: Shape, from: i64, before: u64, jobs: u64) -> Result<Drained, BenchError> {
-    let begin = Moment::now(ground).await?;
-    let mut worker = WorkerProcess::start(ground, shape, jobs)?;
+pub(crate) async fn drain(database: &BenchDatabase, shape: Shape, from: i64, before: u64, jobs: u64) -> Result<Drained, BenchError> {
+    let begin = Moment::now(database).await?;
+    let mut worker = WorkerProcess::start(database, shape, jobs)?;
     let first = worker.reached().await?;
-    ground.until_completed(from, before + jobs).await?;
+    database.until_completed(from, before + jobs).await?;
     let elapsed_ns = unix_ns().saturating_sub(first);
     let cpu = worker.cpu();
     let seen = worker.stop().await?;
-    ground.until_alone().await?;
-    let cost = Cost { client: cpu, ..begin.cost(ground).await? };
+    database.until_alone().await?;
+    let cost = Cost { client: cpu, ..begin.cost(database).await? };
     Ok(Drained { rate: jobs as f64 * 1e9 / elapsed_ns as f64, cost, seen })
 }
 
 /// Fills an empty store and drains all of it.
-pub(super) async fn fill_and_drain(ground: &Ground, workload: &'static str, shape: Shape, jobs: u64) -> Result<Drained, BenchError> {
-    let from = ground.reset().await?;
-    ground.fill(jobs).await?;
-    let drained = drain(ground, shape, from, 0, jobs).await?;
-    ground.check(workload, from, Expected { completed: jobs, ..Expected::default() }, Some(&drained.seen)).await?;
+pub(crate) async fn fill_and_drain(
+    database: &BenchDatabase,
+    workload: &'static str,
+    shape: Shape,
+    jobs: u64,
+) -> Result<Drained, BenchError> {
+    let from = database.reset().await?;
+    database.fill(jobs).await?;
+    let drained = drain(database, shape, from, 0, jobs).await?;
+    database.check(workload, from, Expected { completed: jobs, ..Expected::default() }, Some(&drained.seen)).await?;
     Ok(drained)
 }
 
 /// W3 and W6.
-pub(super) async fn run(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
     let jobs = plan.jobs(200_000);
-    let best = Loop::best(ground, jobs / 4).await?;
+    let best = Loop::best(database, jobs / 4).await?;
     let (mut plain, mut rates, mut costs): (Vec<f64>, [Vec<f64>; 2], Vec<Cost>) = Default::default();
     let (mut fills, mut sizes): (Vec<Cost>, Vec<(f64, f64)>) = Default::default();
     for _ in 0..plan.runs {
-        plain.push(best.run(ground, jobs).await?);
-        rates[0].push(fill_and_drain(ground, "W3", Shape::Tuned, jobs).await?.rate);
+        plain.push(best.run(database, jobs).await?);
+        rates[0].push(fill_and_drain(database, "W3", Shape::Tuned, jobs).await?.rate);
 
-        let from = ground.reset().await?;
-        let begin = Moment::now(ground).await?;
-        ground.fill(jobs).await?;
-        fills.push(begin.cost(ground).await?);
-        let drained = drain(ground, Shape::Defaults, from, 0, jobs).await?;
-        ground.check("W3", from, Expected { completed: jobs, ..Expected::default() }, Some(&drained.seen)).await?;
+        let from = database.reset().await?;
+        let begin = Moment::now(database).await?;
+        database.fill(jobs).await?;
+        fills.push(begin.cost(database).await?);
+        let drained = drain(database, Shape::Defaults, from, 0, jobs).await?;
+        database.check("W3", from, Expected { completed: jobs, ..Expected::default() }, Some(&drained.seen)).await?;
         rates[1].push(drained.rate);
         costs.push(drained.cost);
-        sizes.push(sizes_of(ground).await?);
+        sizes.push(sizes_of(database).await?);
     }
     say.figure(Record::new("W3", best.name(), "rows/s", plain.clone()))?;
     for (shape, rates) in [Shape::Tuned, Shape::Defaults].into_iter().zip(rates) {
@@ -82,10 +87,10 @@ pub(super) async fn run(ground: &Ground, plan: Plan, say: &mut Say<'_>) -> Resul
 }
 
 /// How large our tables and their indexes are, in bytes. What is dead in them and not reused yet counts.
-async fn sizes_of(ground: &Ground) -> Result<(f64, f64), BenchError> {
+async fn sizes_of(database: &BenchDatabase) -> Result<(f64, f64), BenchError> {
     const SIZES: &str = "
         select sum(pg_table_size(c.oid))::float8, sum(pg_indexes_size(c.oid))::float8
         from pg_class c
         where c.relnamespace = 'queue'::regnamespace and c.relkind = 'r'";
-    Ok(sqlx::query_as(SIZES).fetch_one(ground.pool()).await?)
+    Ok(sqlx::query_as(SIZES).fetch_one(database.pool()).await?)
 }

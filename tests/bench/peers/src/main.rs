@@ -2,14 +2,14 @@
 //! (a message queue; its SQL on plain PostgreSQL, without the extension).
 //!
 //! ```sh
-//! cargo run --release --manifest-path queue-worker/benches/peers/Cargo.toml -- --database-url postgres://user:password@host/name
+//! cargo run --release --manifest-path tests/bench/peers/Cargo.toml -- --database-url postgres://user:password@host/name
 //! ```
 //!
 //! Each measurement has a database of its own, `queue_peers_<pid>`, which is created on that server and dropped. `README.md` says how to read
 //! the table. The crate is a workspace of its own, so that nobody compiles the peers who does not ask for them.
 
 mod client;
-mod ground;
+mod database;
 mod job;
 mod process;
 mod table;
@@ -20,7 +20,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     client::Peer,
-    ground::Server,
+    database::Server,
     table::{Figure, draw, median},
     worker::Shape,
     workload::{Entry, Workload, measure},
