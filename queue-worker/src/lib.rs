@@ -16,7 +16,7 @@
 //! # Features
 //!
 //! `cli` is the command line and `embedded` the private PostgreSQL for when no database is named; both are on by default. A program that only runs
-//! a [`Worker`] says `default-features = false`, and links a third less.
+//! a [`Worker`] says `default-features = false`, and links thirty crates fewer.
 //!
 //! # What it promises
 //!
