@@ -38,6 +38,16 @@ impl<J> JobHandle<J> {
         self.job
     }
 
+    /// The job's id.
+    pub fn id(&self) -> JobId {
+        self.job.id()
+    }
+
+    /// The store that the job is in.
+    pub fn store(&self) -> Store {
+        self.job.store()
+    }
+
     /// What came of the enqueue: a new job, unless it is unique and another held its key. Of a handle from an id, that is not known: it says new.
     pub fn outcome(&self) -> Enqueued {
         self.outcome
