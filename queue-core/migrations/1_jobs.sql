@@ -1,0 +1,303 @@
+-- The tables of a store. A job's state is the table that holds its entry:
+--
+--   enqueue -> ready | scheduled      by the producer, in its own transaction (queue.insert_job), or blocked: see 3_keys.sql
+--   scheduled -> ready                by any worker, once run_at has come (promote)
+--   ready -> lease                    by a worker, a batch under one random token (claim)
+--   lease -> done | done_many | dead | scheduled | ready
+--                                     by the holder of the token (settle), or by any worker once the holder is silent (recover)
+--   dead | done -> ready              by an operator (requeue)
+--
+-- Every id in job has exactly one entry in ready, scheduled, blocked, one lease, done, done_many or dead. Rows of ready, scheduled and done are
+-- inserted and deleted, never updated, so that no index entry moves.
+
+create sequence queue.id_seq;
+
+-- Milliseconds of the clock in the high bits, 20 bits of a sequence in the low: ids sort by age, a range of ids is a range of time, and
+-- no table stores when a job was enqueued.
+create function queue.next_id() returns bigint
+  language sql volatile
+  return ((pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint << 20)
+    | (pg_catalog.nextval('queue.id_seq'::regclass) & 1048575);
+
+-- The lowest id that could have been given out at that time.
+create function queue.id_at(moment timestamptz) returns bigint
+  language sql immutable strict parallel safe
+  return (pg_catalog.date_part('epoch', moment) * 1000)::bigint << 20;
+
+create function queue.enqueued_at(id bigint) returns timestamptz
+  language sql immutable strict parallel safe
+  return pg_catalog.to_timestamp((id >> 20) / 1000.0);
+
+create function queue.is_name(name text) returns boolean
+  language sql immutable parallel safe
+  return name is not null and name ~ '^[A-Za-z0-9_.:-]{1,64}$';
+
+-- The most bytes of a payload's text. Replace this function to change it for the store.
+create function queue.payload_limit() returns integer
+  language sql immutable parallel safe
+  return 262144;
+
+-- The most bytes of a job's metadata, as text.
+create function queue.meta_limit() returns integer
+  language sql immutable parallel safe
+  return 4096;
+
+-- A text's sha256. The bytes are taken as they are: a conversion to another encoding would keep this from being inlined.
+create function queue.digest(text text) returns bytea
+  language sql immutable strict parallel safe
+  return pg_catalog.sha256(pg_catalog.decode(pg_catalog.replace(text, '\', '\\'), 'escape'));
+
+-- The first eight bytes of it, as a number.
+create function queue.hash(text text) returns bigint
+  language sql immutable strict parallel safe
+  return ('x' || pg_catalog.left(pg_catalog.encode(queue.digest(text), 'hex'), 16))::bit(64)::bigint;
+
+-- A lane's id is a hash of its name, not a number given out: a producer that meets a new lane inserts it without asking anybody, its
+-- rollback takes nothing from the others, and no producer waits for another's commit.
+create function queue.lane_id(queue text, job_type text, priority smallint, solo boolean) returns bigint
+  language sql immutable strict parallel safe
+  return queue.hash(queue || '/' || job_type || '/' || priority::text || '/' || solo::text);
+
+-- The dictionary of lanes. Producers that meet a lane at the same time write its row more than once, all the same; readers take any.
+create table queue.lane (
+  lane      bigint   not null,
+  queue     text     not null,
+  job_type  text     not null,
+  priority  smallint not null,
+  solo      boolean  not null,                               -- jobs under suspicion of ending their process: claimed one at a time
+  born      xid8     not null default pg_current_xact_id(),  -- workers ask for what was born since they last looked
+  -- Whether an enqueue into this lane has to ask for the capacity of its queue: it looks at this row anyway, and asking every time would be a
+  -- tenth of its cost. True of every lane of a queue with a capacity; elsewhere it may be, and does no harm.
+  has_capacity  boolean  not null default false,
+  constraint lane_queue_is_a_name check (queue.is_name(queue)),
+  constraint lane_job_type_is_a_name check (queue.is_name(job_type)),
+  constraint lane_is_its_hash check (lane = queue.lane_id(queue, job_type, priority, solo))
+);
+create index lane_by_id on queue.lane (lane);
+create index lane_by_birth on queue.lane (born);
+create index lane_by_queue on queue.lane (queue);
+
+-- What was enqueued. Immutable; a day a partition. Its rules are kept by the functions that enqueue and by the bulk path, not by CHECKs: those
+-- are prepared anew for every statement, which made 12 of the 46 us of an enqueue.
+create table queue.job (
+  id            bigint   not null,
+  lane          bigint   not null,
+  max_attempts  smallint not null,
+  payload       jsonb    not null,
+  key           bigint,    -- queue.key_id, or null: the job waits for no other
+  key_skips     boolean,   -- whether the key goes on without this job once it is dead
+  meta          jsonb,     -- an object of at most queue.meta_limit() bytes, or null
+  constraint job_pkey primary key (id)
+) partition by range (id);
+
+-- Who waits now. Tiny: a claim deletes. seq is the place in the lane, taken anew on every entry, so it only grows.
+create table queue.ready (
+  lane      bigint   not null,
+  seq       bigint   not null,
+  id        bigint   not null,
+  attempts  smallint not null default 0,
+  crashes   smallint not null default 0,
+  constraint ready_claim primary key (lane, seq)
+) with (
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
+  autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0
+);
+-- Jobs that have entered ready a second time, so that their place is not their id. A first entry, which is nearly every one, is not in it.
+create index ready_moved on queue.ready (id) where seq <> id;
+
+-- Who waits for a time: delayed jobs, retries, snoozes.
+create table queue.scheduled (
+  run_at    timestamptz not null,
+  id        bigint      not null,
+  lane      bigint      not null,
+  attempts  smallint    not null default 0,
+  crashes   smallint    not null default 0,
+  constraint scheduled_due primary key (run_at, id),
+  constraint scheduled_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')
+) with (
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0
+);
+create index scheduled_by_id on queue.scheduled (id);
+create index scheduled_by_lane on queue.scheduled (lane);  -- to count what waits in a queue
+
+-- What a worker holds: one row a claimed batch. ids are those not settled yet; the row goes with the last of them.
+create table queue.lease (
+  token       uuid        not null,
+  worker      uuid        not null,
+  claimed_at  timestamptz not null default now(),
+  lane        bigint,                 -- of all its jobs, if it is one
+  ids         bigint[]    not null,
+  attempts    smallint[]  not null,   -- this attempt included
+  crashes     smallint[]  not null,
+  -- Jobs that somebody wants cancelled while they run. Whoever ends such a job holds this row, and so sees it.
+  cancelling  bigint[],
+  constraint lease_pkey primary key (token),
+  constraint lease_holds_something check (cardinality(ids) > 0),
+  constraint lease_arrays_match check (cardinality(ids) = cardinality(attempts) and cardinality(ids) = cardinality(crashes))
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+alter table queue.lease
+  alter ids set storage external, alter attempts set storage external, alter crashes set storage external;
+
+-- One heartbeat row a process. A worker whose row has expired is silent: others may take its leases.
+create table queue.worker (
+  id          uuid        not null,
+  expires_at  timestamptz not null,
+  started_at  timestamptz not null default now(),
+  name        text        not null,
+  host        text        not null,
+  pid         integer     not null,
+  version     text        not null,
+  queues      text[]      not null,
+  constraint worker_pkey primary key (id)
+) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
+
+-- Jobs that are over and have more to say than that: an output, several attempts, a cancellation. By id, so a day a partition.
+create table queue.done (
+  id           bigint      not null,
+  finished_at  timestamptz not null,
+  ran_ms       integer     not null,
+  attempts     smallint    not null,
+  cancelled    boolean     not null default false,
+  output       jsonb,
+  constraint done_pkey primary key (id),
+  constraint done_cancelled_has_no_output check (not cancelled or output is null)
+) partition by range (id);
+
+-- Jobs that completed at their first attempt without an output, which is most: one row for all of a flush that were enqueued close together.
+-- Their ids lie in one span of 2^33 (about 8 s) of one day, so that a job's row is found among few.
+create table queue.done_many (
+  first_id     bigint      not null,
+  last_id      bigint      not null,
+  finished_at  timestamptz not null,
+  lane         bigint      not null,
+  ids          bigint[]    not null,
+  constraint done_many_spans_its_ids check (first_id = ids[1] and last_id = ids[cardinality(ids)]),
+  constraint done_many_is_close_together check (first_id >> 33 = last_id >> 33)
+) partition by range (first_id);
+alter table queue.done_many alter ids set storage external;  -- compressing them costs the settle more than their bytes
+create index done_many_by_id on queue.done_many (first_id, last_id);
+
+-- Dead letters: not tried again by themselves, kept until somebody requeues or discards them.
+create table queue.dead (
+  id        bigint      not null,
+  died_at   timestamptz not null,
+  lane      bigint      not null,
+  attempts  smallint    not null,
+  crashes   smallint    not null,
+  error     text        not null,
+  constraint dead_pkey primary key (id)
+);
+create index dead_by_time on queue.dead (died_at);
+
+-- Why each failed attempt failed. By id, so a day a partition.
+create table queue.failure (
+  id       bigint      not null,
+  attempt  smallint    not null,
+  at       timestamptz not null,
+  ran_ms   integer     not null,
+  error    text        not null
+) partition by range (id);
+create index failure_by_id on queue.failure (id);
+
+-- Who wants to be woken, and for which queue; '*' is for any.
+create table queue.idle (
+  queue   text not null,
+  worker  uuid not null,
+  constraint idle_pkey primary key (queue, worker)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
+
+-- Rows whose day has no partition, and those that outlive it.
+create table queue.job_default partition of queue.job default;
+create table queue.done_default partition of queue.done default;
+create table queue.done_many_default partition of queue.done_many default;
+create table queue.failure_default partition of queue.failure default;
+
+-- Wakes workers that sleep and would take a job of this queue; silent when nobody sleeps, because NOTIFY makes commits queue up behind
+-- each other. To be called last: whoever commits the idle row after this looked has a snapshot that waits for us.
+create function queue.wake(queue text) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if exists (select from queue.idle i where i.queue in (wake.queue, '*')) or current_setting('transaction_isolation') <> 'read committed' then
+    perform pg_notify('queue.wake', wake.queue);
+  end if;
+end
+$$;
+
+-- Writes the lane's row unless it can be seen; two at the same time write two, all the same. A new lane of a queue with a capacity is marked.
+-- An old snapshot does not show whether the queue has one: then it is marked as well.
+create function queue.meet_lane(queue text, job_type text, priority smallint, solo boolean) returns bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  met bigint := queue.lane_id(meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo);
+begin
+  if not exists (select from queue.lane l where l.lane = met) then
+    -- Nothing is enqueued into a solo lane, and a recovery must not wait.
+    if not solo then
+      perform pg_advisory_xact_lock_shared(hashtextextended('queue.lanes/' || meet_lane.queue, 0));
+    end if;
+    insert into queue.lane (lane, queue, job_type, priority, solo, has_capacity)
+    values (met, meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo,
+      exists (select from queue.capacity c where c.queue = meet_lane.queue) or current_setting('transaction_isolation') <> 'read committed');
+  end if;
+  return met;
+end
+$$;
+
+-- Enqueues one job without an ordering key in the caller's transaction, and returns its id: the fast path of queue.enqueue. Everything in it is
+-- qualified, operators too, instead of setting a search_path: that setting was a fifth of its cost. The last look also sees whether the
+-- queue may have a capacity.
+create function queue.insert_job(
+  job_type      text,
+  payload       jsonb,
+  queue         text        default 'default',
+  priority      smallint    default 100,
+  max_attempts  smallint    default 20,
+  run_at        timestamptz default null,
+  meta          jsonb       default null
+) returns bigint
+  language plpgsql volatile
+as $$
+declare
+  new_id   bigint := queue.next_id();
+  new_lane bigint := queue.lane_id(insert_job.queue, insert_job.job_type, insert_job.priority, false);
+  bytes    integer := pg_catalog.octet_length(payload::pg_catalog.text);
+  has_capacity  boolean;
+  sleeper  boolean;
+begin
+  if new_lane is null or payload is null or max_attempts is null then
+    raise null_value_not_allowed using message = 'queue.enqueue: only run_at may be null';
+  elsif max_attempts operator(pg_catalog.<) 1::smallint then
+    raise check_violation using constraint = 'job_max_attempts_is_positive', message = 'queue.enqueue: max_attempts must be at least 1';
+  elsif bytes operator(pg_catalog.>) queue.payload_limit() then
+    raise check_violation using constraint = 'job_payload_fits',
+      message = pg_catalog.format('queue.enqueue: the payload has %s bytes, the limit is %s; store a reference, not the blob',
+        bytes, queue.payload_limit());
+  end if;
+  insert into queue.job (id, lane, max_attempts, payload, meta)
+  values (new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta);
+  if run_at operator(pg_catalog.>) pg_catalog.clock_timestamp() then
+    insert into queue.scheduled (run_at, id, lane) values (insert_job.run_at, new_id, new_lane);
+  else
+    insert into queue.ready (lane, seq, id) values (new_lane, new_id, new_id);
+  end if;
+  select
+    (select l.has_capacity from queue.lane l where l.lane operator(pg_catalog.=) new_lane limit 1),
+    exists (select from queue.idle i where i.queue operator(pg_catalog.=) insert_job.queue or i.queue operator(pg_catalog.=) '*'::pg_catalog.text)
+    into has_capacity, sleeper;
+  if has_capacity is null then
+    perform queue.meet_lane(insert_job.queue, insert_job.job_type, insert_job.priority, false);
+  end if;
+  if coalesce(has_capacity, true) then
+    perform queue.take_capacity(insert_job.queue, 1);
+  end if;
+  -- Under an older snapshot than this statement's own, a sleeper may be there unseen.
+  if sleeper or pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::pg_catalog.text then
+    perform pg_catalog.pg_notify('queue.wake', insert_job.queue);
+  end if;
+  return new_id;
+end
+$$;

@@ -1,0 +1,208 @@
+-- Ordering keys: the jobs of one key run one at a time, in the order in which their enqueues committed.
+--
+--   insert_in_line -> blocked              by the producer, under a lock on the key that it holds until its end, so that places follow commits
+--   insert_in_line -> ready | scheduled    if the key has nothing under way and nothing waiting: the job is its head at once
+--   blocked -> ready | scheduled           by any worker: the first of a key that has nothing under way (unblock)
+--
+-- A key has at most one row in active_key: its head, the one job that is past blocked, wherever that is: ready, scheduled, leased, or dead
+-- under the policy `block`. Retries, releases and recoveries leave the row alone, so the job stays the head. Whoever ends the head deletes
+-- the row, and leaves a hint in the same transaction; so does whoever puts a job into blocked. A hint is consumed by unblock, in one
+-- statement, and its key looked at in the next, whose snapshot is newer: it sees whatever its hint was left for.
+
+-- A key is hashed, so that one of any length costs the same. Equal keys of two queues have nothing to do with each other.
+create function queue.key_id(queue text, key text) returns bigint
+  language sql immutable strict parallel safe
+  return queue.hash(queue || '/' || key);
+
+-- One of 1024 locks, until the end of the transaction: a transaction of many keys must not fill the server's table of locks. Two keys that
+-- share one wait for each other, which is no more than a wait.
+create function queue.lock_key(key bigint) returns void
+  language sql volatile
+  return pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('queue.key'), (key & 1023)::integer);
+
+-- Places within keys, and of hints. Not cached: what is given out later is higher, whoever asks.
+create sequence queue.key_seq;
+
+create table queue.blocked (
+  key     bigint       not null,
+  seq     bigint       not null,
+  id      bigint       not null,
+  lane    bigint       not null,
+  run_at  timestamptz,            -- not before this, once it is the head; until then it holds up the key
+  constraint blocked_line primary key (key, seq)
+) with (
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
+  autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0
+);
+create index blocked_by_lane on queue.blocked (lane);  -- to count what waits in a queue
+
+create table queue.active_key (
+  key  bigint not null,
+  seq  bigint not null,  -- the place it had: all of its key that is blocked has a higher one
+  id   bigint not null,
+  constraint active_key_is_one primary key (key)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
+
+create table queue.key_hint (
+  seq    bigint not null default nextval('queue.key_seq'),
+  key    bigint not null,
+  after  bigint not null default 0,  -- nothing of the key that is blocked has a place up to this
+  constraint key_hint_order primary key (seq)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
+
+-- Tells workers that sleep that a key may go on: not whom, for any of them can see to it. To be called last, as queue.wake.
+create function queue.wake_keys() returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if exists (select from queue.idle) or current_setting('transaction_isolation') <> 'read committed' then
+    perform pg_notify('queue.wake', '#');
+  end if;
+end
+$$;
+
+-- Enqueues one job under an ordering key, for queue.enqueue_with, which has checked the options. It waits for the commit of whoever enqueued
+-- under the same key before it. The empty key is that of the whole queue. A dead letter holds up its key under the policy `block`, and
+-- does not under `skip`.
+create function queue.insert_in_line(
+  job_type text, payload jsonb, queue text, priority smallint, max_attempts smallint, run_at timestamptz, key text, key_policy text, meta jsonb
+) returns bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  job_key   bigint := queue.key_id(insert_in_line.queue, insert_in_line.key);
+  new_lane  bigint := queue.lane_id(insert_in_line.queue, insert_in_line.job_type, insert_in_line.priority, false);
+  place     bigint;
+  new_id    bigint;
+  is_head   boolean := false;
+begin
+  if new_lane is null then
+    raise null_value_not_allowed using message = 'queue.enqueue: the job type may not be null';
+  end if;
+  perform queue.check_payload(insert_in_line.payload);
+  perform queue.lock_key(job_key);
+  new_id := queue.next_id();
+  place := nextval('queue.key_seq');
+  insert into queue.job (id, lane, max_attempts, payload, key, key_skips, meta)
+  values (new_id, new_lane, insert_in_line.max_attempts, insert_in_line.payload, job_key, insert_in_line.key_policy = 'skip',
+    insert_in_line.meta);
+  -- Nobody else puts anything under this key while we hold its lock, and what was put before is seen: unless the snapshot is an old one.
+  if current_setting('transaction_isolation') = 'read committed' then
+    insert into queue.active_key (key, seq, id)
+    select job_key, place, new_id
+    where not exists (select from queue.active_key a where a.key = job_key) and not exists (select from queue.blocked b where b.key = job_key)
+    on conflict do nothing;
+    is_head := found;
+  end if;
+  if not is_head then
+    insert into queue.blocked (key, seq, id, lane, run_at) values (job_key, place, new_id, new_lane, insert_in_line.run_at);
+    insert into queue.key_hint (key) values (job_key);
+  elsif run_at > clock_timestamp() then
+    insert into queue.scheduled (run_at, id, lane) values (insert_in_line.run_at, new_id, new_lane);
+  else
+    insert into queue.ready (lane, seq, id) values (new_lane, new_id, new_id);
+  end if;
+  perform queue.meet_lane(insert_in_line.queue, insert_in_line.job_type, insert_in_line.priority, false);
+  if is_head then
+    perform queue.wake(insert_in_line.queue);
+  else
+    perform queue.wake_keys();
+  end if;
+  return new_id;
+end
+$$;
+
+-- Consumes up to `most` hints from the place `floor` on, and makes the first job of each of their keys ready, or scheduled if its time has not
+-- come, unless the key has a head. Returns how many hints there were and the lowest of them, how many jobs were moved, and in how many ms the
+-- first of those is due that were scheduled. Waits for nobody: a job that somebody is at work on keeps its hint. To be called under read
+-- committed, where its second statement sees whatever was committed before the first one ended.
+create function queue.unblock(floor bigint, most integer, out hints integer, out lowest bigint, out moved integer, out wait_ms double precision)
+  returns record
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  keys    bigint[];
+  afters  bigint[];
+  lanes   bigint[];
+  moment  timestamptz := clock_timestamp();
+begin
+  with taken as materialized (
+    delete from queue.key_hint
+    where ctid = any (array(
+      select h.ctid
+      from queue.key_hint h
+      where h.seq >= unblock.floor
+      order by h.seq
+      limit unblock.most
+      for update skip locked
+    ))
+    returning key_hint.seq, key_hint.key, key_hint.after
+  ), once as materialized (
+    select t.key, max(t.after) as after, count(*) as hints, min(t.seq) as lowest
+    from taken t
+    group by t.key
+  )
+  select coalesce(sum(o.hints), 0), min(o.lowest), array_agg(o.key order by o.key), array_agg(o.after order by o.key), 0
+  into hints, lowest, keys, afters, moved
+  from once o;
+  if hints = 0 then
+    return;
+  end if;
+
+  with free as materialized (
+    select k.key, k.after
+    from unnest(keys, afters) k (key, after)
+    where (select a.id from queue.active_key a where a.key = k.key) is null
+  ), head as materialized (
+    select f.key, f.after, b.at
+    from free f
+    cross join lateral (
+      select b.ctid as at from queue.blocked b where b.key = f.key and b.seq > f.after order by b.seq limit 1
+    ) b
+  ), held as materialized (
+    select b.ctid as at, b.key, b.seq, b.id
+    from queue.blocked b
+    where b.ctid = any (array(select h.at from head h))
+    for update skip locked
+  ), activated as materialized (
+    insert into queue.active_key (key, seq, id)
+    select h.key, h.seq, h.id
+    from held h
+    on conflict do nothing
+    returning active_key.key
+  ), left_behind as (
+    insert into queue.key_hint (key, after)
+    select h.key, h.after
+    from head h
+    where h.key not in (select a.key from activated a)
+  ), entered as materialized (
+    delete from queue.blocked
+    -- As it was seen: a server that lets a lock follow an update, and not a place, would else find nothing there.
+    where ctid = any (array(select h.at from head h where h.key in (select a.key from activated a)))
+    returning blocked.seq, blocked.id, blocked.lane, blocked.run_at
+  ), readied as (
+    insert into queue.ready (lane, seq, id)
+    select e.lane, queue.next_id(), e.id
+    from entered e
+    where coalesce(e.run_at <= moment, true)
+    order by e.seq
+  ), put_off as (
+    insert into queue.scheduled (run_at, id, lane)
+    select e.run_at, e.id, e.lane
+    from entered e
+    where e.run_at > moment
+  )
+  select count(*), extract(epoch from min(e.run_at) filter (where e.run_at > moment) - moment) * 1000, array_agg(distinct e.lane)
+  into moved, wait_ms, lanes
+  from entered e;
+  perform queue.wake(q.queue)
+  from (
+    select distinct l.queue
+    from unnest(lanes) n (lane)
+    cross join lateral (select l.queue from queue.lane l where l.lane = n.lane limit 1) l
+  ) q;
+end
+$$;

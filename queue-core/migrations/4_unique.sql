@@ -1,0 +1,143 @@
+-- Uniqueness keys. They are asked by producers only: nothing is written for them when a job is claimed, settled, recovered or cancelled.
+--
+--   unique_key  written by an enqueue that names a key (queue.enqueue_with), looked at by the next one with that key, deleted by any worker once its
+--               job holds it no more (forget_keys)
+
+-- Who took a key last. Whether it still holds it is seen from where that job is, when somebody asks.
+create table queue.unique_key (
+  hash   uuid         not null,               -- see queue.unique_hash
+  id     bigint       not null,
+  held   text         not null,               -- live: until the job is over; queued: while it waits unclaimed; until: up to that time
+  until  timestamptz,
+  constraint unique_key_pkey primary key (hash),
+  constraint unique_key_held_is_known check (held in ('live', 'queued', 'until')),
+  constraint unique_key_has_its_time check ((held = 'until') = (until is not null))
+) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
+-- A key of any length, within its queue and job type, in 16 bytes. The names hold no slash, so that no two keys are written alike.
+create function queue.unique_hash(queue text, job_type text, unique_key text) returns uuid
+  language sql immutable parallel safe
+  return pg_catalog.encode(pg_catalog.substring(queue.digest(queue || '/' || job_type || '/' || unique_key), 1, 16), 'hex')::uuid;
+
+-- Whether a job in this state, null if it is gone, holds a key that was taken so.
+create function queue.holds(held text, until timestamptz, state text) returns boolean
+  language sql volatile
+  return case held
+    when 'live' then coalesce(state in ('ready', 'scheduled', 'blocked', 'running'), false)
+    when 'queued' then coalesce(state in ('ready', 'scheduled', 'blocked'), false)
+    else until > pg_catalog.clock_timestamp()
+  end;
+
+-- Does to the waiting job of a key what its next enqueue asks for, and keeps it from being claimed until that transaction ends; false if the
+-- job has left its entry. An entry that a claim has locked is waited for. With another payload the entry is written anew, in its place: a
+-- claim whose snapshot is older than the payload must not find it.
+create function queue.change_waiting(
+  id bigint, state text, lane bigint, seq bigint, due timestamptz, payload jsonb, run_at timestamptz, on_conflict text
+) returns boolean
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  later  boolean := on_conflict = 'debounce' and coalesce(change_waiting.run_at > greatest(due, clock_timestamp()), false);
+  entry  record;
+begin
+  if state = 'ready' then
+    if later or on_conflict = 'replace' then
+      delete from queue.ready r
+      where r.lane = change_waiting.lane and r.seq = change_waiting.seq and r.id = change_waiting.id
+      returning r.attempts, r.crashes into entry;
+    else
+      perform from queue.ready r where r.lane = change_waiting.lane and r.seq = change_waiting.seq and r.id = change_waiting.id for update;
+    end if;
+  elsif state = 'blocked' then
+    update queue.blocked b
+    set run_at = case when later then change_waiting.run_at else b.run_at end
+    where b.key = (select j.key from queue.job j where j.id = change_waiting.id) and b.seq = change_waiting.seq and b.id = change_waiting.id;
+  elsif later then
+    delete from queue.scheduled s where s.run_at = due and s.id = change_waiting.id returning s.attempts, s.crashes into entry;
+  else
+    perform from queue.scheduled s where s.run_at = due and s.id = change_waiting.id for update;
+  end if;
+  if not found then
+    return false;
+  end if;
+  if later and state <> 'blocked' then
+    insert into queue.scheduled (run_at, id, lane, attempts, crashes)
+    values (change_waiting.run_at, change_waiting.id, change_waiting.lane, entry.attempts, entry.crashes);
+  elsif on_conflict = 'replace' then
+    if state = 'ready' then
+      insert into queue.ready (lane, seq, id, attempts, crashes)
+      values (change_waiting.lane, change_waiting.seq, change_waiting.id, entry.attempts, entry.crashes);
+    end if;
+    perform queue.check_payload(change_waiting.payload);
+    update queue.job j set payload = change_waiting.payload where j.id = change_waiting.id;
+  end if;
+  return true;
+end
+$$;
+
+-- Takes a key, or does what is asked to the job that holds it and returns that. Its row is then locked until the transaction ends: who asks
+-- meanwhile waits, and a rollback gives the key back. Every step is a statement of its own, whose snapshot is newer than the locks before it;
+-- under an older one (repeatable read) whatever has changed since is a serialization error.
+create function queue.take_key(hash uuid, payload jsonb, run_at timestamptz, on_conflict text, out id bigint, out outcome text)
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+  set plan_cache_mode = force_generic_plan
+as $$
+declare
+  holder  queue.unique_key;
+  entry   record;
+begin
+  loop
+    -- Waits for a transaction that is about to write, rewrite or delete the row.
+    insert into queue.unique_key (hash, id, held) values (take_key.hash, 0, 'live') on conflict do nothing;
+    if found then
+      return;
+    end if;
+    select * into holder from queue.unique_key u where u.hash = take_key.hash for update;
+    -- Forgotten in between: once more.
+    exit when found;
+  end loop;
+  loop
+    select e.state, e.lane, e.seq, e.run_at into entry from queue.entry_of(holder.id) e;
+    if not queue.holds(holder.held, holder.until, entry.state) then
+      return;
+    end if;
+    id := holder.id;
+    outcome := 'kept';
+    -- A live job is kept wherever it goes; whoever found it waiting wants it to wait.
+    exit when entry.state not in ('ready', 'scheduled', 'blocked') or (on_conflict = 'keep' and holder.held <> 'queued');
+    if queue.change_waiting(id, entry.state, entry.lane, entry.seq, entry.run_at, payload, take_key.run_at, on_conflict) then
+      outcome := case on_conflict when 'replace' then 'replaced' when 'debounce' then 'debounced' else 'kept' end;
+      exit;
+    end if;
+    -- It has moved: look again.
+    id := null;
+    outcome := null;
+  end loop;
+end
+$$;
+
+-- Deletes the rows of keys that are held no more, among up to most of them from a random one on; returns how many. Rows are locked first, and
+-- looked at under newer snapshots: a producer that took a key over just now has written a job that an older one would not see.
+create function queue.forget_keys(most integer) returns integer
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+  set enable_bitmapscan = off
+as $$
+declare
+  start    uuid := gen_random_uuid();
+  met      uuid[];
+  gone     integer;
+begin
+  met := array(select u.hash from queue.unique_key u where u.hash >= start order by u.hash limit most for update skip locked);
+  met := met || array(
+    select u.hash from queue.unique_key u where u.hash < start order by u.hash limit most - cardinality(met) for update skip locked);
+  delete from queue.unique_key u
+  where u.hash = any (met) and not queue.holds(u.held, u.until, (select e.state from queue.entry_of(u.id) e));
+  get diagnostics gone = row_count;
+  return gone;
+end
+$$;

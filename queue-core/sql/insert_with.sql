@@ -1,0 +1,46 @@
+-- nothing -> ready | scheduled | blocked: a chunk of jobs of which some have ordering keys or metadata, in the caller's transaction; returns
+-- their ids in the order given, which is ascending.
+-- $1 payloads  $2 lanes  $3 max_attempts  $4 run at, or null for now  $5 queues  $6 keys, null for none  $7 whether a key skips its dead
+-- $8 metadata, null for none
+-- Safe: as insert_all.sql. The keys are locked, so that places follow commits; each key is left a hint, once.
+with reserved as materialized (
+  select array(
+    select queue.next_id()
+    from (select pg_catalog.generate_series(1, pg_catalog.cardinality($1::pg_catalog.jsonb[]))) n
+    order by 1
+  ) as ids
+), entries as materialized (
+  select e.id, e.lane, e.max_attempts, e.run_at, queue.key_id(e.queue, e.key) as key, e.skips, e.meta, e.place
+  from reserved r
+  cross join lateral rows from (
+    pg_catalog.unnest(r.ids), pg_catalog.unnest($2::bigint[]), pg_catalog.unnest($3::smallint[]),
+    pg_catalog.unnest($4::pg_catalog.timestamptz[]), pg_catalog.unnest($5::pg_catalog.text[]), pg_catalog.unnest($6::pg_catalog.text[]),
+    pg_catalog.unnest($7::boolean[]), pg_catalog.unnest($8::pg_catalog.jsonb[])
+  ) with ordinality e (id, lane, max_attempts, run_at, queue, key, skips, meta, place)
+), stored as (
+  insert into queue.job (id, lane, max_attempts, payload, key, key_skips, meta)
+  select e.id, e.lane, e.max_attempts, ($1)[e.place], e.key, case when e.key is not null then e.skips end, queue.checked_meta(e.meta)
+  from entries e
+), readied as (
+  insert into queue.ready (lane, seq, id)
+  select e.lane, e.id, e.id
+  from entries e
+  where e.key is null and e.run_at is null
+), put_off as (
+  insert into queue.scheduled (run_at, id, lane)
+  select e.run_at, e.id, e.lane
+  from entries e
+  where e.key is null and e.run_at is not null
+), queued_up as (
+  insert into queue.blocked (key, seq, id, lane, run_at)
+  select e.key, pg_catalog.nextval('queue.key_seq'), e.id, e.lane, e.run_at
+  from (select e.* from entries e order by e.place) e
+  where e.key is not null
+), hinted as (
+  insert into queue.key_hint (key)
+  select distinct e.key
+  from entries e
+  where e.key is not null
+)
+select r.ids
+from reserved r
