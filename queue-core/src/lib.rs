@@ -79,7 +79,7 @@ pub mod private;
 #[doc(hidden)]
 pub mod mutants;
 
-pub use connect::IntoConnection;
+pub use connect::{IntoConnection, JobRef};
 pub use context::{Context, Handler, HandlerFuture, JobTransaction, Registration, Registry, Reporter, TransactionGuard};
 pub use define::{
     Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, OnConflict, Options, Outcome,

@@ -15,7 +15,7 @@ use super::{
     unique_key_of,
 };
 use crate::{
-    connect::IntoConnection,
+    connect::{IntoConnection, JobRef},
     define::{Durability, Enqueued, JobType},
     error::Error,
     schema::Connection,
@@ -129,9 +129,11 @@ impl<'c, J: JobType> IntoFuture for EnqueueAllIds<'c, J> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
+            let store = self.all.store;
             let written = self.all.send(true).await?;
             let outcomes = written.outcomes.into_iter().chain(std::iter::repeat(Enqueued::New));
-            Ok(written.ids.unwrap_or_default().into_iter().zip(outcomes).map(|(id, outcome)| JobHandle::enqueued(id, outcome)).collect())
+            let handle = |(id, outcome)| JobHandle::enqueued(JobRef::from_id(id).in_store(store), outcome);
+            Ok(written.ids.unwrap_or_default().into_iter().zip(outcomes).map(handle).collect())
         })
     }
 }

@@ -15,7 +15,7 @@ use super::{
     unique_key_of,
 };
 use crate::{
-    connect::IntoConnection,
+    connect::{IntoConnection, JobRef},
     define::{Durability, Enqueued, JobId, JobType},
     error::Error,
     schema::Store,
@@ -81,7 +81,7 @@ impl Parcel {
         };
         let row = row.map_err(|error| explain(error, *store))?;
         let id: Option<JobId> = row.try_get(0)?;
-        Ok(id.map(|id| JobHandle::enqueued(id, Enqueued::from_sql(row.get(1)))))
+        Ok(id.map(|id| JobHandle::enqueued(JobRef::from_id(id).in_store(*store), Enqueued::from_sql(row.get(1)))))
     }
 }
 

@@ -7,6 +7,7 @@ mod batch;
 mod bulk;
 mod copy;
 mod each;
+mod handle;
 mod insert;
 mod job;
 mod keyed;
@@ -15,13 +16,13 @@ mod terms;
 use std::{
     fmt,
     future::{Future, IntoFuture},
-    marker::PhantomData,
     pin::Pin,
 };
 
 pub use self::{
     all::{EnqueueAll, EnqueueAllIds},
     batch::{Added, Batch},
+    handle::JobHandle,
     job::Job,
     keyed::{EnqueueWhenFree, TryEnqueue},
 };
@@ -31,7 +32,7 @@ use self::{
 };
 use crate::{
     connect::IntoConnection,
-    define::{Durability, Enqueued, JobId, JobType},
+    define::{Durability, JobId, JobType},
     error::Error,
     payload::{self, PayloadError},
     schema::Store,
@@ -116,7 +117,7 @@ impl<'c, J: JobType> Enqueue<'c, J> {
             Connection::Pool(pool) => query.fetch_one(pool).await,
             Connection::One(connection) => query.fetch_one(connection).await,
         };
-        id.map(JobHandle::from_id).map_err(|error| explain(error, store))
+        id.map(|id| JobHandle::from_id(id).in_store(store)).map_err(|error| explain(error, store))
     }
 }
 
@@ -132,48 +133,6 @@ impl<'c, J: JobType> IntoFuture for Enqueue<'c, J> {
 impl<J> fmt::Debug for Enqueue<'_, J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Enqueue").field("terms", &self.terms).finish_non_exhaustive()
-    }
-}
-
-/// A job that was enqueued, by its id and type. It exists once the transaction it was enqueued in has committed.
-pub struct JobHandle<J> {
-    id: JobId,
-    outcome: Enqueued,
-    job: PhantomData<fn() -> J>,
-}
-
-impl<J> JobHandle<J> {
-    /// The handle of a job whose id came from elsewhere. It is not checked that such a job exists, or is a `J`.
-    pub fn from_id(id: JobId) -> Self {
-        Self::enqueued(id, Enqueued::New)
-    }
-
-    fn enqueued(id: JobId, outcome: Enqueued) -> Self {
-        Self { id, outcome, job: PhantomData }
-    }
-
-    /// What came of the enqueue: a new job, unless it is unique and another held its key. Of a handle from an id, that is not known: it says new.
-    pub fn outcome(&self) -> Enqueued {
-        self.outcome
-    }
-
-    /// The job's id.
-    pub fn id(&self) -> JobId {
-        self.id
-    }
-}
-
-impl<J> Clone for JobHandle<J> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<J> Copy for JobHandle<J> {}
-
-impl<J> fmt::Debug for JobHandle<J> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "JobHandle({})", self.id)
     }
 }
 
