@@ -88,10 +88,9 @@ impl Act {
     pub(super) fn states(self) -> (&'static [JobState], &'static str) {
         match self {
             // Whoever ends a head before what is blocked behind it lets that go on.
-            Self::Cancel => (
-                &[JobState::Blocked, JobState::Scheduled, JobState::Ready, JobState::Running],
-                "blocked, scheduled, ready or running",
-            ),
+            Self::Cancel => {
+                (&[JobState::Blocked, JobState::Scheduled, JobState::Ready, JobState::Running], "blocked, scheduled, ready or running")
+            }
             Self::Reschedule(_) | Self::Snooze(_) | Self::Priority(_) => (&[JobState::Scheduled, JobState::Ready], "scheduled or ready"),
             Self::RunNow => (&[JobState::Scheduled], "scheduled"),
             Self::Requeue | Self::Discard => (&[JobState::Dead], "dead"),

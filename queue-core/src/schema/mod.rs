@@ -4,7 +4,7 @@ pub mod migrate;
 mod session;
 mod store;
 
-pub(crate) use self::session::{Connection, Session, SessionConnection, in_transaction};
+pub(crate) use self::session::{Connection, Session, in_transaction};
 pub use self::{
     migrate::migrate,
     store::{Store, check_name},
