@@ -6,9 +6,9 @@ await db.connect();
 await db.query("create temporary table guest (name text)");
 
 // An id is a bigint, which pg gives as a string: pass it on as it is.
-async function enqueue(name, runAt = null) {
-  const sql = "select queue.enqueue('greet', $1, run_at => $2) as id";
-  return (await db.query(sql, [{ name }, runAt])).rows[0].id;
+async function enqueue(name, options = {}) {
+  const sql = "select queue.enqueue('greet', $1, $2) as id";
+  return (await db.query(sql, [{ name }, options])).rows[0].id;
 }
 
 async function status(job) {
@@ -37,7 +37,7 @@ const { state, output, error } = await wait(job, "10 s");
 console.log(`${state}: ${output ?? error}`);
 
 // One for tomorrow.
-job = await enqueue("bob", new Date(Date.now() + 24 * 60 * 60 * 1000));
+job = await enqueue("bob", { after: "1 day" });
 console.log((await status(job)).state);
 console.log("over in 50 ms:", (await wait(job, "50 ms")) ? 1 : 0);
 console.log((await db.query("select queue.cancel($1)", [job])).rows[0].cancel);

@@ -1,6 +1,6 @@
 # pip install "psycopg[binary]"; python3 examples/any_language/client.py
 import os
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -9,10 +9,10 @@ db = psycopg.connect(os.environ["DATABASE_URL"], autocommit=True)
 db.execute("create temporary table guest (name text)")
 
 
-def enqueue(name, run_at=None):
+def enqueue(name, **options):
     """Enqueues in the transaction that is open, if one is."""
-    sql = "select queue.enqueue('greet', %s, run_at => %s)"
-    return db.execute(sql, [Jsonb({"name": name}), run_at]).fetchone()[0]
+    sql = "select queue.enqueue('greet', %s, %s)"
+    return db.execute(sql, [Jsonb({"name": name}), Jsonb(options)]).fetchone()[0]
 
 
 def status(job):
@@ -39,7 +39,7 @@ state, output, error = wait(job, timedelta(seconds=10))
 print(f"{state}: {output or error}")
 
 # One for tomorrow.
-job = enqueue("bob", run_at=datetime.now(timezone.utc) + timedelta(days=1))
+job = enqueue("bob", after="1 day")
 print(status(job)[0])
 print("over in 50 ms:", 0 if wait(job, timedelta(milliseconds=50)) is None else 1)
 print(db.execute("select queue.cancel(%s)", [job]).fetchone()[0])

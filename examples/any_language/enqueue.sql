@@ -18,8 +18,8 @@ commit;
 -- What came of it. No row if it is not over after 10 s.
 select state || ': ' || (output #>> '{}') from queue.wait(:id, '10 s');
 
--- One for tomorrow; the arguments have names.
-select queue.enqueue(job_type => 'greet', payload => '{"name": "bob"}', run_at => now() + interval '1 day') as id \gset
+-- One for tomorrow; options have names.
+select queue.enqueue('greet', '{"name": "bob"}', '{"after": "1 day"}') as id \gset
 select state from queue.status(:id);
 select 'over in 50 ms: ' || count(*) from queue.wait(:id, '50 ms');
 select queue.cancel(:id);

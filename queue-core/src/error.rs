@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{payload::PayloadError, record::JobId};
+use crate::{define::JobId, payload::PayloadError};
 
 /// An error of defining, enqueuing, migrating, or of a handler's transaction.
 #[derive(thiserror::Error)]

@@ -59,24 +59,18 @@
 //! | capacity | how many jobs may wait in a queue before an enqueue is refused |
 //! | store | one schema in one database with our tables; `queue` by default |
 
-// In the order of a job's life.
-mod job;
-mod options;
-mod unique;
-mod retry;
-mod context;
-mod begin;
-mod report;
-mod progress;
-mod registry;
-mod record;
+// In the order of a job's life. Imports go down only (see ARCHITECTURE.md).
+mod define;
 mod payload;
-mod enqueue;
-mod wait;
-mod control;
-mod store;
-pub mod migrate;
 mod error;
+mod schema;
+mod context;
+mod attempt;
+mod finish;
+mod connect;
+mod enqueue;
+mod results;
+mod operate;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[doc(hidden)]
@@ -85,30 +79,27 @@ pub mod private;
 #[doc(hidden)]
 pub mod mutants;
 
-pub use begin::JobTransaction;
-pub use context::{Context, TransactionGuard};
-pub use enqueue::{Added, Batch, Enqueue, EnqueueAll, EnqueueAllIds, EnqueueWhenFree, IntoConnection, JobHandle, TryEnqueue};
+pub use connect::IntoConnection;
+pub use context::{Context, Handler, HandlerFuture, JobTransaction, Registration, Registry, Reporter, TransactionGuard};
+pub use define::{
+    Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, OnConflict, Options, Outcome,
+    Priority, Retain, StateKey, TerminalExt, Unique, UniqueKey, UnknownState, Verdict, While, verdict,
+};
+pub use enqueue::{Added, Batch, Enqueue, EnqueueAll, EnqueueAllIds, EnqueueWhenFree, Job, JobHandle, TryEnqueue};
 pub use error::{Error, RegistryError, message};
-pub use job::{Failure, FailureKind, Handler, Job, JobResult, TerminalExt};
-pub use migrate::migrate;
-pub use options::{Durability, KeyPolicy, Options, Priority, Retain, StateKey};
+pub use operate::{AttemptFailure, JobRecord};
 pub use payload::PayloadError;
-pub use progress::Progress;
 pub use queue_macros::job;
-pub use record::{AttemptFailure, JobId, JobRecord, JobState, UnknownState};
-pub use registry::{Registration, Registry, Running};
-pub use report::Reporter;
-pub use retry::{Backoff, Outcome, Verdict, verdict};
-pub use store::{Store, check_name};
-pub use unique::{Enqueued, OnConflict, Unique, UniqueKey, While};
-pub use wait::{JobStatus, Wait, WaitError, WaitOn, Waiter, Watch};
+pub use results::{JobStatus, Progress, Wait, WaitError, WaitOn, Waiter, Watch};
+pub use schema::{Store, check_name, migrate};
 
-/// What only the worker builds.
+/// What runs attempts is made of these: for `queue-worker`, which stands on them, and nobody else. They change without notice.
 #[doc(hidden)]
-pub mod worker {
+pub mod runner {
     pub use crate::{
-        begin::{Commit, FINISH_ONE, Fence, NOT_COMPLETED, Ruling, Said, Stage},
-        context::{Lent, Shared, States},
-        report::{Desk, Entry, Report, Written},
+        attempt::{ClaimedJob, Ended, Halt, run},
+        context::{Backend, CommitResult, Fence, Lent, OwnTransaction, Report, ReportEntry, ReportSender, Shared, States, Written},
+        define::{Ending, OrderingKey},
+        finish::finish_one,
     };
 }

@@ -3,11 +3,8 @@
 pub use inventory::submit;
 
 pub use crate::{
-    job::{Handler, Job},
-    options::{Durability, KeyPolicy, Options, Retain, StateKey},
-    registry::Registration,
-    retry::Backoff,
-    unique::{OnConflict, Unique, UniqueKey, While},
+    context::{Handler, Registration},
+    define::{Backoff, Durability, JobType, KeyPolicy, OnConflict, Options, Retain, StateKey, Unique, UniqueKey, While},
 };
 pub use std::{
     borrow::Cow,

@@ -53,7 +53,7 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
     quote! {
         #(#attributes)*
         #[automatically_derived]
-        impl #root::Job for #ident {
+        impl #root::JobType for #ident {
             type #output_name = #output;
             const OPTIONS: #root::Options = #root::Options::#new(#name)#calls;
             #key

@@ -24,41 +24,23 @@
 //! only under the lease it was reached with: a worker that was slow, killed, doubled or cut off changes nothing. An attempt may be repeated
 //! when its process or its connection ends in the middle; effects in the same database are tied to the verdict by `cx.begin()`.
 
-// In the order of a job's way; each file only imports what stands below it (see ARCHITECTURE.md).
+// Imports go down only (see ARCHITECTURE.md).
 #[cfg(feature = "cli")]
 pub mod cli;
 mod worker;
-mod feed;
-mod upkeep;
-mod slots;
-mod transact;
-mod commit;
-mod dispatch;
 mod claim;
+mod keep;
+mod run;
 mod settle;
-mod lease;
-mod promote;
-mod unblock;
-mod prune;
-pub mod observe;
-mod wake;
-mod herald;
-mod report;
 mod lanes;
-mod bell;
-mod engine;
-mod connect;
-mod database;
-mod config;
+pub mod observe;
+mod live;
 mod error;
-mod signal;
 
-pub use config::Config;
-pub use database::Database;
 pub use error::Error;
+pub use live::{Config, Database, shutdown_signal};
 #[cfg(feature = "embedded")]
 pub use queue_embedded as embedded;
-pub use signal::shutdown_signal;
 pub use worker::Worker;
 
 /// Without the feature `cli` there is no command line to hand over to.

@@ -15,7 +15,7 @@ use std::{
 
 use queue_core::{
     Durability, Handler, Registry, RegistryError, Store, migrate,
-    worker::{Desk, Shared, States},
+    runner::{ReportSender, Shared, States},
 };
 use sqlx::PgPool;
 use tokio::{
@@ -26,22 +26,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    bell::Bell,
-    commit::commit,
-    config::Config,
-    connect::Link,
-    engine::Engine,
+    claim::Feed,
     error::Error,
-    feed::Feed,
-    herald::tell,
-    lease::{Identity, Pulse},
-    report::write_reports,
-    settle::{Settlement, settle_all},
-    slots::{Floor, Queues, Slots},
-    transact::{Common, Transact},
-    unblock::unblock_all,
-    upkeep::{House, keep_house, keep_pruned},
-    wake::listen,
+    keep::{House, keep_house, keep_pruned, unblock_all},
+    live::{Bell, Config, Engine, Identity, Link, Pulse, listen},
+    run::{Queues, SlotContext, Slots, Transact, TransactContext},
+    settle::{DatabaseBackend, Settlement, notify_waiters, settle_all, write_reports},
 };
 
 /// Runs jobs. Build it, then [`Worker::run`] it.
@@ -166,7 +156,7 @@ impl Worker {
 
         // Dropped half-way, this future takes the engine and the heartbeat with it: the jobs are recovered like those of a silent worker.
         let engine = Engine::start("queue engine").map_err(|error| Error::Thread(error.to_string()))?;
-        let running = Running::start(&engine, &pool, &config, registry, states)?;
+        let running = RunningWorker::start(&engine, &pool, &config, registry, states)?;
         tracing::info!(name = config.name, queues = ?config.queues, "worker started");
         shutdown.await;
         tracing::info!("shutting down");
@@ -184,7 +174,7 @@ impl std::fmt::Debug for Worker {
 }
 
 /// A worker at work.
-struct Running {
+struct RunningWorker {
     queues: Arc<Queues>,
     settle: mpsc::Sender<Settlement>,
     bell: Arc<Bell>,
@@ -221,15 +211,16 @@ const LAST_VERDICTS: Duration = Duration::from_secs(1);
 /// The last verdicts have this long to be written.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
-impl Running {
+impl RunningWorker {
     fn start(engine: &Engine, pool: &PgPool, config: &Config, registry: Registry, states: States) -> Result<Self, Error> {
         let (settle, verdicts) = mpsc::channel(UNSETTLED);
         let bell = Arc::new(Bell::default());
         let types: Vec<&'static str> = registry.names().filter(|(_, known)| !known.options().transactional).map(|(name, _)| name).collect();
-        let (desk, reports) = Desk::open();
-        let shared = Arc::new(Shared { pool: pool.clone(), states, store: config.store, handlers: Handle::current(), commit, desk });
+        let (sender, reports) = ReportSender::open();
+        let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store: config.store });
+        let shared = Arc::new(Shared { pool: pool.clone(), states, handlers: Handle::current(), backend, reports: sender });
         let stop = CancellationToken::new();
-        let common = Common {
+        let transact = TransactContext {
             config: config.clone(),
             registry: registry.clone(),
             shared: Arc::clone(&shared),
@@ -239,7 +230,7 @@ impl Running {
         };
         let kept: Vec<(&'static str, Option<Duration>)> =
             registry.names().map(|(name, known)| (name, known.options().retain.history())).collect();
-        let floor = Floor {
+        let context = SlotContext {
             registry,
             shared,
             settle: settle.clone(),
@@ -247,7 +238,7 @@ impl Running {
             handlers: Handle::current(),
             cancel_grace: config.cancel_grace,
         };
-        let queues = Arc::new(Queues::new(floor, config));
+        let queues = Arc::new(Queues::new(context, config));
         let abandon = Abandon(Arc::clone(&queues));
         let pulse = Pulse::start(Link::new(pool, "heartbeat"), config)?;
         let link = Link::new(pool, "claim").relaxed();
@@ -259,12 +250,12 @@ impl Running {
         };
         Ok(Self {
             claims: engine.handle().spawn(feed.run(stop.clone())),
-            transact: Transact::start(engine.handle(), common),
+            transact: Transact::start(engine.handle(), transact),
             settles: engine.handle().spawn(settle_all(verdicts, settle_link, config.store, Arc::clone(&bell), closing.clone())),
             helpers: vec![
                 engine.handle().spawn(listen(pool.clone(), config.store, Arc::clone(&bell))),
                 engine.handle().spawn(unblock_all(Link::new(pool, "keys").relaxed(), config.store, Arc::clone(&bell))),
-                engine.handle().spawn(tell(Link::new(pool, "tell").relaxed(), config.store, Arc::clone(&bell))),
+                engine.handle().spawn(notify_waiters(Link::new(pool, "tell").relaxed(), config.store, Arc::clone(&bell))),
                 engine.handle().spawn(write_reports(reports, Link::new(pool, "report"), config.store)),
                 engine.handle().spawn(keep_house(House {
                     link: Link::new(pool, "housekeeping"),

@@ -126,7 +126,7 @@ async fn if_the_process_is_killed_the_job_is_cancelled_instead_of_run_again() {
     assert_eq!(cancel(&db, job).await, Controlled::Asked, "nobody knows yet that it is gone");
     let is_called_off = async |id| {
         let record = observe::find(&mut connect(&db).await, Store::default(), id).await.unwrap().unwrap();
-        (record.state, record.called_off)
+        (record.state, record.cancelling)
     };
     assert_eq!((is_called_off(job).await, is_called_off(other).await), ((JobState::Running, true), (JobState::Running, false)));
     db.run_while(db.worker(), async {

@@ -2,7 +2,7 @@
 
 use std::{process::Command, time::Duration};
 
-use queue_core::{Context, Handler, Job, JobResult, JobState, Options, RegistryError, job};
+use queue_core::{Context, Handler, Job, JobResult, JobState, JobType, Options, RegistryError, job};
 use queue_worker::{Config, Error, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{Act, Do, TestDb};
@@ -38,7 +38,7 @@ struct Renamed {
 #[derive(Serialize, Deserialize)]
 struct ByHand;
 
-impl Job for ByHand {
+impl JobType for ByHand {
     type Output = ();
     const OPTIONS: Options = Options::new("by hand");
 }
@@ -47,7 +47,7 @@ impl Job for ByHand {
 #[derive(Serialize, Deserialize)]
 struct NeverTried;
 
-impl Job for NeverTried {
+impl JobType for NeverTried {
     type Output = ();
     const OPTIONS: Options = Options::new("never_tried").max_attempts(0);
 }

@@ -8,14 +8,19 @@ use std::{
 };
 
 use super::{
-    IntoConnection, JobHandle,
+    JobHandle,
     bulk::{Row, Written, write_all},
-    connection::Connection,
     encode,
     terms::{Terms, terms_methods},
     unique_key_of,
 };
-use crate::{error::Error, job::Job, options::Durability, store::Store, unique::Enqueued};
+use crate::{
+    connect::IntoConnection,
+    define::{Durability, Enqueued, JobType},
+    error::Error,
+    schema::Connection,
+    schema::Store,
+};
 
 /// Jobs of one type about to be enqueued. Say what differs from the type's options, then await it: it returns how many there were; of a type
 /// that is unique, how many are new. Such jobs are written one by one, at a tenth of the speed.
@@ -47,7 +52,7 @@ pub struct EnqueueAll<'c, J> {
     terms: Terms,
 }
 
-impl<'c, J: Job> EnqueueAll<'c, J> {
+impl<'c, J: JobType> EnqueueAll<'c, J> {
     pub(crate) fn new(jobs: impl Iterator<Item = J> + Send + 'c, on: impl IntoConnection<'c>) -> Self {
         Self { jobs: Box::new(jobs), on: on.into_connection(), store: Store::default(), terms: Terms::of::<J>() }
     }
@@ -96,7 +101,7 @@ impl<'c, J: Job> EnqueueAll<'c, J> {
     }
 }
 
-impl<'c, J: Job> IntoFuture for EnqueueAll<'c, J> {
+impl<'c, J: JobType> IntoFuture for EnqueueAll<'c, J> {
     type Output = Result<u64, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 
@@ -118,7 +123,7 @@ pub struct EnqueueAllIds<'c, J> {
     all: EnqueueAll<'c, J>,
 }
 
-impl<'c, J: Job> IntoFuture for EnqueueAllIds<'c, J> {
+impl<'c, J: JobType> IntoFuture for EnqueueAllIds<'c, J> {
     type Output = Result<Vec<JobHandle<J>>, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 

@@ -3,13 +3,17 @@
 use std::{borrow::Cow, fmt, future::Future};
 
 use super::{
-    IntoConnection,
     bulk::{Row, write_all},
     encode,
     terms::{Terms, terms_methods},
     unique_key_of,
 };
-use crate::{error::Error, job::Job, options::Durability, record::JobId, store::Store};
+use crate::{
+    connect::IntoConnection,
+    define::{Durability, JobId, JobType},
+    error::Error,
+    schema::Store,
+};
 
 /// Jobs of any types, to be enqueued together and in the order in which they were added.
 ///
@@ -70,7 +74,7 @@ impl Batch {
     /// # Errors
     /// [`Error::Payload`]: the payload cannot be stored exactly. [`Error::OutOfRange`]: its ordering key has NUL. The batch is as before.
     #[allow(clippy::needless_pass_by_value, reason = "a job is given away, here as everywhere")]
-    pub fn add<J: Job>(&mut self, job: J) -> Result<Added<'_>, Error> {
+    pub fn add<J: JobType>(&mut self, job: J) -> Result<Added<'_>, Error> {
         let (payload, terms) = (encode(&job)?, Terms::of::<J>());
         self.keys.push((terms.key_of(&job)?, unique_key_of(&job, &terms)?));
         self.payloads.push(payload);

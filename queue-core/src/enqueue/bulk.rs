@@ -11,19 +11,16 @@ use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, Row as _};
 
 use super::{
-    connection::Connection,
     copy, each, explain,
     insert::{self, Keys},
-    session::Session,
     terms::Terms,
 };
 use crate::{
+    define::{Durability, Enqueued, JobId, KeyPolicy},
     error::Error,
-    options::{Durability, KeyPolicy},
     payload::PayloadError,
-    record::JobId,
-    store::Store,
-    unique::Enqueued,
+    schema::Store,
+    schema::{Connection, Session},
 };
 
 /// A job on its way.

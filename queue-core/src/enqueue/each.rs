@@ -7,7 +7,10 @@ use super::{
     explain,
     insert::{JsonText, Keys, fill},
 };
-use crate::{error::Error, record::JobId, unique::Enqueued};
+use crate::{
+    define::{Enqueued, JobId},
+    error::Error,
+};
 
 /// Writes `first` and then all the rows.
 pub(super) async fn write<'a>(

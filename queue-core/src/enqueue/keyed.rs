@@ -10,14 +10,17 @@ use std::{
 use sqlx::{PgPool, Row as _};
 
 use super::{
-    IntoConnection, JobHandle,
-    connection::Connection,
-    encode, explain,
-    session::in_transaction,
+    JobHandle, encode, explain,
     terms::{Terms, terms_methods, unique_methods},
     unique_key_of,
 };
-use crate::{error::Error, job::Job, options::Durability, record::JobId, store::Store, unique::Enqueued};
+use crate::{
+    connect::IntoConnection,
+    define::{Durability, Enqueued, JobId, JobType},
+    error::Error,
+    schema::Store,
+    schema::{Connection, in_transaction},
+};
 
 const ENQUEUE: &str = include_str!("../../sql/enqueue_with.sql");
 const TRY: &str = include_str!("../../sql/try_enqueue.sql");
@@ -32,7 +35,7 @@ pub(super) struct Parcel {
 }
 
 impl Parcel {
-    pub(super) fn of<J: Job>(job: &J, store: Store, terms: Terms) -> Result<Self, Error> {
+    pub(super) fn of<J: JobType>(job: &J, store: Store, terms: Terms) -> Result<Self, Error> {
         terms.check()?;
         let payload = encode(job)?;
         let (key, unique_key) = (terms.key_of(job)?, unique_key_of(job, &terms)?);
@@ -102,7 +105,7 @@ pub struct TryEnqueue<'c, J> {
     terms: Terms,
 }
 
-impl<'c, J: Job> TryEnqueue<'c, J> {
+impl<'c, J: JobType> TryEnqueue<'c, J> {
     pub(crate) fn new(job: J, on: impl IntoConnection<'c>) -> Self {
         Self { job, on: on.into_connection(), store: Store::default(), terms: Terms::of::<J>() }
     }
@@ -117,7 +120,7 @@ impl<'c, J: Job> TryEnqueue<'c, J> {
     }
 }
 
-impl<'c, J: Job> IntoFuture for TryEnqueue<'c, J> {
+impl<'c, J: JobType> IntoFuture for TryEnqueue<'c, J> {
     type Output = Result<Option<JobHandle<J>>, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 
@@ -161,7 +164,7 @@ pub struct EnqueueWhenFree<'c, J> {
     terms: Terms,
 }
 
-impl<'c, J: Job> EnqueueWhenFree<'c, J> {
+impl<'c, J: JobType> EnqueueWhenFree<'c, J> {
     pub(crate) fn new(job: J, pool: &'c PgPool, timeout: Duration) -> Self {
         Self { job, pool, timeout, store: Store::default(), terms: Terms::of::<J>() }
     }
@@ -176,7 +179,7 @@ impl<'c, J: Job> EnqueueWhenFree<'c, J> {
     }
 }
 
-impl<'c, J: Job> IntoFuture for EnqueueWhenFree<'c, J> {
+impl<'c, J: JobType> IntoFuture for EnqueueWhenFree<'c, J> {
     type Output = Result<JobHandle<J>, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 

@@ -5,11 +5,9 @@ use std::{borrow::Cow, time::Duration};
 use chrono::{DateTime, Utc};
 
 use crate::{
+    define::{Durability, JobType, KeyPolicy, OnConflict, While},
     error::Error,
-    job::Job,
-    options::{Durability, KeyPolicy},
-    store::check_name,
-    unique::{OnConflict, While},
+    schema::check_name,
 };
 
 /// A type's options, and what was said to differ from them.
@@ -46,7 +44,7 @@ pub(super) enum Run {
 }
 
 impl Terms {
-    pub(super) fn of<J: Job>() -> Self {
+    pub(super) fn of<J: JobType>() -> Self {
         let options = J::OPTIONS;
         Self {
             job_type: options.name,
@@ -62,7 +60,7 @@ impl Terms {
     }
 
     /// The ordering key of this job, if it has one.
-    pub(super) fn key_of<J: Job>(&self, job: &J) -> Result<Option<String>, Error> {
+    pub(super) fn key_of<J: JobType>(&self, job: &J) -> Result<Option<String>, Error> {
         let key = self.key.clone().or_else(|| job.ordering_key().map(Cow::into_owned));
         key.map(check_key).transpose()
     }

@@ -9,31 +9,31 @@ use serde::ser::{
     SerializeTupleVariant, Serializer,
 };
 
-use super::sheet::{Fault, Sheet};
+use super::buffer::{Fault, PayloadBuffer};
 
 /// Around a serializer or one of its compounds, and around each value that they are given, so that the check goes all the way down.
 pub(super) struct Checked<'a, V> {
     inner: V,
-    sheet: &'a Sheet,
+    buffer: &'a PayloadBuffer,
 }
 
 impl<'a, V> Checked<'a, V> {
-    pub(super) fn on(sheet: &'a Sheet, inner: V) -> Self {
-        Self { inner, sheet }
+    pub(super) fn on(buffer: &'a PayloadBuffer, inner: V) -> Self {
+        Self { inner, buffer }
     }
 
     fn finite<E: serde::ser::Error>(&self, finite: bool) -> Result<(), E> {
-        if finite { Ok(()) } else { Err(E::custom(self.sheet.refuse(Fault::NotFinite))) }
+        if finite { Ok(()) } else { Err(E::custom(self.buffer.refuse(Fault::NotFinite))) }
     }
 
     fn around<C, E>(self, open: impl FnOnce(V) -> Result<C, E>) -> Result<Checked<'a, C>, E> {
-        Ok(Checked { inner: open(self.inner)?, sheet: self.sheet })
+        Ok(Checked { inner: open(self.inner)?, buffer: self.buffer })
     }
 }
 
 impl<T: Serialize + ?Sized> Serialize for Checked<'_, &T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.inner.serialize(Checked::on(self.sheet, serializer))
+        self.inner.serialize(Checked::on(self.buffer, serializer))
     }
 }
 
@@ -97,7 +97,7 @@ impl<'a, S: Serializer> Serializer for Checked<'a, S> {
     }
 
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<S::Ok, S::Error> {
-        self.inner.serialize_some(&Checked::on(self.sheet, value))
+        self.inner.serialize_some(&Checked::on(self.buffer, value))
     }
 
     fn serialize_unit_variant(self, name: &'static str, index: u32, variant: &'static str) -> Result<S::Ok, S::Error> {
@@ -105,7 +105,7 @@ impl<'a, S: Serializer> Serializer for Checked<'a, S> {
     }
 
     fn serialize_newtype_struct<T: Serialize + ?Sized>(self, name: &'static str, value: &T) -> Result<S::Ok, S::Error> {
-        self.inner.serialize_newtype_struct(name, &Checked::on(self.sheet, value))
+        self.inner.serialize_newtype_struct(name, &Checked::on(self.buffer, value))
     }
 
     fn serialize_newtype_variant<T: Serialize + ?Sized>(
@@ -115,7 +115,7 @@ impl<'a, S: Serializer> Serializer for Checked<'a, S> {
         variant: &'static str,
         value: &T,
     ) -> Result<S::Ok, S::Error> {
-        self.inner.serialize_newtype_variant(name, index, variant, &Checked::on(self.sheet, value))
+        self.inner.serialize_newtype_variant(name, index, variant, &Checked::on(self.buffer, value))
     }
 
     fn serialize_seq(self, len: Option<usize>) -> Result<Self::SerializeSeq, S::Error> {
@@ -171,7 +171,7 @@ macro_rules! compound {
             type Error = C::Error;
 
             fn $method<T: Serialize + ?Sized>(&mut self, $($key: &'static str,)? value: &T) -> Result<(), C::Error> {
-                self.inner.$method($($key,)? &Checked::on(self.sheet, value))
+                self.inner.$method($($key,)? &Checked::on(self.buffer, value))
             }
 
             fn end(self) -> Result<C::Ok, C::Error> {
@@ -195,11 +195,11 @@ impl<C: SerializeMap> SerializeMap for Checked<'_, C> {
     type Error = C::Error;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), C::Error> {
-        self.inner.serialize_key(&Checked::on(self.sheet, key))
+        self.inner.serialize_key(&Checked::on(self.buffer, key))
     }
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), C::Error> {
-        self.inner.serialize_value(&Checked::on(self.sheet, value))
+        self.inner.serialize_value(&Checked::on(self.buffer, value))
     }
 
     fn end(self) -> Result<C::Ok, C::Error> {

@@ -10,25 +10,25 @@ use std::io::{self, Cursor, Write};
 
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
 
+use super::buffer::{Fault, PayloadBuffer};
 use super::path::string_len;
-use super::sheet::{Fault, Sheet};
 
 /// Room for a float as `serde_json` writes it: 17 digits, a sign, a point and an exponent are 24 bytes.
 const SHORT: usize = 32;
 
 pub(super) struct Stored<'a> {
-    sheet: &'a Sheet,
+    buffer: &'a PayloadBuffer,
     in_key: bool,
 }
 
 impl<'a> Stored<'a> {
-    pub(super) fn on(sheet: &'a Sheet) -> Self {
-        Self { sheet, in_key: false }
+    pub(super) fn on(buffer: &'a PayloadBuffer) -> Self {
+        Self { buffer, in_key: false }
     }
 
     /// jsonb would keep wider integers, but most readers would round them.
     fn fit(&self, fits: bool) -> io::Result<()> {
-        if fits || self.in_key { Ok(()) } else { Err(self.sheet.refuse(Fault::NumberTooLarge)) }
+        if fits || self.in_key { Ok(()) } else { Err(self.buffer.refuse(Fault::NumberTooLarge)) }
     }
 
     /// Floats stay as `serde_json` writes them unless that is with an exponent; in a key even then, for a key is a string.
@@ -42,34 +42,34 @@ impl<'a> Stored<'a> {
 
     fn number(&self, text: &str) -> io::Result<()> {
         match plain(text) {
-            Some(plain) => self.sheet.put(plain.as_bytes()),
-            None => Err(self.sheet.refuse(Fault::NumberTooLarge)),
+            Some(plain) => self.buffer.put(plain.as_bytes()),
+            None => Err(self.buffer.refuse(Fault::NumberTooLarge)),
         }
     }
 
     /// `token` is a string as written by others: escaped where it need not be, perhaps with escapes that stand for no character.
     fn string(&self, token: &str) -> io::Result<()> {
         if !token.contains('\\') {
-            return self.sheet.put(token.as_bytes());
+            return self.buffer.put(token.as_bytes());
         }
         let Ok(text) = serde_json::from_str::<String>(token) else {
             // The syntax was checked when the RawValue was made; only half a surrogate pair passes there and fails here.
-            self.sheet.put(token.as_bytes())?;
-            return Err(self.sheet.refuse(Fault::LoneSurrogate));
+            self.buffer.put(token.as_bytes())?;
+            return Err(self.buffer.refuse(Fault::LoneSurrogate));
         };
-        serde_json::to_writer(self.sheet, &text)?;
-        if text.contains('\0') { Err(self.sheet.refuse(Fault::Nul)) } else { Ok(()) }
+        serde_json::to_writer(self.buffer, &text)?;
+        if text.contains('\0') { Err(self.buffer.refuse(Fault::Nul)) } else { Ok(()) }
     }
 }
 
 impl Formatter for Stored<'_> {
     fn begin_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.sheet.enter()?;
+        self.buffer.enter()?;
         writer.write_all(b"[")
     }
 
     fn end_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.sheet.leave();
+        self.buffer.leave();
         writer.write_all(b"]")
     }
 
@@ -78,12 +78,12 @@ impl Formatter for Stored<'_> {
     }
 
     fn begin_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.sheet.enter()?;
+        self.buffer.enter()?;
         writer.write_all(b"{")
     }
 
     fn end_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.sheet.leave();
+        self.buffer.leave();
         writer.write_all(b"}")
     }
 
@@ -104,7 +104,7 @@ impl Formatter for Stored<'_> {
     fn write_char_escape<W: ?Sized + Write>(&mut self, writer: &mut W, escape: CharEscape) -> io::Result<()> {
         let nul = matches!(escape, CharEscape::AsciiControl(0));
         CompactFormatter.write_char_escape(writer, escape)?;
-        if nul { Err(self.sheet.refuse(Fault::Nul)) } else { Ok(()) }
+        if nul { Err(self.buffer.refuse(Fault::Nul)) } else { Ok(()) }
     }
 
     fn write_i128<W: ?Sized + Write>(&mut self, writer: &mut W, value: i128) -> io::Result<()> {
@@ -147,15 +147,15 @@ impl Formatter for Stored<'_> {
             match byte {
                 b'"' => self.string(token)?,
                 b'-' | b'0'..=b'9' => self.number(token)?,
-                b'{' | b'[' => self.sheet.enter().and_then(|()| self.sheet.put(token.as_bytes()))?,
+                b'{' | b'[' => self.buffer.enter().and_then(|()| self.buffer.put(token.as_bytes()))?,
                 b'}' | b']' => {
-                    self.sheet.leave();
-                    self.sheet.put(token.as_bytes())?;
+                    self.buffer.leave();
+                    self.buffer.put(token.as_bytes())?;
                 }
-                b',' => self.sheet.put(b", ")?,
-                b':' => self.sheet.put(b": ")?,
+                b',' => self.buffer.put(b", ")?,
+                b':' => self.buffer.put(b": ")?,
                 b' ' | b'\t' | b'\n' | b'\r' => {}
-                _ => self.sheet.put(token.as_bytes())?,
+                _ => self.buffer.put(token.as_bytes())?,
             }
         }
         Ok(())

@@ -3,24 +3,22 @@
 use std::{fmt, future::IntoFuture, pin::Pin, time::Duration};
 
 use sqlx::{PgConnection, PgPool, Row as _, postgres::PgRow};
+use uuid::Uuid;
 
 use super::{
     Error,
-    attempt::{Attempt, Outturn, Setup, no_pool},
-    ground::Ground,
-    rig::{DROP, KEEP, SAVE},
+    attempt::{Attempt, Setup, no_pool},
+    backend::{DROP, KEEP, SAVE},
+    connection::DrainConnection,
     run::check,
 };
 use crate::{
-    begin::FINISH_ONE,
-    context::States,
+    attempt::ClaimedJob,
+    context::{Handler, Registration, Registry, States},
+    define::{JobId, JobType, OrderingKey},
     error::{RegistryError, message},
-    job::{Handler, Job},
-    options::Retain,
-    record::JobId,
-    registry::{Registration, Registry},
-    retry::{Outcome, Verdict, verdict},
-    store::Store,
+    finish::finish_one,
+    schema::Store,
 };
 
 /// Runs every job that is ready, and what those enqueue, in this open transaction, one after the other: say what differs, then await it.
@@ -122,21 +120,20 @@ impl Drain<'_> {
         if by > Duration::ZERO {
             shift(on, store, by).await?;
         }
-        let (mut ground, pool) = match pool {
-            Some(pool) => (Ground::lend(on, &pool).await?, pool),
-            None => (Ground::keep(on), no_pool().await),
+        let (mut connection, pool) = match pool {
+            Some(pool) => (DrainConnection::lend(on, &pool).await?, pool),
+            None => (DrainConnection::keep(on), no_pool().await),
         };
-        let names: Vec<String> = registry.names().map(|(name, _)| name.to_owned()).collect();
         let mut attempts = Vec::new();
         while most.is_none_or(|most| attempts.len() < most) {
-            let Some(taken) = take(&mut *ground.held(None).await?, store, &names).await? else { break };
+            let Some(taken) = take(&mut *connection.lock(None).await?, store, &registry).await? else { break };
             if most.is_none() && attempts.len() == MOST {
                 return Err(Error::Endless { most: MOST });
             }
             // It was asked for by its name.
-            let Some(registration) = registry.get(&taken.job_type) else { break };
+            let Some(registration) = registry.get(taken.job.job_type) else { break };
             check(registration, &states)?;
-            attempts.push(one(&mut ground, &taken, registration, &states, &pool, store).await?);
+            attempts.push(one(&mut connection, taken, registration, &states, &pool, store).await?);
         }
         Ok(Drained { attempts })
     }
@@ -191,7 +188,7 @@ impl Drained {
     }
 
     /// What the completed jobs of type `T` returned.
-    pub fn outputs<T: Job>(&self) -> Vec<T::Output> {
+    pub fn outputs<T: JobType>(&self) -> Vec<T::Output> {
         self.attempts.iter().filter_map(Attempt::output_of::<T>).collect()
     }
 
@@ -203,136 +200,86 @@ impl Drained {
 
 /// A job whose entry the transaction holds.
 struct Taken {
-    job_type: String,
-    lane: i64,
+    job: ClaimedJob,
     seq: i64,
-    id: JobId,
-    attempts: i16,
-    crashes: i16,
-    max_attempts: i16,
-    payload: String,
     checkpoint: Option<String>,
-    /// Its ordering key, and whether that goes on when the job is dead.
-    key: Option<(i64, bool)>,
 }
 
 impl Taken {
-    fn of(row: &PgRow) -> sqlx::Result<Self> {
+    /// Counts the attempt that begins, as a claim does. The type was asked for by its name.
+    fn of(row: &PgRow, registry: &Registry) -> sqlx::Result<Self> {
+        let name: &str = row.try_get("job_type")?;
+        let job_type = registry.names().find(|(known, _)| *known == name).map_or("", |(known, _)| known);
         let key: Option<i64> = row.try_get("key")?;
         let skips: Option<bool> = row.try_get("key_skips")?;
-        Ok(Self {
-            job_type: row.try_get("job_type")?,
-            lane: row.try_get("lane")?,
-            seq: row.try_get("seq")?,
+        let job = ClaimedJob {
+            token: Uuid::nil(),
             id: row.try_get("id")?,
-            attempts: row.try_get("attempts")?,
+            lane: row.try_get("lane")?,
+            attempt: row.try_get::<i16, _>("attempts")?.saturating_add(1),
             crashes: row.try_get("crashes")?,
             max_attempts: row.try_get("max_attempts")?,
+            job_type,
             payload: row.try_get("payload")?,
-            checkpoint: row.try_get("checkpoint")?,
-            key: key.map(|key| (key, skips.unwrap_or(false))),
-        })
-    }
-
-    /// Counts the attempt that begins, as a claim does.
-    fn number(&self) -> i16 {
-        self.attempts.saturating_add(1)
+            key: key.map(|id| OrderingKey { id, skips_dead: skips.unwrap_or(false) }),
+        };
+        Ok(Self { job, seq: row.try_get("seq")?, checkpoint: row.try_get("checkpoint")? })
     }
 }
 
-async fn take(on: &mut PgConnection, store: Store, names: &[String]) -> Result<Option<Taken>, Error> {
+async fn take(on: &mut PgConnection, store: Store, registry: &Registry) -> Result<Option<Taken>, Error> {
     sqlx::query(store.sql(include_str!("../../testing/unblock.sql"))).execute(&mut *on).await?;
     sqlx::query(store.sql(include_str!("../../testing/due.sql"))).execute(&mut *on).await?;
-    let next = sqlx::query(store.sql(include_str!("../../testing/next.sql"))).bind(names);
-    Ok(next.fetch_optional(&mut *on).await?.as_ref().map(Taken::of).transpose()?)
+    let next =
+        sqlx::query(store.sql(include_str!("../../testing/next.sql"))).bind(registry.names().map(|(name, _)| name).collect::<Vec<_>>());
+    Ok(next.fetch_optional(&mut *on).await?.map(|row| Taken::of(&row, registry)).transpose()?)
 }
 
-/// One job, from its lock to its verdict.
+/// One job, from its lock to its ending.
 async fn one(
-    ground: &mut Ground<'_>,
-    taken: &Taken,
+    connection: &mut DrainConnection<'_>,
+    taken: Taken,
     registration: &Registration,
     states: &States,
     pool: &PgPool,
     store: Store,
 ) -> Result<Attempt, Error> {
-    let options = *registration.options();
-    if options.transactional && ground.lent().is_none() {
-        return Err(Error::NeedsPool { job_type: taken.job_type.clone() });
+    let Taken { job, seq, checkpoint } = taken;
+    let transactional = registration.options().transactional;
+    if transactional && connection.lent().is_none() {
+        return Err(Error::NeedsPool { job_type: job.job_type.to_owned() });
     }
-    sqlx::raw_sql(SAVE).execute(&mut *ground.held(None).await?).await?;
-    let setup = Setup {
-        registration,
-        job_type: &taken.job_type,
-        payload: &taken.payload,
-        id: taken.id,
-        lane: taken.lane,
-        number: taken.number().unsigned_abs().into(),
-        max_attempts: taken.max_attempts.unsigned_abs().into(),
-        checkpoint: taken.checkpoint.clone(),
-        states: states.clone(),
-        pool: pool.clone(),
-        store,
-        lent: ground.lent(),
-        asked: false,
-    };
-    let mut outturn = setup.run().await;
-    let mut on = ground.held(Some(taken.id)).await?;
-    if options.transactional && outturn.attempt.is_completed() {
+    sqlx::raw_sql(SAVE).execute(&mut *connection.lock(None).await?).await?;
+    let (states, pool, lent) = (states.clone(), pool.clone(), connection.lent());
+    let mut outturn = Setup { registration, job: &job, checkpoint, states, pool, lent, asked: false }.run().await;
+    let mut on = connection.lock(Some(job.id)).await?;
+    if transactional && outturn.attempt.is_completed() {
         if let Err(error) = sqlx::raw_sql(KEEP).execute(&mut *on).await {
             let why = format!("the handler succeeded, but its transaction cannot be committed: {}", message(&error));
-            let (number, most) = (outturn.attempt.number, taken.max_attempts.unsigned_abs().into());
-            outturn.attempt.verdict = verdict(Outcome::Failed, number, most, &options.backoff, 0.5);
-            (outturn.attempt.outcome, outturn.attempt.error, outturn.attempt.output) = (Outcome::Failed, Some(why), None);
+            outturn.fail(registration, &job, why);
             sqlx::raw_sql(DROP).execute(&mut *on).await?;
         }
     } else if !outturn.kept {
         sqlx::raw_sql(DROP).execute(&mut *on).await?;
     }
-    finish(&mut on, taken, &outturn, options.retain != Retain::None, store).await?;
+    finish_one(store, &job, seq, &outturn.ending).execute(&mut *on).await?;
+    if outturn.reported {
+        note(&mut on, store, &job, &outturn.attempt).await?;
+    }
     Ok(outturn.attempt)
 }
 
-/// Writes the verdict by the statement that a worker ends transactional jobs with, whose lease is the lock on the entry as well.
-async fn finish(on: &mut PgConnection, taken: &Taken, outturn: &Outturn, keep: bool, store: Store) -> Result<(), Error> {
-    let attempt = &outturn.attempt;
-    let (word, wait) = match attempt.verdict {
-        Verdict::Complete if keep => ("complete", Duration::ZERO),
-        Verdict::Complete => ("forget", Duration::ZERO),
-        Verdict::Retry(wait) => ("retry", wait),
-        Verdict::Snooze(wait) => ("snooze", wait),
-        _ => ("dead", Duration::ZERO),
-    };
-    let freed = taken.key.and_then(|(key, skips)| match attempt.verdict {
-        Verdict::Complete => Some(key),
-        Verdict::Retry(_) | Verdict::Snooze(_) => None,
-        _ => skips.then_some(key),
-    });
-    // What jsonb and text cannot hold, a worker replaces as well.
-    let storable = |text: &String| text.replace("\\u0000", "\\ufffd").replace('\0', "\u{fffd}");
-    let statement = sqlx::query(store.sql(FINISH_ONE))
-        .bind(taken.lane)
-        .bind(taken.seq)
-        .bind(taken.id)
-        .bind(word)
-        .bind(taken.number())
-        .bind(taken.crashes)
-        .bind(wait.as_secs_f64() * 1000.0)
-        .bind(i32::try_from(outturn.ran.as_millis()).unwrap_or(i32::MAX))
-        .bind(attempt.output.as_ref().map(storable))
-        .bind(attempt.error.as_ref().map(storable))
-        .bind(freed);
-    statement.execute(&mut *on).await?;
-    if outturn.reported {
-        let counts = serde_json::to_string(&attempt.progress.counts).unwrap_or_else(|_| "{}".to_owned());
-        let note = sqlx::query(store.sql(include_str!("../../testing/note.sql")))
-            .bind(taken.id)
-            .bind(taken.number())
-            .bind(attempt.progress.fraction)
-            .bind(attempt.progress.stage.as_deref())
-            .bind(counts)
-            .bind(attempt.checkpoint.as_deref());
-        note.execute(&mut *on).await?;
-    }
+/// Writes what the attempt reported.
+async fn note(on: &mut PgConnection, store: Store, job: &ClaimedJob, attempt: &Attempt) -> Result<(), Error> {
+    // A map of texts to numbers is written without fail.
+    let counts = serde_json::to_string(&attempt.progress.counts).unwrap_or_else(|_| "{}".to_owned());
+    let note = sqlx::query(store.sql(include_str!("../../testing/note.sql")))
+        .bind(job.id)
+        .bind(job.attempt)
+        .bind(attempt.progress.fraction)
+        .bind(attempt.progress.stage.as_deref())
+        .bind(counts)
+        .bind(attempt.checkpoint.as_deref());
+    note.execute(on).await?;
     Ok(())
 }

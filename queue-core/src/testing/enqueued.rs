@@ -11,16 +11,17 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::Error;
 use crate::{
-    enqueue::{IntoConnection, connection::Connection, explain},
-    job::Job,
-    record::{JobId, JobState},
-    store::Store,
+    connect::IntoConnection,
+    define::{JobId, JobState, JobType},
+    enqueue::explain,
+    schema::Connection,
+    schema::Store,
 };
 
 /// A job that waits, with its payload: it is a `T` where that is asked for.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Found<T> {
+pub struct EnqueuedJob<T> {
     /// The payload, read back from the store.
     pub job: T,
     /// The job's id.
@@ -39,7 +40,7 @@ pub struct Found<T> {
     pub attempts: i16,
 }
 
-impl<T> Deref for Found<T> {
+impl<T> Deref for EnqueuedJob<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -52,15 +53,15 @@ impl<T> Deref for Found<T> {
 ///
 /// # Errors
 /// The database's, and a payload under this type's name that is no `T`.
-pub async fn enqueued<'c, T: Job>(on: impl IntoConnection<'c>) -> Result<Vec<T>, Error> {
-    Ok(found::<T>(on).await?.into_iter().map(|found| found.job).collect())
+pub async fn enqueued<'c, T: JobType>(on: impl IntoConnection<'c>) -> Result<Vec<T>, Error> {
+    Ok(enqueued_jobs::<T>(on).await?.into_iter().map(|found| found.job).collect())
 }
 
 /// As [`enqueued`], with what else is known of each job.
 ///
 /// # Errors
 /// As [`enqueued`].
-pub async fn found<'c, T: Job>(on: impl IntoConnection<'c>) -> Result<Vec<Found<T>>, Error> {
+pub async fn enqueued_jobs<'c, T: JobType>(on: impl IntoConnection<'c>) -> Result<Vec<EnqueuedJob<T>>, Error> {
     Ok(Sought::look(on).await?.found)
 }
 
@@ -68,11 +69,11 @@ pub async fn found<'c, T: Job>(on: impl IntoConnection<'c>) -> Result<Vec<Found<
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Sought<T> {
-    pub found: Vec<Found<T>>,
+    pub found: Vec<EnqueuedJob<T>>,
     waiting: Vec<(String, i64)>,
 }
 
-impl<T: Job> Sought<T> {
+impl<T: JobType> Sought<T> {
     pub async fn look<'c>(on: impl IntoConnection<'c>) -> Result<Self, Error> {
         match on.into_connection() {
             Connection::Pool(pool) => Self::on(&mut *pool.acquire().await?).await,
@@ -105,10 +106,10 @@ impl<T: Job> Sought<T> {
     }
 }
 
-fn read<T: Job>(row: &PgRow) -> Result<Found<T>, Error> {
+fn read<T: JobType>(row: &PgRow) -> Result<EnqueuedJob<T>, Error> {
     let (id, payload, state): (JobId, String, String) = (row.try_get("id")?, row.try_get("payload")?, row.try_get("state")?);
     let wrong = |error: serde_json::Error| Error::Payload { job: id, rust_type: type_name::<T>(), column: error.column() };
-    Ok(Found {
+    Ok(EnqueuedJob {
         job: serde_json::from_str(&payload).map_err(wrong)?,
         id,
         queue: row.try_get("queue")?,

@@ -4,16 +4,15 @@ use std::{fmt, future::IntoFuture, marker::PhantomData, ops::Deref, pin::Pin};
 
 use serde::Serialize;
 use sqlx::PgPool;
+use uuid::Uuid;
 
 use super::attempt::{Attempt, Setup, is_without_pool, no_pool};
 use crate::{
-    context::States,
+    attempt::ClaimedJob,
+    context::{Handler, Registration, States},
+    define::{Failure, JobId},
     error::RegistryError,
-    job::{Failure, Handler},
     payload,
-    record::JobId,
-    registry::Registration,
-    store::Store,
 };
 
 /// Runs this job's handler inline, without a database, as its first attempt: say what differs, then await it.
@@ -95,21 +94,19 @@ impl<T: Handler> Run<T> {
             Some(pool) => pool,
             None => no_pool().await,
         };
-        let setup = Setup {
-            registration: &registration,
-            job_type: T::OPTIONS.name,
-            payload: &payload,
+        let job = ClaimedJob {
+            token: Uuid::nil(),
             id: JobId(1),
             lane: 0,
-            number: self.attempt,
-            max_attempts: self.max_attempts.unwrap_or_else(|| T::OPTIONS.max_attempts.unsigned_abs().into()),
-            checkpoint: self.checkpoint,
-            states: self.states,
-            pool,
-            store: Store::default(),
-            lent: None,
-            asked: self.asked,
+            attempt: narrow(self.attempt),
+            crashes: 0,
+            max_attempts: self.max_attempts.map_or(T::OPTIONS.max_attempts, narrow),
+            job_type: T::OPTIONS.name,
+            payload: Some(payload),
+            key: None,
         };
+        let Self { states, checkpoint, asked, .. } = self;
+        let setup = Setup { registration: &registration, job: &job, checkpoint, states, pool, lent: None, asked };
         let mut outturn = setup.run().await;
         if bare && outturn.failure.as_ref().is_some_and(is_without_pool) {
             let error = outturn.attempt.error.get_or_insert_default();
@@ -117,6 +114,11 @@ impl<T: Handler> Run<T> {
         }
         Ran { attempt: outturn.attempt, failure: outturn.failure, job: PhantomData }
     }
+}
+
+/// Attempts are counted up to 32767, as a claim counts them.
+fn narrow(attempts: u32) -> i16 {
+    i16::try_from(attempts).unwrap_or(i16::MAX)
 }
 
 /// That a worker with these states would run the type.

@@ -13,7 +13,7 @@ use super::{
     problem::Problem,
     settings::Settings,
 };
-use crate::{error::Error, observe, signal::shutdown_signal};
+use crate::{error::Error, live::shutdown_signal, observe};
 
 /// What is to be done.
 #[derive(Clone, Copy)]

@@ -33,7 +33,7 @@ use self::{
     problem::Problem,
     settings::{LogFormat, Settings},
 };
-use crate::{database::Database, error::Error, observe::Control, worker::Worker};
+use crate::{error::Error, live::Database, observe::Control, worker::Worker};
 
 /// The `main` of a worker binary: links the crates named, so that their job types can be run, and hands over to the command line.
 ///

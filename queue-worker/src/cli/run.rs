@@ -1,7 +1,7 @@
 //! `run`: a worker, until a signal.
 
 use super::{BoxError, open, problem::Problem, settings::Settings};
-use crate::{signal::shutdown_signal, worker::Worker};
+use crate::{live::shutdown_signal, worker::Worker};
 
 pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> Result<(), Problem> {
     // Before anything is started for settings that are wrong.

@@ -10,7 +10,7 @@ use queue_core::{Durability, Store};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::{args::EVERYWHERE, problem::Problem};
-use crate::config::Config;
+use crate::live::Config;
 
 /// What every command needs.
 #[derive(clap::Args, Clone, Default, Deserialize)]

@@ -27,7 +27,7 @@ fn describe(job: &JobRecord) -> String {
     say("job", &job.id.to_string());
     say("type", &job.job_type);
     say("queue", &format!("{}, priority {}", job.queue, job.priority));
-    say("state", &if job.called_off { format!("{}; asked to end", job.state) } else { job.state.to_string() });
+    say("state", &if job.cancelling { format!("{}, cancelling", job.state) } else { job.state.to_string() });
     let crashes = if job.crashes > 0 { format!("; the process ended during {} of them", job.crashes) } else { String::new() };
     say("attempts", &format!("{} of {}{crashes}", job.attempts, job.max_attempts));
     say("enqueued", &print::time(job.enqueued_at));

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use uuid::Uuid;
 
-use super::Settlement;
+use super::settlement::Settlement;
 
 /// Verdicts by lease, so that one which completed as a whole is settled by its token alone.
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub(super) struct Flush {
     pub(super) verdicts: Vec<Settlement>,
     pub(super) whole: Vec<Uuid>,
     /// Of the whole leases.
-    pub(super) held: Vec<Arc<()>>,
+    pub(super) in_flight: Vec<Arc<()>>,
 }
 
 impl Unsettled {
@@ -59,7 +59,7 @@ impl Unsettled {
         self.leases.retain(|token, lease| {
             if lease.is_whole() {
                 flush.whole.push(*token);
-                flush.held.extend(lease.verdicts.first().map(|one| Arc::clone(&one.held)));
+                flush.in_flight.extend(lease.verdicts.first().map(|one| Arc::clone(&one.in_flight)));
                 self.waiting -= lease.verdicts.len();
                 return false;
             }
@@ -83,35 +83,19 @@ impl Unfinished {
     }
 
     fn is_plain(&self) -> bool {
-        self.left > 0 && self.verdicts.iter().all(Settlement::is_plain)
+        self.left > 0 && self.verdicts.iter().all(|one| one.ending.is_plain())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use queue_core::{JobId, Verdict};
+    use queue_core::{JobId, Verdict, runner::Ending};
 
     use super::*;
 
     fn said(token: Uuid, id: i64, over: bool) -> Settlement {
-        Settlement {
-            token,
-            id: JobId(id),
-            lane: 1,
-            attempt: 1,
-            crashes: 0,
-            batch: 3,
-            verdict: Verdict::Complete,
-            over,
-            keep: true,
-            key: None,
-            ran: Duration::ZERO,
-            output: None,
-            error: None,
-            held: Arc::default(),
-        }
+        let ending = Ending::new(Verdict::Complete, 1, None);
+        Settlement { token, id: JobId(id), lane: 1, crashes: 0, batch: 3, over, ending, in_flight: Arc::default() }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use queue_core::{Context, Handler, Job, JobResult, Options};
+use queue_core::{Context, Handler, JobResult, JobType, Options};
 use serde::{Deserialize, Serialize};
 
 /// A job that does nothing.
@@ -37,7 +37,7 @@ macro_rules! names {
 /// The names under which it may be stored.
 pub(crate) const NAMES: [&str; 100] = names!("0" "1" "2" "3" "4" "5" "6" "7" "8" "9");
 
-impl Job for Noop {
+impl JobType for Noop {
     type Output = ();
     const OPTIONS: Options = Options::new("bench").queue("bench").aliases(&NAMES);
 }
@@ -46,7 +46,7 @@ impl Job for Noop {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Unserved(pub(crate) Noop);
 
-impl Job for Unserved {
+impl JobType for Unserved {
     type Output = ();
     const OPTIONS: Options = Options::new("bench_unserved").queue("bench").priority(200);
 }

@@ -28,7 +28,7 @@ impl Handler for Fifo {
 async fn a_fifo_type_has_one_order_for_its_queue() {
     let db = TestDb::new().await;
     sqlx::raw_sql(RUNS).execute(&db.pool).await.unwrap();
-    assert_eq!(Fifo { n: 0 }.ordering_key().as_deref(), Some(""));
+    assert_eq!(queue_core::JobType::ordering_key(&Fifo { n: 0 }).as_deref(), Some(""));
     let mut jobs = Vec::new();
     for n in 0..50 {
         jobs.push(Fifo { n }.enqueue(&db.pool).await.unwrap().id());
@@ -95,7 +95,7 @@ struct Sometimes {
     key: Option<String>,
 }
 
-impl queue_core::Job for Sometimes {
+impl queue_core::JobType for Sometimes {
     type Output = ();
     const OPTIONS: queue_core::Options = queue_core::Options::new("sometimes");
 

@@ -193,7 +193,7 @@ async fn jobs_of_one_key_are_drained_in_order_and_wait_for_a_retry() {
     assert_eq!(*seen.lock().unwrap(), ["urgent 1", "a 1", "b 1"]);
     assert_enqueued!(&mut tx, Step { name, .. } if name == "c");
     assert_eq!(drain(&mut tx, &seen).advance(HOUR).await.unwrap().dead(), 1, "b is dead, and its key blocked");
-    assert_eq!(testing::found::<Step>(&mut tx).await.unwrap()[0].state, JobState::Blocked);
+    assert_eq!(testing::enqueued_jobs::<Step>(&mut tx).await.unwrap()[0].state, JobState::Blocked);
     tx.rollback().await.unwrap();
     db.finish().await;
 }
@@ -277,7 +277,7 @@ async fn what_is_enqueued_is_found_by_its_pattern_with_all_that_is_known_of_it()
     assert_enqueued!(&mut tx, self::Secret(number) if *number > 3);
     assert_not_enqueued!(&mut tx, Step { name, .. } if name == "c");
     assert_not_enqueued!(&db.pool, Step { .. });
-    let found = testing::found::<Step>(&mut tx).await.unwrap();
+    let found = testing::enqueued_jobs::<Step>(&mut tx).await.unwrap();
     let (a, b) = (&found[0], &found[1]);
     assert_eq!((a.name.as_str(), a.queue.as_str(), a.priority, a.max_attempts, a.state), ("a", "elsewhere", 7, 4, JobState::Ready));
     assert_eq!((b.state, b.run_at.is_some()), (JobState::Scheduled, true));

@@ -1,0 +1,126 @@
+//! How an attempt ended, and from there to what is written.
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+use super::ClaimedJob;
+use crate::{
+    context::{CommitState, NOT_COMPLETED, Registration},
+    define::{Ending, Failure, JobId, Outcome, Retain, verdict},
+};
+
+/// How an attempt ended.
+pub struct Ended {
+    outcome: Outcome,
+    output: Option<String>,
+    error: Option<String>,
+    /// How far the handler came with a transaction of its own, if it began one.
+    commit: Option<CommitState>,
+}
+
+impl Ended {
+    pub(super) fn new(outcome: Outcome, error: impl Into<String>) -> Self {
+        Self { error: Some(error.into()), ..Self::without_error(outcome) }
+    }
+
+    fn without_error(outcome: Outcome) -> Self {
+        Self { outcome, output: None, error: None, commit: None }
+    }
+
+    /// With an output, as JSON text.
+    pub fn completed(output: Option<String>) -> Self {
+        Self { output, ..Self::without_error(Outcome::Ok) }
+    }
+
+    /// For good.
+    pub fn terminal(error: impl Into<String>) -> Self {
+        Self::new(Outcome::Terminal, error)
+    }
+
+    /// Another try may mend it.
+    pub fn failed(error: impl Into<String>) -> Self {
+        Self::new(Outcome::Failed, error)
+    }
+
+    pub(super) fn failed_with(failure: &Failure) -> Self {
+        let error = failure.error().map(|_| failure.to_string());
+        Self { error, ..Self::without_error(failure.kind().outcome()) }
+    }
+
+    pub(super) fn interrupted() -> Self {
+        Self::without_error(Outcome::Interrupted)
+    }
+
+    pub(super) fn cancelled() -> Self {
+        Self::without_error(Outcome::Cancelled)
+    }
+
+    pub(super) fn panicked(panic: Box<dyn Any + Send>) -> Self {
+        Self::new(Outcome::Panicked, format!("panicked: {}", panic_text(panic)))
+    }
+
+    /// Of a handler that began a transaction of its own, which came so far.
+    pub(super) fn after(self, state: CommitState, job: JobId) -> Self {
+        match state {
+            CommitState::Written => {
+                if matches!(self.outcome, Outcome::Failed | Outcome::Panicked | Outcome::RetryIn(_) | Outcome::Snoozed(_)) {
+                    let error = self.error.as_deref().unwrap_or_default();
+                    tracing::warn!(%job, error, "the handler failed after its transaction had ended the job, which stays as it is");
+                }
+                Self { commit: Some(state), ..self }
+            }
+            CommitState::Lost => {
+                tracing::warn!(%job, "lease lost: a handler's transaction was rolled back, others have this job");
+                Self { commit: Some(state), ..self }
+            }
+            // If a commit in doubt did happen, this verdict is refused: the job is no longer in the lease.
+            CommitState::Open | CommitState::Committing | CommitState::Unknown | CommitState::Closed => {
+                if self.outcome == Outcome::Ok {
+                    return Self { commit: Some(state), ..Self::failed(NOT_COMPLETED) };
+                }
+                Self { commit: Some(state), ..self }
+            }
+        }
+    }
+
+    /// What the handler made of it.
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// Whether the handler's own transaction has written the job's ending.
+    pub fn is_written(&self) -> bool {
+        self.commit == Some(CommitState::Written)
+    }
+
+    /// Whether nothing is left to be written: the handler's own transaction has, or others have the job.
+    pub fn is_over(&self) -> bool {
+        matches!(self.commit, Some(CommitState::Written | CommitState::Lost))
+    }
+
+    /// What is written for it. `dice` is drawn evenly from 0 to 1 by the caller, for jitter.
+    pub fn ending(self, registration: Option<&Registration>, job: &ClaimedJob, ran: Duration, dice: f64) -> Ending {
+        let options = registration.map(Registration::options);
+        let backoff = options.map(|options| options.backoff).unwrap_or_default();
+        let verdict = verdict(self.outcome, job.number(), job.most_attempts(), &backoff, dice);
+        let keep = options.is_none_or(|options| options.retain != Retain::None);
+        Ending::new(verdict, job.attempt, job.key).kept(keep).after(ran).with_output(self.output).with_error(self.error)
+    }
+}
+
+/// What a panic said.
+fn panic_text(panic: Box<dyn Any + Send>) -> String {
+    let panic = match panic.downcast::<String>() {
+        Ok(text) => return *text,
+        Err(panic) => panic,
+    };
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    // Its drop may panic, with a value whose drop panics: that one is leaked.
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(another);
+    }
+    text.unwrap_or_else(|| "with a value that is no text".to_owned())
+}

@@ -1,0 +1,103 @@
+//! One attempt: the handler, its timeout, its panics, its halt, and what comes of them.
+//!
+//! Workers, transactional jobs and the test kit run this. It never touches the database: jobs come in, endings go out. Only
+//! [`verdict`](crate::verdict) decides what an outcome leads to.
+
+mod claimed;
+mod ended;
+mod halt;
+
+use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
+
+use futures_util::FutureExt as _;
+
+pub use self::{claimed::ClaimedJob, ended::Ended, halt::Halt};
+use crate::{
+    context::{Context, Lent, Registration, Shared},
+    define::{Failure, Outcome, check_output},
+};
+
+/// How long an attempt whose handler has ended waits for a commit that is on its way. Its verdict is fenced then as ever.
+const LAST_COMMIT: Duration = Duration::from_secs(15);
+
+/// How long an attempt whose handler has ended waits until what it reported last is written.
+const LAST_REPORT: Duration = Duration::from_secs(1);
+
+/// Runs the handler to its end, its timeout or its halt; of a transactional type in the transaction that is `lent`.
+///
+/// Nothing of the user's unwinds out of here and takes its caller with it: an error that panics when it is displayed, or a variable that panics
+/// when a timeout drops it, is a panic of the attempt too. `failed` is given the failure that the handler returned.
+pub async fn run(
+    registration: &Registration,
+    job: &ClaimedJob,
+    shared: &Arc<Shared>,
+    halt: &Halt,
+    lent: Option<Lent>,
+    failed: impl FnOnce(Failure) + Send,
+) -> Ended {
+    let Some(payload) = &job.payload else { return Ended::terminal("the job's payload is missing from the store") };
+    let cx = Context::new(job.id, job.number(), job.most_attempts(), halt.ask.clone(), Arc::clone(shared));
+    let cx = if registration.options().transactional { cx.within(lent) } else { cx.under(job.fence(registration)) };
+    let handling = AssertUnwindSafe(handle(registration, payload, job, &cx, halt, failed)).catch_unwind();
+    let ended = handling.await.unwrap_or_else(Ended::panicked);
+    let ended = if halt.drop.is_cancelled() && ended.outcome() == Outcome::Panicked { Ended::interrupted() } else { ended };
+    if let Some(report) = cx.report() {
+        let patience = if halt.drop.is_cancelled() { Duration::ZERO } else { LAST_REPORT };
+        report.end(patience).await;
+    }
+    // Whatever a handler makes of being cancelled: only what it completed counts.
+    let ended = if ended.outcome() != Outcome::Ok && halt.is_cancelled(job) { Ended::cancelled() } else { ended };
+    match cx.begun() {
+        Some(begun) => ended.after(begun.close(LAST_COMMIT).await, job.id),
+        None => ended,
+    }
+}
+
+/// Until the handler ends, its time is over, or it is to be dropped.
+async fn handle(
+    registration: &Registration,
+    payload: &str,
+    job: &ClaimedJob,
+    cx: &Context,
+    halt: &Halt,
+    failed: impl FnOnce(Failure),
+) -> Ended {
+    let running = registration.run(payload, cx);
+    let limited = async {
+        match registration.options().timeout {
+            Some(limit) => tokio::time::timeout(limit, running).await.map_err(|_| limit),
+            None => Ok(running.await),
+        }
+    };
+    let mut limited = pin!(limited);
+    let result = loop {
+        if let Some(changed) = halt.changed(job) {
+            tokio::select! {
+                biased;
+                result = &mut limited => break result,
+                () = changed.cancelled() => if halt.drop.is_cancelled() { return Ended::interrupted() },
+            }
+        } else {
+            cx.cancelled().cancel();
+            tokio::select! {
+                biased;
+                result = &mut limited => break result,
+                () = halt.drop.cancelled() => return Ended::interrupted(),
+                () = tokio::time::sleep(halt.grace) => return Ended::cancelled(),
+            }
+        }
+    };
+    match result {
+        Ok(Ok(output)) => match check_output(output.as_deref()) {
+            Ok(()) => Ended::completed(output),
+            Err(why) => Ended::terminal(why),
+        },
+        Ok(Err(failure)) => {
+            // A handler that ends early because it was asked to has not failed.
+            let ended = if halt.ask.is_cancelled() { Ended::interrupted() } else { Ended::failed_with(&failure) };
+            failed(failure);
+            ended
+        }
+        Err(limit) => Ended::new(Outcome::TimedOut, format!("timed out after {limit:?}")),
+    }
+}

@@ -1,0 +1,75 @@
+//! What jobs can be enqueued on.
+
+use sqlx::{PgConnection, PgPool, Postgres, Transaction, pool::PoolConnection};
+
+use crate::{
+    context::{JobTransaction, TransactionGuard},
+    schema::Connection,
+};
+
+/// What a job can be enqueued on: `&pool`, `&mut connection`, `&mut transaction`, or a connection borrowed from a pool.
+///
+/// ```compile_fail
+/// # use queue_core::{job, Job};
+/// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Tick;
+/// # async fn example(tx: sqlx::Transaction<'_, sqlx::Postgres>) {
+/// Tick.enqueue(tx).await; // `&mut tx`
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a job cannot be enqueued on `{Self}`",
+    label = "give `&pool`, `&mut connection` or `&mut transaction`",
+    note = "a transaction is lent, not given away: `.enqueue(&mut tx)`"
+)]
+pub trait IntoConnection<'c>: sealed::Sealed {
+    #[doc(hidden)]
+    fn into_connection(self) -> Connection<'c>;
+}
+
+impl<'c> IntoConnection<'c> for &'c PgPool {
+    fn into_connection(self) -> Connection<'c> {
+        Connection::Pool(self)
+    }
+}
+
+impl<'c> IntoConnection<'c> for &'c mut PgConnection {
+    fn into_connection(self) -> Connection<'c> {
+        Connection::One(self)
+    }
+}
+
+impl<'c> IntoConnection<'c> for &'c mut Transaction<'_, Postgres> {
+    fn into_connection(self) -> Connection<'c> {
+        Connection::One(self)
+    }
+}
+
+impl<'c> IntoConnection<'c> for &'c mut TransactionGuard<'_> {
+    fn into_connection(self) -> Connection<'c> {
+        Connection::One(self)
+    }
+}
+
+impl<'c> IntoConnection<'c> for &'c mut JobTransaction {
+    fn into_connection(self) -> Connection<'c> {
+        Connection::One(self)
+    }
+}
+
+impl<'c> IntoConnection<'c> for &'c mut PoolConnection<Postgres> {
+    fn into_connection(self) -> Connection<'c> {
+        Connection::One(self)
+    }
+}
+
+mod sealed {
+    use super::{JobTransaction, PgConnection, PgPool, PoolConnection, Postgres, Transaction, TransactionGuard};
+
+    pub trait Sealed {}
+    impl Sealed for &PgPool {}
+    impl Sealed for &mut PgConnection {}
+    impl Sealed for &mut Transaction<'_, Postgres> {}
+    impl Sealed for &mut PoolConnection<Postgres> {}
+    impl Sealed for &mut TransactionGuard<'_> {}
+    impl Sealed for &mut JobTransaction {}
+}

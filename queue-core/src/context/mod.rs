@@ -1,0 +1,262 @@
+//! What a running handler can ask for.
+//!
+//! The worker builds one context an attempt. Everything shared by all attempts sits behind one `Arc`.
+
+mod handler;
+mod registry;
+mod report;
+mod states;
+mod transaction;
+
+use std::{
+    any::type_name,
+    fmt,
+    ops::{Deref, DerefMut},
+    sync::{Arc, OnceLock},
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+use sqlx::{PgConnection, PgPool, Postgres, Transaction};
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex, MutexGuard},
+};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::transaction::{Begun, CommitState, NOT_COMPLETED};
+pub use self::{
+    handler::Handler,
+    registry::{HandlerFuture, Registration, Registry},
+    report::{Report, ReportEntry, ReportSender, Reporter, Written},
+    states::States,
+    transaction::{Backend, CommitResult, Fence, JobTransaction, OwnTransaction},
+};
+use crate::{define::JobId, error::Error};
+
+/// One attempt of one job, as its handler sees it.
+pub struct Context {
+    id: JobId,
+    attempt: u32,
+    max_attempts: u32,
+    halt: CancellationToken,
+    cancelled: OnceLock<CancellationToken>,
+    shared: Arc<Shared>,
+    transaction: Option<Lent>,
+    fence: Option<Fence>,
+    begun: OnceLock<Arc<Begun>>,
+    reporter: OnceLock<Reporter>,
+}
+
+impl Context {
+    pub(crate) fn new(id: JobId, attempt: u32, max_attempts: u32, halt: CancellationToken, shared: Arc<Shared>) -> Self {
+        let (cancelled, begun, reporter) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Self { id, attempt, max_attempts, halt, cancelled, shared, transaction: None, fence: None, begun, reporter }
+    }
+
+    pub(crate) fn within(mut self, transaction: Option<Lent>) -> Self {
+        self.transaction = transaction;
+        self
+    }
+
+    pub(crate) fn under(mut self, fence: Fence) -> Self {
+        self.fence = Some(fence);
+        self
+    }
+
+    pub(crate) fn begun(&self) -> Option<&Arc<Begun>> {
+        self.begun.get()
+    }
+
+    pub(crate) fn report(&self) -> Option<&Arc<Report>> {
+        self.reporter.get()?.report()
+    }
+
+    /// The job's id.
+    pub fn id(&self) -> JobId {
+        self.id
+    }
+
+    /// The number of this attempt; the first is 1.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// How many attempts this job has in all.
+    pub fn max_attempts(&self) -> u32 {
+        self.max_attempts
+    }
+
+    /// Whether a failure of this attempt makes the job a dead letter.
+    pub fn is_last_attempt(&self) -> bool {
+        self.attempt >= self.max_attempts
+    }
+
+    /// Fires when the attempt should end early: the worker is shutting down, or has lost its right to this job.
+    pub fn cancelled(&self) -> &CancellationToken {
+        // Made when first asked for: most handlers never do, and a token of its own for each attempt shows in a profile.
+        self.cancelled.get_or_init(|| self.halt.child_token())
+    }
+
+    /// The worker's pool, the one given to `Worker::new`.
+    pub fn pool(&self) -> &PgPool {
+        &self.shared.pool
+    }
+
+    /// Begins a transaction on the worker's pool that ends this job with its commit: see [`JobTransaction`]. What is written and enqueued on it is
+    /// committed together with the job's completion, or not at all.
+    ///
+    /// A handler that began one completes the job by it: if it returns `Ok` without [`JobTransaction::complete`], the attempt has failed. Errors
+    /// and panics before the commit roll back and are tried again as ever. Its isolation is `read committed`; do not end it in SQL.
+    ///
+    /// It takes one of the pool's connections until it ends: do slow work before it, and let the pool have as many as handlers that begin one.
+    ///
+    /// This is for any job type, at any point of its handler. A type that is [`transactional`](crate::Options::transactional) has one
+    /// transaction for the whole attempt instead, [`Context::transaction`], and nothing to complete.
+    ///
+    /// # Errors
+    /// [`Error::Transactional`] for such a type, [`Error::LeaseLost`] when the job is over already, and what the pool says.
+    pub async fn begin(&self) -> Result<JobTransaction, Error> {
+        let (Some(fence), Some(report)) = (self.fence, self.reporter().report()) else {
+            return Err(Error::Transactional { job: self.id });
+        };
+        let begun = self.begun.get_or_init(|| Arc::new(Begun::new(fence, Arc::clone(&self.shared), Arc::clone(report))));
+        JobTransaction::begin(begun).await
+    }
+
+    /// The transaction that completes this job, if its type is [`transactional`](crate::Options::transactional): what is written on it, and what is
+    /// enqueued on it, is committed together with the job's completion, or not at all.
+    ///
+    /// One guard at a time: a second call waits until the first one's guard is dropped. Statements on it go as on any connection of yours;
+    /// do not end the transaction yourself, and begin nested ones with `begin` of the guard, not in SQL.
+    ///
+    /// Other types have [`Context::begin`], which begins a transaction when the handler wants one, and commits when it says so.
+    ///
+    /// # Panics
+    /// When the type is not transactional.
+    pub async fn transaction(&self) -> TransactionGuard<'_> {
+        match &self.transaction {
+            Some(lent) => TransactionGuard { held: lent.lock().await },
+            None => panic!("this job has no transaction: say `#[job(transactional)]` of its type"),
+        }
+    }
+
+    /// Says how far the job is, from 0 to 1, to whoever looks: its handle, the command line, SQL. What lies outside is taken for the nearer end;
+    /// NaN is ignored.
+    ///
+    /// This and [`stage`](Self::stage) and [`event`](Self::event) only set values in memory, so they may be said as often as is convenient: what
+    /// has changed is written, for all jobs of the process together, at most every 250 ms, and once more before the attempt's verdict. Of a
+    /// [`transactional`](crate::Options::transactional) type nothing is written, for nobody sees its attempts.
+    pub fn progress(&self, fraction: f64) {
+        self.reporter().progress(fraction);
+    }
+
+    /// Says what the job does now, for people: at most 200 characters are kept.
+    pub fn stage(&self, stage: impl AsRef<str>) {
+        self.reporter().stage(stage.as_ref());
+    }
+
+    /// Counts one event of this name; see [`Reporter::event_by`].
+    pub fn event(&self, name: impl AsRef<str>) {
+        self.reporter().event(name.as_ref());
+    }
+
+    /// Counts so many events of this name; see [`Reporter::event_by`].
+    pub fn event_by(&self, name: impl AsRef<str>, count: u64) {
+        self.reporter().event_by(name.as_ref(), count);
+    }
+
+    /// Keeps this value for the job's next attempt, which gets it from [`last_checkpoint`](Self::last_checkpoint); when this returns, it is committed.
+    ///
+    /// It is kept over failures, crashes, snoozes and releases, and with a dead letter. It goes when the job is completed or cancelled.
+    ///
+    /// # Errors
+    /// As [`Reporter::checkpoint`]: above all [`Error::LeaseLost`] when others have the job, which is no failure of the attempt.
+    pub async fn checkpoint<T: Serialize + ?Sized>(&self, value: &T) -> Result<(), Error> {
+        self.reporter().checkpoint(value).await
+    }
+
+    /// What the job's last [`checkpoint`](Self::checkpoint) was, or `None`. It is read when asked for.
+    ///
+    /// # Errors
+    /// As [`Reporter::last_checkpoint`].
+    pub async fn last_checkpoint<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
+        self.reporter().last_checkpoint().await
+    }
+
+    /// What reports on this attempt, for a thread or a task of the handler's own.
+    pub fn reporter(&self) -> &Reporter {
+        self.reporter.get_or_init(|| {
+            let report = self.fence.map(|fence| Arc::new(Report::new(fence, self.shared.reports.clone())));
+            Reporter::new(self.id, report, Arc::clone(&self.shared))
+        })
+    }
+
+    /// The state of type `T` given to `Worker::state`.
+    ///
+    /// # Panics
+    /// When the worker was not given one. Name the type in `#[job(state(T))]` and the worker refuses to start instead.
+    pub fn state<T: Send + Sync + 'static>(&self) -> &T {
+        self.try_state().unwrap_or_else(|| {
+            panic!("no state `{0}` in this worker: give it with `Worker::state`, and name it in `#[job(state({0}))]`", type_name::<T>())
+        })
+    }
+
+    /// The state of type `T`, if the worker was given one.
+    pub fn try_state<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.shared.states.get()
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("id", &self.id).field("attempt", &self.attempt).finish_non_exhaustive()
+    }
+}
+
+/// A transaction that the worker lends to a handler.
+#[doc(hidden)]
+pub type Lent = Arc<Mutex<Transaction<'static, Postgres>>>;
+
+/// The transaction that completes a job, while its handler writes on it. It is a connection: `&mut *guard` for sqlx, `&mut guard` for an enqueue.
+pub struct TransactionGuard<'c> {
+    held: MutexGuard<'c, Transaction<'static, Postgres>>,
+}
+
+impl Deref for TransactionGuard<'_> {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.held
+    }
+}
+
+impl DerefMut for TransactionGuard<'_> {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.held
+    }
+}
+
+impl fmt::Debug for TransactionGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TransactionGuard")
+    }
+}
+
+/// What all attempts of one worker share.
+#[doc(hidden)]
+pub struct Shared {
+    pub pool: PgPool,
+    pub states: States,
+    /// The runtime that handlers run on.
+    pub handlers: Handle,
+    /// What attempts ask of outside.
+    pub backend: Arc<dyn Backend>,
+    /// Where what handlers say of their jobs goes.
+    pub reports: ReportSender,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("backend", &self.backend).finish_non_exhaustive()
+    }
+}

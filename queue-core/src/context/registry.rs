@@ -1,0 +1,184 @@
+//! Which job types this binary can run.
+//!
+//! `#[job]` submits a [`Registration`] at link time; [`Registry::linked`] collects them. It sees only crates that the binary names: a
+//! dependency that is never mentioned is not linked, which is why an empty registry is an error that says so.
+
+use std::{any::type_name, collections::BTreeMap, fmt, future::Future, pin::Pin};
+
+use super::{Context, Handler, States};
+use crate::{
+    define::{Failure, Options, TerminalExt as _},
+    error::RegistryError,
+    schema::check_name,
+};
+
+/// One job type with its handler, the types erased.
+#[derive(Clone, Copy)]
+pub struct Registration {
+    options: Options,
+    rust_type: fn() -> &'static str,
+    run: Run,
+}
+
+/// Decodes a payload and runs its handler; the output comes back as JSON text, `None` for `()`.
+type Run = for<'a> fn(&'a str, &'a Context) -> HandlerFuture<'a>;
+
+/// A handler at work.
+pub type HandlerFuture<'a> = Pin<Box<dyn Future<Output = Result<Option<String>, Failure>> + Send + 'a>>;
+
+inventory::collect!(Registration);
+
+impl Registration {
+    /// The registration of `T`.
+    pub const fn of<T: Handler>() -> Self {
+        Self { options: T::OPTIONS, rust_type: type_name::<T>, run: run::<T> }
+    }
+
+    /// What `#[job(..)]` said.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The Rust type, with its path.
+    pub fn rust_type(&self) -> &'static str {
+        (self.rust_type)()
+    }
+
+    /// Runs one attempt on the payload's JSON text. A payload that cannot be decoded is a terminal failure.
+    pub fn run<'a>(&self, payload: &'a str, cx: &'a Context) -> HandlerFuture<'a> {
+        (self.run)(payload, cx)
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration").field("name", &self.options.name).field("rust_type", &self.rust_type()).finish_non_exhaustive()
+    }
+}
+
+fn run<'a, T: Handler>(payload: &'a str, cx: &'a Context) -> HandlerFuture<'a> {
+    Box::pin(async move {
+        let job: T = decode(payload)?;
+        let output = serde_json::to_string(&job.run(cx).await?).terminal()?;
+        Ok((output != "null").then_some(output))
+    })
+}
+
+/// The error names the place, never the value: it is stored and shown.
+fn decode<T: Handler>(payload: &str) -> Result<T, Failure> {
+    serde_json::from_str(payload).map_err(|error| {
+        let what = match error.classify() {
+            serde_json::error::Category::Data => "does not fit the type",
+            _ => "cannot be read",
+        };
+        Failure::terminal(format!(
+            "the payload {what} `{}` (line {}, column {}); after a deploy that reads it, requeue this job",
+            type_name::<T>(),
+            error.line(),
+            error.column()
+        ))
+    })
+}
+
+/// The job types of one worker, by every name they go under.
+#[derive(Clone, Debug, Default)]
+pub struct Registry {
+    by_name: BTreeMap<&'static str, Registration>,
+}
+
+impl Registry {
+    /// An empty registry, to be filled with [`Registry::register`].
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Every type linked into this binary.
+    ///
+    /// # Errors
+    /// [`RegistryError::Duplicate`] when two types share a name or an alias; [`RegistryError::InvalidOption`] when a hand-written
+    /// `Job` carries an option out of range.
+    pub fn linked() -> Result<Self, RegistryError> {
+        let mut registry = Self::new();
+        for registration in inventory::iter::<Registration> {
+            registry.add(*registration)?;
+        }
+        Ok(registry)
+    }
+
+    /// Adds `T`; registering the same type twice is fine.
+    ///
+    /// # Errors
+    /// As [`Registry::linked`].
+    pub fn register<T: Handler>(&mut self) -> Result<(), RegistryError> {
+        self.add(Registration::of::<T>())
+    }
+
+    /// The type stored under `name`, be it an alias.
+    pub fn get(&self, name: &str) -> Option<&Registration> {
+        self.by_name.get(name)
+    }
+
+    /// Each name and alias with its type, in order of name.
+    pub fn names(&self) -> impl Iterator<Item = (&'static str, &Registration)> {
+        self.by_name.iter().map(|(name, registration)| (*name, registration))
+    }
+
+    /// Each type once, in order of name.
+    pub fn types(&self) -> impl Iterator<Item = &Registration> {
+        self.by_name.iter().filter(|(name, registration)| **name == registration.options.name).map(|(_, registration)| registration)
+    }
+
+    /// Whether nothing is registered.
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// Checks that a worker with these `states` can run every type.
+    ///
+    /// # Errors
+    /// [`RegistryError::Empty`], or [`RegistryError::MissingState`] with all that is missing.
+    #[doc(hidden)]
+    pub fn check(&self, states: &States) -> Result<(), RegistryError> {
+        if self.is_empty() {
+            return Err(RegistryError::Empty);
+        }
+        let mut missing: Vec<(&str, &str)> = Vec::new();
+        for registration in self.types() {
+            let keys = registration.options.state.iter().filter(|key| !states.has(**key));
+            missing.extend(keys.map(|key| (registration.options.name, key.name())));
+        }
+        if missing.is_empty() { Ok(()) } else { Err(RegistryError::missing_state(&missing)) }
+    }
+
+    fn add(&mut self, registration: Registration) -> Result<(), RegistryError> {
+        check(&registration)?;
+        let options = registration.options;
+        for name in std::iter::once(options.name).chain(options.aliases.iter().copied()) {
+            match self.by_name.insert(name, registration) {
+                Some(other) if other.rust_type() != registration.rust_type() => {
+                    return Err(RegistryError::Duplicate { name, first: other.rust_type(), second: registration.rust_type() });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// No history is kept longer by its type.
+const LONGEST_HISTORY: std::time::Duration = std::time::Duration::from_hours(100 * 365 * 24);
+
+fn check(registration: &Registration) -> Result<(), RegistryError> {
+    let options = &registration.options;
+    let invalid = |what: String| RegistryError::InvalidOption { rust_type: registration.rust_type(), what };
+    for name in std::iter::once(&options.name).chain(options.aliases).chain([&options.queue]) {
+        check_name("name", name).map_err(|error| invalid(error.to_string()))?;
+    }
+    if options.retain.history().is_some_and(|history| history.is_zero() || history > LONGEST_HISTORY) {
+        return Err(invalid("retain must be longer than zero and at most 100 years".to_owned()));
+    }
+    if options.max_attempts < 1 {
+        return Err(invalid(format!("max_attempts is {}, and a job needs at least one", options.max_attempts)));
+    }
+    Ok(())
+}

@@ -1,0 +1,316 @@
+//! A handler's own transaction that ends its job: what it writes, what it enqueues and the job's completion are one commit.
+//!
+//! This file hands the transaction out and keeps, for one attempt, what came of it. How a transaction is begun, how a verdict is written, and
+//! what a commit came to whose answer was lost, is its [`Backend`]'s part.
+
+use std::{
+    error::Error as StdError,
+    fmt,
+    ops::{Deref, DerefMut},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use serde::Serialize;
+use sqlx::{PgConnection, Postgres, Transaction};
+use tokio::{
+    sync::{OwnedMutexGuard, watch},
+    time::timeout_at,
+};
+use uuid::Uuid;
+
+use super::{Shared, report::Report};
+use crate::{
+    define::{Backoff, Ending, Failure, JobId, JobResult, OrderingKey, Outcome, TerminalExt as _, check_output, verdict},
+    error::Error,
+};
+
+/// What an attempt asks of outside. A worker's is the database; a test's stands in for it.
+#[doc(hidden)]
+#[async_trait]
+pub trait Backend: Send + Sync + fmt::Debug {
+    /// Begins a transaction that may end this job.
+    async fn begin(&self, job: JobId) -> Result<OwnTransaction, Error>;
+
+    /// Writes the ending as the last statement of the transaction, commits, and finds out what came of it.
+    async fn commit(self: Arc<Self>, tx: OwnTransaction, fence: Fence, ending: Ending) -> CommitResult;
+
+    /// The job's last checkpoint, as JSON text.
+    async fn checkpoint(&self, job: JobId) -> Result<Option<String>, Error>;
+}
+
+/// A transaction that is the handler's until it ends.
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum OwnTransaction {
+    /// On a connection of the worker's pool.
+    Pooled(Transaction<'static, Postgres>),
+    /// A test's.
+    Lent(OwnedMutexGuard<Transaction<'static, Postgres>>),
+}
+
+/// A transaction that ends its job with its commit; from [`Context::begin`](crate::Context::begin).
+///
+/// It is a connection: `&mut *tx` for sqlx, `&mut tx` for an enqueue. [`complete`](Self::complete) and [`fail`](Self::fail) write the job's
+/// verdict as the last statement, under the lease that the job was claimed with, and commit. Dropped, it is rolled back.
+///
+/// ```
+/// use queue_core::{Context, Handler, Job, JobResult, job};
+/// use serde::{Deserialize, Serialize};
+///
+/// /// Ships an order, once.
+/// #[job(output = i64)]
+/// #[derive(Serialize, Deserialize)]
+/// struct Ship {
+///     order: i64,
+/// }
+///
+/// /// Tells the customer; enqueued by the same commit.
+/// #[job(send_only)]
+/// #[derive(Serialize, Deserialize)]
+/// struct Tell {
+///     order: i64,
+/// }
+///
+/// impl Handler for Ship {
+///     async fn run(self, cx: &Context) -> JobResult<i64> {
+///         let mut tx = cx.begin().await?;
+///         let update = "update orders set shipped = true where id = $1 returning parcel";
+///         let Some(parcel) = sqlx::query_scalar(update).bind(self.order).fetch_optional(&mut *tx).await? else {
+///             return Err(tx.fail("no such order").await); // a dead letter
+///         };
+///         Tell { order: self.order }.enqueue(&mut tx).await?;
+///         tx.complete(parcel).await
+///     }
+/// }
+/// ```
+#[must_use = "dropped, it is rolled back: end it with `complete` or `fail`"]
+pub struct JobTransaction {
+    tx: OwnTransaction,
+    begun: Arc<Begun>,
+}
+
+impl JobTransaction {
+    pub(super) async fn begin(begun: &Arc<Begun>) -> Result<Self, Error> {
+        if *begun.state.borrow() != CommitState::Open {
+            return Err(begun.lost());
+        }
+        let (backend, job) = (Arc::clone(&begun.shared.backend), begun.fence.id);
+        // In a task of its own, which is never dropped half-way: that would leave the pool a connection in the middle of a transaction.
+        let beginning = begun.shared.handlers.spawn(async move { backend.begin(job).await });
+        let tx = beginning.await.map_err(|error| Error::Database(sqlx::Error::Io(std::io::Error::other(error))))??;
+        Ok(Self { tx, begun: Arc::clone(begun) })
+    }
+
+    /// Completes the job with this output, and commits; returns the output, for the handler to return.
+    ///
+    /// After this the job is completed, whatever the handler does: an error or a panic that follows is only logged.
+    ///
+    /// # Errors
+    /// Nothing was written, and the job was not completed:
+    /// - [`Error::LeaseLost`] when others have the job, or it is over already. Returned by the handler, it is no failure of the attempt: nothing
+    ///   is written for that at all.
+    /// - [`Error::Database`] for what the database refused, deferred constraints included, and for a connection that was lost before the commit.
+    ///
+    /// A connection that is lost in the commit is no error by itself: what the commit came to is looked up. Only if the database stays out of
+    /// reach that is an error, and then the attempt counts as failed if, and only if, it turns out not to have been committed.
+    pub async fn complete<T: Serialize + Send>(self, output: T) -> JobResult<T> {
+        let text = serde_json::to_string(&output).terminal()?;
+        let text = (text != "null").then_some(text);
+        check_output(text.as_deref()).terminal()?;
+        self.settle(Outcome::Ok, text, None).await?;
+        Ok(output)
+    }
+
+    /// Makes the job a dead letter with this error, and commits what was written. Returns the failure, for the handler to return:
+    /// `return Err(tx.fail("bounced").await)`.
+    ///
+    /// If that cannot be committed, it is another failure, as of [`complete`](Self::complete).
+    #[must_use = "return it: `return Err(tx.fail(..).await)`"]
+    pub async fn fail(self, error: impl Into<Box<dyn StdError + Send + Sync>>) -> Failure {
+        let failure = Failure::terminal(error);
+        match self.settle(Outcome::Terminal, None, Some(failure.to_string())).await {
+            Ok(()) => failure,
+            Err(other) => other,
+        }
+    }
+
+    async fn settle(self, outcome: Outcome, output: Option<String>, error: Option<String>) -> Result<(), Failure> {
+        let Self { tx, begun } = self;
+        // Under the lease, which has the job no longer once this is committed.
+        begun.report.flush(LAST_REPORT).await;
+        if !begun.move_on(CommitState::Open, CommitState::Committing) {
+            return Err(begun.lost().into());
+        }
+        let (fence, backend, answer) = (begun.fence, Arc::clone(&begun.shared.backend), Answer(Arc::clone(&begun)));
+        let number = fence.attempt.unsigned_abs().into();
+        // Neither outcome is tried again, so neither the attempts left nor the backoff counts.
+        let ending = Ending::new(verdict(outcome, number, number, &Backoff::DEFAULT, 0.0), fence.attempt, fence.key)
+            .kept(fence.keep)
+            .after(fence.since.elapsed())
+            .with_output(output)
+            .with_error(error);
+        // Goes on when this future is dropped by a timeout: the attempt waits for what comes of it.
+        let committing = begun.shared.handlers.spawn(async move {
+            let result = backend.commit(tx, fence, ending).await;
+            answer.0.move_on(CommitState::Committing, CommitState::of(&result));
+            result
+        });
+        match committing.await {
+            Ok(CommitResult::Written) => Ok(()),
+            Ok(CommitResult::Lost) => Err(begun.lost().into()),
+            Ok(CommitResult::Undone(failure) | CommitResult::Unknown(failure)) => Err(failure),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The failure of a handler that returned `Ok` over its own transaction.
+pub(crate) const NOT_COMPLETED: &str =
+    "the handler began a transaction and did not complete it, so what it wrote is rolled back; return what `tx.complete(..)` returns";
+
+/// So long a commit waits until what the handler reported is written.
+const LAST_REPORT: Duration = Duration::from_secs(1);
+
+impl Deref for JobTransaction {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        match &self.tx {
+            OwnTransaction::Pooled(tx) => tx,
+            OwnTransaction::Lent(tx) => tx,
+        }
+    }
+}
+
+impl DerefMut for JobTransaction {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        match &mut self.tx {
+            OwnTransaction::Pooled(tx) => tx,
+            OwnTransaction::Lent(tx) => tx,
+        }
+    }
+}
+
+impl fmt::Debug for JobTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobTransaction").field("job", &self.begun.fence.id).finish_non_exhaustive()
+    }
+}
+
+/// What the verdict of an attempt is written under.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Fence {
+    pub token: Uuid,
+    pub id: JobId,
+    pub lane: i64,
+    pub attempt: i16,
+    pub crashes: i16,
+    /// Whether a completed job leaves a record.
+    pub keep: bool,
+    pub key: Option<OrderingKey>,
+    pub since: Instant,
+}
+
+/// What came of a commit.
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum CommitResult {
+    /// It happened.
+    Written,
+    /// It did not: the lease does not have the job any more.
+    Lost,
+    /// It did not, for another reason; the lease still has the job.
+    Undone(Failure),
+    /// Nobody could be asked.
+    Unknown(Failure),
+}
+
+/// The transactions of one attempt.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    fence: Fence,
+    shared: Arc<Shared>,
+    report: Arc<Report>,
+    state: watch::Sender<CommitState>,
+}
+
+/// How far an attempt is with its transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CommitState {
+    /// Nothing has been committed.
+    Open,
+    /// A commit is on its way.
+    Committing,
+    /// The verdict has been committed.
+    Written,
+    /// Others have the job.
+    Lost,
+    /// Nobody knows what became of a commit.
+    Unknown,
+    /// The handler has ended.
+    Closed,
+}
+
+impl CommitState {
+    fn of(ruling: &CommitResult) -> Self {
+        match ruling {
+            CommitResult::Written => Self::Written,
+            CommitResult::Lost => Self::Lost,
+            CommitResult::Undone(_) => Self::Open,
+            CommitResult::Unknown(_) => Self::Unknown,
+        }
+    }
+}
+
+impl Begun {
+    pub(super) fn new(fence: Fence, shared: Arc<Shared>, report: Arc<Report>) -> Self {
+        Self { fence, shared, report, state: watch::Sender::new(CommitState::Open) }
+    }
+
+    /// Once the handler has ended: waits for a commit that is on its way, refuses any later one, and says how far it came.
+    pub(crate) async fn close(&self, patience: Duration) -> CommitState {
+        let until = tokio::time::Instant::now() + patience;
+        let mut state = self.state.subscribe();
+        loop {
+            let in_time = timeout_at(until, state.wait_for(|state| *state != CommitState::Committing)).await.is_ok();
+            let mut last = CommitState::Open;
+            let closed = self.state.send_if_modified(|state| {
+                last = *state;
+                let ended = *state != CommitState::Committing;
+                if ended {
+                    *state = CommitState::Closed;
+                }
+                ended
+            });
+            if closed || !in_time {
+                return last;
+            }
+        }
+    }
+
+    fn move_on(&self, from: CommitState, to: CommitState) -> bool {
+        self.state.send_if_modified(|state| {
+            let moves = *state == from;
+            if moves {
+                *state = to;
+            }
+            moves
+        })
+    }
+
+    fn lost(&self) -> Error {
+        Error::LeaseLost { job: self.fence.id }
+    }
+}
+
+/// A commit that ends without an answer, with its runtime for one, leaves its attempt in doubt, not waiting.
+struct Answer(Arc<Begun>);
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.0.move_on(CommitState::Committing, CommitState::Unknown);
+    }
+}

@@ -1,0 +1,224 @@
+//! From a verdict to what is written for it: its word, its wait, the ordering key that goes on, its columns.
+//!
+//! The one place that decides this. Statements that end jobs are bound from here, and every match over verdicts in here names each of them.
+
+use std::time::Duration;
+
+use super::{
+    retry::Verdict,
+    text::{storable_error, storable_output},
+};
+
+/// The ordering key of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrderingKey {
+    /// Its hash, as the tables have it.
+    pub id: i64,
+    /// Whether the key goes on once the job is dead.
+    pub skips_dead: bool,
+}
+
+/// What is written for one attempt.
+#[derive(Clone, Debug)]
+pub struct Ending {
+    verdict: Verdict,
+    attempt: i16,
+    key: Option<OrderingKey>,
+    keep: bool,
+    ran: Duration,
+    output: Option<String>,
+    error: Option<String>,
+}
+
+impl Ending {
+    /// The ending of attempt number `attempt` of a job with this ordering key. Texts are added by [`output`](Self::with_output) and
+    /// [`error`](Self::with_error).
+    pub fn new(verdict: Verdict, attempt: i16, key: Option<OrderingKey>) -> Self {
+        Self { verdict, attempt, key, keep: true, ran: Duration::ZERO, output: None, error: None }
+    }
+
+    /// Whether a completed job leaves a record.
+    #[must_use]
+    pub fn kept(mut self, keep: bool) -> Self {
+        self.keep = keep;
+        self
+    }
+
+    /// After this time.
+    #[must_use]
+    pub fn after(mut self, ran: Duration) -> Self {
+        self.ran = ran;
+        self
+    }
+
+    /// With this output, as JSON text. What jsonb cannot hold is replaced.
+    #[must_use]
+    pub fn with_output(mut self, output: Option<String>) -> Self {
+        self.output = output.map(storable_output);
+        self
+    }
+
+    /// With this error. It is cut to what is kept; what text cannot hold is replaced.
+    #[must_use]
+    pub fn with_error(mut self, error: Option<String>) -> Self {
+        self.error = error.map(storable_error);
+        self
+    }
+
+    /// The verdict.
+    pub fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// The number of the attempt.
+    pub fn attempt(&self) -> i16 {
+        self.attempt
+    }
+
+    /// How long the attempt took.
+    pub fn ran(&self) -> Duration {
+        self.ran
+    }
+
+    /// The same in milliseconds, as the statements take it.
+    pub fn ran_ms(&self) -> i32 {
+        i32::try_from(self.ran.as_millis()).unwrap_or(i32::MAX)
+    }
+
+    /// JSON text.
+    pub fn output(&self) -> Option<&str> {
+        self.output.as_deref()
+    }
+
+    /// Why the attempt failed.
+    pub fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
+    /// The verdict's word in the statements.
+    pub fn word(&self) -> &'static str {
+        match self.verdict {
+            Verdict::Complete if self.keep => "complete",
+            Verdict::Complete => "forget",
+            Verdict::Retry(_) => "retry",
+            Verdict::Snooze(_) => "snooze",
+            Verdict::Release => "release",
+            Verdict::Cancel => "cancel",
+            Verdict::Dead => "dead",
+        }
+    }
+
+    /// Every word that [`word`](Self::word) can say.
+    pub const WORDS: [&'static str; 7] = ["complete", "forget", "retry", "snooze", "release", "cancel", "dead"];
+
+    /// How long until the job is due again, if it was put off.
+    pub fn wait(&self) -> Option<Duration> {
+        match self.verdict {
+            Verdict::Retry(wait) | Verdict::Snooze(wait) => Some(wait),
+            Verdict::Complete | Verdict::Release | Verdict::Cancel | Verdict::Dead => None,
+        }
+    }
+
+    /// The same in milliseconds, as the statements take it; zero for none.
+    pub fn wait_ms(&self) -> f64 {
+        self.wait().unwrap_or_default().as_secs_f64() * 1000.0
+    }
+
+    /// The ordering key that goes on without this job from now on.
+    pub fn freed(&self) -> Option<i64> {
+        let key = self.key?;
+        match self.verdict {
+            Verdict::Complete | Verdict::Cancel => Some(key.id),
+            Verdict::Dead => key.skips_dead.then_some(key.id),
+            Verdict::Retry(_) | Verdict::Snooze(_) | Verdict::Release => None,
+        }
+    }
+
+    /// Whether there is nothing to say but that the job completed: it may then be settled by its lease alone.
+    pub fn is_plain(&self) -> bool {
+        self.verdict == Verdict::Complete && self.keep && self.output.is_none() && self.attempt == 1 && self.key.is_none()
+    }
+
+    /// Whether the job has an ordering key.
+    pub fn has_key(&self) -> bool {
+        self.key.is_some()
+    }
+
+    /// Whether the job is completed.
+    pub fn is_complete(&self) -> bool {
+        self.verdict == Verdict::Complete
+    }
+
+    /// Whether the job goes back uncharged.
+    pub fn is_release(&self) -> bool {
+        self.verdict == Verdict::Release
+    }
+
+    /// Leaves out the output; returns whether there was one.
+    pub fn leave_output_out(&mut self) -> bool {
+        self.output.take().is_some()
+    }
+
+    /// Leaves out the texts that the database would not take; returns whether there were any still.
+    pub fn redact(&mut self) -> bool {
+        const PLACEHOLDER: &str = "the text of this error cannot be stored";
+        let had_output = self.leave_output_out();
+        match &mut self.error {
+            Some(error) if error != PLACEHOLDER => {
+                PLACEHOLDER.clone_into(error);
+                true
+            }
+            _ => had_output,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: Option<OrderingKey> = Some(OrderingKey { id: 7, skips_dead: false });
+    const SKIPS: Option<OrderingKey> = Some(OrderingKey { id: 7, skips_dead: true });
+    const WAIT: Duration = Duration::from_secs(2);
+
+    fn every() -> [Verdict; 6] {
+        [Verdict::Complete, Verdict::Retry(WAIT), Verdict::Dead, Verdict::Snooze(WAIT), Verdict::Release, Verdict::Cancel]
+    }
+
+    #[test]
+    fn each_verdict_has_a_word_of_its_own() {
+        let words = every().map(|verdict| Ending::new(verdict, 1, None).word());
+        assert_eq!(words, ["complete", "retry", "dead", "snooze", "release", "cancel"]);
+        assert_eq!(Ending::new(Verdict::Complete, 1, None).kept(false).word(), "forget");
+        assert!(words.iter().all(|word| Ending::WORDS.contains(word)));
+    }
+
+    #[test]
+    fn a_key_goes_on_when_its_job_is_over() {
+        let freed = |key| every().map(|verdict| Ending::new(verdict, 1, key).freed().is_some());
+        assert_eq!(freed(KEY), [true, false, false, false, false, true]);
+        assert_eq!(freed(SKIPS), [true, false, true, false, false, true]);
+        assert_eq!(freed(None), [false; 6]);
+    }
+
+    #[test]
+    fn only_what_waits_has_a_wait() {
+        assert_eq!(every().map(|verdict| Ending::new(verdict, 1, None).wait()), [None, Some(WAIT), None, Some(WAIT), None, None]);
+    }
+
+    #[test]
+    fn plain_is_a_first_attempt_with_nothing_to_tell() {
+        let plain = |attempt, key| Ending::new(Verdict::Complete, attempt, key);
+        assert!(plain(1, None).is_plain());
+        assert!(!plain(2, None).is_plain() && !plain(1, KEY).is_plain() && !plain(1, None).kept(false).is_plain());
+        assert!(!plain(1, None).with_output(Some("1".to_owned())).is_plain());
+    }
+
+    #[test]
+    fn texts_are_left_out_once() {
+        let mut ending = Ending::new(Verdict::Dead, 1, None).with_output(Some("1".to_owned())).with_error(Some("e".to_owned()));
+        assert!(ending.redact());
+        assert_eq!(ending.output(), None);
+        assert!(!ending.redact(), "there is nothing left to leave out");
+    }
+}

@@ -1,0 +1,111 @@
+//! What a handler may end in besides an output: a failure, and what should follow.
+
+use std::{error::Error, fmt, time::Duration};
+
+use super::retry::Outcome;
+
+/// What a handler returns.
+pub type JobResult<T = ()> = Result<T, Failure>;
+
+/// Why an attempt did not end in an output, and what should follow.
+///
+/// Any `std::error::Error`, `anyhow::Error` or text becomes a failure that is tried again after the type's backoff.
+pub struct Failure {
+    kind: FailureKind,
+    error: Option<Box<dyn Error + Send + Sync>>,
+}
+
+/// What should follow a [`Failure`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// Another try after the type's backoff.
+    Retry,
+    /// Another try after this wait.
+    RetryIn(Duration),
+    /// No more tries.
+    Terminal,
+    /// Not a failure: call again after this wait, without charging an attempt.
+    Snooze(Duration),
+}
+
+impl FailureKind {
+    /// What a failure of this kind is to [`verdict`](crate::verdict).
+    #[doc(hidden)]
+    pub fn outcome(self) -> Outcome {
+        match self {
+            Self::Retry => Outcome::Failed,
+            Self::RetryIn(wait) => Outcome::RetryIn(wait),
+            Self::Terminal => Outcome::Terminal,
+            Self::Snooze(wait) => Outcome::Snoozed(wait),
+        }
+    }
+}
+
+impl Failure {
+    /// A failure that no further try will mend: the job becomes a dead letter at once.
+    pub fn terminal(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { kind: FailureKind::Terminal, error: Some(error.into()) }
+    }
+
+    /// A failure to be tried again after `wait` instead of the type's backoff (a `Retry-After`, say).
+    pub fn retry_in(wait: Duration, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { kind: FailureKind::RetryIn(wait), error: Some(error.into()) }
+    }
+
+    /// Not yet: the job is called again after `wait`, and this attempt is not counted.
+    pub fn snooze(wait: Duration) -> Self {
+        Self { kind: FailureKind::Snooze(wait), error: None }
+    }
+
+    /// What went wrong, to be looked at more closely: `failure.error()?.downcast_ref::<queue_core::Error>()`. A snooze has none.
+    pub fn error(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
+        self.error.as_deref()
+    }
+
+    /// What should follow.
+    pub fn kind(&self) -> FailureKind {
+        self.kind
+    }
+}
+
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self { kind: FailureKind::Retry, error: Some(error.into()) }
+    }
+}
+
+/// The error and its sources, one after the other.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(error) = &self.error else { return f.write_str("snoozed") };
+        write!(f, "{error}")?;
+        let mut source = error.source();
+        while let Some(next) = source {
+            write!(f, ": {next}")?;
+            source = next.source();
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failure").field("kind", &self.kind).field("error", &format_args!("{self}")).finish()
+    }
+}
+
+/// `.terminal()?` on any result whose error no further try will mend.
+pub trait TerminalExt<T> {
+    /// Turns the error into a [`Failure::terminal`].
+    ///
+    /// # Errors
+    /// The same as before, as a terminal failure.
+    fn terminal(self) -> Result<T, Failure>;
+}
+
+impl<T, E: Into<Box<dyn Error + Send + Sync>>> TerminalExt<T> for Result<T, E> {
+    fn terminal(self) -> Result<T, Failure> {
+        self.map_err(Failure::terminal)
+    }
+}

@@ -1,0 +1,21 @@
+//! What a job type is: its options, how it is retried, what makes it unique, and the words that all rooms share. Pure: no database, no clock.
+
+mod failure;
+mod id;
+mod job_type;
+mod options;
+mod ending;
+mod retry;
+mod text;
+mod unique;
+
+pub(crate) use self::text::check_output;
+pub use self::{
+    ending::{Ending, OrderingKey},
+    failure::{Failure, FailureKind, JobResult, TerminalExt},
+    id::{JobId, JobState, UnknownState},
+    job_type::JobType,
+    options::{Durability, KeyPolicy, Options, Priority, Retain, StateKey},
+    retry::{Backoff, Outcome, Verdict, verdict},
+    unique::{Enqueued, OnConflict, Unique, UniqueKey, While},
+};

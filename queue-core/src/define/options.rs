@@ -1,0 +1,263 @@
+//! Every option of `#[job(..)]`, documented once.
+//!
+//! The macro turns each key into a call of the method of that name, so hovering over a key shows the text here. All of it is `const`:
+//! a job type costs nothing at start. Values are checked by the macro at compile time and again by [`Registry`](crate::Registry) for
+//! types written without it.
+
+use std::{any::TypeId, time::Duration};
+
+use crate::define::{Backoff, Unique};
+
+/// What is fixed about a job type: its name, where it goes, how often and how long it is tried.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// See [`Options::new`].
+    pub name: &'static str,
+    /// See [`Options::aliases`].
+    pub aliases: &'static [&'static str],
+    /// See [`Options::queue`].
+    pub queue: &'static str,
+    /// See [`Options::priority`].
+    pub priority: i16,
+    /// See [`Options::max_attempts`].
+    pub max_attempts: i16,
+    /// See [`Options::backoff`].
+    pub backoff: Backoff,
+    /// See [`Options::timeout`].
+    pub timeout: Option<Duration>,
+    /// See [`Options::retain`].
+    pub retain: Retain,
+    /// See [`Options::durability`].
+    pub durability: Durability,
+    /// See [`Options::transactional`].
+    pub transactional: bool,
+    /// See [`Options::key_policy`].
+    pub key_policy: KeyPolicy,
+    /// See [`Options::state`].
+    pub state: &'static [StateKey],
+    /// See [`Options::unique`].
+    pub unique: Option<Unique>,
+}
+
+impl Options {
+    /// The options of a job type called `name`, all else at its default.
+    ///
+    /// The name is what is stored: renaming it strands the jobs that wait under the old one, unless that is kept among the
+    /// [`aliases`](Options::aliases). The macro's default is the struct's name in snake case.
+    pub const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            aliases: &[],
+            queue: "default",
+            priority: Priority::DISCOVERED,
+            max_attempts: 20,
+            backoff: Backoff::DEFAULT,
+            timeout: None,
+            retain: Retain::Default,
+            durability: Durability::Full,
+            transactional: false,
+            key_policy: KeyPolicy::Block,
+            state: &[],
+            unique: None,
+        }
+    }
+
+    /// `aliases = ["old_name"]`: names under which jobs of this type may still be stored. New ones are enqueued under the name.
+    #[must_use]
+    pub const fn aliases(mut self, aliases: &'static [&'static str]) -> Self {
+        self.aliases = aliases;
+        self
+    }
+
+    /// `queue = "mail"`: the queue a job goes to unless it is enqueued elsewhere. Default `default`.
+    #[must_use]
+    pub const fn queue(mut self, queue: &'static str) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// `priority = 150`: higher runs first, -32768 to 32767. Default 100; see [`Priority`] for the named tiers.
+    #[must_use]
+    pub const fn priority(mut self, priority: i16) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// `max_attempts = 5`: how many times a job is tried before it is a dead letter, 1 to 32767. Default 20.
+    #[must_use]
+    pub const fn max_attempts(mut self, max_attempts: i16) -> Self {
+        self.max_attempts = max_attempts;
+        self
+    }
+
+    /// `backoff = exponential("1s", max = "10m", jitter = 0.1)`: how long to wait after a failed attempt. Also `fixed(..)` and
+    /// `linear(..)`. Default: exponential from 5 s to at most 6 h with a jitter of 0.1.
+    #[must_use]
+    pub const fn backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// `timeout = "30s"`: how long one attempt may take before its future is dropped and the attempt counts as failed. Default: none.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// `retain = "30d"`: how long the record of a completed or cancelled job is kept; `retain = "none"`: a completed one is deleted at once.
+    /// Default: for the store's retention.
+    ///
+    /// What is kept for longer outlives its day: rows move when the day is dropped, so keep few jobs long. What is kept for less is deleted by
+    /// workers that run, about every minute, once its time is over. The worker that started last says which it is. Dead letters have a
+    /// retention of their own, the worker's `dead_retention`.
+    #[must_use]
+    pub const fn retain(mut self, retain: Retain) -> Self {
+        self.retain = retain;
+        self
+    }
+
+    /// `durability = relaxed`: whether an enqueue that is a transaction of its own waits for the disk; see [`Durability::Relaxed`] for what is
+    /// risked. In a transaction of the caller's it changes nothing. Default `full`: it waits.
+    #[must_use]
+    pub const fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// `transactional`: the claim of a job, its handler and its completion are one transaction, which the handler reaches with
+    /// [`Context::transaction`](crate::Context::transaction). Default: they are not.
+    ///
+    /// What it gives: whatever the handler writes on that transaction happens exactly once, for it is committed together with the completion. A
+    /// failure, a panic or a timeout takes it back, and is charged as ever. When the process, the connection or the server ends, the job is
+    /// as it was, and is taken up at once.
+    ///
+    /// [`Context::begin`](crate::Context::begin) gives the same to any type, for the part of its handler that it chooses, and crashes count; only the
+    /// claim is another transaction.
+    ///
+    /// What it costs: **a job that ends its process is not counted as a crash, and is tried again for ever.** A long handler holds back
+    /// vacuum, keeps other workers from sleeping deeply, and makes an operator's `cancel` pass it over; a statement on the transaction
+    /// that fails fails the attempt unless it ran in a nested transaction. Each running job takes a connection of its own (see
+    /// `Worker::transactional`), and a commit of its own, so throughput is far below that of batches. While it runs, it is shown as ready.
+    /// Effects elsewhere are as repeatable as ever.
+    #[must_use]
+    pub const fn transactional(mut self) -> Self {
+        self.transactional = true;
+        self
+    }
+
+    /// `key_policy = skip`: what becomes of an ordering key whose first job is dead; see [`KeyPolicy`]. Default `block`: it waits for an operator.
+    #[must_use]
+    pub const fn key_policy(mut self, key_policy: KeyPolicy) -> Self {
+        self.key_policy = key_policy;
+        self
+    }
+
+    /// `state(Mailer, Db)`: types that the handler asks its context for. A worker that was not given all of them refuses to start.
+    #[must_use]
+    pub const fn state(mut self, state: &'static [StateKey]) -> Self {
+        self.state = state;
+        self
+    }
+
+    /// `unique(fields(a, b), while = live, on_conflict = keep)`: jobs whose fields `a` and `b` are equal are unique: see [`While`](crate::While) for
+    /// how long, and [`OnConflict`](crate::OnConflict) for what becomes of another. Within one queue. Default: jobs are not unique.
+    #[must_use]
+    pub const fn unique(mut self, unique: Unique) -> Self {
+        self.unique = Some(unique);
+        self
+    }
+}
+
+/// Named tiers of priority. Any other `i16` is as good; higher runs first.
+#[derive(Debug)]
+pub struct Priority;
+
+impl Priority {
+    /// Somebody asked for this and waits for it.
+    pub const EXPLICIT: i16 = 150;
+    /// Found in passing. The default.
+    pub const DISCOVERED: i16 = 100;
+    /// May run whenever nothing else does.
+    pub const BACKFILL: i16 = 30;
+}
+
+/// What is kept of a job that completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Retain {
+    /// Its record and output, until the store's retention is over (7 days unless set otherwise).
+    Default,
+    /// Nothing: the job is deleted by the statement that completes it. Dead letters are kept all the same.
+    None,
+    /// Its record and output, for this long after its end.
+    For(Duration),
+}
+
+impl Retain {
+    /// How long the history is kept, if not as long as the store's.
+    pub const fn history(self) -> Option<Duration> {
+        match self {
+            Self::For(history) => Some(history),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a commit waits until it is on the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// It does: what was acknowledged survives a crash of the database's machine.
+    #[default]
+    Full,
+    /// It does not. A crash of the server may lose what was committed in the last moments (three times `wal_writer_delay`, so usually 0.6 s).
+    /// For an enqueue: jobs that were acknowledged may be gone. For verdicts: jobs that were done may run again. Nothing is ever half-written.
+    Relaxed,
+}
+
+/// What becomes of an ordering key while the job at its head is a dead letter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyPolicy {
+    /// The key waits: nothing of it runs until somebody requeues that job, which keeps its place, or discards it.
+    #[default]
+    Block,
+    /// The key goes on with the next job. Requeued, the dead one goes to the end of its key.
+    Skip,
+}
+
+impl KeyPolicy {
+    /// Its name in SQL.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Skip => "skip",
+        }
+    }
+}
+
+/// Names a type of shared state that a handler needs.
+#[derive(Clone, Copy, Debug)]
+pub struct StateKey {
+    id: fn() -> TypeId,
+    name: fn() -> &'static str,
+}
+
+impl StateKey {
+    /// The key of `T`.
+    pub const fn of<T: Send + Sync + 'static>() -> Self {
+        Self { id: TypeId::of::<T>, name: std::any::type_name::<T> }
+    }
+
+    /// The type's identity within this binary.
+    pub fn id(self) -> TypeId {
+        (self.id)()
+    }
+
+    /// The type's full Rust name, for errors.
+    pub fn name(self) -> &'static str {
+        (self.name)()
+    }
+}

@@ -1,0 +1,21 @@
+//! The ending of a job whose entry in `ready` the transaction holds: the one binding of `finish_one.sql`, for transactional jobs and the test kit.
+
+use sqlx::{Postgres, postgres::PgArguments, query::Query};
+
+use crate::{attempt::ClaimedJob, define::Ending, schema::Store};
+
+/// Ends the job whose entry stands at the place `seq` of its lane; returns a row unless the entry is gone.
+pub fn finish_one<'q>(store: Store, job: &ClaimedJob, seq: i64, ending: &'q Ending) -> Query<'q, Postgres, PgArguments> {
+    sqlx::query(store.sql(include_str!("../sql/finish_one.sql")))
+        .bind(job.lane)
+        .bind(seq)
+        .bind(job.id)
+        .bind(ending.word())
+        .bind(ending.attempt())
+        .bind(job.crashes)
+        .bind(ending.wait_ms())
+        .bind(ending.ran_ms())
+        .bind(ending.output())
+        .bind(ending.error())
+        .bind(ending.freed())
+}

@@ -1,0 +1,324 @@
+//! Waiting for thousands of jobs over one connection: it listens there, and looks at all of them with one statement.
+//!
+//! The row that asks workers to notify is committed before the first look, and workers look for it after their commits; so of a job that
+//! ends after our look we are told. If we are not, because a worker or a connection was lost, the next look unasked finds it.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use sqlx::{
+    PgPool,
+    postgres::{PgConnectOptions, PgListener, PgPoolOptions},
+};
+use tokio::{
+    sync::{Notify, watch},
+    time::timeout,
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use uuid::Uuid;
+
+use super::look::{JobSnapshot, PATIENCE, WaitOutcome, look, may_pass, nobody};
+use crate::{define::JobId, enqueue::explain, error::Error, schema::Store};
+
+/// Waits for any number of jobs over one connection of its own. For a process that waits for many, such as a web server: make one, clone it
+/// wherever it is needed, and pass it where a pool would do: `handle.wait(&waiter)`, `handle.watch(&waiter)`.
+///
+/// While somebody waits, workers notify it, so that a result is there milliseconds after its commit; should a notification be lost, it is
+/// found within a second. While nobody waits, it does nothing. It ends with its last clone.
+///
+/// ```no_run
+/// # use queue_core::{JobHandle, Waiter, job};
+/// # use serde::{Deserialize, Serialize};
+/// # #[job(send_only, output = i64)]
+/// # #[derive(Serialize, Deserialize)]
+/// # struct Add(i64, i64);
+/// # async fn example(pool: sqlx::PgPool, handle: JobHandle<Add>) -> Result<(), queue_core::WaitError> {
+/// let waiter = Waiter::start(&pool);
+/// let sum = handle.wait(&waiter).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Waiter {
+    inner: Arc<Inner>,
+    _stop: Arc<DropGuard>,
+}
+
+struct Inner {
+    pool: PgPool,
+    store: Store,
+    jobs: Mutex<HashMap<JobId, watch::Sender<Option<Seen>>>>,
+    /// Rung when a job is added.
+    fresh: Notify,
+    /// How many watch progress, of which nobody is notified.
+    watching: AtomicUsize,
+}
+
+type Seen = Result<Arc<JobSnapshot>, Arc<Error>>;
+
+/// The most jobs of one look.
+const MOST: usize = 1000;
+
+/// How often to look unasked: when workers notify, while progress is watched, and when the row that asks them to cannot be written.
+const BELT: Duration = Duration::from_secs(1);
+const WATCHING: Duration = Duration::from_millis(200);
+const UNTOLD: Duration = Duration::from_millis(250);
+
+/// The shortest time between two looks; never more than a third of the time is spent on them.
+const GAP: Duration = Duration::from_millis(2);
+
+/// The row that asks workers to notify lasts a minute.
+const RENEW: Duration = Duration::from_secs(20);
+
+/// It is taken away when nobody has waited for so long.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// A statement that takes longer has lost its connection.
+const LONGEST: Duration = Duration::from_secs(15);
+
+/// After a failure.
+const PAUSE: Duration = Duration::from_millis(250);
+
+impl Waiter {
+    /// A waiter on the default store of the database of this pool, beside its connections. Runs as a task of the current tokio runtime.
+    pub fn start(pool: &PgPool) -> Self {
+        Self::start_on(pool, Store::default())
+    }
+
+    /// As [`Waiter::start`], on another store.
+    pub fn start_on(pool: &PgPool, store: Store) -> Self {
+        let (jobs, fresh, watching) = (Mutex::default(), Notify::new(), AtomicUsize::new(0));
+        let inner = Arc::new(Inner { pool: pool.clone(), store, jobs, fresh, watching });
+        let stop = CancellationToken::new();
+        tokio::spawn(run(Arc::clone(&inner), stop.clone()));
+        Self { inner, _stop: Arc::new(stop.drop_guard()) }
+    }
+
+    pub(super) fn place(self) -> (PgPool, Store) {
+        (self.inner.pool.clone(), self.inner.store)
+    }
+
+    pub(super) fn follow(self, job: JobId, watching: bool) -> Follow {
+        let mut seen = self.inner.lock().entry(job).or_insert_with(|| watch::Sender::new(None)).subscribe();
+        seen.mark_changed();
+        self.inner.watching.fetch_add(usize::from(watching), Relaxed);
+        self.inner.fresh.notify_one();
+        Follow { waiter: self, seen, watching }
+    }
+}
+
+impl fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiter").field("store", &self.inner.store).finish_non_exhaustive()
+    }
+}
+
+/// One who waits for one job. Nothing has to be undone when it is dropped: the next look leaves out jobs that nobody follows.
+pub(crate) struct Follow {
+    waiter: Waiter,
+    seen: watch::Receiver<Option<Seen>>,
+    watching: bool,
+}
+
+impl Follow {
+    /// The next sight that is another than the last one.
+    pub(super) async fn next(&mut self) -> Seen {
+        loop {
+            self.seen.changed().await.map_err(|_| nobody())?;
+            if let Some(seen) = self.seen.borrow_and_update().clone() {
+                return seen;
+            }
+        }
+    }
+}
+
+impl Drop for Follow {
+    fn drop(&mut self) {
+        self.waiter.inner.watching.fetch_sub(usize::from(self.watching), Relaxed);
+    }
+}
+
+impl Inner {
+    /// A lock that a panic elsewhere left poisoned is as good as any: nothing is half-written under it.
+    fn lock(&self) -> MutexGuard<'_, HashMap<JobId, watch::Sender<Option<Seen>>>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The jobs that somebody follows; the others are forgotten.
+    fn followed(&self) -> Vec<JobId> {
+        let mut jobs = self.lock();
+        jobs.retain(|_, seen| seen.receiver_count() > 0);
+        if jobs.is_empty() && jobs.capacity() > MOST {
+            jobs.shrink_to_fit();
+        }
+        jobs.keys().copied().collect()
+    }
+
+    /// Tells those who follow `job`, if it is news; once it is over, there will be no more.
+    fn tell(&self, job: JobId, sight: JobSnapshot) {
+        let over = sight.progress.over.is_some() || sight == JobSnapshot::gone();
+        let mut jobs = self.lock();
+        let Some(seen) = jobs.get(&job) else { return };
+        seen.send_if_modified(|last| {
+            let news = !matches!(last, Some(Ok(last)) if **last == sight);
+            if news {
+                *last = Some(Ok(Arc::new(sight)));
+            }
+            news
+        });
+        if over {
+            jobs.remove(&job);
+        }
+    }
+
+    /// Tells everybody that there is nothing to wait for.
+    fn fail(&self, error: &Arc<Error>) {
+        for (_, seen) in self.lock().drain() {
+            seen.send_replace(Some(Err(Arc::clone(error))));
+        }
+    }
+}
+
+async fn run(inner: Arc<Inner>, stop: CancellationToken) {
+    let mut ear = WaiterConnection::new(&inner);
+    let mut failing: Option<Instant> = None;
+    loop {
+        let jobs = inner.followed();
+        if jobs.is_empty() {
+            failing = None;
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = inner.fresh.notified() => continue,
+                () = tokio::time::sleep(LINGER), if ear.listener.is_some() => {}
+            }
+            ear.leave().await;
+            continue;
+        }
+        let began = Instant::now();
+        let pause = match ear.look(&inner, &jobs).await {
+            Ok(()) => {
+                failing = None;
+                None
+            }
+            Err(error) => {
+                ear.listener = None;
+                if !may_pass(&error) || failing.get_or_insert(began).elapsed() > PATIENCE {
+                    inner.fail(&Arc::new(explain(error, inner.store)));
+                }
+                Some(PAUSE)
+            }
+        };
+        let pause = pause.unwrap_or_else(|| GAP.max(2 * began.elapsed()));
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = tokio::time::sleep(pause) => {}
+        }
+        let belt = inner.belt(ear.announced.is_some());
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = ear.hear() => {}
+            () = inner.fresh.notified() => {}
+            () = tokio::time::sleep(belt) => {}
+        }
+    }
+    ear.leave().await;
+}
+
+impl Inner {
+    fn belt(&self, told: bool) -> Duration {
+        match (self.watching.load(Relaxed), told) {
+            (1.., _) => WATCHING,
+            (0, true) => BELT,
+            (0, false) => UNTOLD,
+        }
+    }
+}
+
+/// The connection of a waiter: it listens, announces itself, and looks.
+struct WaiterConnection {
+    id: Uuid,
+    options: PgConnectOptions,
+    store: Store,
+    listener: Option<PgListener>,
+    /// When the row that asks workers to notify was last written.
+    announced: Option<Instant>,
+    tried: Option<Instant>,
+}
+
+impl WaiterConnection {
+    fn new(inner: &Inner) -> Self {
+        let options = (*inner.pool.connect_options()).clone().application_name("queue waiter");
+        Self { id: Uuid::new_v4(), options, store: inner.store, listener: None, announced: None, tried: None }
+    }
+
+    /// Looks at all of these jobs, announced first.
+    async fn look(&mut self, inner: &Inner, jobs: &[JobId]) -> sqlx::Result<()> {
+        bounded(self.listen()).await?;
+        let listener = self.listener.as_mut().ok_or(sqlx::Error::PoolClosed)?;
+        for jobs in jobs.chunks(MOST) {
+            let mut missing: HashSet<JobId> = jobs.iter().copied().collect();
+            for (job, sight) in bounded(look(&mut *listener, self.store, jobs)).await? {
+                missing.remove(&job);
+                if sight.fate == WaitOutcome::Later { inner.fresh.notify_one() } else { inner.tell(job, sight) }
+            }
+            for job in missing {
+                inner.tell(job, JobSnapshot::gone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Listens, and has the row that asks to be notified.
+    async fn listen(&mut self) -> sqlx::Result<()> {
+        if self.listener.is_none() {
+            (self.announced, self.tried) = (None, None);
+            // The driver's listener wants a pool. The user's may be exhausted, and one of ours may still be busy with a listener that was
+            // dropped, which says goodbye to a connection that may have fallen silent.
+            let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(self.options.clone());
+            let mut listener = PgListener::connect_with(&own).await?;
+            listener.listen(self.store.sql("queue.over")).await?;
+            self.listener = Some(listener);
+        }
+        let Some(listener) = &mut self.listener else { return Ok(()) };
+        if self.tried.is_none_or(|at| at.elapsed() > RENEW) {
+            self.tried = Some(Instant::now());
+            let row = sqlx::query(self.store.sql(include_str!("../../sql/announce_waiter.sql"))).bind(self.id);
+            self.announced = match row.execute(&mut *listener).await {
+                Ok(_) => self.tried,
+                // Who may only read looks more often instead.
+                Err(sqlx::Error::Database(_)) => None,
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(())
+    }
+
+    /// Until a notification comes, or the connection is lost.
+    async fn hear(&mut self) {
+        let Some(listener) = &mut self.listener else { return std::future::pending().await };
+        if listener.try_recv().await.is_err() {
+            self.listener = None;
+        }
+    }
+
+    /// Takes the row away, and closes the connection.
+    async fn leave(&mut self) {
+        if let Some(mut listener) = self.listener.take().filter(|_| self.announced.is_some()) {
+            let row = sqlx::query(self.store.sql(include_str!("../../sql/leave_waiter.sql"))).bind(self.id);
+            // If it stays, it expires.
+            let _ = timeout(Duration::from_secs(1), row.execute(&mut listener)).await;
+        }
+        self.announced = None;
+    }
+}
+
+/// As a statement that fails.
+async fn bounded<T>(statement: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
+    timeout(LONGEST, statement).await.unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())))
+}

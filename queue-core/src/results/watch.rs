@@ -1,0 +1,83 @@
+//! Progress as a stream.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures_util::{Stream, StreamExt as _, stream::unfold};
+
+use super::progress::Progress;
+use super::{
+    WaitError, WaitOn,
+    look::{JobSnapshot, JobWatcher, WaitOutcome},
+};
+use crate::define::JobId;
+
+/// A job's progress as it goes; from [`JobHandle::watch`](crate::JobHandle::watch).
+///
+/// Its first item comes at once, the next ones whenever something has changed, up to ten times a second; the last one says in
+/// [`over`](Progress::over) how the job ended. It is a [`Stream`] of `Result<Progress, WaitError>`, which also ends after an error, and for
+/// those who have no use for that trait there is [`next`](Self::next). Dropped, it leaves nothing behind.
+#[must_use = "nothing is looked at until this is asked for its next item"]
+pub struct Watch {
+    job: JobId,
+    items: Pin<Box<dyn Stream<Item = Result<Progress, WaitError>> + Send>>,
+}
+
+impl Watch {
+    pub(super) fn new(job: JobId, on: WaitOn) -> Self {
+        // Opened when first asked, as a future would be.
+        let state = Seeing { job, on: Some(on), eye: None, last: None };
+        Self { job, items: Box::pin(unfold(Some(state), advance)) }
+    }
+
+    /// The next item; `None` once the job is over, or after an error.
+    pub async fn next(&mut self) -> Option<Result<Progress, WaitError>> {
+        self.items.next().await
+    }
+}
+
+impl Stream for Watch {
+    type Item = Result<Progress, WaitError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.items.as_mut().poll_next(cx)
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("job", &self.job).finish_non_exhaustive()
+    }
+}
+
+struct Seeing {
+    job: JobId,
+    on: Option<WaitOn>,
+    eye: Option<JobWatcher>,
+    last: Option<Arc<JobSnapshot>>,
+}
+
+async fn advance(state: Option<Seeing>) -> Option<(Result<Progress, WaitError>, Option<Seeing>)> {
+    let mut state = state?;
+    if let Some(on) = state.on.take() {
+        state.eye = Some(JobWatcher::open(state.job, on.0, true));
+    }
+    let eye = state.eye.as_mut()?;
+    loop {
+        match eye.next().await {
+            Err(error) => return Some((Err(error), None)),
+            Ok(sight) if sight.fate == WaitOutcome::Gone => return Some((Err(WaitError::Gone { job: state.job }), None)),
+            Ok(sight) if sight.progress.over.is_some() => return Some((Ok(sight.progress.clone()), None)),
+            Ok(sight) if state.last.as_ref().is_some_and(|last| last.progress == sight.progress) => {}
+            Ok(sight) => {
+                let seen = sight.progress.clone();
+                state.last = Some(sight);
+                return Some((Ok(seen), Some(state)));
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What stands in for the worker and the store while one attempt runs in a test: it keeps what the attempt says, and lends it the test's
+//! transaction.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use tokio::time::timeout;
+
+use crate::{
+    context::{Backend, CommitResult, Fence, Lent, OwnTransaction, ReportEntry},
+    define::{Ending, JobId},
+    error::Error,
+    results::Progress,
+};
+
+/// So long a handler waits for a transaction that another part of it holds.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the handler wrote since goes when its attempt fails.
+pub(super) const SAVE: &str = "savepoint queue_attempt";
+const UNDO: &str = "rollback to savepoint queue_attempt";
+pub(super) const DROP: &str = "rollback to savepoint queue_attempt; release savepoint queue_attempt";
+
+/// What the handler wrote is to stay. Constraints that it deferred are checked, as its commit would.
+pub(super) const KEEP: &str = "set constraints all immediate; release savepoint queue_attempt";
+
+#[derive(Debug, Default)]
+pub(super) struct TestBackend {
+    lent: Option<Lent>,
+    notes: Mutex<Notes>,
+}
+
+/// What one attempt has said.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    pub(super) progress: Progress,
+    pub(super) checkpoint: Option<String>,
+    pub(super) said: Option<Ending>,
+    /// Whether there is anything to be written.
+    pub(super) changed: bool,
+}
+
+impl TestBackend {
+    pub(super) fn new(attempt: i16, checkpoint: Option<String>, lent: Option<Lent>) -> Self {
+        let progress = Progress { attempt, ..Progress::default() };
+        Self { lent, notes: Mutex::new(Notes { progress, checkpoint, ..Notes::default() }) }
+    }
+
+    /// Keeps what would be written in the store.
+    pub(super) fn note(&self, entry: &ReportEntry) {
+        let mut notes = self.notes();
+        notes.progress.fraction = entry.fraction;
+        notes.progress.stage.clone_from(&entry.stage);
+        // Written by us, from such a map.
+        notes.progress.counts = serde_json::from_str(&entry.counts).unwrap_or_default();
+        if entry.checkpoint.is_some() {
+            notes.checkpoint.clone_from(&entry.checkpoint);
+        }
+        notes.changed = true;
+    }
+
+    pub(super) fn take(&self) -> Notes {
+        std::mem::take(&mut *self.notes())
+    }
+
+    /// A lock that a panic elsewhere left poisoned is as good as any: nothing is half-written under it.
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Backend for TestBackend {
+    /// The test's transaction, without what a transaction that was begun before has left there.
+    async fn begin(&self, job: JobId) -> Result<OwnTransaction, Error> {
+        let lent = self.lent.as_ref().ok_or(Error::NoTransaction { job })?;
+        let mut tx = timeout(PATIENCE, Arc::clone(lent).lock_owned()).await.map_err(|_| Error::NoTransaction { job })?;
+        sqlx::raw_sql(UNDO).execute(&mut **tx).await?;
+        Ok(OwnTransaction::Lent(tx))
+    }
+
+    /// Keeps what a handler's own transaction wrote, and what it said with it, as its commit would.
+    async fn commit(self: Arc<Self>, tx: OwnTransaction, _: Fence, ending: Ending) -> CommitResult {
+        let kept = match tx {
+            OwnTransaction::Lent(mut tx) => sqlx::raw_sql(KEEP).execute(&mut **tx).await,
+            // None was begun on a pool.
+            OwnTransaction::Pooled(tx) => tx.rollback().await.and(Err(sqlx::Error::PoolClosed)),
+        };
+        match kept {
+            Ok(_) => {
+                self.notes().said = Some(ending);
+                CommitResult::Written
+            }
+            Err(error) => CommitResult::Undone(Error::Database(error).into()),
+        }
+    }
+
+    async fn checkpoint(&self, _: JobId) -> Result<Option<String>, Error> {
+        Ok(self.notes().checkpoint.clone())
+    }
+}

@@ -1,0 +1,313 @@
+//! The claim loop: keeps the slots fed, promotes what is due, and sleeps when there is nothing to do.
+//!
+//! One pass asks the database what is needed now; between passes the loop waits for the bell or a time. It decides when to claim; `claim`
+//! knows how.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use queue_core::{JobId, Store};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::flight::{Flight, Links};
+use crate::{
+    error::complain,
+    keep::{next_run, promote, wake_others},
+    lanes::{Lanes, Rescan, Strays},
+    live::{Bell, Config, Identity, Link, Sleep},
+    run::{Queues, Slots},
+};
+
+/// The claim loop's state.
+pub(crate) struct Feed {
+    pub(super) store: Store,
+    pub(super) batch: usize,
+    pub(super) poll: Duration,
+    pub(super) aging: Option<Duration>,
+    pub(super) queues: Arc<Queues>,
+    pub(super) lanes: Lanes,
+    pub(super) links: Links,
+    /// The claim in the air between two passes, while there is more than one can take.
+    pub(super) flight: Option<Flight>,
+    /// A slow look below the floors, which nobody waits for.
+    pub(super) late: Option<Flight>,
+    /// What the last claim found.
+    pub(super) found: ClaimResult,
+    pub(super) strays: Strays,
+    pub(super) rescan: Rescan,
+    pub(super) bell: Arc<Bell>,
+    pub(super) identity: watch::Receiver<Identity>,
+    pub(super) sleep: Sleep,
+    pub(super) traffic: Traffic,
+    pub(super) turn: usize,
+    pub(super) promoted: Instant,
+    pub(super) refreshed: Instant,
+    /// Shared by every job claimed here whose verdict is not written yet.
+    pub(super) in_flight: Arc<()>,
+    /// The suspects that were claimed last.
+    pub(super) running_suspects: Vec<(Arc<Slots>, JobId)>,
+    /// Suspects are not looked for before this.
+    pub(super) suspects: Instant,
+    /// When an idle worker asks its lanes next.
+    pub(super) belt: Instant,
+}
+
+/// While busy, due jobs and new lanes are looked for this often; an idle worker knows when to look.
+pub(super) const LOOK: Duration = Duration::from_millis(250);
+
+/// How soon a worker that is falling asleep looks again whether older transactions have ended.
+const NAP: Duration = Duration::from_millis(5);
+
+/// How soon a worker looks again while jobs keep coming.
+const BREATH: Duration = Duration::from_millis(2);
+
+/// An idle worker asks its lanes at least this often, whether or not it was told of a job.
+const BELT: Duration = Duration::from_secs(10);
+
+/// What a claim found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ClaimResult {
+    /// No queue had a free slot.
+    Saturated,
+    /// All there was.
+    Jobs(usize),
+    /// As much as was asked for; there may be more.
+    Full,
+}
+
+/// Whether jobs come so fast that looking for them costs less than being told: a notification in every transaction makes commits queue up
+/// behind each other.
+#[derive(Default)]
+pub(super) struct Traffic {
+    hits: u32,
+    misses: u32,
+}
+
+impl Traffic {
+    /// So many looks in a row make up one's mind. Fewer, and the idle row would be written and deleted for every small burst.
+    const ENOUGH: u32 = 3;
+
+    fn note(&mut self, found: ClaimResult) {
+        match found {
+            ClaimResult::Saturated => {}
+            ClaimResult::Jobs(0) if self.misses + 1 >= Self::ENOUGH => *self = Self::default(),
+            ClaimResult::Jobs(0) => self.misses += 1,
+            ClaimResult::Jobs(_) | ClaimResult::Full => *self = Self { hits: self.hits.saturating_add(1), misses: 0 },
+        }
+    }
+
+    fn is_dense(&self) -> bool {
+        self.hits >= Self::ENOUGH
+    }
+}
+
+impl Feed {
+    pub(crate) fn new(
+        config: &Config,
+        types: Vec<&'static str>,
+        queues: Arc<Queues>,
+        link: Link,
+        bell: Arc<Bell>,
+        identity: watch::Receiver<Identity>,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            store: config.store,
+            batch: config.batch,
+            poll: config.poll_interval,
+            aging: config.aging,
+            lanes: Lanes::new(types, queues.named()),
+            queues,
+            links: Links::like(link),
+            flight: None,
+            late: None,
+            found: ClaimResult::Jobs(0),
+            strays: Strays::default(),
+            rescan: Rescan::default(),
+            bell,
+            identity,
+            sleep: Sleep::Awake,
+            traffic: Traffic::default(),
+            turn: 0,
+            promoted: now,
+            refreshed: now,
+            in_flight: Arc::default(),
+            running_suspects: Vec::new(),
+            suspects: now,
+            belt: now,
+        }
+    }
+
+    /// Until `stop` fires. Waits are broken off by it, statements never.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let (mut us, mut rung) = (None, true);
+        while !stop.is_cancelled() {
+            let identity = *self.identity.borrow_and_update();
+            if identity != us {
+                // Seen here too, because `fence` may sleep through a loss that lasted a millisecond; nothing was claimed under the new one yet.
+                for slots in self.queues.all().into_iter().filter(|_| us.is_some()) {
+                    slots.abandon();
+                }
+                (us, self.sleep) = (identity, Sleep::Awake);
+                self.bell.note_told(false);
+            }
+            let Some(worker) = identity else {
+                let _ = tokio::time::timeout(self.poll, self.identity.changed()).await;
+                continue;
+            };
+            let until = match self.pass(worker, rung, &stop).await {
+                Ok(until) => until,
+                Err(error) => {
+                    complain(&error, "cannot claim now; trying again");
+                    self.sleep = Sleep::Awake;
+                    // Not the bell: every handler that ends now would ring for another failure.
+                    let pause = Duration::from_millis(500).mul_f64(1.0 + fastrand::f64());
+                    let _ = tokio::time::timeout(pause, stop.cancelled()).await;
+                    None
+                }
+            };
+            self.bell.note_told(self.sleep == Sleep::Asleep);
+            rung = match until {
+                Some(until) => self.bell.wait(until).await,
+                None => true,
+            };
+        }
+        // What it brings is released with all that is queued.
+        for flight in [self.flight.take(), self.late.take()].into_iter().flatten() {
+            let _ = self.land(flight).await;
+        }
+        self.links.close().await;
+    }
+
+    /// Asks for all that is needed now; returns until when to wait for the bell, or `None` to go on at once.
+    async fn pass(&mut self, worker: Uuid, rung: bool, stop: &CancellationToken) -> sqlx::Result<Option<Instant>> {
+        let promoted = self.promote_due().await?;
+        if self.strays.any() {
+            let link = self.links.any();
+            let given_back = self.strays.give_back(link.get().await?, self.store).await;
+            link.note(given_back)?;
+        } else if !rung && !promoted && self.may_sleep().await? {
+            return Ok(Some(self.until(self.poll)));
+        }
+        if let Some(late) = self.late.take_if(|late| late.is_over()) {
+            self.land(late).await?;
+        }
+        let found = self.claim(worker).await?;
+        self.found = found;
+        self.traffic.note(found);
+        if self.traffic.is_dense() && self.sleep != Sleep::Awake {
+            self.bell.note_told(false);
+            let link = self.links.any();
+            let woken = Sleep::end(link.get().await?, self.store, worker).await;
+            self.sleep = link.note(woken)?;
+        }
+        let is_busy = found == ClaimResult::Full || self.traffic.is_dense();
+        if (!is_busy || self.refreshed.elapsed() > LOOK) && self.refresh().await? {
+            return Ok(None);
+        }
+        let suspects = self.try_suspects(worker, stop).await?;
+        match found {
+            ClaimResult::Full => Ok(None),
+            ClaimResult::Saturated => Ok(Some(self.until(LOOK))),
+            ClaimResult::Jobs(_) if self.traffic.is_dense() => Ok(Some(self.until(BREATH))),
+            ClaimResult::Jobs(_) => {
+                let owed = self.rescan.owed_at().into_iter().chain(suspects).min();
+                let until = self.fall_asleep(worker).await?;
+                Ok(until.map(|until| owed.map_or(until, |owed| owed.min(until))))
+            }
+        }
+    }
+
+    /// An idle worker's poll: one statement, which sees whether there can be anything to do at all.
+    async fn may_sleep(&mut self) -> sqlx::Result<bool> {
+        if self.sleep != Sleep::Asleep || self.flight.is_some() || self.rescan.owed {
+            return Ok(false);
+        }
+        let began = Instant::now();
+        let (closely, from_zero) = (began >= self.belt, self.rescan.may(began));
+        if closely {
+            self.belt = began + BELT;
+        }
+        self.bell.forget_due();
+        let link = self.links.any();
+        let glance = self.lanes.glance(link.get().await?, self.store, closely, from_zero).await;
+        let glance = link.note(glance)?;
+        if from_zero && glance.asked {
+            self.rescan.done(began.elapsed(), 0);
+        }
+        if let Some(wait) = glance.next_run {
+            self.bell.note_due(wait);
+        }
+        Ok(!glance.any)
+    }
+
+    /// One step on the way to sleep; see [`Sleep`].
+    async fn fall_asleep(&mut self, worker: Uuid) -> sqlx::Result<Option<Instant>> {
+        let link = self.links.any();
+        let before = self.sleep;
+        let step = match before {
+            Sleep::Awake => {
+                let queues = self.queues.named().unwrap_or_else(|| vec!["*".to_owned()]);
+                Sleep::announce(link.get().await?, self.store, worker, &queues).await
+            }
+            Sleep::Announced(_) => before.confirm(link.get().await?).await,
+            Sleep::Asleep => Ok(before),
+        };
+        self.sleep = link.note(step)?;
+        if self.sleep != before {
+            return Ok(None);
+        }
+        if let Sleep::Announced(_) = before {
+            return Ok(Some(Instant::now() + NAP));
+        }
+        self.bell.forget_due();
+        let next = next_run(link.get().await?, self.store).await;
+        if let Some(wait) = link.note(next)? {
+            self.bell.note_due(wait);
+        }
+        let poll = Instant::now() + self.poll;
+        Ok(Some(self.bell.due().map_or(poll, |due| due.min(poll))))
+    }
+
+    fn until(&self, pause: Duration) -> Instant {
+        let look = Instant::now() + pause;
+        self.bell.due().map_or(look, |due| due.min(look))
+    }
+
+    /// Makes ready what is due, if anything may be; returns whether anything was.
+    async fn promote_due(&mut self) -> sqlx::Result<bool> {
+        let (now, asleep, mut any) = (Instant::now(), self.sleep == Sleep::Asleep, false);
+        if self.bell.due().is_none_or(|due| now < due) && (asleep || now.duration_since(self.promoted) < LOOK) {
+            return Ok(false);
+        }
+        self.bell.forget_due();
+        let link = self.links.any();
+        loop {
+            let promoted = promote(link.get().await?, self.store).await;
+            let (queues, more) = link.note(promoted)?;
+            if !queues.is_empty() {
+                any = true;
+                let woken = wake_others(link.get().await?, self.store, &queues).await;
+                link.note(woken)?;
+            }
+            if !more {
+                break;
+            }
+        }
+        self.promoted = Instant::now();
+        Ok(any)
+    }
+
+    /// Learns of new lanes; returns whether there were any.
+    async fn refresh(&mut self) -> sqlx::Result<bool> {
+        let link = self.links.any();
+        let found = self.lanes.refresh(link.get().await?, self.store).await;
+        let found = link.note(found)?;
+        self.refreshed = Instant::now();
+        Ok(found)
+    }
+}

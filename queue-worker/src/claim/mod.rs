@@ -1,0 +1,7 @@
+//! When to claim: the loop that keeps the slots fed, the claims in the air, and the suspects that run alone.
+
+mod feed;
+mod flight;
+mod suspects;
+
+pub(crate) use self::feed::Feed;

@@ -1,0 +1,110 @@
+//! What a worker does beside claiming: recovers the jobs of silent workers, passes on that running jobs were to be cancelled, prunes.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::{mpsc, watch};
+
+use super::{
+    promote::wake_others,
+    prune::{keep_types, prune},
+    recover::{cancelling, recover},
+    unblock::hinted,
+};
+use crate::{
+    error::complain,
+    live::{Bell, Config, Identity, Link, bounded},
+    run::Queues,
+    settle::Settlement,
+};
+
+/// What housekeeping works with.
+pub(crate) struct House {
+    pub(crate) link: Link,
+    pub(crate) config: Config,
+    pub(crate) queues: Arc<Queues>,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) identity: watch::Receiver<Identity>,
+    pub(crate) settle: mpsc::Sender<Settlement>,
+}
+
+/// Recovery about every second; running jobs that were to be cancelled then and whenever that is notified; handlers that are stuck are reported.
+pub(crate) async fn keep_house(mut house: House) {
+    let pause = (house.config.lease_ttl / 10).min(Duration::from_secs(1));
+    let mut next = Instant::now();
+    loop {
+        if let Err(error) = look_after(&mut house, Instant::now() >= next).await {
+            complain(&error, "cannot recover now, or see which jobs were cancelled; trying again");
+        }
+        if Instant::now() >= next {
+            for slots in house.queues.all() {
+                slots.report_stuck();
+            }
+            next = Instant::now() + pause.mul_f64(0.75 + 0.25 * fastrand::f64());
+        }
+        let _ = tokio::time::timeout_at(next.into(), house.bell.control()).await;
+    }
+}
+
+async fn look_after(house: &mut House, recover_too: bool) -> sqlx::Result<()> {
+    let House { link, config, queues, bell, identity, settle } = house;
+    let us = *identity.borrow();
+    if let Some(worker) = us {
+        let found = cancelling(link.get().await?, config.store, worker).await;
+        for (token, id) in link.note(found)? {
+            for not_begun in queues.all().iter().filter_map(|slots| slots.cancel(token, id)) {
+                // Fails only when the worker has ended; then the job is recovered, and cancelled by that.
+                let _ = settle.send(not_begun).await;
+            }
+        }
+    }
+    if !recover_too {
+        return Ok(());
+    }
+    let recovered = bounded(recover(link.get().await?, config.store)).await;
+    let recovered = link.note(recovered)?;
+    if !recovered.is_empty() {
+        let jobs: i64 = recovered.iter().map(|(_, jobs)| jobs).sum();
+        tracing::warn!(jobs, "recovered the jobs of a worker that went silent");
+        let queues: Vec<String> = recovered.into_iter().map(|(queue, _)| queue).collect();
+        let woken = wake_others(link.get().await?, config.store, &queues).await;
+        link.note(woken)?;
+        bell.ring();
+        bell.note_over();
+    }
+    let any_hint = hinted(link.get().await?, config.store).await;
+    if link.note(any_hint)? {
+        bell.tell_keys();
+    }
+    Ok(())
+}
+
+/// Pruning every minute, on a connection that is there only meanwhile: it may take long, and nothing else is to wait for it.
+pub(crate) async fn keep_pruned(mut link: Link, config: Config, kept: Vec<(&'static str, Option<Duration>)>) {
+    let mut told = false;
+    loop {
+        if !told {
+            let written = match link.get().await {
+                Ok(connection) => keep_types(connection, config.store, &kept).await,
+                Err(error) => Err(error),
+            };
+            match link.note(written) {
+                Ok(()) => told = true,
+                Err(error) => complain(&error, "cannot say how long job types are kept; trying again"),
+            }
+        }
+        let pruned = match link.get().await {
+            Ok(connection) => prune(connection, &config).await,
+            Err(error) => Err(error),
+        };
+        // Tried again only later: what stands in the way of a partition is waited for at the cost of producers.
+        if let Err(error) = link.note(pruned) {
+            complain(&error, "cannot prune now; trying again");
+        }
+        let idle = link.another();
+        std::mem::replace(&mut link, idle).close().await;
+        tokio::time::sleep(Duration::from_mins(1).mul_f64(0.9 + 0.2 * fastrand::f64())).await;
+    }
+}

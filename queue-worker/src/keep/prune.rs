@@ -1,0 +1,90 @@
+//! Keeping the store small: days made ahead, days dropped, history deleted once its retention is over.
+//!
+//! Any worker does it at any time; the statements see to it that one works and the others pass.
+
+use std::time::Duration;
+
+use queue_core::{JobId, Store, migrate::DAYS_AHEAD};
+use sqlx::PgConnection;
+
+use crate::live::{Config, bounded};
+
+/// The most jobs of one statement.
+const MOST: i64 = 5000;
+
+/// So many uniqueness keys are looked at by one statement: their producers wait for it.
+const KEYS: i32 = 500;
+
+/// So many of those statements follow each other at most.
+const MOST_LOOKS: usize = 200;
+
+/// Makes days ahead, deletes history of no day, dead letters and what goes before its day, and last, because it may fail for a lock, drops the
+/// days that are over.
+pub(crate) async fn prune(connection: &mut PgConnection, config: &Config) -> sqlx::Result<()> {
+    let (store, seconds) = (config.store, config.retention.as_secs_f64());
+    let made = sqlx::query_scalar::<_, i32>(store.sql(include_str!("../../sql/add_days.sql"))).bind(DAYS_AHEAD);
+    bounded(made.fetch_one(&mut *connection)).await?;
+    let kept = sqlx::query_as(store.sql(include_str!("../../sql/kept_types.sql"))).bind(seconds);
+    let kept: Vec<(String, bool)> = bounded(kept.fetch_all(&mut *connection)).await?;
+    // The same but for the types: without any, it need not look at those of its jobs.
+    let over = if kept.is_empty() { include_str!("../../sql/prune_done.sql") } else { include_str!("../../sql/prune_kept.sql") };
+    while {
+        let over = sqlx::query_scalar::<_, i64>(store.sql(over)).bind(seconds).bind(MOST);
+        bounded(over.fetch_one(&mut *connection)).await? >= MOST
+    } {}
+    for (job_type, _) in kept.iter().filter(|(_, is_shorter)| *is_shorter) {
+        while {
+            let early =
+                sqlx::query_scalar::<_, bool>(store.sql(include_str!("../../sql/prune_early.sql"))).bind(job_type).bind(MOST).bind(seconds);
+            bounded(early.fetch_optional(&mut *connection)).await? == Some(true)
+        } {}
+    }
+    if let Some(retention) = config.dead_retention {
+        while {
+            let dead = sqlx::query_scalar::<_, i64>(store.sql(include_str!("../../sql/prune_dead.sql")));
+            bounded(dead.bind(retention.as_secs_f64()).bind(MOST).fetch_one(&mut *connection)).await? >= MOST
+        } {}
+    }
+    forget_keys(connection, store).await?;
+    bounded(sqlx::query(store.sql(include_str!("../../sql/prune_workers.sql"))).execute(&mut *connection)).await?;
+    bounded(sqlx::query(store.sql(include_str!("../../sql/prune_waiters.sql"))).execute(&mut *connection)).await?;
+    prune_progress(connection, store).await?;
+    while {
+        let dropped = sqlx::query_scalar::<_, bool>(store.sql(include_str!("../../sql/drop_day.sql"))).bind(seconds);
+        bounded(dropped.fetch_one(&mut *connection)).await?
+    } {}
+    Ok(())
+}
+
+/// What the worker that ran the job did not clear, because it ended first.
+async fn prune_progress(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
+    let mut after = JobId(0);
+    loop {
+        let page = sqlx::query_scalar(store.sql(include_str!("../../sql/progress_page.sql"))).bind(after).bind(MOST);
+        let ids: Vec<JobId> = bounded(page.fetch_all(&mut *connection)).await?;
+        let Some(last) = ids.last() else { return Ok(()) };
+        after = *last;
+        let clear = sqlx::query(store.sql(include_str!("../../sql/clear_progress.sql"))).bind(&ids);
+        bounded(clear.execute(&mut *connection)).await?;
+    }
+}
+
+/// Says how long the history of each job type is kept; `None` for as long as the store's.
+pub(crate) async fn keep_types(connection: &mut PgConnection, store: Store, types: &[(&str, Option<Duration>)]) -> sqlx::Result<()> {
+    let statement = sqlx::query(store.sql(include_str!("../../sql/keep_types.sql")))
+        .bind(types.iter().map(|(name, _)| *name).collect::<Vec<_>>())
+        .bind(types.iter().map(|(_, history)| history.map(|history| history.as_secs_f64())).collect::<Vec<_>>());
+    bounded(statement.execute(connection)).await.map(drop)
+}
+
+/// Looks at some keys, and at more as long as a quarter of them is held no more: so there are never many such, and a large table of keys that
+/// are held costs little.
+async fn forget_keys(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
+    for _ in 0..MOST_LOOKS {
+        let gone = sqlx::query_scalar::<_, i32>(store.sql(include_str!("../../sql/forget_keys.sql"))).bind(KEYS);
+        if bounded(gone.fetch_one(&mut *connection)).await? < KEYS / 4 {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! Taking back the jobs of silent workers, and seeing which running jobs are to be cancelled.
+
+use queue_core::{JobId, Store};
+use sqlx::{Connection as _, PgConnection, Row as _};
+use uuid::Uuid;
+
+use crate::live::{MOST_CRASHES, bounded};
+
+/// The jobs that this worker runs and that somebody wants cancelled, each with the token of its lease.
+pub(super) async fn cancelling(connection: &mut PgConnection, store: Store, worker: Uuid) -> sqlx::Result<Vec<(Uuid, JobId)>> {
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/called_off.sql"))).bind(worker);
+    bounded(statement.fetch_all(connection)).await
+}
+
+/// The most leases of one recovery.
+const MOST: i64 = 100;
+
+/// Takes back the jobs of silent workers; returns how many there were, by queue.
+pub(super) async fn recover(connection: &mut PgConnection, store: Store) -> sqlx::Result<Vec<(String, i64)>> {
+    let mut tx = connection.begin().await?;
+    let found = sqlx::query(store.sql(include_str!("../../sql/silent.sql"))).bind(MOST).fetch_all(&mut *tx).await?;
+    if found.is_empty() {
+        tx.rollback().await?;
+        return Ok(Vec::new());
+    }
+    let tokens = found.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<Vec<Uuid>>>()?;
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/recover.sql"))).bind(&tokens).bind(MOST_CRASHES);
+    let recovered = statement.fetch_all(&mut *tx).await?;
+    tx.commit().await?;
+    Ok(recovered)
+}

@@ -1,0 +1,163 @@
+//! Taking jobs: one claim, which may be in the air while others are prepared or looked through.
+//!
+//! A [`Claimed`] comes from here only, and is consumed by a verdict: a job cannot be run without a lease, or settled twice.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use queue_core::{
+    Store,
+    runner::{ClaimedJob, OrderingKey},
+};
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use uuid::Uuid;
+
+use super::Lanes;
+use crate::live::{Link, bounded};
+
+/// A job that this worker holds under a lease.
+pub(crate) struct Claimed {
+    pub(crate) job: ClaimedJob,
+    /// How many jobs its lease had in all.
+    pub(crate) batch: usize,
+    /// Kept until its ending is written.
+    pub(crate) in_flight: Arc<()>,
+}
+
+/// A lane to claim from, and how many of it at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub(crate) lane: i64,
+    pub(crate) most: usize,
+}
+
+/// One claim: up to `most` jobs of these lanes, which are in the order to be served.
+#[derive(Debug)]
+pub(crate) struct Request {
+    token: Uuid,
+    pub(crate) worker: Uuid,
+    pub(crate) shares: Vec<Share>,
+    pub(crate) most: usize,
+    /// Whether it looks for jobs below the floors too.
+    pub(crate) from_zero: bool,
+    floors: Vec<i64>,
+}
+
+/// What came of it.
+pub(crate) struct Answer {
+    pub(crate) request: Request,
+    rows: sqlx::Result<Vec<PgRow>>,
+    pub(crate) took: Duration,
+}
+
+impl Request {
+    pub(crate) fn new(worker: Uuid, shares: Vec<Share>, most: usize, from_zero: bool, lanes: &Lanes) -> Self {
+        let zero = from_zero;
+        #[cfg(feature = "mutants")]
+        let zero = zero && !queue_core::mutants::bug("no_rescan");
+        let floors = shares.iter().map(|share| if zero { 0 } else { lanes.floor(share.lane) }).collect();
+        Self { token: Uuid::new_v4(), worker, shares, most, from_zero, floors }
+    }
+
+    /// Takes no more than so many.
+    pub(crate) fn limit(&mut self, most: usize) {
+        self.most = self.most.min(most);
+    }
+
+    /// Sends it, and waits for its rows, which are not looked at yet.
+    pub(crate) async fn send(self, link: &mut Link, store: Store) -> Answer {
+        let narrow = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+        let began = Instant::now();
+        let statement = sqlx::query(store.sql(include_str!("../../sql/claim.sql")))
+            .bind(self.token)
+            .bind(self.worker)
+            .bind(self.shares.iter().map(|share| share.lane).collect::<Vec<_>>())
+            .bind(&self.floors)
+            .bind(self.shares.iter().map(|share| narrow(share.most)).collect::<Vec<_>>())
+            .bind(narrow(self.most));
+        let is_first = link.is_new();
+        let rows = match link.get().await {
+            Ok(connection) => bounded(statement.fetch_all(connection)).await,
+            Err(error) => Err(error),
+        };
+        let rows = link.note(rows);
+        // The first one includes the connecting and the planning, which say nothing about the tables.
+        Answer { request: self, rows, took: if is_first { Duration::ZERO } else { began.elapsed() } }
+    }
+}
+
+impl Answer {
+    /// The jobs, in the order in which their lanes were named; each lane's floor is its lowest place among them. If the answer never came,
+    /// its token is kept among the strays.
+    pub(crate) fn read(self, lanes: &mut Lanes, strays: &mut Strays, in_flight: &Arc<()>) -> sqlx::Result<Vec<Claimed>> {
+        let token = self.request.token;
+        let rows = self.rows.inspect_err(|_| strays.note(token))?;
+        let rank: HashMap<i64, usize> = self.request.shares.iter().enumerate().map(|(rank, share)| (share.lane, rank)).collect();
+        let mut lowest: HashMap<i64, i64> = HashMap::new();
+        let mut claimed: Vec<(usize, i64, Claimed)> = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let (lane, seq): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+            lowest.entry(lane).and_modify(|low| *low = seq.min(*low)).or_insert(seq);
+            let job = ClaimedJob {
+                token,
+                id: row.try_get(2)?,
+                lane,
+                attempt: row.try_get(3)?,
+                crashes: row.try_get(4)?,
+                max_attempts: row.try_get::<Option<i16>, _>(5)?.unwrap_or(1),
+                job_type: lanes.get(lane).map_or("", |lane| lane.job_type),
+                payload: row.try_get(6)?,
+                key: key_of(row)?,
+            };
+            let job = Claimed { job, batch: rows.len(), in_flight: Arc::clone(in_flight) };
+            claimed.push((rank.get(&lane).copied().unwrap_or(usize::MAX), seq, job));
+        }
+        #[cfg(feature = "mutants")]
+        queue_core::mutants::decode_as_a_batch(claimed.iter_mut().map(|(_, _, job)| &mut job.job.payload));
+        lanes.raise_floors(lowest);
+        claimed.sort_unstable_by_key(|(rank, seq, _)| (*rank, *seq));
+        if claimed.len() >= self.request.most
+            && let Some((rank, ..)) = claimed.last()
+        {
+            lanes.take_back(self.request.shares.iter().skip(*rank).map(|share| share.lane));
+        }
+        Ok(claimed.into_iter().map(|(_, _, job)| job).collect())
+    }
+}
+
+/// The ordering key in a row of a claim.
+pub(crate) fn key_of(row: &PgRow) -> sqlx::Result<Option<OrderingKey>> {
+    let Some(id) = row.try_get("key")? else { return Ok(None) };
+    Ok(Some(OrderingKey { id, skips_dead: row.try_get::<Option<bool>, _>("key_skips")?.unwrap_or(false) }))
+}
+
+/// Claims whose answer never came. Their jobs may be under a lease of this living worker that it knows nothing of, so nobody would ever
+/// recover them: they are given back by token, for as long as the server may still be at work on the claim.
+#[derive(Default)]
+pub(crate) struct Strays(Vec<(Uuid, Instant)>);
+
+/// Longer than the server may take for one statement of ours.
+const STRAY_FOR: Duration = Duration::from_secs(90);
+
+impl Strays {
+    fn note(&mut self, token: Uuid) {
+        self.0.push((token, Instant::now()));
+    }
+
+    /// Whether there are any.
+    pub(crate) fn any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// lease -> ready for those whose commit happened after all, uncharged.
+    pub(crate) async fn give_back(&mut self, connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
+        let tokens: Vec<Uuid> = self.0.iter().map(|(token, _)| *token).collect();
+        let statement = sqlx::query(store.sql(include_str!("../../sql/give_back.sql"))).bind(tokens);
+        bounded(statement.execute(connection)).await?;
+        self.0.retain(|(_, since)| since.elapsed() < STRAY_FOR);
+        Ok(())
+    }
+}

@@ -1,0 +1,249 @@
+//! Which lanes this worker serves, and where each one's jobs begin.
+//!
+//! A few lanes are asked one by one at each claim. Of many, those that hold jobs are looked for first, and what one look finds is offered to
+//! several claims. Does not claim.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use queue_core::Store;
+use sqlx::{PgConnection, Row as _};
+
+use crate::live::{after_ms, bounded};
+
+/// With more lanes than this, those that hold jobs are looked for first: asking an empty one costs about a microsecond.
+const MANY: usize = 200;
+
+/// How many of them one look finds. Priorities are strict among these.
+const WINDOW: usize = 500;
+
+/// Fewer are not split between two claims.
+const FEW: usize = 100;
+
+/// A lane that this worker serves.
+#[derive(Clone, Debug)]
+pub(crate) struct Lane {
+    pub(crate) id: i64,
+    pub(crate) queue: String,
+    pub(crate) job_type: &'static str,
+    pub(crate) priority: i16,
+    pub(crate) solo: bool,
+}
+
+/// The lanes known so far.
+pub(crate) struct Lanes {
+    types: Vec<&'static str>,
+    queues: Option<Vec<String>>,
+    /// The snapshot of the last look for new ones.
+    horizon: String,
+    known: HashMap<i64, Lane>,
+    floors: HashMap<i64, i64>,
+    /// The last number given out for a place, when an idle worker last looked; and the one after which it found all lanes empty.
+    given: Option<i64>,
+    rested: Option<i64>,
+    /// When each lane last had its turn, or was first seen.
+    served: HashMap<i64, Instant>,
+    /// What the last look found and no claim has been offered yet, best first.
+    window: VecDeque<i64>,
+    /// Where the last look ended; the lowest lane if it saw the last one.
+    cursor: i64,
+}
+
+/// What an idle worker's poll found.
+pub(crate) struct Glance {
+    /// Whether a lane holds jobs, or was born.
+    pub(crate) any: bool,
+    /// Whether the lanes were asked.
+    pub(crate) asked: bool,
+    /// How long until the next scheduled job is due.
+    pub(crate) next_run: Option<Duration>,
+}
+
+impl Lanes {
+    /// Of these job types, in these queues or in any.
+    pub(crate) fn new(types: Vec<&'static str>, queues: Option<Vec<String>>) -> Self {
+        Self {
+            types,
+            queues,
+            horizon: "1:1:".to_owned(),
+            known: HashMap::new(),
+            floors: HashMap::new(),
+            given: None,
+            rested: None,
+            served: HashMap::new(),
+            window: VecDeque::new(),
+            cursor: i64::MIN,
+        }
+    }
+
+    /// Learns of the lanes born since the last time; returns whether there were any.
+    pub(crate) async fn refresh(&mut self, connection: &mut PgConnection, store: Store) -> sqlx::Result<bool> {
+        let statement =
+            sqlx::query(store.sql(include_str!("../../sql/lanes.sql"))).bind(&self.horizon).bind(&self.types).bind(&self.queues);
+        let rows = bounded(statement.fetch_all(connection)).await?;
+        let before = self.known.len();
+        for row in &rows {
+            self.horizon = row.try_get("horizon")?;
+            let Some(id) = row.try_get::<Option<i64>, _>("lane")? else { continue };
+            let name: &str = row.try_get("job_type")?;
+            let Some(job_type) = self.types.iter().find(|known| **known == name) else { continue };
+            let lane = Lane { id, queue: row.try_get("queue")?, job_type, priority: row.try_get("priority")?, solo: row.try_get("solo")? };
+            self.known.insert(id, lane);
+        }
+        Ok(self.known.len() > before)
+    }
+
+    /// One look at everything that could end an idle worker's sleep. Lanes are asked only if a place was given out since they were found empty,
+    /// or `closely` says so.
+    pub(crate) async fn glance(
+        &mut self,
+        connection: &mut PgConnection,
+        store: Store,
+        closely: bool,
+        from_zero: bool,
+    ) -> sqlx::Result<Glance> {
+        let statement =
+            sqlx::query_as(store.sql(include_str!("../../sql/glance.sql"))).bind(&self.horizon).bind(&self.types).bind(&self.queues);
+        let (born, wait_ms, given): (bool, Option<f64>, i64) = bounded(statement.fetch_one(&mut *connection)).await?;
+        let before = self.given.replace(given);
+        let (mut any, asked) = (born, !born && (closely || self.rested != Some(given)));
+        if asked {
+            any = self.any_ready(connection, store, from_zero).await?;
+            // Not the number of just now: whoever took that may not have committed yet.
+            self.rested = before.filter(|_| !any);
+        }
+        Ok(Glance { any, asked, next_run: wait_ms.map(after_ms) })
+    }
+
+    async fn any_ready(&self, connection: &mut PgConnection, store: Store, from_zero: bool) -> sqlx::Result<bool> {
+        let lanes: Option<Vec<i64>> = (!self.are_many()).then(|| self.known.keys().copied().collect());
+        let floors: Vec<i64> = lanes.iter().flatten().map(|lane| if from_zero { 0 } else { self.floor(*lane) }).collect();
+        let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/any_ready.sql"))).bind(lanes).bind(floors);
+        bounded(statement.fetch_one(connection)).await
+    }
+
+    /// All lanes known, suspects' included.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Lane> {
+        self.known.values()
+    }
+
+    /// The lane of this id.
+    pub(crate) fn get(&self, id: i64) -> Option<&Lane> {
+        self.known.get(&id)
+    }
+
+    /// The lowest place of this lane's last claim: below it are dead index entries, and now and then a job whose transaction committed late.
+    pub(crate) fn floor(&self, lane: i64) -> i64 {
+        self.floors.get(&lane).copied().unwrap_or(0)
+    }
+
+    /// These lanes' jobs now begin here.
+    pub(crate) fn raise_floors(&mut self, lowest: impl IntoIterator<Item = (i64, i64)>) {
+        self.floors.extend(lowest);
+    }
+
+    /// Whether better lanes have kept this one waiting for so long.
+    pub(crate) fn is_passed_over(&mut self, lane: i64, aging: Duration) -> bool {
+        self.served.entry(lane).or_insert_with(Instant::now).elapsed() >= aging
+    }
+
+    /// These lanes had their turn.
+    pub(crate) fn served(&mut self, lanes: impl Iterator<Item = i64>) {
+        let now = Instant::now();
+        self.served.extend(lanes.map(|lane| (lane, now)));
+    }
+
+    /// Whether there are too many lanes to ask each one.
+    pub(crate) fn are_many(&self) -> bool {
+        self.known.len() > MANY
+    }
+
+    /// Whether lanes with jobs may be left that were not offered yet.
+    pub(crate) fn more_wait(&self) -> bool {
+        self.are_many() && !(self.window.is_empty() && self.cursor == i64::MIN)
+    }
+
+    /// Whether [`Lanes::offer`] needs a [`Lanes::look`] first.
+    pub(crate) fn must_look(&self) -> bool {
+        self.are_many() && self.window.is_empty()
+    }
+
+    /// Which of many lanes hold jobs: asking every lane at each claim would cost more than the jobs. Begins where the last look ended, so that
+    /// each lane has its turn.
+    pub(crate) async fn look(&mut self, connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
+        for begin in [self.cursor, i64::MIN] {
+            let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/waiting.sql"))).bind(begin).bind(WINDOW as i64);
+            let found: Vec<i64> = bounded(statement.fetch_all(&mut *connection)).await?;
+            self.cursor = if found.len() < WINDOW { i64::MIN } else { found.last().copied().unwrap_or(i64::MIN) };
+            let known = order(found.iter().filter_map(|id| self.known.get(id)).filter(|lane| !lane.solo), 0);
+            self.window = known.into_iter().map(|lane| lane.id).collect();
+            if !found.is_empty() || begin == i64::MIN {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The lanes to claim from now, best first. Of many, half of what was found, when the other half is for a claim beside this one; but not
+    /// halves of halves.
+    pub(crate) fn offer(&mut self, turn: usize, half: bool) -> Vec<&Lane> {
+        if self.are_many() {
+            let all = self.window.len();
+            let count = if half { (all / 2).max(FEW).min(all) } else { all };
+            self.window.drain(..count).filter_map(|id| self.known.get(&id)).filter(|lane| !lane.solo).collect()
+        } else {
+            order(self.known.values().filter(|lane| !lane.solo), turn)
+        }
+    }
+
+    /// A claim was full before it came to these lanes, which are offered again.
+    pub(crate) fn take_back(&mut self, lanes: impl DoubleEndedIterator<Item = i64>) {
+        if self.are_many() {
+            for lane in lanes.rev() {
+                self.window.push_front(lane);
+            }
+        }
+    }
+}
+
+/// The lanes to claim from, best first: by priority, and among equals each in turn.
+pub(crate) fn order<'a>(lanes: impl Iterator<Item = &'a Lane>, turn: usize) -> Vec<&'a Lane> {
+    let mut lanes: Vec<&Lane> = lanes.collect();
+    lanes.sort_unstable_by_key(|lane| (std::cmp::Reverse(lane.priority), lane.id));
+    for equals in lanes.chunk_by_mut(|a, b| a.priority == b.priority) {
+        equals.rotate_left(turn % equals.len());
+    }
+    lanes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(id: i64, priority: i16) -> Lane {
+        Lane { id, queue: "q".to_owned(), job_type: "t", priority, solo: false }
+    }
+
+    #[test]
+    fn lanes_go_by_priority_and_equals_take_turns() {
+        let lanes = [lane(1, 100), lane(2, 100), lane(3, 150), lane(4, 30)];
+        let ids = |turn| order(lanes.iter(), turn).into_iter().map(|lane| lane.id).collect::<Vec<_>>();
+        assert_eq!(ids(0), [3, 1, 2, 4]);
+        assert_eq!(ids(1), [3, 2, 1, 4]);
+    }
+
+    #[test]
+    fn what_a_full_claim_did_not_come_to_is_offered_first() {
+        let mut lanes = Lanes::new(vec!["t"], None);
+        lanes.known.extend((0..=500).map(|id| (id, lane(id, 100))));
+        lanes.window.extend(1..=300);
+        let ids = |lanes: Vec<&Lane>| lanes.into_iter().map(|lane| lane.id).collect::<Vec<_>>();
+        let offered = ids(lanes.offer(0, true));
+        assert_eq!(offered, (1..=150).collect::<Vec<_>>());
+        lanes.take_back(offered[100..].iter().copied());
+        assert_eq!(ids(lanes.offer(0, true)), (101..=200).collect::<Vec<_>>());
+        assert_eq!(ids(lanes.offer(0, true)), (201..=300).collect::<Vec<_>>(), "what is left is not halved again");
+    }
+}

@@ -1,0 +1,11 @@
+//! What to claim and where from: the lanes that a worker serves, where each one's jobs begin, and one claim.
+
+mod claim;
+mod known;
+mod rescan;
+
+pub(crate) use self::{
+    claim::{Answer, Claimed, Request, Share, Strays, key_of},
+    known::{Lane, Lanes, order},
+    rescan::Rescan,
+};

@@ -1,0 +1,164 @@
+//! Where the database is: at a URL, or in the embedded server. Makes the pool that handlers share; the worker's own connections are made
+//! in `connect`.
+
+use std::{str::FromStr as _, time::Duration};
+
+use queue_core::{Store, migrate};
+use sqlx::{
+    ConnectOptions as _, Connection as _, PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use tokio::time::timeout;
+
+use crate::error::Error;
+
+/// A pool of connections, and with it the embedded server if that is where they lead.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), queue_worker::Error> {
+/// use queue_worker::{Database, Worker, shutdown_signal};
+///
+/// let database = Database::from_env().await?;
+/// database.migrate(queue_core::Store::default()).await?;
+/// Worker::new(database.pool().clone()).run(shutdown_signal()).await?;
+/// database.close().await;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "an embedded server is stopped when its last user is dropped"]
+pub struct Database {
+    pool: PgPool,
+    #[cfg(feature = "embedded")]
+    embedded: Option<queue_embedded::Embedded>,
+}
+
+/// The pool is for handlers, of which many wait for something else most of the time.
+const MOST_CONNECTIONS: u32 = 20;
+
+/// A connection that lay idle for longer is tried before it is lent. Trying each doubles a short query's time; trying none gives a handler
+/// the connections that a restarted server has closed.
+const TRIED_AFTER: Duration = Duration::from_secs(1);
+
+/// One whose other end is gone without a word would never answer.
+const TRIED_FOR: Duration = Duration::from_secs(2);
+
+/// A server that does not answer within this time is out of reach.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Database {
+    /// The database at `DATABASE_URL`; without that variable the embedded server's, which is started if it does not run yet.
+    ///
+    /// # Errors
+    /// As [`Database::connect`] and [`Database::embedded`].
+    pub async fn from_env() -> Result<Self, Error> {
+        match std::env::var_os("DATABASE_URL").filter(|url| !url.is_empty()) {
+            Some(url) => Self::connect(&url.to_string_lossy()).await,
+            None => Self::embedded().await,
+        }
+    }
+
+    /// The database at `url`, which looks like `postgres://user:password@host:5432/name`.
+    ///
+    /// # Errors
+    /// [`Error::Database`] for an URL that cannot be read, [`Error::Connect`] when there is no way in.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        let options = read(url)?;
+        let options = if options.get_application_name().is_some() { options } else { options.application_name("queue-worker") };
+        // One connection by hand: the pool would try for half a minute and then only say that it waited.
+        let probe =
+            timeout(PATIENCE, options.connect()).await.unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())));
+        let probe = probe.map_err(|source| Error::Connect { place: place(&options), source })?;
+        let _ = timeout(PATIENCE, probe.close()).await;
+        let pool = PgPoolOptions::new().max_connections(MOST_CONNECTIONS).test_before_acquire(false).before_acquire(|connection, lent| {
+            Box::pin(async move {
+                if lent.idle_for > TRIED_AFTER {
+                    return Ok(timeout(TRIED_FOR, connection.ping()).await.is_ok_and(|alive| alive.is_ok()));
+                }
+                Ok(true)
+            })
+        });
+        Ok(Self {
+            pool: pool.connect_lazy_with(options),
+            #[cfg(feature = "embedded")]
+            embedded: None,
+        })
+    }
+
+    /// The embedded server's database, which outlives this value; the server stops with its last user.
+    ///
+    /// # Errors
+    /// `Error::Embedded`, which says what to install; [`Error::NoDatabase`] when this crate was built without the feature `embedded`.
+    #[cfg_attr(not(feature = "embedded"), expect(clippy::unused_async, reason = "the same call with and without the feature"))]
+    pub async fn embedded() -> Result<Self, Error> {
+        #[cfg(feature = "embedded")]
+        {
+            let server = queue_embedded::start(queue_embedded::EmbeddedOptions::default()).await?;
+            tracing::info!(folder = %server.folder().display(), "using the embedded PostgreSQL; set DATABASE_URL for another");
+            let database = Self::connect(server.url()).await?;
+            Ok(Self { embedded: Some(server), ..database })
+        }
+        #[cfg(not(feature = "embedded"))]
+        Err(Error::NoDatabase)
+    }
+
+    /// The pool: for enqueuing, for [`Worker::new`](crate::Worker::new), and for whatever else the program keeps there.
+    pub fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
+    /// Whether this is the embedded server's.
+    pub fn is_embedded(&self) -> bool {
+        #[cfg(feature = "embedded")]
+        return self.embedded.is_some();
+        #[cfg(not(feature = "embedded"))]
+        false
+    }
+
+    /// Brings the store's schema up to date; returns the versions applied.
+    ///
+    /// # Errors
+    /// As [`queue_core::migrate()`].
+    pub async fn migrate(&self, store: Store) -> Result<Vec<i32>, Error> {
+        let mut connection = self.pool.acquire().await?;
+        Ok(migrate(&mut connection, store).await?)
+    }
+
+    /// Closes the pool, then leaves the embedded server. Connections that somebody still holds are waited for, up to ten seconds.
+    pub async fn close(self) {
+        let _ = timeout(PATIENCE, self.pool.close()).await;
+    }
+}
+
+/// The driver takes anything with a colon for an URL. Where a scheme is missing, or a password holds a `/` or `#` that is not escaped, parts
+/// of it would become a host or a database, and be shown as such.
+fn read(url: &str) -> Result<PgConnectOptions, Error> {
+    let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"));
+    let before_query = rest.and_then(|rest| rest.split('?').next());
+    let sound = before_query.is_some_and(|rest| !rest.contains('#') && rest.split_once('/').is_none_or(|(_, name)| !name.contains('@')));
+    if !sound {
+        return Err(sqlx::Error::Configuration("no postgres URL".into()).into());
+    }
+    Ok(PgConnectOptions::from_str(url)?)
+}
+
+/// Where the options lead, without user and password.
+fn place(options: &PgConnectOptions) -> String {
+    let host = options.get_socket().map_or_else(|| options.get_host().to_owned(), |socket| socket.display().to_string());
+    let database = options.get_database().unwrap_or("the user's default");
+    format!("the database `{database}` at {host}:{}", options.get_port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f64_no_part_of_a_password_passes_for_a_host_or_a_database() {
+        for url in ["u:secret@h/d", "postgres://u:1/secret@h/d", "postgres://u:1#secret@h/d", "mysql://u:secret@h/d", "secret::", ""] {
+            let error = read(url).unwrap_err();
+            assert!(matches!(error, Error::Database(sqlx::Error::Configuration(_))) && !error.to_string().contains("secret"), "{error}");
+        }
+        let options = read("postgres://u:s%2Fecret@h:5/d?application_name=a@b").unwrap();
+        assert_eq!(place(&options), "the database `d` at h:5");
+    }
+}

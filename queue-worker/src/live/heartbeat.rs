@@ -1,0 +1,145 @@
+//! Being alive: the heartbeat.
+//!
+//! The heartbeat has its own thread, runtime and connection: no handler, pool or lock can stop it. A worker that could not beat in time
+//! fences itself before others take its jobs, and goes on under a new identity.
+
+use std::{
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use uuid::Uuid;
+
+use super::{Config, Link, bounded};
+use crate::error::{Error, complain};
+
+/// Who this process is, or that it must not act at present.
+pub(crate) type Identity = Option<Uuid>;
+
+/// The heartbeat of one worker.
+pub(crate) struct Pulse {
+    identity: watch::Receiver<Identity>,
+    stop: DropGuard,
+    thread: JoinHandle<()>,
+}
+
+impl Pulse {
+    /// Starts the thread. The identity is `None` until the worker has been announced to the store.
+    pub(crate) fn start(link: Link, config: &Config) -> Result<Self, Error> {
+        let (publish, identity) = watch::channel(None);
+        let stop = CancellationToken::new();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Error::Thread(error.to_string()))?;
+        let heart = Heart { link, config: config.clone(), publish };
+        let token = stop.clone();
+        #[cfg(feature = "mutants")]
+        let handlers = tokio::runtime::Handle::current();
+        let thread = std::thread::Builder::new()
+            .name("queue heartbeat".to_owned())
+            .spawn(move || {
+                #[cfg(feature = "mutants")]
+                if queue_core::mutants::bug("heartbeat_among_handlers") {
+                    return drop(handlers.block_on(handlers.spawn(heart.run(token))));
+                }
+                runtime.block_on(heart.run(token));
+            })
+            .map_err(|error| Error::Thread(error.to_string()))?;
+        Ok(Self { identity, stop: stop.drop_guard(), thread })
+    }
+
+    /// Who we are; changes when the lease on life was lost, and again when there is a new one.
+    pub(crate) fn identity(&self) -> watch::Receiver<Identity> {
+        self.identity.clone()
+    }
+
+    /// Takes the worker's row away and ends the thread.
+    pub(crate) async fn stop(self) {
+        drop(self.stop);
+        let _ = tokio::task::spawn_blocking(move || self.thread.join()).await;
+    }
+}
+
+struct Heart {
+    link: Link,
+    config: Config,
+    publish: watch::Sender<Identity>,
+}
+
+impl Heart {
+    async fn run(mut self, stop: CancellationToken) {
+        while !stop.is_cancelled() {
+            let worker = Uuid::new_v4();
+            let sent = Instant::now();
+            match self.register(worker).await {
+                Ok(()) => {
+                    self.publish.send_replace(Some(worker));
+                    self.beat_until_lost(worker, sent, &stop).await;
+                    self.publish.send_replace(None);
+                }
+                Err(error) => {
+                    complain(&error, "cannot announce this worker; trying again");
+                    let _ = tokio::time::timeout(Duration::from_millis(500).mul_f64(1.0 + fastrand::f64()), stop.cancelled()).await;
+                }
+            }
+        }
+        self.link.close().await;
+    }
+
+    /// Beats three times a lease; returns when it was too late, or at the stop.
+    async fn beat_until_lost(&mut self, worker: Uuid, mut last: Instant, stop: &CancellationToken) {
+        let ttl = self.config.lease_ttl;
+        // What is left of the ttl covers a commit on its way and the drift of two clocks over one lease.
+        let limit = ttl / 5 * 4;
+        let mut pause = ttl / 3;
+        loop {
+            if tokio::time::timeout(pause, stop.cancelled()).await.is_ok() {
+                let retired = self.retire(worker).await;
+                return drop(self.link.note(retired));
+            }
+            let sent = Instant::now();
+            let room = limit.saturating_sub(last.elapsed()).max(Duration::from_millis(100)).min(ttl / 3);
+            let beat = tokio::time::timeout(room, self.beat(worker)).await.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+            match self.link.note(beat) {
+                Ok(true) => (last, pause) = (sent, ttl / 3),
+                Ok(false) => return tracing::error!("too late for a heartbeat: others may have this worker's jobs; it starts over"),
+                Err(error) => {
+                    complain(&error, "no heartbeat; trying again");
+                    pause = (ttl / 20).min(Duration::from_millis(500));
+                }
+            }
+            if last.elapsed() >= limit {
+                return tracing::error!("no heartbeat for nearly the whole lease: this worker drops its jobs and starts over");
+            }
+        }
+    }
+
+    async fn register(&mut self, worker: Uuid) -> sqlx::Result<()> {
+        let Config { name, store, lease_ttl, queues, .. } = &self.config;
+        let host = hostname::get().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned());
+        let queues: Vec<&str> = queues.iter().map(|(queue, _)| queue.as_str()).collect();
+        let statement = sqlx::query(store.sql(include_str!("../../sql/register.sql")))
+            .bind(worker)
+            .bind(lease_ttl.as_secs_f64() * 1000.0)
+            .bind(name)
+            .bind(host)
+            .bind(std::process::id().cast_signed())
+            .bind(env!("CARGO_PKG_VERSION"))
+            .bind(queues);
+        let done = bounded(statement.execute(self.link.get().await?)).await;
+        self.link.note(done).map(drop)
+    }
+
+    async fn beat(&mut self, worker: Uuid) -> sqlx::Result<bool> {
+        let Config { store, lease_ttl, .. } = &self.config;
+        let statement = sqlx::query(store.sql(include_str!("../../sql/beat.sql"))).bind(worker).bind(lease_ttl.as_secs_f64() * 1000.0);
+        Ok(statement.fetch_optional(self.link.get().await?).await?.is_some())
+    }
+
+    async fn retire(&mut self, worker: Uuid) -> sqlx::Result<()> {
+        let statement = sqlx::query(self.config.store.sql(include_str!("../../sql/retire.sql"))).bind(worker);
+        let connection = tokio::time::timeout(Duration::from_secs(1), self.link.get()).await.map_err(|_| sqlx::Error::PoolTimedOut)??;
+        tokio::time::timeout(Duration::from_secs(1), statement.execute(connection)).await.map_err(|_| sqlx::Error::PoolTimedOut)?.map(drop)
+    }
+}

@@ -1,0 +1,20 @@
+//! What a worker lives on: its configuration and connections, its heartbeat, what wakes it, the signals that end it.
+
+mod bell;
+mod config;
+mod connect;
+mod database;
+mod engine;
+mod heartbeat;
+mod signal;
+mod wake;
+
+pub(crate) use self::{
+    bell::{Bell, after_ms},
+    config::MOST_CRASHES,
+    connect::{Link, bounded},
+    engine::Engine,
+    heartbeat::{Identity, Pulse},
+    wake::{Sleep, listen},
+};
+pub use self::{config::Config, database::Database, signal::shutdown_signal};

@@ -1,0 +1,111 @@
+//! How a worker falls asleep without missing a job, and is woken by producers.
+//!
+//! Producers notify only workers that said they sleep. [`Sleep`] is the way from awake to asleep; `worker` takes its steps. Without any
+//! notification everything still works, by polling.
+
+use std::{sync::Arc, time::Duration};
+
+use queue_core::Store;
+use sqlx::{
+    PgConnection, PgPool,
+    postgres::{PgListener, PgPoolOptions},
+};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::{Bell, bounded};
+use crate::error::complain;
+
+/// How far a worker is on its way to sleep.
+///
+/// A producer that does not see the idle row has a transaction id below the `xmax` noted after that row was committed. So once every
+/// transaction below it has ended, one more claim finds whatever they enqueued; those that come later see the row and notify.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sleep {
+    /// Producers need not notify us.
+    Awake,
+    /// The idle row is committed; transactions below this id may not have seen it.
+    Announced(i64),
+    /// All of them have ended. Stays so over small batches: a worker that is woken for a few jobs goes back to sleep at no cost.
+    Asleep,
+}
+
+impl Sleep {
+    /// Commits the idle row, and notes which transactions may have missed it.
+    pub(crate) async fn announce(connection: &mut PgConnection, store: Store, worker: Uuid, queues: &[String]) -> sqlx::Result<Self> {
+        let statement = sqlx::query(store.sql(include_str!("../../sql/sleep.sql"))).bind(worker).bind(queues);
+        bounded(statement.execute(&mut *connection)).await?;
+        #[cfg(feature = "mutants")]
+        if queue_core::mutants::bug("idle_flag_alone") {
+            return Ok(Self::Asleep);
+        }
+        Ok(Self::Announced(horizon(connection).await?.1))
+    }
+
+    /// Asleep if those transactions have ended, else the same as before.
+    pub(crate) async fn confirm(self, connection: &mut PgConnection) -> sqlx::Result<Self> {
+        match self {
+            Self::Announced(xmax) if horizon(connection).await?.0 >= xmax => Ok(Self::Asleep),
+            other => Ok(other),
+        }
+    }
+
+    /// Takes the idle row away.
+    pub(crate) async fn end(connection: &mut PgConnection, store: Store, worker: Uuid) -> sqlx::Result<Self> {
+        let statement = sqlx::query(store.sql(include_str!("../../sql/wake_up.sql"))).bind(worker);
+        bounded(statement.execute(connection)).await?;
+        Ok(Self::Awake)
+    }
+}
+
+async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> {
+    bounded(sqlx::query_as(include_str!("../../sql/horizon.sql")).fetch_one(connection)).await
+}
+
+/// After this much silence the listener's connection is tried out, and given up when it stays silent for as long again.
+const SILENCE: Duration = Duration::from_secs(6);
+
+/// Says that an ordering key may go on; anything else is the name of a queue.
+const KEYS: &str = "#";
+
+/// Rings the bell for every notification, for ever. After each (re)connection too, since notifications may have been missed before it.
+///
+/// Over a pool of one, for that is what the driver's listener wants: the user's pool may be exhausted. A new pool each time, because a
+/// listener that is dropped says goodbye first, and on a connection that has fallen silent keeps its place in the pool meanwhile.
+pub(crate) async fn listen(pool: PgPool, store: Store, bell: Arc<Bell>) {
+    let options = (*pool.connect_options()).clone().application_name("queue-worker listen");
+    loop {
+        let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(options.clone());
+        if let Err(error) = listen_once(&own, store, &bell).await {
+            complain(&error, "cannot listen; polling meanwhile");
+        }
+        tokio::time::sleep(Duration::from_millis(500).mul_f64(1.0 + fastrand::f64())).await;
+    }
+}
+
+/// Says, where else the name of a queue stands, that a running job was called off.
+const CONTROL: &str = "!control";
+
+async fn listen_once(pool: &PgPool, store: Store, bell: &Bell) -> sqlx::Result<()> {
+    let mut listener = bounded(PgListener::connect_with(pool)).await?;
+    bounded(listener.listen(store.channel())).await?;
+    bell.tell();
+    bell.note_control();
+    loop {
+        // `None` is a lost connection that the driver has replaced by itself: notifications may have been missed.
+        match timeout(SILENCE, listener.try_recv()).await {
+            Ok(Ok(Some(told))) if told.payload() == KEYS => bell.tell_keys(),
+            Ok(Ok(Some(told))) if told.payload() == CONTROL => bell.note_control(),
+            Ok(Ok(Some(_))) => bell.tell(),
+            Ok(Ok(None)) => {
+                bell.tell();
+                bell.note_control();
+            }
+            Ok(Err(error)) => return Err(error),
+            Err(_) => {
+                let tried = timeout(SILENCE, sqlx::query("select 1").execute(&mut listener)).await;
+                tried.map_err(|_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))??;
+            }
+        }
+    }
+}

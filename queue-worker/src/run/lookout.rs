@@ -1,0 +1,98 @@
+//! Where transactional jobs are: looks for the next one, and locks it.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use queue_core::{Store, runner::ClaimedJob};
+use sqlx::{PgConnection, Row as _};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::lanes::{Lane, Lanes, key_of, order};
+
+/// What is known of where jobs are; held by the loop that looks for the next one.
+pub(super) struct Lookout {
+    lanes: Lanes,
+    floors: HashMap<i64, i64>,
+    turn: usize,
+    pub(super) refreshed: Instant,
+    /// When to look from zero again, at the earliest and at the latest.
+    from_zero: (Instant, Instant),
+    /// When to look again before a sleep: what made us look may lie below a floor, and it was too soon to look from zero.
+    pub(super) owed: Option<Instant>,
+    pub(super) told: watch::Receiver<bool>,
+}
+
+/// How often lanes that are new, and late commits, are looked for while jobs keep coming.
+pub(super) const LOOK: Duration = Duration::from_millis(250);
+
+/// A job whose entry the transaction has locked.
+pub(super) struct LockedJob {
+    pub(super) job: ClaimedJob,
+    pub(super) seq: i64,
+    /// The server process of the connection.
+    pub(super) pid: i32,
+}
+
+impl Lookout {
+    pub(super) fn new(lanes: Lanes, told: watch::Receiver<bool>) -> Self {
+        let now = Instant::now();
+        Self { lanes, floors: HashMap::new(), turn: 0, refreshed: now, from_zero: (now, now), owed: None, told }
+    }
+
+    /// The next job, locked by this transaction: from each lane's floor on, and from zero now and then, as a claim looks.
+    pub(super) async fn look(&mut self, tx: &mut PgConnection, store: Store) -> sqlx::Result<Option<LockedJob>> {
+        self.turn = self.turn.wrapping_add(1);
+        let lanes: Vec<Lane> = order(self.lanes.all(), self.turn).into_iter().cloned().collect();
+        if lanes.is_empty() {
+            return Ok(None);
+        }
+        let began = Instant::now();
+        if began < self.from_zero.1 {
+            let found = self.take(tx, store, &lanes, false).await?;
+            if found.is_some() {
+                return Ok(found);
+            }
+            if began < self.from_zero.0 {
+                self.owed = Some(self.from_zero.0);
+                return Ok(None);
+            }
+        }
+        self.owed = None;
+        let began = Instant::now();
+        let found = self.take(tx, store, &lanes, true).await?;
+        let (now, rest) = (Instant::now(), 20 * began.elapsed());
+        self.from_zero = (now + rest, now + rest.max(Duration::from_secs(1)));
+        Ok(found)
+    }
+
+    async fn take(&mut self, tx: &mut PgConnection, store: Store, lanes: &[Lane], zero: bool) -> sqlx::Result<Option<LockedJob>> {
+        let floor = |lane: &Lane| if zero { 0 } else { self.floors.get(&lane.id).copied().unwrap_or(0) };
+        let statement = sqlx::query(store.sql(include_str!("../../sql/take_one.sql")))
+            .bind(lanes.iter().map(|lane| lane.id).collect::<Vec<_>>())
+            .bind(lanes.iter().map(floor).collect::<Vec<_>>());
+        let Some(row) = statement.fetch_optional(tx).await? else { return Ok(None) };
+        let (lane, seq): (i64, i64) = (row.try_get("lane")?, row.try_get("seq")?);
+        self.floors.insert(lane, seq);
+        let job = ClaimedJob {
+            token: Uuid::nil(),
+            id: row.try_get("id")?,
+            lane,
+            attempt: row.try_get::<i16, _>("attempts")?.saturating_add(1),
+            crashes: row.try_get("crashes")?,
+            max_attempts: row.try_get::<Option<i16>, _>("max_attempts")?.unwrap_or(1),
+            job_type: lanes.iter().find(|known| known.id == lane).map_or("", |lane| lane.job_type),
+            payload: row.try_get("payload")?,
+            key: key_of(&row)?,
+        };
+        Ok(Some(LockedJob { job, seq, pid: row.try_get("pid")? }))
+    }
+
+    /// Learns of new lanes; returns whether there were any.
+    pub(super) async fn refresh(&mut self, tx: &mut PgConnection, store: Store) -> sqlx::Result<bool> {
+        self.refreshed = Instant::now();
+        self.lanes.refresh(tx, store).await
+    }
+}

@@ -1,0 +1,327 @@
+//! Where jobs run: each queue has its own slots, so that a slow queue takes none from a fast one.
+//!
+//! A slot is a task that runs one job after another until none is queued; an idle queue costs nothing. This file counts and keeps what runs;
+//! how one attempt is run is `queue_core::attempt`'s.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use queue_core::{
+    JobId, Registry,
+    runner::{Ended, Halt, Shared, run},
+};
+use tokio::{runtime::Handle, sync::mpsc::Sender};
+use uuid::Uuid;
+
+use super::running::{Pace, RunningJob};
+use crate::{
+    lanes::Claimed,
+    live::{Bell, Config},
+    settle::Settlement,
+};
+
+/// What all slots of a worker have in common.
+pub(crate) struct SlotContext {
+    pub(crate) registry: Registry,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) settle: Sender<Settlement>,
+    pub(crate) bell: Arc<Bell>,
+    /// The runtime that handlers run on: the one that the worker was started on.
+    pub(crate) handlers: Handle,
+    /// How long a handler whose job was cancelled may go on.
+    pub(crate) cancel_grace: Duration,
+}
+
+/// The slots of every queue that this worker serves.
+pub(crate) struct Queues {
+    context: Arc<SlotContext>,
+    /// Each named queue's concurrency; empty when any queue is served.
+    named: HashMap<String, usize>,
+    concurrency: usize,
+    slots: Mutex<HashMap<String, Arc<Slots>>>,
+}
+
+impl Queues {
+    pub(crate) fn new(context: SlotContext, config: &Config) -> Self {
+        let named = config.queues.iter().cloned().collect();
+        Self { context: Arc::new(context), named, concurrency: config.concurrency, slots: Mutex::default() }
+    }
+
+    /// The slots of this queue; `None` if it is not served.
+    pub(crate) fn slots(&self, queue: &str) -> Option<Arc<Slots>> {
+        let mut slots = lock(&self.slots);
+        if let Some(known) = slots.get(queue) {
+            return Some(Arc::clone(known));
+        }
+        let concurrency = if self.named.is_empty() { self.concurrency } else { *self.named.get(queue)? };
+        let fresh = Slots::new(&self.context, concurrency);
+        slots.insert(queue.to_owned(), Arc::clone(&fresh));
+        Some(fresh)
+    }
+
+    /// Whether some queue runs one job at a time: its order is then to be seen, and two claims at once would mix it.
+    pub(crate) fn keep_order(&self) -> bool {
+        if self.named.is_empty() { self.concurrency == 1 } else { self.named.values().any(|concurrency| *concurrency == 1) }
+    }
+
+    /// All slots there are by now.
+    pub(crate) fn all(&self) -> Vec<Arc<Slots>> {
+        lock(&self.slots).values().cloned().collect()
+    }
+
+    /// The queues that are named, or `None` for any.
+    pub(crate) fn named(&self) -> Option<Vec<String>> {
+        (!self.named.is_empty()).then(|| self.named.keys().cloned().collect())
+    }
+}
+
+/// The slots of one queue.
+pub(crate) struct Slots {
+    context: Arc<SlotContext>,
+    concurrency: usize,
+    jobs: Mutex<Jobs>,
+    finished: AtomicUsize,
+    pace: Mutex<Pace>,
+    halt: Mutex<Arc<Halt>>,
+}
+
+/// What waits and what runs.
+#[derive(Default)]
+struct Jobs {
+    queued: VecDeque<Claimed>,
+    /// Asked for by claims that are in the air.
+    promised: usize,
+    running: HashMap<JobId, RunningJob>,
+    /// Tasks alive; each runs one job at a time.
+    slots: usize,
+    /// The claim loop was told that nothing is free. It is to be rung once so few are queued and a slot is free.
+    ring_at: Option<usize>,
+}
+
+impl Slots {
+    /// Room for so many handlers at a time.
+    fn new(context: &Arc<SlotContext>, concurrency: usize) -> Arc<Self> {
+        Arc::new(Self {
+            context: Arc::clone(context),
+            concurrency,
+            jobs: Mutex::default(),
+            finished: AtomicUsize::new(0),
+            pace: Mutex::new(Pace::new(Instant::now())),
+            halt: Mutex::new(Arc::new(Halt::new(context.cancel_grace))),
+        })
+    }
+
+    /// How many jobs to claim now: the free slots, and a tenth of a second's worth in advance. None while that is still half full, so that
+    /// fast jobs travel in large batches and slow ones are not hoarded.
+    pub(crate) fn demand(self: &Arc<Self>, most: usize) -> Promised {
+        let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(4 * most);
+        let mut jobs = lock(&self.jobs);
+        let (coming, free) = (jobs.queued.len() + jobs.promised, self.concurrency.saturating_sub(jobs.slots));
+        let full = coming > ahead / 2 || (coming >= free && ahead == 0);
+        jobs.ring_at = full.then_some(ahead / 2);
+        let count = if full { 0 } else { (free + ahead - coming).min(most) };
+        jobs.promised += count;
+        drop(jobs);
+        Promised { slots: Arc::clone(self), count }
+    }
+
+    /// Hands jobs to the slots, in this order.
+    pub(crate) fn push(self: &Arc<Self>, claimed: Vec<Claimed>) {
+        let mut jobs = lock(&self.jobs);
+        let more = claimed.len().min(self.concurrency.saturating_sub(jobs.slots));
+        jobs.queued.extend(claimed);
+        jobs.slots += more;
+        for _ in 0..more {
+            self.context.handlers.spawn(Arc::clone(self).work());
+        }
+    }
+
+    /// How many handlers could begin now.
+    pub(crate) fn free(&self) -> usize {
+        let jobs = lock(&self.jobs);
+        if jobs.queued.is_empty() && jobs.promised == 0 { self.concurrency.saturating_sub(jobs.slots) } else { 0 }
+    }
+
+    /// Releases a job that no slot has seen.
+    pub(crate) async fn give_back(&self, job: &Claimed) {
+        // Fails only when the worker has ended without waiting for this; then the job is recovered like that of a silent worker.
+        let _ = self.context.settle.send(Settlement::release(job)).await;
+    }
+
+    /// Whether this job waits or runs here.
+    pub(crate) fn holds(&self, id: JobId) -> bool {
+        let jobs = lock(&self.jobs);
+        jobs.running.contains_key(&id) || jobs.queued.iter().any(|job| job.job.id == id)
+    }
+
+    /// Whether nothing is queued or running.
+    pub(crate) fn is_idle(&self) -> bool {
+        let jobs = lock(&self.jobs);
+        jobs.queued.is_empty() && jobs.running.is_empty()
+    }
+
+    /// Takes back what no slot has begun, to be released.
+    pub(crate) fn take_queued(&self) -> Vec<Settlement> {
+        lock(&self.jobs).queued.drain(..).map(|job| Settlement::release(&job)).collect()
+    }
+
+    /// Tells running handlers that they should end now.
+    pub(crate) fn ask(&self) {
+        lock(&self.halt).ask.cancel();
+    }
+
+    /// Drops running handlers at their next `await`; each is released.
+    pub(crate) fn drop_running(&self) {
+        lock(&self.halt).drop.cancel();
+    }
+
+    /// What runs all the same, because it never awaits: to be released without its slot.
+    pub(crate) fn take_running(&self) -> Vec<Settlement> {
+        lock(&self.jobs).running.extract_if(|_, running| !running.judged).map(|(_, running)| running.released).collect()
+    }
+
+    /// Forgets everything: the lease is lost, and what is queued or running belongs to others.
+    pub(crate) fn abandon(&self) {
+        let halt = std::mem::replace(&mut *lock(&self.halt), Arc::new(Halt::new(self.context.cancel_grace)));
+        let mut jobs = lock(&self.jobs);
+        jobs.queued.clear();
+        jobs.running.clear();
+        drop(jobs);
+        halt.ask.cancel();
+        halt.drop.cancel();
+    }
+
+    /// Asks the handler of a job to end for which somebody has cancelled it; if it was not begun, returns its verdict.
+    pub(crate) fn cancel(&self, token: Uuid, id: JobId) -> Option<Settlement> {
+        let halt = Arc::clone(&lock(&self.halt));
+        let mut jobs = lock(&self.jobs);
+        if let Some(running) = jobs.running.get_mut(&id) {
+            if running.released.token == token && !running.judged && !std::mem::replace(&mut running.cancelling, true) {
+                tracing::info!(job = %id, "cancelled while it runs: its handler is asked to end");
+                halt.cancel(token, id);
+            }
+            return None;
+        }
+        let place = jobs.queued.iter().position(|job| job.job.token == token && job.job.id == id)?;
+        jobs.queued.remove(place).map(|job| Settlement::cancel(&job))
+    }
+
+    /// Reports, once each, handlers that go on long after their timeout, which means that they never await.
+    pub(crate) fn report_stuck(&self) {
+        for running in lock(&self.jobs).running.values_mut() {
+            if let Some(limit) = running.limit
+                && running.since.elapsed() > limit + Duration::from_secs(5)
+                && !std::mem::replace(&mut running.reported, true)
+            {
+                let (job, job_type, seconds) = (running.released.id, running.job_type, running.since.elapsed().as_secs());
+                tracing::error!(%job, job_type, seconds, "handler is stuck: past its timeout and never awaiting; move blocking work to `spawn_blocking`");
+            }
+        }
+    }
+
+    async fn work(self: Arc<Self>) {
+        while let Some(job) = self.next() {
+            self.run(job).await;
+            self.finished.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The next job, or the end of this slot; under one lock, so that a job handed over meanwhile finds either this slot or room for another.
+    fn next(&self) -> Option<Claimed> {
+        let mut jobs = lock(&self.jobs);
+        let job = jobs.queued.pop_front();
+        if jobs.ring_at.is_some_and(|few| jobs.queued.len() <= few) {
+            jobs.ring_at = None;
+            self.context.bell.ring();
+        }
+        let Some(job) = job else {
+            jobs.slots -= 1;
+            return None;
+        };
+        let limit = self.context.registry.get(job.job.job_type).and_then(|known| known.options().timeout);
+        let running = RunningJob {
+            released: Settlement::release(&job),
+            job_type: job.job.job_type,
+            since: Instant::now(),
+            limit,
+            reported: false,
+            judged: false,
+            cancelling: false,
+        };
+        jobs.running.insert(job.job.id, running);
+        Some(job)
+    }
+
+    async fn run(&self, claimed: Claimed) {
+        let since = Instant::now();
+        let (halt, job) = (Arc::clone(&lock(&self.halt)), &claimed.job);
+        let registration = self.context.registry.get(job.job_type);
+        let ended = match registration {
+            Some(registration) => run(registration, job, &self.context.shared, &halt, None, drop).await,
+            None => Ended::terminal("no handler for this job type in this worker"),
+        };
+        if self.begin_verdict(job.id, job.token) {
+            let settlement = Settlement::of(&claimed, registration, ended, since.elapsed());
+            // Fails only when the worker has ended without waiting for this; then the job is recovered like that of a silent worker.
+            let _ = self.context.settle.send(settlement).await;
+            self.end_verdict(job.id, job.token, &halt);
+        }
+    }
+
+    /// Not so when the job was taken from its slot meanwhile: abandoned, or released by a shutdown that could wait no longer.
+    fn begin_verdict(&self, id: JobId, token: Uuid) -> bool {
+        match lock(&self.jobs).running.get_mut(&id) {
+            Some(running) if running.released.token == token => {
+                running.judged = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn end_verdict(&self, id: JobId, token: Uuid, halt: &Halt) {
+        let mut jobs = lock(&self.jobs);
+        if jobs.running.get(&id).is_some_and(|running| running.released.token == token)
+            && jobs.running.remove(&id).is_some_and(|running| running.cancelling)
+        {
+            halt.forget(token, id);
+        }
+    }
+}
+
+/// Slots that are reserved for the jobs of a claim in the air, until this is dropped.
+pub(crate) struct Promised {
+    slots: Arc<Slots>,
+    /// How many jobs they are.
+    pub(crate) count: usize,
+}
+
+impl Promised {
+    /// The same without any slot reserved: what comes is queued beyond what there is.
+    pub(crate) fn without_slots(self) -> Self {
+        Self { slots: Arc::clone(&self.slots), count: 0 }
+    }
+
+    /// Hands over what the claim found.
+    pub(crate) fn push(&self, claimed: Vec<Claimed>) {
+        self.slots.push(claimed);
+    }
+}
+
+impl Drop for Promised {
+    fn drop(&mut self) {
+        let mut jobs = lock(&self.slots.jobs);
+        jobs.promised = jobs.promised.saturating_sub(self.count);
+    }
+}
+
+/// A lock that a panic elsewhere left poisoned is as good as any: nothing is half-written under these.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

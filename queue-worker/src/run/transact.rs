@@ -1,0 +1,279 @@
+//! Jobs of transactional types: the claim of one, its handler and its verdict are one transaction, so that what the handler writes there
+//! happens exactly once.
+//!
+//! The lock on the job's entry in `ready` is the lease, and the connection is the heartbeat: when either is lost, the job is as it was. A
+//! few loops for each queue, of which one at a time looks for the next job. Nothing here decides what follows from an outcome.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use queue_core::{
+    Registry, Store,
+    runner::{ClaimedJob, Ended, Ending, Halt, Shared, finish_one, run},
+};
+use sqlx::{PgConnection, PgPool, Postgres, Transaction, postgres::PgPoolOptions};
+use tokio::{runtime::Handle, sync::Mutex, time::timeout};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::lookout::{LOOK, LockedJob, Lookout};
+use crate::{
+    error::complain,
+    lanes::Lanes,
+    live::{Bell, Config, bounded},
+};
+
+/// What the loops of a worker have in context.
+pub(crate) struct TransactContext {
+    pub(crate) config: Config,
+    pub(crate) registry: Registry,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) bell: Arc<Bell>,
+    /// The runtime that handlers run on.
+    pub(crate) handlers: Handle,
+    pub(crate) stop: CancellationToken,
+}
+
+/// The loops of a worker.
+pub(crate) struct Transact {
+    halt: Arc<Halt>,
+    loops: TaskTracker,
+}
+
+/// Handlers that were asked to end have this long before they are dropped; and those dropped, to be rolled back.
+const LAST_WORDS: Duration = Duration::from_millis(250);
+
+impl Transact {
+    /// Starts the loops, none if no type is transactional: for each named queue its concurrency, else that of all, but no more than
+    /// `Config::transactional`.
+    pub(crate) fn start(engine: &Handle, context: TransactContext) -> Self {
+        let (halt, loops) = (Arc::<Halt>::default(), TaskTracker::new());
+        let types: Vec<&'static str> =
+            context.registry.names().filter(|(_, known)| known.options().transactional).map(|(name, _)| name).collect();
+        let config = &context.config;
+        let named = config.queues.iter().map(|(queue, concurrency)| (Some(vec![queue.clone()]), *concurrency));
+        let mut queues: Vec<(Option<Vec<String>>, usize)> = named.collect();
+        if queues.is_empty() {
+            queues.push((None, config.concurrency));
+        }
+        let most = config.transactional;
+        let context = Arc::new(context);
+        for (queue, concurrency) in queues.into_iter().filter(|_| !types.is_empty()) {
+            let concurrency = concurrency.min(most);
+            let crew = Arc::new(Crew::new(&context, Lanes::new(types.clone(), queue), Arc::clone(&halt), concurrency));
+            for _ in 0..concurrency {
+                loops.spawn_on(Arc::clone(&crew).work(), engine);
+            }
+        }
+        loops.close();
+        Self { halt, loops }
+    }
+
+    /// Once `stop` has fired: lets running handlers go on until then, and rolls the others back.
+    pub(crate) async fn stop(self, until: Instant) {
+        if tokio::time::timeout_at(until.into(), self.loops.wait()).await.is_ok() {
+            return;
+        }
+        self.halt.ask.cancel();
+        if timeout(LAST_WORDS, self.loops.wait()).await.is_ok() {
+            return;
+        }
+        self.halt.drop.cancel();
+        // What does not end now never awaits. It can write nothing that counts, for only its loop commits.
+        let _ = timeout(4 * LAST_WORDS, self.loops.wait()).await;
+    }
+}
+
+impl Drop for Transact {
+    fn drop(&mut self) {
+        self.halt.drop.cancel();
+    }
+}
+
+/// The loops of one queue, or of all.
+struct Crew {
+    context: Arc<TransactContext>,
+    store: Store,
+    halt: Arc<Halt>,
+    /// Our connections, with the settings that the user's own have: handlers write on them.
+    pool: PgPool,
+    lookout: Mutex<Lookout>,
+}
+
+/// Our statements run under settings like those of a worker's other connections; a handler finds the user's own.
+const BEGIN: &str = "begin isolation level read committed; set local search_path = pg_catalog; set local enable_seqscan = off;
+  set local plan_cache_mode = force_generic_plan; set local jit = off";
+const LEND: &str = "set local search_path to default; set local enable_seqscan to default; set local plan_cache_mode to default;
+  set local jit to default; savepoint queue_job";
+
+/// What the handler wrote is to stay. Constraints that it deferred are checked now, so that they count as its failure.
+const KEEP: &str = "set constraints all immediate; set local search_path = pg_catalog; set local enable_seqscan = off;
+  set local plan_cache_mode = force_generic_plan; set local jit = off; savepoint queue_verdict";
+
+/// What the handler wrote is to go; the entry stays locked.
+const UNDO: &str = "rollback to savepoint queue_job; set local search_path = pg_catalog; set local enable_seqscan = off;
+  set local plan_cache_mode = force_generic_plan; set local jit = off; savepoint queue_verdict";
+
+/// How soon to look again while producers do not notify, because the claim loop is awake.
+const GLANCE: Duration = Duration::from_millis(20);
+
+impl Crew {
+    fn new(context: &Arc<TransactContext>, lanes: Lanes, halt: Arc<Halt>, loops: usize) -> Self {
+        let options = (*context.shared.pool.connect_options()).clone().application_name("queue-worker transact");
+        // One more, for ending a statement that a handler left behind.
+        let connections = u32::try_from(loops + 1).unwrap_or(u32::MAX);
+        let pool = PgPoolOptions::new().max_connections(connections).test_before_acquire(false).connect_lazy_with(options);
+        let lookout = Lookout::new(lanes, context.bell.watch());
+        Self { context: Arc::clone(context), store: context.config.store, halt, pool, lookout: Mutex::new(lookout) }
+    }
+
+    async fn work(self: Arc<Self>) {
+        let stop = &self.context.stop;
+        while !stop.is_cancelled() {
+            if let Err(error) = self.one().await {
+                complain(&error, "a transactional job is as it was, or cannot be looked for; trying again");
+                let pause = Duration::from_millis(500).mul_f64(1.0 + fastrand::f64());
+                let _ = timeout(pause, stop.cancelled()).await;
+            }
+        }
+    }
+
+    /// One job, from its lock to its commit.
+    async fn one(&self) -> sqlx::Result<()> {
+        let Some((mut tx, LockedJob { job, seq, pid })) = self.find().await? else { return Ok(()) };
+        bounded(sqlx::raw_sql(LEND).execute(&mut *tx)).await?;
+        let registration = self.context.registry.get(job.job_type).copied();
+        let (since, lent) = (Instant::now(), Arc::new(Mutex::new(tx)));
+        let (shared, halt, theirs) = (Arc::clone(&self.context.shared), Arc::clone(&self.halt), Arc::clone(&lent));
+        let attempt = self.context.handlers.spawn(async move {
+            let ended = match &registration {
+                Some(known) => run(known, &job, &shared, &halt, Some(theirs), drop).await,
+                None => Ended::terminal("no handler for this job type in this worker"),
+            };
+            (job, ended)
+        });
+        // Neither fails but with the runtime of the handlers, and then the transaction is rolled back.
+        let Ok((job, ended)) = attempt.await else { return Ok(()) };
+        let Some(mut tx) = Arc::into_inner(lent).map(Mutex::into_inner) else { return Ok(()) };
+
+        let ending = |ended: Ended| ended.ending(registration.as_ref(), &job, since.elapsed(), fastrand::f64());
+        let mut said = ending(ended);
+        if said.is_complete() {
+            match bounded(sqlx::raw_sql(KEEP).execute(&mut *tx)).await {
+                Ok(_) => return self.finish(tx, &job, seq, said).await,
+                Err(error @ sqlx::Error::Database(_)) if !is_lost(&error) => {
+                    let why = format!("the handler succeeded, but its transaction cannot be committed: {}", queue_core::message(&error));
+                    said = ending(Ended::failed(why));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        match self.undo(&mut tx, pid).await {
+            Ok(()) if said.is_release() => tx.rollback().await,
+            Ok(()) => self.finish(tx, &job, seq, said).await,
+            Err(error) if is_lost(&error) || said.is_release() => Err(error),
+            // The handler has ended the transaction by itself. Its failure counts if the entry is still there.
+            Err(_) => {
+                drop(tx);
+                self.finish(self.begin().await?, &job, seq, said).await
+            }
+        }
+    }
+
+    /// The next job, locked; waits until there is one. `None` once it is time to stop.
+    async fn find(&self) -> sqlx::Result<Option<(Transaction<'static, Postgres>, LockedJob)>> {
+        let mut lookout = self.lookout.lock().await;
+        loop {
+            if self.context.stop.is_cancelled() {
+                return Ok(None);
+            }
+            // Read before the look: whoever enqueues after it either notifies, or saw the claim loop awake, and then we do not wait long.
+            let told = *lookout.told.borrow_and_update();
+            let mut tx = self.begin().await?;
+            let found = bounded(lookout.look(&mut tx, self.store)).await?;
+            let fresh = (found.is_none() || lookout.refreshed.elapsed() > LOOK) && lookout.refresh(&mut tx, self.store).await?;
+            if let Some(job) = found {
+                return Ok(Some((tx, job)));
+            }
+            bounded(tx.rollback()).await?;
+            if fresh {
+                continue;
+            }
+            let wait = if told { self.context.config.poll_interval } else { GLANCE };
+            let owed = lookout.owed.map(|at| at.saturating_duration_since(Instant::now()));
+            let wait = owed.map_or(wait, |owed| wait.min(owed));
+            tokio::select! {
+                _ = timeout(wait, lookout.told.changed()) => {}
+                () = self.context.stop.cancelled() => {}
+            }
+        }
+    }
+
+    async fn begin(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
+        bounded(self.pool.begin_with(BEGIN)).await
+    }
+
+    /// Takes back what the handler wrote. A statement that it left behind when it was dropped is ended first.
+    async fn undo(&self, tx: &mut PgConnection, pid: i32) -> sqlx::Result<()> {
+        let mut tries = 0;
+        loop {
+            let undoing = bounded(sqlx::raw_sql(UNDO).execute(&mut *tx));
+            tokio::pin!(undoing);
+            let done = if let Ok(done) = timeout(LAST_WORDS, &mut undoing).await {
+                done
+            } else {
+                let cancel = sqlx::query("select pg_catalog.pg_cancel_backend($1)").bind(pid).execute(&self.pool);
+                let _ = bounded(cancel).await;
+                undoing.await
+            };
+            tries += 1;
+            match done {
+                Ok(_) => return Ok(()),
+                // May be what became of the handler's last statement.
+                Err(error) if tries < 3 && !is_lost(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Writes the ending, and commits.
+    async fn finish(&self, mut tx: Transaction<'static, Postgres>, job: &ClaimedJob, seq: i64, mut ending: Ending) -> sqlx::Result<()> {
+        let written = match self.write(&mut tx, job, seq, &ending).await {
+            // A value that the server refuses: an output that jsonb cannot hold.
+            Err(error @ sqlx::Error::Database(_)) if !is_lost(&error) && ending.leave_output_out() => {
+                tracing::warn!(job = %job.id, error = queue_core::message(&error), "cannot keep this output; leaving it out");
+                bounded(sqlx::raw_sql("rollback to savepoint queue_verdict").execute(&mut *tx)).await?;
+                self.write(&mut tx, job, seq, &ending).await?
+            }
+            other => other?,
+        };
+        if !written {
+            tracing::warn!(job = %job.id, "the transaction of this job was ended by its handler, and others have the job: verdict refused");
+            return bounded(tx.rollback()).await;
+        }
+        bounded(tx.commit()).await?;
+        if ending.freed().is_some() {
+            self.context.bell.tell_keys();
+        }
+        self.context.bell.note_over();
+        if let Some(wait) = ending.wait() {
+            self.context.bell.due_in(wait);
+        }
+        Ok(())
+    }
+
+    async fn write(&self, tx: &mut PgConnection, job: &ClaimedJob, seq: i64, ending: &Ending) -> sqlx::Result<bool> {
+        Ok(bounded(finish_one(self.store, job, seq, ending).fetch_optional(tx)).await?.is_some())
+    }
+}
+
+/// Whether the connection is gone, and with it the lock.
+fn is_lost(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Database(db) => {
+            db.code().is_some_and(|code| code.starts_with("57P") || code.starts_with("08") || code.starts_with("25P03"))
+        }
+        _ => true,
+    }
+}

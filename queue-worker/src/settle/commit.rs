@@ -1,0 +1,143 @@
+//! How a handler's own transaction ends: the job's verdict as its last statement, the commit, and what that came to if its answer was lost.
+//!
+//! The statement is the settle loop's own, and so is its fence: a lease that no longer lists the job refuses it, and then all is rolled back.
+//! Runs in a task of its own, which no timeout drops half-way.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use queue_core::{
+    Error, JobId, Store,
+    runner::{Backend, CommitResult, Ending, Fence, OwnTransaction},
+};
+use sqlx::{PgConnection, PgPool, Postgres, Transaction};
+
+use super::{
+    settlement::Settlement,
+    verdicts::{is_about_data, settle_within},
+};
+use crate::live::{Link, bounded};
+
+/// What the handler wrote is to stay. Constraints that it deferred are checked now, under its own settings, so that they count as its failure
+/// and not as a lost commit. Then our statement runs under our settings. A server that loses us between the verdict and the commit lets go of
+/// the lease soon.
+const KEEP: &str = "set constraints all immediate; set local search_path = pg_catalog; set local enable_seqscan = off;
+  set local plan_cache_mode = force_generic_plan; set local jit = off; set local lock_timeout = 0; set local statement_timeout = '60s';
+  set local idle_in_transaction_session_timeout = '15s'; savepoint queue_verdict";
+
+/// How long a commit whose answer was lost is asked after.
+const ASK_FOR: Duration = Duration::from_mins(1);
+
+/// Between two questions.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Under a stricter isolation, every settle beside this one in the same lease would be a conflict.
+const BEGIN: &str = "begin isolation level read committed read write";
+
+/// What attempts ask of the database.
+#[derive(Clone, Debug)]
+pub(crate) struct DatabaseBackend {
+    pub(crate) pool: PgPool,
+    pub(crate) store: Store,
+}
+
+#[async_trait]
+impl Backend for DatabaseBackend {
+    async fn begin(&self, _: JobId) -> Result<OwnTransaction, Error> {
+        Ok(OwnTransaction::Pooled(self.pool.begin_with(BEGIN).await?))
+    }
+
+    async fn commit(self: Arc<Self>, tx: OwnTransaction, fence: Fence, ending: Ending) -> CommitResult {
+        match tx {
+            OwnTransaction::Pooled(tx) => self.end(tx, fence, ending).await,
+            // Only tests lend transactions, and they have a backend of their own.
+            OwnTransaction::Lent(_) => CommitResult::Lost,
+        }
+    }
+
+    async fn checkpoint(&self, job: JobId) -> Result<Option<String>, Error> {
+        let statement = sqlx::query_scalar(self.store.sql(include_str!("../../sql/checkpoint.sql"))).bind(job);
+        let found: Option<Option<String>> = statement.fetch_optional(&self.pool).await?;
+        Ok(found.flatten())
+    }
+}
+
+impl DatabaseBackend {
+    async fn end(&self, mut tx: Transaction<'static, Postgres>, fence: Fence, ending: Ending) -> CommitResult {
+        match write(&mut tx, self.store, Settlement::within(fence, ending)).await {
+            Ok(true) => {}
+            Ok(false) => {
+                // Whether it succeeds or not, nothing of it stays.
+                let _ = bounded(tx.rollback()).await;
+                return CommitResult::Lost;
+            }
+            // The commit was not sent, so it will not happen.
+            Err(error) => return undone(error),
+        }
+        match bounded(tx.commit()).await {
+            Ok(()) => CommitResult::Written,
+            Err(error) => self.reconcile(fence, error).await,
+        }
+    }
+
+    /// Finds out whether a commit happened whose answer did not come.
+    async fn reconcile(&self, fence: Fence, error: sqlx::Error) -> CommitResult {
+        tracing::warn!(job = %fence.id, error = queue_core::message(&error), "no answer to a handler's commit; asking what it came to");
+        let (mut link, until) = (Link::new(&self.pool, "reconcile"), Instant::now() + ASK_FOR);
+        loop {
+            let found = find(&mut link, self.store, fence).await;
+            match link.note(found) {
+                Ok(Place::Lease) => break undone(error),
+                Ok(Place::History) => break CommitResult::Written,
+                Ok(Place::Elsewhere) => break CommitResult::Lost,
+                Err(_) if Instant::now() > until => break CommitResult::Unknown(Error::Database(error).into()),
+                Err(_) => tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await,
+            }
+        }
+    }
+}
+
+fn undone(error: sqlx::Error) -> CommitResult {
+    CommitResult::Undone(Error::Database(error).into())
+}
+
+/// The last statement; false if the lease does not have the job any more.
+async fn write(tx: &mut PgConnection, store: Store, mut one: Settlement) -> sqlx::Result<bool> {
+    #[cfg(feature = "mutants")]
+    queue_core::mutants::effects_first(tx).await?;
+    sqlx::raw_sql(KEEP).execute(&mut *tx).await?;
+    loop {
+        match settle_within(tx, store, &one).await {
+            Err(error) if is_about_data(&error) && one.ending.redact() => {
+                tracing::warn!(job = %one.id, error = queue_core::message(&error), "cannot settle with this text; leaving it out");
+                bounded(sqlx::raw_sql("rollback to savepoint queue_verdict").execute(&mut *tx)).await?;
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Where a job is whose commit is in doubt.
+enum Place {
+    /// In its lease: it was not committed, and cannot be any more.
+    Lease,
+    /// In history, by this attempt: it was committed.
+    History,
+    /// With others: it was not committed, and recovered since.
+    Elsewhere,
+}
+
+/// Two statements, for the second is to see what the first waited for: the verdict holds the lease's lock until its commit is over.
+async fn find(link: &mut Link, store: Store, fence: Fence) -> sqlx::Result<Place> {
+    let held = sqlx::query(store.sql(include_str!("../../sql/still_held.sql"))).bind(fence.token).bind(fence.id);
+    if bounded(held.fetch_optional(link.get().await?)).await?.is_some() {
+        return Ok(Place::Lease);
+    }
+    let ended = sqlx::query_scalar(store.sql(include_str!("../../sql/ended.sql")));
+    let ended = ended.bind(fence.id).bind(fence.attempt).bind(fence.crashes);
+    let ended: bool = bounded(ended.fetch_one(link.get().await?)).await?;
+    Ok(if ended { Place::History } else { Place::Elsewhere })
+}

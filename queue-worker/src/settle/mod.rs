@@ -1,0 +1,12 @@
+//! How jobs end in the store: verdicts in natural batches, a handler's own commit, what jobs report, and who is told that jobs are over.
+
+mod commit;
+mod notify_waiters;
+mod report;
+mod settlement;
+mod unsettled;
+mod verdicts;
+
+pub(crate) use self::{
+    commit::DatabaseBackend, notify_waiters::notify_waiters, report::write_reports, settlement::Settlement, verdicts::settle_all,
+};

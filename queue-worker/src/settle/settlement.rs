@@ -1,0 +1,57 @@
+//! What is to be written for one claimed job.
+
+use std::{sync::Arc, time::Duration};
+
+use queue_core::{
+    JobId, Registration,
+    runner::{Ended, Ending, Fence},
+};
+use uuid::Uuid;
+
+use crate::lanes::Claimed;
+
+/// The ending of one claimed job, and the lease that it is written under.
+#[derive(Debug)]
+pub(crate) struct Settlement {
+    pub(crate) token: Uuid,
+    pub(crate) id: JobId,
+    pub(crate) lane: i64,
+    pub(crate) crashes: i16,
+    /// How many jobs its lease had in all.
+    pub(crate) batch: usize,
+    /// Nothing is to be written: the job has left its lease, be it by its handler's own transaction.
+    pub(crate) over: bool,
+    pub(crate) ending: Ending,
+    /// Dropped once this is written.
+    pub(crate) in_flight: Arc<()>,
+}
+
+impl Settlement {
+    /// For an attempt that ended so.
+    pub(crate) fn of(claimed: &Claimed, registration: Option<&Registration>, ended: Ended, ran: Duration) -> Self {
+        let over = ended.is_over();
+        Self::with(claimed, over, ended.ending(registration, &claimed.job, ran, fastrand::f64()))
+    }
+
+    /// For a job that was not begun, or is to be broken off.
+    pub(crate) fn release(claimed: &Claimed) -> Self {
+        Self::with(claimed, false, claimed.job.released())
+    }
+
+    /// For a job that was cancelled before it was begun.
+    pub(crate) fn cancel(claimed: &Claimed) -> Self {
+        Self::with(claimed, false, claimed.job.cancelled())
+    }
+
+    /// For a handler's own transaction.
+    pub(super) fn within(fence: Fence, ending: Ending) -> Self {
+        let Fence { token, id, lane, crashes, .. } = fence;
+        Self { token, id, lane, crashes, batch: 1, over: false, ending, in_flight: Arc::default() }
+    }
+
+    fn with(claimed: &Claimed, over: bool, ending: Ending) -> Self {
+        let Claimed { job, batch, in_flight } = claimed;
+        let (token, id, lane, crashes) = (job.token, job.id, job.lane, job.crashes);
+        Self { token, id, lane, crashes, batch: *batch, over, ending, in_flight: Arc::clone(in_flight) }
+    }
+}
