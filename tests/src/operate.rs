@@ -41,7 +41,10 @@ pub async fn enqueue_with(connection: &mut PgConnection, key: Option<&str>, uniq
     let enqueue = sqlx::query_as(sql(include_str!("../../queue-core/sql/enqueue_with.sql")))
         .bind("do")
         .bind(PAYLOAD)
-        .bind(serde_json::json!({ "max_attempts": 3, "key": key, "unique_key": unique, "unique_while": "queued", "on_conflict": "replace" }).to_string())
+        .bind(
+            serde_json::json!({ "max_attempts": 3, "key": key, "unique_key": unique, "unique_while": "queued", "on_conflict": "replace" })
+                .to_string(),
+        )
         .bind(false);
     let (id, outcome): (JobId, String) = enqueue.fetch_one(connection).await?;
     Ok((id, outcome == "enqueued"))

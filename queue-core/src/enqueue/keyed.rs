@@ -61,11 +61,7 @@ impl Parcel {
                 Connection::One(connection) => !in_transaction(connection).await?,
             };
         let options = terms.options(terms.run.options(), key.as_deref(), unique_key.as_deref());
-        let query = sqlx::query(store.sql(statement))
-            .bind(terms.job_type)
-            .bind(payload)
-            .bind(options.to_string())
-            .bind(relaxed);
+        let query = sqlx::query(store.sql(statement)).bind(terms.job_type).bind(payload).bind(options.to_string()).bind(relaxed);
         let row = match on {
             Connection::Pool(pool) => query.fetch_one(*pool).await,
             Connection::One(connection) => query.fetch_one(&mut **connection).await,

@@ -78,9 +78,10 @@ impl Control {
     pub(super) async fn apply(self, connection: &mut PgConnection, store: Store, ids: &[JobId]) -> sqlx::Result<(Vec<JobId>, Vec<JobId>)> {
         let statement = match self {
             Self::Cancel => sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/cancel_waiting.sql"))).bind(ids),
-            Self::Reschedule(at) => {
-                sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/reschedule.sql"))).bind(ids).bind(Some(at)).bind(None::<f64>)
-            }
+            Self::Reschedule(at) => sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/reschedule.sql")))
+                .bind(ids)
+                .bind(Some(at))
+                .bind(None::<f64>),
             Self::Snooze(wait) => sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/reschedule.sql")))
                 .bind(ids)
                 .bind(None::<DateTime<Utc>>)

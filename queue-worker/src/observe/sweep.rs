@@ -87,7 +87,10 @@ impl Walk {
         if let (Some(state), true) = (filter.state, states.is_empty()) {
             return Err(Error::Config { key: "state", value: state.to_string(), range: control.words().0 });
         }
-        let below = sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/started.sql"))).persistent(false).fetch_one(connection).await?;
+        let below = sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/started.sql")))
+            .persistent(false)
+            .fetch_one(connection)
+            .await?;
         let but = if let Control::Priority(priority) = control { Some(priority) } else { None };
         Ok(Self { states, but, below, place: FIRST, id: i64::MIN })
     }
