@@ -181,12 +181,12 @@ const KEYS: &[Guard] = &[
     ),
     guard(
         "a replaced job keeps its attempts",
-        "change_waiting.seq, change_waiting.id, entry.attempts, entry.crashes);",
+        "change_waiting.seq, change_waiting.id, taken.attempts, taken.crashes);",
         "change_waiting.seq, change_waiting.id, 0::smallint, 0::smallint);",
     ),
     guard(
         "a job that is put off keeps its attempts",
-        "change_waiting.id, change_waiting.lane, entry.attempts, entry.crashes);",
+        "change_waiting.id, change_waiting.lane, taken.attempts, taken.crashes);",
         "change_waiting.id, change_waiting.lane, 0::smallint, 0::smallint);",
     ),
     guard("only who debounces puts off", "on_conflict = 'debounce' and coalesce(", "coalesce("),
