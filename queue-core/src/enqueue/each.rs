@@ -3,9 +3,10 @@
 use sqlx::{PgConnection, Row as _};
 
 use super::{
-    bulk::{Place, Places, Row, Rows, Written},
+    bulk::{Places, Rows, Written},
     explain,
-    insert::{JsonText, Keys, fill},
+    insert::{JsonText, LockedKeys, fill},
+    row::Row,
 };
 use crate::{
     define::{Enqueued, JobId},
@@ -19,7 +20,7 @@ pub(super) async fn write<'a>(
     first: Vec<Row<'a>>,
     mut rows: Rows<'a>,
     written: &mut Written,
-    keys: &mut Keys,
+    keys: &mut LockedKeys,
 ) -> Result<(), Error> {
     let mut chunk = first;
     while !chunk.is_empty() {
@@ -39,21 +40,14 @@ async fn insert(
     chunk: &[Row<'_>],
     index: u64,
 ) -> Result<Vec<(JobId, Enqueued)>, Error> {
-    let to: Vec<&Place> = chunk.iter().zip(index..).map(|(row, index)| places.find(row, index)).collect::<Result<_, _>>()?;
-    let terms: Vec<_> = chunk.iter().map(|row| places.terms_of(row)).collect();
-    let unique: Vec<_> = terms.iter().map(|terms| terms.unique.clone().unwrap_or_default()).collect();
+    for (row, index) in chunk.iter().zip(index..) {
+        places.find(row, index)?;
+    }
+    let options: Vec<_> = chunk.iter().map(|row| row.carried(places.options_of(row))).collect::<Result<_, _>>()?;
     let rows = sqlx::query(places.store.sql(include_str!("../../sql/enqueue_each.sql")))
-        .bind(terms.iter().map(|terms| terms.job_type).collect::<Vec<_>>())
-        .bind(chunk.iter().map(|row| JsonText(&row.payload)).collect::<Vec<_>>())
-        .bind(terms.iter().map(|terms| &*terms.queue).collect::<Vec<_>>())
-        .bind(terms.iter().map(|terms| terms.priority).collect::<Vec<_>>())
-        .bind(terms.iter().map(|terms| terms.max_attempts).collect::<Vec<_>>())
-        .bind(to.iter().map(|place| place.run_at).collect::<Vec<_>>())
-        .bind(chunk.iter().map(|row| row.key.as_deref()).collect::<Vec<_>>())
-        .bind(terms.iter().map(|terms| terms.key_policy.name()).collect::<Vec<_>>())
-        .bind(chunk.iter().map(|row| row.unique_key.as_deref()).collect::<Vec<_>>())
-        .bind(unique.iter().map(|unique| unique.held.unwrap_or_default().to_sql()).collect::<Vec<_>>())
-        .bind(unique.iter().map(|unique| unique.on_conflict.unwrap_or_default().to_sql()).collect::<Vec<_>>())
+        .bind(chunk.iter().map(|row| places.options_of(row).job_type).collect::<Vec<_>>())
+        .bind(chunk.iter().map(|row| JsonText(row.payload())).collect::<Vec<_>>())
+        .bind(options.iter().map(|options| JsonText(options)).collect::<Vec<_>>())
         .fetch_all(connection)
         .await
         .map_err(|error| explain(error, places.store))?;

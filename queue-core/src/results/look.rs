@@ -8,11 +8,9 @@ use std::{
 use sqlx::{Executor, FromRow as _, PgPool, Postgres, Row as _, postgres::PgRow};
 
 use super::progress::Progress;
-use super::{
-    On, WaitError,
-    waiter::{Follow, Waiter},
-};
+use super::{On, WaitError, waiter::Follow};
 use crate::{
+    connect::JobRef,
     define::{JobId, JobState},
     enqueue::explain,
     error::Error,
@@ -22,7 +20,7 @@ use crate::{
 /// What was seen of a job.
 #[derive(Debug, PartialEq)]
 pub(crate) struct JobSnapshot {
-    pub(crate) fate: WaitOutcome,
+    pub(crate) outcome: WaitOutcome,
     pub(crate) progress: Progress,
 }
 
@@ -50,19 +48,19 @@ pub(crate) enum WaitOutcome {
 
 impl JobSnapshot {
     pub(crate) fn gone() -> Self {
-        Self { fate: WaitOutcome::Gone, progress: Progress::default() }
+        Self { outcome: WaitOutcome::Gone, progress: Progress::default() }
     }
 
     fn of(row: &PgRow) -> sqlx::Result<Self> {
         let state: &str = row.try_get("state")?;
-        let (fate, over) = match state {
+        let (outcome, over) = match state {
             "completed" if row.try_get("later")? => (WaitOutcome::Later, None),
             "completed" => (WaitOutcome::Completed { output: row.try_get("output")? }, Some(JobState::Completed)),
             "cancelled" => (WaitOutcome::Cancelled { error: row.try_get("error")? }, Some(JobState::Cancelled)),
             "dead" => (WaitOutcome::Dead { error: row.try_get("error")?, attempts: row.try_get("attempts")? }, Some(JobState::Dead)),
             _ => (WaitOutcome::Live, None),
         };
-        Ok(Self { fate, progress: Progress::from_row(row)?.at_the_end(over) })
+        Ok(Self { outcome, progress: Progress::from_row(row)?.at_the_end(over) })
     }
 }
 
@@ -104,28 +102,27 @@ pub(crate) enum JobWatcher {
 
 /// The looks at one job over a pool.
 pub(crate) struct PoolWatcher {
-    job: JobId,
+    job: JobRef,
     pool: PgPool,
-    store: Store,
     began: Option<Instant>,
     shortest: Duration,
 }
 
 impl JobWatcher {
-    pub(super) fn open(job: JobId, on: On, watching: bool) -> Self {
+    pub(super) fn open(job: JobRef, on: On, watching: bool) -> Result<Self, WaitError> {
         match on {
-            On::Pool(pool, store) => {
+            On::Pool(pool) => {
                 let shortest = if watching { WATCHING } else { PAUSES.0 };
-                Self::Pool(Box::new(PoolWatcher { job, pool, store, began: None, shortest }))
+                Ok(Self::Pool(Box::new(PoolWatcher { job, pool, began: None, shortest })))
             }
-            On::Waiter(waiter) => Self::Waiter(Waiter::follow(waiter, job, watching)),
+            On::Waiter(waiter) => Ok(Self::Waiter(waiter.follow(job, watching)?)),
         }
     }
 
-    /// The next sight of the job, not before it is time for it.
+    /// The next snapshot of the job, not before it is time for it.
     pub(crate) async fn next(&mut self) -> Result<Arc<JobSnapshot>, WaitError> {
         match self {
-            Self::Pool(looks) => looks.next().await,
+            Self::Pool(watcher) => watcher.next().await,
             Self::Waiter(follow) => follow.next().await.map_err(WaitError::Store),
         }
     }
@@ -141,10 +138,10 @@ impl PoolWatcher {
             }
             let began = Instant::now();
             self.began.get_or_insert(began);
-            match look(&self.pool, self.store, &[self.job]).await {
-                Ok(sights) => return Ok(Arc::new(sights.into_iter().next().map_or_else(JobSnapshot::gone, |(_, sight)| sight))),
+            match look(&self.pool, self.job.store(), &[self.job.id()]).await {
+                Ok(found) => return Ok(Arc::new(found.into_iter().next().map_or_else(JobSnapshot::gone, |(_, snapshot)| snapshot))),
                 Err(error) if may_pass(&error) && failing.get_or_insert(began).elapsed() < PATIENCE => {}
-                Err(error) => return Err(WaitError::store(explain(error, self.store))),
+                Err(error) => return Err(WaitError::store(explain(error, self.job.store()))),
             }
         }
     }

@@ -24,8 +24,9 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
+use super::WaitError;
 use super::look::{JobSnapshot, PATIENCE, WaitOutcome, look, may_pass, nobody};
-use crate::{define::JobId, enqueue::explain, error::Error, schema::Store};
+use crate::{connect::JobRef, define::JobId, enqueue::explain, error::Error, schema::Store};
 
 /// Waits for any number of jobs over one connection of its own. For a process that waits for many, such as a web server: make one, clone it
 /// wherever it is needed, and pass it where a pool would do: `handle.wait(&waiter)`, `handle.watch(&waiter)`.
@@ -100,16 +101,20 @@ impl Waiter {
         Self { inner, _stop: Arc::new(stop.drop_guard()) }
     }
 
-    pub(super) fn place(self) -> (PgPool, Store) {
-        (self.inner.pool.clone(), self.inner.store)
+    pub(super) fn pool(self) -> PgPool {
+        self.inner.pool.clone()
     }
 
-    pub(super) fn follow(self, job: JobId, watching: bool) -> Follow {
+    pub(super) fn follow(self, job: JobRef, watching: bool) -> Result<Follow, WaitError> {
+        let (job, store, waits_in) = (job.id(), job.store(), self.inner.store);
+        if store != waits_in {
+            return Err(WaitError::OtherStore { job, store: store.schema(), waiter: waits_in.schema() });
+        }
         let mut seen = self.inner.lock().entry(job).or_insert_with(|| watch::Sender::new(None)).subscribe();
         seen.mark_changed();
         self.inner.watching.fetch_add(usize::from(watching), Relaxed);
         self.inner.fresh.notify_one();
-        Follow { waiter: self, seen, watching }
+        Ok(Follow { waiter: self, seen, watching })
     }
 }
 
@@ -127,7 +132,7 @@ pub(crate) struct Follow {
 }
 
 impl Follow {
-    /// The next sight that is another than the last one.
+    /// The next snapshot that differs from the last one.
     pub(super) async fn next(&mut self) -> Seen {
         loop {
             self.seen.changed().await.map_err(|_| nobody())?;
@@ -161,14 +166,14 @@ impl Inner {
     }
 
     /// Tells those who follow `job`, if it is news; once it is over, there will be no more.
-    fn tell(&self, job: JobId, sight: JobSnapshot) {
-        let over = sight.progress.over.is_some() || sight == JobSnapshot::gone();
+    fn tell(&self, job: JobId, snapshot: JobSnapshot) {
+        let over = snapshot.progress.over.is_some() || snapshot == JobSnapshot::gone();
         let mut jobs = self.lock();
         let Some(seen) = jobs.get(&job) else { return };
         seen.send_if_modified(|last| {
-            let news = !matches!(last, Some(Ok(last)) if **last == sight);
+            let news = !matches!(last, Some(Ok(last)) if **last == snapshot);
             if news {
-                *last = Some(Ok(Arc::new(sight)));
+                *last = Some(Ok(Arc::new(snapshot)));
             }
             news
         });
@@ -186,7 +191,7 @@ impl Inner {
 }
 
 async fn run(inner: Arc<Inner>, stop: CancellationToken) {
-    let mut ear = WaiterConnection::new(&inner);
+    let mut connection = WaiterConnection::new(&inner);
     let mut failing: Option<Instant> = None;
     loop {
         let jobs = inner.followed();
@@ -195,19 +200,19 @@ async fn run(inner: Arc<Inner>, stop: CancellationToken) {
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = inner.fresh.notified() => continue,
-                () = tokio::time::sleep(LINGER), if ear.listener.is_some() => {}
+                () = tokio::time::sleep(LINGER), if connection.listener.is_some() => {}
             }
-            ear.leave().await;
+            connection.leave().await;
             continue;
         }
         let began = Instant::now();
-        let pause = match ear.look(&inner, &jobs).await {
+        let pause = match connection.look(&inner, &jobs).await {
             Ok(()) => {
                 failing = None;
                 None
             }
             Err(error) => {
-                ear.listener = None;
+                connection.listener = None;
                 if !may_pass(&error) || failing.get_or_insert(began).elapsed() > PATIENCE {
                     inner.fail(&Arc::new(explain(error, inner.store)));
                 }
@@ -219,15 +224,15 @@ async fn run(inner: Arc<Inner>, stop: CancellationToken) {
             () = stop.cancelled() => break,
             () = tokio::time::sleep(pause) => {}
         }
-        let belt = inner.belt(ear.announced.is_some());
+        let belt = inner.belt(connection.announced.is_some());
         tokio::select! {
             () = stop.cancelled() => break,
-            () = ear.hear() => {}
+            () = connection.notified() => {}
             () = inner.fresh.notified() => {}
             () = tokio::time::sleep(belt) => {}
         }
     }
-    ear.leave().await;
+    connection.leave().await;
 }
 
 impl Inner {
@@ -263,9 +268,9 @@ impl WaiterConnection {
         let listener = self.listener.as_mut().ok_or(sqlx::Error::PoolClosed)?;
         for jobs in jobs.chunks(MOST) {
             let mut missing: HashSet<JobId> = jobs.iter().copied().collect();
-            for (job, sight) in bounded(look(&mut *listener, self.store, jobs)).await? {
+            for (job, snapshot) in bounded(look(&mut *listener, self.store, jobs)).await? {
                 missing.remove(&job);
-                if sight.fate == WaitOutcome::Later { inner.fresh.notify_one() } else { inner.tell(job, sight) }
+                if snapshot.outcome == WaitOutcome::Later { inner.fresh.notify_one() } else { inner.tell(job, snapshot) }
             }
             for job in missing {
                 inner.tell(job, JobSnapshot::gone());
@@ -300,7 +305,7 @@ impl WaiterConnection {
     }
 
     /// Until a notification comes, or the connection is lost.
-    async fn hear(&mut self) {
+    async fn notified(&mut self) {
         let Some(listener) = &mut self.listener else { return std::future::pending().await };
         if listener.try_recv().await.is_err() {
             self.listener = None;
