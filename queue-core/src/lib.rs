@@ -70,7 +70,7 @@ mod finish;
 mod connect;
 mod enqueue;
 mod results;
-mod operate;
+pub mod operate;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[doc(hidden)]
@@ -87,7 +87,6 @@ pub use define::{
 };
 pub use enqueue::{Batch, Enqueue, EnqueueAll, EnqueueOptions, Job, JobHandle};
 pub use error::{Error, RegistryError, message};
-pub use operate::{AttemptFailure, JobRecord};
 pub use payload::PayloadError;
 pub use queue_macros::job;
 pub use results::{JobStatus, Progress, Wait, WaitError, WaitOn, Waiter, Watch};

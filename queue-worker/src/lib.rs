@@ -33,7 +33,6 @@ mod keep;
 mod run;
 mod settle;
 mod lanes;
-pub mod observe;
 mod live;
 mod error;
 
@@ -49,5 +48,7 @@ pub use worker::Worker;
 macro_rules! main {
     ($($any:tt)*) => {
         ::core::compile_error!("`queue_worker::main!` is a whole command line; turn on the feature `cli` of `queue-worker`, or run a `Worker` in a `main` of your own");
+        // So that this is the only message.
+        fn main() {}
     };
 }

@@ -1,12 +1,16 @@
 //! How many jobs may wait in a queue, and how many do.
 
-use queue_core::{Store, check_name};
 use serde::Serialize;
-use sqlx::{FromRow, PgConnection, Row as _, postgres::PgRow};
+use sqlx::{FromRow, Row as _, postgres::PgRow};
 
-use crate::error::Error;
+use super::refusal::explain;
+use crate::{
+    connect::IntoConnection,
+    error::Error,
+    schema::{Store, check_name},
+};
 
-/// A bounded queue.
+/// A queue with a capacity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Capacity {
@@ -18,32 +22,33 @@ pub struct Capacity {
     pub waiting: u64,
 }
 
-/// Bounds a queue to so many waiting jobs, or no more if `capacity` is `None`. Jobs that wait already stay, and what comes back to the queue
-/// (retries, released, recovered and requeued jobs) is never refused: only an enqueue is, with [`queue_core::Error::QueueFull`].
+/// Gives a queue a capacity of so many waiting jobs, or takes it away if that is `None`. Jobs that wait already stay, and what comes back to the
+/// queue (retries, released, recovered and requeued jobs) is never refused: only an enqueue is, with [`Error::AtCapacity`].
 ///
 /// A transaction that began before this was committed may still enqueue as before.
 ///
 /// # Errors
-/// [`queue_core::Error::InvalidName`]; the database's.
-pub async fn set_capacity(connection: &mut PgConnection, store: Store, queue: &str, capacity: Option<u64>) -> Result<(), Error> {
+/// [`Error::InvalidName`]; the database's.
+pub async fn set_capacity(on: impl IntoConnection<'_>, store: Store, queue: &str, capacity: Option<u64>) -> Result<(), Error> {
     check_name("queue name", queue)?;
-    // More than a bigint holds is as good as no bound, and as the largest.
+    // More than a bigint holds is as good as none, and as the largest.
     let capacity = capacity.map(|capacity| i64::try_from(capacity).unwrap_or(i64::MAX).min(MOST));
-    let statement = sqlx::query(store.sql(include_str!("../../../queue-core/sql/set_capacity.sql"))).bind(queue).bind(capacity);
-    statement.persistent(false).execute(connection).await?;
-    Ok(())
+    let statement = sqlx::query(store.sql(include_str!("../../sql/set_capacity.sql"))).bind(queue).bind(capacity);
+    let mut on = on.into_connection();
+    statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| explain(error, store))
 }
 
 /// The largest capacity: what the database reckons with it must not overflow.
 const MOST: i64 = 1 << 48;
 
-/// The bounded queues, by name. Every waiting job of theirs is counted.
+/// The queues that have a capacity, by name. Every waiting job of theirs is counted.
 ///
 /// # Errors
 /// The database's.
-pub async fn capacities(connection: &mut PgConnection, store: Store) -> Result<Vec<Capacity>, Error> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../../queue-core/sql/capacities.sql")));
-    Ok(statement.persistent(false).fetch_all(connection).await?)
+pub async fn capacities(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Capacity>, Error> {
+    let mut on = on.into_connection();
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/capacities.sql"))).persistent(false);
+    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
 impl FromRow<'_, PgRow> for Capacity {

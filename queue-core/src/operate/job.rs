@@ -1,125 +1,117 @@
-//! What may be done to a job that waits, and to one that runs: called off. The acts are SQL functions of the store, for every language alike.
+//! Each act by its name: on one job, and on all that a filter means. See [`Act`] for what each does.
 
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use queue_core::{JobId, JobState, Store};
-use serde::Serialize;
-use sqlx::PgConnection;
 
-use super::look::record;
-use crate::error::Error;
+use super::{
+    act::{Act, Acted},
+    all::{ActAll, act_all},
+    filter::Filter,
+};
+use crate::{connect::IntoConnection, connect::JobRef, error::Error, schema::Store};
 
-/// What is done to a job.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Control {
-    /// One that is ready, scheduled or blocked will not run. Of one that runs, the handler is asked to end: see [`Controlled::Asked`].
-    Cancel,
-    /// Ready or scheduled becomes scheduled at this time; one that has passed is due at once.
-    Reschedule(DateTime<Utc>),
-    /// Ready or scheduled becomes scheduled in so long, by the database's clock.
-    Snooze(Duration),
-    /// Scheduled becomes ready.
-    RunNow,
-    /// Ready or scheduled stays so, with this priority. It is kept over retries and requeues.
-    Priority(i16),
-}
+/// What can be done to one job. Each is a statement on the connection that is given, in the job's own store; if a claim or somebody else is
+/// quicker, it is refused as of the state that leaves. After an error in a transaction of yours, that can only be rolled back.
+impl JobRef {
+    /// Does this to the job.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::WrongState`] with the state it is in; [`Error::Locked`] when another transaction has it locked, as a
+    /// transactional job's does while it runs; [`Error::OutOfRange`] for a time outside the years 1970 to 9999; the database's.
+    pub async fn act(&self, on: impl IntoConnection<'_>, act: Act) -> Result<Acted, Error> {
+        let mut on = on.into_connection();
+        act.on_one(&mut *on.acquire().await?, *self).await
+    }
 
-/// What came of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Controlled {
-    /// It is done.
-    Done,
-    /// The job runs. Its worker fires the handler's [`cancelled`](queue_core::Context::cancelled) within about a second, and drops its future
-    /// after `cancel_grace`. Unless it completes all the same it is cancelled then, and never tried again, even if its process ends meanwhile.
-    Asked,
-}
+    /// Cancels the job: one that waits will not run, and its ordering key goes on without it; one that runs is [`Acted::Cancelling`].
+    ///
+    /// # Errors
+    /// As [`JobRef::act`].
+    pub async fn cancel(&self, on: impl IntoConnection<'_>) -> Result<Acted, Error> {
+        self.act(on, Act::Cancel).await
+    }
 
-/// Does this to the job `id`. If a claim or somebody else is quicker, it is refused as of the state that leaves.
-///
-/// # Errors
-/// [`Error::NotFound`]; [`Error::WrongState`] with the state it is in; [`Error::Held`] when an open transaction holds it, as a transactional
-/// job's does while it runs; the database's, among them a time outside the years 1970 to 9999.
-pub async fn control(connection: &mut PgConnection, store: Store, id: JobId, control: Control) -> Result<Controlled, Error> {
-    let mut tries = TRIES;
-    loop {
-        let (done, asked) = control.apply(connection, store, &[id]).await?;
-        if !done.is_empty() {
-            return Ok(Controlled::Done);
-        }
-        if !asked.is_empty() {
-            return Ok(Controlled::Asked);
-        }
-        // It may have come there only after our statement looked, or whoever locks it is about to end.
-        let state = record(connection, store, id, false).await?.ok_or(Error::NotFound(id))?.state;
-        if !control.states().contains(&state) {
-            let (wanted, done) = control.words();
-            return Err(Error::WrongState { id, state, wanted, done });
-        }
-        tries -= 1;
-        if tries == 0 {
-            return Err(Error::Held { id, state });
-        }
-        tokio::time::sleep(BREATH).await;
+    /// Puts the job off until this time, or lets it be due earlier, if it is ready or scheduled.
+    ///
+    /// # Errors
+    /// As [`JobRef::act`].
+    pub async fn reschedule(&self, on: impl IntoConnection<'_>, at: DateTime<Utc>) -> Result<(), Error> {
+        self.act(on, Act::Reschedule(at)).await.map(drop)
+    }
+
+    /// Puts the job off for so long from now, by the database's clock, if it is ready or scheduled. At most a thousand years.
+    ///
+    /// # Errors
+    /// As [`JobRef::act`].
+    pub async fn snooze(&self, on: impl IntoConnection<'_>, wait: Duration) -> Result<(), Error> {
+        self.act(on, Act::Snooze(wait)).await.map(drop)
+    }
+
+    /// Makes the job ready now, if it is scheduled.
+    ///
+    /// # Errors
+    /// As [`JobRef::act`].
+    pub async fn run_now(&self, on: impl IntoConnection<'_>) -> Result<(), Error> {
+        self.act(on, Act::RunNow).await.map(drop)
+    }
+
+    /// Gives the job another priority, if it is ready or scheduled; higher runs first.
+    ///
+    /// # Errors
+    /// As [`JobRef::act`].
+    pub async fn set_priority(&self, on: impl IntoConnection<'_>, priority: i16) -> Result<(), Error> {
+        self.act(on, Act::Priority(priority)).await.map(drop)
+    }
+
+    /// Brings the job back if it is dead, completed or cancelled: see [`Act::Requeue`].
+    ///
+    /// # Errors
+    /// As [`JobRef::act`].
+    pub async fn requeue(&self, on: impl IntoConnection<'_>) -> Result<(), Error> {
+        self.act(on, Act::Requeue).await.map(drop)
+    }
+
+    /// Deletes the job if it is dead, with its payload and history. Nothing of it is left.
+    ///
+    /// # Errors
+    /// As [`JobRef::act`].
+    pub async fn discard(&self, on: impl IntoConnection<'_>) -> Result<(), Error> {
+        self.act(on, Act::Discard).await.map(drop)
     }
 }
 
-/// So often a job may slip from one state to another, both fit, between our statement and our look at it.
-const TRIES: usize = 5;
-
-/// Between two tries.
-const BREATH: Duration = Duration::from_millis(10);
-
-impl Control {
-    /// Does it to those of `ids` that it can be done to; returns them, and those that were asked to end.
-    pub(super) async fn apply(self, connection: &mut PgConnection, store: Store, ids: &[JobId]) -> sqlx::Result<(Vec<JobId>, Vec<JobId>)> {
-        let statement = match self {
-            Self::Cancel => sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/cancel_waiting.sql"))).bind(ids),
-            Self::Reschedule(at) => {
-                sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/reschedule.sql"))).bind(ids).bind(Some(at)).bind(None::<f64>)
-            }
-            Self::Snooze(wait) => sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/reschedule.sql")))
-                .bind(ids)
-                .bind(None::<DateTime<Utc>>)
-                .bind(Some(wait.min(LONGEST).as_secs_f64() * 1000.0)),
-            Self::RunNow => sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/run_now.sql"))).bind(ids),
-            Self::Priority(priority) => {
-                sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/set_priority.sql"))).bind(ids).bind(i32::from(priority))
-            }
-        };
-        let done: Vec<JobId> = statement.persistent(false).fetch_all(&mut *connection).await?;
-        let mut asked = Vec::new();
-        if self == Self::Cancel && done.len() < ids.len() {
-            let statement = sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/cancel_running.sql"))).bind(ids);
-            asked = statement.persistent(false).fetch_all(connection).await?;
-        }
-        Ok((done, asked))
-    }
-
-    /// The states in which it can be done, in the order in which a walk through all jobs takes them: none that it makes comes after.
-    pub(super) fn states(self) -> &'static [JobState] {
-        match self {
-            // Whoever ends a head before what is blocked behind it lets that go on.
-            Self::Cancel => &[JobState::Blocked, JobState::Scheduled, JobState::Ready, JobState::Running],
-            Self::RunNow => &[JobState::Scheduled],
-            Self::Reschedule(_) | Self::Snooze(_) | Self::Priority(_) => &[JobState::Scheduled, JobState::Ready],
-        }
-    }
-
-    /// The same states in words, and the participle.
-    pub(super) fn words(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Cancel => ("blocked, scheduled, ready or running", "cancelled"),
-            Self::RunNow => ("scheduled", "run now"),
-            Self::Reschedule(_) => ("scheduled or ready", "rescheduled"),
-            Self::Snooze(_) => ("scheduled or ready", "snoozed"),
-            Self::Priority(_) => ("scheduled or ready", "given another priority"),
-        }
-    }
+/// Cancels every job of the filter that waits or runs.
+pub fn cancel_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter) -> ActAll<'c> {
+    act_all(on, store, filter, Act::Cancel)
 }
 
-/// Nothing is put off for longer: a thousand years.
-const LONGEST: Duration = Duration::from_hours(1000 * 365 * 24);
+/// Puts off until this time every job of the filter that is ready or scheduled, or lets it be due earlier.
+pub fn reschedule_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter, at: DateTime<Utc>) -> ActAll<'c> {
+    act_all(on, store, filter, Act::Reschedule(at))
+}
+
+/// Puts off for so long every job of the filter that is ready or scheduled.
+pub fn snooze_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter, wait: Duration) -> ActAll<'c> {
+    act_all(on, store, filter, Act::Snooze(wait))
+}
+
+/// Makes every job of the filter ready that is scheduled.
+pub fn run_now_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter) -> ActAll<'c> {
+    act_all(on, store, filter, Act::RunNow)
+}
+
+/// Gives another priority to every job of the filter that is ready or scheduled and has not got it yet.
+pub fn set_priority_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter, priority: i16) -> ActAll<'c> {
+    act_all(on, store, filter, Act::Priority(priority))
+}
+
+/// Requeues every dead letter of the filter, each once. Jobs that are completed or cancelled are brought back by their ids only.
+pub fn requeue_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter) -> ActAll<'c> {
+    act_all(on, store, filter, Act::Requeue)
+}
+
+/// Discards every dead letter of the filter.
+pub fn discard_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter) -> ActAll<'c> {
+    act_all(on, store, filter, Act::Discard)
+}
