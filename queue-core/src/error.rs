@@ -58,7 +58,9 @@ pub enum Error {
         capacity: u64,
     },
     /// An enqueue was to wait for capacity in a transaction, which may hold up those that would make room.
-    #[error("an enqueue cannot wait for capacity inside a transaction, which may hold up what makes room; do it on the pool, or say `unless_at_capacity`")]
+    #[error(
+        "an enqueue cannot wait for capacity inside a transaction, which may hold up what makes room; do it on the pool, or say `unless_at_capacity`"
+    )]
     WaitInTransaction,
     /// The schema has no tables of ours, or older ones.
     #[error("the schema `{schema}` holds no job queue; run `queue-worker migrate`, or call `queue_core::migrate`")]

@@ -60,7 +60,9 @@ impl Batch {
     #[allow(clippy::needless_pass_by_value, reason = "a job is given away, here as everywhere")]
     pub fn add<J: JobType>(&mut self, job: J) -> Result<&mut EnqueueOptions, Error> {
         self.jobs.push(Encoded::of(&job)?);
-        Ok(self.options.push_mut(EnqueueOptions::of::<J>()))
+        self.options.push(EnqueueOptions::of::<J>());
+        let at = self.options.len() - 1;
+        Ok(&mut self.options[at])
     }
 
     /// How many jobs it has.

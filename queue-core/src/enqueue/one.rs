@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{Row as _, postgres::PgRow};
+use sqlx::{Postgres, Row as _, postgres::PgArguments, query::Query};
 
 use super::{
     JobHandle, explain,
@@ -156,45 +156,40 @@ struct Outgoing {
 }
 
 impl Outgoing {
+    /// The handle; `None` if the queue is at its capacity, provided that this is no error.
     async fn send<J>(&self, on: &mut Connection<'_>, unless_at_capacity: bool) -> Result<Option<JobHandle<J>>, Error> {
-        let row = if self.row.is_plain() && !unless_at_capacity {
-            self.send_plain(on).await
+        let carried;
+        let query = if self.row.is_plain() && !unless_at_capacity {
+            self.plain()
         } else {
-            self.send_carried(&self.row.carried(&self.options)?, on, unless_at_capacity).await
+            carried = self.row.carried(&self.options)?;
+            self.with(&carried, unless_at_capacity)
         };
-        let row = row.map_err(|error| explain(error, self.store))?;
+        let row = query.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, self.store))?;
         let id: Option<JobId> = row.try_get(0)?;
         // What goes the plain way is new.
         let outcome = if row.len() > 1 { Enqueued::from_sql(row.try_get(1)?) } else { Enqueued::New };
         Ok(id.map(|id| JobHandle::enqueued(JobRef::from_id(id).in_store(self.store), outcome)))
     }
 
-    async fn send_plain(&self, on: &mut Connection<'_>) -> sqlx::Result<PgRow> {
+    fn plain(&self) -> Query<'_, Postgres, PgArguments> {
         let Self { row, options, store, relaxed } = self;
         let statement = if *relaxed { include_str!("../../sql/enqueue_relaxed.sql") } else { include_str!("../../sql/enqueue.sql") };
-        let query = sqlx::query(store.sql(statement))
+        sqlx::query(store.sql(statement))
             .bind(options.job_type)
             .bind(row.payload())
             .bind(&*options.queue)
             .bind(options.priority)
             .bind(options.max_attempts)
             .bind(options.run.at())
-            .bind(options.run.after_ms());
-        match on {
-            Connection::Pool(pool) => query.fetch_one(*pool).await,
-            Connection::One(connection) => query.fetch_one(&mut **connection).await,
-        }
+            .bind(options.run.after_ms())
     }
 
-    async fn send_carried(&self, carried: &str, on: &mut Connection<'_>, unless_at_capacity: bool) -> sqlx::Result<PgRow> {
+    fn with<'q>(&'q self, carried: &'q str, unless_at_capacity: bool) -> Query<'q, Postgres, PgArguments> {
         let Self { row, options, store, relaxed } = self;
-        let statement =
-            if unless_at_capacity { include_str!("../../sql/try_enqueue.sql") } else { include_str!("../../sql/enqueue_with.sql") };
-        let query = sqlx::query(store.sql(statement)).bind(options.job_type).bind(row.payload()).bind(carried).bind(relaxed);
-        match on {
-            Connection::Pool(pool) => query.fetch_one(*pool).await,
-            Connection::One(connection) => query.fetch_one(&mut **connection).await,
-        }
+        let (with, unless) = (include_str!("../../sql/enqueue_with.sql"), include_str!("../../sql/try_enqueue.sql"));
+        let statement = if unless_at_capacity { unless } else { with };
+        sqlx::query(store.sql(statement)).bind(options.job_type).bind(row.payload()).bind(carried).bind(relaxed)
     }
 }
 
