@@ -59,7 +59,7 @@ fn every_statement_that_writes_has_its_guards_listed() {
             let path = entry.unwrap().path();
             let text = std::fs::read_to_string(&path).unwrap();
             let code: String = text.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
-            let writes = ["insert into", "delete from", "update queue", "for update", "queue.enqueue(", "queue.meet_lane("];
+            let writes = ["insert into", "delete from", "update queue", "for update", "queue.insert_job(", "queue.enqueue_with(", "queue.meet_lane("];
             let name = path.file_name().unwrap().to_str().unwrap();
             assert!(
                 listed.contains(&name) || !writes.iter().any(|word| code.contains(word)),
@@ -189,7 +189,7 @@ async fn a_suspect_goes_to_the_solo_twin_of_its_own_type_and_keeps_a_run_of_any_
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     let text =
-        "select queue.enqueue(t, '{}', q, p::smallint) from unnest(array['x', 'y']) t, unnest(array['q', 'r']) q, unnest(array[1, 2]) p";
+        "select queue.insert_job(t, '{}', q, p::smallint) from unnest(array['x', 'y']) t, unnest(array['q', 'r']) q, unnest(array[1, 2]) p";
     let jobs: Vec<JobId> = sqlx::query_scalar(text).fetch_all(&mut connection).await.unwrap();
     for crash in 1..=3 {
         let worker = register(&mut connection).await.unwrap();
