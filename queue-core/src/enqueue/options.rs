@@ -1,13 +1,15 @@
 //! What is said of a job besides its payload: where it goes, how often it is tried, when it may run. Checked and encoded here, written elsewhere.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use serde::ser::SerializeMap;
+use serde::{Serialize, ser::SerializeMap};
+use serde_json::value::RawValue;
 
 use crate::{
     define::{Durability, JobType, KeyPolicy, OnConflict, While},
     error::Error,
+    payload::{self, PayloadError},
     schema::check_name,
 };
 
@@ -84,6 +86,13 @@ macro_rules! option_methods {
             $same.said().unique.get_or_insert_default().on_conflict = Some(on_conflict);
             $same
         }
+
+        /// With this value in its metadata, beside those of other keys: for its handler ([`Context::meta`](crate::Context::meta)), for lists and
+        /// filters, and for whoever knows nothing of its payload. A key said again replaces its value. At most 4 KiB of JSON in all.
+        pub fn meta($($this)*, key: impl Into<String>, value: impl serde::Serialize) -> $returned {
+            $same.said().add_meta(key.into(), &value);
+            $same
+        }
     };
 }
 pub(super) use option_methods;
@@ -137,7 +146,12 @@ pub struct EnqueueOptions {
     pub(super) key_policy: KeyPolicy,
     /// Some if the job is unique.
     pub(super) unique: Option<Uniqueness>,
+    /// Each as JSON text, or why there is none.
+    meta: BTreeMap<String, Result<Box<RawValue>, String>>,
 }
+
+/// The most bytes of a job's metadata as jsonb prints it; `queue.meta_limit()` in SQL says the same.
+const META_LIMIT: usize = 4096;
 
 /// What was said of a job's uniqueness, by its type or by its enqueue.
 #[derive(Clone, Debug, Default)]
@@ -169,12 +183,13 @@ impl EnqueueOptions {
             key: None,
             key_policy: options.key_policy,
             unique: options.unique.map(|unique| Uniqueness { key: None, held: Some(unique.held), on_conflict: Some(unique.on_conflict) }),
+            meta: BTreeMap::new(),
         }
     }
 
     /// Whether a job without keys of its own is plain: all that is said of it fits the columns of an entry.
     pub(super) fn are_plain(&self) -> bool {
-        self.key.is_none() && self.unique.is_none()
+        self.key.is_none() && self.unique.is_none() && self.meta.is_empty()
     }
 
     /// Whether the database can hold them.
@@ -188,7 +203,29 @@ impl EnqueueOptions {
         if let Some(unique) = &self.unique {
             unique.check()?;
         }
+        self.check_meta()?;
         self.run.check()
+    }
+
+    fn check_meta(&self) -> Result<(), Error> {
+        let out = |value| Err(Error::OutOfRange { what: "the metadata", value, range: "at most 4 KiB of JSON that jsonb gives back exactly" });
+        if let Some((key, why)) = self.meta.iter().find_map(|(key, value)| Some((key, value.as_ref().err()?))) {
+            return out(format!("wrong at `{}`: {why}", key.escape_debug()));
+        }
+        match payload::encode(&self.said_meta(), META_LIMIT) {
+            Err(PayloadError::TooLarge { size, .. }) => out(format!("of {size} bytes or more")),
+            Err(error) => out(format!("wrong: {error}")),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn add_meta(&mut self, key: String, value: &impl Serialize) {
+        let text = payload::encode(value, payload::DEFAULT_LIMIT).map_err(|error| error.to_string());
+        self.meta.insert(key, text.and_then(|text| RawValue::from_string(text).map_err(|error| error.to_string())));
+    }
+
+    fn said_meta(&self) -> BTreeMap<&str, &RawValue> {
+        self.meta.iter().filter_map(|(key, value)| Some((&**key, &**value.as_ref().ok()?))).collect()
     }
 
     /// Writes them by the names that `queue.enqueue` gives them; but not the keys, which a job may have of its own: see `Row`.
@@ -205,6 +242,9 @@ impl EnqueueOptions {
         if let Some(unique) = &self.unique {
             to.serialize_entry("unique_while", &unique.held.unwrap_or_default().to_sql())?;
             to.serialize_entry("on_conflict", unique.on_conflict.unwrap_or_default().to_sql())?;
+        }
+        if !self.meta.is_empty() {
+            to.serialize_entry("meta", &self.said_meta())?;
         }
         Ok(())
     }
