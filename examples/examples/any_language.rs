@@ -22,7 +22,7 @@ const BY_NAME: &str = r#"select queue.enqueue(job_type => 'example_greet', paylo
 
 /// A whole table at once, with the arguments in their order: type, payload, queue, priority.
 const MANY: &str = "
-select queue.enqueue('example_greet', jsonb_build_object('name', name), '{"priority": 150}')
+select queue.enqueue('example_greet', jsonb_build_object('name', name), '{\"priority\": 150}')
 from unnest(array['ada', 'bob']) name";
 
 /// A payload that does not fit the type is a dead letter that says so; it can be requeued after a deploy that reads it.

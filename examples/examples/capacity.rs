@@ -2,8 +2,8 @@
 
 use std::{future::IntoFuture as _, time::Duration};
 
-use queue_core::{Context, Error, Handler, Job, JobResult, Store, job};
-use queue_worker::{Database, Worker, observe};
+use queue_core::{Context, Error, Handler, Job, JobResult, Store, job, operate};
+use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
 #[job(name = "example_resize", queue = "example_photos")]
@@ -25,7 +25,7 @@ async fn main() -> anyhow::Result<()> {
     database.migrate(Store::default()).await?;
     let pool = database.pool();
     // An operator's decision: `queue-worker capacity example_photos 3`.
-    observe::set_capacity(&mut *pool.acquire().await?, Store::default(), "example_photos", Some(3)).await?;
+    operate::set_capacity(pool, Store::default(), "example_photos", Some(3)).await?;
 
     let mut jobs = Vec::new();
     for photo in 0..3 {
@@ -47,6 +47,6 @@ async fn main() -> anyhow::Result<()> {
     done?;
     examples::run_until_over(Worker::new(pool.clone()), pool, &[last?.id()]).await?;
 
-    observe::set_capacity(&mut *pool.acquire().await?, Store::default(), "example_photos", None).await?;
+    operate::set_capacity(pool, Store::default(), "example_photos", None).await?;
     Ok(())
 }

@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
+use queue_core::operate::{capacities, set_capacity};
 use queue_core::{Batch, Enqueued, Error, Job as _, JobState, Store};
-use queue_worker::observe::{capacities, set_capacity};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use tests::{
     Act, Do, TestDb,
@@ -293,7 +293,7 @@ async fn a_bound_may_be_changed_and_taken_away_and_holds_for_lanes_that_come_lat
     }
     assert_eq!(db.count("select count(*) from queue.lane where has_capacity").await, 0);
     let error = set_capacity(&mut connect(&db).await, Store::default(), "no queue", Some(1)).await.unwrap_err();
-    assert!(matches!(error, queue_worker::Error::Core(Error::InvalidName { .. })), "{error}");
+    assert!(matches!(error, Error::InvalidName { .. }), "{error}");
     db.finish().await;
 }
 

@@ -16,7 +16,7 @@ const HUGE: [&str; 8] = ["ready", "scheduled", "blocked", "lease", "job", "done"
 /// Scans of whole tables or of whole indexes, with the reason why they are right.
 const WHOLE: [(&str, &str, &str); 22] = [
     ("choose_running", "lease", "an operator asks for running jobs; there are as many leases as batches in flight"),
-    ("called_off", "lease", "asks of every lease whether a job of it was called off; there are as many as batches in flight"),
+    ("cancelling", "lease", "asks of every lease whether a job of it was called off; there are as many as batches in flight"),
     ("prune_kept", "done", "only the default partition, once a minute; up to a limit"),
     ("prune_kept", "done_many", "only the default partition, once a minute; up to a limit"),
     ("silent", "lease", "asks of every lease whether its worker lives; there are as many as batches in flight"),

@@ -6,7 +6,7 @@ mod races;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use queue_core::{Batch, Enqueued, Error, Job as _, JobHandle, JobState, OnConflict, Store, While, job};
+use queue_core::{Batch, Enqueued, Error, Job as _, JobHandle, JobState, OnConflict, While, job};
 use queue_worker::Config;
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgPool};
@@ -78,7 +78,7 @@ async fn a_live_key_is_held_until_its_job_is_over_whatever_way_that_comes_about(
         let second = say("4").enqueue(&mut on).unique(&key).await.unwrap();
         assert_eq!(second.outcome(), Enqueued::New, "{verdict}");
         assert_ne!(second.id(), first.id());
-        let worker = queue_worker::observe::cancel(&mut on, Store::default(), second.id()).await;
+        let worker = second.cancel(&mut on).await;
         worker.unwrap();
         assert_eq!(say("5").enqueue(&mut on).unique(&key).await.unwrap().outcome(), Enqueued::New, "called off");
         end(&mut on, "plain").await;
@@ -245,16 +245,21 @@ async fn f22_a_key_of_a_mebibyte_is_hashed_and_sql_makes_the_same_one() {
         let first = say("1").enqueue(&db.pool).unique(&key).await.unwrap();
         assert_eq!(say("2").enqueue(&db.pool).unique(&key).await.unwrap().id(), first.id());
         assert_eq!(say("3").enqueue(&db.pool).unique(format!("{key}.")).await.unwrap().outcome(), Enqueued::New);
-        let by_sql = sqlx::query_as("select id, outcome from queue.enqueue_with('do', '{}', jsonb_build_object('unique_key', $1::text))").bind(&key);
+        let by_sql =
+            sqlx::query_as("select id, outcome from queue.enqueue_with('do', '{}', jsonb_build_object('unique_key', $1::text))").bind(&key);
         let by_sql: (i64, String) = by_sql.fetch_one(&db.pool).await.unwrap();
         assert_eq!(by_sql, (first.id().0, "kept".to_owned()));
     }
     assert!(db.count("select max(pg_column_size(u.*))::bigint from queue.unique_key u").await < 100);
     let error = say("4").enqueue(&db.pool).unique("a\0b").await.unwrap_err();
     assert!(matches!(error, Error::OutOfRange { what: "the uniqueness key", .. }), "{error}");
-    for wrong in
-        [r#""unique_while": "alive""#, r#""unique_while": 7"#, r#""unique_while": "0 s""#, r#""on_conflict": "drop""#, r#""on_conflict": true"#]
-    {
+    for wrong in [
+        r#""unique_while": "alive""#,
+        r#""unique_while": 7"#,
+        r#""unique_while": "0 s""#,
+        r#""on_conflict": "drop""#,
+        r#""on_conflict": true"#,
+    ] {
         let statement = format!("select queue.enqueue_with('do', '{{}}', '{{\"unique_key\": \"wrong\", {wrong}}}')");
         sqlx::query(AssertSqlSafe(statement)).execute(&db.pool).await.unwrap_err();
     }
@@ -365,7 +370,7 @@ async fn under_an_old_snapshot_a_conflict_is_answered_rightly_or_is_a_serializat
         seen.commit().await.unwrap();
 
         let mut stale = begin(&db.pool).await;
-        queue_worker::observe::cancel(&mut connect(&db).await, Store::default(), first.id()).await.unwrap();
+        first.cancel(&mut connect(&db).await).await.unwrap();
         let second = say("4").enqueue(&db.pool).unique(&key).await.unwrap();
         assert_eq!(second.outcome(), Enqueued::New);
         say("5").enqueue(&mut stale).unique(&key).await.unwrap_err();

@@ -1,7 +1,7 @@
 //! Attacks on bounds: two queues at once, bounds that change while somebody waits, tickets of the past, snapshots of the past.
 
+use queue_core::operate::set_capacity;
 use queue_core::{Error, Job as _, Store};
-use queue_worker::observe::set_capacity;
 use sqlx::{Connection as _, Executor as _, Postgres, Transaction};
 use tests::{
     Do, TestDb, eventually,

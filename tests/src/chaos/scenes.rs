@@ -78,8 +78,7 @@ impl Scene {
 
     /// Enqueues the jobs of these numbers.
     async fn enqueue(&self, connection: &mut PgConnection, from: i64, to: i64, ms: i64, act: &str) -> Result<()> {
-        const ENQUEUE: &str =
-            "select queue.enqueue('chaos', jsonb_build_object('n', n, 'ms', $3, 'act', $4),
+        const ENQUEUE: &str = "select queue.enqueue('chaos', jsonb_build_object('n', n, 'ms', $3, 'act', $4),
                 '{\"queue\": \"chaos\", \"max_attempts\": 1000}')
            from generate_series($1, $2) n";
         sqlx::query(ENQUEUE).bind(from).bind(to).bind(ms).bind(act).execute(connection).await?;
@@ -237,8 +236,7 @@ impl Scene {
 
     /// Enqueues the job of this number under an ordering key.
     async fn enqueue_under(&self, connection: &mut PgConnection, key: i64, n: i64) -> Result<()> {
-        const ENQUEUE: &str =
-            "select queue.enqueue_with('chaos', jsonb_build_object('n', $1, 'ms', 1500, 'act', 'Wait'),
+        const ENQUEUE: &str = "select queue.enqueue_with('chaos', jsonb_build_object('n', $1, 'ms', 1500, 'act', 'Wait'),
                 jsonb_build_object('queue', 'chaos', 'key', $2::text))";
         sqlx::query(ENQUEUE).bind(n).bind(key.to_string()).execute(connection).await?;
         Ok(())

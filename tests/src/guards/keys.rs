@@ -137,9 +137,9 @@ const SETTLE: &[Guard] =
     &[guard("a freed key is left a hint", "  select key, seq\n  from freed\n", "  select key, seq\n  from freed\n  where false\n")];
 
 const RECOVER: &[Guard] = &[
-    guard("only the dead free their keys", "(f.crashes >= $2 or f.called_off) and f.freed is not null", "f.freed is not null"),
-    guard("and only of keys that skip", "case when j.key_skips or u.id = any (t.called_off) then j.key end as freed", "j.key as freed"),
-    guard("and those that were called off", "case when j.key_skips or u.id = any (t.called_off) then", "case when j.key_skips then"),
+    guard("only the dead free their keys", "(f.crashes >= $2 or f.cancelling) and f.freed is not null", "f.freed is not null"),
+    guard("and only of keys that skip", "case when j.key_skips or u.id = any (t.cancelling) then j.key end as freed", "j.key as freed"),
+    guard("and those that were called off", "case when j.key_skips or u.id = any (t.cancelling) then", "case when j.key_skips then"),
     guard("a freed key is left a hint", "  select key, seq\n  from freed\n", "  select key, seq\n  from freed\n  where false\n"),
 ];
 

@@ -20,7 +20,7 @@ const CONTROL_ONE: &[Guard] = &[
     ),
     guard(
         "cancel: what runs is called off",
-        "    elsif exists (select from queue.call_off_all(array[cancel.id])) then\n      return 'cancelling';\n",
+        "    elsif exists (select from queue.cancel_running_all(array[cancel.id])) then\n      return 'cancelling';\n",
         "",
     ),
     guard(
