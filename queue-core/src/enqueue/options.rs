@@ -208,7 +208,8 @@ impl EnqueueOptions {
     }
 
     fn check_meta(&self) -> Result<(), Error> {
-        let out = |value| Err(Error::OutOfRange { what: "the metadata", value, range: "at most 4 KiB of JSON that jsonb gives back exactly" });
+        let out =
+            |value| Err(Error::OutOfRange { what: "the metadata", value, range: "at most 4 KiB of JSON that jsonb gives back exactly" });
         if let Some((key, why)) = self.meta.iter().find_map(|(key, value)| Some((key, value.as_ref().err()?))) {
             return out(format!("wrong at `{}`: {why}", key.escape_debug()));
         }
