@@ -39,13 +39,13 @@ create function queue.change_waiting(
 as $$
 declare
   later  boolean := on_conflict = 'debounce' and coalesce(change_waiting.run_at > greatest(due, clock_timestamp()), false);
-  entry  record;
+  taken  record;
 begin
   if state = 'ready' then
     if later or on_conflict = 'replace' then
       delete from queue.ready r
       where r.lane = change_waiting.lane and r.seq = change_waiting.seq and r.id = change_waiting.id
-      returning r.attempts, r.crashes into entry;
+      returning r.attempts, r.crashes into taken;
     else
       perform from queue.ready r where r.lane = change_waiting.lane and r.seq = change_waiting.seq and r.id = change_waiting.id for update;
     end if;
@@ -54,7 +54,7 @@ begin
     set run_at = case when later then change_waiting.run_at else b.run_at end
     where b.key = (select j.key from queue.job j where j.id = change_waiting.id) and b.seq = change_waiting.seq and b.id = change_waiting.id;
   elsif later then
-    delete from queue.scheduled s where s.run_at = due and s.id = change_waiting.id returning s.attempts, s.crashes into entry;
+    delete from queue.scheduled s where s.run_at = due and s.id = change_waiting.id returning s.attempts, s.crashes into taken;
   else
     perform from queue.scheduled s where s.run_at = due and s.id = change_waiting.id for update;
   end if;
@@ -63,11 +63,11 @@ begin
   end if;
   if later and state <> 'blocked' then
     insert into queue.scheduled (run_at, id, lane, attempts, crashes)
-    values (change_waiting.run_at, change_waiting.id, change_waiting.lane, entry.attempts, entry.crashes);
+    values (change_waiting.run_at, change_waiting.id, change_waiting.lane, taken.attempts, taken.crashes);
   elsif on_conflict = 'replace' then
     if state = 'ready' then
       insert into queue.ready (lane, seq, id, attempts, crashes)
-      values (change_waiting.lane, change_waiting.seq, change_waiting.id, entry.attempts, entry.crashes);
+      values (change_waiting.lane, change_waiting.seq, change_waiting.id, taken.attempts, taken.crashes);
     end if;
     perform queue.check_payload(change_waiting.payload);
     update queue.job j set payload = change_waiting.payload where j.id = change_waiting.id;
@@ -87,7 +87,7 @@ create function queue.take_key(hash uuid, payload jsonb, run_at timestamptz, on_
 as $$
 declare
   holder  queue.unique_key;
-  entry   record;
+  seen    record;
 begin
   loop
     -- Waits for a transaction that is about to write, rewrite or delete the row.
@@ -100,15 +100,15 @@ begin
     exit when found;
   end loop;
   loop
-    select e.state, e.lane, e.seq, e.run_at into entry from queue.entry_of(holder.id) e;
-    if not queue.holds(holder.held, holder.until, entry.state) then
+    select e.state, e.lane, e.seq, e.run_at into seen from queue.entry_of(holder.id) e;
+    if not queue.holds(holder.held, holder.until, seen.state) then
       return;
     end if;
     id := holder.id;
     outcome := 'kept';
     -- A live job is kept wherever it goes; whoever found it waiting wants it to wait.
-    exit when entry.state not in ('ready', 'scheduled', 'blocked') or (on_conflict = 'keep' and holder.held <> 'queued');
-    if queue.change_waiting(id, entry.state, entry.lane, entry.seq, entry.run_at, payload, take_key.run_at, on_conflict) then
+    exit when coalesce(seen.state not in ('ready', 'scheduled', 'blocked'), true) or (on_conflict = 'keep' and holder.held <> 'queued');
+    if queue.change_waiting(id, seen.state, seen.lane, seen.seq, seen.run_at, payload, take_key.run_at, on_conflict) then
       outcome := case on_conflict when 'replace' then 'replaced' when 'debounce' then 'debounced' else 'kept' end;
       exit;
     end if;

@@ -90,8 +90,8 @@ begin
         said.meta := value;
       else
         raise invalid_parameter_value using
-          message = format('queue.enqueue: there is no option %s', to_json(name)),
-          hint = 'The options are queue, priority, max_attempts, run_at, after, key, key_policy, unique_key, unique_while, on_conflict, meta.';
+          message = format('queue.enqueue: there is no option %s; the options are %s', to_json(name), 'queue, priority, max_attempts, run_at, after, '
+            'key, key_policy, unique_key, unique_while, on_conflict, meta');
     end case;
     if fits is not true then
       raise invalid_parameter_value using

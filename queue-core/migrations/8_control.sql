@@ -93,7 +93,7 @@ create function queue.state_of(id bigint) returns text
   set plan_cache_mode = force_generic_plan
 as $$
 begin
-  return (select e.state from queue.entry_of(state_of.id) e);
+  return (select e.state from queue.entry_of(id) e);
 end
 $$;
 

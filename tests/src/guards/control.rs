@@ -4,7 +4,7 @@ use super::{Guard, Statement, guard, redundant};
 
 pub(super) const STATEMENTS: &[Statement] = &[
     Statement {
-        file: "0006_control.sql",
+        file: "8_control.sql",
         tests: &["guards::control guards::notices", "control:: cancelling:: observe::a_cancelled", "model::whatever_is_done"],
         guards: CONTROL,
     },
@@ -85,13 +85,7 @@ const CONTROL: &[Guard] = &[
     guard("run now: workers are told", "from entered e;\n  perform queue.wake_for(moved);\n", "from entered e;\n"),
     guard("ranked: workers are told", "from moving m;\n  perform queue.wake_for(moved);\n", "from moving m;\n"),
     guard("told: those of the queues of these jobs", "      where j.id = any (wake_for.ids)\n", ""),
-    guard(
-        "cancelled: who waits for jobs is told",
-        "perform pg_notify('queue.over', '') where exists",
-        "perform pg_notify('queue.over', '') where false and exists",
-    ),
-    guard("cancelled: nobody is told if nobody waits", " where exists (select from queue.waiter w where w.expires_at > now());", ";"),
-    guard("cancelled: who no longer waits is nobody", "queue.waiter w where w.expires_at > now());", "queue.waiter w);"),
+    guard("cancelled: who waits for jobs is told", "    perform queue.tell_waiters();\n", "    null;\n"),
     guard(
         "called off: nobody is told if nothing was",
         "  if found then\n    perform pg_notify('queue.wake', '!control')",
