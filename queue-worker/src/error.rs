@@ -35,7 +35,7 @@ pub enum Error {
     /// The embedded server does not start.
     #[cfg(feature = "embedded")]
     #[error(transparent)]
-    Embedded(#[from] crate::embedded::EmbeddedError),
+    Embedded(#[from] queue_embedded::EmbeddedError),
     /// A setting that makes no sense.
     #[error("{key} is {value}; it must be {range}")]
     Config {

@@ -13,6 +13,11 @@
 //!
 //! Or it is a whole command line, with `run`, `migrate`, `stats`, `requeue` and more: see [`main!`].
 //!
+//! # Features
+//!
+//! `cli` is the command line and `embedded` the private PostgreSQL for when no database is named; both are on by default. A program that only runs
+//! a [`Worker`] says `default-features = false`, and links thirty crates fewer.
+//!
 //! # What it promises
 //!
 //! A job whose enqueue was committed is run until it completes, is cancelled, or becomes a dead letter that somebody can see. A verdict counts
@@ -20,8 +25,8 @@
 //! when its process or its connection ends in the middle; effects in the same database are tied to the verdict by `cx.begin()`.
 
 // Imports go down only (see ARCHITECTURE.md).
+#[cfg(feature = "cli")]
 pub mod cli;
-mod bench;
 mod worker;
 mod claim;
 mod keep;
@@ -31,9 +36,18 @@ mod lanes;
 pub mod observe;
 mod live;
 mod error;
-#[cfg(feature = "embedded")]
-pub mod embedded;
 
 pub use error::Error;
 pub use live::{Config, Database, shutdown_signal};
+#[cfg(feature = "embedded")]
+pub use queue_embedded as embedded;
 pub use worker::Worker;
+
+/// Without the feature `cli` there is no command line to hand over to.
+#[cfg(not(feature = "cli"))]
+#[macro_export]
+macro_rules! main {
+    ($($any:tt)*) => {
+        ::core::compile_error!("`queue_worker::main!` is a whole command line; turn on the feature `cli` of `queue-worker`, or run a `Worker` in a `main` of your own");
+    };
+}

@@ -8,8 +8,8 @@ use tests::TestDb;
 const WORKLOADS: [&str; 11] = ["W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "W10", "W11"];
 
 async fn bench(db: &TestDb, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_test-cli"));
-    command.arg("bench").args(arguments).env("DATABASE_URL", &db.url).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_test-bench"));
+    command.args(arguments).env("DATABASE_URL", &db.url).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let process = command.spawn().unwrap();
     let left = format!("select count(*) from pg_database where datname = 'queue_bench_{}'", process.id());
     let output = tokio::task::spawn_blocking(move || process.wait_with_output().unwrap()).await.unwrap();

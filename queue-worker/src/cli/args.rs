@@ -205,19 +205,6 @@ Examples:
         #[command(flatten)]
         output: Output,
     },
-    /// Measure this queue on a server, each figure beside the same shape in plain SQL
-    #[command(after_long_help = "\
-Examples:
-  queue-worker bench                                every workload; some ten minutes
-  queue-worker bench w1 w3 --runs 5
-  queue-worker bench --quick --json                 small sizes: tells whether jobs are lost, not how fast they are
-
-It creates the database queue_bench_<pid> on the server and drops it at the end. Let nothing else work there. docs/PERFORMANCE.md tells
-how to read it.")]
-    Bench(super::bench::Bench),
-    /// A worker process of `bench`
-    #[command(hide = true)]
-    BenchWorker(super::bench::BenchWorker),
 }
 
 #[derive(Clone, Copy, Subcommand)]

@@ -15,7 +15,6 @@ mod act;
 mod control;
 mod export;
 mod capacity;
-mod bench;
 mod print;
 mod inert;
 mod problem;
@@ -132,8 +131,6 @@ async fn obey(
         Command::Priority { to, waiting } => return control::control(settings, Control::Priority(to), &waiting).await,
         Command::Export(export) => export::export(settings, &export).await?,
         Command::Capacity { queue, capacity, output } => capacity::capacity(settings, queue.as_deref(), capacity, output.json).await?,
-        Command::Bench(bench) => bench::bench(settings, &bench).await?,
-        Command::BenchWorker(worker) => bench::worker(settings, &worker).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,12 +1,8 @@
 //! What is said when a command cannot do what it should, and the exit code that goes with it.
 
-use std::{
-    fmt,
-    io::{IsTerminal as _, Write as _, stderr},
-    process::ExitCode,
-};
+use std::{fmt, process::ExitCode};
 
-use miette::{Diagnostic, MietteHandlerOpts, Report};
+use clap::builder::styling::{AnsiColor, Style};
 use queue_core::Error as CoreError;
 
 use super::{BoxError, inert};
@@ -44,15 +40,18 @@ impl Problem {
         Self { text: inert::lines(text), fix: fix.map(inert::lines), code }
     }
 
-    /// Says it on stderr.
+    /// Says it on stderr as clap says what is wrong with the arguments: in colours on a terminal, else as bare text.
     pub(super) fn report(self) -> ExitCode {
-        let code = self.code;
-        // Lines are wrapped for people only: programs search them. The hook cannot be set where the program has set its own.
-        let shown = MietteHandlerOpts::new().wrap_lines(stderr().is_terminal()).break_words(false).without_cause_chain();
-        let _ = miette::set_hook(Box::new(move |_| Box::new(shown.clone().build())));
         // With stderr closed there is nobody to tell.
-        let _ = writeln!(stderr(), "{:?}", Report::new(self));
-        ExitCode::from(code)
+        let _ = self.write(&mut anstream::stderr());
+        ExitCode::from(self.code)
+    }
+
+    fn write(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
+        let style = |colour: AnsiColor| Style::new().bold().fg_color(Some(colour.into()));
+        let (error, help) = (style(AnsiColor::Red), style(AnsiColor::Cyan));
+        writeln!(out, "{error}error:{error:#} {}", self.text)?;
+        self.fix.iter().try_for_each(|fix| writeln!(out, "{help}help:{help:#} {fix}"))
     }
 }
 
@@ -102,10 +101,19 @@ impl fmt::Display for Problem {
     }
 }
 
-impl std::error::Error for Problem {}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Diagnostic for Problem {
-    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.fix.as_ref().map(|fix| Box::new(fix) as Box<dyn fmt::Display>)
+    fn said(problem: &Problem) -> String {
+        let mut out = anstream::StripStream::new(Vec::new());
+        problem.write(&mut out).unwrap();
+        String::from_utf8(out.into_inner()).unwrap()
+    }
+
+    #[test]
+    fn a_problem_is_its_text_and_then_what_to_do_about_it() {
+        assert_eq!(said(&Problem::failed("no way in; set DATABASE_URL")), "error: no way in\nhelp: set DATABASE_URL\n");
+        assert_eq!(said(&Problem::usage("no\u{1b}[31m name")), "error: no\\u{1b}[31m name\n", "it brings no colours of its own");
     }
 }

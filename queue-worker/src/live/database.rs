@@ -29,7 +29,7 @@ use crate::error::Error;
 pub struct Database {
     pool: PgPool,
     #[cfg(feature = "embedded")]
-    embedded: Option<crate::embedded::Embedded>,
+    embedded: Option<queue_embedded::Embedded>,
 }
 
 /// The pool is for handlers, of which many wait for something else most of the time.
@@ -88,10 +88,11 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::Embedded`], which says what to install; [`Error::NoDatabase`] when this crate was built without the feature `embedded`.
+    #[cfg_attr(not(feature = "embedded"), expect(clippy::unused_async, reason = "the same call with and without the feature"))]
     pub async fn embedded() -> Result<Self, Error> {
         #[cfg(feature = "embedded")]
         {
-            let server = crate::embedded::start(crate::embedded::EmbeddedOptions::default()).await?;
+            let server = queue_embedded::start(queue_embedded::EmbeddedOptions::default()).await?;
             tracing::info!(folder = %server.folder().display(), "using the embedded PostgreSQL; set DATABASE_URL for another");
             let database = Self::connect(server.url()).await?;
             Ok(Self { embedded: Some(server), ..database })

@@ -1,0 +1,53 @@
+//! Makes a cluster: in a folder of another name, renamed when it is complete, so that a kill leaves nothing half-made.
+
+use std::{fs, io, path::Path, process::Stdio};
+
+use crate::{
+    EmbeddedError, EmbeddedOptions,
+    find::Binaries,
+    folder::Folder,
+    run_as::{RunAs, with_name},
+};
+
+const UNFINISHED: &str = "data.unfinished.";
+
+/// Makes the folder's cluster. Trusts everybody who gets to its socket, which is private.
+pub(crate) fn initdb(folder: &Folder, binaries: &Binaries, run_as: &RunAs, options: &EmbeddedOptions) -> Result<(), EmbeddedError> {
+    sweep(folder.path());
+    // By process: a starter that was killed may have left an `initdb` at work.
+    let unfinished = folder.path().join(format!("{UNFINISHED}{}", std::process::id()));
+    let mut initdb = with_name(run_as).command(binaries.bin.join("initdb"));
+    initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-instructions"]);
+    if !options.durable {
+        initdb.arg("--no-sync");
+    }
+    let output = initdb
+        .arg("-D")
+        .arg(&unfinished)
+        .stderr(Stdio::piped())
+        .output()
+        .map_err(EmbeddedError::io("run", &binaries.bin.join("initdb")))?;
+    if !output.status.success() {
+        let output = crate::launch::last_lines(&String::from_utf8_lossy(&output.stderr));
+        return Err(EmbeddedError::Initdb { folder: folder.path().to_owned(), output });
+    }
+    fs::rename(&unfinished, folder.data()).map_err(EmbeddedError::io("rename", &unfinished))?;
+    if options.durable {
+        fs::File::open(folder.path()).and_then(|folder| folder.sync_all()).map_err(EmbeddedError::io("sync", folder.path()))?;
+    }
+    Ok(())
+}
+
+/// Removes what killed starters left. What is still being written into goes another time.
+fn sweep(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {
+            match fs::remove_dir_all(entry.path()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::debug!(%error, path = %entry.path().display(), "left an unfinished cluster");
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! A database for one measurement of one queue: created empty, dropped whole, so that nothing of another measurement lies in it.
+
+use std::str::FromStr as _;
+
+use anyhow::Context as _;
+use sqlx::{
+    AssertSqlSafe, ConnectOptions as _, PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+
+/// Where databases are made.
+#[derive(Clone, Debug)]
+pub(crate) struct Server {
+    options: PgConnectOptions,
+}
+
+/// A database that nobody else uses.
+#[derive(Debug)]
+pub(crate) struct BenchDatabase {
+    server: Server,
+    name: String,
+    /// To it; for the bench and its producers.
+    pub(crate) pool: PgPool,
+    /// For worker processes.
+    pub(crate) url: String,
+}
+
+/// Eight producers, the observer, and one to spare.
+const MOST_CONNECTIONS: u32 = 10;
+
+/// A pool that hands its connections out as they are: a test before each use would cost a round trip.
+pub(crate) fn pool(url: &str, most: u32) -> anyhow::Result<PgPool> {
+    let options = PgConnectOptions::from_str(url)?.application_name("queue-peers").disable_statement_logging();
+    Ok(PgPoolOptions::new().max_connections(most).test_before_acquire(false).connect_lazy_with(options))
+}
+
+impl Server {
+    pub(crate) fn at(url: &str) -> anyhow::Result<Self> {
+        Ok(Self { options: PgConnectOptions::from_str(url)?.application_name("queue-peers").disable_statement_logging() })
+    }
+
+    /// What it is, for people.
+    pub(crate) async fn describe(&self) -> anyhow::Result<String> {
+        const DESCRIBE: &str = "
+            select format('PostgreSQL %s, shared_buffers %s, max_wal_size %s, fsync %s, synchronous_commit %s',
+              current_setting('server_version'), current_setting('shared_buffers'), current_setting('max_wal_size'),
+              current_setting('fsync'), current_setting('synchronous_commit'))";
+        let mut connection = self.options.connect().await.context("no connection to the server")?;
+        Ok(sqlx::query_scalar(DESCRIBE).fetch_one(&mut connection).await?)
+    }
+
+    /// Makes an empty database; then a checkpoint, if that is allowed, so that none falls into what follows.
+    pub(crate) async fn database(&self) -> anyhow::Result<BenchDatabase> {
+        let name = format!("queue_peers_{}", std::process::id());
+        self.run(&format!("drop database if exists {name} with (force)")).await?;
+        self.run(&format!("create database {name}")).await?;
+        let _ = self.run("checkpoint").await;
+        let url = self.options.clone().database(&name).to_url_lossy().to_string();
+        Ok(BenchDatabase { server: self.clone(), name, pool: pool(&url, MOST_CONNECTIONS)?, url })
+    }
+
+    async fn run(&self, statement: &str) -> anyhow::Result<()> {
+        let mut connection = self.options.connect().await?;
+        sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&mut connection).await?;
+        Ok(())
+    }
+}
+
+impl BenchDatabase {
+    /// Bytes that the whole server has written ahead so far.
+    pub(crate) async fn wal(&self) -> anyhow::Result<i64> {
+        const WAL: &str = "select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint";
+        Ok(sqlx::query_scalar(WAL).fetch_one(&self.pool).await?)
+    }
+
+    pub(crate) async fn drop(self) -> anyhow::Result<()> {
+        self.pool.close().await;
+        self.server.run(&format!("drop database if exists {} with (force)", self.name)).await
+    }
+}

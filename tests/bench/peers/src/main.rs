@@ -1,0 +1,173 @@
+//! Other queues on PostgreSQL, measured beside this one, in one run and in turns: graphile_worker 0.14 (a full job queue in Rust) and pgmq
+//! (a message queue; its SQL on plain PostgreSQL, without the extension).
+//!
+//! ```sh
+//! cargo run --release --manifest-path tests/bench/peers/Cargo.toml -- --database-url postgres://user:password@host/name
+//! ```
+//!
+//! Each measurement has a database of its own, `queue_peers_<pid>`, which is created on that server and dropped. `README.md` says how to read
+//! the table. The crate is a workspace of its own, so that nobody compiles the peers who does not ask for them.
+
+mod client;
+mod database;
+mod job;
+mod process;
+mod table;
+mod worker;
+mod workload;
+
+use clap::{Parser, Subcommand};
+
+use crate::{
+    client::Peer,
+    database::Server,
+    table::{Figure, draw, median},
+    worker::Shape,
+    workload::{Entry, Workload, measure},
+};
+
+/// Measures other queues on PostgreSQL beside this one.
+#[derive(Debug, Parser)]
+struct Options {
+    /// The server; the role must be allowed to create databases.
+    #[arg(long, env = "DATABASE_URL")]
+    database_url: String,
+    /// How many jobs are drained; what is slower gets fewer, as the table says.
+    #[arg(long, default_value_t = 50_000)]
+    jobs: u64,
+    /// How often each is measured.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// For how many seconds a job comes every 20 ms.
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// Only these: W1, W3, W3-tuned, W3-defaults, W4. Default: all.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    #[command(subcommand)]
+    command: Option<Hidden>,
+}
+
+impl Options {
+    fn wants(&self, group: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| group.starts_with(name.as_str()))
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Hidden {
+    /// A worker process.
+    #[command(hide = true)]
+    Work { peer: Peer, shape: Shape, goal: u64 },
+}
+
+/// A workload, its figures, and who takes part; ours is the first.
+struct Group {
+    name: &'static str,
+    workload: Workload,
+    /// What each value of a measurement is, and its unit.
+    figures: [(&'static str, &'static str); 2],
+    entries: Vec<(&'static str, Entry)>,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    if let Some(Hidden::Work { peer, shape, goal }) = options.command {
+        return process::live(peer, shape, goal, &options.database_url).await;
+    }
+    let server = Server::at(&options.database_url)?;
+    println!("{}; {} cores here\n{}", server.describe().await?, std::thread::available_parallelism()?, load("before"));
+    let mut figures = Vec::new();
+    for group in groups(&options).into_iter().filter(|group| options.wants(group.name)) {
+        figures.extend(compare(&server, &group, options.runs).await?);
+    }
+    println!("{}\n\n{}", load("after"), draw(&figures));
+    Ok(())
+}
+
+/// How busy this machine is, where it says so.
+fn load(when: &str) -> String {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    format!("load {when}: {}", load.split(' ').take(3).collect::<Vec<_>>().join(", "))
+}
+
+/// Everybody in turns, there and back, so that a machine that is slow for a while is so for all.
+async fn compare(server: &Server, group: &Group, runs: usize) -> anyhow::Result<Vec<Figure>> {
+    let mut values = vec![Vec::new(); group.entries.len()];
+    for run in 0..runs {
+        let mut turn: Vec<usize> = (0..group.entries.len()).collect();
+        if run % 2 == 1 {
+            turn.reverse();
+        }
+        for at in turn {
+            let (queue, entry) = group.entries[at];
+            let found = measure(server, group.workload, entry).await?;
+            eprintln!("{} {queue}: {found:.1?}", group.name);
+            values[at].push(found);
+        }
+    }
+    let mut figures = Vec::new();
+    for (which, (what, unit)) in group.figures.into_iter().enumerate() {
+        let of = |at: usize| values[at].iter().map(|found| found[which]).collect::<Vec<f64>>();
+        let ours = median(&of(0));
+        for (at, (queue, entry)) in group.entries.iter().enumerate() {
+            figures.push(Figure { what, queue, unit, jobs: entry.jobs, runs: of(at), ours: (at > 0).then_some(ours) });
+        }
+    }
+    Ok(figures)
+}
+
+/// By default graphile_worker on two cores takes two jobs a second: enough of them for ten seconds.
+const GRAPHILE_BY_DEFAULT: u64 = 20;
+
+fn groups(options: &Options) -> Vec<Group> {
+    let entry = |peer, shape, jobs| Entry { peer, shape, wakes: true, jobs };
+    let silent = |entry| Entry { wakes: false, ..entry };
+    let (all, tenth, singly) = (options.jobs, (options.jobs / 10).max(1), (options.jobs / 40).max(1) * 8);
+    let trickle = options.seconds * 50;
+    vec![
+        Group {
+            name: "W1",
+            workload: Workload::Enqueue,
+            figures: [("W1 one a transaction", "jobs/s"), ("W1 WAL of it", "B/job")],
+            entries: vec![
+                ("ours", entry(Peer::Ours, Shape::Defaults, singly)),
+                ("graphile_worker", entry(Peer::Graphile, Shape::Defaults, singly)),
+                ("pgmq, wakes", entry(Peer::Pgmq, Shape::Defaults, singly)),
+                ("pgmq, wakes nobody", silent(entry(Peer::Pgmq, Shape::Defaults, singly))),
+            ],
+        },
+        Group {
+            name: "W3-tuned",
+            workload: Workload::Drain,
+            figures: [("W3 tuned", "jobs/s"), ("W3 tuned, WAL", "B/job")],
+            entries: vec![
+                ("ours", entry(Peer::Ours, Shape::Tuned, all)),
+                ("graphile_worker", entry(Peer::Graphile, Shape::Tuned, all)),
+                ("pgmq, deletes", silent(entry(Peer::Pgmq, Shape::Tuned, all))),
+                ("pgmq, archives", silent(entry(Peer::Pgmq, Shape::Archived, all))),
+            ],
+        },
+        Group {
+            name: "W3-defaults",
+            workload: Workload::Drain,
+            figures: [("W3 defaults", "jobs/s"), ("W3 defaults, WAL", "B/job")],
+            entries: vec![
+                ("ours", entry(Peer::Ours, Shape::Defaults, all)),
+                ("graphile_worker", entry(Peer::Graphile, Shape::Defaults, GRAPHILE_BY_DEFAULT.min(all))),
+                ("pgmq, one at a time", silent(entry(Peer::Pgmq, Shape::Defaults, tenth))),
+            ],
+        },
+        Group {
+            name: "W4",
+            workload: Workload::Trickle,
+            figures: [("W4 p50", "ms"), ("W4 p99", "ms")],
+            entries: vec![
+                ("ours", entry(Peer::Ours, Shape::Defaults, trickle)),
+                ("graphile_worker", entry(Peer::Graphile, Shape::Defaults, trickle)),
+                ("pgmq, wakes", entry(Peer::Pgmq, Shape::Defaults, trickle)),
+            ],
+        },
+    ]
+}

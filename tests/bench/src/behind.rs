@@ -1,0 +1,88 @@
+//! W5: draining the first of many. What lies behind them, be it ready, for later or for others, must not cost anything.
+
+use std::time::Duration;
+
+use queue_core::Job as _;
+
+use crate::{
+    BenchError, Plan, Say,
+    database::{BenchDatabase, Expected},
+    drain::{drain, fill_and_drain},
+    job::{Noop, Unserved},
+    process::Shape,
+    report::Record,
+};
+
+/// W5: the first 20,000 jobs, alone, with 1,000,000 ready behind them, with 1,000,000 scheduled for later, and with 1,000,000 in the same queue
+/// that this worker does not serve.
+pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+    let (first, behind) = (plan.jobs(20_000), plan.jobs(1_000_000));
+    // Before each of them: a machine that is busy for a while must not pass for a queue that is slow.
+    let mut alone = by_themselves(database, plan.runs, first).await?;
+    let ready = with_ready_behind(database, plan.runs, first, behind).await?;
+    alone.extend(by_themselves(database, plan.runs, first).await?);
+    let scheduled = with_scheduled(database, plan.runs, first, behind).await?;
+    alone.extend(by_themselves(database, plan.runs, first).await?);
+    let unserved = with_unserved(database, plan.runs, first, behind).await?;
+    say.figure(Record::new("W5", "line, W3 of as many", "jobs/s", alone.clone()))?;
+    say.figure(Record::new("W5", "ready behind", "jobs/s", ready).against(&alone))?;
+    say.figure(Record::new("W5", "scheduled", "jobs/s", scheduled).against(&alone))?;
+    say.figure(Record::new("W5", "unserved", "jobs/s", unserved).against(&alone))
+}
+
+async fn by_themselves(database: &BenchDatabase, runs: usize, jobs: u64) -> Result<Vec<f64>, BenchError> {
+    let mut rates = Vec::new();
+    for _ in 0..runs {
+        rates.push(fill_and_drain(database, "W5", Shape::Defaults, jobs).await?.rate);
+    }
+    Ok(rates)
+}
+
+/// One fill serves all runs: each takes the next ones, and its worker gives back what it had begun beyond them.
+async fn with_ready_behind(database: &BenchDatabase, runs: usize, first: u64, behind: u64) -> Result<Vec<f64>, BenchError> {
+    let from = database.reset().await?;
+    let all = runs as u64 * first + behind;
+    database.fill(all).await?;
+    let (mut rates, mut completed) = (Vec::new(), 0);
+    for _ in 0..runs {
+        let drained = drain(database, Shape::Defaults, from, completed, first).await?;
+        rates.push(drained.rate);
+        completed += drained.seen.runs;
+        let expected = Expected { completed, ready: all.saturating_sub(completed), ..Expected::default() };
+        database.check("W5", from, expected, None).await?;
+        if drained.seen.runs != drained.seen.distinct {
+            return Err(database.wrong("W5", format!("{} jobs ran, in {} runs", drained.seen.distinct, drained.seen.runs)));
+        }
+    }
+    Ok(rates)
+}
+
+async fn with_scheduled(database: &BenchDatabase, runs: usize, first: u64, behind: u64) -> Result<Vec<f64>, BenchError> {
+    let start = database.reset().await?;
+    database.fill_later(behind, Duration::from_hours(24)).await?;
+    let mut rates = Vec::new();
+    for run in 1..=runs as u64 {
+        let from = database.next_id().await?;
+        database.fill(first).await?;
+        let drained = drain(database, Shape::Defaults, from, 0, first).await?;
+        database.check("W5", from, Expected { completed: first, ..Expected::default() }, Some(&drained.seen)).await?;
+        database.check("W5", start, Expected { completed: run * first, scheduled: behind, ready: 0 }, None).await?;
+        rates.push(drained.rate);
+    }
+    Ok(rates)
+}
+
+async fn with_unserved(database: &BenchDatabase, runs: usize, first: u64, behind: u64) -> Result<Vec<f64>, BenchError> {
+    let start = database.reset().await?;
+    Unserved::enqueue_all((0..behind).map(|n| Unserved(Noop::numbered(n))), database.pool()).await?;
+    let mut rates = Vec::new();
+    for run in 1..=runs as u64 {
+        let from = database.next_id().await?;
+        database.fill(first).await?;
+        let drained = drain(database, Shape::Defaults, from, 0, first).await?;
+        database.check("W5", from, Expected { completed: first, ..Expected::default() }, Some(&drained.seen)).await?;
+        database.check("W5", start, Expected { completed: run * first, ready: behind, scheduled: 0 }, None).await?;
+        rates.push(drained.rate);
+    }
+    Ok(rates)
+}

@@ -1,0 +1,174 @@
+//! The command line: chooses the workloads, and prints the figures as they come.
+
+use std::{
+    io::{self, ErrorKind, IsTerminal as _, Write as _, stderr, stdout},
+    process::ExitCode,
+};
+
+use clap::{
+    Parser, Subcommand,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use queue_worker::Database;
+use tracing_subscriber::EnvFilter;
+
+use crate::{BenchError, Plan, Report, Workload, process, run};
+
+const MANUAL: &str = "\
+Examples:
+  cargo bench-queue                                 every workload; some ten minutes
+  cargo bench-queue w1 w3 --runs 5
+  cargo bench-queue --quick --json                  small sizes: tells whether jobs are lost, not how fast they are
+
+It creates the database queue_bench_<pid> on the server and drops it at the end. Let nothing else work there. docs/PERFORMANCE.md tells
+how to read it.";
+
+/// Measures this queue on a server, each figure beside the same shape in plain SQL.
+#[derive(Parser)]
+#[command(
+    name = "queue-bench",
+    version,
+    about = "Measures this queue on a server, each figure beside the same shape in plain SQL",
+    after_long_help = MANUAL,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    max_term_width = 110
+)]
+struct Args {
+    /// W1 to W11, or all
+    #[arg(value_name = "WORKLOAD", default_value = "all", ignore_case = true, value_parser = workloads())]
+    workloads: Vec<&'static [(&'static str, Workload)]>,
+    /// Print a line of JSON for each figure
+    #[arg(long)]
+    json: bool,
+    /// How often each figure is measured; the median is shown. Default 3
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
+    runs: Option<u16>,
+    /// Sizes and spans, as a share of the full ones. Default 1
+    #[arg(long, value_name = "SHARE", value_parser = scale)]
+    scale: Option<f64>,
+    /// A hundredth of every size, one run: for its counts, not its times
+    #[arg(long, conflicts_with_all = ["runs", "scale"])]
+    quick: bool,
+    /// The server, as `postgres://user:password@host:5432/name`; without one, an embedded PostgreSQL is used
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    database_url: Option<String>,
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+/// What a process of this program may be besides the bench itself.
+#[derive(Clone, Copy, Subcommand)]
+enum Role {
+    /// A worker process of the bench
+    #[command(hide = true)]
+    Worker {
+        /// Say when so many jobs have run
+        #[arg(long)]
+        goal: u64,
+        /// Set up for jobs that take no time
+        #[arg(long)]
+        tuned: bool,
+    },
+}
+
+/// The `main` of the program.
+#[must_use]
+pub fn main() -> ExitCode {
+    let args = Args::parse();
+    log();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let done = runtime.map_err(|error| BenchError::Process(format!("cannot be set up: {error}"))).and_then(|runtime| {
+        let done = runtime.block_on(obey(&args));
+        // Not waited for: the thread that reads a worker's stdin ends only with it.
+        runtime.shutdown_background();
+        done
+    });
+    let Err(error) = done else { return ExitCode::SUCCESS };
+    // With stderr closed there is nobody to tell.
+    let _ = writeln!(stderr(), "error: {error}");
+    ExitCode::FAILURE
+}
+
+async fn obey(args: &Args) -> Result<(), BenchError> {
+    let database = match args.database_url.as_deref().filter(|url| !url.is_empty()) {
+        Some(url) => Database::connect(url).await?,
+        None => Database::embedded().await?,
+    };
+    let done = match args.role {
+        Some(Role::Worker { goal, tuned }) => process::work(database.pool(), tuned, goal).await.map_err(BenchError::from),
+        None => run(&database, &chosen(args), plan(args), |report| show(&report, args.json)).await,
+    };
+    database.close().await;
+    done
+}
+
+fn plan(args: &Args) -> Plan {
+    if args.quick {
+        return Plan { runs: 1, scale: 0.01 };
+    }
+    Plan { runs: args.runs.unwrap_or(3).into(), scale: args.scale.unwrap_or(1.0) }
+}
+
+/// Each workload once, in the order in which they were named.
+fn chosen(args: &Args) -> Vec<Workload> {
+    let mut chosen: Vec<Workload> = Vec::new();
+    for (_, workload) in args.workloads.iter().copied().flatten() {
+        if !chosen.contains(workload) {
+            chosen.push(*workload);
+        }
+    }
+    chosen
+}
+
+/// A reader that has seen enough (`| head`) is no failure.
+fn show(report: &Report, as_json: bool) -> Result<(), BenchError> {
+    let line = match (as_json, report) {
+        (true, Report::Server(_)) => return Ok(()),
+        (true, report) => serde_json::to_string(report).map_err(io::Error::from)?,
+        (false, report) => report.to_string(),
+    };
+    match writeln!(stdout(), "{line}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// The driver warns of a statement that takes a second; here that is what is measured. `RUST_LOG` asks for more.
+fn log() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,sqlx::query=error"));
+    let log = tracing_subscriber::fmt().with_writer(stderr).with_ansi(stderr().is_terminal()).log_internal_errors(false);
+    log.with_env_filter(filter).init();
+}
+
+/// The names, in any case; each stands for one workload, `all` for every one.
+fn workloads() -> impl TypedValueParser<Value = &'static [(&'static str, Workload)]> {
+    let names = Workload::ALL.iter().map(|(name, _)| *name).chain(["all"]);
+    PossibleValuesParser::new(names).map(|name| {
+        let at = Workload::ALL.iter().position(|(known, _)| name.eq_ignore_ascii_case(known));
+        at.map_or(Workload::ALL.as_slice(), |at| &Workload::ALL[at..=at])
+    })
+}
+
+fn scale(text: &str) -> Result<f64, String> {
+    let scale: f64 = text.parse().map_err(|_| "a share is a number, like 0.1".to_owned())?;
+    if (0.001..=10.0).contains(&scale) { Ok(scale) } else { Err("a share is 0.001 to 10".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_workload_named_twice_is_measured_once() {
+        let args = Args::parse_from(["queue-bench", "w3", "W6", "W1", "w3"]);
+        assert_eq!(chosen(&args), [Workload::Drain, Workload::EnqueueOne], "W6 is what W3 costs");
+    }
+}

@@ -1,0 +1,221 @@
+//! The bench's own database: made, filled, emptied, counted and dropped here.
+
+use std::time::{Duration, Instant};
+
+use queue_core::{Job as _, Store};
+use queue_worker::Database;
+use sqlx::{
+    AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres,
+    pool::PoolConnection,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+
+use crate::{
+    BenchError,
+    job::{MOST_JOBS, Noop},
+    measure::Postmaster,
+    process::Seen,
+    report::Server,
+};
+
+/// A database that nobody else uses.
+#[derive(Debug)]
+pub(crate) struct BenchDatabase {
+    admin: PgConnection,
+    pool: PgPool,
+    name: String,
+    url: String,
+    pub(crate) postmaster: Option<Postmaster>,
+}
+
+/// Producers and the bench itself; the worker has a process of its own.
+const MOST_CONNECTIONS: u32 = 12;
+
+/// How jobs may lie in the store, from the id at which a measurement began. Those that are blocked count as ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, sqlx::FromRow)]
+struct Places {
+    enqueued: i64,
+    ready: i64,
+    scheduled: i64,
+    leased: i64,
+    completed: i64,
+    dead: i64,
+}
+
+const PLACES: &str = "
+select
+  (select count(*) from queue.job where id >= $1) as enqueued,
+  (select count(*) from queue.ready where id >= $1) + (select count(*) from queue.blocked where id >= $1) as ready,
+  (select count(*) from queue.scheduled where id >= $1) as scheduled,
+  (select count(*) from queue.lease h, unnest(h.ids) u (id) where u.id >= $1) as leased,
+  (select count(distinct id) from (
+    select id from queue.done where id >= $1
+    union all
+    select unnest(ids) from queue.done_many where first_id >= $1) d) as completed,
+  (select count(*) from queue.dead where id >= $1) as dead";
+
+/// What is expected of [`Places`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Expected {
+    pub(crate) completed: u64,
+    pub(crate) ready: u64,
+    pub(crate) scheduled: u64,
+}
+
+const COMPLETED: &str = "
+select coalesce((select sum(cardinality(ids)) from queue.done_many where first_id >= $1), 0)::bigint
+  + (select count(*) from queue.done where id >= $1)";
+
+const TRUNCATE: &str = "
+do $$ begin
+  execute (select 'truncate ' || string_agg(format('%I.%I', schemaname, tablename), ', ')
+    from pg_tables where schemaname = 'queue' and tablename <> 'migration');
+end $$;
+drop table if exists plain";
+
+const DESCRIBE: &str = "
+select format('PostgreSQL %s, shared_buffers %s, max_wal_size %s, fsync %s, synchronous_commit %s, full_page_writes %s',
+  current_setting('server_version'), current_setting('shared_buffers'), current_setting('max_wal_size'), current_setting('fsync'),
+  current_setting('synchronous_commit'), current_setting('full_page_writes'))";
+
+impl BenchDatabase {
+    /// Creates the database, with our tables and nothing in them.
+    pub(crate) async fn create(server: &Database) -> Result<Self, BenchError> {
+        let options: PgConnectOptions =
+            (*server.pool().connect_options()).clone().application_name("queue-bench").disable_statement_logging();
+        let name = format!("queue_bench_{}", std::process::id());
+        let mut admin = options.connect().await?;
+        for statement in [format!("drop database if exists {name}"), format!("create database {name}")] {
+            sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut admin).await?;
+        }
+        let options = options.database(&name);
+        let url = options.to_url_lossy().to_string();
+        let pool = PgPoolOptions::new().max_connections(MOST_CONNECTIONS).test_before_acquire(false).connect_lazy_with(options);
+        let postmaster = Postmaster::of(&mut admin).await?;
+        let database = Self { admin, pool, name, url, postmaster };
+        queue_core::migrate(&mut *database.connection().await?, Store::default()).await?;
+        Ok(database)
+    }
+
+    /// Drops it, whoever is still connected.
+    pub(crate) async fn drop(mut self) -> Result<(), BenchError> {
+        self.pool.close().await;
+        let statement = format!("drop database {} with (force)", self.name);
+        sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut self.admin).await?;
+        Ok(self.admin.close().await?)
+    }
+
+    /// What this runs on.
+    pub(crate) async fn describe(&self) -> Result<Server, BenchError> {
+        let server: String = sqlx::query_scalar(DESCRIBE).fetch_one(&self.pool).await?;
+        let cores = std::thread::available_parallelism().map_or(0, usize::from);
+        let whose = if self.postmaster.is_some() { "on this machine" } else { "elsewhere, so its processor time is not known" };
+        Ok(Server { server: format!("{server}; {whose}; {cores} cores here") })
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
+    /// A connection to hold: a pool's detour costs more than a short statement.
+    pub(crate) async fn connection(&self) -> Result<PoolConnection<Postgres>, BenchError> {
+        Ok(self.pool.acquire().await?)
+    }
+
+    /// Empties every table; then a checkpoint, if that is allowed, so that none falls into what follows. Returns the lowest id to come.
+    pub(crate) async fn reset(&self) -> Result<i64, BenchError> {
+        sqlx::raw_sql(TRUNCATE).execute(&self.pool).await?;
+        let _ = sqlx::raw_sql("checkpoint").execute(&self.pool).await;
+        self.next_id().await
+    }
+
+    /// The lowest id to come.
+    pub(crate) async fn next_id(&self) -> Result<i64, BenchError> {
+        Ok(sqlx::query_scalar("select queue.next_id()").fetch_one(&self.pool).await?)
+    }
+
+    /// Makes so many jobs ready, in one lane and one transaction.
+    pub(crate) async fn fill(&self, jobs: u64) -> Result<(), BenchError> {
+        self.fill_later(jobs, Duration::ZERO).await
+    }
+
+    /// As above, for later.
+    pub(crate) async fn fill_later(&self, jobs: u64, wait: Duration) -> Result<(), BenchError> {
+        if jobs > MOST_JOBS {
+            return Err(
+                self.wrong("bench", format!("{jobs} jobs are more than can be counted, which is {MOST_JOBS}; use a smaller --scale"))
+            );
+        }
+        Noop::enqueue_all((0..jobs).map(Noop::numbered), &self.pool).after(wait).await?;
+        Ok(())
+    }
+
+    /// Until so many jobs with ids from `from` on are durably completed.
+    pub(crate) async fn until_completed(&self, from: i64, jobs: u64) -> Result<(), BenchError> {
+        let mut connection = self.connection().await?;
+        let began = Instant::now();
+        loop {
+            let completed: i64 = sqlx::query_scalar(COMPLETED).bind(from).fetch_one(&mut *connection).await?;
+            if completed >= jobs as i64 {
+                return Ok(());
+            }
+            if began.elapsed() > Duration::from_mins(1) {
+                return Err(self.wrong("bench", format!("{completed} of {jobs} jobs completed, and no more for a minute")));
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Until a worker has said that it sleeps.
+    pub(crate) async fn until_asleep(&self) -> Result<(), BenchError> {
+        let began = Instant::now();
+        while !sqlx::query_scalar::<_, bool>("select exists (select from queue.idle)").fetch_one(&self.pool).await? {
+            if began.elapsed() > Duration::from_secs(30) {
+                return Err(self.wrong("bench", "the worker does not fall asleep".to_owned()));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // It looks once more before it does.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        Ok(())
+    }
+
+    /// Until a stopped worker's connections are gone, and what they did is in the statistics.
+    pub(crate) async fn until_alone(&self) -> Result<(), BenchError> {
+        const OTHERS: &str =
+            "select count(*) from pg_stat_activity where datname = current_database() and application_name like 'queue-worker%'";
+        let began = Instant::now();
+        while sqlx::query_scalar::<_, i64>(OTHERS).fetch_one(&self.pool).await? > 0 && began.elapsed() < Duration::from_secs(5) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+
+    /// Counts all jobs from `from` on: each has one place, and they are where they are expected; and each that is over has run once.
+    pub(crate) async fn check(&self, workload: &'static str, from: i64, expected: Expected, seen: Option<&Seen>) -> Result<(), BenchError> {
+        let Expected { completed, ready, scheduled } = expected;
+        let places: Places = sqlx::query_as(PLACES).bind(from).fetch_one(&self.pool).await?;
+        let enqueued = (completed + ready + scheduled) as i64;
+        let wanted =
+            Places { enqueued, ready: ready as i64, scheduled: scheduled as i64, completed: completed as i64, ..Places::default() };
+        if places != wanted {
+            return Err(self.wrong(workload, format!("jobs are in {places:?}, not in {wanted:?}")));
+        }
+        match seen {
+            Some(seen) if seen.runs != completed || seen.distinct != completed => {
+                let (runs, distinct) = (seen.runs, seen.distinct);
+                Err(self.wrong(workload, format!("{completed} jobs completed, but {distinct} ran, in {runs} runs")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[allow(clippy::unused_self, reason = "reads as what it is: something is wrong here")]
+    pub(crate) fn wrong(&self, workload: &'static str, what: String) -> BenchError {
+        BenchError::Wrong { workload, what }
+    }
+}

@@ -1,0 +1,96 @@
+//! W3: draining what is ready, one worker process; and W6: what a job costs in that.
+
+use crate::{
+    BenchError, Plan, Say,
+    database::{BenchDatabase, Expected},
+    job::unix_ns,
+    line::Loop,
+    measure::{Cost, Moment, per_job},
+    process::{Seen, Shape, WorkerProcess},
+    report::Record,
+};
+
+/// One measurement.
+pub(crate) struct Drained {
+    /// Jobs a second, from the first handler's first line until the last job was durably completed.
+    pub(crate) rate: f64,
+    /// Of the worker's whole life; its own processor time counts as the client's.
+    pub(crate) cost: Cost,
+    /// What the worker saw.
+    pub(crate) seen: Seen,
+}
+
+/// Starts a worker process, waits until it has completed so many of the jobs from the id `from` on, besides those that were so `before`, and
+/// stops it.
+pub(crate) async fn drain(database: &BenchDatabase, shape: Shape, from: i64, before: u64, jobs: u64) -> Result<Drained, BenchError> {
+    let begin = Moment::now(database).await?;
+    let mut worker = WorkerProcess::start(database, shape, jobs)?;
+    let first = worker.reached().await?;
+    database.until_completed(from, before + jobs).await?;
+    let elapsed_ns = unix_ns().saturating_sub(first);
+    let cpu = worker.cpu();
+    let seen = worker.stop().await?;
+    database.until_alone().await?;
+    let cost = Cost { client: cpu, ..begin.cost(database).await? };
+    Ok(Drained { rate: jobs as f64 * 1e9 / elapsed_ns as f64, cost, seen })
+}
+
+/// Fills an empty store and drains all of it.
+pub(crate) async fn fill_and_drain(
+    database: &BenchDatabase,
+    workload: &'static str,
+    shape: Shape,
+    jobs: u64,
+) -> Result<Drained, BenchError> {
+    let from = database.reset().await?;
+    database.fill(jobs).await?;
+    let drained = drain(database, shape, from, 0, jobs).await?;
+    database.check(workload, from, Expected { completed: jobs, ..Expected::default() }, Some(&drained.seen)).await?;
+    Ok(drained)
+}
+
+/// W3 and W6.
+pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+    let jobs = plan.jobs(200_000);
+    let best = Loop::best(database, jobs / 4).await?;
+    let (mut plain, mut rates, mut costs): (Vec<f64>, [Vec<f64>; 2], Vec<Cost>) = Default::default();
+    let (mut fills, mut sizes): (Vec<Cost>, Vec<(f64, f64)>) = Default::default();
+    for _ in 0..plan.runs {
+        plain.push(best.run(database, jobs).await?);
+        rates[0].push(fill_and_drain(database, "W3", Shape::Tuned, jobs).await?.rate);
+
+        let from = database.reset().await?;
+        let begin = Moment::now(database).await?;
+        database.fill(jobs).await?;
+        fills.push(begin.cost(database).await?);
+        let drained = drain(database, Shape::Defaults, from, 0, jobs).await?;
+        database.check("W3", from, Expected { completed: jobs, ..Expected::default() }, Some(&drained.seen)).await?;
+        rates[1].push(drained.rate);
+        costs.push(drained.cost);
+        sizes.push(sizes_of(database).await?);
+    }
+    say.figure(Record::new("W3", best.name(), "rows/s", plain.clone()))?;
+    for (shape, rates) in [Shape::Tuned, Shape::Defaults].into_iter().zip(rates) {
+        say.figure(Record::new("W3", shape.name(), "jobs/s", rates).against(&plain))?;
+    }
+    let lives = fills.iter().zip(&costs).map(|(fill, drain)| fill.and(drain)).collect::<Vec<_>>();
+    say.figures(per_job("W6", "enqueued in bulk", "producer us/job", jobs, &fills))?;
+    say.figures(per_job("W6", "drained", "worker us/job", jobs, &costs))?;
+    say.figures(per_job("W6", "whole life", "client us/job", jobs, &lives))?;
+    let each = |of: &dyn Fn(usize) -> f64| (0..plan.runs).map(|run| of(run) / jobs as f64).collect::<Vec<f64>>();
+    say.figures([
+        Record::new("W6", "drained", "transactions/job", each(&|run| costs[run].transactions)),
+        Record::new("W6", "drained", "dead tuples/job", each(&|run| costs[run].dead)),
+        Record::new("W6", "kept", "table B/job", each(&|run| sizes[run].0)),
+        Record::new("W6", "kept", "index B/job", each(&|run| sizes[run].1)),
+    ])
+}
+
+/// How large our tables and their indexes are, in bytes. What is dead in them and not reused yet counts.
+async fn sizes_of(database: &BenchDatabase) -> Result<(f64, f64), BenchError> {
+    const SIZES: &str = "
+        select sum(pg_table_size(c.oid))::float8, sum(pg_indexes_size(c.oid))::float8
+        from pg_class c
+        where c.relnamespace = 'queue'::regnamespace and c.relkind = 'r'";
+    Ok(sqlx::query_as(SIZES).fetch_one(database.pool()).await?)
+}

@@ -1,0 +1,57 @@
+//! W7: a session that holds a snapshot, so that nothing dead can be cleaned away, while a million jobs pass.
+
+use sqlx::PgConnection;
+
+use crate::{
+    BenchError, Plan, Say,
+    database::{BenchDatabase, Expected},
+    drain::{drain, fill_and_drain},
+    process::Shape,
+    report::Record,
+    trickle,
+};
+
+/// W7: W3 and W4 before, and again while a REPEATABLE READ snapshot is held over 1,000,000 jobs that have passed since.
+pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+    let (jobs, passed) = (plan.jobs(200_000), plan.jobs(1_000_000));
+    let (mut before, mut held) = (Vec::new(), Vec::new());
+    for _ in 0..plan.runs {
+        before.push(fill_and_drain(database, "W7", Shape::Defaults, jobs).await?.rate);
+    }
+    let waits_before = trickle::waits(database, "W7", plan).await?;
+
+    database.reset().await?;
+    let mut other = database.connection().await?;
+    hold_snapshot(&mut other).await?;
+    pass(database, passed).await?;
+    for _ in 0..plan.runs {
+        held.push(pass(database, jobs).await?);
+    }
+    let waits_held = trickle::waits(database, "W7", plan).await?;
+    sqlx::raw_sql("rollback").execute(&mut *other).await?;
+    other.close().await?;
+
+    say.figure(Record::new("W7", "line, W3 before", "jobs/s", before.clone()))?;
+    say.figure(Record::new("W7", "W3 held", "jobs/s", held).against(&before))?;
+    for (share, name) in [(0.5, "p50"), (0.99, "p99")] {
+        let before = vec![trickle::ms(&waits_before, share)];
+        say.figure(Record::new("W7", format!("W4 {name} before"), "ms", before.clone()))?;
+        say.figure(Record::new("W7", format!("W4 {name} held"), "ms", vec![trickle::ms(&waits_held, share)]).against(&before))?;
+    }
+    Ok(())
+}
+
+async fn hold_snapshot(connection: &mut PgConnection) -> Result<(), BenchError> {
+    sqlx::raw_sql("begin isolation level repeatable read").execute(&mut *connection).await?;
+    sqlx::raw_sql("select count(*) from queue.ready").execute(connection).await?;
+    Ok(())
+}
+
+/// So many jobs more, through the same tables; jobs a second.
+async fn pass(database: &BenchDatabase, jobs: u64) -> Result<f64, BenchError> {
+    let from = database.next_id().await?;
+    database.fill(jobs).await?;
+    let drained = drain(database, Shape::Defaults, from, 0, jobs).await?;
+    database.check("W7", from, Expected { completed: jobs, ..Expected::default() }, Some(&drained.seen)).await?;
+    Ok(drained.rate)
+}

@@ -1,0 +1,153 @@
+//! The job type of the bench: about 100 bytes of JSON, and a handler that only counts.
+//!
+//! It is not linked into the registry, so that no user's worker knows it: a worker process registers it by hand.
+
+use std::{
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use queue_core::{Context, Handler, JobResult, JobType, Options};
+use serde::{Deserialize, Serialize};
+
+/// A job that does nothing.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Noop {
+    /// Its number within one measurement.
+    pub(crate) n: u64,
+    /// When it was about to be enqueued, as [`unix_ns`]; 0 if nobody wants to know how long it waited.
+    pub(crate) sent: u64,
+    text: String,
+}
+
+/// A hundred names; a worker serves all of them.
+macro_rules! names {
+    ($($ten:literal)*) => {
+        [$(
+            concat!("bench_", $ten, "0"), concat!("bench_", $ten, "1"), concat!("bench_", $ten, "2"), concat!("bench_", $ten, "3"),
+            concat!("bench_", $ten, "4"), concat!("bench_", $ten, "5"), concat!("bench_", $ten, "6"), concat!("bench_", $ten, "7"),
+            concat!("bench_", $ten, "8"), concat!("bench_", $ten, "9"),
+        )*]
+    };
+}
+
+/// The names under which it may be stored.
+pub(crate) const NAMES: [&str; 100] = names!("0" "1" "2" "3" "4" "5" "6" "7" "8" "9");
+
+impl JobType for Noop {
+    type Output = ();
+    const OPTIONS: Options = Options::new("bench").queue("bench").aliases(&NAMES);
+}
+
+/// The same to producers, under a name that no worker serves, in the same queue and more urgent.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Unserved(pub(crate) Noop);
+
+impl JobType for Unserved {
+    type Output = ();
+    const OPTIONS: Options = Options::new("bench_unserved").queue("bench").priority(200);
+}
+
+impl Handler for Noop {
+    async fn run(self, _cx: &Context) -> JobResult {
+        TALLY.note(self.n, self.sent);
+        Ok(())
+    }
+}
+
+impl Noop {
+    /// The job of this number.
+    pub(crate) fn numbered(n: u64) -> Self {
+        Self { n, sent: 0, text: "some sixty bytes of text, so that all in all it has a hundred".to_owned() }
+    }
+
+    /// As above, about to be enqueued now.
+    pub(crate) fn sent_now(n: u64) -> Self {
+        Self { sent: unix_ns(), ..Self::numbered(n) }
+    }
+
+    /// Its JSON, for plain SQL.
+    pub(crate) fn text(n: u64) -> String {
+        serde_json::to_string(&Self::numbered(n)).expect("numbers and text are JSON")
+    }
+}
+
+/// The clock that the bench and its worker processes share.
+pub(crate) fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// No measurement has more jobs than this.
+pub(crate) const MOST_JOBS: u64 = 64 * WORDS as u64;
+const WORDS: usize = 1 << 18;
+
+/// What the handlers of this process have seen.
+pub(crate) static TALLY: Tally = Tally {
+    runs: AtomicU64::new(0),
+    first: OnceLock::new(),
+    seen: [const { AtomicU64::new(0) }; WORDS],
+    waits: Mutex::new(Vec::new()),
+    goal: OnceLock::new(),
+};
+
+/// Counts handlers' runs.
+pub(crate) struct Tally {
+    runs: AtomicU64,
+    first: OnceLock<u64>,
+    /// One bit a job.
+    seen: [AtomicU64; WORDS],
+    waits: Mutex<Vec<u64>>,
+    goal: OnceLock<(u64, fn(u64))>,
+}
+
+impl Tally {
+    /// Calls `reached`, with the time of the first run, at the run of this number.
+    pub(crate) fn aim(&self, runs: u64, reached: fn(u64)) {
+        let _ = self.goal.set((runs, reached));
+    }
+
+    fn note(&self, n: u64, sent: u64) {
+        let first = *self.first.get_or_init(unix_ns);
+        if sent > 0 {
+            let wait = unix_ns().saturating_sub(sent);
+            self.waits.lock().unwrap_or_else(PoisonError::into_inner).push(wait);
+        }
+        if let Some(word) = self.seen.get((n / 64) as usize) {
+            word.fetch_or(1 << (n % 64), Relaxed);
+        }
+        let runs = self.runs.fetch_add(1, Relaxed) + 1;
+        match self.goal.get() {
+            Some((goal, reached)) if runs == *goal => reached(first),
+            _ => {}
+        }
+    }
+
+    /// How many runs there were.
+    pub(crate) fn runs(&self) -> u64 {
+        self.runs.load(Relaxed)
+    }
+
+    /// Of how many jobs.
+    pub(crate) fn distinct(&self) -> u64 {
+        self.seen.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum()
+    }
+
+    /// How long jobs waited from just before their enqueue to the first line of their handler, in nanoseconds.
+    pub(crate) fn take_waits(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.waits.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_has_about_a_hundred_bytes() {
+        assert!((90..=110).contains(&Noop::text(123_456).len()), "{}", Noop::text(123_456));
+    }
+}

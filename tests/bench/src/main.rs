@@ -1,0 +1,7 @@
+//! `cargo bench-queue`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    queue_bench::main()
+}

@@ -1,0 +1,127 @@
+//! W1, W2, W11: enqueuing, one job a transaction, many at once, and in transactions that stay open.
+
+use std::time::{Duration, Instant};
+
+use queue_core::{Durability, Job as _};
+use sqlx::Connection as _;
+
+use crate::{
+    BenchError, Plan, Say,
+    database::{BenchDatabase, Expected},
+    job::Noop,
+    line::{self, together},
+    measure::{Cost, Moment, per_job},
+    process::{Shape, WorkerProcess},
+    report::Record,
+};
+
+const PRODUCERS: u64 = 8;
+
+/// W1: one job a transaction, by 8 producers, without a worker, without waiting for the disk, and with a worker that drains meanwhile.
+pub(crate) async fn one(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+    let jobs = plan.jobs(20_000) / PRODUCERS * PRODUCERS;
+    let (mut plain, mut alone, mut costs) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut relaxed, mut draining) = (Vec::new(), Vec::new());
+    for _ in 0..plan.runs {
+        plain.push(line::insert(database, PRODUCERS, jobs).await?);
+
+        let from = database.reset().await?;
+        let begin = Moment::now(database).await?;
+        alone.push(enqueue_singly(database, jobs, Durability::Full).await?);
+        costs.push(begin.cost(database).await?);
+        database.check("W1", from, Expected { ready: jobs, ..Expected::default() }, None).await?;
+
+        let from = database.reset().await?;
+        relaxed.push(enqueue_singly(database, jobs, Durability::Relaxed).await?);
+        database.check("W1", from, Expected { ready: jobs, ..Expected::default() }, None).await?;
+
+        let from = database.reset().await?;
+        let mut worker = WorkerProcess::start(database, Shape::Defaults, jobs)?;
+        database.until_asleep().await?;
+        draining.push(enqueue_singly(database, jobs, Durability::Full).await?);
+        worker.reached().await?;
+        database.until_completed(from, jobs).await?;
+        let seen = worker.stop().await?;
+        database.check("W1", from, Expected { completed: jobs, ..Expected::default() }, Some(&seen)).await?;
+    }
+    say.figure(Record::new("W1", "line, INSERT", "tx/s", plain.clone()))?;
+    say.figure(Record::new("W1", "alone", "jobs/s", alone).against(&plain))?;
+    say.figure(Record::new("W1", "relaxed", "jobs/s", relaxed).against(&plain))?;
+    say.figure(Record::new("W1", "draining", "jobs/s", draining).against(&plain))?;
+    say.figures(per_job("W1", "alone", "producer us/job", jobs, &costs))
+}
+
+async fn enqueue_singly(database: &BenchDatabase, jobs: u64, durability: Durability) -> Result<f64, BenchError> {
+    let each = jobs / PRODUCERS;
+    let elapsed = together(database, PRODUCERS, move |mut connection, producer| async move {
+        for n in 0..each {
+            Noop::numbered(producer * each + n).enqueue(&mut *connection).durability(durability).await?;
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(jobs as f64 / elapsed.as_secs_f64())
+}
+
+/// W2: many jobs in one call.
+pub(crate) async fn many(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+    let jobs = plan.jobs(200_000);
+    let (mut plain, mut ours, mut costs): (Vec<f64>, Vec<f64>, Vec<Cost>) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..plan.runs {
+        plain.push(line::copy(database, jobs).await?);
+
+        let from = database.reset().await?;
+        let begin = Moment::now(database).await?;
+        let began = Instant::now();
+        database.fill(jobs).await?;
+        ours.push(jobs as f64 / began.elapsed().as_secs_f64());
+        costs.push(begin.cost(database).await?);
+        database.check("W2", from, Expected { ready: jobs, ..Expected::default() }, None).await?;
+    }
+    say.figure(Record::new("W2", "line, COPY", "rows/s", plain.clone()))?;
+    say.figure(Record::new("W2", "enqueue_all", "jobs/s", ours).against(&plain))?;
+    say.figures(per_job("W2", "enqueue_all", "producer us/job", jobs, &costs))
+}
+
+/// How long a transaction of W11 stays open after its enqueue.
+const OPEN: Duration = Duration::from_millis(20);
+
+/// W11: producers that keep their transactions open. What they wait for beyond that, they wait for each other.
+pub(crate) async fn slowly(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+    let each = (plan.seconds(4.0).as_secs_f64() / OPEN.as_secs_f64()) as u64;
+    let jobs = each * PRODUCERS;
+    let (mut plain, mut alone, mut draining) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..plan.runs {
+        plain.push(line::insert_slowly(database, PRODUCERS, each, OPEN).await?);
+
+        let from = database.reset().await?;
+        alone.push(enqueue_slowly(database, each).await?);
+        database.check("W11", from, Expected { ready: jobs, ..Expected::default() }, None).await?;
+
+        let from = database.reset().await?;
+        let mut worker = WorkerProcess::start(database, Shape::Defaults, jobs)?;
+        database.until_asleep().await?;
+        draining.push(enqueue_slowly(database, each).await?);
+        worker.reached().await?;
+        database.until_completed(from, jobs).await?;
+        let seen = worker.stop().await?;
+        database.check("W11", from, Expected { completed: jobs, ..Expected::default() }, Some(&seen)).await?;
+    }
+    say.figure(Record::new("W11", "line, INSERT", "tx/s", plain.clone()))?;
+    say.figure(Record::new("W11", "alone", "tx/s", alone).against(&plain))?;
+    say.figure(Record::new("W11", "draining", "tx/s", draining).against(&plain))
+}
+
+async fn enqueue_slowly(database: &BenchDatabase, each: u64) -> Result<f64, BenchError> {
+    let elapsed = together(database, PRODUCERS, move |mut connection, producer| async move {
+        for n in 0..each {
+            let mut tx = connection.begin().await?;
+            Noop::numbered(producer * each + n).enqueue(&mut tx).await?;
+            tokio::time::sleep(OPEN).await;
+            tx.commit().await?;
+        }
+        Ok(())
+    })
+    .await?;
+    Ok((each * PRODUCERS) as f64 / elapsed.as_secs_f64())
+}

@@ -1,0 +1,61 @@
+//! W4: how soon a job starts when there is nothing else to do.
+
+use std::time::Duration;
+
+use queue_core::Job as _;
+
+use crate::{
+    BenchError, Plan, Say,
+    database::{BenchDatabase, Expected},
+    job::Noop,
+    line,
+    process::{Shape, WorkerProcess},
+    report::{Record, percentile},
+};
+
+/// Between two jobs.
+const EVERY: Duration = Duration::from_millis(20);
+
+/// W4: an idle worker, and a job every 20 ms for 20 s; from just before the enqueue to the first line of the handler.
+pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+    let (mut plain, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..plan.runs {
+        plain.push(line::told(database, jobs(plan), EVERY).await?);
+        database.reset().await?;
+        ours.push(waits(database, "W4", plan).await?);
+    }
+    for (name, share) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
+        let each = |runs: &[Vec<u64>]| runs.iter().map(|waits| ms(waits, share)).collect::<Vec<f64>>();
+        say.figure(Record::new("W4", format!("line, {name}"), "ms", each(&plain)))?;
+        say.figure(Record::new("W4", name, "ms", each(&ours)).against(&each(&plain)))?;
+    }
+    Ok(())
+}
+
+fn jobs(plan: Plan) -> u64 {
+    (plan.seconds(20.0).as_secs_f64() / EVERY.as_secs_f64()) as u64
+}
+
+/// How long each job waited, sorted, in nanoseconds.
+pub(crate) async fn waits(database: &BenchDatabase, workload: &'static str, plan: Plan) -> Result<Vec<u64>, BenchError> {
+    let jobs = jobs(plan);
+    let from = database.next_id().await?;
+    let mut worker = WorkerProcess::start(database, Shape::Defaults, jobs)?;
+    database.until_asleep().await?;
+    let mut connection = database.connection().await?;
+    let mut clock = tokio::time::interval(EVERY);
+    for n in 0..jobs {
+        clock.tick().await;
+        Noop::sent_now(n).enqueue(&mut *connection).await?;
+    }
+    worker.reached().await?;
+    database.until_completed(from, jobs).await?;
+    let seen = worker.stop().await?;
+    database.check(workload, from, Expected { completed: jobs, ..Expected::default() }, Some(&seen)).await?;
+    Ok(seen.waits)
+}
+
+/// The time that this share of the sorted waits did not exceed, in milliseconds.
+pub(crate) fn ms(waits: &[u64], share: f64) -> f64 {
+    percentile(waits, share) as f64 / 1e6
+}
