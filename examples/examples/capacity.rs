@@ -1,4 +1,4 @@
-//! Back pressure: a queue that is full refuses more, and its producers drop, fail or wait.
+//! Back pressure: a queue at its capacity refuses more, and its producers drop, fail or wait.
 
 use std::{future::IntoFuture as _, time::Duration};
 
@@ -32,17 +32,17 @@ async fn main() -> anyhow::Result<()> {
         jobs.push(Resize { photo }.enqueue(pool).await?.id());
     }
     match (Resize { photo: 3 }).enqueue(pool).await {
-        Err(Error::QueueFull { queue, capacity }) => println!("{queue} is full: {capacity} jobs wait"),
+        Err(Error::AtCapacity { queue, capacity }) => println!("{queue} is at its capacity: {capacity} jobs wait"),
         other => panic!("{other:?}"),
     }
     // In a transaction that is to go on without the job.
     let mut tx = pool.begin().await?;
-    assert!(Resize { photo: 4 }.try_enqueue(&mut tx).await?.is_none());
+    assert!(Resize { photo: 4 }.enqueue(&mut tx).unless_at_capacity().await?.is_none());
     tx.commit().await?;
 
-    // Whoever waits gets in once a worker has made room.
+    // Whoever waits gets in once a worker has taken a job.
     let worker = examples::run_until_over(Worker::new(pool.clone()), pool, &jobs);
-    let waits = Resize { photo: 5 }.enqueue_when_free(pool, Duration::from_secs(30));
+    let waits = Resize { photo: 5 }.enqueue(pool).wait_for_capacity(Duration::from_secs(30));
     let (done, last) = tokio::join!(worker, waits.into_future());
     done?;
     examples::run_until_over(Worker::new(pool.clone()), pool, &[last?.id()]).await?;

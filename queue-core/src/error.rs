@@ -47,15 +47,21 @@ pub enum Error {
         /// What is wrong with it.
         source: Box<Error>,
     },
-    /// The queue is bounded, and as many jobs wait in it as may. The transaction can only be rolled back; see
-    /// [`Job::try_enqueue`](crate::Job::try_enqueue) and [`Job::enqueue_when_free`](crate::Job::enqueue_when_free) for other ways.
-    #[error("the queue `{queue}` is full: its capacity is {capacity}; wait for its workers, or raise it with `queue-worker capacity`")]
-    QueueFull {
+    /// As many jobs wait in the queue as may. The transaction can only be rolled back; see
+    /// [`Enqueue::unless_at_capacity`](crate::Enqueue::unless_at_capacity) and
+    /// [`Enqueue::wait_for_capacity`](crate::Enqueue::wait_for_capacity) for other ways.
+    #[error("the queue `{queue}` is at its capacity of {capacity} jobs; wait for its workers, or raise it with `queue-worker capacity`")]
+    AtCapacity {
         /// The queue.
         queue: String,
         /// How many jobs may wait in it.
         capacity: u64,
     },
+    /// An enqueue was to wait for capacity in a transaction, which may hold up those that would make room.
+    #[error(
+        "an enqueue cannot wait for capacity inside a transaction, which may hold up what makes room; do it on the pool, or say `unless_at_capacity`"
+    )]
+    WaitInTransaction,
     /// The schema has no tables of ours, or older ones.
     #[error("the schema `{schema}` holds no job queue; run `queue-worker migrate`, or call `queue_core::migrate`")]
     NotMigrated {

@@ -85,7 +85,7 @@ pub use define::{
     Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, OnConflict, Options, Outcome,
     Priority, Retain, StateKey, TerminalExt, Unique, UniqueKey, UnknownState, Verdict, While, verdict,
 };
-pub use enqueue::{Added, Batch, Enqueue, EnqueueAll, EnqueueAllIds, EnqueueWhenFree, Job, JobHandle, TryEnqueue};
+pub use enqueue::{Batch, Enqueue, EnqueueAll, EnqueueOptions, Job, JobHandle};
 pub use error::{Error, RegistryError, message};
 pub use payload::PayloadError;
 pub use queue_macros::job;

@@ -57,7 +57,7 @@ async fn a_handle_waits_for_what_its_handler_returns() {
         assert_eq!((sum.wait(&db.pool).await.unwrap(), sum.wait(&waiter).await.unwrap()), (3, 3));
         let quiet = Quiet.enqueue(&db.pool).await.unwrap();
         quiet.wait(&waiter).await.unwrap();
-        quiet.wait((&db.pool, Store::default())).await.unwrap();
+        JobHandle::<Quiet>::from_id(quiet.id()).in_store(Store::default()).wait(&db.pool).await.unwrap();
         let again = act(&db, Act::FailUntil(2)).await;
         assert_eq!(again.wait(&waiter).await.unwrap(), "", "after a failed attempt");
         let status = sum.status(&db.pool).await.unwrap();
@@ -163,8 +163,12 @@ async fn what_cannot_be_waited_for_is_refused_and_never_hangs() {
     for error in [wrong.wait(&waiter).await.unwrap_err(), wrong.status(&db.pool).await.unwrap_err()] {
         assert!(matches!(error, WaitError::Output { .. }) && !error.to_string().contains("secret"), "{error:?}");
     }
-    let elsewhere = secret.wait((&db.pool, Store::new("nowhere").unwrap())).await.unwrap_err();
+    let nowhere = secret.in_store(Store::new("nowhere").unwrap());
+    let elsewhere = nowhere.wait(&db.pool).await.unwrap_err();
     assert!(elsewhere.to_string().contains("holds no job queue"), "{elsewhere}");
+    for elsewhere in [nowhere.wait(&waiter).await.unwrap_err(), nowhere.watch(&waiter).next().await.unwrap().unwrap_err()] {
+        assert!(matches!(elsewhere, WaitError::OtherStore { store: "nowhere", waiter: "queue", .. }), "{elsewhere}");
+    }
     db.finish().await;
 }
 

@@ -120,11 +120,11 @@ async fn blocked_jobs_take_room_in_a_bounded_queue() {
         keyed(&db).await;
     }
     let refused = quick().enqueue(&db.pool).key("a").await;
-    assert!(matches!(refused, Err(Error::QueueFull { capacity: 5, .. })), "{refused:?}");
-    assert!(quick().try_enqueue(&db.pool).key("b").await.unwrap().is_none());
+    assert!(matches!(refused, Err(Error::AtCapacity { capacity: 5, .. })), "{refused:?}");
+    assert!(quick().enqueue(&db.pool).unless_at_capacity().key("b").await.unwrap().is_none());
     let mut batch = Batch::new();
     batch.add(quick()).unwrap().key("c");
-    assert!(matches!(batch.enqueue(&db.pool).await, Err(Error::QueueFull { .. })));
+    assert!(matches!(batch.enqueue(&db.pool).await, Err(Error::AtCapacity { .. })));
     assert_eq!(db.count("select count(*) from queue.job").await, 5);
     db.finish().await;
 }

@@ -298,7 +298,7 @@ trait OnKeep {
     async fn on_keep(self) -> Vec<JobHandle<Report>>;
 }
 
-impl OnKeep for queue_core::EnqueueAllIds<'_, Report> {
+impl OnKeep for queue_core::EnqueueAll<'_, Report, Vec<JobHandle<Report>>> {
     async fn on_keep(self) -> Vec<JobHandle<Report>> {
         self.await.unwrap()
     }
