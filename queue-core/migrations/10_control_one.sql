@@ -12,13 +12,15 @@ declare
   done    text;
   state   text;
 begin
-  for tries in 1 .. 5 loop
+  for tries in 1 .. 5 loop  -- guard: tried again [5 => 1]
     case act
       when 'cancel' then
         wanted := '{ready,scheduled,blocked,running}';
         done := 'cancelled';
+        -- guard: cancel: what waits is over [exists (select from queue.cancel_waiting_all(one)) => false]
         if exists (select from queue.cancel_waiting_all(one)) then
           return 'cancelled';
+        -- guard: cancel: what runs is cancelling (2 lines)
         elsif exists (select from queue.cancel_running_all(one)) then
           return 'cancelling';
         end if;
@@ -43,6 +45,7 @@ begin
       when 'requeue' then
         wanted := '{dead,completed,cancelled}';
         done := 'requeued';
+        -- guard: requeue: what is completed too [ or queue.reopen(act_on_one.id)]
         if exists (select from queue.requeue_all(one)) or queue.reopen(act_on_one.id) then
           return done;
         end if;
@@ -54,14 +57,14 @@ begin
         end if;
     end case;
     state := queue.state_of(act_on_one.id);
-    exit when state is null or state <> all (wanted);
+    exit when state is null or state <> all (wanted);  -- guard: no longer than it may help
     perform pg_sleep(0.01);
   end loop;
-  if state is null then
+  if state is null then  -- guard: an unknown job is none [state is null => false]
     raise no_data_found using
       message = format('there is no job %s', act_on_one.id),
       detail = json_build_object('job', act_on_one.id::text, 'state', null, 'wanted', wanted, 'done', done)::text;
-  elsif state = any (wanted) then
+  elsif state = any (wanted) then  -- guard: a job that is held is said to be [state = any (wanted) => false]
     raise lock_not_available using
       message = format('job %s is %s, but held by another transaction: by somebody who changes it, or because it runs in one', act_on_one.id, state),
       detail = json_build_object('job', act_on_one.id::text, 'state', state, 'wanted', wanted, 'done', done)::text;
@@ -90,6 +93,7 @@ end;
 create function queue.snooze(id bigint, wait interval) returns void
   language sql volatile
 begin atomic
+  -- guard: a snooze counts from the clock [clock_timestamp => now]
   select queue.act_on_one(snooze.id, 'reschedule', run_at => pg_catalog.clock_timestamp() + snooze.wait);
 end;
 
