@@ -47,5 +47,6 @@ mod refusals;
 mod dropped;
 mod bench;
 mod bulk;
+mod meta;
 mod keys;
 mod together;
