@@ -17,12 +17,12 @@ impl Handler for Greet {
     }
 }
 
-/// What psql, Python or a trigger would send, in a transaction of theirs. The other arguments have defaults.
+/// What psql, Python or a trigger would send, in a transaction of theirs. What is not said has a default.
 const BY_NAME: &str = r#"select queue.enqueue(job_type => 'example_greet', payload => '{"name": "psql"}')"#;
 
-/// A whole table at once, with the arguments in their order: type, payload, queue, priority.
+/// A whole table at once: type, payload, options.
 const MANY: &str = "
-select queue.enqueue('example_greet', jsonb_build_object('name', name), 'default', 150::smallint)
+select queue.enqueue('example_greet', jsonb_build_object('name', name), '{\"priority\": 150}')
 from unnest(array['ada', 'bob']) name";
 
 /// A payload that does not fit the type is a dead letter that says so; it can be requeued after a deploy that reads it.

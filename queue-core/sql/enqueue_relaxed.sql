@@ -5,6 +5,6 @@
 with relaxed as materialized (
   select pg_catalog.set_config('synchronous_commit', 'off', true)
 )
-select queue.enqueue($1, $2::pg_catalog.jsonb, $3, $4, $5,
+select queue.insert_job($1, $2::pg_catalog.jsonb, $3, $4, $5,
   coalesce($6, pg_catalog.clock_timestamp() operator(pg_catalog.+) ($7 operator(pg_catalog.*) interval '1 millisecond')))
 from relaxed

@@ -27,6 +27,6 @@ with taken as materialized (
   from (select * from taken order by id) t
   having count(*) > 0
 )
-select t.lane, t.seq, t.id, t.attempts, t.crashes, j.max_attempts, j.payload::text as payload, j.key, j.key_skips
+select t.lane, t.seq, t.id, t.attempts, t.crashes, j.max_attempts, j.payload::text as payload, j.key, j.key_skips, j.meta::text as meta
 from taken t
-left join lateral (select j.max_attempts, j.payload, j.key, j.key_skips from queue.job j where j.id = t.id offset 0) j on true
+left join lateral (select j.max_attempts, j.payload, j.key, j.key_skips, j.meta from queue.job j where j.id = t.id offset 0) j on true

@@ -5,13 +5,13 @@
 with held as materialized (
   delete from queue.lease
   where token = any ($1)
-  returning ids, attempts, crashes, called_off
+  returning ids, attempts, crashes, cancelling
 ), cancelled as (
   insert into queue.done (id, finished_at, ran_ms, attempts, cancelled)
   select u.id, now(), 0, greatest(u.attempts, 1) - 1, true
   from held h
   cross join lateral unnest(h.ids, h.attempts) u (id, attempts)
-  where u.id = any (h.called_off)
+  where u.id = any (h.cancelling)
   returning id
 ), freed as (
   delete from queue.active_key
@@ -31,4 +31,4 @@ from held h
 cross join lateral unnest(h.ids, h.attempts, h.crashes) u (id, attempts, crashes)
 cross join lateral (select j.lane from queue.job j where j.id = u.id offset 0) j
 cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
-where u.id = any (h.called_off) is not true
+where u.id = any (h.cancelling) is not true

@@ -4,15 +4,15 @@
 -- In one statement with the lock it would bring back completed jobs. Every job goes to its lane's solo twin, where it runs apart from
 -- all that never ended a process, and after a second crash alone, so that the third convicts the right one.
 -- A dead letter frees its ordering key only if the job says so; every other job stays the head of its.
--- Those that were called off are cancelled, and free their keys.
+-- Those that are cancelling are cancelled, and free their keys.
 with taken as materialized (
   delete from queue.lease
   where token = any ($1)
-  returning claimed_at, ids, attempts, crashes, called_off
+  returning claimed_at, ids, attempts, crashes, cancelling
 ), fallen as materialized (
   select u.id, u.attempts, (u.crashes + 1)::smallint as crashes, l.queue, l.job_type, l.priority, t.claimed_at,
-    case when j.key_skips or u.id = any (t.called_off) then j.key end as freed,
-    coalesce(u.id = any (t.called_off), false) as called_off
+    case when j.key_skips or u.id = any (t.cancelling) then j.key end as freed,
+    coalesce(u.id = any (t.cancelling), false) as cancelling
   from taken t
   cross join lateral unnest(t.ids, t.attempts, t.crashes) u (id, attempts, crashes)
   cross join lateral (select j.lane, j.key, j.key_skips from queue.job j where j.id = u.id offset 0) j
@@ -26,7 +26,7 @@ with taken as materialized (
   from fallen f
   join solo s on s.queue = f.queue and s.job_type = f.job_type and s.priority = f.priority
   where f.crashes < $2
-    and not f.called_off
+    and not f.cancelling
   order by f.id
 ), died as (
   insert into queue.dead (id, died_at, lane, attempts, crashes, error)
@@ -34,12 +34,12 @@ with taken as materialized (
   from fallen f
   join solo s on s.queue = f.queue and s.job_type = f.job_type and s.priority = f.priority
   where f.crashes >= $2
-    and not f.called_off
+    and not f.cancelling
 ), cancelled as (
   insert into queue.done (id, finished_at, ran_ms, attempts, cancelled)
   select id, now(), 0, attempts, true
   from fallen
-  where called_off
+  where cancelling
 ), failed as (
   insert into queue.failure (id, attempt, at, ran_ms, error)
   select id, attempts, now(), least(extract(epoch from now() - claimed_at) * 1000, 2147483647)::int, 'the process ended during the attempt'
@@ -49,7 +49,7 @@ with taken as materialized (
   where ctid = any (array(
     select (select k.ctid from queue.active_key k where k.key = f.freed and k.id = f.id)
     from fallen f
-    where (f.crashes >= $2 or f.called_off) and f.freed is not null
+    where (f.crashes >= $2 or f.cancelling) and f.freed is not null
   ))
   returning key, seq
 ), hinted as (

@@ -4,7 +4,7 @@
 -- Safe: a verdict counts only while its token names a lease and its id is still in it; a slow, doubled or zombie worker changes nothing.
 -- Leases are locked in the order of their tokens, and what is read from them is their latest version. A lease always lists just what is
 -- not settled; the verdict that empties it deletes it. A released job's place is its id, which nobody else takes: it stands where its age
--- puts it, and below a floor it is found within about a second. A job that was called off is cancelled, unless it
+-- puts it, and below a floor it is found within about a second. A job that is cancelling is cancelled, unless it
 -- completed, and frees its key. Times are the statement's, for a handler's own transaction, which ends with this, may be old.
 with said as materialized (
   select *
@@ -12,19 +12,19 @@ with said as materialized (
     $11::bigint[])
     v (token, id, verdict, lane, attempts, crashes, wait_ms, ran_ms, output, error, freed)
 ), held as materialized (
-  select l.token, l.ids, l.attempts, l.crashes, l.called_off
+  select l.token, l.ids, l.attempts, l.crashes, l.cancelling
   from queue.lease l
   where l.token = any ($1)
   order by l.token
   for update
 ), listed as materialized (
-  select h.token, u.id, u.attempts, u.crashes, u.place, u.id = any (h.called_off) as called_off
+  select h.token, u.id, u.attempts, u.crashes, u.place, u.id = any (h.cancelling) as cancelling
   from held h
   cross join lateral unnest(h.ids, h.attempts, h.crashes) with ordinality u (id, attempts, crashes, place)
 ), fenced as materialized (
-  select s.token, s.id, case when l.called_off and s.verdict not in ('complete', 'forget') then 'cancel' else s.verdict end as verdict,
+  select s.token, s.id, case when l.cancelling and s.verdict not in ('complete', 'forget') then 'cancel' else s.verdict end as verdict,
     s.lane, s.attempts, s.crashes, s.wait_ms, s.ran_ms, s.output, s.error,
-    case when l.called_off and s.verdict not in ('complete', 'forget') then (select j.key from queue.job j where j.id = s.id)
+    case when l.cancelling and s.verdict not in ('complete', 'forget') then (select j.key from queue.job j where j.id = s.id)
       else s.freed end as freed
   from said s
   join listed l on l.token = s.token and l.id = s.id

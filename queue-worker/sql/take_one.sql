@@ -3,7 +3,8 @@
 -- Safe: runs in the transaction that will end the job; its lock on the entry is all that makes the job ours. Claims and other workers pass
 -- over what is locked. When the transaction ends otherwise, however that comes about, the entry is as it was. The payload is probed
 -- (offset 0 sees to it): a plan made while job was empty must not read all of it later.
-select p.lane, p.seq, p.id, p.attempts, p.crashes, j.max_attempts, j.payload::text as payload, pg_backend_pid() as pid, j.key, j.key_skips
+select p.lane, p.seq, p.id, p.attempts, p.crashes, j.max_attempts, j.payload::text as payload, pg_backend_pid() as pid, j.key, j.key_skips,
+  j.meta::text as meta
 from (
   select e.lane, e.seq, e.id, e.attempts, e.crashes
   from unnest($1::bigint[], $2::bigint[]) l (lane, floor)
@@ -17,4 +18,4 @@ from (
   ) e
   limit 1
 ) p
-left join lateral (select j.max_attempts, j.payload, j.key, j.key_skips from queue.job j where j.id = p.id offset 0) j on true
+left join lateral (select j.max_attempts, j.payload, j.key, j.key_skips, j.meta from queue.job j where j.id = p.id offset 0) j on true

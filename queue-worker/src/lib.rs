@@ -49,5 +49,7 @@ pub use worker::Worker;
 macro_rules! main {
     ($($any:tt)*) => {
         ::core::compile_error!("`queue_worker::main!` is a whole command line; turn on the feature `cli` of `queue-worker`, or run a `Worker` in a `main` of your own");
+        // So that this is the only message.
+        fn main() {}
     };
 }

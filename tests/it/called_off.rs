@@ -90,7 +90,7 @@ async fn without_any_notification_it_is_seen_within_about_a_second() {
         assert_eq!(db.count(cut).await, 1);
         // As the function does it, but that it tells nobody.
         let began = Instant::now();
-        sqlx::query("update queue.lease set called_off = ids").execute(&db.pool).await.unwrap();
+        sqlx::query("update queue.lease set cancelling = ids").execute(&db.pool).await.unwrap();
         db.until(job, JobState::Cancelled).await;
         println!("seen after {:?}", began.elapsed());
     })

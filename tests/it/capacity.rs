@@ -267,7 +267,7 @@ async fn a_bound_may_be_changed_and_taken_away_and_holds_for_lanes_that_come_lat
     for priority in 1..10 {
         enqueue(priority).await.unwrap();
     }
-    assert_eq!(db.count("select count(*) from queue.lane where bounded").await, 0);
+    assert_eq!(db.count("select count(*) from queue.lane where has_capacity").await, 0);
     let error = set_capacity(&mut connect(&db).await, Store::default(), "no queue", Some(1)).await.unwrap_err();
     assert!(matches!(error, queue_worker::Error::Core(Error::InvalidName { .. })), "{error}");
     db.finish().await;

@@ -183,7 +183,7 @@ async fn the_sql_function_does_what_the_rust_call_does() {
     for at in [None, Some(run_at)] {
         let rust = quick().enqueue(&db.pool).queue("mail").priority(7).max_attempts(2);
         let rust = if let Some(at) = at { rust.at(at) } else { rust }.await.unwrap().id();
-        let call = "select queue.enqueue('do', $1, queue => 'mail', priority => 7::smallint, max_attempts => 2::smallint, run_at => $2)";
+        let call = "select queue.enqueue('do', $1, jsonb_build_object('queue', 'mail', 'priority', 7, 'max_attempts', 2, 'run_at', $2))";
         let sql: JobId = sqlx::query_scalar(call).bind(&payload).bind(at).fetch_one(&db.pool).await.unwrap();
         let row = "select (to_jsonb(j) - 'id' - 'enqueued_at')::text from queue.jobs j where id = $1";
         let of = async |id: JobId| sqlx::query_scalar::<_, String>(row).bind(id).fetch_one(&db.pool).await.unwrap();
@@ -206,7 +206,8 @@ create function evil.clock_timestamp() returns timestamptz language sql as 'sele
 create function evil.date_part(text, timestamptz) returns float8 language sql as 'select evil.fail()::float8';
 create function evil.nextval(regclass) returns bigint language sql as 'select evil.fail()::bigint';
 create function evil.octet_length(text) returns int language sql as 'select evil.fail()::int';
-create function evil.md5(text) returns text language sql as 'select evil.fail()';
+create function evil.sha256(bytea) returns bytea language sql as 'select evil.fail()::bytea';
+create function evil.decode(text, text) returns bytea language sql as 'select evil.fail()::bytea';
 create function evil.left(text, int) returns text language sql as 'select evil.fail()';
 create function evil.pg_notify(text, text) returns void language sql as 'select evil.fail()';
 create function evil.times(float8, interval) returns interval language sql as 'select evil.fail()::interval';

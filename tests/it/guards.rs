@@ -155,7 +155,7 @@ async fn a_suspect_goes_to_the_solo_twin_of_its_own_type_and_keeps_a_run_of_any_
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     let text =
-        "select queue.enqueue(t, '{}', q, p::smallint) from unnest(array['x', 'y']) t, unnest(array['q', 'r']) q, unnest(array[1, 2]) p";
+        "select queue.insert_job(t, '{}', q, p::smallint) from unnest(array['x', 'y']) t, unnest(array['q', 'r']) q, unnest(array[1, 2]) p";
     let jobs: Vec<JobId> = sqlx::query_scalar(text).fetch_all(&mut connection).await.unwrap();
     for crash in 1..=3 {
         let worker = register(&mut connection).await.unwrap();

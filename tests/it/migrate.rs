@@ -187,7 +187,7 @@ async fn f21_a_hostile_search_path_has_no_effect() {
        create function hostile.clock_timestamp() returns timestamptz language sql as 'select timestamptz ''1999-01-01''';
        create function hostile.nextval(regclass) returns bigint language sql as 'select 1::bigint';
        create function hostile.pg_notify(text, text) returns void language plpgsql as $$ begin raise 'hostile'; end $$;
-       create function hostile.md5(text) returns text language sql as 'select ''00000000000000000000''';
+       create function hostile.sha256(bytea) returns bytea language sql as 'select ''\\x00''::bytea';
        set search_path = hostile, pg_catalog";
     let mut connection = connect(&db).await;
     sqlx::raw_sql(hostile).execute(&mut connection).await.unwrap();

@@ -13,7 +13,7 @@ use tests::{Act, Do, TestDb, effects, within};
 
 async fn enqueue_many(pool: &PgPool, jobs: i32, act: &str) {
     let statement =
-        "select queue.enqueue('do', jsonb_build_object('act', $1::jsonb), max_attempts => 50::smallint) from generate_series(1, $2)";
+        "select queue.enqueue('do', jsonb_build_object('act', $1::jsonb), '{\"max_attempts\": 50}') from generate_series(1, $2)";
     sqlx::query(statement).bind(act).bind(jobs).execute(pool).await.unwrap();
 }
 

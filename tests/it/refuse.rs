@@ -151,33 +151,54 @@ async fn f19_f23_names_and_attempts_out_of_range_are_refused_before_any_sql() {
     db.finish().await;
 }
 
-/// A call of `queue.enqueue`, and what it is refused with.
-const REFUSED: [(&str, &str); 15] = [
-    ("null, '{}'", "only run_at may be null"),
-    ("'do', null", "only run_at may be null"),
-    ("'do', '{}', null", "only run_at may be null"),
-    ("'do', '{}', 'mail', null", "only run_at may be null"),
-    ("'do', '{}', 'mail', 1::smallint, null", "only run_at may be null"),
-    ("'do', '{}', max_attempts => 0::smallint", "max_attempts must be at least 1"),
-    ("'do', '{}', max_attempts => (-32768)::smallint", "max_attempts must be at least 1"),
-    ("'do', '{}', ''", "lane_queue_is_a_name"),
-    ("'do', '{}', '''; drop table queue.job; --'", "lane_queue_is_a_name"),
-    ("'do', '{}', e'a\\nb'", "lane_queue_is_a_name"),
-    ("'do', '{}', repeat('x', 65)", "lane_queue_is_a_name"),
-    ("'a/b', '{}'", "lane_job_type_is_a_name"),
-    ("'do', '{}', run_at => 'infinity'", "scheduled_run_at_in_range"),
-    ("'do', to_jsonb(repeat('x', 262143))", "the payload has 262145 bytes, the limit is 262144"),
-    ("'do', '{\"a\":1e131071,\"b\":1e131071}'", "the payload has 262158 bytes"),
+/// A call of a SQL function, and what it is refused with.
+const REFUSED: [(&str, &str); 34] = [
+    ("insert_job(null, '{}')", "only run_at may be null"),
+    ("insert_job('do', null)", "only run_at may be null"),
+    ("insert_job('do', '{}', null)", "only run_at may be null"),
+    ("insert_job('do', '{}', 'mail', null)", "only run_at may be null"),
+    ("insert_job('do', '{}', 'mail', 1::smallint, null)", "only run_at may be null"),
+    ("insert_job('do', '{}', max_attempts => 0::smallint)", "max_attempts must be at least 1"),
+    ("insert_job('do', '{}', max_attempts => (-32768)::smallint)", "max_attempts must be at least 1"),
+    ("insert_job('do', '{}', '')", "lane_queue_is_a_name"),
+    ("insert_job('do', '{}', '''; drop table queue.job; --')", "lane_queue_is_a_name"),
+    ("insert_job('do', '{}', run_at => 'infinity')", "scheduled_run_at_in_range"),
+    ("enqueue('do', '{}', '{\"queue\": \"\"}')", "the option queue is a name"),
+    ("enqueue('do', '{}', jsonb_build_object('queue', e'a\\nb'))", "the option queue is a name"),
+    ("enqueue('do', '{}', jsonb_build_object('queue', repeat('x', 65)))", "the option queue is a name"),
+    ("enqueue('do', '{}', '{\"queue\": 7}')", "the option queue is a name: 1 to 64 of A-Z a-z 0-9 _ . : -, not 7"),
+    ("enqueue('do', '{}', '{\"priority\": \"high\"}')", "the option priority is a whole number from -32768 to 32767, not \"high\""),
+    ("enqueue('do', '{}', '{\"priority\": 32768}')", "the option priority is a whole number"),
+    ("enqueue('do', '{}', '{\"priority\": 1.5}')", "the option priority is a whole number"),
+    ("enqueue('do', '{}', '{\"max_attempts\": 0}')", "the option max_attempts is a whole number from 1 to 32767, not 0"),
+    ("enqueue('do', '{}', '{\"max_attempts\": 1e9}')", "the option max_attempts is a whole number"),
+    ("enqueue('do', '{}', '{\"run_at\": \"infinity\"}')", "the option run_at is a time, within the years 1970 to 9999"),
+    ("enqueue('do', '{}', '{\"run_at\": \"soon\"}')", "the option run_at is a time"),
+    ("enqueue('do', '{}', '{\"run_at\": 7}')", "the option run_at is a time"),
+    ("enqueue('do', '{}', '{\"after\": \"soon\"}')", "the option after is an interval or a number of seconds"),
+    ("enqueue('do', '{}', '{\"after\": 1e30}')", "the option after is an interval or a number of seconds"),
+    ("enqueue('do', '{}', '{\"after\": 1, \"run_at\": \"2999-01-01Z\"}')", "the option run_at excludes the option after"),
+    ("enqueue('do', '{}', '{\"meta\": [1]}')", "the option meta is an object of at most 4096 bytes"),
+    ("enqueue('do', '{}', jsonb_build_object('meta', jsonb_build_object('a', repeat('x', 4088))))", "the option meta is an object"),
+    ("enqueue('do', '{}', '{\"colour\": \"red\"}')", "there is no option \"colour\"; the options are queue, priority, max_attempts, run_at, after, key,"),
+    ("enqueue('do', '{}', '[]')", "the options are a JSON object"),
+    ("enqueue('do', '{}', null)", "the options are a JSON object"),
+    ("enqueue('a/b', '{}')", "lane_job_type_is_a_name"),
+    ("enqueue('do', null)", "only run_at may be null"),
+    ("enqueue('do', to_jsonb(repeat('x', 262143)))", "the payload has 262145 bytes, the limit is 262144"),
+    ("enqueue('do', '{\"a\":1e131071,\"b\":1e131071}')", "the payload has 262158 bytes"),
 ];
 
 #[tokio::test]
 async fn f08_f13_f19_the_sql_function_refuses_what_the_rust_call_refuses() {
     let db = TestDb::new().await;
-    for (arguments, text) in REFUSED {
-        let call = format!("select queue.enqueue({arguments})");
-        let refused = sqlx::query(AssertSqlSafe(call)).execute(&db.pool).await;
-        let error = refused.err().unwrap_or_else(|| panic!("{arguments} was taken")).to_string();
-        assert!(error.contains(text), "{arguments}: {error}");
+    for (call, text) in REFUSED {
+        let refused = sqlx::query(AssertSqlSafe(format!("select queue.{call}"))).execute(&db.pool).await;
+        let error = refused.err().unwrap_or_else(|| panic!("{call} was taken"));
+        assert!(error.to_string().contains(text), "{call}: {error}");
+        if text.contains("option") {
+            assert_eq!(error.as_database_error().unwrap().code().as_deref(), Some("22023"), "{call}");
+        }
     }
     assert_eq!(db.count("select count(*) from queue.job").await, 0);
     let largest: JobId = sqlx::query_scalar("select queue.enqueue('do', to_jsonb(repeat('x', 262142)))").fetch_one(&db.pool).await.unwrap();

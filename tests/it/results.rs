@@ -281,7 +281,7 @@ struct Large;
 
 impl Handler for Large {
     async fn run(self, cx: &Context) -> JobResult<String> {
-        let random = "select string_agg(md5(random()::text), '') from generate_series(1, 50000)";
+        let random = "select string_agg(encode(sha256(random()::text::bytea), 'hex'), '') from generate_series(1, 25000)";
         Ok(sqlx::query_scalar(random).fetch_one(cx.pool()).await?)
     }
 }

@@ -107,7 +107,7 @@ async fn a_time_that_has_passed_is_now() {
 async fn many_jobs_due_at_once_all_run_in_the_order_of_their_times() {
     let db = TestDb::new().await;
     let statement =
-        "select count(queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}', run_at => now() + interval '1 hour' + n * interval '1 us'))
+        "select count(queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}', jsonb_build_object('run_at', now() + interval '1 hour' + n * interval '1 us')))
         from generate_series(1, 2500) n";
     assert_eq!(db.count(statement).await, 2500);
     // None was due before the last was enqueued, however long that took.
@@ -155,7 +155,7 @@ async fn a_lane_is_served_in_the_order_of_age() {
 #[tokio::test]
 async fn an_urgent_job_overtakes_a_long_backlog() {
     let db = TestDb::new().await;
-    let backlog = "select count(queue.enqueue('do', '{\"act\": {\"Sleep\": 5}}', priority => 30::smallint)) from generate_series(1, 2000)";
+    let backlog = "select count(queue.enqueue('do', '{\"act\": {\"Sleep\": 5}}', '{\"priority\": 30}')) from generate_series(1, 2000)";
     assert_eq!(db.count(backlog).await, 2000);
     db.run_while(db.worker().concurrency(2), async {
         eventually("the backlog is being worked on", async || db.count("select count(*) from queue.done").await > 20).await;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
 use tests::TestDb;
 
-/// As `queue-worker/src/connect.rs` sets them; the test below compares.
+/// As `queue-worker/src/live/connect.rs` sets them; the test below compares.
 const PLANNER: [(&str, &str); 3] = [("enable_seqscan", "off"), ("plan_cache_mode", "force_generic_plan"), ("jit", "off")];
 
 /// Tables that may be huge. Days of a table are named after it.
@@ -16,7 +16,7 @@ const HUGE: [&str; 8] = ["ready", "scheduled", "blocked", "lease", "job", "done"
 /// Scans of whole tables or of whole indexes, with the reason why they are right.
 const WHOLE: [(&str, &str, &str); 22] = [
     ("choose_running", "lease", "an operator asks for running jobs; there are as many leases as batches in flight"),
-    ("called_off", "lease", "asks of every lease whether a job of it was called off; there are as many as batches in flight"),
+    ("cancelling", "lease", "asks of every lease whether a job of it is cancelling; there are as many as batches in flight"),
     ("prune_kept", "done", "only the default partition, once a minute; up to a limit"),
     ("prune_kept", "done_many", "only the default partition, once a minute; up to a limit"),
     ("silent", "lease", "asks of every lease whether its worker lives; there are as many as batches in flight"),
@@ -40,8 +40,8 @@ const WHOLE: [(&str, &str, &str); 22] = [
 ];
 
 /// What operators ask for is planned when they ask, so it need not fear a plan of other days.
-const OPERATORS: [&str; 16] = [
-    "cancel",
+const OPERATORS: [&str; 15] = [
+    "cancel_waiting",
     "choose_blocked",
     "choose_ready",
     "choose_running",
@@ -54,7 +54,6 @@ const OPERATORS: [&str; 16] = [
     "find",
     "list",
     "oldest",
-    "reopen",
     "requeue",
     "workers",
 ];
@@ -218,7 +217,7 @@ async fn no_plan_hangs_on_statistics_of_tables_that_were_empty() {
 
 #[test]
 fn the_planner_is_set_as_a_workers() {
-    let connect = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../queue-worker/src/connect.rs")).unwrap();
+    let connect = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../queue-worker/src/live/connect.rs")).unwrap();
     for (setting, value) in PLANNER {
         assert!(connect.contains(&format!("(\"{setting}\", \"{value}\")")), "a worker sets {setting} otherwise");
     }

@@ -157,7 +157,7 @@ async fn a_replaced_payload_is_what_runs_in_the_place_of_the_first() {
     say("new").enqueue(&db.pool).unique("key").on_conflict(OnConflict::Replace).await.unwrap();
     let large = say(&"x".repeat(262_000));
     let error = sqlx::query(
-        "select queue.enqueue_with('do', jsonb_build_array(repeat('x', 262144)), unique_key => 'key', on_conflict => 'replace')",
+        "select queue.enqueue_with('do', jsonb_build_array(repeat('x', 262144)), '{\"unique_key\": \"key\", \"on_conflict\": \"replace\"}')",
     );
     assert!(error.execute(&db.pool).await.unwrap_err().to_string().contains("the limit is"));
     assert_eq!(payload(&db, first).await, "new");
@@ -245,17 +245,22 @@ async fn f22_a_key_of_a_mebibyte_is_hashed_and_sql_makes_the_same_one() {
         let first = say("1").enqueue(&db.pool).unique(&key).await.unwrap();
         assert_eq!(say("2").enqueue(&db.pool).unique(&key).await.unwrap().id(), first.id());
         assert_eq!(say("3").enqueue(&db.pool).unique(format!("{key}.")).await.unwrap().outcome(), Enqueued::New);
-        let by_sql = sqlx::query_as("select id, outcome from queue.enqueue_with('do', '{}', unique_key => $1)").bind(&key);
+        let by_sql =
+            sqlx::query_as("select id, outcome from queue.enqueue_with('do', '{}', jsonb_build_object('unique_key', $1::text))").bind(&key);
         let by_sql: (i64, String) = by_sql.fetch_one(&db.pool).await.unwrap();
         assert_eq!(by_sql, (first.id().0, "kept".to_owned()));
     }
     assert!(db.count("select max(pg_column_size(u.*))::bigint from queue.unique_key u").await < 100);
     let error = say("4").enqueue(&db.pool).unique("a\0b").await.unwrap_err();
     assert!(matches!(error, Error::OutOfRange { what: "the uniqueness key", .. }), "{error}");
-    for wrong in
-        ["unique_while => 'alive'", "unique_while => null", "unique_while => '0 s'", "on_conflict => 'drop'", "on_conflict => null"]
-    {
-        let statement = format!("select queue.enqueue_with('do', '{{}}', unique_key => 'wrong', {wrong})");
+    for wrong in [
+        r#""unique_while": "alive""#,
+        r#""unique_while": 7"#,
+        r#""unique_while": "0 s""#,
+        r#""on_conflict": "drop""#,
+        r#""on_conflict": true"#,
+    ] {
+        let statement = format!("select queue.enqueue_with('do', '{{}}', '{{\"unique_key\": \"wrong\", {wrong}}}')");
         sqlx::query(AssertSqlSafe(statement)).execute(&db.pool).await.unwrap_err();
     }
     db.finish().await;

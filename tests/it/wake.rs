@@ -267,7 +267,8 @@ async fn lanes_and_queues_born_after_the_worker_started_are_served() {
 #[tokio::test]
 async fn jobs_in_more_lanes_than_a_worker_asks_one_by_one_are_all_found() {
     let db = TestDb::new().await;
-    let everywhere = "select queue.enqueue('do', '{\"act\":{\"Ok\":\"\"}}', 'q' || n) from generate_series(1, 700) n";
+    let everywhere =
+        "select queue.enqueue('do', '{\"act\":{\"Ok\":\"\"}}', jsonb_build_object('queue', 'q' || n)) from generate_series(1, 700) n";
     sqlx::query(everywhere).execute(&db.pool).await.unwrap();
     db.run_while(sleeper(&db), async {
         within(Duration::from_secs(20), "all are completed", async || db.count("select count(*) from queue.done").await == 700).await;

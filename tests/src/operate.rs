@@ -41,16 +41,10 @@ pub async fn enqueue_with(connection: &mut PgConnection, key: Option<&str>, uniq
     let enqueue = sqlx::query_as(sql(include_str!("../../queue-core/sql/enqueue_with.sql")))
         .bind("do")
         .bind(PAYLOAD)
-        .bind("default")
-        .bind(100_i16)
-        .bind(3_i16)
-        .bind(None::<chrono::DateTime<chrono::Utc>>)
-        .bind(None::<f64>)
-        .bind(key)
-        .bind("block")
-        .bind(unique)
-        .bind("queued")
-        .bind("replace")
+        .bind(
+            serde_json::json!({ "max_attempts": 3, "key": key, "unique_key": unique, "unique_while": "queued", "on_conflict": "replace" })
+                .to_string(),
+        )
         .bind(false);
     let (id, outcome): (JobId, String) = enqueue.fetch_one(connection).await?;
     Ok((id, outcome == "enqueued"))
@@ -102,26 +96,22 @@ pub async fn unblock(connection: &mut PgConnection) -> sqlx::Result<i32> {
 
 /// Requeues dead letters; returns those it did.
 pub async fn requeue(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
-    let requeue = sqlx::query_as(sql(include_str!("../../queue-worker/sql/requeue.sql"))).bind(ids);
-    let risen: Vec<(JobId, String)> = requeue.fetch_all(connection).await?;
-    Ok(risen.into_iter().map(|(id, _)| id).collect())
+    sqlx::query_scalar(sql(include_str!("../../queue-core/sql/requeue.sql"))).bind(ids).fetch_all(connection).await
 }
 
 /// Cancels jobs that wait; returns those it did.
 pub async fn cancel(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
-    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/cancel.sql"))).bind(ids).fetch_all(connection).await
+    sqlx::query_scalar(sql(include_str!("../../queue-core/sql/cancel_waiting.sql"))).bind(ids).fetch_all(connection).await
 }
 
 /// Discards dead letters; returns those it did.
 pub async fn discard(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
-    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/discard.sql"))).bind(ids).fetch_all(connection).await
+    sqlx::query_scalar(sql(include_str!("../../queue-core/sql/discard.sql"))).bind(ids).fetch_all(connection).await
 }
 
 /// Requeues a job that is over; whether it did.
 pub async fn reopen(connection: &mut PgConnection, id: JobId) -> sqlx::Result<bool> {
-    let reopen = sqlx::query_as(sql(include_str!("../../queue-worker/sql/reopen.sql"))).bind(id);
-    let back: Option<(JobId, String)> = reopen.fetch_optional(connection).await?;
-    Ok(back.is_some())
+    sqlx::query_scalar(sql("select queue.reopen($1)")).bind(id).fetch_one(connection).await
 }
 
 /// Ends a worker cleanly.
@@ -203,23 +193,23 @@ pub async fn finish_one(transaction: &mut PgConnection, entry: Entry, verdict: &
 
 /// Puts jobs that wait off until in an hour; returns those it did.
 pub async fn reschedule(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
-    let statement = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/reschedule.sql"))).bind(ids);
+    let statement = sqlx::query_scalar(sql(include_str!("../../queue-core/sql/reschedule.sql"))).bind(ids);
     statement.bind(None::<chrono::DateTime<chrono::Utc>>).bind(Some(3_600_000.0)).fetch_all(connection).await
 }
 
 /// Makes scheduled jobs ready; returns those it did.
 pub async fn run_now(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
-    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/run_now.sql"))).bind(ids).fetch_all(connection).await
+    sqlx::query_scalar(sql(include_str!("../../queue-core/sql/run_now.sql"))).bind(ids).fetch_all(connection).await
 }
 
 /// Gives jobs that wait another priority; returns those it did.
 pub async fn set_priority(connection: &mut PgConnection, ids: &[JobId], priority: i32) -> sqlx::Result<Vec<JobId>> {
-    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/set_priority.sql"))).bind(ids).bind(priority).fetch_all(connection).await
+    sqlx::query_scalar(sql(include_str!("../../queue-core/sql/set_priority.sql"))).bind(ids).bind(priority).fetch_all(connection).await
 }
 
 /// Calls off jobs that run; returns those it did.
 pub async fn call_off(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
-    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/call_off.sql"))).bind(ids).fetch_all(connection).await
+    sqlx::query_scalar(sql(include_str!("../../queue-core/sql/cancel_running.sql"))).bind(ids).fetch_all(connection).await
 }
 
 /// Says how long, in seconds, jobs of the tests' type are kept; returns how many types changed.

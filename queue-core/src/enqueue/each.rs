@@ -6,6 +6,7 @@ use super::{
     bulk::{Place, Places, Row, Rows, Written},
     explain,
     insert::{JsonText, Keys, fill},
+    terms::RunOptions,
 };
 use crate::{
     define::{Enqueued, JobId},
@@ -40,20 +41,18 @@ async fn insert(
     index: u64,
 ) -> Result<Vec<(JobId, Enqueued)>, Error> {
     let to: Vec<&Place> = chunk.iter().zip(index..).map(|(row, index)| places.find(row, index)).collect::<Result<_, _>>()?;
-    let terms: Vec<_> = chunk.iter().map(|row| places.terms_of(row)).collect();
-    let unique: Vec<_> = terms.iter().map(|terms| terms.unique.clone().unwrap_or_default()).collect();
+    let options: Vec<String> = chunk
+        .iter()
+        .zip(to)
+        .map(|(row, place)| {
+            let run = RunOptions { run_at: place.run_at, after: None };
+            places.terms_of(row).options(run, row.key.as_deref(), row.unique_key.as_deref()).to_string()
+        })
+        .collect();
     let rows = sqlx::query(places.store.sql(include_str!("../../sql/enqueue_each.sql")))
-        .bind(terms.iter().map(|terms| terms.job_type).collect::<Vec<_>>())
+        .bind(chunk.iter().map(|row| places.terms_of(row).job_type).collect::<Vec<_>>())
         .bind(chunk.iter().map(|row| JsonText(&row.payload)).collect::<Vec<_>>())
-        .bind(terms.iter().map(|terms| &*terms.queue).collect::<Vec<_>>())
-        .bind(terms.iter().map(|terms| terms.priority).collect::<Vec<_>>())
-        .bind(terms.iter().map(|terms| terms.max_attempts).collect::<Vec<_>>())
-        .bind(to.iter().map(|place| place.run_at).collect::<Vec<_>>())
-        .bind(chunk.iter().map(|row| row.key.as_deref()).collect::<Vec<_>>())
-        .bind(terms.iter().map(|terms| terms.key_policy.name()).collect::<Vec<_>>())
-        .bind(chunk.iter().map(|row| row.unique_key.as_deref()).collect::<Vec<_>>())
-        .bind(unique.iter().map(|unique| unique.held.unwrap_or_default().to_sql()).collect::<Vec<_>>())
-        .bind(unique.iter().map(|unique| unique.on_conflict.unwrap_or_default().to_sql()).collect::<Vec<_>>())
+        .bind(options.iter().map(|options| JsonText(options)).collect::<Vec<_>>())
         .fetch_all(connection)
         .await
         .map_err(|error| explain(error, places.store))?;

@@ -93,7 +93,7 @@ impl Keys {
 async fn insert(connection: &mut PgConnection, places: &Places<'_>, chunk: &[Row<'_>], index: u64) -> Result<Vec<i64>, Error> {
     let to: Vec<&Place> = chunk.iter().zip(index..).map(|(row, index)| places.find(row, index)).collect::<Result<_, _>>()?;
     let keyed = chunk.iter().any(|row| row.key.is_some());
-    let statement = if keyed { include_str!("../../sql/insert_keyed.sql") } else { include_str!("../../sql/insert_all.sql") };
+    let statement = if keyed { include_str!("../../sql/insert_with.sql") } else { include_str!("../../sql/insert_all.sql") };
     let mut query = sqlx::query_scalar(places.store.sql(statement))
         .bind(chunk.iter().map(|row| JsonText(&row.payload)).collect::<Vec<_>>())
         .bind(to.iter().map(|place| place.lane).collect::<Vec<_>>())
@@ -103,12 +103,14 @@ async fn insert(connection: &mut PgConnection, places: &Places<'_>, chunk: &[Row
         query = query
             .bind(chunk.iter().map(|row| &*places.terms_of(row).queue).collect::<Vec<_>>())
             .bind(chunk.iter().map(|row| row.key.as_deref()).collect::<Vec<_>>())
-            .bind(to.iter().map(|place| place.key_skips).collect::<Vec<_>>());
+            .bind(to.iter().map(|place| place.key_skips).collect::<Vec<_>>())
+            .bind(vec![None::<JsonText<'_>>; chunk.len()]);
     }
     query.fetch_one(connection).await.map_err(|error| explain(error, places.store))
 }
 
 /// Text of JSON as a jsonb parameter, as it is.
+#[derive(Clone, Copy)]
 pub(super) struct JsonText<'a>(pub(super) &'a str);
 
 impl Type<Postgres> for JsonText<'_> {

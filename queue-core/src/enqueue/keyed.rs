@@ -60,21 +60,8 @@ impl Parcel {
                 Connection::Pool(_) => true,
                 Connection::One(connection) => !in_transaction(connection).await?,
             };
-        let unique = terms.unique.clone().unwrap_or_default();
-        let query = sqlx::query(store.sql(statement))
-            .bind(terms.job_type)
-            .bind(payload)
-            .bind(&*terms.queue)
-            .bind(terms.priority)
-            .bind(terms.max_attempts)
-            .bind(terms.run.at())
-            .bind(terms.run.after_ms())
-            .bind(key)
-            .bind(terms.key_policy.name())
-            .bind(unique_key)
-            .bind(unique.held.unwrap_or_default().to_sql())
-            .bind(unique.on_conflict.unwrap_or_default().to_sql())
-            .bind(relaxed);
+        let options = terms.options(terms.run.options(), key.as_deref(), unique_key.as_deref());
+        let query = sqlx::query(store.sql(statement)).bind(terms.job_type).bind(payload).bind(options.to_string()).bind(relaxed);
         let row = match on {
             Connection::Pool(pool) => query.fetch_one(*pool).await,
             Connection::One(connection) => query.fetch_one(&mut **connection).await,

@@ -196,7 +196,7 @@ fn unique_key_of<J: JobType>(job: &J, terms: &Terms) -> Result<Option<String>, E
     }
 }
 
-/// A full queue, as `queue.take_room` describes it in its DETAIL.
+/// A full queue, as `queue.take_capacity` describes it in its DETAIL.
 #[derive(serde::Deserialize)]
 struct Full {
     queue: String,
@@ -212,7 +212,7 @@ fn full(error: &sqlx::Error) -> Option<Full> {
 pub(crate) fn explain(error: sqlx::Error, store: Store) -> Error {
     match error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref() {
         Some("42883" | "42P01" | "3F000") => Error::NotMigrated { schema: store.schema().to_owned() },
-        Some("QFULL") => match full(&error) {
+        Some("QCAPA") => match full(&error) {
             Some(Full { queue, capacity }) => Error::QueueFull { queue, capacity },
             None => Error::Database(error),
         },

@@ -2,7 +2,8 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde_json::{Value, json};
 
 use crate::{
     define::{Durability, JobType, KeyPolicy, OnConflict, While},
@@ -43,6 +44,13 @@ pub(super) enum Run {
     At(DateTime<Utc>),
 }
 
+/// When a job may first run, as an option: at a time, or so many seconds from now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RunOptions {
+    pub(super) run_at: Option<DateTime<Utc>>,
+    pub(super) after: Option<f64>,
+}
+
 impl Terms {
     pub(super) fn of<J: JobType>() -> Self {
         let options = J::OPTIONS;
@@ -63,6 +71,24 @@ impl Terms {
     pub(super) fn key_of<J: JobType>(&self, job: &J) -> Result<Option<String>, Error> {
         let key = self.key.clone().or_else(|| job.ordering_key().map(Cow::into_owned));
         key.map(check_key).transpose()
+    }
+
+    /// As `queue.enqueue` reads them, with these keys of the job.
+    pub(super) fn options(&self, run: RunOptions, key: Option<&str>, unique_key: Option<&str>) -> Value {
+        let unique = self.unique.clone().unwrap_or_default();
+        let RunOptions { run_at, after } = run;
+        json!({
+            "queue": self.queue,
+            "priority": self.priority,
+            "max_attempts": self.max_attempts,
+            "run_at": run_at.map(|time| time.to_rfc3339_opts(SecondsFormat::Micros, true)),
+            "after": after,
+            "key": key,
+            "key_policy": key.map(|_| self.key_policy.name()),
+            "unique_key": unique_key,
+            "unique_while": unique_key.map(|_| unique.held.unwrap_or_default().to_sql()),
+            "on_conflict": unique_key.map(|_| unique.on_conflict.unwrap_or_default().to_sql()),
+        })
     }
 
     /// Whether the database can hold them.
@@ -105,6 +131,10 @@ impl Run {
             Self::After(wait) if wait.as_secs() > FARTHEST => Err(out(format!("{} seconds from now", wait.as_secs()))),
             Self::Now | Self::At(_) | Self::After(_) => Ok(()),
         }
+    }
+
+    pub(super) fn options(self) -> RunOptions {
+        RunOptions { run_at: self.at(), after: self.after_ms().map(|ms| ms / 1000.0) }
     }
 
     /// The time given.

@@ -74,10 +74,12 @@ async fn send(
     sent.map(drop).map_err(refused)
 }
 
-/// The functions refuse with a SQLSTATE for "no such job" and one for "not in this state".
+/// The functions refuse with a SQLSTATE for "no such job", one for "not in this state" and one for "locked by another transaction".
 fn refused(error: sqlx::Error) -> Error {
     match error.as_database_error() {
-        Some(db) if db.code().is_some_and(|code| ["P0002", "55000"].contains(&&*code)) => Error::Refused { why: db.message().to_owned() },
+        Some(db) if db.code().is_some_and(|code| ["P0002", "55000", "55P03"].contains(&&*code)) => {
+            Error::Refused { why: db.message().to_owned() }
+        }
         _ => Error::Database(error),
     }
 }

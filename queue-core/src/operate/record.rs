@@ -113,7 +113,7 @@ impl FromRow<'_, PgRow> for JobRecord {
             finished_at: row.try_get("finished_at")?,
             ran: row.try_get::<Option<i32>, _>("ran_ms")?.map(duration),
             worker: row.try_get("worker")?,
-            cancelling: row.try_get("called_off")?,
+            cancelling: row.try_get("cancelling")?,
             error: row.try_get("error")?,
             output: raw("output")?,
             payload: raw("payload")?,

@@ -22,7 +22,7 @@ use crate::{
 /// What was seen of a job.
 #[derive(Debug, PartialEq)]
 pub(crate) struct JobSnapshot {
-    pub(crate) fate: WaitOutcome,
+    pub(crate) outcome: WaitOutcome,
     pub(crate) progress: Progress,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum WaitOutcome {
         error: String,
         attempts: i16,
     },
-    /// It is completed, with an output for which there was no room in the answer.
+    /// It is completed, with an output for which the answer had no space.
     Later,
     /// It is not there.
     Gone,
@@ -50,19 +50,19 @@ pub(crate) enum WaitOutcome {
 
 impl JobSnapshot {
     pub(crate) fn gone() -> Self {
-        Self { fate: WaitOutcome::Gone, progress: Progress::default() }
+        Self { outcome: WaitOutcome::Gone, progress: Progress::default() }
     }
 
     fn of(row: &PgRow) -> sqlx::Result<Self> {
         let state: &str = row.try_get("state")?;
-        let (fate, over) = match state {
+        let (outcome, over) = match state {
             "completed" if row.try_get("later")? => (WaitOutcome::Later, None),
             "completed" => (WaitOutcome::Completed { output: row.try_get("output")? }, Some(JobState::Completed)),
             "cancelled" => (WaitOutcome::Cancelled { error: row.try_get("error")? }, Some(JobState::Cancelled)),
             "dead" => (WaitOutcome::Dead { error: row.try_get("error")?, attempts: row.try_get("attempts")? }, Some(JobState::Dead)),
             _ => (WaitOutcome::Live, None),
         };
-        Ok(Self { fate, progress: Progress::from_row(row)?.at_the_end(over) })
+        Ok(Self { outcome, progress: Progress::from_row(row)?.at_the_end(over) })
     }
 }
 
@@ -122,7 +122,7 @@ impl JobWatcher {
         }
     }
 
-    /// The next sight of the job, not before it is time for it.
+    /// The next snapshot of the job, not before it is time for it.
     pub(crate) async fn next(&mut self) -> Result<Arc<JobSnapshot>, WaitError> {
         match self {
             Self::Pool(looks) => looks.next().await,
@@ -142,7 +142,9 @@ impl PoolWatcher {
             let began = Instant::now();
             self.began.get_or_insert(began);
             match look(&self.pool, self.store, &[self.job]).await {
-                Ok(sights) => return Ok(Arc::new(sights.into_iter().next().map_or_else(JobSnapshot::gone, |(_, sight)| sight))),
+                Ok(snapshots) => {
+                    return Ok(Arc::new(snapshots.into_iter().next().map_or_else(JobSnapshot::gone, |(_, snapshot)| snapshot)));
+                }
                 Err(error) if may_pass(&error) && failing.get_or_insert(began).elapsed() < PATIENCE => {}
                 Err(error) => return Err(WaitError::store(explain(error, self.store))),
             }

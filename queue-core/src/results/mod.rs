@@ -71,8 +71,8 @@ impl<J: JobType> JobHandle<J> {
     /// [`WaitError::Gone`] when it is not there; [`WaitError::Store`].
     pub async fn progress(&self, on: impl Into<WaitOn>) -> Result<Progress, WaitError> {
         let (pool, store) = on.into().place();
-        let sights = look::look(&pool, store, &[self.id()]).await.map_err(|error| WaitError::store(explain(error, store)))?;
-        sights.into_iter().next().map(|(_, sight)| sight.progress).ok_or(WaitError::Gone { job: self.id() })
+        let snapshots = look::look(&pool, store, &[self.id()]).await.map_err(|error| WaitError::store(explain(error, store)))?;
+        snapshots.into_iter().next().map(|(_, snapshot)| snapshot.progress).ok_or(WaitError::Gone { job: self.id() })
     }
 
     /// The job's progress as it goes: a stream, see [`Watch`].
@@ -158,10 +158,10 @@ impl<J: JobType> Wait<J> {
         if J::OPTIONS.retain == Retain::None {
             return Err(WaitError::NotKept { job_type: J::OPTIONS.name });
         }
-        let mut eye = JobWatcher::open(job, self.on.0, false);
+        let mut watcher = JobWatcher::open(job, self.on.0, false);
         let over = async {
             loop {
-                match &eye.next().await?.fate {
+                match &watcher.next().await?.outcome {
                     WaitOutcome::Live | WaitOutcome::Later => {}
                     WaitOutcome::Gone => break Err(WaitError::Gone { job }),
                     WaitOutcome::Completed { output } => break decode::<J>(job, output.as_deref()),
@@ -220,7 +220,7 @@ pub enum WaitError {
         /// How many attempts there were.
         attempts: i16,
     },
-    /// It was called off.
+    /// It was cancelled.
     #[error("job {job} was cancelled")]
     Cancelled {
         /// The job.

@@ -127,7 +127,7 @@ pub(crate) struct Follow {
 }
 
 impl Follow {
-    /// The next sight that is another than the last one.
+    /// The next snapshot that differs from the last one.
     pub(super) async fn next(&mut self) -> Seen {
         loop {
             self.seen.changed().await.map_err(|_| nobody())?;
@@ -161,14 +161,14 @@ impl Inner {
     }
 
     /// Tells those who follow `job`, if it is news; once it is over, there will be no more.
-    fn tell(&self, job: JobId, sight: JobSnapshot) {
-        let over = sight.progress.over.is_some() || sight == JobSnapshot::gone();
+    fn tell(&self, job: JobId, snapshot: JobSnapshot) {
+        let over = snapshot.progress.over.is_some() || snapshot == JobSnapshot::gone();
         let mut jobs = self.lock();
         let Some(seen) = jobs.get(&job) else { return };
         seen.send_if_modified(|last| {
-            let news = !matches!(last, Some(Ok(last)) if **last == sight);
+            let news = !matches!(last, Some(Ok(last)) if **last == snapshot);
             if news {
-                *last = Some(Ok(Arc::new(sight)));
+                *last = Some(Ok(Arc::new(snapshot)));
             }
             news
         });
@@ -186,7 +186,7 @@ impl Inner {
 }
 
 async fn run(inner: Arc<Inner>, stop: CancellationToken) {
-    let mut ear = WaiterConnection::new(&inner);
+    let mut connection = WaiterConnection::new(&inner);
     let mut failing: Option<Instant> = None;
     loop {
         let jobs = inner.followed();
@@ -195,19 +195,19 @@ async fn run(inner: Arc<Inner>, stop: CancellationToken) {
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = inner.fresh.notified() => continue,
-                () = tokio::time::sleep(LINGER), if ear.listener.is_some() => {}
+                () = tokio::time::sleep(LINGER), if connection.listener.is_some() => {}
             }
-            ear.leave().await;
+            connection.leave().await;
             continue;
         }
         let began = Instant::now();
-        let pause = match ear.look(&inner, &jobs).await {
+        let pause = match connection.look(&inner, &jobs).await {
             Ok(()) => {
                 failing = None;
                 None
             }
             Err(error) => {
-                ear.listener = None;
+                connection.listener = None;
                 if !may_pass(&error) || failing.get_or_insert(began).elapsed() > PATIENCE {
                     inner.fail(&Arc::new(explain(error, inner.store)));
                 }
@@ -219,15 +219,15 @@ async fn run(inner: Arc<Inner>, stop: CancellationToken) {
             () = stop.cancelled() => break,
             () = tokio::time::sleep(pause) => {}
         }
-        let belt = inner.belt(ear.announced.is_some());
+        let belt = inner.belt(connection.announced.is_some());
         tokio::select! {
             () = stop.cancelled() => break,
-            () = ear.hear() => {}
+            () = connection.hear() => {}
             () = inner.fresh.notified() => {}
             () = tokio::time::sleep(belt) => {}
         }
     }
-    ear.leave().await;
+    connection.leave().await;
 }
 
 impl Inner {
@@ -263,9 +263,9 @@ impl WaiterConnection {
         let listener = self.listener.as_mut().ok_or(sqlx::Error::PoolClosed)?;
         for jobs in jobs.chunks(MOST) {
             let mut missing: HashSet<JobId> = jobs.iter().copied().collect();
-            for (job, sight) in bounded(look(&mut *listener, self.store, jobs)).await? {
+            for (job, snapshot) in bounded(look(&mut *listener, self.store, jobs)).await? {
                 missing.remove(&job);
-                if sight.fate == WaitOutcome::Later { inner.fresh.notify_one() } else { inner.tell(job, sight) }
+                if snapshot.outcome == WaitOutcome::Later { inner.fresh.notify_one() } else { inner.tell(job, snapshot) }
             }
             for job in missing {
                 inner.tell(job, JobSnapshot::gone());

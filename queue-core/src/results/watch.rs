@@ -30,7 +30,7 @@ pub struct Watch {
 impl Watch {
     pub(super) fn new(job: JobId, on: WaitOn) -> Self {
         // Opened when first asked, as a future would be.
-        let state = Seeing { job, on: Some(on), eye: None, last: None };
+        let state = Seeing { job, on: Some(on), watcher: None, last: None };
         Self { job, items: Box::pin(unfold(Some(state), advance)) }
     }
 
@@ -57,25 +57,25 @@ impl fmt::Debug for Watch {
 struct Seeing {
     job: JobId,
     on: Option<WaitOn>,
-    eye: Option<JobWatcher>,
+    watcher: Option<JobWatcher>,
     last: Option<Arc<JobSnapshot>>,
 }
 
 async fn advance(state: Option<Seeing>) -> Option<(Result<Progress, WaitError>, Option<Seeing>)> {
     let mut state = state?;
     if let Some(on) = state.on.take() {
-        state.eye = Some(JobWatcher::open(state.job, on.0, true));
+        state.watcher = Some(JobWatcher::open(state.job, on.0, true));
     }
-    let eye = state.eye.as_mut()?;
+    let watcher = state.watcher.as_mut()?;
     loop {
-        match eye.next().await {
+        match watcher.next().await {
             Err(error) => return Some((Err(error), None)),
-            Ok(sight) if sight.fate == WaitOutcome::Gone => return Some((Err(WaitError::Gone { job: state.job }), None)),
-            Ok(sight) if sight.progress.over.is_some() => return Some((Ok(sight.progress.clone()), None)),
-            Ok(sight) if state.last.as_ref().is_some_and(|last| last.progress == sight.progress) => {}
-            Ok(sight) => {
-                let seen = sight.progress.clone();
-                state.last = Some(sight);
+            Ok(snapshot) if snapshot.outcome == WaitOutcome::Gone => return Some((Err(WaitError::Gone { job: state.job }), None)),
+            Ok(snapshot) if snapshot.progress.over.is_some() => return Some((Ok(snapshot.progress.clone()), None)),
+            Ok(snapshot) if state.last.as_ref().is_some_and(|last| last.progress == snapshot.progress) => {}
+            Ok(snapshot) => {
+                let seen = snapshot.progress.clone();
+                state.last = Some(snapshot);
                 return Some((Ok(seen), Some(state)));
             }
         }

@@ -15,17 +15,17 @@ struct Migration {
 }
 
 const MIGRATIONS: [Migration; 11] = [
-    Migration { version: 1, name: "jobs", sql: include_str!("../../migrations/0001_jobs.sql") },
-    Migration { version: 2, name: "days", sql: include_str!("../../migrations/0002_days.sql") },
-    Migration { version: 3, name: "keys", sql: include_str!("../../migrations/0003_keys.sql") },
-    Migration { version: 4, name: "unique", sql: include_str!("../../migrations/0004_unique.sql") },
-    Migration { version: 5, name: "results", sql: include_str!("../../migrations/0005_results.sql") },
-    Migration { version: 6, name: "control", sql: include_str!("../../migrations/0006_control.sql") },
-    Migration { version: 7, name: "retention", sql: include_str!("../../migrations/0007_retention.sql") },
-    Migration { version: 8, name: "control_one", sql: include_str!("../../migrations/0008_control_one.sql") },
-    Migration { version: 9, name: "capacity", sql: include_str!("../../migrations/0009_capacity.sql") },
-    Migration { version: 10, name: "enqueue_with", sql: include_str!("../../migrations/0010_enqueue_with.sql") },
-    Migration { version: 11, name: "any_language", sql: include_str!("../../migrations/0011_any_language.sql") },
+    Migration { version: 1, name: "jobs", sql: include_str!("../../migrations/1_jobs.sql") },
+    Migration { version: 2, name: "days", sql: include_str!("../../migrations/2_days.sql") },
+    Migration { version: 3, name: "keys", sql: include_str!("../../migrations/3_keys.sql") },
+    Migration { version: 4, name: "unique", sql: include_str!("../../migrations/4_unique.sql") },
+    Migration { version: 5, name: "capacity", sql: include_str!("../../migrations/5_capacity.sql") },
+    Migration { version: 6, name: "enqueue", sql: include_str!("../../migrations/6_enqueue.sql") },
+    Migration { version: 7, name: "results", sql: include_str!("../../migrations/7_results.sql") },
+    Migration { version: 8, name: "control", sql: include_str!("../../migrations/8_control.sql") },
+    Migration { version: 9, name: "requeue", sql: include_str!("../../migrations/9_requeue.sql") },
+    Migration { version: 10, name: "control_one", sql: include_str!("../../migrations/10_control_one.sql") },
+    Migration { version: 11, name: "history", sql: include_str!("../../migrations/11_history.sql") },
 ];
 
 /// The newest version that this release knows.

@@ -21,7 +21,7 @@ static REWRITTEN: Mutex<Option<Rewritten>> = Mutex::new(None);
 /// The schema whose name stands in our SQL files.
 const DEFAULT_SCHEMA: &str = "queue";
 
-/// PostgreSQL silently cuts names at 63 bytes; the room left is for what we append.
+/// PostgreSQL silently cuts names at 63 bytes; the rest is for what we append.
 const LONGEST_SCHEMA: usize = 48;
 
 impl Store {

@@ -113,12 +113,12 @@ pub(crate) fn try_lock(path: &Path) -> Result<Lock, EmbeddedError> {
         Err(TryLockError::Error(error)) => return Err(EmbeddedError::io("lock", path)(error)),
         Ok(()) => {}
     }
-    Ok(if is_at(&file, path) { Lock::Held(file) } else { Lock::Gone })
+    Ok(if is_at(&file, path) { Lock::Ours(file) } else { Lock::Gone })
 }
 
 /// What came of trying to take a lock.
 pub(crate) enum Lock {
-    Held(File),
+    Ours(File),
     Taken,
     Gone,
 }

@@ -33,7 +33,7 @@ pub(crate) fn start(options: &EmbeddedOptions) -> Result<Embedded, EmbeddedError
         let folder = Folder::open(&path)?;
         match folder::try_lock(&folder.start_lock())? {
             // It is released when the file is closed.
-            Lock::Held(start) => {
+            Lock::Ours(start) => {
                 if let Some(embedded) = join_or_launch(&folder, &start, own.as_deref(), options, deadline)? {
                     return Ok(embedded);
                 }
@@ -57,8 +57,8 @@ fn join_or_launch(
     loop {
         match folder::try_lock(&folder.alive_lock())? {
             // The end of an ephemeral server removes first this lock, then the other.
-            Lock::Held(_) if !is_at(start, &folder.start_lock()) => return Ok(None),
-            Lock::Held(alive) => return launch(folder, own, options, alive).map(Some),
+            Lock::Ours(_) if !is_at(start, &folder.start_lock()) => return Ok(None),
+            Lock::Ours(alive) => return launch(folder, own, options, alive).map(Some),
             Lock::Gone => return Ok(None),
             Lock::Taken => {}
         }

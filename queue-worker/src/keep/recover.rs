@@ -8,7 +8,7 @@ use crate::live::{MOST_CRASHES, bounded};
 
 /// The jobs that this worker runs and that somebody wants cancelled, each with the token of its lease.
 pub(super) async fn cancelling(connection: &mut PgConnection, store: Store, worker: Uuid) -> sqlx::Result<Vec<(Uuid, JobId)>> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/called_off.sql"))).bind(worker);
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/cancelling.sql"))).bind(worker);
     bounded(statement.fetch_all(connection)).await
 }
 

@@ -87,7 +87,7 @@ impl Database {
     /// The embedded server's database, which outlives this value; the server stops with its last user.
     ///
     /// # Errors
-    /// [`Error::Embedded`], which says what to install; [`Error::NoDatabase`] when this crate was built without the feature `embedded`.
+    /// `Error::Embedded`, which says what to install; [`Error::NoDatabase`] when this crate was built without the feature `embedded`.
     #[cfg_attr(not(feature = "embedded"), expect(clippy::unused_async, reason = "the same call with and without the feature"))]
     pub async fn embedded() -> Result<Self, Error> {
         #[cfg(feature = "embedded")]

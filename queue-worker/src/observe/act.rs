@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use queue_core::{JobId, JobState, Store};
-use sqlx::{Connection as _, PgConnection, Postgres, Transaction};
+use sqlx::{PgConnection, postgres::PgDatabaseError};
 
 use super::{
     control::{Control, Controlled, control},
-    look::{Filter, record},
+    look::Filter,
     sweep::{BATCH, dead_letters},
 };
 use crate::error::Error;
@@ -66,7 +66,7 @@ pub async fn requeue_at(
     let mut stop = std::pin::pin!(stop);
     let (began, mut met, mut requeued, mut after) = (Instant::now(), 0, 0, None);
     while let Some(ids) = dead_letters(connection, store, filter, &mut after, most).await? {
-        requeued += raise(connection, store, &ids).await?;
+        requeued += batch(connection, store.sql(REQUEUE), &ids).await?;
         met += ids.len();
         let due = rate.map_or(began, |rate| began + Duration::from_secs_f64(met as f64 / rate));
         tokio::select! {
@@ -92,14 +92,11 @@ pub async fn discard_all(connection: &mut PgConnection, store: Store, filter: &F
     while let Some(ids) = dead_letters(connection, store, filter, &mut after, BATCH).await? {
         discarded += batch(connection, store.sql(DISCARD), &ids).await?;
     }
-    tell(connection, store).await?;
     Ok(discarded)
 }
 
-const DISCARD: &str = include_str!("../../sql/discard.sql");
-
-/// So often a job may slip from one state to another, both fit, between our statement and our look at it.
-const TRIES: usize = 5;
+const DISCARD: &str = include_str!("../../../queue-core/sql/discard.sql");
+const REQUEUE: &str = include_str!("../../../queue-core/sql/requeue.sql");
 
 /// What was asked for.
 #[derive(Clone, Copy)]
@@ -110,40 +107,28 @@ enum Act {
 
 impl Act {
     async fn on(self, connection: &mut PgConnection, store: Store, id: JobId) -> Result<(), Error> {
-        let mut tries = TRIES;
-        loop {
-            let changed = match self {
-                Self::Requeue => match raise(connection, store, &[id]).await? {
-                    0 => reopen(connection, store, id).await?,
-                    raised => raised,
-                },
-                Self::Discard => batch(connection, store.sql(DISCARD), &[id]).await?,
-            };
-            if changed > 0 {
-                if !matches!(self, Self::Requeue) {
-                    tell(connection, store).await?;
-                }
-                return Ok(());
-            }
-            // It may have come there only after our statement looked: promoted, released, dead. Then the next try finds it.
-            let state = record(connection, store, id, false).await?.ok_or(Error::NotFound(id))?.state;
-            tries -= 1;
-            if tries == 0 || !self.from().contains(&state) {
-                let (wanted, done) = self.words();
-                return Err(Error::WrongState { id, state, wanted, done });
-            }
+        let act = match self {
+            Self::Requeue => include_str!("../../../queue-core/sql/requeue_one.sql"),
+            Self::Discard => include_str!("../../../queue-core/sql/discard_one.sql"),
+        };
+        let done = sqlx::query(store.sql(act)).bind(id).persistent(false).execute(connection).await;
+        done.map(drop).map_err(|error| self.refused(id, error))
+    }
+
+    /// The refusal of the SQL function, as its SQLSTATE and its DETAIL have it.
+    fn refused(self, id: JobId, error: sqlx::Error) -> Error {
+        let db = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+        let refusal = db.and_then(|db| Some((db.code(), serde_json::from_str::<Refusal>(db.detail()?).ok()?)));
+        let (wanted, done) = self.words();
+        match refusal {
+            Some(("P0002", _)) => Error::NotFound(id),
+            Some(("55000", Refusal { state: Some(state) })) => Error::WrongState { id, state, wanted, done },
+            Some(("55P03", Refusal { state: Some(state) })) => Error::Held { id, state },
+            _ => error.into(),
         }
     }
 
-    /// The states in which it can be done.
-    fn from(self) -> &'static [JobState] {
-        match self {
-            Self::Requeue => &[JobState::Dead, JobState::Completed, JobState::Cancelled],
-            Self::Discard => &[JobState::Dead],
-        }
-    }
-
-    /// The same states in words, and the participle.
+    /// The states in which it can be done, and the participle.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Requeue => ("dead, completed or cancelled", "requeued"),
@@ -152,48 +137,10 @@ impl Act {
     }
 }
 
-/// Requeues those of `ids` that are dead letters; returns how many.
-async fn raise(connection: &mut PgConnection, store: Store, ids: &[JobId]) -> sqlx::Result<u64> {
-    let mut tx = begin(connection).await?;
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/requeue.sql"))).bind(ids);
-    let back = statement.persistent(false).fetch_all(&mut *tx).await?;
-    announce(tx, store, back).await
-}
-
-/// Requeues the job `id` if it is completed or cancelled; returns how many that are.
-async fn reopen(connection: &mut PgConnection, store: Store, id: JobId) -> sqlx::Result<u64> {
-    let mut tx = begin(connection).await?;
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/reopen.sql"))).bind(id);
-    let back = statement.persistent(false).fetch_all(&mut *tx).await?;
-    announce(tx, store, back).await
-}
-
-/// Wakes workers that sleep over the queues of these jobs, and commits.
-async fn announce(mut tx: Transaction<'_, Postgres>, store: Store, back: Vec<(JobId, String)>) -> sqlx::Result<u64> {
-    let requeued = back.len() as u64;
-    let mut queues: Vec<String> = back.into_iter().map(|(_, queue)| queue).collect();
-    queues.sort();
-    queues.dedup();
-    if !queues.is_empty() {
-        // A statement of its own: its snapshot is newer than the insert, so no worker can fall asleep between the two unseen.
-        sqlx::query(store.sql(include_str!("../../sql/wake_others.sql"))).bind(&queues).execute(&mut *tx).await?;
-    }
-    tx.commit().await?;
-    Ok(requeued)
-}
-
-/// A transaction in which each statement has its own snapshot, whatever the role's default is; within the caller's if there is one.
-async fn begin(connection: &mut PgConnection) -> sqlx::Result<Transaction<'_, Postgres>> {
-    if connection.is_in_transaction() {
-        return connection.begin().await;
-    }
-    connection.begin_with("begin isolation level read committed").await
-}
-
-/// Tells those who wait for jobs that some are over.
-async fn tell(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
-    let statement = sqlx::query(store.sql(include_str!("../../sql/tell.sql"))).persistent(false);
-    statement.execute(connection).await.map(drop)
+/// What the DETAIL of a refusal says.
+#[derive(serde::Deserialize)]
+struct Refusal {
+    state: Option<JobState>,
 }
 
 /// Runs a statement that returns the ids of `ids` that it changed; returns how many.

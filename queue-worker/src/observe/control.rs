@@ -77,23 +77,24 @@ impl Control {
     /// Does it to those of `ids` that it can be done to; returns them, and those that were asked to end.
     pub(super) async fn apply(self, connection: &mut PgConnection, store: Store, ids: &[JobId]) -> sqlx::Result<(Vec<JobId>, Vec<JobId>)> {
         let statement = match self {
-            Self::Cancel => sqlx::query_scalar(store.sql(include_str!("../../sql/cancel.sql"))).bind(ids),
-            Self::Reschedule(at) => {
-                sqlx::query_scalar(store.sql(include_str!("../../sql/reschedule.sql"))).bind(ids).bind(Some(at)).bind(None::<f64>)
-            }
-            Self::Snooze(wait) => sqlx::query_scalar(store.sql(include_str!("../../sql/reschedule.sql")))
+            Self::Cancel => sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/cancel_waiting.sql"))).bind(ids),
+            Self::Reschedule(at) => sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/reschedule.sql")))
+                .bind(ids)
+                .bind(Some(at))
+                .bind(None::<f64>),
+            Self::Snooze(wait) => sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/reschedule.sql")))
                 .bind(ids)
                 .bind(None::<DateTime<Utc>>)
                 .bind(Some(wait.min(LONGEST).as_secs_f64() * 1000.0)),
-            Self::RunNow => sqlx::query_scalar(store.sql(include_str!("../../sql/run_now.sql"))).bind(ids),
+            Self::RunNow => sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/run_now.sql"))).bind(ids),
             Self::Priority(priority) => {
-                sqlx::query_scalar(store.sql(include_str!("../../sql/set_priority.sql"))).bind(ids).bind(i32::from(priority))
+                sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/set_priority.sql"))).bind(ids).bind(i32::from(priority))
             }
         };
         let done: Vec<JobId> = statement.persistent(false).fetch_all(&mut *connection).await?;
         let mut asked = Vec::new();
         if self == Self::Cancel && done.len() < ids.len() {
-            let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/call_off.sql"))).bind(ids);
+            let statement = sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/cancel_running.sql"))).bind(ids);
             asked = statement.persistent(false).fetch_all(connection).await?;
         }
         Ok((done, asked))

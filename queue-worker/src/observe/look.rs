@@ -50,6 +50,11 @@ impl Filter {
         self.older_than.map(seconds)
     }
 
+    /// As the statements take it.
+    pub(super) fn job_types(&self) -> Option<Vec<&str>> {
+        self.job_type.as_deref().map(|job_type| vec![job_type])
+    }
+
     /// The longest list.
     pub const MOST: u32 = 1000;
 
@@ -92,7 +97,7 @@ pub struct Page {
 }
 
 /// A page looks at so many rows of the history, at most, for the jobs that are meant.
-const LOOKED_AT: i64 = 50_000;
+const LOOKED_AT: i32 = 50_000;
 
 /// A record has so many failed attempts at most.
 const FAILURES: i64 = 100;
@@ -104,9 +109,9 @@ const FAILURES: i64 = 100;
 pub async fn find(connection: &mut PgConnection, store: Store, id: JobId) -> Result<Option<JobRecord>, Error> {
     let Some(mut job) = record(connection, store, id, true).await? else { return Ok(None) };
     // The history of failures is only ever added to, so it may be read a moment later.
-    let failures = sqlx::query_as(store.sql(include_str!("../../sql/failures.sql"))).bind(id).bind(FAILURES);
+    let failures = sqlx::query_as(store.sql(include_str!("../../../queue-core/sql/failures.sql"))).bind(id).bind(FAILURES);
     job.failures = failures.fetch_all(&mut *connection).await?;
-    let said = sqlx::query_as(store.sql(include_str!("../../sql/progress_of.sql"))).bind(id).persistent(false);
+    let said = sqlx::query_as(store.sql(include_str!("../../../queue-core/sql/progress_of.sql"))).bind(id).persistent(false);
     job.progress = said.fetch_optional(&mut *connection).await?;
     if job.error.is_none() && job.attempts > 0 && !matches!(job.state, JobState::Completed | JobState::Cancelled) {
         job.error = job.failures.last().map(|failure| failure.error.clone());
@@ -117,7 +122,7 @@ pub async fn find(connection: &mut PgConnection, store: Store, id: JobId) -> Res
 /// The job `id`; payload and output only if asked for, failed attempts never.
 pub(super) async fn record(connection: &mut PgConnection, store: Store, id: JobId, whole: bool) -> sqlx::Result<Option<JobRecord>> {
     // Planned for each call, as all of an operator's statements are: a plan made while a table was empty is a bad one once it is full.
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/find.sql"))).bind(id).bind(whole);
+    let statement = sqlx::query_as(store.sql(include_str!("../../../queue-core/sql/find.sql"))).bind(id).bind(whole);
     statement.persistent(false).fetch_optional(connection).await
 }
 
@@ -128,17 +133,18 @@ pub(super) async fn record(connection: &mut PgConnection, store: Store, id: JobI
 pub async fn list(connection: &mut PgConnection, store: Store, filter: &Filter) -> Result<Page, Error> {
     filter.check()?;
     let limit = filter.limit.clamp(1, Filter::MOST);
-    let statement = sqlx::query(store.sql(include_str!("../../sql/list.sql")))
+    let statement = sqlx::query(store.sql(include_str!("../../../queue-core/sql/list.sql")))
         .bind(filter.state.map(JobState::name))
         .bind(&filter.queue)
-        .bind(&filter.job_type)
+        .bind(filter.job_types())
         .bind(filter.before.map_or(i64::MAX, |before| before.0))
-        .bind(i64::from(limit))
-        .bind(LOOKED_AT)
+        .bind(limit as i32)
         .bind(&filter.error)
         .bind(filter.since_seconds())
         .bind(filter.age_seconds())
-        .bind(filter.payload);
+        .bind(filter.payload)
+        .bind(None::<serde_json::Value>)
+        .bind(LOOKED_AT);
     let rows = statement.persistent(false).fetch_all(connection).await?;
     let mut next = None;
     let mut jobs = Vec::with_capacity(rows.len());
@@ -160,7 +166,7 @@ pub async fn list(connection: &mut PgConnection, store: Store, filter: &Filter) 
 /// The database's.
 pub async fn add_failures(connection: &mut PgConnection, store: Store, jobs: &mut [JobRecord]) -> Result<(), Error> {
     let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
-    let statement = sqlx::query(store.sql(include_str!("../../sql/failures_of.sql"))).bind(&ids).bind(FAILURES);
+    let statement = sqlx::query(store.sql(include_str!("../../../queue-core/sql/failures_of.sql"))).bind(&ids).bind(FAILURES);
     let mut failures: HashMap<JobId, Vec<AttemptFailure>> = HashMap::new();
     for row in &statement.persistent(false).fetch_all(connection).await? {
         failures.entry(row.try_get("id")?).or_default().push(AttemptFailure::from_row(row)?);

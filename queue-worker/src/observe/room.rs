@@ -29,7 +29,7 @@ pub async fn set_capacity(connection: &mut PgConnection, store: Store, queue: &s
     check_name("queue name", queue)?;
     // More than a bigint holds is as good as no bound, and as the largest.
     let capacity = capacity.map(|capacity| i64::try_from(capacity).unwrap_or(i64::MAX).min(MOST));
-    let statement = sqlx::query(store.sql(include_str!("../../sql/set_capacity.sql"))).bind(queue).bind(capacity);
+    let statement = sqlx::query(store.sql(include_str!("../../../queue-core/sql/set_capacity.sql"))).bind(queue).bind(capacity);
     statement.persistent(false).execute(connection).await?;
     Ok(())
 }
@@ -42,7 +42,7 @@ const MOST: i64 = 1 << 48;
 /// # Errors
 /// The database's.
 pub async fn capacities(connection: &mut PgConnection, store: Store) -> Result<Vec<Capacity>, Error> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/capacities.sql")));
+    let statement = sqlx::query_as(store.sql(include_str!("../../../queue-core/sql/capacities.sql")));
     Ok(statement.persistent(false).fetch_all(connection).await?)
 }
 

@@ -87,7 +87,10 @@ impl Walk {
         if let (Some(state), true) = (filter.state, states.is_empty()) {
             return Err(Error::Config { key: "state", value: state.to_string(), range: control.words().0 });
         }
-        let below = sqlx::query_scalar(store.sql(include_str!("../../sql/started.sql"))).persistent(false).fetch_one(connection).await?;
+        let below = sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/started.sql")))
+            .persistent(false)
+            .fetch_one(connection)
+            .await?;
         let but = if let Control::Priority(priority) = control { Some(priority) } else { None };
         Ok(Self { states, but, below, place: FIRST, id: i64::MIN })
     }
@@ -112,24 +115,25 @@ impl Walk {
     }
 
     async fn blocked(&mut self, connection: &mut PgConnection, store: Store, filter: &Filter) -> sqlx::Result<Vec<JobId>> {
-        let statement = sqlx::query_as(store.sql(include_str!("../../sql/choose_blocked.sql")))
+        let statement = sqlx::query_as(store.sql(include_str!("../../../queue-core/sql/choose_blocked.sql")))
             .bind(&filter.queue)
-            .bind(&filter.job_type)
+            .bind(filter.job_types())
             .bind(self.below)
             .bind(filter.age_seconds())
             .bind(&filter.error)
             .bind(self.place.0)
             .bind(self.place.1)
             .bind(BATCH)
-            .bind(filter.since_seconds());
+            .bind(filter.since_seconds())
+            .bind(None::<serde_json::Value>);
         let found: Vec<(i64, i64, JobId)> = statement.persistent(false).fetch_all(connection).await?;
         Ok(self.pass(&found))
     }
 
     async fn ready(&mut self, connection: &mut PgConnection, store: Store, filter: &Filter) -> sqlx::Result<Vec<JobId>> {
-        let statement = sqlx::query_as(store.sql(include_str!("../../sql/choose_ready.sql")))
+        let statement = sqlx::query_as(store.sql(include_str!("../../../queue-core/sql/choose_ready.sql")))
             .bind(&filter.queue)
-            .bind(&filter.job_type)
+            .bind(filter.job_types())
             .bind(self.below)
             .bind(filter.age_seconds())
             .bind(&filter.error)
@@ -137,7 +141,8 @@ impl Walk {
             .bind(self.place.0)
             .bind(self.place.1)
             .bind(BATCH)
-            .bind(filter.since_seconds());
+            .bind(filter.since_seconds())
+            .bind(None::<serde_json::Value>);
         let found: Vec<(i64, i64, JobId)> = statement.persistent(false).fetch_all(connection).await?;
         Ok(self.pass(&found))
     }
@@ -151,29 +156,31 @@ impl Walk {
     }
 
     async fn scheduled(&mut self, connection: &mut PgConnection, store: Store, filter: &Filter) -> sqlx::Result<Vec<JobId>> {
-        let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/choose_scheduled.sql")))
+        let statement = sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/choose_scheduled.sql")))
             .bind(&filter.queue)
-            .bind(&filter.job_type)
+            .bind(filter.job_types())
             .bind(self.below)
             .bind(filter.age_seconds())
             .bind(&filter.error)
             .bind(self.but)
             .bind(self.id)
             .bind(BATCH)
-            .bind(filter.since_seconds());
+            .bind(filter.since_seconds())
+            .bind(None::<serde_json::Value>);
         statement.persistent(false).fetch_all(connection).await
     }
 
     async fn running(&mut self, connection: &mut PgConnection, store: Store, filter: &Filter) -> sqlx::Result<Vec<JobId>> {
-        let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/choose_running.sql")))
+        let statement = sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/choose_running.sql")))
             .bind(&filter.queue)
-            .bind(&filter.job_type)
+            .bind(filter.job_types())
             .bind(self.below)
             .bind(filter.age_seconds())
             .bind(&filter.error)
             .bind(self.id)
             .bind(BATCH)
-            .bind(filter.since_seconds());
+            .bind(filter.since_seconds())
+            .bind(None::<serde_json::Value>);
         statement.persistent(false).fetch_all(connection).await
     }
 }
@@ -186,14 +193,15 @@ pub(super) async fn dead_letters(
     after: &mut Option<JobId>,
     most: i64,
 ) -> Result<Option<Vec<JobId>>, Error> {
-    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/dead_letters.sql")))
+    let statement = sqlx::query_scalar(store.sql(include_str!("../../../queue-core/sql/dead_letters.sql")))
         .bind(&filter.queue)
-        .bind(&filter.job_type)
+        .bind(filter.job_types())
         .bind(after.map_or(0, |id| id.0))
         .bind(most)
         .bind(filter.age_seconds())
         .bind(filter.since_seconds())
-        .bind(&filter.error);
+        .bind(&filter.error)
+        .bind(None::<serde_json::Value>);
     let ids: Vec<JobId> = statement.persistent(false).fetch_all(connection).await?;
     *after = ids.last().copied();
     Ok(after.map(|_| ids))

@@ -37,7 +37,7 @@ const COUNTED_ROWS: i64 = 50_000;
 /// # Errors
 /// The database's.
 pub async fn counts(connection: &mut PgConnection, store: Store) -> Result<Vec<Count>, Error> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/counts.sql"))).bind(COUNTED).bind(COUNTED_ROWS);
+    let statement = sqlx::query_as(store.sql(include_str!("../../../queue-core/sql/counts.sql"))).bind(COUNTED).bind(COUNTED_ROWS);
     let mut counts: Vec<Count> = statement.persistent(false).fetch_all(connection).await?;
     counts.sort_by(|a, b| (&a.queue, &a.job_type, a.state).cmp(&(&b.queue, &b.job_type, b.state)));
     Ok(counts)
@@ -61,7 +61,7 @@ pub struct Oldest {
 /// # Errors
 /// The database's.
 pub async fn oldest(connection: &mut PgConnection, store: Store) -> Result<Vec<Oldest>, Error> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/oldest.sql")));
+    let statement = sqlx::query_as(store.sql(include_str!("../../../queue-core/sql/oldest.sql")));
     Ok(statement.persistent(false).fetch_all(connection).await?)
 }
 
@@ -96,7 +96,7 @@ pub struct WorkerRecord {
 /// # Errors
 /// The database's.
 pub async fn workers(connection: &mut PgConnection, store: Store) -> Result<Vec<WorkerRecord>, Error> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/workers.sql")));
+    let statement = sqlx::query_as(store.sql(include_str!("../../../queue-core/sql/workers.sql")));
     Ok(statement.persistent(false).fetch_all(connection).await?)
 }
 

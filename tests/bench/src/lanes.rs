@@ -59,10 +59,10 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>)
     Ok(())
 }
 
-/// With `queue.enqueue`, as any language would.
+/// With the SQL function that an enqueue is.
 async fn fill(database: &BenchDatabase, jobs: u64, spread: Spread) -> Result<(), BenchError> {
     const FILL: &str = "
-        select count(queue.enqueue(($2::text[])[1 + n % $3], jsonb_build_object('n', n, 'sent', 0, 'text', repeat('x', 60)), 'bench' || n % $4))
+        select count(queue.insert_job(($2::text[])[1 + n % $3], jsonb_build_object('n', n, 'sent', 0, 'text', repeat('x', 60)), 'bench' || n % $4))
         from generate_series(0, $1 - 1) n";
     let (jobs, Spread { queues, types }) = (jobs as i64, spread);
     sqlx::query(FILL).bind(jobs).bind(NAMES.as_slice()).bind(types).bind(queues).execute(database.pool()).await?;

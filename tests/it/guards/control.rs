@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Job as _, JobId, Store};
+use queue_core::{Job as _, JobId};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tests::{
     Act, Do, TestDb, operate,
@@ -73,30 +73,18 @@ async fn act(on: &mut PgConnection, what: &str, jobs: &[JobId]) -> Vec<JobId> {
         "run now" => operate::run_now(on, jobs).await,
         "rank" => operate::set_priority(on, jobs, 7).await,
         "discard" => operate::discard(on, jobs).await,
-        "requeue" => Ok(back(on, include_str!("../../../queue-worker/sql/requeue.sql"), jobs).await),
+        "requeue" => operate::requeue(on, jobs).await,
         _ => {
             let mut done = Vec::new();
             for job in jobs {
-                done.extend(back(on, include_str!("../../../queue-worker/sql/reopen.sql"), job).await);
+                if operate::reopen(on, *job).await.unwrap() {
+                    done.push(*job);
+                }
             }
             Ok(done)
         }
     };
     done.unwrap()
-}
-
-/// What comes back by this statement, each said to be of its own queue.
-async fn back<'q>(
-    on: &mut PgConnection,
-    statement: &'static str,
-    jobs: impl sqlx::Encode<'q, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + 'q,
-) -> Vec<JobId> {
-    let said: Vec<(JobId, String)> = sqlx::query_as(Store::default().sql(statement)).bind(jobs).fetch_all(&mut *on).await.unwrap();
-    for (job, queue) in &said {
-        let own: String = sqlx::query_scalar("select queue from queue.jobs where id = $1").bind(job).fetch_one(&mut *on).await.unwrap();
-        assert_eq!(*queue, own);
-    }
-    said.into_iter().map(|(job, _)| job).collect()
 }
 
 /// What an act makes of a job there, unless it is nothing: its state, priority, and whether it is at the end of its lane.
@@ -261,7 +249,7 @@ async fn what_is_called_off_is_named_once_and_leases_are_locked_in_the_order_of_
         assert_eq!(operate::call_off(on, &named).await.unwrap().len(), 2);
     })
     .await;
-    let marked = "select array(select unnest(called_off) from queue.lease order by 1)";
+    let marked = "select array(select unnest(cancelling) from queue.lease order by 1)";
     let found: Vec<JobId> = sqlx::query_scalar(marked).fetch_one(&mut on).await.unwrap();
     assert_eq!(found, named);
     assert_eq!(operate::call_off(&mut on, &jobs[2..]).await.unwrap(), jobs[2..]);

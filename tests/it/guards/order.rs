@@ -49,7 +49,7 @@ async fn jobs_stand_in_the_order_given_when_the_sequence_of_ids_begins_again() {
     let mut connection = connect(&db).await;
     let lane = operate::meet_lanes(&mut connection, &[("default", 100)]).await.unwrap()[0];
     let begin_again = "select setval('queue.id_seq', 1048576 - 1000)";
-    let keyed = Store::default().sql(include_str!("../../../queue-core/sql/insert_keyed.sql"));
+    let keyed = Store::default().sql(include_str!("../../../queue-core/sql/insert_with.sql"));
     for _ in 0..3 {
         sqlx::raw_sql(begin_again).execute(&mut connection).await.unwrap();
         let ids = operate::insert_all(&mut connection, &vec![(lane, false); 2000]).await.unwrap();
@@ -57,8 +57,13 @@ async fn jobs_stand_in_the_order_given_when_the_sequence_of_ids_begins_again() {
         sqlx::raw_sql(begin_again).execute(&mut connection).await.unwrap();
         let insert = sqlx::query_scalar(keyed).bind(vec![serde_json::json!({}); 2000]).bind(vec![lane; 2000]).bind(vec![3_i16; 2000]);
         let insert = insert.bind(vec![None::<chrono::DateTime<chrono::Utc>>; 2000]).bind(vec!["default"; 2000]);
-        let ids: Vec<JobId> =
-            insert.bind(vec![None::<String>; 2000]).bind(vec![None::<bool>; 2000]).fetch_one(&mut connection).await.unwrap();
+        let ids: Vec<JobId> = insert
+            .bind(vec![None::<String>; 2000])
+            .bind(vec![None::<bool>; 2000])
+            .bind(vec![None::<serde_json::Value>; 2000])
+            .fetch_one(&mut connection)
+            .await
+            .unwrap();
         assert!(ids.is_sorted(), "where some may have keys");
     }
     db.finish().await;

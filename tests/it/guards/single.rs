@@ -78,7 +78,7 @@ async fn a_job_that_waits_is_cancelled_and_one_that_runs_is_called_off() {
         let cancel = sqlx::query_scalar::<_, String>("select queue.cancel($1)").bind(job);
         assert_eq!(cancel.fetch_one(&mut on).await.unwrap(), said);
     }
-    assert_eq!(db.count("select count(*) from queue.lease where called_off = ids").await, 1);
+    assert_eq!(db.count("select count(*) from queue.lease where cancelling = ids").await, 1);
     assert_eq!(db.count("select count(*) from queue.done where cancelled").await, 1);
     db.finish().await;
 }

@@ -166,20 +166,18 @@ async fn jobs_of_one_batch_are_where_their_keys_and_times_put_them() {
 async fn what_cannot_be_a_job_is_refused_under_a_key_too() {
     let db = TestDb::new().await;
     for (wrong, why) in [
-        ("null, '{}', key => 'a'", "may be null"),
-        ("'do', null, key => 'a'", "may be null"),
-        ("'do', '{}', max_attempts => null, key => 'a'", "may be null"),
-        ("'do', '{}', key => 'a', key_policy => null", "may be null"),
-        ("'do', '{}', max_attempts => 0::smallint, key => 'a'", "max_attempts must be at least 1"),
-        ("'do', to_jsonb(repeat('x', 262144)), key => 'a'", "the limit is"),
-        ("'do', '{}', key => 'a', key_policy => 'wait'", "key_policy is"),
-        ("'do', '{}', key => 'a', run_at => 'infinity'", "run_at is out of range"),
-        ("'do', '{}', key => 'a', run_at => '-infinity'", "run_at is out of range"),
-        ("'do', '{}', unique_key => 'a', on_conflict => 'drop'", "on_conflict is"),
-        ("'do', '{}', unique_key => 'a', on_conflict => null", "on_conflict is"),
-        ("'do', '{}', unique_key => 'a', unique_while => '0 s'", "unique_while is"),
-        ("'do', '{}', unique_key => 'a', unique_while => null", "unique_while is"),
-        ("'do', 'null', queue => 'a b', key => 'a'", "lane_queue_is_a_name"),
+        (r#"null, '{}', '{"key": "a"}'"#, "may not be null"),
+        (r#"'do', null, '{"key": "a"}'"#, "may not be null"),
+        (r#"'do', '{}', '{"max_attempts": 0, "key": "a"}'"#, "the option max_attempts is"),
+        (r#"'do', to_jsonb(repeat('x', 262144)), '{"key": "a"}'"#, "the limit is"),
+        (r#"'do', '{}', '{"key": 7}'"#, "the option key is"),
+        (r#"'do', '{}', '{"key": "a", "key_policy": "wait"}'"#, "the option key_policy is"),
+        (r#"'do', '{}', '{"key": "a", "run_at": "infinity"}'"#, "the option run_at is"),
+        (r#"'do', '{}', '{"key": "a", "run_at": "-infinity"}'"#, "the option run_at is"),
+        (r#"'do', '{}', '{"unique_key": ["a"]}'"#, "the option unique_key is"),
+        (r#"'do', '{}', '{"unique_key": "a", "on_conflict": "drop"}'"#, "the option on_conflict is"),
+        (r#"'do', '{}', '{"unique_key": "a", "unique_while": "0 s"}'"#, "the option unique_while is"),
+        (r#"'do', 'null', '{"queue": "a b", "key": "a"}'"#, "the option queue is"),
     ] {
         let call = format!("select queue.enqueue_with({wrong})");
         let refused = sqlx::raw_sql(AssertSqlSafe(call)).execute(&db.pool).await.unwrap_err();

@@ -76,7 +76,7 @@ async fn whatever_meets_the_retention_of_types_no_job_is_lost_or_doubled() {
 }
 
 /// Many at once of what `enqueue_with` is one of; `keys::crowd` plays them against everything.
-const MANY: [&str; 2] = ["insert_keyed", "enqueue_each"];
+const MANY: [&str; 2] = ["insert_with", "enqueue_each"];
 
 /// Write no entry of a job: who waits for jobs, and what jobs say of themselves; `guards::reports` attacks these.
 const BESIDE: [&str; 7] = ["announce_waiter", "leave_waiter", "prune_waiters", "checkpoint", "note", "clear_progress", "forget_keys"];
@@ -95,9 +95,10 @@ fn every_statement_that_writes_is_played() {
                 "delete from",
                 "update queue",
                 "for update",
-                "queue.enqueue(",
+                "queue.insert_job(",
                 "queue.enqueue_with(",
                 "queue.unblock(",
+                "_all(",
                 "queue.meet_lane(",
                 "queue.drop_day(",
             ];

@@ -27,7 +27,7 @@ pub const BUGS: [Bug; 12] = [
     Bug {
         name: "settle by id only",
         scene: "zombies",
-        is: Is::Edits(&[("settle.sql", "join listed l on l.token = s.token and l.id = s.id", "cross join (select false as called_off) l")]),
+        is: Is::Edits(&[("settle.sql", "join listed l on l.token = s.token and l.id = s.id", "cross join (select false as cancelling) l")]),
     },
     Bug {
         name: "settle by state only",
@@ -65,8 +65,8 @@ pub const BUGS: [Bug; 12] = [
             ("silent.sql", "for update of l skip locked", ""),
             (
                 "recover.sql",
-                "delete from queue.lease\n  where token = any ($1)\n  returning claimed_at, ids, attempts, crashes, called_off\n)",
-                "select claimed_at, ids, attempts, crashes, called_off from queue.lease where token = any ($1)\n), gone as (\n  delete from queue.lease where token = any ($1)\n)",
+                "delete from queue.lease\n  where token = any ($1)\n  returning claimed_at, ids, attempts, crashes, cancelling\n)",
+                "select claimed_at, ids, attempts, crashes, cancelling from queue.lease where token = any ($1)\n), gone as (\n  delete from queue.lease where token = any ($1)\n)",
             ),
         ]),
     },
@@ -85,9 +85,9 @@ pub const BUGS: [Bug; 12] = [
         name: "FIFO by NOT EXISTS",
         scene: "order",
         is: Is::Edits(&[
-            ("0003_keys.sql", "  perform queue.lock_key(job_key);\n", ""),
-            ("0003_keys.sql", "where not exists (select from queue.active_key a where a.key = job_key) and", "where false and"),
-            ("0003_keys.sql", "is_head := found;", "is_head := true;"),
+            ("3_keys.sql", "  perform queue.lock_key(job_key);\n", ""),
+            ("3_keys.sql", "where not exists (select from queue.active_key a where a.key = job_key) and", "where false and"),
+            ("3_keys.sql", "is_head := found;", "is_head := true;"),
             (
                 "claim.sql",
                 "where r.lane = l.lane and r.seq >= l.floor\n",

@@ -52,7 +52,7 @@ impl Load {
 pub(super) async fn saturate(server: &TestServer, folder: &Path, name: &str, load: &Load) -> Result<Saturation> {
     const RECOVERED: &str = "select count(*) from queue.failure";
     const ENQUEUE: &str = "select queue.enqueue('chaos',
-         jsonb_build_object('n', n, 'ms', case when n <= $2 then $3 else 50 + n * 37 % 300 end, 'act', 'Spin'), 'chaos')
+         jsonb_build_object('n', n, 'ms', case when n <= $2 then $3 else 50 + n * 37 % 300 end, 'act', 'Spin'), '{\"queue\": \"chaos\"}')
        from generate_series($1 + 1, $1 + 20) n";
     let database = server.database(name).await?;
     let ttl = load.ttl.as_millis().to_string();

@@ -78,8 +78,8 @@ impl Scene {
 
     /// Enqueues the jobs of these numbers.
     async fn enqueue(&self, connection: &mut PgConnection, from: i64, to: i64, ms: i64, act: &str) -> Result<()> {
-        const ENQUEUE: &str =
-            "select queue.enqueue('chaos', jsonb_build_object('n', n, 'ms', $3, 'act', $4), 'chaos', max_attempts => 1000::smallint)
+        const ENQUEUE: &str = "select queue.enqueue('chaos', jsonb_build_object('n', n, 'ms', $3, 'act', $4),
+                '{\"queue\": \"chaos\", \"max_attempts\": 1000}')
            from generate_series($1, $2) n";
         sqlx::query(ENQUEUE).bind(from).bind(to).bind(ms).bind(act).execute(connection).await?;
         Ok(())
@@ -190,7 +190,7 @@ impl Scene {
 
     /// One payload among twenty cannot be read.
     async fn unreadable(&self) -> Result<Vec<String>> {
-        const BAD: &str = r#"select queue.enqueue('chaos', '{"n": 21, "ms": 1e400, "act": "Wait"}', 'chaos')"#;
+        const BAD: &str = r#"select queue.enqueue('chaos', '{"n": 21, "ms": 1e400, "act": "Wait"}', '{"queue": "chaos"}')"#;
         let crew = self.crew(1, &[]).await?;
         let mut open = self.database.pool.begin().await?;
         sqlx::query(BAD).execute(&mut *open).await?;
@@ -236,8 +236,8 @@ impl Scene {
 
     /// Enqueues the job of this number under an ordering key.
     async fn enqueue_under(&self, connection: &mut PgConnection, key: i64, n: i64) -> Result<()> {
-        const ENQUEUE: &str =
-            "select queue.enqueue_with('chaos', jsonb_build_object('n', $1, 'ms', 1500, 'act', 'Wait'), 'chaos', key => $2::text)";
+        const ENQUEUE: &str = "select queue.enqueue_with('chaos', jsonb_build_object('n', $1, 'ms', 1500, 'act', 'Wait'),
+                jsonb_build_object('queue', 'chaos', 'key', $2::text))";
         sqlx::query(ENQUEUE).bind(n).bind(key.to_string()).execute(connection).await?;
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::{Guard, Statement, guard, redundant};
 
 pub(super) const STATEMENTS: &[Statement] = &[
     Statement {
-        file: "0006_control.sql",
+        file: "8_control.sql",
         tests: &["guards::control guards::notices", "control:: called_off:: observe::a_cancelled", "model::whatever_is_done"],
         guards: CONTROL,
     },
@@ -16,18 +16,18 @@ pub(super) const STATEMENTS: &[Statement] = &[
 const SETTLE: &[Guard] = &[
     guard(
         "what was called off is cancelled",
-        "case when l.called_off and s.verdict not in ('complete', 'forget') then 'cancel' else s.verdict end as verdict",
+        "case when l.cancelling and s.verdict not in ('complete', 'forget') then 'cancel' else s.verdict end as verdict",
         "s.verdict",
     ),
-    guard("unless it completed", "l.called_off and s.verdict not in ('complete', 'forget') then 'cancel'", "l.called_off then 'cancel'"),
+    guard("unless it completed", "l.cancelling and s.verdict not in ('complete', 'forget') then 'cancel'", "l.cancelling then 'cancel'"),
 ];
 
 const RECOVER: &[Guard] = &[
-    guard("what was called off does not return", "  where f.crashes < $2\n    and not f.called_off\n", "  where f.crashes < $2\n"),
-    guard("only what was called off is cancelled", "  from fallen\n  where called_off\n", "  from fallen\n"),
+    guard("what was called off does not return", "  where f.crashes < $2\n    and not f.cancelling\n", "  where f.crashes < $2\n"),
+    guard("only what was called off is cancelled", "  from fallen\n  where cancelling\n", "  from fallen\n"),
 ];
 
-const GIVE_BACK: &[Guard] = &[guard("what was called off does not return", "\nwhere u.id = any (h.called_off) is not true", "")];
+const GIVE_BACK: &[Guard] = &[guard("what was called off does not return", "\nwhere u.id = any (h.cancelling) is not true", "")];
 
 const NOBODY_WAITS: &str = "for two operators at once, of whom one then has all: with skip locked nobody waits";
 
@@ -59,16 +59,16 @@ const CONTROL: &[Guard] = &[
     guard("over as cancelled", "o.attempts, true\n", "o.attempts, false\n"),
     guard(
         "called off: no lease but those that hold the jobs",
-        "    where exists (select from unnest(h.ids) u (id) where u.id = any (call_off_all.ids))\n",
+        "    where exists (select from unnest(h.ids) u (id) where u.id = any (cancel_running_all.ids))\n",
         "",
     ),
     guard("called off: locks in one order", "    order by h.token\n    for update of h", "    for update of h"),
     guard(
         "called off: only the jobs named",
-        "from unnest(l.ids) u (id) where u.id = any (call_off_all.ids))",
+        "from unnest(l.ids) u (id) where u.id = any (cancel_running_all.ids))",
         "from unnest(l.ids) u (id))",
     ),
-    guard("called off: those before stay so", "      select u.id from unnest(l.called_off) u (id)\n      union\n", ""),
+    guard("called off: those before stay so", "      select u.id from unnest(l.cancelling) u (id)\n      union\n", ""),
     guard("told at once", "    perform pg_notify('queue.wake', '!control');\n", "    null;\n"),
     guard("a suspect stays in a solo lane", "coalesce(t.twin, t.plain) as lane", "t.plain as lane"),
     guard("the job's own row follows", "    set lane = m.plain\n", "    set lane = j.lane\n"),
@@ -85,13 +85,7 @@ const CONTROL: &[Guard] = &[
     guard("run now: workers are told", "from entered e;\n  perform queue.wake_for(moved);\n", "from entered e;\n"),
     guard("ranked: workers are told", "from moving m;\n  perform queue.wake_for(moved);\n", "from moving m;\n"),
     guard("told: those of the queues of these jobs", "      where j.id = any (wake_for.ids)\n", ""),
-    guard(
-        "cancelled: who waits for jobs is told",
-        "perform pg_notify('queue.over', '') where exists",
-        "perform pg_notify('queue.over', '') where false and exists",
-    ),
-    guard("cancelled: nobody is told if nobody waits", " where exists (select from queue.waiter w where w.expires_at > now());", ";"),
-    guard("cancelled: who no longer waits is nobody", "queue.waiter w where w.expires_at > now());", "queue.waiter w);"),
+    guard("cancelled: who waits for jobs is told", "    perform queue.tell_waiters();\n", "    null;\n"),
     guard(
         "called off: nobody is told if nothing was",
         "  if found then\n    perform pg_notify('queue.wake', '!control')",

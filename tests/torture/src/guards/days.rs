@@ -1,11 +1,11 @@
-//! Days: made ahead, dropped. Dropping stands in 0007, what lives in 0003: those came after.
+//! Days: made ahead, dropped.
 
 use super::{Guard, Statement, guard, redundant};
 
 pub(super) const STATEMENTS: &[Statement] = &[
-    Statement { file: "0002_days.sql", tests: &["days::"], guards: ADD },
-    Statement { file: "0003_keys.sql", tests: &["days::"], guards: LIVING },
-    Statement { file: "0007_retention.sql", tests: &["days:: retention::", "migrate::"], guards: DROP },
+    Statement { file: "2_days.sql", tests: &["days::"], guards: ADD },
+    Statement { file: "11_history.sql", tests: &["days::"], guards: LIVING },
+    Statement { file: "2_days.sql", tests: &["days:: retention::", "migrate::"], guards: DROP },
 ];
 
 const ADD: &[Guard] = &[
@@ -94,6 +94,7 @@ const LIVING: &[Guard] = &[
     guard("living: scheduled", "  union all select id from queue.scheduled\n", ""),
     guard("living: leased", "  union all select unnest(ids) from queue.lease\n", ""),
     guard("living: dead", "  union all select id from queue.dead\n", ""),
+    guard("living: blocked", "\n  union all select id from queue.blocked;", ";"),
 ];
 
 const DROP: &[Guard] = &[

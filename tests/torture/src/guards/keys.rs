@@ -6,24 +6,24 @@ const TESTS: &[&str] = &["keys::edges keys::hands together::the_head", "keys::wa
 
 pub(super) const STATEMENTS: &[Statement] = &[
     Statement {
-        file: "0003_keys.sql",
+        file: "3_keys.sql",
         tests: &["keys::edges keys::hands unique::held", "guards::notices together::", "keys::ways"],
         guards: FUNCTIONS,
     },
     Statement { file: "lock_keys.sql", tests: &["keys::hands"], guards: LOCK_KEYS },
     Statement {
-        file: "insert_keyed.sql",
+        file: "insert_with.sql",
         tests: &["together::a_batch guards::order::jobs_stand keys::edges", "keys::ways"],
         guards: INSERT_KEYED,
     },
     Statement { file: "settle.sql", tests: &["keys::hands together::the_head"], guards: SETTLE_CALLED_OFF },
     Statement { file: "finish_one.sql", tests: &["keys::ways::transactions", "keys::ways"], guards: SETTLE },
     Statement { file: "recover.sql", tests: TESTS, guards: RECOVER },
-    Statement { file: "0006_control.sql", tests: &["guards::control guards::notices", "keys::hands together::the_head"], guards: CANCEL },
+    Statement { file: "8_control.sql", tests: &["guards::control guards::notices", "keys::hands together::the_head"], guards: CANCEL },
     Statement { file: "give_back.sql", tests: &["together::"], guards: SETTLE },
-    Statement { file: "discard.sql", tests: TESTS, guards: DISCARD },
-    Statement { file: "requeue.sql", tests: TESTS, guards: REQUEUE },
-    Statement { file: "reopen.sql", tests: &["keys::edges keys::hands guards::control::a_job_comes_back"], guards: REOPEN },
+    Statement { file: "9_requeue.sql", tests: TESTS, guards: DISCARD },
+    Statement { file: "9_requeue.sql", tests: TESTS, guards: REQUEUE },
+    Statement { file: "9_requeue.sql", tests: &["keys::edges keys::hands guards::control::a_job_comes_back"], guards: REOPEN },
 ];
 
 const ONE_HEAD: &str =
@@ -33,7 +33,7 @@ const FUNCTIONS: &[Guard] = &[
     guard("a place in a key is one", "constraint blocked_line primary key (key, seq)", "constraint blocked_line check (true)"),
     guard("a key has one head", "constraint active_key_is_one primary key (key)", "constraint active_key_is_one check (true)"),
     guard("a hint has a place of its own", "constraint key_hint_order primary key (seq)", "constraint key_hint_order check (true)"),
-    guard("a key is of a queue", "pg_catalog.md5(queue || '/' || key)", "pg_catalog.md5(key)"),
+    guard("a key is of a queue", "queue.hash(queue || '/' || key)", "queue.hash(key)"),
     guard("places follow commits", "  perform queue.lock_key(job_key);\n", ""),
     guard(
         "an old snapshot is not trusted",
@@ -50,19 +50,11 @@ const FUNCTIONS: &[Guard] = &[
         "    where not exists",
     ),
     guard("nor is anybody waiting", " and not exists (select from queue.blocked b where b.key = job_key)\n", "\n"),
-    guard(
-        "a keyed job of nothing null",
-        "new_lane is null or payload is null or max_attempts is null or key_policy is null then",
-        "false then",
-    ),
-    guard("a keyed job has an attempt", "elsif max_attempts < 1 then", "elsif false then"),
-    guard("a keyed payload fits", "elsif octet_length(payload::text) > queue.payload_limit() then", "elsif false then"),
-    guard("a policy is known", "elsif key_policy not in ('block', 'skip') then", "elsif false then"),
-    guard("a time is not before all", "(coalesce(run_at, '2000-01-01+00') >= '1970-01-01+00' and ", "("),
-    guard("a time is not after all", " and coalesce(run_at, '2000-01-01+00') < '10000-01-01+00')", ")"),
+    guard("a keyed job has a type", "  if new_lane is null then\n", "  if false then\n"),
+    guard("a keyed payload fits", "  perform queue.check_payload(insert_in_line.payload);\n", ""),
     guard("a head for later is scheduled", "  elsif run_at > clock_timestamp() then\n", "  elsif false then\n"),
-    guard("its lane is met", "  perform queue.meet_lane(enqueue_in_line.queue,", "  perform queue.lane_id(enqueue_in_line.queue,"),
-    guard("a head is told of", "    perform queue.wake(enqueue_in_line.queue);\n", "    null;\n"),
+    guard("its lane is met", "  perform queue.meet_lane(insert_in_line.queue,", "  perform queue.lane_id(insert_in_line.queue,"),
+    guard("a head is told of", "    perform queue.wake(insert_in_line.queue);\n", "    null;\n"),
     guard("who is behind another is told of", "  else\n    perform queue.wake_keys();\n", "  else\n    null;\n"),
     redundant("hints from a floor on", "      where h.seq >= unblock.floor\n", "", "for speed: dead index entries are not walked"),
     guard("hints in their order", "      order by h.seq\n", ""),
@@ -98,7 +90,6 @@ const FUNCTIONS: &[Guard] = &[
         "    from entered e\n    where e.run_at is not null\n",
     ),
     guard("whoever serves its queue is told", "  perform queue.wake(q.queue)\n  from (\n", "  perform (q.queue)\n  from (\n"),
-    guard("living: blocked", "\n  union all select id from queue.blocked;", ";"),
 ];
 
 const LOCK_KEYS: &[Guard] = &[
@@ -137,9 +128,9 @@ const SETTLE: &[Guard] =
     &[guard("a freed key is left a hint", "  select key, seq\n  from freed\n", "  select key, seq\n  from freed\n  where false\n")];
 
 const RECOVER: &[Guard] = &[
-    guard("only the dead free their keys", "(f.crashes >= $2 or f.called_off) and f.freed is not null", "f.freed is not null"),
-    guard("and only of keys that skip", "case when j.key_skips or u.id = any (t.called_off) then j.key end as freed", "j.key as freed"),
-    guard("and those that were called off", "case when j.key_skips or u.id = any (t.called_off) then", "case when j.key_skips then"),
+    guard("only the dead free their keys", "(f.crashes >= $2 or f.cancelling) and f.freed is not null", "f.freed is not null"),
+    guard("and only of keys that skip", "case when j.key_skips or u.id = any (t.cancelling) then j.key end as freed", "j.key as freed"),
+    guard("and those that were called off", "case when j.key_skips or u.id = any (t.cancelling) then", "case when j.key_skips then"),
     guard("a freed key is left a hint", "  select key, seq\n  from freed\n", "  select key, seq\n  from freed\n  where false\n"),
 ];
 
@@ -172,8 +163,8 @@ const CANCEL: &[Guard] = &[
 const DISCARD: &[Guard] = &[
     guard(
         "a freed key is left a hint",
-        "  select f.key, f.seq\n  from freed f\n",
-        "  select f.key, f.seq\n  from freed f\n  where false\n",
+        "    select f.key, f.seq\n    from freed f\n",
+        "    select f.key, f.seq\n    from freed f\n    where false\n",
     ),
     guard("only the head frees its key", "= g.id) and k.id = g.id)", "= g.id))"),
 ];
@@ -186,22 +177,26 @@ const REQUEUE: &[Guard] = &[
         "cross join (select r.* from risen r where r.is_late order",
         "cross join (select r.* from risen r order",
     ),
-    guard("late ones are not ready", "  where not r.is_late\n  order by r.id\n", "  order by r.id\n"),
+    guard("late ones are not ready", "    where not r.is_late\n    order by r.id\n", "    order by r.id\n"),
     guard("the head keeps its place", " and not exists (select from queue.active_key a where a.key = j.key and a.id = d.id)", ""),
     guard(
         "its key is left a hint",
-        "  select distinct r.key\n  from risen r\n  where r.is_late\n",
-        "  select distinct r.key\n  from risen r\n  where false\n",
+        "    select distinct r.key\n    from risen r\n    where r.is_late\n",
+        "    select distinct r.key\n    from risen r\n    where false\n",
     ),
 ];
 
 const REOPEN: &[Guard] = &[
     guard(
         "its key is left a hint",
-        "  select b.key\n  from back b\n  where b.key is not null\n",
-        "  select b.key\n  from back b\n  where false\n",
+        "    select b.key\n    from back b\n    where b.key is not null\n",
+        "    select b.key\n    from back b\n    where false\n",
     ),
     guard("places follow commits", "select queue.lock_key(b.key)\n", "select b.key\n"),
-    guard("ready only without a key", "  from back b\n  where b.key is null\n", "  from back b\n"),
-    guard("to the end of a key only with one", "  from back b\n  where b.key is not null\n), queued_up", "  from back b\n), queued_up"),
+    guard("ready only without a key", "    from back b\n    where b.key is null\n", "    from back b\n"),
+    guard(
+        "to the end of a key only with one",
+        "    from back b\n    where b.key is not null\n  ), queued_up",
+        "    from back b\n  ), queued_up",
+    ),
 ];

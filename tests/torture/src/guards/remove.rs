@@ -329,11 +329,12 @@ async fn run_all(on: &mut PgConnection, text: &str) -> Result<()> {
 
 /// The eight days of a fresh store are gone before those ahead are made.
 const CALLS: &str = "select queue.drop_day('-30 days') from generate_series(1, 8); select queue.add_days(9);
-  select queue.enqueue('do', '{}'), queue.enqueue('do', '{}', run_at => now() + interval '1 hour'), queue.wake('default'),
+  select queue.enqueue('do', '{}'), queue.enqueue('do', '{}', '{\"after\": \"1 hour\"}'), queue.wake('default'),
     queue.meet_lane('default', 'do', 7::smallint, true); select queue.drop_day('-2 days');
-  select queue.enqueue_with('do', '{}', key => 'a', unique_key => k::text), queue.try_enqueue('do', '{}', key => 'a') from generate_series(1, 2) k;
-  select queue.unblock(0, 9), queue.forget_keys(9), queue.cancel_waiting_all('{}'), queue.call_off_all('{}'), queue.run_now_all('{}'),
-    queue.reschedule_all('{}', now()), queue.set_priority_all('{}', 7)";
+  select queue.enqueue_with('do', '{}', jsonb_build_object('key', 'a', 'unique_key', k::text)),
+    queue.try_enqueue('do', '{}', '{\"key\": \"a\"}') from generate_series(1, 2) k;
+  select queue.unblock(0, 9), queue.forget_keys(9), queue.cancel_waiting_all('{}'), queue.cancel_running_all('{}'), queue.run_now_all('{}'),
+    queue.reschedule_all('{}', now()), queue.set_priority_all('{}', 7), queue.requeue_all('{}'), queue.discard_all('{}'), queue.reopen(7)";
 
 /// The numbers of the parameters of a statement, without its header.
 fn parameters(text: &str) -> BTreeSet<u32> {

@@ -8,8 +8,13 @@ pub(super) const STATEMENTS: &[Statement] = &[
     Statement { file: "announce_waiter.sql", tests: &["guards::reports", "results::a_notification"], guards: ANNOUNCE_WAITER },
     Statement { file: "leave_waiter.sql", tests: &["guards::reports"], guards: LEAVE_WAITER },
     Statement { file: "prune_waiters.sql", tests: &["guards::reports"], guards: PRUNE_WAITERS },
-    Statement { file: "0005_results.sql", tests: &["guards::looks guards::rows", "progress::", "results::"], guards: RESULTS },
-    Statement { file: "0011_any_language.sql", tests: &["guards::looks", "any_language::"], guards: ANY_LANGUAGE },
+    Statement { file: "7_results.sql", tests: &["guards::looks guards::rows", "progress::", "results::"], guards: RESULTS },
+    Statement {
+        file: "7_results.sql",
+        tests: &["guards::looks", "unique::held", "unique:: together::a_unique --skip races --skip worker", "results::"],
+        guards: ENTRY,
+    },
+    Statement { file: "7_results.sql", tests: &["guards::looks", "any_language::"], guards: ANY_LANGUAGE },
 ];
 
 const NOTE: &[Guard] = &[
@@ -54,54 +59,62 @@ const RESULTS: &[Guard] = &[
         "(select j.id from queue.job j where j.id = u.id offset 0) j",
         "(select j.id from queue.job j offset 0) j",
     ),
-    guard("completed: that job", "where d.id = u.id and not d.cancelled", "where not d.cancelled"),
-    guard("cancelled is not completed", "where d.id = u.id and not d.cancelled", "where d.id = u.id"),
-    redundant("plainly done: in the same span", "m.first_id between (u.id >> 33) << 33 and u.id and", "m.first_id <= u.id and", PLAN),
-    redundant("plainly done: not beyond the last", "and m.last_id >= u.id and", "and", PLAN),
-    guard("plainly done: among the row's jobs", " and u.id = any (m.ids)\n", "\n"),
-    guard("dead: that job", "      from queue.dead d\n      where d.id = u.id\n", "      from queue.dead d\n"),
-    guard("cancelled: that job", "where d.id = u.id and d.cancelled\n", "where d.cancelled\n"),
-    redundant(
-        "completed is not cancelled",
-        "where d.id = u.id and d.cancelled\n",
-        "where d.id = u.id\n",
-        "it was found as completed before, and one row is taken",
-    ),
     guard("why it was cancelled: its own failure", "from queue.failure f where f.id = u.id order", "from queue.failure f order"),
     guard("why it was cancelled: the last failure", "where f.id = u.id order by f.at desc limit 1", "where f.id = u.id limit 1"),
-    redundant("a job is over once", "      limit 1\n    ) e on true", "    ) e on true", "it has one entry"),
     guard("what that job said", "      from queue.progress p\n      where p.id = u.id\n", "      from queue.progress p\n"),
+    guard("cancelled: nobody is told if nobody waits", " where exists (select from queue.waiter w where w.expires_at > now());", ";"),
+    guard("cancelled: who no longer waits is nobody", "queue.waiter w where w.expires_at > now());", "queue.waiter w);"),
+];
+
+/// How a job ended, and where it is, for whoever asks.
+const ENTRY: &[Guard] = &[
+    guard(
+        "cancelled is not completed",
+        "select case when d.cancelled then 'cancelled' else 'completed' end, d.attempts",
+        "select 'completed', d.attempts",
+    ),
+    guard("done: that job", "  where d.id = end_of.id\n  union all\n  select 'completed'", "  union all\n  select 'completed'"),
+    redundant(
+        "plainly done: in the same span",
+        "m.first_id between (end_of.id >> 33) << 33 and end_of.id and",
+        "m.first_id <= end_of.id and",
+        PLAN,
+    ),
+    redundant("plainly done: not beyond the last", "and m.last_id >= end_of.id and", "and", PLAN),
+    guard("plainly done: among the row's jobs", " and end_of.id = any (m.ids)\n", "\n"),
+    guard("dead: that job", "  from queue.dead d\n  where d.id = end_of.id\n", "  from queue.dead d\n"),
+    redundant("a job is over once", "  where d.id = end_of.id\n  limit 1;", "  where d.id = end_of.id;", "it has one entry"),
+    guard("ready: at its place", "where r.lane = j.lane and r.seq = entry_of.id and r.id = entry_of.id", "where false"),
+    guard("ready: that job", "where r.lane = j.lane and r.seq = entry_of.id and r.id = entry_of.id", "where r.lane = j.lane"),
+    guard("ready again: that job", "    where r.id = entry_of.id and r.seq <> r.id\n", "    where false\n"),
+    guard("scheduled: that job", "    where s.id = entry_of.id\n", ""),
+    guard("a scheduled job is found", "    where s.id = entry_of.id\n", "    where false\n"),
+    guard("a job that is over is found", "    from queue.end_of(entry_of.id) o\n", "    from queue.end_of(entry_of.id) o where false\n"),
+    redundant(
+        "blocked: by its key",
+        "where b.key = j.key and b.id = entry_of.id",
+        "where b.id = entry_of.id",
+        "for the plan: a job is in one line",
+    ),
+    guard("blocked: that job", "where b.key = j.key and b.id = entry_of.id", "where b.key = j.key"),
+    guard("a blocked job is found", "where b.key = j.key and b.id = entry_of.id", "where false"),
+    guard(
+        "a suspect that was given back is found",
+        "where r.lane = queue.lane_id(l.queue, l.job_type, l.priority, true) and r.seq = entry_of.id and r.id = entry_of.id",
+        "where false",
+    ),
+    redundant("a job has one state", "    limit 1\n  ) e on true\n", "  ) e on true\n", "it has one entry"),
+    guard("only the job named", "  ) e on true\n  where j.id = entry_of.id;", "  ) e on true;"),
+    redundant("running: in a lease that lists it", "where attempt_of.id = any (h.ids) and u.id", "where u.id", PLAN),
+    guard("running: that job", " and u.id = attempt_of.id\n", "\n"),
 ];
 
 const PLAN: &str = "for the plan: that the row holds the id says the same";
 
 const ANY_LANGUAGE: &[Guard] = &[
-    guard("status: only the job named", "    where j.id = status.id;", "    ;"),
     guard("status: why that job failed", "where f.id = status.id and e.state", "where e.state"),
-    guard("status: why it failed last", " order by f.at desc limit 1)", " limit 1)"),
-    guard("status: cancelled is not completed", "case when d.cancelled then 'cancelled' else 'completed' end", "'completed'"),
-    guard("status: done: that job", "      from queue.done d\n      where d.id = status.id\n", "      from queue.done d\n"),
-    redundant(
-        "status: plainly done: in the same span",
-        "m.first_id between (status.id >> 33) << 33 and status.id and",
-        "m.first_id <= status.id and",
-        PLAN,
-    ),
-    redundant("status: plainly done: not beyond the last", "and m.last_id >= status.id and", "and", PLAN),
-    guard("status: plainly done: among the row's jobs", " and status.id = any (m.ids)\n", "\n"),
-    guard("status: dead: that job", "      from queue.dead d\n      where d.id = status.id\n", "      from queue.dead d\n"),
-    guard("status: scheduled: that job", "      from queue.scheduled s\n      where s.id = status.id\n", "      from queue.scheduled s\n"),
-    redundant(
-        "status: blocked: by its key",
-        "where b.key = j.key and b.id = status.id",
-        "where b.id = status.id",
-        "for the plan: a job is in one line",
-    ),
-    guard("status: blocked: that job", "where b.key = j.key and b.id = status.id", "where b.key = j.key"),
-    redundant("status: running: in a lease that lists it", "where status.id = any (h.ids) and u.id", "where u.id", PLAN),
-    guard("status: running: that job", " and u.id = status.id\n", "\n"),
-    redundant("status: a job has one state", "      limit 1\n    ) e on true", "    ) e on true", "it has one entry"),
-    guard("status: what that job said", "left join queue.progress p on p.id = j.id", "left join queue.progress p on true"),
+    guard("status: why it failed last", " and e.state <> 'completed' order by f.at desc limit 1)", " and e.state <> 'completed' limit 1)"),
+    guard("status: what that job said", "left join queue.progress p on p.id = status.id", "left join queue.progress p on true"),
     guard("ours: that job", "from queue.job j where j.id = is_ours.id;", "from queue.job j;"),
     guard(
         "ours: whatever was lost of its transaction's number",
@@ -113,7 +126,7 @@ const ANY_LANGUAGE: &[Guard] = &[
     guard("over is what is over now", " where s.state in ('completed', 'dead', 'cancelled');", ";"),
     guard("a wait ends at its timeout", "    elsif clock_timestamp() >= until then\n      return;\n", ""),
     guard("only a job that is over has ended", "when e.state = 'completed' then 1 else", "when true then 1 else"),
-    guard("a completed job has no error", " and e.state is distinct from 'completed'", ""),
+    guard("a completed job has no error", " and e.state <> 'completed' order", " order"),
     guard(
         "no wait under an old snapshot",
         "current_setting('transaction_isolation') not in ('read committed', 'read uncommitted')",

@@ -5,7 +5,7 @@ use super::{Guard, Statement, guard, redundant};
 const PRUNING: &[&str] = &["guards::prune", "retention::"];
 
 pub(super) const STATEMENTS: &[Statement] = &[
-    Statement { file: "0007_retention.sql", tests: &["guards::rows", "retention::"], guards: TABLE },
+    Statement { file: "2_days.sql", tests: &["guards::rows", "retention::"], guards: TABLE },
     Statement { file: "keep_types.sql", tests: &["guards::prune", "retention::"], guards: KEEP_TYPES },
     Statement { file: "prune_kept.sql", tests: PRUNING, guards: PRUNE_KEPT },
     Statement { file: "prune_early.sql", tests: PRUNING, guards: PRUNE_EARLY },

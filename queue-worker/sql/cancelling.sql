@@ -2,5 +2,5 @@
 -- $1 worker
 select l.token, u.id
 from queue.lease l
-cross join lateral unnest(l.called_off) u (id)
-where l.worker = $1 and l.called_off is not null and u.id = any (l.ids)
+cross join lateral unnest(l.cancelling) u (id)
+where l.worker = $1 and l.cancelling is not null and u.id = any (l.ids)

@@ -1,14 +1,14 @@
 -- The tables of a store. A job's state is the table that holds its entry:
 --
---   enqueue -> ready | scheduled      by the producer, in its own transaction (queue.enqueue)
+--   enqueue -> ready | scheduled      by the producer, in its own transaction (queue.insert_job), or blocked: see 3_keys.sql
 --   scheduled -> ready                by any worker, once run_at has come (promote)
 --   ready -> lease                    by a worker, a batch under one random token (claim)
 --   lease -> done | done_many | dead | scheduled | ready
 --                                     by the holder of the token (settle), or by any worker once the holder is silent (recover)
 --   dead | done -> ready              by an operator (requeue)
 --
--- Every id in job has exactly one entry in ready, scheduled, one lease, done, done_many or dead. Rows of ready, scheduled and done are inserted and
--- deleted, never updated, so that no index entry moves.
+-- Every id in job has exactly one entry in ready, scheduled, blocked, one lease, done, done_many or dead. Rows of ready, scheduled and done are
+-- inserted and deleted, never updated, so that no index entry moves.
 
 create sequence queue.id_seq;
 
@@ -37,11 +37,26 @@ create function queue.payload_limit() returns integer
   language sql immutable parallel safe
   return 262144;
 
+-- The most bytes of a job's metadata, as text.
+create function queue.meta_limit() returns integer
+  language sql immutable parallel safe
+  return 4096;
+
+-- A text's sha256. The bytes are taken as they are: a conversion to another encoding would keep this from being inlined.
+create function queue.digest(text text) returns bytea
+  language sql immutable strict parallel safe
+  return pg_catalog.sha256(pg_catalog.decode(pg_catalog.replace(text, '\', '\\'), 'escape'));
+
+-- The first eight bytes of it, as a number.
+create function queue.hash(text text) returns bigint
+  language sql immutable strict parallel safe
+  return ('x' || pg_catalog.left(pg_catalog.encode(queue.digest(text), 'hex'), 16))::bit(64)::bigint;
+
 -- A lane's id is a hash of its name, not a number given out: a producer that meets a new lane inserts it without asking anybody, its
 -- rollback takes nothing from the others, and no producer waits for another's commit.
 create function queue.lane_id(queue text, job_type text, priority smallint, solo boolean) returns bigint
   language sql immutable strict parallel safe
-  return ('x' || pg_catalog.left(pg_catalog.md5(queue || '/' || job_type || '/' || priority::text || '/' || solo::text), 16))::bit(64)::bigint;
+  return queue.hash(queue || '/' || job_type || '/' || priority::text || '/' || solo::text);
 
 -- The dictionary of lanes. Producers that meet a lane at the same time write its row more than once, all the same; readers take any.
 create table queue.lane (
@@ -51,20 +66,27 @@ create table queue.lane (
   priority  smallint not null,
   solo      boolean  not null,                               -- jobs under suspicion of ending their process: claimed one at a time
   born      xid8     not null default pg_current_xact_id(),  -- workers ask for what was born since they last looked
+  -- Whether an enqueue into this lane has to ask for the capacity of its queue: it looks at this row anyway, and asking every time would be a
+  -- tenth of its cost. True of every lane of a queue with a capacity; elsewhere it may be, and does no harm.
+  has_capacity  boolean  not null default false,
   constraint lane_queue_is_a_name check (queue.is_name(queue)),
   constraint lane_job_type_is_a_name check (queue.is_name(job_type)),
   constraint lane_is_its_hash check (lane = queue.lane_id(queue, job_type, priority, solo))
 );
 create index lane_by_id on queue.lane (lane);
 create index lane_by_birth on queue.lane (born);
+create index lane_by_queue on queue.lane (queue);
 
--- What was enqueued. Immutable; a day a partition. Its rules are kept by queue.enqueue and by the bulk path, not by CHECKs: those are
--- prepared anew for every statement, which made 12 of the 46 us of an enqueue.
+-- What was enqueued. Immutable; a day a partition. Its rules are kept by the functions that enqueue and by the bulk path, not by CHECKs: those
+-- are prepared anew for every statement, which made 12 of the 46 us of an enqueue.
 create table queue.job (
   id            bigint   not null,
   lane          bigint   not null,
   max_attempts  smallint not null,
   payload       jsonb    not null,
+  key           bigint,    -- queue.key_id, or null: the job waits for no other
+  key_skips     boolean,   -- whether the key goes on without this job once it is dead
+  meta          jsonb,     -- an object of at most queue.meta_limit() bytes, or null
   constraint job_pkey primary key (id)
 ) partition by range (id);
 
@@ -80,6 +102,8 @@ create table queue.ready (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
   autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0
 );
+-- Jobs that have entered ready a second time, so that their place is not their id. A first entry, which is nearly every one, is not in it.
+create index ready_moved on queue.ready (id) where seq <> id;
 
 -- Who waits for a time: delayed jobs, retries, snoozes.
 create table queue.scheduled (
@@ -94,6 +118,7 @@ create table queue.scheduled (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0
 );
 create index scheduled_by_id on queue.scheduled (id);
+create index scheduled_by_lane on queue.scheduled (lane);  -- to count what waits in a queue
 
 -- What a worker holds: one row a claimed batch. ids are those not settled yet; the row goes with the last of them.
 create table queue.lease (
@@ -104,6 +129,8 @@ create table queue.lease (
   ids         bigint[]    not null,
   attempts    smallint[]  not null,   -- this attempt included
   crashes     smallint[]  not null,
+  -- Jobs that somebody wants cancelled while they run. Whoever ends such a job holds this row, and so sees it.
+  cancelling  bigint[],
   constraint lease_pkey primary key (token),
   constraint lease_holds_something check (cardinality(ids) > 0),
   constraint lease_arrays_match check (cardinality(ids) = cardinality(attempts) and cardinality(ids) = cardinality(crashes))
@@ -198,7 +225,8 @@ begin
 end
 $$;
 
--- Writes the lane's row unless it can be seen; two at the same time write two, all the same.
+-- Writes the lane's row unless it can be seen; two at the same time write two, all the same. A new lane of a queue with a capacity is marked.
+-- An old snapshot does not show whether the queue has one: then it is marked as well.
 create function queue.meet_lane(queue text, job_type text, priority smallint, solo boolean) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -207,30 +235,37 @@ declare
   met bigint := queue.lane_id(meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo);
 begin
   if not exists (select from queue.lane l where l.lane = met) then
-    insert into queue.lane (lane, queue, job_type, priority, solo)
-    values (met, meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo);
+    -- Nothing is enqueued into a solo lane, and a recovery must not wait.
+    if not solo then
+      perform pg_advisory_xact_lock_shared(hashtextextended('queue.lanes/' || meet_lane.queue, 0));
+    end if;
+    insert into queue.lane (lane, queue, job_type, priority, solo, has_capacity)
+    values (met, meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo,
+      exists (select from queue.capacity c where c.queue = meet_lane.queue) or current_setting('transaction_isolation') <> 'read committed');
   end if;
   return met;
 end
 $$;
 
--- Enqueues one job in the caller's transaction and returns its id: for every language alike. Everything in it is qualified, operators too,
--- instead of setting a search_path: that setting was a fifth of its cost.
-create function queue.enqueue(
+-- Enqueues one job without an ordering key in the caller's transaction, and returns its id: the fast path of queue.enqueue. Everything in it is
+-- qualified, operators too, instead of setting a search_path: that setting was a fifth of its cost. The last look also sees whether the
+-- queue may have a capacity.
+create function queue.insert_job(
   job_type      text,
   payload       jsonb,
   queue         text        default 'default',
   priority      smallint    default 100,
   max_attempts  smallint    default 20,
-  run_at        timestamptz default null
+  run_at        timestamptz default null,
+  meta          jsonb       default null
 ) returns bigint
   language plpgsql volatile
 as $$
 declare
   new_id   bigint := queue.next_id();
-  new_lane bigint := queue.lane_id(enqueue.queue, enqueue.job_type, enqueue.priority, false);
+  new_lane bigint := queue.lane_id(insert_job.queue, insert_job.job_type, insert_job.priority, false);
   bytes    integer := pg_catalog.octet_length(payload::pg_catalog.text);
-  known    boolean;
+  has_capacity  boolean;
   sleeper  boolean;
 begin
   if new_lane is null or payload is null or max_attempts is null then
@@ -242,58 +277,27 @@ begin
       message = pg_catalog.format('queue.enqueue: the payload has %s bytes, the limit is %s; store a reference, not the blob',
         bytes, queue.payload_limit());
   end if;
-  insert into queue.job (id, lane, max_attempts, payload) values (new_id, new_lane, enqueue.max_attempts, enqueue.payload);
+  insert into queue.job (id, lane, max_attempts, payload, meta)
+  values (new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta);
   if run_at operator(pg_catalog.>) pg_catalog.clock_timestamp() then
-    insert into queue.scheduled (run_at, id, lane) values (enqueue.run_at, new_id, new_lane);
+    insert into queue.scheduled (run_at, id, lane) values (insert_job.run_at, new_id, new_lane);
   else
     insert into queue.ready (lane, seq, id) values (new_lane, new_id, new_id);
   end if;
   select
-    exists (select from queue.lane l where l.lane operator(pg_catalog.=) new_lane),
-    exists (select from queue.idle i where i.queue operator(pg_catalog.=) enqueue.queue or i.queue operator(pg_catalog.=) '*'::pg_catalog.text)
-    into known, sleeper;
-  if not known then
-    perform queue.meet_lane(enqueue.queue, enqueue.job_type, enqueue.priority, false);
+    (select l.has_capacity from queue.lane l where l.lane operator(pg_catalog.=) new_lane limit 1),
+    exists (select from queue.idle i where i.queue operator(pg_catalog.=) insert_job.queue or i.queue operator(pg_catalog.=) '*'::pg_catalog.text)
+    into has_capacity, sleeper;
+  if has_capacity is null then
+    perform queue.meet_lane(insert_job.queue, insert_job.job_type, insert_job.priority, false);
+  end if;
+  if coalesce(has_capacity, true) then
+    perform queue.take_capacity(insert_job.queue, 1);
   end if;
   -- Under an older snapshot than this statement's own, a sleeper may be there unseen.
   if sleeper or pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::pg_catalog.text then
-    perform pg_catalog.pg_notify('queue.wake', enqueue.queue);
+    perform pg_catalog.pg_notify('queue.wake', insert_job.queue);
   end if;
   return new_id;
 end
 $$;
-
--- Each job once, with its state.
-create view queue.jobs as
-  select
-    e.id, l.queue, l.job_type, l.priority, e.state, e.attempts, j.max_attempts, e.crashes,
-    queue.enqueued_at(e.id) as enqueued_at, e.run_at, e.finished_at, e.worker, e.error, e.output, j.payload
-  from (
-    select r.id, r.lane, 'ready'::text as state, r.attempts, r.crashes,
-      null::timestamptz as run_at, null::timestamptz as finished_at, null::uuid as worker, null::text as error, null::jsonb as output
-    from queue.ready r
-    union all
-    select s.id, s.lane, 'scheduled', s.attempts, s.crashes, s.run_at, null, null, null, null
-    from queue.scheduled s
-    union all
-    select u.id, null, 'running', u.attempts, u.crashes, null, null, h.worker, null, null
-    from queue.lease h cross join lateral unnest(h.ids, h.attempts, h.crashes) u (id, attempts, crashes)
-    union all
-    select d.id, null, case when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0::smallint, null, d.finished_at, null, null, d.output
-    from queue.done d
-    union all
-    select j.id, m.lane, 'completed', 1::smallint, 0::smallint, null, m.finished_at, null, null, null
-    from queue.job j
-    cross join lateral (
-      select m.lane, m.finished_at
-      from queue.done_many m
-      where m.first_id between (j.id >> 33) << 33 and j.id and m.last_id >= j.id and j.id = any (m.ids)
-      order by m.first_id desc
-      limit 1
-    ) m
-    union all
-    select d.id, d.lane, 'dead', d.attempts, d.crashes, null, d.died_at, null, d.error, null
-    from queue.dead d
-  ) e
-  join queue.job j on j.id = e.id
-  cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = coalesce(e.lane, j.lane) limit 1) l;

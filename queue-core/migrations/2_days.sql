@@ -1,3 +1,6 @@
+-- Days: partitions are made ahead and dropped when their retention is over. Both functions may be called by anybody at any time; one works
+-- at a time, the others return at once. A lock that is not to be had within lock_timeout ends the call; the next one tries again.
+
 -- How long the history of a job type is kept, if not as long as the store's. Workers write it at their start from what the types say. What was
 -- enqueued before pruned_to has been looked through, for types whose history goes before its day does.
 create table queue.retention (
@@ -9,8 +12,53 @@ create table queue.retention (
   constraint retention_is_positive check (history > '0')
 );
 
--- As in 0002, but that jobs whose type is kept for longer live on as well. Without such a type it costs one look at an empty table.
-create or replace function queue.drop_day(retention interval) returns date
+create function queue.day_name(day date) returns text
+  language sql immutable parallel safe
+  return to_char(day, 'YYYYMMDD');
+
+-- Makes the partitions of today and the days ahead; returns how many days it made. A day whose jobs are in the default partition already
+-- stays there: moving them would lock out producers.
+create function queue.add_days(ahead integer) returns integer
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set lock_timeout = '500ms'
+as $$
+declare
+  today  date := (clock_timestamp() at time zone 'UTC')::date;
+  day    date;
+  lowest bigint;
+  above  bigint;
+  parent text;
+  made   integer := 0;
+begin
+  if not pg_try_advisory_xact_lock(hashtextextended('queue.days', 0)) then
+    return 0;
+  end if;
+  for day in select today + n from generate_series(0, ahead) n loop
+    lowest := queue.id_at(day::timestamp at time zone 'UTC');
+    above := queue.id_at((day + 1)::timestamp at time zone 'UTC');
+    continue when to_regclass('queue.job_' || queue.day_name(day)) is not null
+      or exists (select from queue.job_default d where d.id >= lowest and d.id < above)
+      or exists (select from queue.done_default d where d.id >= lowest and d.id < above)
+      or exists (select from queue.done_many_default d where d.first_id >= lowest and d.first_id < above)
+      or exists (select from queue.failure_default d where d.id >= lowest and d.id < above);
+    foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
+      -- Made apart and attached: that takes a weaker lock on the parent than making it in place.
+      execute format('create table queue.%I (like queue.%I including defaults including constraints including storage)',
+        parent || '_' || queue.day_name(day), parent);
+      execute format('alter table queue.%I attach partition queue.%I for values from (%s) to (%s)',
+        parent, parent || '_' || queue.day_name(day), lowest, above);
+    end loop;
+    made := made + 1;
+  end loop;
+  return made;
+end
+$$;
+
+-- Drops the oldest day that ended before the retention, and returns it; null when there is none. What lives longer than its day (far
+-- schedules, dead letters, jobs that finished lately or whose type is kept for longer) moves to the default partitions first. Without a
+-- type of its own retention that costs one look at an empty table.
+create function queue.drop_day(retention interval) returns date
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
   set lock_timeout = '50ms'

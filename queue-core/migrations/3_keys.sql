@@ -1,7 +1,7 @@
 -- Ordering keys: the jobs of one key run one at a time, in the order in which their enqueues committed.
 --
---   enqueue_in_line -> blocked                by the producer, under a lock on the key that it holds until its end, so that places follow commits
---   enqueue_with -> ready | scheduled      if the key has nothing under way and nothing waiting: the job is its head at once
+--   insert_in_line -> blocked              by the producer, under a lock on the key that it holds until its end, so that places follow commits
+--   insert_in_line -> ready | scheduled    if the key has nothing under way and nothing waiting: the job is its head at once
 --   blocked -> ready | scheduled           by any worker: the first of a key that has nothing under way (unblock)
 --
 -- A key has at most one row in active_key: its head, the one job that is past blocked, wherever that is: ready, scheduled, leased, or dead
@@ -9,14 +9,10 @@
 -- the row, and leaves a hint in the same transaction; so does whoever puts a job into blocked. A hint is consumed by unblock, in one
 -- statement, and its key looked at in the next, whose snapshot is newer: it sees whatever its hint was left for.
 
-alter table queue.job
-  add column key        bigint,   -- queue.key_id, or null: nothing is waited for
-  add column key_skips  boolean;  -- whether the key goes on without this job once it is dead
-
 -- A key is hashed, so that one of any length costs the same. Equal keys of two queues have nothing to do with each other.
 create function queue.key_id(queue text, key text) returns bigint
   language sql immutable strict parallel safe
-  return ('x' || pg_catalog.left(pg_catalog.md5(queue || '/' || key), 16))::bit(64)::bigint;
+  return queue.hash(queue || '/' || key);
 
 -- One of 1024 locks, until the end of the transaction: a transaction of many keys must not fill the server's table of locks. Two keys that
 -- share one wait for each other, which is no more than a wait.
@@ -38,6 +34,7 @@ create table queue.blocked (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
   autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0
 );
+create index blocked_by_lane on queue.blocked (lane);  -- to count what waits in a queue
 
 create table queue.active_key (
   key  bigint not null,
@@ -65,40 +62,32 @@ begin
 end
 $$;
 
--- Enqueues one job under an ordering key, for queue.enqueue_with; all else is as in queue.enqueue. It waits for the commit of whoever enqueued
+-- Enqueues one job under an ordering key, for queue.enqueue_with, which has checked the options. It waits for the commit of whoever enqueued
 -- under the same key before it. The empty key is that of the whole queue. A dead letter holds up its key under the policy `block`, and
 -- does not under `skip`.
-create function queue.enqueue_in_line(
-  job_type text, payload jsonb, queue text, priority smallint, max_attempts smallint, run_at timestamptz, key text, key_policy text
+create function queue.insert_in_line(
+  job_type text, payload jsonb, queue text, priority smallint, max_attempts smallint, run_at timestamptz, key text, key_policy text, meta jsonb
 ) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  job_key   bigint := queue.key_id(enqueue_in_line.queue, enqueue_in_line.key);
-  new_lane  bigint := queue.lane_id(enqueue_in_line.queue, enqueue_in_line.job_type, enqueue_in_line.priority, false);
+  job_key   bigint := queue.key_id(insert_in_line.queue, insert_in_line.key);
+  new_lane  bigint := queue.lane_id(insert_in_line.queue, insert_in_line.job_type, insert_in_line.priority, false);
   place     bigint;
   new_id    bigint;
   is_head   boolean := false;
 begin
-  if new_lane is null or payload is null or max_attempts is null or key_policy is null then
-    raise null_value_not_allowed using message = 'queue.enqueue_with: only run_at and keys may be null';
-  elsif max_attempts < 1 then
-    raise check_violation using constraint = 'job_max_attempts_is_positive', message = 'queue.enqueue_with: max_attempts must be at least 1';
-  elsif octet_length(payload::text) > queue.payload_limit() then
-    raise check_violation using constraint = 'job_payload_fits',
-      message = format('queue.enqueue_with: the payload has %s bytes, the limit is %s; store a reference, not the blob',
-        octet_length(payload::text), queue.payload_limit());
-  elsif key_policy not in ('block', 'skip') then
-    raise check_violation using constraint = 'job_key_policy_is_known', message = 'queue.enqueue_with: key_policy is `block` or `skip`';
-  elsif not (coalesce(run_at, '2000-01-01+00') >= '1970-01-01+00' and coalesce(run_at, '2000-01-01+00') < '10000-01-01+00') then
-    raise check_violation using constraint = 'scheduled_run_at_in_range', message = 'queue.enqueue_with: run_at is out of range';
+  if new_lane is null then
+    raise null_value_not_allowed using message = 'queue.enqueue: the job type may not be null';
   end if;
+  perform queue.check_payload(insert_in_line.payload);
   perform queue.lock_key(job_key);
   new_id := queue.next_id();
   place := nextval('queue.key_seq');
-  insert into queue.job (id, lane, max_attempts, payload, key, key_skips)
-  values (new_id, new_lane, enqueue_in_line.max_attempts, enqueue_in_line.payload, job_key, enqueue_in_line.key_policy = 'skip');
+  insert into queue.job (id, lane, max_attempts, payload, key, key_skips, meta)
+  values (new_id, new_lane, insert_in_line.max_attempts, insert_in_line.payload, job_key, insert_in_line.key_policy = 'skip',
+    insert_in_line.meta);
   -- Nobody else puts anything under this key while we hold its lock, and what was put before is seen: unless the snapshot is an old one.
   if current_setting('transaction_isolation') = 'read committed' then
     insert into queue.active_key (key, seq, id)
@@ -108,16 +97,16 @@ begin
     is_head := found;
   end if;
   if not is_head then
-    insert into queue.blocked (key, seq, id, lane, run_at) values (job_key, place, new_id, new_lane, enqueue_in_line.run_at);
+    insert into queue.blocked (key, seq, id, lane, run_at) values (job_key, place, new_id, new_lane, insert_in_line.run_at);
     insert into queue.key_hint (key) values (job_key);
   elsif run_at > clock_timestamp() then
-    insert into queue.scheduled (run_at, id, lane) values (enqueue_in_line.run_at, new_id, new_lane);
+    insert into queue.scheduled (run_at, id, lane) values (insert_in_line.run_at, new_id, new_lane);
   else
     insert into queue.ready (lane, seq, id) values (new_lane, new_id, new_id);
   end if;
-  perform queue.meet_lane(enqueue_in_line.queue, enqueue_in_line.job_type, enqueue_in_line.priority, false);
+  perform queue.meet_lane(insert_in_line.queue, insert_in_line.job_type, insert_in_line.priority, false);
   if is_head then
-    perform queue.wake(enqueue_in_line.queue);
+    perform queue.wake(insert_in_line.queue);
   else
     perform queue.wake_keys();
   end if;
@@ -217,49 +206,3 @@ begin
   ) q;
 end
 $$;
-
--- Every job that is not over: whatever happens to its day, it must stay.
-create or replace view queue.living as
-  select id from queue.ready
-  union all select id from queue.scheduled
-  union all select unnest(ids) from queue.lease
-  union all select id from queue.dead
-  union all select id from queue.blocked;
-
--- Each job once, with its state.
-create or replace view queue.jobs as
-  select
-    e.id, l.queue, l.job_type, l.priority, e.state, e.attempts, j.max_attempts, e.crashes,
-    queue.enqueued_at(e.id) as enqueued_at, e.run_at, e.finished_at, e.worker, e.error, e.output, j.payload
-  from (
-    select r.id, r.lane, 'ready'::text as state, r.attempts, r.crashes,
-      null::timestamptz as run_at, null::timestamptz as finished_at, null::uuid as worker, null::text as error, null::jsonb as output
-    from queue.ready r
-    union all
-    select s.id, s.lane, 'scheduled', s.attempts, s.crashes, s.run_at, null, null, null, null
-    from queue.scheduled s
-    union all
-    select b.id, b.lane, 'blocked', 0::smallint, 0::smallint, b.run_at, null, null, null, null
-    from queue.blocked b
-    union all
-    select u.id, null, 'running', u.attempts, u.crashes, null, null, h.worker, null, null
-    from queue.lease h cross join lateral unnest(h.ids, h.attempts, h.crashes) u (id, attempts, crashes)
-    union all
-    select d.id, null, case when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0::smallint, null, d.finished_at, null, null, d.output
-    from queue.done d
-    union all
-    select j.id, m.lane, 'completed', 1::smallint, 0::smallint, null, m.finished_at, null, null, null
-    from queue.job j
-    cross join lateral (
-      select m.lane, m.finished_at
-      from queue.done_many m
-      where m.first_id between (j.id >> 33) << 33 and j.id and m.last_id >= j.id and j.id = any (m.ids)
-      order by m.first_id desc
-      limit 1
-    ) m
-    union all
-    select d.id, d.lane, 'dead', d.attempts, d.crashes, null, d.died_at, null, d.error, null
-    from queue.dead d
-  ) e
-  join queue.job j on j.id = e.id
-  cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = coalesce(e.lane, j.lane) limit 1) l;

@@ -1,6 +1,7 @@
--- nothing -> ready | scheduled | blocked: a chunk of jobs of which some have ordering keys, in the caller's transaction; returns their ids in
--- the order given, which is ascending.
+-- nothing -> ready | scheduled | blocked: a chunk of jobs of which some have ordering keys or metadata, in the caller's transaction; returns
+-- their ids in the order given, which is ascending.
 -- $1 payloads  $2 lanes  $3 max_attempts  $4 run at, or null for now  $5 queues  $6 keys, null for none  $7 whether a key skips its dead
+-- $8 metadata, null for none
 -- Safe: as insert_all.sql. The keys are locked, so that places follow commits; each key is left a hint, once.
 with reserved as materialized (
   select array(
@@ -9,16 +10,16 @@ with reserved as materialized (
     order by 1
   ) as ids
 ), entries as materialized (
-  select e.id, e.lane, e.max_attempts, e.run_at, queue.key_id(e.queue, e.key) as key, e.skips, e.place
+  select e.id, e.lane, e.max_attempts, e.run_at, queue.key_id(e.queue, e.key) as key, e.skips, e.meta, e.place
   from reserved r
   cross join lateral rows from (
     pg_catalog.unnest(r.ids), pg_catalog.unnest($2::bigint[]), pg_catalog.unnest($3::smallint[]),
     pg_catalog.unnest($4::pg_catalog.timestamptz[]), pg_catalog.unnest($5::pg_catalog.text[]), pg_catalog.unnest($6::pg_catalog.text[]),
-    pg_catalog.unnest($7::boolean[])
-  ) with ordinality e (id, lane, max_attempts, run_at, queue, key, skips, place)
+    pg_catalog.unnest($7::boolean[]), pg_catalog.unnest($8::pg_catalog.jsonb[])
+  ) with ordinality e (id, lane, max_attempts, run_at, queue, key, skips, meta, place)
 ), stored as (
-  insert into queue.job (id, lane, max_attempts, payload, key, key_skips)
-  select e.id, e.lane, e.max_attempts, ($1)[e.place], e.key, case when e.key is not null then e.skips end
+  insert into queue.job (id, lane, max_attempts, payload, key, key_skips, meta)
+  select e.id, e.lane, e.max_attempts, ($1)[e.place], e.key, case when e.key is not null then e.skips end, queue.checked_meta(e.meta)
   from entries e
 ), readied as (
   insert into queue.ready (lane, seq, id)

@@ -14,132 +14,60 @@ create table queue.unique_key (
   constraint unique_key_has_its_time check ((held = 'until') = (until is not null))
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
--- Jobs whose place is not their id have entered ready a second time. A first entry, which is nearly every one, is not in it.
-create index ready_moved on queue.ready (id) where seq <> id;
-
 -- A key of any length, within its queue and job type, in 16 bytes. The names hold no slash, so that no two keys are written alike.
 create function queue.unique_hash(queue text, job_type text, unique_key text) returns uuid
   language sql immutable parallel safe
-  return pg_catalog.encode(pg_catalog.substring(
-    pg_catalog.sha256(pg_catalog.convert_to(queue || '/' || job_type || '/' || unique_key, 'UTF8')), 1, 16), 'hex')::uuid;
+  return pg_catalog.encode(pg_catalog.substring(queue.digest(queue || '/' || job_type || '/' || unique_key), 1, 16), 'hex')::uuid;
 
--- Where a job is, under one snapshot: ready, scheduled, blocked, leased or over, with its entry if it waits. The branches run in their order, and the
--- limit stops at the first that has it. A few probes, whatever the size of the tables; the settings see to it, whenever it was planned.
-create function queue.place_of(id bigint, out place text, out lane bigint, out seq bigint, out run_at timestamptz)
-  language plpgsql volatile
-  set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off
-  set plan_cache_mode = force_generic_plan
-as $$
-begin
-  select e.place, e.lane, e.seq, e.run_at
-  into place_of.place, place_of.lane, place_of.seq, place_of.run_at
-  from (
-    -- A suspect that was given back stands at its id in the solo twin.
-    select 'ready' as place, r.lane, r.seq, null::timestamptz as run_at
-    from queue.job j
-    cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
-    cross join lateral (
-      select r.lane, r.seq
-      from queue.ready r
-      where r.lane = any (array[j.lane, queue.lane_id(l.queue, l.job_type, l.priority, true)]) and r.seq = place_of.id and r.id = place_of.id
-      offset 0
-    ) r
-    where j.id = place_of.id
-    union all
-    select 'ready', r.lane, r.seq, null
-    from queue.ready r
-    where r.id = place_of.id and r.seq <> r.id
-    union all
-    select 'scheduled', s.lane, null, s.run_at
-    from queue.scheduled s
-    where s.id = place_of.id
-    union all
-    select 'over', null, null, null
-    where not exists (select from queue.job j where j.id = place_of.id)
-      or exists (select from queue.done d where d.id = place_of.id)
-      or exists (select from queue.dead d where d.id = place_of.id)
-      or exists (
-        select
-        from queue.done_many m
-        where m.first_id between (place_of.id >> 33) << 33 and place_of.id and m.last_id >= place_of.id and place_of.id = any (m.ids)
-      )
-    union all
-    select 'blocked', b.lane, b.seq, b.run_at
-    from queue.job j
-    cross join lateral (select b.lane, b.seq, b.run_at from queue.blocked b where b.key = j.key and b.id = j.id offset 0) b
-    where j.id = place_of.id
-    union all
-    select 'leased', null, null, null
-  ) e
-  limit 1;
-end
-$$;
-
--- Whether a job that is in this place holds a key that was taken so.
-create function queue.holds(held text, until timestamptz, place text) returns boolean
+-- Whether a job in this state, null if it is gone, holds a key that was taken so.
+create function queue.holds(held text, until timestamptz, state text) returns boolean
   language sql volatile
   return case held
-    when 'live' then place <> 'over'
-    when 'queued' then place in ('ready', 'scheduled', 'blocked')
+    when 'live' then coalesce(state in ('ready', 'scheduled', 'blocked', 'running'), false)
+    when 'queued' then coalesce(state in ('ready', 'scheduled', 'blocked'), false)
     else until > pg_catalog.clock_timestamp()
   end;
-
-create function queue.check_payload(payload jsonb) returns void
-  language plpgsql immutable
-  set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if payload is null then
-    raise null_value_not_allowed using message = 'queue.enqueue_with: the payload may not be null';
-  elsif octet_length(payload::text) > queue.payload_limit() then
-    raise check_violation using constraint = 'job_payload_fits',
-      message = format('queue.enqueue_with: the payload has %s bytes, the limit is %s; store a reference, not the blob',
-        octet_length(payload::text), queue.payload_limit());
-  end if;
-end
-$$;
 
 -- Does to the waiting job of a key what its next enqueue asks for, and keeps it from being claimed until that transaction ends; false if the
 -- job has left its entry. An entry that a claim has locked is waited for. With another payload the entry is written anew, in its place: a
 -- claim whose snapshot is older than the payload must not find it.
 create function queue.change_waiting(
-  id bigint, place text, lane bigint, seq bigint, due timestamptz, payload jsonb, run_at timestamptz, on_conflict text
+  id bigint, state text, lane bigint, seq bigint, due timestamptz, payload jsonb, run_at timestamptz, on_conflict text
 ) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
   later  boolean := on_conflict = 'debounce' and coalesce(change_waiting.run_at > greatest(due, clock_timestamp()), false);
-  entry  record;
+  taken  record;
 begin
-  if place = 'ready' then
+  if state = 'ready' then
     if later or on_conflict = 'replace' then
       delete from queue.ready r
       where r.lane = change_waiting.lane and r.seq = change_waiting.seq and r.id = change_waiting.id
-      returning r.attempts, r.crashes into entry;
+      returning r.attempts, r.crashes into taken;
     else
       perform from queue.ready r where r.lane = change_waiting.lane and r.seq = change_waiting.seq and r.id = change_waiting.id for update;
     end if;
-  elsif place = 'blocked' then
+  elsif state = 'blocked' then
     update queue.blocked b
     set run_at = case when later then change_waiting.run_at else b.run_at end
     where b.key = (select j.key from queue.job j where j.id = change_waiting.id) and b.seq = change_waiting.seq and b.id = change_waiting.id;
   elsif later then
-    delete from queue.scheduled s where s.run_at = due and s.id = change_waiting.id returning s.attempts, s.crashes into entry;
+    delete from queue.scheduled s where s.run_at = due and s.id = change_waiting.id returning s.attempts, s.crashes into taken;
   else
     perform from queue.scheduled s where s.run_at = due and s.id = change_waiting.id for update;
   end if;
   if not found then
     return false;
   end if;
-  if later and place <> 'blocked' then
+  if later and state <> 'blocked' then
     insert into queue.scheduled (run_at, id, lane, attempts, crashes)
-    values (change_waiting.run_at, change_waiting.id, change_waiting.lane, entry.attempts, entry.crashes);
+    values (change_waiting.run_at, change_waiting.id, change_waiting.lane, taken.attempts, taken.crashes);
   elsif on_conflict = 'replace' then
-    if place = 'ready' then
+    if state = 'ready' then
       insert into queue.ready (lane, seq, id, attempts, crashes)
-      values (change_waiting.lane, change_waiting.seq, change_waiting.id, entry.attempts, entry.crashes);
+      values (change_waiting.lane, change_waiting.seq, change_waiting.id, taken.attempts, taken.crashes);
     end if;
     perform queue.check_payload(change_waiting.payload);
     update queue.job j set payload = change_waiting.payload where j.id = change_waiting.id;
@@ -154,10 +82,12 @@ $$;
 create function queue.take_key(hash uuid, payload jsonb, run_at timestamptz, on_conflict text, out id bigint, out outcome text)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+  set plan_cache_mode = force_generic_plan
 as $$
 declare
   holder  queue.unique_key;
-  entry   record;
+  seen    record;
 begin
   loop
     -- Waits for a transaction that is about to write, rewrite or delete the row.
@@ -170,15 +100,15 @@ begin
     exit when found;
   end loop;
   loop
-    entry := queue.place_of(holder.id);
-    if not queue.holds(holder.held, holder.until, entry.place) then
+    select e.state, e.lane, e.seq, e.run_at into seen from queue.entry_of(holder.id) e;
+    if not queue.holds(holder.held, holder.until, seen.state) then
       return;
     end if;
     id := holder.id;
     outcome := 'kept';
     -- A live job is kept wherever it goes; whoever found it waiting wants it to wait.
-    exit when entry.place not in ('ready', 'scheduled', 'blocked') or (on_conflict = 'keep' and holder.held <> 'queued');
-    if queue.change_waiting(id, entry.place, entry.lane, entry.seq, entry.run_at, payload, take_key.run_at, on_conflict) then
+    exit when coalesce(seen.state not in ('ready', 'scheduled', 'blocked'), true) or (on_conflict = 'keep' and holder.held <> 'queued');
+    if queue.change_waiting(id, seen.state, seen.lane, seen.seq, seen.run_at, payload, take_key.run_at, on_conflict) then
       outcome := case on_conflict when 'replace' then 'replaced' when 'debounce' then 'debounced' else 'kept' end;
       exit;
     end if;
@@ -206,7 +136,7 @@ begin
   met := met || array(
     select u.hash from queue.unique_key u where u.hash < start order by u.hash limit most - cardinality(met) for update skip locked);
   delete from queue.unique_key u
-  where u.hash = any (met) and not queue.holds(u.held, u.until, (queue.place_of(u.id)).place);
+  where u.hash = any (met) and not queue.holds(u.held, u.until, (select e.state from queue.entry_of(u.id) e));
   get diagnostics gone = row_count;
   return gone;
 end

@@ -1,11 +1,11 @@
--- Control: what operators and programs do to jobs, from any language. Each act is one set-based function over ids (.._all), which returns the
--- ids that it changed and never fails for a job in another state, and one function for one job, which refuses a wrong state by name:
+-- Control: what operators and programs do to jobs that wait or run, from any language. Each act is one set-based function over ids (.._all), which
+-- returns the ids that it changed and never fails for a job in another state. For one job, see 10_control_one.sql.
 --
---   cancel         ready | scheduled | blocked -> done, cancelled, and its ordering key goes on without it; of a running job the lease is
---                  marked, and its worker asks the handler to end
---   reschedule     ready | scheduled -> scheduled, at that time; snooze is the same for a wait
---   run_now        scheduled -> ready
---   set_priority   ready | scheduled -> the same in the lane of that priority
+--   cancel_waiting_all   ready | scheduled | blocked -> done, cancelled, and its ordering key goes on without it
+--   cancel_running_all   lease, marked: the worker asks the handler to end, and the attempt's end is the job's
+--   reschedule_all       ready | scheduled -> scheduled, at that time
+--   run_now_all          scheduled -> ready
+--   set_priority_all     ready | scheduled -> the same in the lane of that priority
 --
 -- Safe: only what is deleted from ready or scheduled (take_waiting, take_scheduled) or from blocked here enters elsewhere. A claim or a
 -- promotion that was quicker has deleted the entry, and nothing is found; one that comes later passes over the row that we hold. Entries that
@@ -17,10 +17,6 @@
 --
 -- Bodies between BEGIN ATOMIC and END are resolved when they are created; all others set their search_path. Each call is planned for itself:
 -- a plan that was made while a table was empty is a bad one once it is full.
-
--- Jobs of the lease that somebody wants cancelled while they run. Part of the lease, so that whoever ends such a job sees it: its settle and
--- its recovery hold the row.
-alter table queue.lease add column called_off bigint[];
 
 -- Where in ready those of these jobs are that wait there. A job's place is its id, in its lane or, if it is a suspect that was given back, in
 -- the solo twin. Those that have entered ready a second time have an index of their own.
@@ -44,11 +40,11 @@ begin atomic
 end;
 
 -- An entry that was taken; run_at is null if the job was ready.
-create type queue.entry as (run_at timestamptz, id bigint, lane bigint, attempts smallint, crashes smallint);
+create type queue.taken as (run_at timestamptz, id bigint, lane bigint, attempts smallint, crashes smallint);
 
 -- scheduled -> the caller, who enters elsewhere what this returns, in the same transaction. If it reads more of these jobs, it does so in its
 -- next statement: our snapshot is newer than its own, in which the lane of a job, or that it is the head of its key, may not be there yet.
-create function queue.take_scheduled(ids bigint[]) returns setof queue.entry
+create function queue.take_scheduled(ids bigint[]) returns setof queue.taken
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
@@ -69,7 +65,7 @@ $$;
 
 -- ready | scheduled -> the caller, as take_scheduled. What the first look took is not there for the second; a job that passes from one to the
 -- other meanwhile may be missed by both, as one that is claimed.
-create function queue.take_waiting(ids bigint[]) returns setof queue.entry
+create function queue.take_waiting(ids bigint[]) returns setof queue.taken
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
@@ -91,25 +87,15 @@ $$;
 
 -- The state of one job, null if there is none.
 create function queue.state_of(id bigint) returns text
-  language sql stable
-begin atomic
-  select case
-    when exists (select from queue.scheduled s where s.id = state_of.id) then 'scheduled'
-    when exists (select from queue.done d where d.id = state_of.id and d.cancelled) then 'cancelled'
-    when exists (select from queue.done d where d.id = state_of.id) then 'completed'
-    when exists (
-      select
-      from queue.done_many m
-      where m.first_id between (state_of.id >> 33) << 33 and state_of.id and m.last_id >= state_of.id and state_of.id = any (m.ids)
-    ) then 'completed'
-    when exists (select from queue.dead d where d.id = state_of.id) then 'dead'
-    when (
-      select (select b.id from queue.blocked b where b.key = j.key and b.id = j.id) from queue.job j where j.id = state_of.id
-    ) is not null then 'blocked'
-    when exists (select from queue.lease h where state_of.id = any (h.ids)) then 'running'
-    when exists (select from queue.ready_places(array[state_of.id]) p) then 'ready'
-  end;
-end;
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+  set plan_cache_mode = force_generic_plan
+as $$
+begin
+  return (select e.state from queue.entry_of(id) e);
+end
+$$;
 
 -- ready | scheduled | blocked -> done, cancelled. One that is blocked is only taken out of its key's line; the head frees its key.
 create function queue.cancel_waiting_all(ids bigint[]) returns setof bigint
@@ -117,7 +103,7 @@ create function queue.cancel_waiting_all(ids bigint[]) returns setof bigint
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare
-  taken queue.entry[] := array(select t from queue.take_waiting(cancel_waiting_all.ids) t);
+  taken queue.taken[] := array(select t from queue.take_waiting(cancel_waiting_all.ids) t);
   gone  bigint[];
   keys  boolean;
 begin
@@ -162,16 +148,15 @@ begin
     perform queue.wake_keys();
   end if;
   if cardinality(gone) > 0 then
-    -- Those who wait for jobs; see tell.sql.
-    perform pg_notify('queue.over', '') where exists (select from queue.waiter w where w.expires_at > now());
+    perform queue.tell_waiters();
   end if;
   return query select u.id from unnest(gone) u (id);
 end
 $$;
 
--- lease, marked: those of the jobs that are running are to be cancelled. Workers look for it when they are notified, and about every second.
+-- lease, marked: those of the jobs that are running are cancelling from now on. Workers look for it when they are notified, and about every second.
 -- Leases are locked in the order of their tokens, as a settle does; a job that a settle has ended meanwhile is not found in the row.
-create function queue.call_off_all(ids bigint[]) returns setof bigint
+create function queue.cancel_running_all(ids bigint[]) returns setof bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
@@ -180,15 +165,15 @@ begin
   with held as materialized (
     select h.token
     from queue.lease h
-    where exists (select from unnest(h.ids) u (id) where u.id = any (call_off_all.ids))
+    where exists (select from unnest(h.ids) u (id) where u.id = any (cancel_running_all.ids))
     order by h.token
     for update of h
   ), marked as (
     update queue.lease l
-    set called_off = array(
-      select u.id from unnest(l.called_off) u (id)
+    set cancelling = array(
+      select u.id from unnest(l.cancelling) u (id)
       union
-      select u.id from unnest(l.ids) u (id) where u.id = any (call_off_all.ids))
+      select u.id from unnest(l.ids) u (id) where u.id = any (cancel_running_all.ids))
     from held h
     where l.token = h.token
     returning l.ids
@@ -196,7 +181,7 @@ begin
   select u.id
   from marked m
   cross join lateral unnest(m.ids) u (id)
-  where u.id = any (call_off_all.ids);
+  where u.id = any (cancel_running_all.ids);
   if found then
     perform pg_notify('queue.wake', '!control');
   end if;
@@ -252,7 +237,7 @@ create function queue.set_priority_all(ids bigint[], priority integer) returns s
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare
-  taken   queue.entry[] := array(select t from queue.take_waiting(set_priority_all.ids) t);
+  taken   queue.taken[] := array(select t from queue.take_waiting(set_priority_all.ids) t);
   moved   bigint[];
   wanted  smallint := set_priority_all.priority;
 begin
@@ -307,3 +292,6 @@ begin
   end if;
 end
 $$;
+
+-- Control of one job, which refuses a wrong state by name: SQLSTATE P0002 if there is no such job, else 55000. Between two looks a job may pass from
+-- one state to another, so each tries a few times.

@@ -1,0 +1,323 @@
+-- What operators read, from any language, and the history that it is read from. Each function is one statement, inlined into the caller's and
+-- planned with it. All of them only read.
+
+-- Jobs, the newest first, each once with its state: those in this state, of this queue, of one of these job types, below this id; with this text
+-- in the error of a dead letter; not older than since, at least as old as older_than, by the end of a job that is over and by the enqueue
+-- of any other; whose metadata contain this object. Null is any. Payload and output only if asked for.
+--
+-- Costs at most one pass over what waits, runs or is dead. The history may be huge. Of done, when most of it may not be wanted, only the
+-- newest `looked` rows are looked at; of done_many as many, and only so many are opened as surely fill the page, with all that share their span
+-- of 2^33 ids, for within a span rows overlap. `horizon` is the lowest id down to which this leaves nothing out: nothing older is listed, and
+-- the next page goes on from there (before => horizon). Null: everything was looked at. A page without jobs is one row with its horizon.
+create function queue.list(
+  state text default null, queue text default null, job_types text[] default null, before bigint default 9223372036854775807,
+  most integer default 50, error text default null, since interval default null, older_than interval default null,
+  payload boolean default false, meta jsonb default null, looked integer default 50000
+)
+  returns table (
+    horizon bigint,
+    id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,
+    run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, output jsonb, payload jsonb, meta jsonb
+  )
+  language sql stable
+begin atomic
+  with span as materialized (
+    select t.since, t.until,
+      case when list.since is null then 0 else queue.id_at(t.since) end as low,
+      case when list.older_than is null then 9223372036854775807 else queue.id_at(t.until) end as high
+    from (
+      select pg_catalog.now() - list.since as since, pg_catalog.now() - list.older_than as until
+    ) t
+  ), chosen as materialized (
+    select l.lane
+    from queue.lane l
+    where (list.queue is null or l.queue = list.queue) and (list.job_types is null or l.job_type = any (list.job_types))
+  ), plain as materialized (
+    select m.first_id, m.lane
+    from queue.done_many m
+    where coalesce(list.state, 'completed') = 'completed' and m.first_id < list.before
+    order by m.first_id desc
+    limit list.looked
+  ), looked as materialized (
+    select greatest(
+      (select d.id
+      from queue.done d
+      where coalesce(list.state, 'completed') in ('completed', 'cancelled')
+        and (list.state = 'cancelled' or list.queue is not null or list.job_types is not null or list.meta is not null)
+        and d.id < list.before
+      order by d.id desc
+      offset list.looked - 1
+      limit 1),
+      (select (p.first_id >> 33) << 33 from plain p order by p.first_id desc offset list.looked - 1 limit 1),
+      (select (p.first_id >> 33) << 33
+      from plain p
+      where list.meta is null and (list.queue is null and list.job_types is null or p.lane in (select c.lane from chosen c))
+      order by p.first_id desc
+      offset list.most - 1
+      limit 1)
+    ) as horizon
+  ), page as materialized (
+    select e.*
+    from (
+      (select r.id, 'ready' as state, r.attempts, r.crashes, null::timestamptz as run_at, null::timestamptz as finished_at, null::int as ran_ms,
+        null::uuid as worker, false as cancelling, null::text as error
+      from queue.ready r
+      where coalesce(list.state, 'ready') = 'ready' and list.error is null
+        and r.id >= (select w.low from span w) and r.id < (select w.high from span w)
+        and r.id < list.before and r.id >= (select coalesce(l.horizon, 0) from looked l)
+        and (list.queue is null and list.job_types is null or r.lane in (select c.lane from chosen c))
+        and (list.meta is null or (select j.meta from queue.job j where j.id = r.id) @> list.meta)
+      order by r.id desc
+      limit list.most)
+      union all
+      (select s.id, 'scheduled', s.attempts, s.crashes, s.run_at, null, null, null, false, null
+      from queue.scheduled s
+      where coalesce(list.state, 'scheduled') = 'scheduled' and list.error is null
+        and s.id >= (select w.low from span w) and s.id < (select w.high from span w)
+        and s.id < list.before and s.id >= (select coalesce(l.horizon, 0) from looked l)
+        and (list.queue is null and list.job_types is null or s.lane in (select c.lane from chosen c))
+        and (list.meta is null or (select j.meta from queue.job j where j.id = s.id) @> list.meta)
+      order by s.id desc
+      limit list.most)
+      union all
+      (select b.id, 'blocked', 0::smallint, 0::smallint, b.run_at, null, null, null, false, null
+      from queue.blocked b
+      where coalesce(list.state, 'blocked') = 'blocked' and list.error is null
+        and b.id >= (select w.low from span w) and b.id < (select w.high from span w)
+        and b.id < list.before and b.id >= (select coalesce(l.horizon, 0) from looked l)
+        and (list.queue is null and list.job_types is null or b.lane in (select c.lane from chosen c))
+        and (list.meta is null or (select j.meta from queue.job j where j.id = b.id) @> list.meta)
+      order by b.id desc
+      limit list.most)
+      union all
+      (select u.id, 'running', u.attempts, u.crashes, null, null, null, h.worker,
+        coalesce(u.id = any (h.cancelling), false), null
+      from queue.lease h
+      cross join lateral rows from (pg_catalog.unnest(h.ids), pg_catalog.unnest(h.attempts), pg_catalog.unnest(h.crashes)) u (id, attempts, crashes)
+      where coalesce(list.state, 'running') = 'running' and list.error is null
+        and u.id >= (select w.low from span w) and u.id < (select w.high from span w)
+        and u.id < list.before and u.id >= (select coalesce(l.horizon, 0) from looked l)
+        and (list.queue is null and list.job_types is null or (select j.lane from queue.job j where j.id = u.id) in (select c.lane from chosen c))
+        and (list.meta is null or (select j.meta from queue.job j where j.id = u.id) @> list.meta)
+      order by u.id desc
+      limit list.most)
+      union all
+      (select d.id, case when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0::smallint, null, d.finished_at, d.ran_ms, null,
+        false, null
+      from queue.done d
+      where (list.state is null or list.state = 'completed' and not d.cancelled or list.state = 'cancelled' and d.cancelled) and list.error is null
+        and (list.since is null or d.finished_at > (select w.since from span w))
+        and (list.older_than is null or d.finished_at <= (select w.until from span w))
+        and d.id < list.before and d.id >= (select coalesce(l.horizon, 0) from looked l)
+        and (list.queue is null and list.job_types is null or (select j.lane from queue.job j where j.id = d.id) in (select c.lane from chosen c))
+        and (list.meta is null or (select j.meta from queue.job j where j.id = d.id) @> list.meta)
+      order by d.id desc
+      limit list.most)
+      union all
+      (select u.id, 'completed', 1::smallint, 0::smallint, null, m.finished_at, null, null, false, null
+      from queue.done_many m
+      cross join lateral pg_catalog.unnest(m.ids) u (id)
+      where coalesce(list.state, 'completed') = 'completed' and list.error is null
+        and (list.since is null or m.finished_at > (select w.since from span w))
+        and (list.older_than is null or m.finished_at <= (select w.until from span w))
+        and m.first_id < list.before and m.first_id >= (select (coalesce(l.horizon, 0) >> 33) << 33 from looked l)
+        and u.id < list.before and u.id >= (select coalesce(l.horizon, 0) from looked l)
+        and (list.queue is null and list.job_types is null or m.lane in (select c.lane from chosen c))
+        and (list.meta is null or (select j.meta from queue.job j where j.id = u.id) @> list.meta)
+      order by u.id desc
+      limit list.most)
+      union all
+      (select d.id, 'dead', d.attempts, d.crashes, null, d.died_at, null, null, false, d.error
+      from queue.dead d
+      where coalesce(list.state, 'dead') = 'dead'
+        and (list.error is null or pg_catalog.strpos(d.error, list.error) > 0)
+        and (list.since is null or d.died_at > (select w.since from span w))
+        and (list.older_than is null or d.died_at <= (select w.until from span w))
+        and d.id < list.before and d.id >= (select coalesce(l.horizon, 0) from looked l)
+        and (list.queue is null and list.job_types is null or d.lane in (select c.lane from chosen c))
+        and (list.meta is null or (select j.meta from queue.job j where j.id = d.id) @> list.meta)
+      order by d.id desc
+      limit list.most)
+    ) e
+    order by e.id desc
+    limit list.most
+  )
+  select k.horizon, p.id, l.queue, l.job_type, l.priority, p.state, p.attempts, j.max_attempts, p.crashes, p.run_at, p.finished_at, p.ran_ms,
+    p.worker, p.cancelling, pg_catalog.left(coalesce(p.error, f.error), 500) as error,
+    case when list.payload then (select d.output from queue.done d where d.id = p.id) end as output,
+    case when list.payload then j.payload end as payload, j.meta
+  from looked k
+  left join page p on true
+  left join lateral (select j.lane, j.max_attempts, j.payload, j.meta from queue.job j where j.id = p.id offset 0) j on true
+  left join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l on true
+  left join lateral (
+    select f.error
+    from queue.failure f
+    where f.id = p.id and p.attempts > 0 and p.state in ('ready', 'scheduled', 'running')
+    order by f.at desc
+    limit 1
+  ) f on true
+  where p.id is null or j.lane is not null
+  order by p.id desc;
+end;
+
+-- One job, wherever it is; no row when there is none. Payload and output unless it is said that they are not wanted.
+create function queue.find(id bigint, payload boolean default true)
+  returns table (
+    id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,
+    run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, output jsonb, payload jsonb, meta jsonb
+  )
+  language sql stable
+begin atomic
+  select j.id, l.queue, l.job_type, l.priority, e.state, coalesce(e.attempts, a.attempts), j.max_attempts, coalesce(e.crashes, a.crashes),
+    e.run_at, e.finished_at, e.ran_ms, a.worker, coalesce(a.cancelling, false), e.error, case when find.payload then e.output end,
+    case when find.payload then j.payload end, j.meta
+  from queue.job j
+  cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
+  cross join lateral queue.entry_of(find.id) e
+  left join lateral (select a.* from queue.attempt_of(find.id) a where e.state = 'running' offset 0) a on true
+  where j.id = find.id;
+end;
+
+-- How many jobs each queue and job type has in each state. Of the history only the newest rows are counted, so many of done and of done_many,
+-- which hold one to some hundred jobs each; `partial` says that there are more. One pass over what waits, runs or is dead, and one index
+-- probe for each row of done.
+create function queue.counts(done bigint default 100000, done_many bigint default 50000)
+  returns table (queue text, job_type text, state text, jobs bigint, partial boolean)
+  language sql stable
+begin atomic
+  with over as materialized (
+    select d.id, d.cancelled
+    from queue.done d
+    order by d.id desc
+    limit counts.done + 1
+  ), over_plainly as materialized (
+    select m.lane, pg_catalog.cardinality(m.ids) as jobs
+    from queue.done_many m
+    order by m.first_id desc
+    limit counts.done_many + 1
+  ), counted as (
+    select r.lane, 'ready' as state, pg_catalog.count(*) as jobs, false as partial
+    from queue.ready r
+    group by r.lane
+    union all
+    select s.lane, 'scheduled', pg_catalog.count(*), false
+    from queue.scheduled s
+    group by s.lane
+    union all
+    select b.lane, 'blocked', pg_catalog.count(*), false
+    from queue.blocked b
+    group by b.lane
+    union all
+    select j.lane, 'running', pg_catalog.count(*), false
+    from queue.lease h
+    cross join lateral pg_catalog.unnest(h.ids) u (id)
+    cross join lateral (select j.lane from queue.job j where j.id = u.id offset 0) j
+    group by j.lane
+    union all
+    select j.lane, case when o.cancelled then 'cancelled' else 'completed' end, pg_catalog.count(*),
+      (select pg_catalog.count(*) > counts.done from over)
+    from over o
+    cross join lateral (select j.lane from queue.job j where j.id = o.id offset 0) j
+    group by j.lane, o.cancelled
+    union all
+    select o.lane, 'completed', pg_catalog.sum(o.jobs), (select pg_catalog.count(*) > counts.done_many from over_plainly)
+    from over_plainly o
+    group by o.lane
+    union all
+    select d.lane, 'dead', pg_catalog.count(*), false
+    from queue.dead d
+    group by d.lane
+  )
+  select l.queue, l.job_type, c.state, pg_catalog.sum(c.jobs)::bigint as jobs, pg_catalog.bool_or(c.partial) as partial
+  from counted c
+  cross join lateral (select l.queue, l.job_type from queue.lane l where l.lane = c.lane limit 1) l
+  group by l.queue, l.job_type, c.state
+  order by l.queue, l.job_type, c.state;
+end;
+
+-- For each queue with ready jobs: since when the first of them has been ready, by the database's clock. Reads one index entry a lane; a place
+-- in a lane is an id, and so tells when it was taken.
+create function queue.oldest()
+  returns table (queue text, since timestamptz, waited_ms double precision)
+  language sql stable
+begin atomic
+  select w.queue, w.since, extract(epoch from pg_catalog.clock_timestamp() - w.since)::float8 * 1000 as waited_ms
+  from (
+    select l.queue, queue.enqueued_at(pg_catalog.min(r.seq)) as since
+    from (select distinct l.lane, l.queue from queue.lane l) l
+    cross join lateral (select r.seq from queue.ready r where r.lane = l.lane order by r.seq limit 1) r
+    group by l.queue
+  ) w
+  order by w.since, w.queue;
+end;
+
+-- Every worker with a heartbeat row, and how many jobs it holds. One that is not alive is silent: its jobs are about to be recovered.
+create function queue.workers()
+  returns table (
+    id uuid, name text, host text, pid integer, version text, queues text[], started_at timestamptz, expires_at timestamptz, alive boolean,
+    jobs bigint
+  )
+  language sql stable
+begin atomic
+  select w.id, w.name, w.host, w.pid, w.version, w.queues, w.started_at, w.expires_at, w.expires_at > pg_catalog.now() as alive,
+    (select coalesce(pg_catalog.sum(pg_catalog.cardinality(h.ids)), 0) from queue.lease h where h.worker = w.id)::bigint as jobs
+  from queue.worker w
+  order by w.started_at, w.id;
+end;
+
+-- The queues that have a capacity, and how many jobs wait in each.
+create function queue.capacities()
+  returns table (queue text, capacity bigint, waiting bigint)
+  language sql volatile
+begin atomic
+  select c.queue, c.capacity, queue.depth(c.queue) as waiting
+  from queue.capacity c
+  order by c.queue;
+end;
+
+-- Every job that is not over: whatever happens to its day, it must stay.
+create view queue.living as
+  select id from queue.ready
+  union all select id from queue.scheduled
+  union all select unnest(ids) from queue.lease
+  union all select id from queue.dead
+  union all select id from queue.blocked;
+
+-- Each job once, with its state.
+create view queue.jobs as
+  select
+    e.id, l.queue, l.job_type, l.priority, e.state, e.attempts, j.max_attempts, e.crashes,
+    queue.enqueued_at(e.id) as enqueued_at, e.run_at, e.finished_at, e.worker, e.error, e.output, j.payload, j.meta
+  from (
+    select r.id, r.lane, 'ready'::text as state, r.attempts, r.crashes,
+      null::timestamptz as run_at, null::timestamptz as finished_at, null::uuid as worker, null::text as error, null::jsonb as output
+    from queue.ready r
+    union all
+    select s.id, s.lane, 'scheduled', s.attempts, s.crashes, s.run_at, null, null, null, null
+    from queue.scheduled s
+    union all
+    select b.id, b.lane, 'blocked', 0::smallint, 0::smallint, b.run_at, null, null, null, null
+    from queue.blocked b
+    union all
+    select u.id, null, 'running', u.attempts, u.crashes, null, null, h.worker, null, null
+    from queue.lease h cross join lateral unnest(h.ids, h.attempts, h.crashes) u (id, attempts, crashes)
+    union all
+    select d.id, null, case when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0::smallint, null, d.finished_at, null, null, d.output
+    from queue.done d
+    union all
+    select j.id, m.lane, 'completed', 1::smallint, 0::smallint, null, m.finished_at, null, null, null
+    from queue.job j
+    cross join lateral (
+      select m.lane, m.finished_at
+      from queue.done_many m
+      where m.first_id between (j.id >> 33) << 33 and j.id and m.last_id >= j.id and j.id = any (m.ids)
+      order by m.first_id desc
+      limit 1
+    ) m
+    union all
+    select d.id, d.lane, 'dead', d.attempts, d.crashes, null, d.died_at, null, d.error, null
+    from queue.dead d
+  ) e
+  join queue.job j on j.id = e.id
+  cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = coalesce(e.lane, j.lane) limit 1) l;
