@@ -33,7 +33,6 @@ mod keep;
 mod run;
 mod settle;
 mod lanes;
-pub mod observe;
 mod live;
 mod error;
 

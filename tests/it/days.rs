@@ -4,8 +4,8 @@ mod edges;
 
 use std::time::Duration;
 
-use queue_core::{Job as _, JobId, JobState, Store};
-use queue_worker::{Config, observe};
+use queue_core::{Job as _, JobId, JobRef, JobState, Store};
+use queue_worker::Config;
 use sqlx::{Connection as _, PgConnection, PgPool};
 use tests::{
     Act, Do, TestDb, eventually,
@@ -164,8 +164,8 @@ async fn jobs_completed_together_outlive_their_day_together_and_go_together() {
     let worker = register(&mut connection).await.unwrap();
     let lease = claim(&mut connection, worker, 10).await.unwrap();
     assert_eq!(flush(&mut connection, &[], &[lease.token]).await.unwrap(), []);
-    observe::requeue(&mut connection, Store::default(), jobs[0]).await.unwrap();
-    observe::requeue(&mut connection, Store::default(), jobs[5]).await.unwrap();
+    JobRef::from_id(jobs[0]).requeue(&mut connection).await.unwrap();
+    JobRef::from_id(jobs[5]).requeue(&mut connection).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.done_many").await, 1);
 
     assert!(drop_day(&mut connection, 7.0).await.unwrap());
@@ -174,7 +174,7 @@ async fn jobs_completed_together_outlive_their_day_together_and_go_together() {
         assert_eq!(db.state(*job).await, Some(state));
     }
     db.check_invariant().await;
-    observe::requeue(&mut connection, Store::default(), jobs[2]).await.unwrap();
+    JobRef::from_id(jobs[2]).requeue(&mut connection).await.unwrap();
     sqlx::query("update queue.done_many set finished_at = now() - interval '8 days'").execute(&db.pool).await.unwrap();
     let prune = sqlx::query_scalar::<_, i64>(Store::default().sql(include_str!("../../queue-worker/sql/prune_done.sql")));
     assert_eq!(prune.bind(7.0 * 86_400.0).bind(5000_i64).fetch_one(&db.pool).await.unwrap(), 3);

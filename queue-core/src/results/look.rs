@@ -8,11 +8,9 @@ use std::{
 use sqlx::{Executor, FromRow as _, PgPool, Postgres, Row as _, postgres::PgRow};
 
 use super::progress::Progress;
-use super::{
-    On, WaitError,
-    waiter::{Follow, Waiter},
-};
+use super::{On, WaitError, waiter::Follow};
 use crate::{
+    connect::JobRef,
     define::{JobId, JobState},
     enqueue::explain,
     error::Error,
@@ -42,7 +40,7 @@ pub(crate) enum WaitOutcome {
         error: String,
         attempts: i16,
     },
-    /// It is completed, with an output for which the answer had no space.
+    /// It is completed, with an output for which there was no room in the answer.
     Later,
     /// It is not there.
     Gone,
@@ -104,28 +102,27 @@ pub(crate) enum JobWatcher {
 
 /// The looks at one job over a pool.
 pub(crate) struct PoolWatcher {
-    job: JobId,
+    job: JobRef,
     pool: PgPool,
-    store: Store,
     began: Option<Instant>,
     shortest: Duration,
 }
 
 impl JobWatcher {
-    pub(super) fn open(job: JobId, on: On, watching: bool) -> Self {
+    pub(super) fn open(job: JobRef, on: On, watching: bool) -> Result<Self, WaitError> {
         match on {
-            On::Pool(pool, store) => {
+            On::Pool(pool) => {
                 let shortest = if watching { WATCHING } else { PAUSES.0 };
-                Self::Pool(Box::new(PoolWatcher { job, pool, store, began: None, shortest }))
+                Ok(Self::Pool(Box::new(PoolWatcher { job, pool, began: None, shortest })))
             }
-            On::Waiter(waiter) => Self::Waiter(Waiter::follow(waiter, job, watching)),
+            On::Waiter(waiter) => Ok(Self::Waiter(waiter.follow(job, watching)?)),
         }
     }
 
     /// The next snapshot of the job, not before it is time for it.
     pub(crate) async fn next(&mut self) -> Result<Arc<JobSnapshot>, WaitError> {
         match self {
-            Self::Pool(looks) => looks.next().await,
+            Self::Pool(watcher) => watcher.next().await,
             Self::Waiter(follow) => follow.next().await.map_err(WaitError::Store),
         }
     }
@@ -141,12 +138,10 @@ impl PoolWatcher {
             }
             let began = Instant::now();
             self.began.get_or_insert(began);
-            match look(&self.pool, self.store, &[self.job]).await {
-                Ok(snapshots) => {
-                    return Ok(Arc::new(snapshots.into_iter().next().map_or_else(JobSnapshot::gone, |(_, snapshot)| snapshot)));
-                }
+            match look(&self.pool, self.job.store(), &[self.job.id()]).await {
+                Ok(found) => return Ok(Arc::new(found.into_iter().next().map_or_else(JobSnapshot::gone, |(_, snapshot)| snapshot))),
                 Err(error) if may_pass(&error) && failing.get_or_insert(began).elapsed() < PATIENCE => {}
-                Err(error) => return Err(WaitError::store(explain(error, self.store))),
+                Err(error) => return Err(WaitError::store(explain(error, self.job.store()))),
             }
         }
     }

@@ -22,10 +22,10 @@ use sqlx::{PgPool, Row as _};
 use self::look::{JobWatcher, WaitOutcome};
 pub use self::{progress::Progress, waiter::Waiter, watch::Watch};
 use crate::{
+    connect::JobRef,
     define::{JobId, JobState, JobType, Retain, UnknownState},
     enqueue::{JobHandle, explain},
     error::Error,
-    schema::Store,
 };
 
 impl<J: JobType> JobHandle<J> {
@@ -33,8 +33,8 @@ impl<J: JobType> JobHandle<J> {
     /// before that there is no such job.
     ///
     /// On a pool, the job is looked at after 5 ms and then less and less often, down to four times a second, each time with a connection
-    /// of the pool's. A process that waits for many jobs, or wants to be told at once, has a [`Waiter`]: `handle.wait(&waiter)`. Of another store
-    /// than the default one: `handle.wait((&pool, store))`.
+    /// of the pool's. A process that waits for many jobs, or wants to be told at once, has a [`Waiter`]: `handle.wait(&waiter)`. The job is looked
+    /// for in the handle's own store.
     ///
     /// Dropped, it leaves nothing behind. There is no timeout unless one is given with [`Wait::timeout`].
     ///
@@ -49,7 +49,7 @@ impl<J: JobType> JobHandle<J> {
     /// # Errors
     /// [`WaitError::Gone`] when it is not there; [`WaitError::Output`] when it is completed with an output that is no `J::Output`; [`WaitError::Store`].
     pub async fn status(&self, on: impl Into<WaitOn>) -> Result<JobStatus<J::Output>, WaitError> {
-        let (pool, store) = on.into().place();
+        let (pool, store) = (on.into().pool(), self.store());
         // Planned for each call: a plan made while a table was empty is a bad one once it is full.
         let statement = sqlx::query(store.sql(include_str!("../../sql/status.sql"))).bind(self.id()).persistent(false);
         let fail = |error| WaitError::store(explain(error, store));
@@ -64,20 +64,22 @@ impl<J: JobType> JobHandle<J> {
             output: (state == JobState::Completed).then(|| decode::<J>(self.id(), output.as_deref())).transpose()?,
         })
     }
+}
 
+impl JobRef {
     /// How far the job is, as it said itself.
     ///
     /// # Errors
     /// [`WaitError::Gone`] when it is not there; [`WaitError::Store`].
     pub async fn progress(&self, on: impl Into<WaitOn>) -> Result<Progress, WaitError> {
-        let (pool, store) = on.into().place();
-        let snapshots = look::look(&pool, store, &[self.id()]).await.map_err(|error| WaitError::store(explain(error, store)))?;
-        snapshots.into_iter().next().map(|(_, snapshot)| snapshot.progress).ok_or(WaitError::Gone { job: self.id() })
+        let (pool, store) = (on.into().pool(), self.store());
+        let found = look::look(&pool, store, &[self.id()]).await.map_err(|error| WaitError::store(explain(error, store)))?;
+        found.into_iter().next().map(|(_, snapshot)| snapshot.progress).ok_or(WaitError::Gone { job: self.id() })
     }
 
     /// The job's progress as it goes: a stream, see [`Watch`].
     pub fn watch(&self, on: impl Into<WaitOn>) -> Watch {
-        Watch::new(self.id(), on.into())
+        Watch::new(*self, on.into())
     }
 }
 
@@ -87,29 +89,22 @@ pub struct WaitOn(On);
 
 #[derive(Clone, Debug)]
 enum On {
-    Pool(PgPool, Store),
+    Pool(PgPool),
     Waiter(Waiter),
 }
 
 impl WaitOn {
-    fn place(self) -> (PgPool, Store) {
+    fn pool(self) -> PgPool {
         match self.0 {
-            On::Pool(pool, store) => (pool, store),
-            On::Waiter(waiter) => waiter.place(),
+            On::Pool(pool) => pool,
+            On::Waiter(waiter) => waiter.pool(),
         }
     }
 }
 
-/// The default store.
 impl From<&PgPool> for WaitOn {
     fn from(pool: &PgPool) -> Self {
-        Self(On::Pool(pool.clone(), Store::default()))
-    }
-}
-
-impl From<(&PgPool, Store)> for WaitOn {
-    fn from((pool, store): (&PgPool, Store)) -> Self {
-        Self(On::Pool(pool.clone(), store))
+        Self(On::Pool(pool.clone()))
     }
 }
 
@@ -158,7 +153,7 @@ impl<J: JobType> Wait<J> {
         if J::OPTIONS.retain == Retain::None {
             return Err(WaitError::NotKept { job_type: J::OPTIONS.name });
         }
-        let mut watcher = JobWatcher::open(job, self.on.0, false);
+        let mut watcher = JobWatcher::open(self.job.job_ref(), self.on.0, false)?;
         let over = async {
             loop {
                 match &watcher.next().await?.outcome {
@@ -241,6 +236,16 @@ pub enum WaitError {
     Gone {
         /// The job.
         job: JobId,
+    },
+    /// The waiter looks for jobs in another store.
+    #[error("job {job} is in the store `{store}`, and this waiter waits in `{waiter}`; start one there with `Waiter::start_on`")]
+    OtherStore {
+        /// The job.
+        job: JobId,
+        /// The schema of its store.
+        store: &'static str,
+        /// That of the waiter's.
+        waiter: &'static str,
     },
     /// Its type keeps no record of a completed job, so nobody could say that it is one.
     #[error("a completed `{job_type}` leaves no record (`retain = \"none\"`), so it cannot be waited for")]

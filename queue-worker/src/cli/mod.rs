@@ -1,8 +1,9 @@
 //! The command line: the bundled binary's, and through [`main!`](crate::main!) that of every user's worker.
 //!
-//! A command reads its settings, opens the database, calls `observe` or the worker, and prints. It decides nothing about jobs.
+//! A command reads its settings, opens the database, calls `queue_core::operate` or the worker, and prints. It decides nothing about jobs.
 
 mod args;
+mod chosen;
 mod values;
 mod settings;
 mod run;
@@ -12,7 +13,6 @@ mod stats;
 mod list;
 mod show;
 mod act;
-mod control;
 mod export;
 mod capacity;
 mod print;
@@ -25,7 +25,7 @@ use std::{
 };
 
 use clap::Parser as _;
-use queue_core::Registry;
+use queue_core::{Registry, Store};
 use tracing_subscriber::EnvFilter;
 
 use self::{
@@ -33,7 +33,7 @@ use self::{
     problem::Problem,
     settings::{LogFormat, Settings},
 };
-use crate::{error::Error, live::Database, observe::Control, worker::Worker};
+use crate::{error::Error, live::Database, worker::Worker};
 
 /// The `main` of a worker binary: links the crates named, so that their job types can be run, and hands over to the command line.
 ///
@@ -122,13 +122,7 @@ async fn obey(
         Command::Stats(output) => stats::stats(settings, output.json).await?,
         Command::List(list) => list::list(settings, &list).await?,
         Command::Show { id, payload, output } => show::show(settings, id, payload, output.json).await?,
-        Command::Requeue { chosen, rate } => return act::requeue(settings, &chosen, rate).await,
-        Command::Discard { chosen, yes } => return act::discard(settings, &chosen, yes).await,
-        Command::Cancel(waiting) => return control::control(settings, Control::Cancel, &waiting).await,
-        Command::Reschedule { at, waiting } => return control::control(settings, Control::Reschedule(at), &waiting).await,
-        Command::Snooze { by, waiting } => return control::control(settings, Control::Snooze(by.0), &waiting).await,
-        Command::RunNow(waiting) => return control::control(settings, Control::RunNow, &waiting).await,
-        Command::Priority { to, waiting } => return control::control(settings, Control::Priority(to), &waiting).await,
+        Command::Act(command) => return act::act(settings, command).await,
         Command::Export(export) => export::export(settings, &export).await?,
         Command::Capacity { queue, capacity, output } => capacity::capacity(settings, queue.as_deref(), capacity, output.json).await?,
     }
@@ -144,12 +138,13 @@ async fn open(settings: &Settings) -> Result<Database, Problem> {
 }
 
 /// As [`open`], with the store checked to be what this release needs.
-async fn open_store(settings: &Settings) -> Result<Database, Problem> {
+async fn open_store(settings: &Settings) -> Result<(Database, Store), Problem> {
     let store = settings.store()?;
     let database = open(settings).await?;
     let mut connection = database.pool().acquire().await?;
     queue_core::migrate::verify(&mut connection, store).await?;
-    Ok(database)
+    drop(connection);
+    Ok((database, store))
 }
 
 /// Logs go to stderr: stdout is for what was asked for.

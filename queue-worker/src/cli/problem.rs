@@ -20,7 +20,7 @@ pub(super) struct Problem {
 const FAILED: u8 = 1;
 /// Usage or configuration.
 const USAGE: u8 = 2;
-/// No such job, or not in this state.
+/// No such job, not in this state, or locked.
 pub(super) const REFUSED: u8 = 3;
 
 impl Problem {
@@ -58,7 +58,7 @@ impl Problem {
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let code = match &error {
-            Error::NotFound(_) | Error::WrongState { .. } | Error::Held { .. } => REFUSED,
+            Error::Core(CoreError::NotFound { .. } | CoreError::WrongState { .. } | CoreError::Locked { .. }) => REFUSED,
             Error::Config { .. }
             | Error::NoDatabase
             | Error::Core(CoreError::InvalidName { .. } | CoreError::OutOfRange { .. })

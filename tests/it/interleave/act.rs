@@ -49,7 +49,7 @@ pub(super) enum Act {
     Reschedule,
     RunNow,
     SetPriority,
-    CallOff,
+    CancelRunning,
     KeepTypes,
     PruneKept,
     /// Of a type that is kept for less than an instant.
@@ -66,7 +66,7 @@ pub(super) const OPERATORS: &[Act] = &[Act::Requeue, Act::Cancel, Act::Discard, 
 pub(super) const HOUSEKEEPING: &[Act] = &[Act::AddDays, Act::DropDay, Act::PruneDone, Act::PruneWorkers];
 pub(super) const HEARTS: &[Act] = &[Act::Register, Act::Beat, Act::Retire, Act::Sleep, Act::WakeUp];
 
-pub(super) const CONTROLS: &[Act] = &[Act::Reschedule, Act::RunNow, Act::SetPriority, Act::CallOff];
+pub(super) const CONTROLS: &[Act] = &[Act::Reschedule, Act::RunNow, Act::SetPriority, Act::CancelRunning];
 pub(super) const RETENTIONS: &[Act] = &[Act::KeepTypes, Act::PruneKept, Act::PruneEarly, Act::PruneDead];
 
 /// All of them.
@@ -128,7 +128,7 @@ impl Act {
             Self::Reschedule => count(operate::reschedule(on, jobs).await?.len()),
             Self::RunNow => count(operate::run_now(on, jobs).await?.len()),
             Self::SetPriority => count(operate::set_priority(on, jobs, 7).await?.len()),
-            Self::CallOff => count(operate::call_off(on, jobs).await?.len()),
+            Self::CancelRunning => count(operate::cancel_running(on, jobs).await?.len()),
             Self::KeepTypes => operate::keep_types(on, 86_400.0).await?,
             Self::PruneKept => operate::prune_kept(on).await?,
             Self::PruneEarly => operate::keep_types(on, 0.000_001).await? + operate::prune_early(on).await?,
@@ -171,7 +171,7 @@ impl Act {
             Self::Reschedule => &["reschedule"],
             Self::RunNow => &["run_now"],
             Self::SetPriority => &["set_priority"],
-            Self::CallOff => &["cancel_running"],
+            Self::CancelRunning => &["cancel_running"],
             Self::KeepTypes => &["keep_types"],
             Self::PruneKept => &["prune_kept"],
             Self::PruneEarly => &["keep_types", "prune_early"],

@@ -5,12 +5,12 @@ use super::{Guard, Statement, guard, redundant};
 pub(super) const STATEMENTS: &[Statement] = &[
     Statement {
         file: "8_control.sql",
-        tests: &["guards::control guards::notices", "control:: called_off:: observe::a_cancelled", "model::whatever_is_done"],
+        tests: &["guards::control guards::notices", "control:: cancelling:: observe::a_cancelled", "model::whatever_is_done"],
         guards: CONTROL,
     },
-    Statement { file: "settle.sql", tests: &["called_off::"], guards: SETTLE },
-    Statement { file: "recover.sql", tests: &["called_off::"], guards: RECOVER },
-    Statement { file: "give_back.sql", tests: &["called_off::"], guards: GIVE_BACK },
+    Statement { file: "settle.sql", tests: &["cancelling::"], guards: SETTLE },
+    Statement { file: "recover.sql", tests: &["cancelling::"], guards: RECOVER },
+    Statement { file: "give_back.sql", tests: &["cancelling::"], guards: GIVE_BACK },
 ];
 
 const SETTLE: &[Guard] = &[

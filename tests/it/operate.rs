@@ -1,9 +1,8 @@
 //! What an operator may do, on the right and the wrong states, and against somebody who is quicker.
 
-use queue_core::{Job as _, JobId, JobState, Store};
-use queue_worker::{
-    Error,
-    observe::{self, Controlled, Filter},
+use queue_core::{
+    Error, Job as _, JobId, JobRef, JobState, Store,
+    operate::{self, Acted, Filter},
 };
 use sqlx::{Connection as _, PgConnection};
 use tests::{
@@ -56,9 +55,9 @@ enum Wish {
 
 async fn grant(connection: &mut PgConnection, wish: Wish, id: JobId) -> Result<(), Error> {
     match wish {
-        Wish::Requeue => observe::requeue(connection, Store::default(), id).await,
-        Wish::Cancel => observe::cancel(connection, Store::default(), id).await.map(drop),
-        Wish::Discard => observe::discard(connection, Store::default(), id).await,
+        Wish::Requeue => JobRef::from_id(id).requeue(connection).await,
+        Wish::Cancel => JobRef::from_id(id).cancel(connection).await.map(drop),
+        Wish::Discard => JobRef::from_id(id).discard(connection).await,
     }
 }
 
@@ -83,7 +82,7 @@ async fn f57_what_does_not_fit_the_state_is_refused_with_the_state_named_and_cha
                 let error = granted.unwrap_err();
                 let is = state.split(' ').next().unwrap();
                 assert!(
-                    matches!(&error, Error::WrongState { id, state, .. } if *id == job && state.name() == is),
+                    matches!(&error, Error::WrongState { job: id, state, .. } if *id == job && state.name() == is),
                     "{wish:?} {state}: {error:?}"
                 );
                 assert!(error.to_string().contains(&format!("is {is}")), "{error}");
@@ -97,7 +96,7 @@ async fn f57_what_does_not_fit_the_state_is_refused_with_the_state_named_and_cha
                 .unwrap();
         }
         let nobody = JobId(7);
-        assert!(matches!(grant(&mut connection, wish, nobody).await, Err(Error::NotFound(id)) if id == nobody));
+        assert!(matches!(grant(&mut connection, wish, nobody).await, Err(Error::NotFound { job }) if job == nobody));
     }
     db.finish().await;
 }
@@ -110,10 +109,10 @@ async fn a_requeued_dead_letter_runs_again_with_all_its_attempts_and_keeps_its_h
     assert_eq!(db.state(job).await, Some(JobState::Dead));
     let mut connection = connect(&db).await;
     for deaths in 1..=2 {
-        let found = observe::find(&mut connection, Store::default(), job).await.unwrap().unwrap();
+        let found = JobRef::from_id(job).find(&mut connection).await.unwrap();
         assert_eq!((found.attempts, found.failures.len()), (3, 3 * deaths));
-        observe::requeue(&mut connection, Store::default(), job).await.unwrap();
-        let found = observe::find(&mut connection, Store::default(), job).await.unwrap().unwrap();
+        JobRef::from_id(job).requeue(&mut connection).await.unwrap();
+        let found = JobRef::from_id(job).find(&mut connection).await.unwrap();
         assert_eq!((found.state, found.attempts, found.crashes, found.failures.len()), (JobState::Ready, 0, 0, 3 * deaths));
         db.run_until_idle(db.worker()).await;
         assert_eq!(db.state(job).await, Some(JobState::Dead), "attempts are counted from the start");
@@ -134,7 +133,7 @@ async fn a_requeued_suspect_leaves_its_solo_lane() {
         recover(&mut connection).await.unwrap();
     }
     assert_eq!(db.state(job).await, Some(JobState::Dead));
-    observe::requeue(&mut connection, Store::default(), job).await.unwrap();
+    JobRef::from_id(job).requeue(&mut connection).await.unwrap();
     let ready = "select count(*) from queue.ready r join queue.lane l using (lane) where not l.solo and r.attempts = 0 and r.crashes = 0";
     assert_eq!(db.count(ready).await, 1);
     db.run_until_idle(db.worker()).await;
@@ -152,7 +151,7 @@ async fn a_requeued_job_wakes_a_worker_that_sleeps() {
         let job = enqueue(&db, ok()).await;
         db.until(job, JobState::Completed).await;
         eventually("it sleeps", async || db.count("select count(*) from queue.idle").await == 1).await;
-        observe::requeue(&mut connect(&db).await, Store::default(), job).await.unwrap();
+        JobRef::from_id(job).requeue(&mut connect(&db).await).await.unwrap();
         eventually("it ran twice", async || effects(&db.pool, job).await.unwrap() == 2).await;
         db.until(job, JobState::Completed).await;
     })
@@ -173,7 +172,7 @@ async fn a_cancelled_job_never_runs_wherever_it_waited() {
     jobs.push(released);
     jobs.push(Do { act: ok() }.enqueue(&db.pool).after(std::time::Duration::from_millis(50)).await.unwrap().id());
     for job in &jobs {
-        observe::cancel(&mut connection, Store::default(), *job).await.unwrap();
+        JobRef::from_id(*job).cancel(&mut connection).await.unwrap();
         assert_eq!(db.state(*job).await, Some(JobState::Cancelled));
     }
     let last = enqueue(&db, ok()).await;
@@ -216,8 +215,8 @@ async fn of_a_cancel_and_a_claim_exactly_one_wins() {
     let mut cancelled = Vec::new();
     // From behind, so that both meet in the middle.
     for job in jobs.iter().rev() {
-        match observe::cancel(&mut operator, Store::default(), *job).await {
-            Ok(Controlled::Done) => cancelled.push(*job),
+        match JobRef::from_id(*job).cancel(&mut operator).await {
+            Ok(Acted::Done) => cancelled.push(*job),
             Ok(_) => {}
             Err(error) => panic!("{error}"),
         }
@@ -251,7 +250,7 @@ async fn of_several_operators_exactly_one_requeues_or_discards_a_job() {
                     let wish = if n % 2 == 1 && verdict == "dead" { Wish::Discard } else { Wish::Requeue };
                     match grant(&mut operator, wish, job).await {
                         Ok(()) => won += 1,
-                        Err(Error::WrongState { .. } | Error::NotFound(_)) => {}
+                        Err(Error::WrongState { .. } | Error::NotFound { .. }) => {}
                         Err(error) => panic!("{error}"),
                     }
                 }
@@ -281,19 +280,16 @@ async fn all_dead_letters_of_a_filter_are_requeued_or_discarded_and_no_others() 
     let waiting = enqueue(&db, ok()).await;
     let mail = Filter { queue: Some("mail".into()), ..Filter::default() };
     let store = Store::default();
-    assert_eq!(observe::requeue_all(&mut connection, store, &mail).await.unwrap(), 2);
-    assert_eq!(observe::requeue_all(&mut connection, store, &mail).await.unwrap(), 0);
-    let other_type = Filter { job_type: Some("other".into()), ..Filter::default() };
-    assert_eq!(observe::discard_all(&mut connection, store, &other_type).await.unwrap(), 0);
-    assert_eq!(observe::discard_all(&mut connection, store, &Filter::default()).await.unwrap(), 3);
+    assert_eq!(operate::requeue_all(&mut connection, store, &mail).await.unwrap().done, 2);
+    assert_eq!(operate::requeue_all(&mut connection, store, &mail).await.unwrap().done, 0);
+    let other_type = Filter::default().job_type("other");
+    assert_eq!(operate::discard_all(&mut connection, store, &other_type).await.unwrap().done, 0);
+    assert_eq!(operate::discard_all(&mut connection, store, &Filter::default()).await.unwrap().done, 3);
     assert_eq!(db.count("select count(*) from queue.job").await, 3, "two requeued, one that waits");
     assert_eq!(db.count("select count(*) from queue.failure f where not exists (select from queue.job j where j.id = f.id)").await, 0);
     assert_eq!(db.state(waiting).await, Some(JobState::Ready));
     let hostile = Filter { queue: Some("'; drop table".into()), ..Filter::default() };
-    assert!(matches!(
-        observe::discard_all(&mut connection, store, &hostile).await,
-        Err(Error::Core(queue_core::Error::InvalidName { .. }))
-    ));
+    assert!(matches!(operate::discard_all(&mut connection, store, &hostile).await, Err(Error::InvalidName { .. })));
     db.finish().await;
 }
 
@@ -313,7 +309,7 @@ async fn a_list_shows_every_job_once_the_newest_first_page_by_page() {
         let mut filter = Filter { limit, ..Filter::default() };
         let mut seen = Vec::new();
         loop {
-            let page = observe::list(&mut connection, Store::default(), &filter).await.unwrap();
+            let page = operate::list(&mut connection, Store::default(), &filter).await.unwrap();
             assert!(page.jobs.len() <= limit as usize);
             assert!(page.jobs.iter().all(|job| job.payload.is_none() && job.output.is_none() && job.failures.is_empty()));
             seen.extend(page.jobs.iter().map(|job| job.id));
@@ -326,14 +322,14 @@ async fn a_list_shows_every_job_once_the_newest_first_page_by_page() {
     }
     for state in JobState::ALL {
         let filter = Filter { state: Some(state), ..Filter::default() };
-        let page = observe::list(&mut connection, Store::default(), &filter).await.unwrap();
+        let page = operate::list(&mut connection, Store::default(), &filter).await.unwrap();
         assert_eq!(
             i64::try_from(page.jobs.len()).unwrap(),
             db.count(&format!("select count(*) from queue.jobs where state = '{state}'")).await
         );
         assert!(page.jobs.iter().all(|job| job.state == state));
         for job in page.jobs {
-            let found = observe::find(&mut connection, Store::default(), job.id).await.unwrap().unwrap();
+            let found = JobRef::from_id(job.id).find(&mut connection).await.unwrap();
             assert_eq!((found.state, found.attempts), (state, job.attempts));
             assert!(found.payload.unwrap().get().contains("done"));
         }
@@ -351,14 +347,14 @@ async fn figures_count_every_job_once() {
     enqueue(&db, ok()).await;
     Do { act: ok() }.enqueue(&db.pool).queue("mail").await.unwrap();
     let store = Store::default();
-    let counts = observe::counts(&mut connection, store).await.unwrap();
+    let counts = operate::counts(&mut connection, store).await.unwrap();
     let count = |queue: &str, state| counts.iter().find(|count| count.queue == queue && count.state == state).map_or(0, |count| count.jobs);
     assert_eq!(JobState::ALL.map(|state| count("default", state)), [0, 2, 1, 2, 4, 2, 2], "{counts:?}");
     assert_eq!(count("mail", JobState::Ready), 1);
     assert!(counts.iter().all(|count| count.job_type == "do" && !count.partial));
-    let oldest = observe::oldest(&mut connection, store).await.unwrap();
+    let oldest = operate::oldest(&mut connection, store).await.unwrap();
     assert_eq!(oldest.iter().map(|first| first.queue.as_str()).collect::<Vec<_>>(), ["default", "mail"]);
-    let workers = observe::workers(&mut connection, store).await.unwrap();
+    let workers = operate::workers(&mut connection, store).await.unwrap();
     assert_eq!((workers.len(), workers.iter().map(|worker| worker.jobs).sum::<i64>()), (12, 2));
     assert!(workers.iter().all(|worker| worker.alive && worker.name == "by hand"));
     db.finish().await;

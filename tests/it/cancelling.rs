@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use queue_core::{Job as _, JobId, JobState, Store};
-use queue_worker::observe::{self, Controlled};
+use queue_core::{Job as _, JobId, JobRef, JobState, operate::Acted};
 use sqlx::{Connection as _, PgConnection};
 use tests::{
     Act, Do, TestDb, WorkerProcess, effects, eventually,
@@ -18,8 +17,8 @@ async fn enqueue(db: &TestDb, act: Act) -> JobId {
     Do { act }.enqueue(&db.pool).await.unwrap().id()
 }
 
-async fn cancel(db: &TestDb, job: JobId) -> Controlled {
-    observe::cancel(&mut connect(db).await, Store::default(), job).await.unwrap()
+async fn cancel(db: &TestDb, job: JobId) -> Acted {
+    JobRef::from_id(job).cancel(&mut connect(db).await).await.unwrap()
 }
 
 /// Its handler is at work.
@@ -44,7 +43,7 @@ async fn handlers_on_two_workers_are_asked_to_end_and_are_not_tried_again() {
             assert_eq!(db.count("select count(distinct worker) from queue.lease").await, 2);
             for job in jobs {
                 let began = Instant::now();
-                assert_eq!(cancel(&db, job).await, Controlled::Asked);
+                assert_eq!(cancel(&db, job).await, Acted::Cancelling);
                 db.until(job, JobState::Cancelled).await;
                 println!("cancelled after {:?}", began.elapsed());
             }
@@ -59,17 +58,17 @@ async fn handlers_on_two_workers_are_asked_to_end_and_are_not_tried_again() {
 }
 
 #[tokio::test]
-async fn only_the_job_that_was_called_off_is_asked() {
+async fn only_the_job_that_was_cancelling_is_asked() {
     let db = TestDb::new().await;
     let jobs = [enqueue(&db, until_asked(Act::Ok("all the same".into()))).await, enqueue(&db, until_asked(Act::Fail("no".into()))).await];
     db.run_while(db.worker(), async {
         for job in jobs {
             at_work(&db, job).await;
         }
-        assert_eq!(cancel(&db, jobs[0]).await, Controlled::Asked);
+        assert_eq!(cancel(&db, jobs[0]).await, Acted::Cancelling);
         db.until(jobs[0], JobState::Completed).await;
         assert_eq!(db.state(jobs[1]).await, Some(JobState::Running));
-        assert_eq!(cancel(&db, jobs[1]).await, Controlled::Asked);
+        assert_eq!(cancel(&db, jobs[1]).await, Acted::Cancelling);
         db.until(jobs[1], JobState::Cancelled).await;
         // The slot and the lane are as good as before.
         let next = enqueue(&db, Act::Ok(String::new())).await;
@@ -105,7 +104,7 @@ async fn a_handler_that_does_not_listen_is_dropped_after_the_grace() {
     db.run_while(db.worker().cancel_grace(Duration::from_millis(100)), async {
         at_work(&db, job).await;
         let began = Instant::now();
-        assert_eq!(cancel(&db, job).await, Controlled::Asked);
+        assert_eq!(cancel(&db, job).await, Acted::Cancelling);
         db.until(job, JobState::Cancelled).await;
         assert!(began.elapsed() >= Duration::from_millis(100));
         assert_eq!(db.count("select count(*) from queue.failure").await, 0, "before its timeout of 5 s");
@@ -123,19 +122,19 @@ async fn if_the_process_is_killed_the_job_is_cancelled_instead_of_run_again() {
     at_work(&db, job).await;
     at_work(&db, other).await;
     process.kill();
-    assert_eq!(cancel(&db, job).await, Controlled::Asked, "nobody knows yet that it is gone");
-    let is_called_off = async |id| {
-        let record = observe::find(&mut connect(&db).await, Store::default(), id).await.unwrap().unwrap();
+    assert_eq!(cancel(&db, job).await, Acted::Cancelling, "nobody knows yet that it is gone");
+    let is_cancelling = async |id| {
+        let record = JobRef::from_id(id).find(&mut connect(&db).await).await.unwrap();
         (record.state, record.cancelling)
     };
-    assert_eq!((is_called_off(job).await, is_called_off(other).await), ((JobState::Running, true), (JobState::Running, false)));
+    assert_eq!((is_cancelling(job).await, is_cancelling(other).await), ((JobState::Running, true), (JobState::Running, false)));
     db.run_while(db.worker(), async {
         db.until(job, JobState::Cancelled).await;
         db.until(other, JobState::Completed).await;
     })
     .await;
     assert_eq!(effects(&db.pool, job).await.unwrap(), 1);
-    assert_eq!(is_called_off(job).await, (JobState::Cancelled, false));
+    assert_eq!(is_cancelling(job).await, (JobState::Cancelled, false));
     db.finish().await;
 }
 
@@ -157,8 +156,8 @@ async fn whatever_verdict_follows_a_request_only_a_completion_stands() {
         let (job, beside) = (enqueue(&db, Act::Hang).await, enqueue(&db, Act::Hang).await);
         let lease = claim(&mut on, worker, 2).await.unwrap();
         assert_eq!(lease.ids(), [job, beside]);
-        assert_eq!(cancel(&db, job).await, Controlled::Asked);
-        assert_eq!(cancel(&db, job).await, Controlled::Asked, "again");
+        assert_eq!(cancel(&db, job).await, Acted::Cancelling);
+        assert_eq!(cancel(&db, job).await, Acted::Cancelling, "again");
         assert_eq!(settle(&mut on, &[lease.one(0, verdict)]).await.unwrap(), []);
         assert_eq!(db.state(job).await, then, "{verdict}");
         assert_eq!(settle(&mut on, &[lease.one(1, "retry")]).await.unwrap(), []);
@@ -176,7 +175,7 @@ async fn a_retry_that_waits_for_the_request_to_commit_does_not_happen() {
     let job = enqueue(&db, Act::Hang).await;
     let lease = claim(&mut on, worker, 1).await.unwrap();
     let mut tx = operator.begin().await.unwrap();
-    assert_eq!(observe::cancel(&mut tx, Store::default(), job).await.unwrap(), Controlled::Asked);
+    assert_eq!(JobRef::from_id(job).cancel(&mut tx).await.unwrap(), Acted::Cancelling);
     let settling = tokio::spawn(async move { settle(&mut on, &lease.all("retry")).await.unwrap() });
     eventually("the settle waits", async || {
         db.count("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'").await == 1
@@ -196,7 +195,7 @@ async fn recovery_and_a_claim_given_back_honour_the_request() {
         let (job, beside) = (enqueue(&db, Act::Hang).await, enqueue(&db, Act::Hang).await);
         let worker = register(&mut on).await.unwrap();
         let lease = claim(&mut on, worker, 2).await.unwrap();
-        assert_eq!(cancel(&db, job).await, Controlled::Asked);
+        assert_eq!(cancel(&db, job).await, Acted::Cancelling);
         if way == "recover" {
             silence(&mut on, worker).await.unwrap();
             assert_eq!(recover(&mut on).await.unwrap(), 2);

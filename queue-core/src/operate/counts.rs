@@ -1,14 +1,23 @@
 //! A store in figures: jobs by queue, type and state; who waits longest; which workers there are.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    time::Duration,
+};
 
 use chrono::{DateTime, Utc};
-use queue_core::{JobState, Store};
 use serde::Serialize;
-use sqlx::{FromRow, PgConnection, Row as _, postgres::PgRow};
+use sqlx::{FromRow, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use crate::error::Error;
+use super::refusal::explain;
+use crate::{
+    connect::IntoConnection,
+    context::Registry,
+    define::{JobState, UnknownState},
+    error::Error,
+    schema::Store,
+};
 
 /// How many jobs of one queue and type are in one state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -32,15 +41,35 @@ const COUNTED: i64 = 100_000;
 /// So many rows are counted of all others, each one to some hundred jobs.
 const COUNTED_ROWS: i64 = 50_000;
 
-/// How many jobs there are, by queue, type and state; in that order, states as in a job's life.
+/// How many jobs there are, by queue, type and state; in that order, states as in a job's life. What is stored under an alias of a type that is
+/// linked into this binary is counted under the type's present name.
 ///
 /// # Errors
 /// The database's.
-pub async fn counts(connection: &mut PgConnection, store: Store) -> Result<Vec<Count>, Error> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../../queue-core/sql/counts.sql"))).bind(COUNTED).bind(COUNTED_ROWS);
-    let mut counts: Vec<Count> = statement.persistent(false).fetch_all(connection).await?;
-    counts.sort_by(|a, b| (&a.queue, &a.job_type, a.state).cmp(&(&b.queue, &b.job_type, b.state)));
-    Ok(counts)
+pub async fn counts(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Count>, Error> {
+    let mut on = on.into_connection();
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/counts.sql"))).bind(COUNTED).bind(COUNTED_ROWS).persistent(false);
+    let found: Vec<Count> = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
+    Ok(by_type(found, &Registry::linked().unwrap_or_default()))
+}
+
+/// One count for all names of a type.
+fn by_type(found: Vec<Count>, registry: &Registry) -> Vec<Count> {
+    let mut counts: BTreeMap<(String, String, JobState), Count> = BTreeMap::new();
+    for mut count in found {
+        if let Some(registration) = registry.get(&count.job_type) {
+            registration.options().name.clone_into(&mut count.job_type);
+        }
+        match counts.entry((count.queue.clone(), count.job_type.clone(), count.state)) {
+            Entry::Vacant(entry) => drop(entry.insert(count)),
+            Entry::Occupied(mut entry) => {
+                let sum = entry.get_mut();
+                sum.jobs += count.jobs;
+                sum.partial |= count.partial;
+            }
+        }
+    }
+    counts.into_values().collect()
 }
 
 /// The first ready job of a queue: how far its workers are behind.
@@ -60,9 +89,10 @@ pub struct Oldest {
 ///
 /// # Errors
 /// The database's.
-pub async fn oldest(connection: &mut PgConnection, store: Store) -> Result<Vec<Oldest>, Error> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../../queue-core/sql/oldest.sql")));
-    Ok(statement.persistent(false).fetch_all(connection).await?)
+pub async fn oldest(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Oldest>, Error> {
+    let mut on = on.into_connection();
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/oldest.sql"))).persistent(false);
+    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
 /// A worker, as it announced itself.
@@ -95,9 +125,10 @@ pub struct WorkerRecord {
 ///
 /// # Errors
 /// The database's.
-pub async fn workers(connection: &mut PgConnection, store: Store) -> Result<Vec<WorkerRecord>, Error> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../../queue-core/sql/workers.sql")));
-    Ok(statement.persistent(false).fetch_all(connection).await?)
+pub async fn workers(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<WorkerRecord>, Error> {
+    let mut on = on.into_connection();
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/workers.sql"))).persistent(false);
+    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
 impl FromRow<'_, PgRow> for Count {
@@ -106,7 +137,7 @@ impl FromRow<'_, PgRow> for Count {
         Ok(Self {
             queue: row.try_get("queue")?,
             job_type: row.try_get("job_type")?,
-            state: state.parse().map_err(|error: queue_core::UnknownState| sqlx::Error::Decode(error.into()))?,
+            state: state.parse().map_err(|error: UnknownState| sqlx::Error::Decode(error.into()))?,
             jobs: row.try_get("jobs")?,
             partial: row.try_get("partial")?,
         })
