@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use queue_core::{Context, Handler, Job as _, JobId, JobResult, JobState, job};
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, PgConnection};
-use tests::{Act, Do, TestDb, eventually, ground::Ground};
+use tests::{Act, Do, TestDb, eventually, server::TestServer};
 
 /// As in examples/src/bin/greeter.rs.
 #[job(send_only, name = "greet", output = String)]
@@ -214,8 +214,8 @@ async fn a_wait_holds_no_lock_on_a_table_and_writes_nothing() {
 
 #[tokio::test]
 async fn after_four_billion_transactions_a_wait_still_knows_its_own() {
-    let ground = Ground::start_late().await.unwrap();
-    let db = ground.database("late").await.unwrap();
+    let server = TestServer::start_late().await.unwrap();
+    let db = server.database("late").await.unwrap();
     let ours = "select queue.is_ours($1)";
     let before: JobId = sqlx::query_scalar(ENQUEUE).fetch_one(&db.pool).await.unwrap();
     let mut tx = db.pool.begin().await.unwrap();

@@ -1,5 +1,5 @@
 //! Guards of statements that no other test would miss: an order that a plan happens to give, a row of history that would hold too much, names
-//! that are written twice. And the list of all of them (`cargo guards`), held against the files.
+//! that are written twice. `cargo guards` removes each of them and runs these tests, among others.
 
 mod control;
 mod looks;
@@ -13,9 +13,7 @@ mod single;
 use queue_core::{Job as _, JobId, Store};
 use sqlx::{Connection as _, PgConnection};
 use tests::{
-    Act, Do, TestDb,
-    guards::statements,
-    operate,
+    Act, Do, TestDb, operate,
     protocol::{self, Lease, claim, register, settle},
 };
 use uuid::Uuid;
@@ -35,38 +33,6 @@ async fn enqueue(on: &mut PgConnection, queues: &[&str]) -> Vec<JobId> {
 
 async fn lanes(on: &mut PgConnection) -> Vec<i64> {
     sqlx::query_scalar("select distinct lane from queue.lane order by lane").fetch_all(on).await.unwrap()
-}
-
-#[test]
-fn every_guard_in_the_list_stands_in_its_file_once() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let folders = ["queue-worker/sql", "queue-core/sql", "queue-core/migrations"].map(|folder| root.join(folder));
-    for statement in statements() {
-        let text = folders.iter().find_map(|folder| std::fs::read_to_string(folder.join(statement.file)).ok()).unwrap();
-        for guard in statement.guards {
-            assert_eq!(text.matches(guard.from).count(), 1, "{}: {}", statement.file, guard.what);
-            assert_ne!(guard.from, guard.to, "{}: {}", statement.file, guard.what);
-        }
-    }
-}
-
-#[test]
-fn every_statement_that_writes_has_its_guards_listed() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let listed: Vec<&str> = statements().map(|statement| statement.file).collect();
-    for folder in ["queue-core/sql", "queue-worker/sql", "queue-core/migrations"] {
-        for entry in std::fs::read_dir(root.join(folder)).unwrap() {
-            let path = entry.unwrap().path();
-            let text = std::fs::read_to_string(&path).unwrap();
-            let code: String = text.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
-            let writes = ["insert into", "delete from", "update queue", "for update", "queue.insert_job(", "queue.meet_lane("];
-            let name = path.file_name().unwrap().to_str().unwrap();
-            assert!(
-                listed.contains(&name) || !writes.iter().any(|word| code.contains(word)),
-                "{name} writes, and none of its guards is listed"
-            );
-        }
-    }
 }
 
 #[tokio::test]

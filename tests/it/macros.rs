@@ -1,10 +1,43 @@
 //! `#[job]`: what it accepts works, and what it refuses is answered with one message for each mistake.
 //!
-//! After a change of a message: `TRYBUILD=overwrite cargo test -p tests --test it macros`, and read the difference.
+//! After a change of a message: `UI_OVERWRITE=1 cargo test -p tests --test it macros`, and read the difference.
+
+mod compile;
+
+use std::{fs, path::Path};
+
+use compile::{Compiler, each};
 
 #[test]
-fn compile_cases() {
-    let cases = trybuild::TestCases::new();
-    cases.pass("ui/pass/*.rs");
-    cases.compile_fail("ui/fail/*.rs");
+fn what_the_macro_accepts_compiles_and_does_what_it_says() {
+    let compiler = Compiler::find();
+    let faults = each("ui/pass", |case| match compiler.build(case) {
+        Ok(program) => compile::run(&program),
+        Err(said) => Err(said),
+    });
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn what_the_macro_refuses_is_answered_as_written_down() {
+    let compiler = Compiler::find();
+    let overwrite = std::env::var_os("UI_OVERWRITE").is_some();
+    let faults = each("ui/fail", |case| {
+        let Err(said) = compiler.check(case) else { return Err("it compiles".to_owned()) };
+        let written = Path::new(case).with_extension("stderr");
+        if overwrite {
+            fs::write(&written, &said).unwrap();
+        }
+        let expected = fs::read_to_string(&written).unwrap_or_default();
+        if said == expected { Ok(()) } else { Err(format!("expected:\n{expected}\nbut rustc says:\n{said}")) }
+    });
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn every_message_that_is_written_down_is_of_a_case() {
+    for entry in fs::read_dir("ui/fail").unwrap() {
+        let path = entry.unwrap().path();
+        assert!(path.with_extension("rs").exists() && path.with_extension("stderr").exists(), "{}", path.display());
+    }
 }

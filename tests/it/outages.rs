@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use queue_core::{Job as _, JobId};
 use sqlx::PgPool;
-use tests::{Act, Do, WorkerProcess, ground::Database, within};
+use tests::{Act, Do, WorkerProcess, server::Database, within};
 
 /// What "work resumes" means: five seconds in a run that asks for it with `QUEUE_TEST_AWAY`. Beside other tests on a busy machine it is told,
 /// and must come to pass.

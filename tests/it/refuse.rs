@@ -180,7 +180,10 @@ const REFUSED: [(&str, &str); 34] = [
     ("enqueue('do', '{}', '{\"after\": 1, \"run_at\": \"2999-01-01Z\"}')", "the option run_at excludes the option after"),
     ("enqueue('do', '{}', '{\"meta\": [1]}')", "the option meta is an object of at most 4096 bytes"),
     ("enqueue('do', '{}', jsonb_build_object('meta', jsonb_build_object('a', repeat('x', 4088))))", "the option meta is an object"),
-    ("enqueue('do', '{}', '{\"colour\": \"red\"}')", "there is no option \"colour\"; the options are queue, priority, max_attempts, run_at, after, key,"),
+    (
+        "enqueue('do', '{}', '{\"colour\": \"red\"}')",
+        "there is no option \"colour\"; the options are queue, priority, max_attempts, run_at, after, key,",
+    ),
     ("enqueue('do', '{}', '[]')", "the options are a JSON object"),
     ("enqueue('do', '{}', null)", "the options are a JSON object"),
     ("enqueue('a/b', '{}')", "lane_job_type_is_a_name"),

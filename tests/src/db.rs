@@ -30,7 +30,7 @@ pub struct TestDb {
 }
 
 /// Every id in `job` has exactly one entry, and no entry is without its job: the ids for which this is not so.
-pub(crate) const INVARIANT: &str = "
+pub const INVARIANT: &str = "
 with entry as (
   select id from queue.ready union all select id from queue.scheduled union all select unnest(ids) from queue.lease
   union all select id from queue.done union all select unnest(ids) from queue.done_many union all select id from queue.dead

@@ -1,13 +1,9 @@
 //! What tests share: a server, a database each, one job type that does as it is told, and the invariant.
 
 mod act;
-#[cfg(feature = "mutants")]
-pub mod chaos;
 mod commit_proxy;
 mod db;
-pub mod ground;
-pub mod guards;
-pub mod seeded;
+pub mod server;
 pub mod operate;
 mod ordered;
 mod own;
@@ -20,9 +16,7 @@ mod worker_process;
 
 pub use act::{Act, Do, effects};
 pub use commit_proxy::{Cut, Proxy};
-#[cfg(feature = "mutants")]
-pub(crate) use db::INVARIANT;
-pub use db::{TestDb, broken, eventually, within};
+pub use db::{INVARIANT, TestDb, broken, eventually, within};
 pub use ordered::{Ordered, RUNS, violations};
 pub use own::{Own, hold, is_lost};
 pub use steps::Steps;

@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use crate::ground::lock;
+use crate::server::lock;
 
 /// A running `test-worker`; killed when dropped.
 #[derive(Debug)]

@@ -69,13 +69,17 @@ impl Backoff {
     /// assert_eq!(backoff.wait(1_000_000, 0.5), Duration::from_secs(60));
     /// ```
     pub fn wait(&self, attempt: u32, dice: f64) -> Duration {
-        let factor = match self.growth {
-            Growth::Fixed => 1,
-            Growth::Linear => attempt.max(1),
-            Growth::Exponential => 1_u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX),
+        let base = self.base.as_nanos();
+        let grown = match self.growth {
+            Growth::Fixed => base,
+            Growth::Linear => base.saturating_mul(attempt.max(1).into()),
+            Growth::Exponential => base.saturating_mul(1_u128.checked_shl(attempt.saturating_sub(1)).unwrap_or(u128::MAX)),
         };
-        let wait = self.base.saturating_mul(factor).min(self.max).min(LONGEST);
-        let spread = 1.0 + self.jitter.clamp(0.0, 1.0) * (2.0 * dice.clamp(0.0, 1.0) - 1.0);
+        let most = self.max.min(LONGEST);
+        let wait = if grown < most.as_nanos() { Duration::from_nanos(grown as u64) } else { most };
+        // `clamp` keeps what is no number, and a `Duration` times that panics.
+        let share = |number: f64, otherwise: f64| if number.is_nan() { otherwise } else { number.clamp(0.0, 1.0) };
+        let spread = 1.0 + share(self.jitter, 0.0) * (2.0 * share(dice, 0.5) - 1.0);
         wait.mul_f64(spread)
     }
 }
@@ -160,10 +164,19 @@ mod tests {
 
     #[test]
     fn f24_a_millionth_attempt_waits_the_maximum() {
-        for backoff in [Backoff::linear(SECOND), Backoff::exponential(SECOND), Backoff::fixed(Duration::MAX)] {
-            assert_eq!(backoff.wait(1_000_000, 0.5).as_secs().min(LONGEST.as_secs()), backoff.wait(1_000_000, 0.5).as_secs());
-            assert!(backoff.wait(u32::MAX, 1.0) <= LONGEST);
+        let tick = Duration::from_nanos(3);
+        for backoff in
+            [Backoff::linear(3 * SECOND), Backoff::exponential(SECOND), Backoff::exponential(tick), Backoff::fixed(Duration::MAX)]
+        {
+            for attempt in [1_000_000, u32::MAX] {
+                assert_eq!(backoff.wait(attempt, 0.5), LONGEST);
+                assert_eq!(backoff.max(60 * SECOND).wait(attempt, 0.5), 60 * SECOND);
+                assert_eq!(backoff.max(Duration::MAX).wait(attempt, 1.0), LONGEST);
+            }
         }
+        assert_eq!(Backoff::linear(SECOND).wait(1_000_000, 0.5), 1_000_000 * SECOND);
+        assert_eq!(Backoff::exponential(tick).wait(41, 0.5), Duration::from_nanos(3 << 40), "doubled until it is the maximum");
+        assert_eq!(Backoff::exponential(Duration::ZERO).wait(u32::MAX, 0.5), Duration::ZERO);
     }
 
     #[test]
@@ -171,7 +184,17 @@ mod tests {
         let backoff = Backoff::fixed(10 * SECOND).jitter(0.2);
         assert_eq!(backoff.wait(1, 0.0), 8 * SECOND);
         assert_eq!(backoff.wait(1, 1.0), 12 * SECOND);
-        assert_eq!(backoff.wait(1, f64::NAN.max(0.5)), 10 * SECOND);
+        assert_eq!((backoff.wait(1, -7.0), backoff.wait(1, f64::INFINITY)), (8 * SECOND, 12 * SECOND));
+        assert_eq!(backoff.jitter(7.0).wait(1, 1.0), 20 * SECOND);
+    }
+
+    #[test]
+    fn what_is_no_number_moves_no_wait() {
+        let backoff = Backoff::fixed(10 * SECOND);
+        assert_eq!(backoff.jitter(0.2).wait(1, f64::NAN), 10 * SECOND);
+        for dice in [0.0, 1.0, f64::NAN] {
+            assert_eq!(backoff.jitter(f64::NAN).wait(1, dice), 10 * SECOND);
+        }
     }
 
     #[test]

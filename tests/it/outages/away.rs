@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sqlx::{Connection as _, PgConnection};
-use tests::{Act, ground::Ground, within};
+use tests::{Act, server::TestServer, within};
 
 use super::{announced, away, begin, complains_with_restraint, nothing_is_charged, resumes, worker, works};
 
@@ -16,15 +16,15 @@ const HERD: &str = "select max(n), sum(n)::bigint / 2 from (
 
 #[tokio::test]
 async fn f47_workers_outlive_an_absent_database_and_do_not_return_as_a_herd() {
-    let ground = Ground::start().await.unwrap();
-    let database = ground.database("away").await.unwrap();
-    let mut workers: Vec<_> = (0..4).map(|_| worker(&ground.url("away"))).collect();
+    let server = TestServer::start().await.unwrap();
+    let database = server.database("away").await.unwrap();
+    let mut workers: Vec<_> = (0..4).map(|_| worker(&server.url("away"))).collect();
     announced(&database, 4).await;
     begin(&database, 20, Act::Sleep(2000)).await;
-    ground.kill().unwrap();
+    server.kill().unwrap();
     let since = Instant::now();
     tokio::time::sleep(away()).await;
-    ground.restart().await.unwrap();
+    server.restart().await.unwrap();
     let took = works(&database.pool, resumes()).await;
     println!("works again after {took:?}");
     for worker in &mut workers {
@@ -39,15 +39,15 @@ async fn f47_workers_outlive_an_absent_database_and_do_not_return_as_a_herd() {
 
 #[tokio::test]
 async fn f46_a_server_that_is_shut_down_costs_no_attempt() {
-    let ground = Ground::start().await.unwrap();
-    let database = ground.database("away").await.unwrap();
-    let mut worker = worker(&ground.url("away"));
+    let server = TestServer::start().await.unwrap();
+    let database = server.database("away").await.unwrap();
+    let mut worker = worker(&server.url("away"));
     announced(&database, 1).await;
     begin(&database, 10, Act::Sleep(500)).await;
     let since = Instant::now();
-    ground.stop().unwrap();
+    server.stop().unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    ground.restart().await.unwrap();
+    server.restart().await.unwrap();
     let took = works(&database.pool, resumes()).await;
     println!("works again after {took:?}");
     complains_with_restraint(&mut worker, since);
@@ -57,17 +57,17 @@ async fn f46_a_server_that_is_shut_down_costs_no_attempt() {
 #[tokio::test]
 async fn f46_a_server_with_too_many_connections_costs_no_attempt() {
     const END: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name like 'queue-worker%'";
-    let ground = Ground::start_with(&["max_connections=25", "superuser_reserved_connections=0"]).await.unwrap();
-    let database = ground.database("crowded").await.unwrap();
-    let mut worker = worker(&ground.url("crowded"));
+    let server = TestServer::start_with(&["max_connections=25", "superuser_reserved_connections=0"]).await.unwrap();
+    let database = server.database("crowded").await.unwrap();
+    let mut worker = worker(&server.url("crowded"));
     announced(&database, 1).await;
     begin(&database, 10, Act::Sleep(500)).await;
-    let mut admin = PgConnection::connect(&ground.url("postgres")).await.unwrap();
+    let mut admin = PgConnection::connect(&server.url("postgres")).await.unwrap();
     let since = Instant::now();
     let mut crowd = Vec::new();
     while since.elapsed() < Duration::from_secs(5) {
         sqlx::query(END).execute(&mut admin).await.unwrap();
-        while let Ok(one) = PgConnection::connect(&ground.url("postgres")).await {
+        while let Ok(one) = PgConnection::connect(&server.url("postgres")).await {
             crowd.push(one);
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
-use tests::{Act, ground::Ground, within};
+use tests::{Act, server::TestServer, within};
 
 use super::{announced, begin, complains_with_restraint, nothing_is_charged, resumes, worker, works};
 
@@ -19,16 +19,16 @@ fn fill(file: &Path) {
 
 #[tokio::test]
 async fn f46_a_full_disk_costs_no_attempt() {
-    let ground = Ground::start().await.unwrap();
-    let small = match ground.small(64) {
+    let server = TestServer::start().await.unwrap();
+    let small = match server.small(64) {
         Ok(small) => small,
         Err(error) => return println!("skipped, for want of a small file system: {error}"),
     };
-    let mut admin = PgConnection::connect(&ground.url("postgres")).await.unwrap();
+    let mut admin = PgConnection::connect(&server.url("postgres")).await.unwrap();
     let statement = format!("create tablespace small location '{}'", small.display());
     sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut admin).await.unwrap();
-    let database = ground.database_with("narrow", "tablespace small").await.unwrap();
-    let mut worker = worker(&ground.url("narrow"));
+    let database = server.database_with("narrow", "tablespace small").await.unwrap();
+    let mut worker = worker(&server.url("narrow"));
     announced(&database, 1).await;
     // Too long for the pages there are, and not to be compressed.
     let output: String = (0..60_000).map(|_| fastrand::alphanumeric()).collect();

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use tests::{
     Act,
-    ground::{Ground, url},
     proxy::Proxy,
+    server::{TestServer, url},
     within,
 };
 
@@ -16,9 +16,9 @@ const NOTICED: Duration = Duration::from_secs(15 + 15);
 
 #[tokio::test]
 async fn f36_connections_that_fall_silent_are_replaced_and_work_goes_on() {
-    let ground = Ground::start().await.unwrap();
-    let database = ground.database("silent").await.unwrap();
-    let proxy = Proxy::start(ground.port()).await.unwrap();
+    let server = TestServer::start().await.unwrap();
+    let database = server.database("silent").await.unwrap();
+    let proxy = Proxy::start(server.port()).await.unwrap();
     // It beats every third of this, and gives a beat as long to be answered.
     let mut worker = patient_worker(&url(proxy.port, "silent"), Duration::from_secs(30));
     announced(&database, 1).await;

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use tests::{
     Act,
-    ground::{Ground, url},
     pooler::{Settings, pooler},
+    server::{TestServer, url},
     within,
 };
 
@@ -13,11 +13,11 @@ use super::{announced, enqueue, is_completed, nothing_is_charged, patient_worker
 
 #[tokio::test]
 async fn f39_a_pooler_that_takes_the_settings_away_is_noticed_and_jobs_are_run_all_the_same() {
-    let ground = Ground::start().await.unwrap();
+    let server = TestServer::start().await.unwrap();
     for settings in [Settings::Refused, Settings::Ignored] {
         let name = format!("{settings:?}").to_lowercase();
-        let (began, database) = (Instant::now(), ground.database(&name).await.unwrap());
-        let port = pooler(ground.port(), settings).await.unwrap();
+        let (began, database) = (Instant::now(), server.database(&name).await.unwrap());
+        let port = pooler(server.port(), settings).await.unwrap();
         let mut worker = patient_worker(&url(port, &name), Duration::from_secs(30));
         announced(&database, 1).await;
         let ours = "select count(*) from pg_stat_activity where application_name like 'queue-worker %' and datname = current_database()";

@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 use sqlx::{Connection as _, PgConnection, postgres::PgPoolOptions};
 use tests::{
     Act,
-    ground::{Database, Ground, url},
     protocol::{claim, register, settle},
     proxy::{Mode, Proxy},
+    server::{Database, TestServer, url},
     within,
 };
 
 use super::{announced, begin, complains_with_restraint, enqueue, is_completed, nothing_is_charged, resumes, worker, works};
 
 /// The same database on the other server.
-async fn on(standby: &Ground, database: &Database) -> Database {
+async fn on(standby: &TestServer, database: &Database) -> Database {
     let pool = PgPoolOptions::new().max_connections(4).connect(&standby.url(&database.name)).await.unwrap();
     Database { name: database.name.clone(), pool }
 }
@@ -27,7 +27,7 @@ async fn caught_up(primary: &Database) {
 
 #[tokio::test]
 async fn f40_a_worker_on_a_standby_waits_and_works_once_that_is_promoted() {
-    let primary = Ground::start().await.unwrap();
+    let primary = TestServer::start().await.unwrap();
     let database = primary.database("followed").await.unwrap();
     let job = enqueue(&database.pool, Act::Ok(String::new())).await;
     let standby = primary.standby(primary.port()).await.unwrap();
@@ -47,7 +47,7 @@ async fn f40_a_worker_on_a_standby_waits_and_works_once_that_is_promoted() {
 
 #[tokio::test]
 async fn f40_workers_follow_a_failover_and_no_job_is_charged_for_it() {
-    let primary = Ground::start().await.unwrap();
+    let primary = TestServer::start().await.unwrap();
     let database = primary.database("followed").await.unwrap();
     let standby = primary.standby(primary.port()).await.unwrap();
     let name = Proxy::start(primary.port()).await.unwrap();
@@ -70,7 +70,7 @@ async fn f40_workers_follow_a_failover_and_no_job_is_charged_for_it() {
 
 #[tokio::test]
 async fn f41_of_two_holders_after_a_lost_claim_only_the_living_token_settles() {
-    let primary = Ground::start().await.unwrap();
+    let primary = TestServer::start().await.unwrap();
     let database = primary.database("followed").await.unwrap();
     let upstream = Proxy::start(primary.port()).await.unwrap();
     let standby = primary.standby(upstream.port).await.unwrap();

@@ -1,6 +1,6 @@
 //! A renamed type answers to its old names.
 
-use queue_core::{Context, Handler, Job, JobResult, Registry, job};
+use queue_core::{Context, Handler, JobResult, JobType, Registry, job};
 use serde::{Deserialize, Serialize};
 
 #[job(aliases = ["send_email", "Mail:v1"])]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Backoff, Context, Durability, Handler, Job, JobResult, Registry, Retain, StateKey, job};
+use queue_core::{Backoff, Context, Durability, Handler, JobResult, JobType, Registry, Retain, StateKey, job};
 use serde::{Deserialize, Serialize};
 
 struct Mailer;

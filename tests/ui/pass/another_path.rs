@@ -6,7 +6,7 @@ mod vendor {
     }
 }
 
-use vendor::deep::queue::{Backoff, Context, Handler, Job, JobResult, Registry, Retain, job};
+use vendor::deep::queue::{Backoff, Context, Handler, JobResult, JobType, Registry, Retain, job};
 
 /// Shadows what an expansion without a leading `::` would find.
 mod queue_core {}

@@ -1,6 +1,6 @@
 //! A struct that is configured away takes its job type along, wherever the `cfg` stands.
 
-use queue_core::{Job, Registry, job};
+use queue_core::{JobType, Registry, job};
 use serde::{Deserialize, Serialize};
 
 #[job]

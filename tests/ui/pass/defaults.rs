@@ -1,6 +1,6 @@
 //! Without options a job type is named after its struct, and everything else is what `Options::new` says.
 
-use queue_core::{Backoff, Context, Durability, Handler, Job, JobResult, Registry, Retain, job};
+use queue_core::{Backoff, Context, Durability, Handler, JobResult, JobType, Registry, Retain, job};
 use serde::{Deserialize, Serialize};
 
 #[job]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Backoff, Context, Handler, Job, JobResult, Registry, job};
+use queue_core::{Backoff, Context, Handler, JobResult, JobType, Registry, job};
 use serde::{Deserialize, Serialize};
 
 macro_rules! jobs {

@@ -1,6 +1,6 @@
 //! A job type may be local to a function, and is registered whether or not that is called.
 
-use queue_core::{Context, Handler, Job, JobResult, Registry, job};
+use queue_core::{Context, Handler, JobResult, JobType, Registry, job};
 use serde::{Deserialize, Serialize};
 
 fn main() {

@@ -1,6 +1,6 @@
 //! Job types of one name in two modules are two types; only their stored names must differ.
 
-use queue_core::{Job, Registry};
+use queue_core::{JobType, Registry};
 
 mod mail {
     use queue_core::{Context, Handler, JobResult, job};

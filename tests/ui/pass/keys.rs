@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use queue_core::{Context, Handler, Job, JobResult, KeyPolicy, job};
+use queue_core::{Context, Handler, JobResult, JobType, KeyPolicy, job};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Serialize, Deserialize)]

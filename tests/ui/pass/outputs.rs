@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use queue_core::{Context, Handler, Job, JobResult, Registry, job};
+use queue_core::{Context, Handler, JobResult, JobType, Registry, job};
 use serde::{Deserialize, Serialize};
 
 #[job(output = Vec<(u8, String)>, queue = "a")]
@@ -38,8 +38,8 @@ impl Handler for Nothing {
 fn same<T>(_: T, _: T) {}
 
 fn main() {
-    let pairs: <Pairs as Job>::Output = vec![(1, String::new())];
-    let map: <Map as Job>::Output = BTreeMap::new();
+    let pairs: <Pairs as JobType>::Output = vec![(1, String::new())];
+    let map: <Map as JobType>::Output = BTreeMap::new();
     same(pairs, Vec::new());
     same(map, BTreeMap::new());
     assert_eq!((Pairs::OPTIONS.queue, Map::OPTIONS.queue), ("a", "b"));

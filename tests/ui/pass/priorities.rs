@@ -1,6 +1,6 @@
 //! A priority is a literal or anything that rustc can evaluate.
 
-use queue_core::{Job, Priority, job};
+use queue_core::{JobType, Priority, job};
 use serde::{Deserialize, Serialize};
 
 const BASE: i16 = 40;

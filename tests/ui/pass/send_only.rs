@@ -1,6 +1,6 @@
 //! A type that only sends needs no handler, and no worker takes it for its own.
 
-use queue_core::{Job, Registry, job};
+use queue_core::{JobType, Registry, job};
 use serde::{Deserialize, Serialize};
 
 #[job(send_only, queue = "elsewhere")]

@@ -1,6 +1,6 @@
 //! The struct's tokens stay as they are: serde's attributes and other derives work above and below.
 
-use queue_core::{Context, Handler, Job, JobResult, Registry, job};
+use queue_core::{Context, Handler, JobResult, JobType, Registry, job};
 use serde::{Deserialize, Serialize};
 
 /// Invoices somebody.

@@ -1,6 +1,6 @@
 //! A payload may have no fields, or fields without names.
 
-use queue_core::{Context, Handler, Job, JobResult, Registry, job};
+use queue_core::{Context, Handler, JobResult, JobType, Registry, job};
 use serde::{Deserialize, Serialize};
 
 #[job(queue = "clock")]

@@ -1,6 +1,6 @@
 //! What makes a job unique reaches its key and its options, whatever shape the struct has.
 
-use queue_core::{Job, OnConflict, Unique, UniqueKey, While, job};
+use queue_core::{JobType, OnConflict, Unique, UniqueKey, While, job};
 use serde::{Deserialize, Serialize};
 
 #[job(send_only, unique(fields(user, r#type), while = "1h30m", on_conflict = debounce))]

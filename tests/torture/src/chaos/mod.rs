@@ -1,7 +1,7 @@
 //! `cargo chaos`: a server, workers and producers of its own, faults drawn from a seed, and a check of what became of every job.
 //!
 //! ```text
-//! plan (seed -> faults)  crate::ground (server)  crate::proxy (network)  crew (processes)
+//! plan (seed -> faults)  crate::server (server)  crate::proxy (network)  crew (processes)
 //!   run: inject the plan while producers enqueue; then drain; then
 //!     check (histories x faults x rows)  recoveries  zombies  saturate
 //!   bugs: scenes, each with a seeded bug that the check must report
@@ -30,7 +30,7 @@ use std::{process::ExitCode, time::Duration};
 use anyhow::Result;
 use clap::Parser;
 
-use crate::{ground, proxy};
+use tests::{proxy, server};
 
 /// Injects faults into a queue at work, and checks that nothing is lost, doubled or written too late.
 #[derive(Debug, Parser)]

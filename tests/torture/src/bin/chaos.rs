@@ -1,5 +1,5 @@
 //! `cargo chaos`: injects faults into workers, server and network, and checks what became of every job.
 
 fn main() -> std::process::ExitCode {
-    tests::chaos::main()
+    torture::chaos::main()
 }

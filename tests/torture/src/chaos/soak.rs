@@ -11,10 +11,10 @@ use serde_json::json;
 use super::{
     check::check,
     crew::Crew,
-    ground::Ground,
     history,
     proxy::Proxy,
     run::{broken, drain, finals, results},
+    server::TestServer,
 };
 
 const WORKERS: usize = 2;
@@ -34,13 +34,13 @@ struct Sample {
 /// Works for so long; returns whether all stayed flat. The last line printed is one JSON object.
 pub(super) async fn soak(span: Duration) -> Result<bool> {
     let folder = results("soak")?;
-    let ground = Ground::start().await?;
-    let database = ground.database("soak").await?;
-    let crew = Crew::new(&ground, &database, &folder, WORKERS).await?;
+    let server = TestServer::start().await?;
+    let database = server.database("soak").await?;
+    let crew = Crew::new(&server, &database, &folder, WORKERS).await?;
     crew.start_all()?;
     let mut producers = Vec::new();
     for slot in 0..PRODUCERS {
-        let proxy = Proxy::start(ground.port()).await?;
+        let proxy = Proxy::start(server.port()).await?;
         producers.push(crew.produce(&proxy, slot, RATE * span.as_secs() / PRODUCERS as u64, span, 1)?);
     }
     let until = Instant::now() + span;

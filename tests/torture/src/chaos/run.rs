@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 use super::{
     check::{Final, check},
     crew::Crew,
-    ground::{Database, Ground},
     history,
     inject::{Fault, Injector, count},
     plan::{Scale, TTL, plan},
     proxy::Proxy,
     recoveries,
     saturate::{Load, saturate},
+    server::{Database, TestServer},
     zombies,
 };
 
@@ -34,9 +34,9 @@ pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
     let began = Instant::now();
     let folder = results(&format!("seed-{seed}"))?;
     println!("seed {seed}; histories in {}", folder.display());
-    let ground = Ground::start().await?;
-    let database = ground.database("chaos").await?;
-    let hurt = hurt(&ground, &database, &folder, seed, scale).await?;
+    let server = TestServer::start().await?;
+    let database = server.database("chaos").await?;
+    let hurt = hurt(&server, &database, &folder, seed, scale).await?;
     say(began, &format!("{} faults injected, {}", hurt.faults.len(), if hurt.drained { "drained" } else { "NOT drained" }));
     let entries = history::read(&folder)?;
     let found = check(&entries, &hurt.faults, &finals(&database).await?);
@@ -44,10 +44,10 @@ pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
     let broken = broken(&database).await?;
     let effects = effects(&database).await?;
     let crashed = database.count("select count(*) from queue.failure where error like 'the process ended%'").await?;
-    let undead = zombies::haunt(&ground, &ground.database("zombies").await?, scale.zombies).await?;
+    let undead = zombies::haunt(&server, &server.database("zombies").await?, scale.zombies).await?;
     say(began, &format!("{} zombies have written", scale.zombies));
     let load = Load { span: scale.saturation, long: if quick { 1 } else { 8 }, ..Load::default() };
-    let saturation = saturate(&ground, &folder.join("saturation"), "saturation", &load).await?;
+    let saturation = saturate(&server, &folder.join("saturation"), "saturation", &load).await?;
 
     for note in found.notes.iter().chain(&undead.notes).chain(&saturation.notes) {
         println!("  {note}");
@@ -81,8 +81,8 @@ struct Hurt {
 }
 
 /// Faults and jobs at the same time, then peace until the queue is empty.
-async fn hurt(ground: &Ground, database: &Database, folder: &Path, seed: u64, scale: &Scale) -> Result<Hurt> {
-    let injector = crew(ground, database, folder, scale).await?;
+async fn hurt(server: &TestServer, database: &Database, folder: &Path, seed: u64, scale: &Scale) -> Result<Hurt> {
+    let injector = crew(server, database, folder, scale).await?;
     let mut producers = Vec::new();
     for (slot, proxy) in injector.producers.iter().enumerate() {
         let jobs = scale.jobs / scale.producers as u64;
@@ -100,11 +100,11 @@ async fn hurt(ground: &Ground, database: &Database, folder: &Path, seed: u64, sc
     Ok(Hurt { faults, drained, ended })
 }
 
-async fn crew(ground: &Ground, database: &Database, folder: &Path, scale: &Scale) -> Result<Arc<Injector>> {
-    let crew = Crew::new(ground, database, folder, scale.workers).await?;
+async fn crew(server: &TestServer, database: &Database, folder: &Path, scale: &Scale) -> Result<Arc<Injector>> {
+    let crew = Crew::new(server, database, folder, scale.workers).await?;
     let mut producers = Vec::new();
     for _ in 0..scale.producers {
-        producers.push(Proxy::start(ground.port()).await?);
+        producers.push(Proxy::start(server.port()).await?);
     }
     crew.start_all()?;
     Ok(Arc::new(Injector::new(crew, producers, &folder.join("faults.jsonl"))?))
@@ -112,7 +112,7 @@ async fn crew(ground: &Ground, database: &Database, folder: &Path, scale: &Scale
 
 /// An empty folder for what a run leaves to be looked at.
 pub(super) fn results(name: &str) -> Result<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/chaos").join(name);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/chaos").join(name);
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
@@ -162,7 +162,7 @@ pub(super) async fn finals(database: &Database) -> Result<Vec<Final>> {
 
 /// How many jobs have not exactly one entry.
 pub(super) async fn broken(database: &Database) -> Result<usize> {
-    let broken: Vec<(i64, i64, i64)> = sqlx::query_as(crate::INVARIANT).fetch_all(&database.pool).await?;
+    let broken: Vec<(i64, i64, i64)> = sqlx::query_as(tests::INVARIANT).fetch_all(&database.pool).await?;
     Ok(broken.len())
 }
 

@@ -1,5 +1,5 @@
 //! `cargo guards`: removes each guard of each statement in turn, and says which test fails.
 
 fn main() -> std::process::ExitCode {
-    tests::guards::main()
+    torture::guards::main()
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 use sqlx::{Connection as _, PgConnection};
 
-use super::ground::{Database, Ground, url};
-use crate::protocol::{Lease, Said, VERDICTS, beat, claim, contents, flush, give_back, note, recover, register, settle, silence};
+use super::server::{Database, TestServer, url};
+use tests::protocol::{Lease, Said, VERDICTS, beat, claim, contents, flush, give_back, note, recover, register, settle, silence};
 
 /// What zombies tried and what came of it.
 #[derive(Debug, Default)]
@@ -32,8 +32,8 @@ enum Since {
 const FATES: [Since; 4] = [Since::Recovered, Since::Reclaimed, Since::Released, Since::Completed];
 
 /// So many workers lose their jobs and write all the same.
-pub(super) async fn haunt(ground: &Ground, database: &Database, count: usize) -> Result<Zombies> {
-    let mut connection = PgConnection::connect(&url(ground.port(), &database.name)).await?;
+pub(super) async fn haunt(server: &TestServer, database: &Database, count: usize) -> Result<Zombies> {
+    let mut connection = PgConnection::connect(&url(server.port(), &database.name)).await?;
     let mut seen = Zombies::default();
     for number in 0..count {
         let fate = FATES[number % FATES.len()];
@@ -108,8 +108,8 @@ async fn bury(connection: &mut PgConnection, fate: Since) -> Result<(uuid::Uuid,
 }
 
 /// A settle and a recovery of the same lease at the same time, the settle first. Returns what is wrong afterwards.
-pub(super) async fn race(ground: &Ground, database: &Database, rounds: usize) -> Result<Vec<String>> {
-    let address = url(ground.port(), &database.name);
+pub(super) async fn race(server: &TestServer, database: &Database, rounds: usize) -> Result<Vec<String>> {
+    let address = url(server.port(), &database.name);
     let (mut first, mut second) = (PgConnection::connect(&address).await?, PgConnection::connect(&address).await?);
     let mut wrong = Vec::new();
     for _ in 0..rounds {
@@ -131,7 +131,7 @@ pub(super) async fn race(ground: &Ground, database: &Database, rounds: usize) ->
             wrong.push(format!("the recovery failed: {error}"));
         }
         recover(&mut second).await?;
-        let broken: Vec<(i64, i64, i64)> = sqlx::query_as(crate::INVARIANT).fetch_all(&mut first).await?;
+        let broken: Vec<(i64, i64, i64)> = sqlx::query_as(tests::INVARIANT).fetch_all(&mut first).await?;
         wrong.extend(broken.iter().map(|(id, entries, _)| format!("job {id} has {entries} entries after a settle beside a recovery")));
         if !wrong.is_empty() {
             break;

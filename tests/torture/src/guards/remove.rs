@@ -154,7 +154,7 @@ fn tell(reports: mpsc::Receiver<Result<Found>>) -> Result<bool> {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// The tests, built with the feature; returns their binary.

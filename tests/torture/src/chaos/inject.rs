@@ -15,10 +15,10 @@ use tokio::task::JoinSet;
 
 use super::{
     crew::Crew,
-    ground::lock,
     history::Clock,
     plan::{Kind, Planned},
     proxy::{Mode, Proxy},
+    server::lock,
 };
 
 /// A fault as it happened.
@@ -115,9 +115,9 @@ impl Injector {
     async fn crash(&self, fault: Planned) -> Result<()> {
         let _alone = self.server.lock().await;
         let from = self.clock.now();
-        self.crew.ground.kill()?;
+        self.crew.server.kill()?;
         tokio::time::sleep(fault.lasts).await;
-        self.crew.ground.restart().await?;
+        self.crew.server.restart().await?;
         self.note(Kind::Server, String::new(), from, Vec::new());
         Ok(())
     }

@@ -9,14 +9,14 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use super::{
-    ground::{Database, Ground, lock, url},
     proxy::Proxy,
+    server::{Database, TestServer, lock, url},
 };
-use crate::WorkerProcess;
+use tests::WorkerProcess;
 
 /// Where processes are started, and with what.
 pub(super) struct Crew {
-    pub(super) ground: Ground,
+    pub(super) server: TestServer,
     pub(super) database: Database,
     /// Where they write their histories.
     pub(super) folder: PathBuf,
@@ -37,14 +37,14 @@ struct Slot {
 
 impl Crew {
     /// Places for so many workers, each with its own proxy; none is started.
-    pub(super) async fn new(ground: &Ground, database: &Database, folder: &Path, workers: usize) -> Result<Self> {
+    pub(super) async fn new(server: &TestServer, database: &Database, folder: &Path, workers: usize) -> Result<Self> {
         let mut proxies = Vec::new();
         for _ in 0..workers {
-            proxies.push(Proxy::start(ground.port()).await?);
+            proxies.push(Proxy::start(server.port()).await?);
         }
         std::fs::create_dir_all(folder)?;
         let slots = (0..workers).map(|_| Mutex::default()).collect();
-        Ok(Self { ground: ground.clone(), database: database.clone(), folder: folder.to_owned(), proxies, settings: Vec::new(), slots })
+        Ok(Self { server: server.clone(), database: database.clone(), folder: folder.to_owned(), proxies, settings: Vec::new(), slots })
     }
 
     /// Further environment of the workers to come.
@@ -75,7 +75,7 @@ impl Crew {
         let folder = self.folder.to_str().context("the folder's name is no UTF-8")?;
         let all: Vec<(&str, &str)> = settings.iter().copied().chain([("CHAOS_FOLDER", folder)]).collect();
         let process = WorkerProcess::start(std::env::current_exe()?, &url(port, &self.database.name), &all);
-        self.ground.watch(process.pid());
+        self.server.watch(process.pid());
         Ok(process)
     }
 
@@ -131,7 +131,7 @@ impl Crew {
     /// SIGKILL; the place is empty then.
     pub(super) fn kill(&self, number: usize) {
         if let Some(process) = lock(&self.slots[number]).process.take() {
-            self.ground.unwatch(process.pid());
+            self.server.unwatch(process.pid());
             process.kill();
         }
     }
@@ -149,7 +149,7 @@ impl Crew {
         for slot in &self.slots {
             let mut slot = lock(slot);
             if let Some(mut process) = slot.process.take_if(WorkerProcess::has_ended) {
-                self.ground.unwatch(process.pid());
+                self.server.unwatch(process.pid());
                 process.wait();
                 ended += 1;
             }
@@ -163,7 +163,7 @@ impl Crew {
         for slot in &self.slots {
             if let Some(mut process) = lock(slot).process.take() {
                 process.wait();
-                self.ground.unwatch(process.pid());
+                self.server.unwatch(process.pid());
             }
         }
     }

@@ -8,13 +8,11 @@ use std::{
 
 use queue_core::{Store, migrate};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
-use tests::{
-    TestDb,
-    seeded::{BUGS, Bug, Is},
-};
+use tests::TestDb;
+use torture::seeded::{BUGS, Bug, Is};
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn read(file: &str) -> String {

@@ -33,7 +33,7 @@ rm -rf "$1"
 
 /// The server and its folder.
 #[derive(Clone, Debug)]
-pub struct Ground(Arc<Inner>);
+pub struct TestServer(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -55,7 +55,7 @@ pub struct Database {
     pub pool: PgPool,
 }
 
-impl Ground {
+impl TestServer {
     /// Makes a cluster in the system's temporary folder and starts its server.
     pub async fn start() -> Result<Self> {
         Self::start_with(&[]).await
@@ -63,19 +63,19 @@ impl Ground {
 
     /// With further settings, such as `max_connections=12`.
     pub async fn start_with(settings: &[&str]) -> Result<Self> {
-        let ground = Self::folder(settings)?;
-        ground.make("initdb", &["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "-D"])?;
-        ground.restart().await?;
-        Ok(ground)
+        let server = Self::folder(settings)?;
+        server.make("initdb", &["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "-D"])?;
+        server.restart().await?;
+        Ok(server)
     }
 
     /// Whose transactions are numbered as after four billion others: rows have only the low half of their numbers.
     pub async fn start_late() -> Result<Self> {
-        let ground = Self::folder(&[])?;
-        ground.make("initdb", &["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])?;
-        ground.make("pg_resetwal", &["--epoch=1", "-D"])?;
-        ground.restart().await?;
-        Ok(ground)
+        let server = Self::folder(&[])?;
+        server.make("initdb", &["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])?;
+        server.make("pg_resetwal", &["--epoch=1", "-D"])?;
+        server.restart().await?;
+        Ok(server)
     }
 
     /// A server that follows this one through `upstream`, which is its own port or a proxy's; started, and read-only until promoted.
@@ -145,7 +145,7 @@ impl Ground {
         self.database_with(name, "").await
     }
 
-    /// As [`Ground::database`], with further options of `create database`.
+    /// As [`TestServer::database`], with further options of `create database`.
     pub async fn database_with(&self, name: &str, options: &str) -> Result<Database> {
         let mut admin = PgConnection::connect(&url(self.0.port, "postgres")).await?;
         sqlx::raw_sql(AssertSqlSafe(format!("create database {name} {options}"))).execute(&mut admin).await?;

@@ -10,10 +10,10 @@ use anyhow::Result;
 use super::{
     check::check,
     crew::Crew,
-    ground::Ground,
     history::{self, Line},
     plan::TTL,
     run::{drain, finals},
+    server::TestServer,
 };
 
 /// What happened.
@@ -49,14 +49,14 @@ impl Load {
 }
 
 /// Two workers of two threads each, with twice as many handlers as threads. Ends early once something was recovered.
-pub(super) async fn saturate(ground: &Ground, folder: &Path, name: &str, load: &Load) -> Result<Saturation> {
+pub(super) async fn saturate(server: &TestServer, folder: &Path, name: &str, load: &Load) -> Result<Saturation> {
     const RECOVERED: &str = "select count(*) from queue.failure";
     const ENQUEUE: &str = "select queue.enqueue('chaos',
          jsonb_build_object('n', n, 'ms', case when n <= $2 then $3 else 50 + n * 37 % 300 end, 'act', 'Spin'), '{\"queue\": \"chaos\"}')
        from generate_series($1 + 1, $1 + 20) n";
-    let database = ground.database(name).await?;
+    let database = server.database(name).await?;
     let ttl = load.ttl.as_millis().to_string();
-    let crew = Crew::new(ground, &database, folder, 2).await?;
+    let crew = Crew::new(server, &database, folder, 2).await?;
     let crew = crew.with(&[("CHAOS_CONCURRENCY", "4"), ("CHAOS_THREADS", "2"), ("CHAOS_TTL_MS", ttl.as_str())]);
     crew.start_all()?;
     let (began, mut n, mut drained) = (Instant::now(), 0_i64, false);

@@ -84,7 +84,7 @@ const BESIDE: [&str; 7] = ["announce_waiter", "leave_waiter", "prune_waiters", "
 #[test]
 fn every_statement_that_writes_is_played() {
     let played: Vec<&str> = acts().flat_map(Act::files).copied().collect();
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for folder in ["queue-core/sql", "queue-worker/sql"] {
         for entry in std::fs::read_dir(root.join(folder)).unwrap() {
             let path = entry.unwrap().path();

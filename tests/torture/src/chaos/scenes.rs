@@ -12,12 +12,12 @@ use sqlx::PgConnection;
 use super::{
     check::{Findings, check, out_of_order},
     crew::Crew,
-    ground::{Database, Ground},
     history::{self, Clock, Line},
     inject::Fault,
     plan::Kind,
     run::{broken, drain, effects, finals, results},
     saturate::{Load, saturate},
+    server::{Database, TestServer},
     zombies::{haunt, race},
 };
 
@@ -26,13 +26,13 @@ pub(super) const SCENES: [&str; 8] = ["zombies", "kills", "poison", "late", "sle
 
 /// Plays one; returns whether there was nothing to report. The last line printed is one JSON object.
 pub(super) async fn play(name: &str) -> Result<bool> {
-    let ground = Ground::start().await?;
+    let server = TestServer::start().await?;
     let folder = results(&format!("scene-{name}-{}", std::process::id()))?;
     let reports = match name {
-        "zombies" => zombies(&ground).await?,
-        "busy" => saturate(&ground, &folder, "scene", &Load::short()).await?.reports(),
+        "zombies" => zombies(&server).await?,
+        "busy" => saturate(&server, &folder, "scene", &Load::short()).await?.reports(),
         _ => {
-            let scene = Scene::new(ground, folder).await?;
+            let scene = Scene::new(server, folder).await?;
             match name {
                 "kills" => scene.kills().await?,
                 "poison" => scene.poison().await?,
@@ -48,11 +48,11 @@ pub(super) async fn play(name: &str) -> Result<bool> {
     Ok(reports.is_empty())
 }
 
-async fn zombies(ground: &Ground) -> Result<Vec<String>> {
-    let database = ground.database("scene").await?;
-    let mut reports = race(ground, &database, 2).await?;
+async fn zombies(server: &TestServer) -> Result<Vec<String>> {
+    let database = server.database("scene").await?;
+    let mut reports = race(server, &database, 2).await?;
     if reports.is_empty() {
-        let seen = haunt(ground, &ground.database("haunted").await?, 8).await?;
+        let seen = haunt(server, &server.database("haunted").await?, 8).await?;
         reports.extend((0..seen.accepted).map(|i| seen.notes.get(i).cloned().unwrap_or_else(|| "stale write accepted".to_owned())));
     }
     Ok(reports)
@@ -60,20 +60,20 @@ async fn zombies(ground: &Ground) -> Result<Vec<String>> {
 
 /// A database, and workers to be started.
 struct Scene {
-    ground: Ground,
+    server: TestServer,
     database: Database,
     folder: PathBuf,
     clock: Clock,
 }
 
 impl Scene {
-    async fn new(ground: Ground, folder: PathBuf) -> Result<Self> {
-        let database = ground.database("scene").await?;
-        Ok(Self { ground, database, folder, clock: Clock::new() })
+    async fn new(server: TestServer, folder: PathBuf) -> Result<Self> {
+        let database = server.database("scene").await?;
+        Ok(Self { server, database, folder, clock: Clock::new() })
     }
 
     async fn crew(&self, workers: usize, settings: &[(&str, &str)]) -> Result<Crew> {
-        Ok(Crew::new(&self.ground, &self.database, &self.folder, workers).await?.with(settings))
+        Ok(Crew::new(&self.server, &self.database, &self.folder, workers).await?.with(settings))
     }
 
     /// Enqueues the jobs of these numbers.

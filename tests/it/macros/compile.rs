@@ -1,0 +1,155 @@
+//! Cases are given to rustc itself, with the libraries that this test binary was built from: nothing is built twice, as it would be by a
+//! project of their own. Needs to know no more of cargo than that libraries lie beside test binaries.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::Mutex,
+    time::SystemTime,
+};
+
+/// rustc, and what it links cases with.
+pub(super) struct Compiler {
+    libraries: PathBuf,
+    /// Those that cases name, as rustc takes them.
+    externs: [String; NAMED.len()],
+    /// Where it writes, gone at the end.
+    folder: PathBuf,
+}
+
+/// What a case may name.
+const NAMED: [&str; 3] = ["queue_core", "serde", "serde_json"];
+
+/// Names them all: compiles with libraries that go together, and with no others.
+const PROBE: &str = "ui/pass/serde_attributes.rs";
+
+impl Compiler {
+    /// Beside this binary may lie libraries of several builds, with other features or of another day. Ours were there before it, and of these
+    /// the newest that go together are taken.
+    pub(super) fn find() -> Self {
+        let ours = env::current_exe().unwrap();
+        let libraries = ours.parent().unwrap().to_owned();
+        let built = fs::metadata(&ours).unwrap().modified().unwrap();
+        let folder = env::temp_dir().join(format!("queue-ui-{}", uuid::Uuid::new_v4().simple()));
+        fs::create_dir(&folder).unwrap();
+        let mut found = Self { libraries, externs: Default::default(), folder };
+        let mut said = "there are none".to_owned();
+        let [cores, serdes, jsons] = NAMED.map(|name| candidates(&found.libraries, name, built));
+        let pairs = cores.iter().flat_map(|core| serdes.iter().map(move |serde| (core, serde)));
+        for (core, serde, json) in pairs.flat_map(|(core, serde)| jsons.iter().map(move |json| (core, serde, json))) {
+            found.externs = [core.clone(), serde.clone(), json.clone()];
+            match found.check(PROBE) {
+                Ok(()) => return found,
+                Err(error) => said = error,
+            }
+        }
+        panic!("no libraries in {} that {PROBE} compiles with: {said}", found.libraries.display());
+    }
+
+    /// Looks at types and lifetimes only.
+    pub(super) fn check(&self, case: &str) -> Result<(), String> {
+        self.rustc(case, &["--emit=metadata"], "rmeta").map(drop)
+    }
+
+    /// The program that it makes.
+    pub(super) fn build(&self, case: &str) -> Result<PathBuf, String> {
+        self.rustc(case, &["--emit=link", "-Cdebuginfo=0"], "run")
+    }
+
+    fn rustc(&self, case: &str, args: &[&str], ending: &str) -> Result<PathBuf, String> {
+        let name = Path::new(case).file_stem().unwrap().to_str().unwrap();
+        let made = self.folder.join(format!("{name}.{ending}"));
+        let output = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
+            .args(["--edition=2024", "--crate-type=bin", "--color=never", "--diagnostic-width=140"])
+            .args(args)
+            .arg(format!("-Ldependency={}", self.libraries.display()))
+            .args(&self.externs)
+            .args(["--crate-name", name])
+            .arg("-o")
+            .args([made.as_path(), Path::new(case)])
+            .env_remove("RUSTFLAGS")
+            .output()
+            .unwrap();
+        if output.status.success() { Ok(made) } else { Err(normal(&String::from_utf8_lossy(&output.stderr))) }
+    }
+}
+
+impl Drop for Compiler {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The libraries of that name that were built by then, the newest first, each as rustc is told of it.
+fn candidates(folder: &Path, name: &str, until: SystemTime) -> Vec<String> {
+    let prefix = format!("lib{name}-");
+    let mut found: Vec<(SystemTime, PathBuf)> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.file_name().to_str().is_some_and(|file| file.starts_with(&prefix) && file.ends_with(".rlib")))
+        .map(|entry| (entry.metadata().unwrap().modified().unwrap(), entry.path()))
+        .filter(|(built, _)| *built <= until)
+        .collect();
+    found.sort_by(|one, other| other.cmp(one));
+    found.into_iter().map(|(_, path)| format!("--extern={name}={}", path.display())).collect()
+}
+
+/// What rustc says, without what differs from machine to machine: where the checkout is, lines of files that are no cases, how much it said.
+fn normal(said: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut text = String::new();
+    let mut elsewhere = false;
+    for line in said.lines() {
+        if ["error: aborting due to", "For more information about", "Some errors have detailed"].iter().any(|end| line.starts_with(end)) {
+            continue;
+        }
+        let mut line = line.replace(&format!("{}/", root.display()), "$WORKSPACE/");
+        if let Some((_, place)) = line.split_once("--> ") {
+            elsewhere = !place.starts_with("ui/");
+            if elsewhere {
+                line = format!(" --> {}", place.split(':').next().unwrap_or(place));
+            }
+        } else if elsewhere
+            && let Some((number, code)) = line.split_once('|')
+            && number.chars().all(|letter| letter == ' ' || letter.is_ascii_digit())
+        {
+            line = format!("  |{code}");
+        } else if line.trim_start().starts_with("and ") && line.ends_with(" others") {
+            let indent = line.len() - line.trim_start().len();
+            line = format!("{}and $N others", &line[..indent]);
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+/// Tries every case of a folder, as many at once as there are cores; says what is wrong with which.
+pub(super) fn each(folder: &str, try_one: impl Fn(&str) -> Result<(), String> + Sync) -> Vec<String> {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut cases: Vec<String> =
+        paths.filter(|path| path.extension().is_some_and(|ending| ending == "rs")).map(|path| path.to_str().unwrap().to_owned()).collect();
+    cases.sort_by(|one, other| other.cmp(one));
+    assert!(cases.len() > 10, "only {} cases in {folder}", cases.len());
+    let (left, faults) = (Mutex::new(cases), Mutex::new(Vec::new()));
+    let next = || left.lock().unwrap().pop();
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                while let Some(case) = next() {
+                    if let Err(fault) = try_one(&case) {
+                        faults.lock().unwrap().push(format!("=== {case}\n{fault}"));
+                    }
+                }
+            });
+        }
+    });
+    faults.into_inner().unwrap()
+}
+
+/// A program that must end well.
+pub(super) fn run(program: &Path) -> Result<(), String> {
+    let Output { status, stderr, .. } = Command::new(program).output().unwrap();
+    if status.success() { Ok(()) } else { Err(format!("{status}: {}", String::from_utf8_lossy(&stderr))) }
+}
