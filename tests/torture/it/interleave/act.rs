@@ -155,10 +155,10 @@ impl Act {
             Self::Recover => &["silent", "recover"],
             Self::Promote => &["promote"],
             Self::Unblock => &["unblock"],
-            Self::Requeue => &["requeue"],
-            Self::Cancel => &["cancel_waiting"],
-            Self::Discard => &["discard"],
-            Self::Reopen | Self::ReopenPlain | Self::ReopenTwin => &["requeue_one"],
+            Self::Requeue | Self::Cancel | Self::Discard | Self::Reschedule | Self::RunNow | Self::SetPriority | Self::CancelRunning => {
+                &["act_on_all"]
+            }
+            Self::Reopen | Self::ReopenPlain | Self::ReopenTwin => &["act_on_one"],
             Self::AddDays => &["add_days"],
             Self::DropDay => &["drop_day"],
             Self::PruneDone => &["prune_done"],
@@ -168,10 +168,6 @@ impl Act {
             Self::Retire => &["retire"],
             Self::Sleep => &["sleep"],
             Self::WakeUp => &["wake_up"],
-            Self::Reschedule => &["reschedule"],
-            Self::RunNow => &["run_now"],
-            Self::SetPriority => &["set_priority"],
-            Self::CancelRunning => &["cancel_running"],
             Self::KeepTypes => &["keep_types"],
             Self::PruneKept => &["prune_kept"],
             Self::PruneEarly => &["keep_types", "prune_early"],
