@@ -2,6 +2,7 @@
 //!
 //! The worker builds one context an attempt. Everything shared by all attempts sits behind one `Arc`.
 
+mod backend;
 mod handler;
 mod registry;
 mod report;
@@ -25,11 +26,12 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::transaction::{Begun, CommitState, NOT_COMPLETED};
 pub use self::{
+    backend::{Backend, CommitResult, Fence, OwnTransaction},
     handler::Handler,
     registry::{HandlerFuture, Registration, Registry},
     report::{Report, ReportEntry, ReportSender, Reporter, Written},
     states::States,
-    transaction::{Backend, CommitResult, Fence, JobTransaction, OwnTransaction},
+    transaction::JobTransaction,
 };
 use crate::{define::JobId, error::Error};
 
