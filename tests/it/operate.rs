@@ -1,5 +1,8 @@
 //! What an operator may do, on the right and the wrong states, and against somebody who is quicker.
 
+mod kinds;
+mod single;
+
 use queue_core::{
     Error, Job as _, JobId, JobRef, JobState, Store,
     operate::{self, Acted, Filter},

@@ -171,7 +171,7 @@ pub(super) enum Run {
 }
 
 impl EnqueueOptions {
-    pub(super) fn of<J: JobType>() -> Self {
+    pub(crate) fn of<J: JobType>() -> Self {
         let options = J::OPTIONS;
         Self {
             job_type: options.name,
@@ -203,11 +203,15 @@ impl EnqueueOptions {
         if let Some(unique) = &self.unique {
             unique.check()?;
         }
-        self.check_meta()?;
+        self.meta_text()?;
         self.run.check()
     }
 
-    fn check_meta(&self) -> Result<(), Error> {
+    /// Its metadata as JSON text, if it has any.
+    pub(crate) fn meta_text(&self) -> Result<Option<String>, Error> {
+        if self.meta.is_empty() {
+            return Ok(None);
+        }
         let out =
             |value| Err(Error::OutOfRange { what: "the metadata", value, range: "at most 4 KiB of JSON that jsonb gives back exactly" });
         if let Some((key, why)) = self.meta.iter().find_map(|(key, value)| Some((key, value.as_ref().err()?))) {
@@ -216,7 +220,7 @@ impl EnqueueOptions {
         match payload::encode(&self.said_meta(), META_LIMIT) {
             Err(PayloadError::TooLarge { size, .. }) => out(format!("of {size} bytes or more")),
             Err(error) => out(format!("wrong: {error}")),
-            Ok(_) => Ok(()),
+            Ok(text) => Ok(Some(text)),
         }
     }
 

@@ -5,7 +5,7 @@ use super::{Guard, Statement, guard, redundant};
 pub(super) const STATEMENTS: &[Statement] = &[
     Statement {
         file: "8_control.sql",
-        tests: &["guards::control guards::notices", "control:: cancelling:: observe::a_cancelled", "model::whatever_is_done"],
+        tests: &["guards::control guards::notices", "control:: cancelling:: operate::a_cancelled", "model::whatever_is_done"],
         guards: CONTROL,
     },
     Statement { file: "settle.sql", tests: &["cancelling::"], guards: SETTLE },

@@ -7,9 +7,9 @@ const QUICK: &str = "interleave::a_second interleave::claims interleave::of_two"
 const MODEL: &str = "model::whatever_is_done";
 
 pub(super) const STATEMENTS: &[Statement] = &[
-    Statement { file: "9_requeue.sql", tests: &[OURS, QUICK, MODEL, "observe::"], guards: REQUEUE },
-    Statement { file: "9_requeue.sql", tests: &[OURS, QUICK, MODEL, "observe::"], guards: DISCARD },
-    Statement { file: "9_requeue.sql", tests: &[OURS, QUICK, MODEL, "days::jobs observe:: progress::progress_goes"], guards: REOPEN },
+    Statement { file: "9_requeue.sql", tests: &[OURS, QUICK, MODEL, "operate::"], guards: REQUEUE },
+    Statement { file: "9_requeue.sql", tests: &[OURS, QUICK, MODEL, "operate::"], guards: DISCARD },
+    Statement { file: "9_requeue.sql", tests: &[OURS, QUICK, MODEL, "days::jobs operate:: progress::progress_goes"], guards: REOPEN },
 ];
 
 const REQUEUE: &[Guard] = &[
