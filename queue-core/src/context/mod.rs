@@ -2,6 +2,7 @@
 //!
 //! The worker builds one context an attempt. Everything shared by all attempts sits behind one `Arc`.
 
+mod backend;
 mod handler;
 mod meta;
 mod registry;
@@ -30,11 +31,12 @@ use self::meta::Meta;
 pub(crate) use self::meta::read_meta;
 pub(crate) use self::transaction::{Begun, CommitState, NOT_COMPLETED};
 pub use self::{
+    backend::{Backend, CommitResult, Fence, OwnTransaction},
     handler::Handler,
     registry::{HandlerFuture, Registration, Registry},
     report::{Report, ReportEntry, ReportSender, Reporter, Written},
     states::States,
-    transaction::{Backend, CommitResult, Fence, JobTransaction, OwnTransaction},
+    transaction::JobTransaction,
 };
 use crate::{define::JobId, error::Error};
 

@@ -40,7 +40,9 @@ fn imports_go_down_only() {
                 continue;
             };
             met.insert(here.clone());
-            for path in tree.paths(file).iter().filter(|path| path[0] != here) {
+            // The one place where `cargo guards` puts in other statements.
+            let allowed = |path: &[String]| path[0] == here || (file == "schema/store.rs" && path[0] == "mutants");
+            for path in tree.paths(file).iter().filter(|path| !allowed(path)) {
                 seen += 1;
                 match floors.get(&path[0]) {
                     Some(other) if other > floor => {}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{LIBRARIES, assert_none, files, first_word, library_code};
+use super::{assert_none, files, first_word, library_code};
 
 /// Our tables, views and functions: never to be named without their schema.
 fn names_of_ours() -> BTreeSet<String> {
