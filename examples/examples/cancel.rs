@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Context, Handler, Job, JobResult, Store, job};
+use queue_core::{Context, Handler, Job, JobResult, Store, job, operate::Acted};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
@@ -36,13 +36,13 @@ async fn main() -> anyhow::Result<()> {
     let waiting = Render { frames: 1 }.enqueue(pool).after(Duration::from_hours(1)).await?;
 
     // One that waits is cancelled at once; by a program or, as `select queue.cancel(id)`, from any language.
-    assert!(waiting.cancel(pool).await?, "it will not run");
+    assert_eq!(waiting.cancel(pool).await?, Acted::Done, "it will not run");
 
     let stop = async {
         while examples::look(pool, running.id()).await?.state.name() != "running" {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        assert!(!running.cancel(pool).await?, "it runs, so its handler is asked");
+        assert_eq!(running.cancel(pool).await?, Acted::Cancelling, "it runs, so its handler is asked");
         while examples::look(pool, running.id()).await?.state.name() == "running" {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

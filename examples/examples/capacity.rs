@@ -1,9 +1,9 @@
-//! Back pressure: a queue that is full refuses more, and its producers drop, fail or wait.
+//! Back pressure: a queue at its capacity refuses more, and its producers drop, fail or wait.
 
 use std::{future::IntoFuture as _, time::Duration};
 
-use queue_core::{Context, Error, Handler, Job, JobResult, Store, job};
-use queue_worker::{Database, Worker, observe};
+use queue_core::{Context, Error, Handler, Job, JobResult, Store, job, operate};
+use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
 #[job(name = "example_resize", queue = "example_photos")]
@@ -25,28 +25,28 @@ async fn main() -> anyhow::Result<()> {
     database.migrate(Store::default()).await?;
     let pool = database.pool();
     // An operator's decision: `queue-worker capacity example_photos 3`.
-    observe::set_capacity(&mut *pool.acquire().await?, Store::default(), "example_photos", Some(3)).await?;
+    operate::set_capacity(pool, Store::default(), "example_photos", Some(3)).await?;
 
     let mut jobs = Vec::new();
     for photo in 0..3 {
         jobs.push(Resize { photo }.enqueue(pool).await?.id());
     }
     match (Resize { photo: 3 }).enqueue(pool).await {
-        Err(Error::QueueFull { queue, capacity }) => println!("{queue} is full: {capacity} jobs wait"),
+        Err(Error::AtCapacity { queue, capacity }) => println!("{queue} is at its capacity: {capacity} jobs wait"),
         other => panic!("{other:?}"),
     }
     // In a transaction that is to go on without the job.
     let mut tx = pool.begin().await?;
-    assert!(Resize { photo: 4 }.try_enqueue(&mut tx).await?.is_none());
+    assert!(Resize { photo: 4 }.enqueue(&mut tx).unless_at_capacity().await?.is_none());
     tx.commit().await?;
 
-    // Whoever waits gets in once a worker has made room.
+    // Whoever waits gets in once a worker has taken a job.
     let worker = examples::run_until_over(Worker::new(pool.clone()), pool, &jobs);
-    let waits = Resize { photo: 5 }.enqueue_when_free(pool, Duration::from_secs(30));
+    let waits = Resize { photo: 5 }.enqueue(pool).wait_for_capacity(Duration::from_secs(30));
     let (done, last) = tokio::join!(worker, waits.into_future());
     done?;
     examples::run_until_over(Worker::new(pool.clone()), pool, &[last?.id()]).await?;
 
-    observe::set_capacity(&mut *pool.acquire().await?, Store::default(), "example_photos", None).await?;
+    operate::set_capacity(pool, Store::default(), "example_photos", None).await?;
     Ok(())
 }

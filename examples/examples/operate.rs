@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use queue_core::{Context, Handler, Job, JobResult, JobState, Store, job};
-use queue_worker::{
-    Database, Worker,
-    observe::{self, Control, Filter},
+use queue_core::{
+    Context, Handler, Job, JobResult, JobState, Store, job,
+    operate::{self, Act, Filter},
 };
+use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
 #[job(name = "example_bill", queue = "bills", max_attempts = 1, retain = "30d")]
@@ -32,28 +32,27 @@ async fn main() -> anyhow::Result<()> {
     let (store, pool) = (Store::default(), database.pool());
     database.migrate(store).await?;
     let bills = Bill::enqueue_all((0..10).map(|number| Bill { number }), pool).returning_ids().await?;
-    let bills: Vec<_> = bills.iter().map(queue_core::JobHandle::id).collect();
-    let mut operator = pool.acquire().await?;
 
     // All of a kind, in batches; and single ones. Each is refused, with its state named, if it is in a wrong one.
     let waiting = Filter { queue: Some("bills".into()), ..Filter::default() };
-    println!("{} bills wait", observe::count_waiting(&mut operator, store, &waiting, Control::Cancel).await?);
-    observe::control_all(&mut operator, store, &waiting, Control::Snooze(Duration::from_hours(1))).await?;
-    observe::control_all(&mut operator, store, &waiting, Control::RunNow).await?;
-    observe::control(&mut operator, store, bills[9], Control::Priority(150)).await?;
-    observe::control(&mut operator, store, bills[8], Control::Cancel).await?;
-    let error = observe::control(&mut operator, store, bills[8], Control::RunNow).await.expect_err("it is cancelled");
+    println!("{} bills wait", operate::count_matching(pool, store, &waiting, Act::Cancel).await?);
+    operate::snooze_all(pool, store, &waiting, Duration::from_hours(1)).await?;
+    operate::run_now_all(pool, store, &waiting).await?;
+    bills[9].set_priority(pool, 150).await?;
+    bills[8].cancel(pool).await?;
+    let error = bills[8].run_now(pool).await.expect_err("it is cancelled");
     println!("{error}");
+    let bills: Vec<_> = bills.iter().map(queue_core::JobHandle::id).collect();
     let worker = || Worker::new(pool.clone());
     examples::run_until_over(worker().state(Bank { is_closed: true }), pool, &bills).await?;
 
     // What failed for good is a dead letter, until somebody tries it again: here, no more than fifty a second.
     let closed = Filter { error: Some("bank is closed".into()), state: Some(JobState::Dead), ..Filter::default() };
-    for job in observe::list(&mut operator, store, &closed).await?.jobs {
+    for job in operate::list(pool, store, &closed).await?.jobs {
         println!("job {}: {}", job.id, job.error.unwrap_or_default());
     }
-    let again = observe::requeue_at(&mut operator, store, &closed, Some(50.0), std::future::pending()).await?;
-    assert_eq!(again, 1);
+    let again = operate::requeue_all(pool, store, &closed).rate(50.0).await?;
+    assert_eq!(again.done, 1);
     examples::run_until_over(worker().state(Bank { is_closed: false }), pool, &bills).await?;
     assert_eq!(examples::look(pool, bills[0]).await?.state, JobState::Completed);
     Ok(())

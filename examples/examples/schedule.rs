@@ -52,6 +52,6 @@ async fn main() -> anyhow::Result<()> {
 
     assert_eq!(*said.lock().unwrap_or_else(PoisonError::into_inner), ["first", "second", "third", "fourth", "fifth"]);
     assert_eq!(examples::look(pool, far.id()).await?.state.name(), "scheduled");
-    queue_worker::observe::cancel(&mut *pool.acquire().await?, Store::default(), far.id()).await?;
+    far.cancel(pool).await?;
     Ok(())
 }

@@ -44,6 +44,6 @@ async fn main() -> anyhow::Result<()> {
     examples::run_until_over(Worker::new(pool.clone()), pool, &[first.id(), other.id(), third.id()]).await?;
     let next = Report { customer: 1, pages: 40 }.enqueue(pool).await?;
     assert_eq!(next.outcome(), Enqueued::New, "the first is over");
-    queue_worker::observe::cancel(&mut *pool.acquire().await?, Store::default(), next.id()).await?;
+    next.cancel(pool).await?;
     Ok(())
 }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
-use queue_core::{JobId, JobRecord, Store};
-use queue_worker::{Worker, observe};
+use queue_core::{JobId, JobRef, operate::JobRecord};
+use queue_worker::Worker;
 use sqlx::PgPool;
 
 /// Runs a worker until these jobs are completed, dead or cancelled. A program would run it until a signal: `worker.run(shutdown_signal())`.
@@ -30,7 +29,7 @@ async fn wait_until_over(pool: &PgPool, jobs: &[JobId]) -> sqlx::Result<()> {
 /// # Errors
 /// The database's, or that there is no such job.
 pub async fn look(pool: &PgPool, job: JobId) -> anyhow::Result<JobRecord> {
-    observe::find(&mut *pool.acquire().await?, Store::default(), job).await?.with_context(|| format!("there is no job {job}"))
+    Ok(JobRef::from_id(job).find(pool).await?)
 }
 
 #[cfg(test)]

@@ -1,77 +1,94 @@
--- Control of one job. Each act is done or refused by name: SQLSTATE P0002 if there is no such job, 55P03 if another transaction has it locked,
--- else 55000; DETAIL is JSON: the job, the state it is in, the states wanted, and what cannot be done.
+-- The acts by their names, on many jobs and on one. On many, what cannot be done is passed over. On one it is refused: SQLSTATE P0002 if there is
+-- no such job, 55P03 if another transaction has it locked, else 55000; DETAIL is JSON: the job, the state it is in, the states wanted, and what
+-- cannot be done.
 
--- Does an act to one job; returns what came of it. Between two looks a job may pass from one state to another that fits, so it tries a few times.
+-- Does an act to those of these jobs to which it can be done now; returns them and what became of them.
+create function queue.act_on_all(ids bigint[], act text, run_at timestamptz default null, priority integer default null)
+  returns table (id bigint, became text)
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  changed bigint;
+begin
+  case act
+    when 'cancel' then
+      -- guard: cancel: what waits is over [return .. (id) => perform 1]
+      return query select c.id, 'cancelled' from queue.cancel_waiting_all(act_on_all.ids) c (id);
+      get diagnostics changed = row_count;
+      if changed < cardinality(act_on_all.ids) then
+        -- guard: cancel: what runs is cancelling [return .. (id) => null]
+        return query select c.id, 'cancelling' from queue.cancel_running_all(act_on_all.ids) c (id);
+      end if;
+    when 'reschedule' then
+      return query select c.id, 'rescheduled' from queue.reschedule_all(act_on_all.ids, act_on_all.run_at) c (id);
+    when 'snooze' then
+      return query select c.id, 'snoozed' from queue.reschedule_all(act_on_all.ids, act_on_all.run_at) c (id);
+    when 'run_now' then
+      return query select c.id, 'ready' from queue.run_now_all(act_on_all.ids) c (id);
+    when 'set_priority' then
+      return query select c.id, 'changed' from queue.set_priority_all(act_on_all.ids, act_on_all.priority) c (id);
+    when 'requeue' then
+      return query select c.id, 'requeued' from queue.requeue_all(act_on_all.ids) c (id);
+    when 'discard' then
+      return query select c.id, 'discarded' from queue.discard_all(act_on_all.ids) c (id);
+  end case;
+end
+$$;
+
+-- Does an act to one job; returns what became of it. Between two looks a job may pass from one state to another that fits, so it tries a few times.
 create function queue.act_on_one(id bigint, act text, run_at timestamptz default null, priority integer default null) returns text
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  one     bigint[] := array[act_on_one.id];
-  wanted  text[];
-  done    text;
+  became  text;
   state   text;
+  wanted  text[] := case act
+    when 'cancel' then '{blocked,scheduled,ready,running}'
+    when 'reschedule' then '{scheduled,ready}'
+    when 'snooze' then '{scheduled,ready}'
+    when 'run_now' then '{scheduled}'
+    when 'set_priority' then '{scheduled,ready}'
+    when 'requeue' then '{dead,completed,cancelled}'
+    when 'discard' then '{dead}'
+  end;
+  done    text := case act
+    when 'cancel' then 'cancelled'
+    when 'reschedule' then 'rescheduled'
+    when 'snooze' then 'snoozed'
+    when 'run_now' then 'run now'
+    when 'set_priority' then 'given another priority'
+    when 'requeue' then 'requeued'
+    when 'discard' then 'discarded'
+  end;
 begin
   for tries in 1 .. 5 loop  -- guard: tried again [5 => 1]
-    case act
-      when 'cancel' then
-        wanted := '{ready,scheduled,blocked,running}';
-        done := 'cancelled';
-        -- guard: cancel: what waits is over [exists (select from queue.cancel_waiting_all(one)) => false]
-        if exists (select from queue.cancel_waiting_all(one)) then
-          return 'cancelled';
-        -- guard: cancel: what runs is cancelling (2 lines)
-        elsif exists (select from queue.cancel_running_all(one)) then
-          return 'cancelling';
-        end if;
-      when 'reschedule' then
-        wanted := '{ready,scheduled}';
-        done := 'rescheduled';
-        if exists (select from queue.reschedule_all(one, act_on_one.run_at)) then
-          return done;
-        end if;
-      when 'run_now' then
-        wanted := '{scheduled}';
-        done := 'run now';
-        if exists (select from queue.run_now_all(one)) then
-          return done;
-        end if;
-      when 'set_priority' then
-        wanted := '{ready,scheduled}';
-        done := 'given another priority';
-        if exists (select from queue.set_priority_all(one, act_on_one.priority)) then
-          return done;
-        end if;
-      when 'requeue' then
-        wanted := '{dead,completed,cancelled}';
-        done := 'requeued';
-        -- guard: requeue: what is completed too [ or queue.reopen(act_on_one.id)]
-        if exists (select from queue.requeue_all(one)) or queue.reopen(act_on_one.id) then
-          return done;
-        end if;
-      when 'discard' then
-        wanted := '{dead}';
-        done := 'discarded';
-        if exists (select from queue.discard_all(one)) then
-          return done;
-        end if;
-    end case;
+    select a.became into became
+    from queue.act_on_all(array[act_on_one.id], act_on_one.act, act_on_one.run_at, act_on_one.priority) a;
+    if became is not null then
+      return became;
+    -- guard: requeue: what is completed too [act = 'requeue' and queue.reopen(act_on_one.id) => false]
+    elsif act = 'requeue' and queue.reopen(act_on_one.id) then
+      return 'requeued';
+    end if;
     state := queue.state_of(act_on_one.id);
     exit when state is null or state <> all (wanted);  -- guard: no longer than it may help
     perform pg_sleep(0.01);
   end loop;
-  if state is null then  -- guard: an unknown job is none [state is null => false]
-    raise no_data_found using
-      message = format('there is no job %s', act_on_one.id),
-      detail = json_build_object('job', act_on_one.id::text, 'state', null, 'wanted', wanted, 'done', done)::text;
-  elsif state = any (wanted) then  -- guard: a job that is held is said to be [state = any (wanted) => false]
-    raise lock_not_available using
-      message = format('job %s is %s, but held by another transaction: by somebody who changes it, or because it runs in one', act_on_one.id, state),
-      detail = json_build_object('job', act_on_one.id::text, 'state', state, 'wanted', wanted, 'done', done)::text;
-  end if;
-  raise object_not_in_prerequisite_state using
-    message = format('job %s is %s; only a job that is %s can be %s', act_on_one.id, state, array_to_string(wanted, ' or '), done),
-    detail = json_build_object('job', act_on_one.id::text, 'state', state, 'wanted', wanted, 'done', done)::text;
+  raise exception using
+    -- guard: an unknown job is none [ when state is null then 'P0002']
+    -- guard: a job that is locked is said to be [ when state = any (wanted) then '55P03']
+    errcode = case when state is null then 'P0002' when state = any (wanted) then '55P03' else '55000' end,
+    message = case
+      when state is null then
+        format('there is no job %s', act_on_one.id)
+      when state = any (wanted) then
+        format('job %s is %s, but another transaction has it locked: somebody changes it, or it runs in one', act_on_one.id, state)
+      else
+        format('job %s is %s; only a job that is %s can be %s', act_on_one.id, state, array_to_string(wanted, ' or '), done)
+      end,
+    detail = json_build_object('job', act_on_one.id::text, 'state', state, 'wanted', wanted, 'done', done);
 end
 $$;
 
@@ -94,7 +111,7 @@ create function queue.snooze(id bigint, wait interval) returns void
   language sql volatile
 begin atomic
   -- guard: a snooze counts from the clock [clock_timestamp => now]
-  select queue.act_on_one(snooze.id, 'reschedule', run_at => pg_catalog.clock_timestamp() + snooze.wait);
+  select queue.act_on_one(snooze.id, 'snooze', run_at => pg_catalog.clock_timestamp() + snooze.wait);
 end;
 
 -- Makes one scheduled job ready.

@@ -1,7 +1,6 @@
 -- nothing -> ready | scheduled | blocked: a chunk of jobs of which some have ordering keys or metadata, in the caller's transaction; returns
 -- their ids in the order given, which is ascending.
--- $1 payloads  $2 lanes  $3 max_attempts  $4 run at, or null for now  $5 queues  $6 keys, null for none  $7 whether a key skips its dead
--- $8 metadata, null for none
+-- $1 payloads  $2 lanes  $3 max_attempts  $4 run at, or null for now  $5 options, of which queue, key, key_policy and meta are read, or null
 -- Safe: as insert_all.sql. The keys are locked, so that places follow commits; each key is left a hint, once.
 with reserved as materialized (
   select array(
@@ -10,13 +9,15 @@ with reserved as materialized (
     order by 1  -- guard: ids in the order given
   ) as ids
 ), entries as materialized (
-  select e.id, e.lane, e.max_attempts, e.run_at, queue.key_id(e.queue, e.key) as key, e.skips, e.meta, e.place
+  select e.id, e.lane, e.max_attempts, e.run_at, o.meta, e.place,
+    queue.key_id(o.queue, o.key) as key, o.key_policy operator(pg_catalog.=) 'skip' as skips
   from reserved r
   cross join lateral rows from (
     pg_catalog.unnest(r.ids), pg_catalog.unnest($2::bigint[]), pg_catalog.unnest($3::smallint[]),
-    pg_catalog.unnest($4::pg_catalog.timestamptz[]), pg_catalog.unnest($5::pg_catalog.text[]), pg_catalog.unnest($6::pg_catalog.text[]),
-    pg_catalog.unnest($7::boolean[]), pg_catalog.unnest($8::pg_catalog.jsonb[])
-  ) with ordinality e (id, lane, max_attempts, run_at, queue, key, skips, meta, place)
+    pg_catalog.unnest($4::pg_catalog.timestamptz[]), pg_catalog.unnest($5::pg_catalog.jsonb[])
+  ) with ordinality e (id, lane, max_attempts, run_at, options, place)
+  cross join lateral pg_catalog.jsonb_to_record(coalesce(e.options, '{}'))
+    o (queue pg_catalog.text, key pg_catalog.text, key_policy pg_catalog.text, meta pg_catalog.jsonb)
 ), stored as (
   insert into queue.job (id, lane, max_attempts, payload, key, key_skips, meta)
   -- guard: metadata is checked [queue.checked_meta(e.meta) => e.meta]

@@ -1,6 +1,6 @@
 -- Locks the ordering keys ($1 queue, $2 key)[n] until the end of the transaction, in one order for all; or all there are, if $3.
 -- $1 queues  $2 keys, null for none  $3 whether all
--- Safe: who locks all of his keys at once, in this order, and no more afterwards, waits for nobody who waits for him.
+-- Safe: a transaction that locks all of its keys at once, in this order, and no more afterwards, waits for none that waits for it.
 select queue.lock_key(s.stripe)
 from (
   select distinct queue.key_id(k.queue, k.key) & 1023 as stripe  -- redundant: each once [ distinct] (for speed: the union does it again)

@@ -1,10 +1,13 @@
-//! What can go wrong before a job is stored, and in a handler's own transaction. Each variant is something a caller does differently; no variant carries a payload.
+//! What can go wrong before a job is stored, in a handler's own transaction, and for whoever operates. Each variant is something a caller does differently; no variant carries a payload.
 
 use std::fmt;
 
-use crate::{define::JobId, payload::PayloadError};
+use crate::{
+    define::{JobId, JobState},
+    payload::PayloadError,
+};
 
-/// An error of defining, enqueuing, migrating, or of a handler's transaction.
+/// An error of defining, enqueuing, operating, migrating, or of a handler's transaction.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -44,15 +47,21 @@ pub enum Error {
         /// What is wrong with it.
         source: Box<Error>,
     },
-    /// The queue is bounded, and as many jobs wait in it as may. The transaction can only be rolled back; see
-    /// [`Job::try_enqueue`](crate::Job::try_enqueue) and [`Job::enqueue_when_free`](crate::Job::enqueue_when_free) for other ways.
-    #[error("the queue `{queue}` is full: its capacity is {capacity}; wait for its workers, or raise it with `queue-worker capacity`")]
-    QueueFull {
+    /// As many jobs wait in the queue as may. The transaction can only be rolled back; see
+    /// [`Enqueue::unless_at_capacity`](crate::Enqueue::unless_at_capacity) and
+    /// [`Enqueue::wait_for_capacity`](crate::Enqueue::wait_for_capacity) for other ways.
+    #[error("the queue `{queue}` is at its capacity of {capacity} jobs; wait for its workers, or raise it with `queue-worker capacity`")]
+    AtCapacity {
         /// The queue.
         queue: String,
         /// How many jobs may wait in it.
         capacity: u64,
     },
+    /// An enqueue was to wait for capacity in a transaction, which may hold up those that would make room.
+    #[error(
+        "an enqueue cannot wait for capacity inside a transaction, which may hold up what makes room; do it on the pool, or say `unless_at_capacity`"
+    )]
+    WaitInTransaction,
     /// The schema has no tables of ours, or older ones.
     #[error("the schema `{schema}` holds no job queue; run `queue-worker migrate`, or call `queue_core::migrate`")]
     NotMigrated {
@@ -124,11 +133,31 @@ pub enum Error {
         /// The job.
         job: JobId,
     },
-    /// A job is not in a state in which this can be done, or there is no such job.
-    #[error("{why}")]
-    Refused {
-        /// Which job, its state, and in which it could be done.
-        why: String,
+    /// No job has this id.
+    #[error("there is no job {job}; it was never enqueued, was rolled back, or its history was pruned")]
+    NotFound {
+        /// The job.
+        job: JobId,
+    },
+    /// The job is not in a state in which this can be done.
+    #[error("job {job} is {state}; only a job that is {} can be {done}", listed(wanted))]
+    WrongState {
+        /// The job.
+        job: JobId,
+        /// The state it is in.
+        state: JobState,
+        /// The states in which it could be done.
+        wanted: Vec<JobState>,
+        /// What was asked for, as a participle.
+        done: String,
+    },
+    /// It could be done in the state that the job is in, but another transaction has the job locked: somebody changes it, or it runs in one.
+    #[error("job {job} is {state}, but another transaction has it locked, be it one in which it runs; try again when that has ended")]
+    Locked {
+        /// The job.
+        job: JobId,
+        /// The state it is in.
+        state: JobState,
     },
     /// The database failed. Its message is shown, its DETAIL never: that may print a row.
     #[error("{}", crate::error::message(.0))]
@@ -188,6 +217,16 @@ impl RegistryError {
     pub(crate) fn missing_state(missing: &[(&str, &str)]) -> Self {
         let listed: Vec<String> = missing.iter().map(|(job, state)| format!("`{state}` (for `{job}`)")).collect();
         Self::MissingState { missing: listed.join(", ") }
+    }
+}
+
+/// The states in words: `dead, completed or cancelled`.
+fn listed(states: &[JobState]) -> String {
+    let names: Vec<&str> = states.iter().map(|state| state.name()).collect();
+    match names.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, first)) => format!("{} or {last}", first.join(", ")),
+        None => "none".to_owned(),
     }
 }
 

@@ -70,7 +70,7 @@ mod finish;
 mod connect;
 mod enqueue;
 mod results;
-mod operate;
+pub mod operate;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[doc(hidden)]
@@ -78,15 +78,14 @@ pub mod private;
 #[cfg(queue_mutants)]
 mod mutants;
 
-pub use connect::IntoConnection;
+pub use connect::{IntoConnection, JobRef};
 pub use context::{Context, Handler, HandlerFuture, JobTransaction, Registration, Registry, Reporter, TransactionGuard};
 pub use define::{
     Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, OnConflict, Options, Outcome,
     Priority, Retain, StateKey, TerminalExt, Unique, UniqueKey, UnknownState, Verdict, While, verdict,
 };
-pub use enqueue::{Added, Batch, Enqueue, EnqueueAll, EnqueueAllIds, EnqueueWhenFree, Job, JobHandle, TryEnqueue};
+pub use enqueue::{Batch, Enqueue, EnqueueAll, EnqueueOptions, Job, JobHandle};
 pub use error::{Error, RegistryError, message};
-pub use operate::{AttemptFailure, JobRecord};
 pub use payload::PayloadError;
 pub use queue_macros::job;
 pub use results::{JobStatus, Progress, Wait, WaitError, WaitOn, Waiter, Watch};

@@ -1,4 +1,4 @@
-//! What can go wrong in a worker or for an operator. Failures of jobs are not errors: they are verdicts.
+//! What can go wrong in a worker. Failures of jobs are not errors: they are verdicts.
 
 use std::{
     fmt,
@@ -6,13 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{JobId, JobState, RegistryError};
+use queue_core::RegistryError;
 
-/// An error of running a worker or operating a store.
+/// An error of running a worker.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The store is not what this release needs, or a name is wrong.
+    /// The store is not what this release needs, a name is wrong, or what an operator asked for cannot be done.
     #[error(transparent)]
     Core(#[from] queue_core::Error),
     /// The job types of this binary cannot be run as they are.
@@ -45,29 +45,6 @@ pub enum Error {
         value: String,
         /// What is accepted.
         range: &'static str,
-    },
-    /// No job has this id.
-    #[error("there is no job {0}; it was never enqueued, was rolled back, or its history was pruned")]
-    NotFound(JobId),
-    /// The job is not in a state in which this can be done.
-    #[error("job {id} is {state}; only a job that is {wanted} can be {done}")]
-    WrongState {
-        /// The job.
-        id: JobId,
-        /// The state it is in.
-        state: JobState,
-        /// The states in which it could be done.
-        wanted: &'static str,
-        /// What was asked for, as a participle.
-        done: &'static str,
-    },
-    /// The job could be changed, were it not locked by a transaction that has not ended.
-    #[error("job {id} is {state}, but another transaction holds it, be it one in which it runs; try again when that has ended")]
-    Held {
-        /// The job.
-        id: JobId,
-        /// The state it is in.
-        state: JobState,
     },
     /// One of the worker's own threads could not be started.
     #[error("a thread of the worker cannot be started: {0}")]

@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
+use queue_core::operate::{capacities, set_capacity};
 use queue_core::{Batch, Enqueued, Error, Job as _, JobState, Store};
-use queue_worker::observe::{capacities, set_capacity};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use tests::{
     Act, Do, TestDb,
@@ -41,7 +41,7 @@ async fn waiting(db: &TestDb) -> i64 {
 }
 
 fn is_full(error: &Error) -> bool {
-    matches!(error, Error::QueueFull { queue, capacity: 100 } if queue == "default")
+    matches!(error, Error::AtCapacity { queue, capacity: 100 } if queue == "default")
 }
 
 /// Takes all that waits away.
@@ -102,7 +102,7 @@ async fn with_consumers_in_between_it_is_never_above_its_capacity_and_goes_on() 
     let produce = async || {
         let mut on = connect(&db).await;
         while entered.load(Ordering::SeqCst) < 600 {
-            match quick().try_enqueue(&mut on).await.unwrap() {
+            match quick().enqueue(&mut on).unless_at_capacity().await.unwrap() {
                 Some(_) => drop(entered.fetch_add(1, Ordering::SeqCst)),
                 None => tokio::task::yield_now().await,
             }
@@ -182,12 +182,12 @@ async fn a_try_that_is_refused_leaves_the_transaction_as_it_was() {
     tx.execute("insert into effect (job) values (1)").await.unwrap();
     let mut told = Vec::new();
     for n in 0..4 {
-        let handle = quick().try_enqueue(&mut tx).unique(format!("key {}", n.min(2))).await.unwrap();
+        let handle = quick().enqueue(&mut tx).unless_at_capacity().unique(format!("key {}", n.min(2))).await.unwrap();
         told.push(handle.map(|handle| handle.outcome()));
     }
     assert_eq!(told, [Some(Enqueued::New), Some(Enqueued::New), None, None]);
-    let kept = quick().try_enqueue(&mut tx).unique("key 0").await.unwrap().unwrap();
-    assert_eq!(kept.outcome(), Enqueued::Kept, "which needs no room");
+    let kept = quick().enqueue(&mut tx).unique("key 0").unless_at_capacity().await.unwrap().unwrap();
+    assert_eq!(kept.outcome(), Enqueued::Kept, "which needs no capacity");
     tx.commit().await.unwrap();
     assert_eq!(db.count("select count(*) from effect").await, 1);
     assert_eq!(db.count("select count(*) from queue.unique_key").await, 2, "the refused one left no key");
@@ -196,15 +196,39 @@ async fn a_try_that_is_refused_leaves_the_transaction_as_it_was() {
 }
 
 #[tokio::test]
-async fn whoever_waits_enqueues_once_there_is_room_or_is_told_that_there_was_none() {
+async fn whoever_waits_enqueues_once_there_is_capacity_or_is_told_that_there_was_none() {
     let db = bounded(1).await;
     let first = quick().enqueue(&db.pool).await.unwrap();
-    let error = quick().enqueue_when_free(&db.pool, Duration::from_millis(30)).await.unwrap_err();
-    assert!(matches!(error, Error::QueueFull { capacity: 1, .. }), "{error}");
-    assert!(error.to_string().contains("the queue `default` is full: its capacity is 1"), "{error}");
+    let error = quick().enqueue(&db.pool).wait_for_capacity(Duration::from_millis(30)).await.unwrap_err();
+    assert!(matches!(error, Error::AtCapacity { capacity: 1, .. }), "{error}");
+    assert!(error.to_string().contains("the queue `default` is at its capacity of 1 jobs"), "{error}");
     assert_eq!(db.state(first.id()).await, Some(JobState::Ready));
-    let (second, ()) = tokio::join!(quick().enqueue_when_free(&db.pool, Duration::from_secs(30)).into_future(), drain(&db));
+    let (second, ()) = tokio::join!(quick().enqueue(&db.pool).wait_for_capacity(Duration::from_secs(30)).into_future(), drain(&db));
     db.run_while(db.worker(), db.until(second.unwrap().id(), JobState::Completed)).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn nobody_waits_for_capacity_in_a_transaction_and_anybody_may_on_a_connection() {
+    let db = bounded(1).await;
+    quick().enqueue(&db.pool).await.unwrap();
+    let mut tx = db.pool.begin().await.unwrap();
+    let refused = quick().enqueue(&mut tx).wait_for_capacity(Duration::from_secs(30)).await.unwrap_err();
+    assert!(matches!(refused, Error::WaitInTransaction), "{refused}");
+    let refused = quick().enqueue(&mut tx).wait_for_capacity(Duration::ZERO).unless_at_capacity().await.unwrap_err();
+    assert!(matches!(refused, Error::WaitInTransaction), "{refused}");
+    tx.commit().await.unwrap();
+
+    let mut on = connect(&db).await;
+    on.execute("begin").await.unwrap();
+    let refused = quick().enqueue(&mut on).wait_for_capacity(Duration::from_secs(30)).await.unwrap_err();
+    assert!(matches!(refused, Error::WaitInTransaction), "begun in SQL: {refused}");
+    on.execute("rollback").await.unwrap();
+    let in_vain = quick().enqueue(&mut on).wait_for_capacity(Duration::from_millis(30)).unless_at_capacity().await.unwrap();
+    assert!(in_vain.is_none(), "none, once it has waited");
+    let waits = quick().enqueue(&mut on).wait_for_capacity(Duration::from_secs(30));
+    let (second, ()) = tokio::join!(waits.into_future(), drain(&db));
+    assert_eq!((second.unwrap().outcome(), waiting(&db).await), (Enqueued::New, 1));
     db.finish().await;
 }
 
@@ -239,7 +263,7 @@ async fn what_comes_back_to_a_full_queue_is_not_refused() {
         quick().enqueue(&db.pool).await.unwrap();
         assert_eq!(settle(&mut on, &lease.all(verdict)).await.unwrap(), []);
         assert_eq!(waiting(&db).await, 2);
-        assert!(quick().try_enqueue(&db.pool).await.unwrap().is_none());
+        assert!(quick().enqueue(&db.pool).unless_at_capacity().await.unwrap().is_none());
         drain(&db).await;
     }
     db.finish().await;
@@ -269,7 +293,7 @@ async fn a_bound_may_be_changed_and_taken_away_and_holds_for_lanes_that_come_lat
     }
     assert_eq!(db.count("select count(*) from queue.lane where has_capacity").await, 0);
     let error = set_capacity(&mut connect(&db).await, Store::default(), "no queue", Some(1)).await.unwrap_err();
-    assert!(matches!(error, queue_worker::Error::Core(Error::InvalidName { .. })), "{error}");
+    assert!(matches!(error, Error::InvalidName { .. }), "{error}");
     db.finish().await;
 }
 

@@ -3,10 +3,9 @@
 use std::time::{Duration, Instant};
 
 use chrono::Utc;
-use queue_core::{Error as CoreError, Job as _, JobId, JobState, Store};
-use queue_worker::{
-    Error,
-    observe::{self, Control, Controlled, Filter},
+use queue_core::{
+    Error, Job as _, JobId, JobRef, JobState, Store,
+    operate::{Act as Control, Acted, Filter, act_all, count_matching, discard_all, list, requeue_all},
 };
 use sqlx::{Connection as _, PgConnection};
 use tests::{
@@ -30,8 +29,8 @@ async fn scheduled(db: &TestDb) -> JobId {
     ok().enqueue(&db.pool).after(Duration::from_hours(1)).await.unwrap().id()
 }
 
-async fn act(on: &mut PgConnection, id: JobId, what: Control) -> Result<Controlled, Error> {
-    observe::control(on, Store::default(), id, what).await
+async fn act(on: &mut PgConnection, id: JobId, what: Control) -> Result<Acted, Error> {
+    JobRef::from_id(id).act(on, what).await
 }
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -61,17 +60,17 @@ async fn f57_each_act_fits_its_states_and_names_any_other() {
     }
     for what in waiting {
         for job in [enqueue(&db).await, scheduled(&db).await] {
-            assert_eq!(act(&mut on, job, what).await.unwrap(), Controlled::Done, "{what:?}");
+            assert_eq!(act(&mut on, job, what).await.unwrap(), Acted::Done, "{what:?}");
             db.check_invariant().await;
         }
     }
     let ready = enqueue(&db).await;
     assert!(act(&mut on, ready, Control::RunNow).await.unwrap_err().to_string().contains("is ready; only"));
-    assert!(matches!(act(&mut on, JobId(7), Control::RunNow).await, Err(Error::NotFound(JobId(7)))));
+    assert!(matches!(act(&mut on, JobId(7), Control::RunNow).await, Err(Error::NotFound { job: JobId(7) })));
     let far = act(&mut on, ready, Control::Snooze(Duration::MAX)).await;
     assert!(far.is_ok(), "clamped: {far:?}");
     let never = act(&mut on, ready, Control::Reschedule("+99999-01-01T00:00:00Z".parse().unwrap())).await;
-    assert!(matches!(never, Err(Error::Database(_))), "{never:?}");
+    assert!(matches!(never, Err(Error::OutOfRange { .. })), "{never:?}");
     db.finish().await;
 }
 
@@ -85,12 +84,12 @@ async fn a_handle_does_the_same_and_refuses_the_same() {
     handle.reschedule(&db.pool, Utc::now() + HOUR).await.unwrap();
     assert_eq!(db.state(handle.id()).await, Some(JobState::Scheduled));
     let mut tx = db.pool.begin().await.unwrap();
-    assert!(handle.cancel(&mut tx).await.unwrap());
+    assert_eq!(handle.cancel(&mut tx).await.unwrap(), Acted::Done);
     tx.rollback().await.unwrap();
     assert_eq!(db.state(handle.id()).await, Some(JobState::Scheduled), "in the caller's transaction");
-    assert!(handle.cancel(&db.pool).await.unwrap());
+    assert_eq!(handle.cancel(&db.pool).await.unwrap(), Acted::Done);
     let error = handle.run_now(&db.pool).await.unwrap_err();
-    assert!(matches!(&error, CoreError::Refused { why } if why.contains("is cancelled; only")), "{error}");
+    assert!(matches!(&error, Error::WrongState { state: JobState::Cancelled, .. }), "{error}");
     db.finish().await;
 }
 
@@ -143,24 +142,24 @@ async fn operators_at_once_leave_each_job_one_entry() {
         crew.push(tokio::spawn(async move {
             for job in jobs {
                 match act(&mut on, job, what).await {
-                    Ok(_) | Err(Error::WrongState { .. } | Error::Held { .. }) => {}
+                    Ok(_) | Err(Error::WrongState { .. } | Error::Locked { .. }) => {}
                     Err(error) => panic!("{what:?}: {error}"),
                 }
             }
-            observe::control_all(&mut on, Store::default(), &Filter::default(), what).await.unwrap();
+            act_all(&mut on, Store::default(), &Filter::default(), what).await.unwrap();
         }));
     }
     for one in crew {
         one.await.unwrap();
     }
     db.check_invariant().await;
-    observe::control_all(&mut connect(&db).await, Store::default(), &Filter::default(), Control::Cancel).await.unwrap();
+    act_all(&mut connect(&db).await, Store::default(), &Filter::default(), Control::Cancel).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.done where cancelled").await, 60);
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_job_that_an_open_transaction_holds_is_said_to_be_held() {
+async fn a_job_that_an_open_transaction_has_locked_is_said_to_be_locked() {
     let db = TestDb::new().await;
     let job = enqueue(&db).await;
     let mut holder = connect(&db).await;
@@ -168,12 +167,12 @@ async fn a_job_that_an_open_transaction_holds_is_said_to_be_held() {
     sqlx::query("select from queue.ready where id = $1 for update").bind(job).execute(&mut *tx).await.unwrap();
     for what in [Control::Cancel, Control::Snooze(HOUR), Control::Priority(1)] {
         let error = act(&mut connect(&db).await, job, what).await.unwrap_err();
-        assert!(matches!(error, Error::Held { state: JobState::Ready, .. }), "{error}");
+        assert!(matches!(error, Error::Locked { state: JobState::Ready, .. }), "{error}");
     }
     let said = sqlx::query("select queue.cancel($1)").bind(job).execute(&db.pool).await.unwrap_err();
-    assert!(said.to_string().contains("held by another transaction"), "{said}");
+    assert!(said.to_string().contains("another transaction has it locked"), "{said}");
     tx.rollback().await.unwrap();
-    assert_eq!(act(&mut connect(&db).await, job, Control::Cancel).await.unwrap(), Controlled::Done);
+    assert_eq!(act(&mut connect(&db).await, job, Control::Cancel).await.unwrap(), Acted::Done);
     db.finish().await;
 }
 
@@ -208,9 +207,9 @@ async fn a_new_priority_is_kept_over_retry_recovery_and_requeue() {
     let worker = register(&mut on).await.unwrap();
     let lease = claim(&mut on, worker, 1).await.unwrap();
     assert_eq!(settle(&mut on, &lease.all("dead")).await.unwrap(), []);
-    observe::requeue(&mut on, Store::default(), job).await.unwrap();
+    JobRef::from_id(job).requeue(&mut on).await.unwrap();
     assert_eq!(priority(job).await, (40, "ready".into()));
-    let found = observe::find(&mut on, Store::default(), job).await.unwrap().unwrap();
+    let found = JobRef::from_id(job).find(&mut on).await.unwrap();
     assert_eq!((found.priority, found.state), (40, JobState::Ready));
     act(&mut on, job, Control::Cancel).await.unwrap();
     db.finish().await;
@@ -265,21 +264,21 @@ async fn all_of_a_kind_are_changed_in_batches_and_counted_before() {
     let a = Filter { queue: Some("a".into()), ..Filter::default() };
     let late = Filter { error: Some("100% <late>".into()), ..Filter::default() };
     let even = u64::try_from(db.count("select count(*) from queue.scheduled where id % 2 = 0").await).unwrap();
-    assert_eq!(observe::count_waiting(&mut on, store, &a, Control::Cancel).await.unwrap(), 2500);
-    assert_eq!(observe::count_waiting(&mut on, store, &late, Control::RunNow).await.unwrap(), even);
+    assert_eq!(count_matching(&mut on, store, &a, Control::Cancel).await.unwrap(), 2500);
+    assert_eq!(count_matching(&mut on, store, &late, Control::RunNow).await.unwrap(), even);
     assert_eq!(db.count("select count(*) from queue.ready").await, 2500, "counting changes nothing");
-    assert_eq!(observe::control_all(&mut on, store, &a, Control::Priority(7)).await.unwrap().done, 2500);
-    assert_eq!(observe::control_all(&mut on, store, &a, Control::Priority(7)).await.unwrap().done, 0, "they are as they should be");
-    assert_eq!(observe::control_all(&mut on, store, &late, Control::RunNow).await.unwrap().done, even);
+    assert_eq!(act_all(&mut on, store, &a, Control::Priority(7)).await.unwrap().done, 2500);
+    assert_eq!(act_all(&mut on, store, &a, Control::Priority(7)).await.unwrap().done, 0, "they are as they should be");
+    assert_eq!(act_all(&mut on, store, &late, Control::RunNow).await.unwrap().done, even);
     let fresh = Filter { older_than: Some(HOUR), ..Filter::default() };
-    assert_eq!(observe::count_waiting(&mut on, store, &fresh, Control::Cancel).await.unwrap(), 0);
+    assert_eq!(count_matching(&mut on, store, &fresh, Control::Cancel).await.unwrap(), 0);
     let all = Filter { since: Some(Duration::MAX), ..Filter::default() };
-    assert_eq!(observe::control_all(&mut on, store, &all, Control::Snooze(HOUR)).await.unwrap().done, 3700, "each once");
+    assert_eq!(act_all(&mut on, store, &all, Control::Snooze(HOUR)).await.unwrap().done, 3700, "each once");
     assert_eq!(db.count("select count(*) from queue.scheduled").await, 3700);
     let wrong = Filter { state: Some(JobState::Dead), ..Filter::default() };
-    let error = observe::control_all(&mut on, store, &wrong, Control::Cancel).await.unwrap_err();
+    let error = act_all(&mut on, store, &wrong, Control::Cancel).await.unwrap_err();
     assert!(error.to_string().contains("state is dead; it must be blocked, scheduled, ready or running"), "{error}");
-    assert_eq!(observe::control_all(&mut on, store, &all, Control::Cancel).await.unwrap().done, 3700);
+    assert_eq!(act_all(&mut on, store, &all, Control::Cancel).await.unwrap().done, 3700);
     db.finish().await;
 }
 
@@ -317,14 +316,14 @@ async fn all_of_a_queue_are_cancelled_with_those_that_wait_behind_others() {
     let store = Store::default();
     let lines = Filter { queue: Some("lines".into()), ..Filter::default() };
     let blocked = Filter { state: Some(JobState::Blocked), ..Filter::default() };
-    assert_eq!(observe::count_waiting(&mut on, store, &lines, Control::Cancel).await.unwrap(), 2100);
-    assert_eq!(observe::count_waiting(&mut on, store, &blocked, Control::Cancel).await.unwrap(), 2098);
+    assert_eq!(count_matching(&mut on, store, &lines, Control::Cancel).await.unwrap(), 2100);
+    assert_eq!(count_matching(&mut on, store, &blocked, Control::Cancel).await.unwrap(), 2098);
     let failed = Filter { error: Some("no such error".into()), ..Filter::default() };
-    assert_eq!(observe::count_waiting(&mut on, store, &failed, Control::Cancel).await.unwrap(), 0);
-    assert!(observe::list(&mut on, store, &failed).await.unwrap().jobs.is_empty(), "none of them has failed");
+    assert_eq!(count_matching(&mut on, store, &failed, Control::Cancel).await.unwrap(), 0);
+    assert!(list(&mut on, store, &failed).await.unwrap().jobs.is_empty(), "none of them has failed");
     let old = Filter { older_than: Some(HOUR), ..Filter::default() };
-    assert!(observe::list(&mut on, store, &old).await.unwrap().jobs.is_empty(), "none of them is old");
-    assert_eq!(observe::control_all(&mut on, store, &lines, Control::Cancel).await.unwrap().done, 2100);
+    assert!(list(&mut on, store, &old).await.unwrap().jobs.is_empty(), "none of them is old");
+    assert_eq!(act_all(&mut on, store, &lines, Control::Cancel).await.unwrap().done, 2100);
     assert_eq!(db.count("select count(*) from queue.done where cancelled").await, 2100, "none of them went on when its head was cancelled");
     assert_eq!(db.state(other).await, Some(JobState::Ready));
     assert_eq!(db.state(behind).await, Some(JobState::Blocked));
@@ -352,14 +351,17 @@ async fn dead_letters_are_requeued_at_a_rate_until_told_to_stop() {
     let (store, filter) = (Store::default(), Filter::default());
     let began = Instant::now();
     let stop = tokio::time::sleep(Duration::from_millis(250));
-    let some = observe::requeue_at(&mut on, store, &filter, Some(40.0), stop).await.unwrap();
+    let some = requeue_all(&mut on, store, &filter).rate(40.0).until(stop).await.unwrap().done;
     let most = 1 + (began.elapsed().as_secs_f64() * 40.0).ceil() as u64;
     assert!((1..=most).contains(&some) && some < 30, "{some} in {:?}", began.elapsed());
     let began = Instant::now();
-    let rest = observe::requeue_at(&mut on, store, &filter, Some(100.0), std::future::pending()).await.unwrap();
+    let rest = requeue_all(&mut on, store, &filter).rate(100.0).await.unwrap().done;
     assert!(some + rest == 30 && began.elapsed() >= Duration::from_millis(10 * rest - 1), "{rest} in {:?}", began.elapsed());
     for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        assert!(matches!(observe::requeue_at(&mut on, store, &filter, Some(rate), async {}).await, Err(Error::Config { key: "rate", .. })));
+        assert!(matches!(
+            requeue_all(&mut on, store, &filter).rate(rate).until(async {}).await,
+            Err(Error::OutOfRange { what: "the rate", .. })
+        ));
     }
     db.finish().await;
 }
@@ -374,17 +376,20 @@ async fn lists_of_dead_letters_go_by_their_error_and_the_time_they_died() {
         .execute(&mut on)
         .await
         .unwrap();
-    let list = async |on: &mut PgConnection, filter: Filter| {
-        let page = observe::list(on, Store::default(), &filter).await.unwrap();
+    let listed = async |on: &mut PgConnection, filter: Filter| {
+        let page = list(on, Store::default(), &filter).await.unwrap();
         page.jobs.into_iter().map(|job| job.id).collect::<Vec<_>>()
     };
     let day = Some(Duration::from_hours(24));
-    assert_eq!(list(&mut on, Filter { error: Some("100%".into()), ..Filter::default() }).await, [ids[1]]);
-    assert_eq!(list(&mut on, Filter { since: day, ..Filter::default() }).await, [ids[2], ids[0]]);
-    assert_eq!(list(&mut on, Filter { older_than: day, state: Some(JobState::Dead), ..Filter::default() }).await, [ids[1]]);
-    assert_eq!(observe::count_dead(&mut on, Store::default(), &Filter { older_than: day, ..Filter::default() }).await.unwrap(), 1);
+    assert_eq!(listed(&mut on, Filter { error: Some("100%".into()), ..Filter::default() }).await, [ids[1]]);
+    assert_eq!(listed(&mut on, Filter { since: day, ..Filter::default() }).await, [ids[2], ids[0]]);
+    assert_eq!(listed(&mut on, Filter { older_than: day, state: Some(JobState::Dead), ..Filter::default() }).await, [ids[1]]);
+    assert_eq!(
+        count_matching(&mut on, Store::default(), &Filter { older_than: day, ..Filter::default() }, Control::Requeue).await.unwrap(),
+        1
+    );
     let late = Filter { error: Some("late".into()), ..Filter::default() };
-    assert_eq!(observe::discard_all(&mut on, Store::default(), &late).await.unwrap(), 1);
-    assert_eq!(list(&mut on, Filter::default()).await, [ids[2], ids[0]]);
+    assert_eq!(discard_all(&mut on, Store::default(), &late).await.unwrap().done, 1);
+    assert_eq!(listed(&mut on, Filter::default()).await, [ids[2], ids[0]]);
     db.finish().await;
 }

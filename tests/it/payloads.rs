@@ -1,7 +1,7 @@
 //! What is read back: payloads exactly as they were sent, and those that no handler can read.
 
-use queue_core::{Context, Handler, Job as _, JobId, JobResult, JobState, Store, job};
-use queue_worker::{Worker, observe};
+use queue_core::{Context, Handler, Job as _, JobId, JobRef, JobResult, JobState, job};
+use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -107,7 +107,7 @@ async fn f07_f09_f16_what_cannot_be_read_is_dead_at_once_unchanged_and_harms_nob
     // The deploy that reads them.
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     for (_, id, _) in &bad {
-        observe::requeue(&mut connection, Store::default(), *id).await.unwrap();
+        JobRef::from_id(*id).requeue(&mut connection).await.unwrap();
     }
     db.run_until_idle(Worker::new(db.pool.clone()).register::<AnyDo>()).await;
     for (payload, id, before) in bad {

@@ -8,10 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{
-    Context, Error, Handler, Job as _, JobHandle, JobId, JobResult, JobState, PayloadError, Progress, Reporter, Store, Waiter, job,
-};
-use queue_worker::{Worker, observe};
+use queue_core::{Context, Error, Handler, Job as _, JobHandle, JobId, JobResult, JobState, PayloadError, Progress, Reporter, Waiter, job};
+use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use sqlx::Executor as _;
 use tests::{Steps, TestDb, WorkerProcess, effects, eventually};
@@ -86,7 +84,7 @@ async fn what_a_job_says_is_seen_live_and_the_stream_ends_with_the_job() {
         }
         let sql = "select count(*) from queue.progress where fraction = 0.4 and counts ->> 'image' = '3'";
         assert_eq!(db.count(sql).await, 1);
-        let found = observe::find(&mut db.pool.acquire().await.unwrap(), Store::default(), job.id()).await.unwrap().unwrap();
+        let found = job.find(&db.pool).await.unwrap();
         assert_eq!(found.progress.unwrap().stage.as_deref(), Some("thumbnails"));
         go(&db).await;
         for watch in [&mut there, &mut here] {
@@ -310,7 +308,7 @@ async fn progress_goes_after_the_job_and_stays_with_a_dead_letter() {
         }
     }
     async fn requeue(db: &TestDb, job: JobHandle<Keeps>) {
-        observe::requeue(&mut db.pool.acquire().await.unwrap(), Store::default(), job.id()).await.unwrap();
+        job.requeue(&db.pool).await.unwrap();
     }
     let db = TestDb::new().await;
     let (dead, done) = (Keeps { fails: true }.enqueue(&db.pool).await.unwrap(), Keeps { fails: false }.enqueue(&db.pool).await.unwrap());

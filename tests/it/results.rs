@@ -3,7 +3,7 @@
 use std::{sync::Mutex, time::Duration};
 
 use queue_core::{Context, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Store, WaitError, Waiter, job};
-use queue_worker::{Worker, observe};
+use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use sqlx::{Executor as _, postgres::PgListener};
 use tests::{Act, Do, TestDb, WorkerProcess, eventually};
@@ -57,7 +57,7 @@ async fn a_handle_waits_for_what_its_handler_returns() {
         assert_eq!((sum.wait(&db.pool).await.unwrap(), sum.wait(&waiter).await.unwrap()), (3, 3));
         let quiet = Quiet.enqueue(&db.pool).await.unwrap();
         quiet.wait(&waiter).await.unwrap();
-        quiet.wait((&db.pool, Store::default())).await.unwrap();
+        JobHandle::<Quiet>::from_id(quiet.id()).in_store(Store::default()).wait(&db.pool).await.unwrap();
         let again = act(&db, Act::FailUntil(2)).await;
         assert_eq!(again.wait(&waiter).await.unwrap(), "", "after a failed attempt");
         let status = sum.status(&db.pool).await.unwrap();
@@ -83,7 +83,7 @@ async fn another_process_waits_by_id_for_a_job_that_a_third_one_runs() {
 async fn dead_and_cancelled_come_back_as_errors_with_the_last_error() {
     let db = TestDb::new().await;
     let waiter = Waiter::start(&db.pool);
-    let (dead, called_off) = (act(&db, Act::Terminal("no such door".into())).await, act(&db, Act::RetryIn(60_000)).await);
+    let (dead, cancelling) = (act(&db, Act::Terminal("no such door".into())).await, act(&db, Act::RetryIn(60_000)).await);
     db.run_while(worker(&db), async {
         let (there, here) = tokio::join!(dead.wait(&waiter), dead.wait(&db.pool));
         for error in [there.unwrap_err(), here.unwrap_err()] {
@@ -92,11 +92,11 @@ async fn dead_and_cancelled_come_back_as_errors_with_the_last_error() {
                 "{error:?}"
             );
         }
-        db.until(called_off.id(), JobState::Scheduled).await;
-        let status = called_off.status(&waiter).await.unwrap();
+        db.until(cancelling.id(), JobState::Scheduled).await;
+        let status = cancelling.status(&waiter).await.unwrap();
         assert_eq!((status.state, status.attempts, status.error.as_deref()), (JobState::Scheduled, 1, Some("later")));
-        let cancel = async { observe::cancel(&mut db.pool.acquire().await.unwrap(), Store::default(), called_off.id()).await.unwrap() };
-        let (there, here, _) = tokio::join!(called_off.wait(&waiter), called_off.wait(&db.pool), cancel);
+        let cancel = async { cancelling.cancel(&db.pool).await.unwrap() };
+        let (there, here, _) = tokio::join!(cancelling.wait(&waiter), cancelling.wait(&db.pool), cancel);
         for error in [there.unwrap_err(), here.unwrap_err()] {
             assert!(matches!(&error, WaitError::Cancelled { error: Some(error), .. } if error == "later"), "{error:?}");
         }
@@ -163,8 +163,12 @@ async fn what_cannot_be_waited_for_is_refused_and_never_hangs() {
     for error in [wrong.wait(&waiter).await.unwrap_err(), wrong.status(&db.pool).await.unwrap_err()] {
         assert!(matches!(error, WaitError::Output { .. }) && !error.to_string().contains("secret"), "{error:?}");
     }
-    let elsewhere = secret.wait((&db.pool, Store::new("nowhere").unwrap())).await.unwrap_err();
+    let nowhere = secret.in_store(Store::new("nowhere").unwrap());
+    let elsewhere = nowhere.wait(&db.pool).await.unwrap_err();
     assert!(elsewhere.to_string().contains("holds no job queue"), "{elsewhere}");
+    for elsewhere in [nowhere.wait(&waiter).await.unwrap_err(), nowhere.watch(&waiter).next().await.unwrap().unwrap_err()] {
+        assert!(matches!(elsewhere, WaitError::OtherStore { store: "nowhere", waiter: "queue", .. }), "{elsewhere}");
+    }
     db.finish().await;
 }
 
@@ -251,7 +255,7 @@ async fn workers_and_operators_notify_while_somebody_waits_and_only_then() {
     })
     .await;
     while listener.next_buffered().is_some() {}
-    observe::cancel(&mut db.pool.acquire().await.unwrap(), Store::default(), scheduled.id()).await.unwrap();
+    scheduled.cancel(&db.pool).await.unwrap();
     tokio::time::timeout(Duration::from_secs(30), listener.recv()).await.expect("an operator notifies").unwrap();
     db.finish().await;
 }

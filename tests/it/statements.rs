@@ -40,21 +40,19 @@ const WHOLE: [(&str, &str, &str); 22] = [
 ];
 
 /// What operators ask for is planned when they ask, so it need not fear a plan of other days.
-const OPERATORS: [&str; 15] = [
+const OPERATORS: [&str; 13] = [
     "cancel_waiting",
     "choose_blocked",
+    "choose_dead",
     "choose_ready",
     "choose_running",
     "choose_scheduled",
     "counts",
-    "dead_letters",
-    "discard",
     "failures",
     "failures_of",
     "find",
     "list",
     "oldest",
-    "requeue",
     "workers",
 ];
 

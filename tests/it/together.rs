@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use queue_core::{Batch, Enqueued, Error, Job as _, JobHandle, JobId, JobState, Store};
-use queue_worker::observe::{self, set_capacity};
+use queue_core::operate::set_capacity;
+use queue_core::{Batch, Enqueued, Error, Job as _, JobHandle, JobId, JobRef, JobState, Store};
 use sqlx::{Connection as _, PgConnection};
 use tests::{
     Act, Do, TestDb, operate,
@@ -27,7 +27,7 @@ async fn lease(connection: &mut PgConnection) -> Lease {
     claim(connection, worker, 10).await.unwrap()
 }
 
-async fn call_off(connection: &mut PgConnection, job: JobId) {
+async fn cancel_running(connection: &mut PgConnection, job: JobId) {
     let answer: String = sqlx::query_scalar("select queue.cancel($1)").bind(job).fetch_one(connection).await.unwrap();
     assert_eq!(answer, "cancelling");
 }
@@ -46,25 +46,25 @@ async fn the_head_of_a_key_that_is_cancelled_lets_the_next_one_go_on_wherever_it
     let mut c = connect(&db).await;
     let (waiting, settled, recovered) = (keyed(&db).await, keyed(&db).await, keyed(&db).await);
     let (given_back, in_line, last) = (keyed(&db).await, keyed(&db).await, keyed(&db).await);
-    observe::cancel(&mut c, Store::default(), waiting).await.unwrap();
+    JobRef::from_id(waiting).cancel(&mut c).await.unwrap();
     goes_on(&db, &mut c, waiting, settled).await;
 
     let held = lease(&mut c).await;
-    call_off(&mut c, settled).await;
+    cancel_running(&mut c, settled).await;
     assert!(settle(&mut c, &held.all("retry")).await.unwrap().is_empty());
     goes_on(&db, &mut c, settled, recovered).await;
 
     let worker = register(&mut c).await.unwrap();
     assert_eq!(claim(&mut c, worker, 10).await.unwrap().ids(), [recovered]);
-    call_off(&mut c, recovered).await;
+    cancel_running(&mut c, recovered).await;
     silence(&mut c, worker).await.unwrap();
     recover(&mut c).await.unwrap();
     goes_on(&db, &mut c, recovered, given_back).await;
 
     let held = lease(&mut c).await;
-    call_off(&mut c, given_back).await;
+    cancel_running(&mut c, given_back).await;
     give_back(&mut c, held.token).await.unwrap();
-    observe::cancel(&mut c, Store::default(), in_line).await.unwrap();
+    JobRef::from_id(in_line).cancel(&mut c).await.unwrap();
     assert_eq!(db.state(in_line).await, Some(JobState::Cancelled));
     goes_on(&db, &mut c, given_back, last).await;
     assert_eq!(lease(&mut c).await.ids(), [last]);
@@ -79,7 +79,7 @@ async fn a_cancelled_head_wakes_whoever_sees_to_keys() {
     db.run_while(db.worker(), async {
         tests::eventually("the worker sleeps", async || db.count("select count(*) from queue.idle").await == 1).await;
         assert_eq!(db.state(next).await, Some(JobState::Blocked));
-        observe::cancel(&mut connect(&db).await, Store::default(), head).await.unwrap();
+        JobRef::from_id(head).cancel(&mut connect(&db).await).await.unwrap();
         db.until(next, JobState::Completed).await;
     })
     .await;
@@ -120,11 +120,11 @@ async fn blocked_jobs_take_room_in_a_bounded_queue() {
         keyed(&db).await;
     }
     let refused = quick().enqueue(&db.pool).key("a").await;
-    assert!(matches!(refused, Err(Error::QueueFull { capacity: 5, .. })), "{refused:?}");
-    assert!(quick().try_enqueue(&db.pool).key("b").await.unwrap().is_none());
+    assert!(matches!(refused, Err(Error::AtCapacity { capacity: 5, .. })), "{refused:?}");
+    assert!(quick().enqueue(&db.pool).unless_at_capacity().key("b").await.unwrap().is_none());
     let mut batch = Batch::new();
     batch.add(quick()).unwrap().key("c");
-    assert!(matches!(batch.enqueue(&db.pool).await, Err(Error::QueueFull { .. })));
+    assert!(matches!(batch.enqueue(&db.pool).await, Err(Error::AtCapacity { .. })));
     assert_eq!(db.count("select count(*) from queue.job").await, 5);
     db.finish().await;
 }

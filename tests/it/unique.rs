@@ -6,7 +6,7 @@ mod races;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use queue_core::{Batch, Enqueued, Error, Job as _, JobHandle, JobState, OnConflict, Store, While, job};
+use queue_core::{Batch, Enqueued, Error, Job as _, JobHandle, JobState, OnConflict, While, job};
 use queue_worker::Config;
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgPool};
@@ -78,7 +78,7 @@ async fn a_live_key_is_held_until_its_job_is_over_whatever_way_that_comes_about(
         let second = say("4").enqueue(&mut on).unique(&key).await.unwrap();
         assert_eq!(second.outcome(), Enqueued::New, "{verdict}");
         assert_ne!(second.id(), first.id());
-        let worker = queue_worker::observe::cancel(&mut on, Store::default(), second.id()).await;
+        let worker = second.cancel(&mut on).await;
         worker.unwrap();
         assert_eq!(say("5").enqueue(&mut on).unique(&key).await.unwrap().outcome(), Enqueued::New, "called off");
         end(&mut on, "plain").await;
@@ -298,7 +298,7 @@ trait OnKeep {
     async fn on_keep(self) -> Vec<JobHandle<Report>>;
 }
 
-impl OnKeep for queue_core::EnqueueAllIds<'_, Report> {
+impl OnKeep for queue_core::EnqueueAll<'_, Report, Vec<JobHandle<Report>>> {
     async fn on_keep(self) -> Vec<JobHandle<Report>> {
         self.await.unwrap()
     }
@@ -370,7 +370,7 @@ async fn under_an_old_snapshot_a_conflict_is_answered_rightly_or_is_a_serializat
         seen.commit().await.unwrap();
 
         let mut stale = begin(&db.pool).await;
-        queue_worker::observe::cancel(&mut connect(&db).await, Store::default(), first.id()).await.unwrap();
+        first.cancel(&mut connect(&db).await).await.unwrap();
         let second = say("4").enqueue(&db.pool).unique(&key).await.unwrap();
         assert_eq!(second.outcome(), Enqueued::New);
         say("5").enqueue(&mut stale).unique(&key).await.unwrap_err();

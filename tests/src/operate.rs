@@ -96,17 +96,17 @@ pub async fn unblock(connection: &mut PgConnection) -> sqlx::Result<i32> {
 
 /// Requeues dead letters; returns those it did.
 pub async fn requeue(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
-    sqlx::query_scalar(sql(include_str!("../../queue-core/sql/requeue.sql"))).bind(ids).fetch_all(connection).await
+    sqlx::query_scalar(sql("select c from queue.requeue_all($1) c")).bind(ids).fetch_all(connection).await
 }
 
 /// Cancels jobs that wait; returns those it did.
 pub async fn cancel(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
-    sqlx::query_scalar(sql(include_str!("../../queue-core/sql/cancel_waiting.sql"))).bind(ids).fetch_all(connection).await
+    sqlx::query_scalar(sql("select c from queue.cancel_waiting_all($1) c")).bind(ids).fetch_all(connection).await
 }
 
 /// Discards dead letters; returns those it did.
 pub async fn discard(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
-    sqlx::query_scalar(sql(include_str!("../../queue-core/sql/discard.sql"))).bind(ids).fetch_all(connection).await
+    sqlx::query_scalar(sql("select c from queue.discard_all($1) c")).bind(ids).fetch_all(connection).await
 }
 
 /// Requeues a job that is over; whether it did.
@@ -193,23 +193,25 @@ pub async fn finish_one(transaction: &mut PgConnection, entry: Entry, verdict: &
 
 /// Puts jobs that wait off until in an hour; returns those it did.
 pub async fn reschedule(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
-    let statement = sqlx::query_scalar(sql(include_str!("../../queue-core/sql/reschedule.sql"))).bind(ids);
-    statement.bind(None::<chrono::DateTime<chrono::Utc>>).bind(Some(3_600_000.0)).fetch_all(connection).await
+    sqlx::query_scalar(sql("select c from queue.reschedule_all($1, clock_timestamp() + interval '1 hour') c"))
+        .bind(ids)
+        .fetch_all(connection)
+        .await
 }
 
 /// Makes scheduled jobs ready; returns those it did.
 pub async fn run_now(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
-    sqlx::query_scalar(sql(include_str!("../../queue-core/sql/run_now.sql"))).bind(ids).fetch_all(connection).await
+    sqlx::query_scalar(sql("select c from queue.run_now_all($1) c")).bind(ids).fetch_all(connection).await
 }
 
 /// Gives jobs that wait another priority; returns those it did.
 pub async fn set_priority(connection: &mut PgConnection, ids: &[JobId], priority: i32) -> sqlx::Result<Vec<JobId>> {
-    sqlx::query_scalar(sql(include_str!("../../queue-core/sql/set_priority.sql"))).bind(ids).bind(priority).fetch_all(connection).await
+    sqlx::query_scalar(sql("select c from queue.set_priority_all($1, $2) c")).bind(ids).bind(priority).fetch_all(connection).await
 }
 
-/// Calls off jobs that run; returns those it did.
-pub async fn call_off(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
-    sqlx::query_scalar(sql(include_str!("../../queue-core/sql/cancel_running.sql"))).bind(ids).fetch_all(connection).await
+/// Has jobs that run cancelled; returns those it did.
+pub async fn cancel_running(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
+    sqlx::query_scalar(sql("select c from queue.cancel_running_all($1) c")).bind(ids).fetch_all(connection).await
 }
 
 /// Says how long, in seconds, jobs of the tests' type are kept; returns how many types changed.

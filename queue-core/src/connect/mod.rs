@@ -1,7 +1,10 @@
-//! What jobs can be enqueued on.
+//! What jobs can be enqueued on, and how one is referred to.
+
+mod job_ref;
 
 use sqlx::{PgConnection, PgPool, Postgres, Transaction, pool::PoolConnection};
 
+pub use self::job_ref::JobRef;
 use crate::{
     context::{JobTransaction, TransactionGuard},
     schema::Connection,
@@ -63,7 +66,9 @@ impl<'c> IntoConnection<'c> for &'c mut PoolConnection<Postgres> {
 }
 
 mod sealed {
-    use super::{JobTransaction, PgConnection, PgPool, PoolConnection, Postgres, Transaction, TransactionGuard};
+    use sqlx::{PgConnection, PgPool, Postgres, Transaction, pool::PoolConnection};
+
+    use crate::context::{JobTransaction, TransactionGuard};
 
     pub trait Sealed {}
     impl Sealed for &PgPool {}

@@ -68,7 +68,7 @@ pub enum JobState {
     Completed,
     /// A dead letter. Enters by a settle or a recovery; leaves only by an operator's requeue or discard.
     Dead,
-    /// Called off by an operator. Pruned after the retention.
+    /// Cancelled by an operator. Enters by an act, or by a settle or a recovery of a job that is cancelling. Pruned after the retention.
     Cancelled,
 }
 

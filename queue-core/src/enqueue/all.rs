@@ -4,22 +4,22 @@ use std::{
     borrow::Cow,
     fmt,
     future::{Future, IntoFuture},
+    marker::PhantomData,
     pin::Pin,
 };
 
 use super::{
     JobHandle,
-    bulk::{Row, Written, write_all},
-    encode,
-    terms::{Terms, terms_methods},
-    unique_key_of,
+    bulk::write_all,
+    options::{EnqueueOptions, enqueue_methods, option_methods},
+    places::Written,
+    row::{Encoded, Row},
 };
 use crate::{
-    connect::IntoConnection,
+    connect::{IntoConnection, JobRef},
     define::{Durability, Enqueued, JobType},
     error::Error,
-    schema::Connection,
-    schema::Store,
+    schema::{Connection, Store},
 };
 
 /// Jobs of one type about to be enqueued. Say what differs from the type's options, then await it: it returns how many there were; of a type
@@ -44,37 +44,25 @@ use crate::{
 /// println!("enqueued {count} mails");
 /// # Ok(()) }
 /// ```
+///
+/// `R` is what awaiting it returns: their number, or a handle for each after [`returning_ids`](Self::returning_ids).
 #[must_use = "nothing is enqueued until this is awaited"]
-pub struct EnqueueAll<'c, J> {
+pub struct EnqueueAll<'c, J, R = u64> {
     jobs: Box<dyn Iterator<Item = J> + Send + 'c>,
     on: Connection<'c>,
     store: Store,
-    terms: Terms,
+    durability: Option<Durability>,
+    options: EnqueueOptions,
+    returned: PhantomData<fn() -> R>,
 }
 
 impl<'c, J: JobType> EnqueueAll<'c, J> {
-    pub(crate) fn new(jobs: impl Iterator<Item = J> + Send + 'c, on: impl IntoConnection<'c>) -> Self {
-        Self { jobs: Box::new(jobs), on: on.into_connection(), store: Store::default(), terms: Terms::of::<J>() }
+    pub(super) fn new(jobs: impl Iterator<Item = J> + Send + 'c, on: impl IntoConnection<'c>) -> Self {
+        let (on, options) = (on.into_connection(), EnqueueOptions::of::<J>());
+        Self { jobs: Box::new(jobs), on, store: Store::default(), durability: None, options, returned: PhantomData }
     }
 
-    terms_methods!(self mut);
-
-    /// Into this store instead of the default one.
-    pub fn store(mut self, store: Store) -> Self {
-        self.store = store;
-        self
-    }
-
-    /// Whether the commit of these jobs waits for the disk, instead of what the type says; see [`Durability`] for what is risked.
-    ///
-    /// It counts where this is a transaction of its own: on a pool, or on a connection outside a transaction. In a transaction of
-    /// yours it changes nothing, for that would be the durability of your other writes: say `set local synchronous_commit = off` there.
-    pub fn durability(mut self, durability: Durability) -> Self {
-        self.terms.durability = durability;
-        self
-    }
-
-    /// Returns a handle for each job, in the order of the iterator, instead of their number. Takes 24 bytes of memory a job.
+    /// Returns a handle for each job, in the order of the iterator, instead of their number. Takes 32 bytes of memory a job.
     ///
     /// ```no_run
     /// # use queue_core::{job, Job, JobHandle};
@@ -83,21 +71,29 @@ impl<'c, J: JobType> EnqueueAll<'c, J> {
     /// let ticks: Vec<JobHandle<Tick>> = Tick::enqueue_all([Tick, Tick], &pool).returning_ids().await?;
     /// # Ok(()) }
     /// ```
-    pub fn returning_ids(self) -> EnqueueAllIds<'c, J> {
-        EnqueueAllIds { all: self }
+    pub fn returning_ids(self) -> EnqueueAll<'c, J, Vec<JobHandle<J>>> {
+        let Self { jobs, on, store, durability, options, .. } = self;
+        EnqueueAll { jobs, on, store, durability, options, returned: PhantomData }
+    }
+}
+
+impl<J: JobType, R> EnqueueAll<'_, J, R> {
+    option_methods!((mut self) -> Self, self);
+    enqueue_methods!();
+
+    fn said(&mut self) -> &mut EnqueueOptions {
+        &mut self.options
     }
 
     async fn send(self, ids_wanted: bool) -> Result<Written, Error> {
-        let Self { jobs, on, store, terms } = self;
-        terms.check()?;
-        let own = terms.clone();
-        let row = move |job: J| {
-            let payload = Cow::Owned(encode(&job)?);
-            Ok(Row { payload, key: own.key_of(&job)?.map(Cow::Owned), unique_key: unique_key_of(&job, &own)?, terms: 0 })
+        let Self { jobs, on, store, durability, options, .. } = self;
+        options.check()?;
+        let row = |(index, job): (usize, J)| {
+            let row = Encoded::of(&job).and_then(|job| Row::new(Cow::Owned(job), &options, 0));
+            row.map_err(|error| Error::OneOfMany { index, source: Box::new(error) })
         };
-        let rows = jobs.enumerate().map(move |(index, job)| row(job).map_err(|error| Error::OneOfMany { index, source: Box::new(error) }));
-        let durability = terms.durability;
-        write_all(on, store, durability, &[terms], Box::new(rows.fuse()), ids_wanted).await
+        let rows = Box::new(jobs.enumerate().map(row).fuse());
+        write_all(on, store, durability, std::slice::from_ref(&options), rows, ids_wanted).await
     }
 }
 
@@ -110,28 +106,23 @@ impl<'c, J: JobType> IntoFuture for EnqueueAll<'c, J> {
     }
 }
 
-impl<J> fmt::Debug for EnqueueAll<'_, J> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EnqueueAll").field("terms", &self.terms).finish_non_exhaustive()
-    }
-}
-
-/// An [`EnqueueAll`] that returns a handle for each job; see [`EnqueueAll::returning_ids`].
-#[must_use = "nothing is enqueued until this is awaited"]
-#[derive(Debug)]
-pub struct EnqueueAllIds<'c, J> {
-    all: EnqueueAll<'c, J>,
-}
-
-impl<'c, J: JobType> IntoFuture for EnqueueAllIds<'c, J> {
+impl<'c, J: JobType> IntoFuture for EnqueueAll<'c, J, Vec<JobHandle<J>>> {
     type Output = Result<Vec<JobHandle<J>>, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let written = self.all.send(true).await?;
+            let store = self.store;
+            let written = self.send(true).await?;
             let outcomes = written.outcomes.into_iter().chain(std::iter::repeat(Enqueued::New));
-            Ok(written.ids.unwrap_or_default().into_iter().zip(outcomes).map(|(id, outcome)| JobHandle::enqueued(id, outcome)).collect())
+            let handle = |(id, outcome)| JobHandle::enqueued(JobRef::from_id(id).in_store(store), outcome);
+            Ok(written.ids.unwrap_or_default().into_iter().zip(outcomes).map(handle).collect())
         })
+    }
+}
+
+impl<J, R> fmt::Debug for EnqueueAll<'_, J, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EnqueueAll").field("options", &self.options).finish_non_exhaustive()
     }
 }

@@ -3,10 +3,9 @@
 use std::{borrow::Cow, fmt, future::Future};
 
 use super::{
-    bulk::{Row, write_all},
-    encode,
-    terms::{Terms, terms_methods},
-    unique_key_of,
+    bulk::write_all,
+    options::{EnqueueOptions, enqueue_methods},
+    row::{Encoded, Row},
 };
 use crate::{
     connect::IntoConnection,
@@ -40,10 +39,9 @@ use crate::{
 pub struct Batch {
     store: Store,
     durability: Option<Durability>,
-    terms: Vec<Terms>,
-    payloads: Vec<String>,
-    /// Each job's own ordering key, and its uniqueness key.
-    keys: Vec<(Option<String>, Option<String>)>,
+    jobs: Vec<Encoded>,
+    /// Of each job.
+    options: Vec<EnqueueOptions>,
 }
 
 impl Batch {
@@ -53,44 +51,28 @@ impl Batch {
         Self::default()
     }
 
-    /// For this store instead of the default one.
-    #[must_use]
-    pub fn store(mut self, store: Store) -> Self {
-        self.store = store;
-        self
-    }
-
-    /// Whether the commit of these jobs waits for the disk; see [`Durability`] for what is risked. Default: it does if one of their types says so.
-    ///
-    /// In a transaction of yours it changes nothing, as with [`EnqueueAll::durability`](super::EnqueueAll::durability).
-    #[must_use]
-    pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = Some(durability);
-        self
-    }
+    enqueue_methods!();
 
     /// Adds a job. What differs from its type's options can be said of what this returns.
     ///
     /// # Errors
     /// [`Error::Payload`]: the payload cannot be stored exactly. [`Error::OutOfRange`]: its ordering key has NUL. The batch is as before.
     #[allow(clippy::needless_pass_by_value, reason = "a job is given away, here as everywhere")]
-    pub fn add<J: JobType>(&mut self, job: J) -> Result<Added<'_>, Error> {
-        let (payload, terms) = (encode(&job)?, Terms::of::<J>());
-        self.keys.push((terms.key_of(&job)?, unique_key_of(&job, &terms)?));
-        self.payloads.push(payload);
-        self.terms.push(terms);
-        let at = self.terms.len() - 1;
-        Ok(Added { terms: &mut self.terms[at] })
+    pub fn add<J: JobType>(&mut self, job: J) -> Result<&mut EnqueueOptions, Error> {
+        self.jobs.push(Encoded::of(&job)?);
+        self.options.push(EnqueueOptions::of::<J>());
+        let at = self.options.len() - 1;
+        Ok(&mut self.options[at])
     }
 
     /// How many jobs it has.
     pub fn len(&self) -> usize {
-        self.payloads.len()
+        self.jobs.len()
     }
 
     /// Whether it has none.
     pub fn is_empty(&self) -> bool {
-        self.payloads.is_empty()
+        self.jobs.is_empty()
     }
 
     /// Enqueues all jobs of the batch; returns their ids in the order in which they were added. For a job whose type is unique and whose key is
@@ -102,20 +84,14 @@ impl Batch {
     pub fn enqueue<'c>(&'c self, on: impl IntoConnection<'c>) -> impl Future<Output = Result<Vec<JobId>, Error>> + Send {
         let on = on.into_connection();
         async move {
-            for (index, terms) in self.terms.iter().enumerate() {
-                terms.check().map_err(|error| Error::OneOfMany { index, source: Box::new(error) })?;
+            let one_of_many = |index, error| Error::OneOfMany { index, source: Box::new(error) };
+            for (index, options) in self.options.iter().enumerate() {
+                options.check().map_err(|error| one_of_many(index, error))?;
             }
-            let keys = self.terms.iter().zip(&self.keys).map(|(terms, (own, unique_key))| {
-                let key = terms.key.as_ref().or(own.as_ref()).map(|key| Cow::Borrowed(&**key));
-                (key, unique_key.clone())
+            let rows = self.jobs.iter().zip(&self.options).enumerate().map(move |(index, (job, options))| {
+                Row::new(Cow::Borrowed(job), options, index).map_err(|error| one_of_many(index, error))
             });
-            let rows = self.payloads.iter().zip(keys).enumerate();
-            let rows =
-                rows.map(|(terms, (payload, (key, unique_key)))| Ok(Row { payload: Cow::Borrowed(payload), key, unique_key, terms }));
-            let all_relaxed = self.terms.iter().all(|terms| terms.durability == Durability::Relaxed);
-            let durability = self.durability.unwrap_or(if all_relaxed { Durability::Relaxed } else { Durability::Full });
-            let written = write_all(on, self.store, durability, &self.terms, Box::new(rows), true).await?;
-            Ok(written.ids.unwrap_or_default())
+            Ok(write_all(on, self.store, self.durability, &self.options, Box::new(rows), true).await?.ids.unwrap_or_default())
         }
     }
 }
@@ -124,24 +100,4 @@ impl fmt::Debug for Batch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch").field("jobs", &self.len()).finish_non_exhaustive()
     }
-}
-
-/// A job in a [`Batch`], of which more can be said.
-///
-/// ```
-/// # use queue_core::{Batch, job};
-/// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Tick;
-/// # fn example() -> Result<(), queue_core::Error> {
-/// let mut batch = Batch::new();
-/// batch.add(Tick)?.queue("clock").max_attempts(1);
-/// # Ok(()) }
-/// ```
-#[derive(Debug)]
-pub struct Added<'b> {
-    terms: &'b mut Terms,
-}
-
-#[allow(clippy::return_self_not_must_use, reason = "what is said takes effect at once")]
-impl Added<'_> {
-    terms_methods!(self);
 }

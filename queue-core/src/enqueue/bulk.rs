@@ -5,71 +5,24 @@
 //! was lent by the caller cannot be closed, and its next borrowers would get each other's answers. From the first job with an ordering key on, all
 //! go by INSERT.
 
-use std::{borrow::Cow, collections::BTreeMap};
-
-use chrono::{DateTime, Utc};
-use sqlx::{PgConnection, Row as _};
-
 use super::{
     copy, each, explain,
-    insert::{self, Keys},
-    terms::Terms,
+    insert::{self, LockedKeys},
+    options::EnqueueOptions,
+    places::{Places, Rows, Written},
 };
 use crate::{
-    define::{Durability, Enqueued, JobId, KeyPolicy},
+    define::Durability,
     error::Error,
-    payload::PayloadError,
-    schema::Store,
-    schema::{Connection, Session},
+    schema::{Connection, Session, Store},
 };
-
-/// A job on its way.
-pub(super) struct Row<'a> {
-    pub(super) payload: Cow<'a, str>,
-    /// Its ordering key.
-    pub(super) key: Option<Cow<'a, str>>,
-    /// Its uniqueness key.
-    pub(super) unique_key: Option<String>,
-    /// Which of the terms are its own.
-    pub(super) terms: usize,
-}
-
-/// Jobs on their way, encoded one by one as they are asked for.
-pub(super) type Rows<'a> = Box<dyn Iterator<Item = Result<Row<'a>, Error>> + Send + 'a>;
-
-/// What was written: how many jobs, and their ids in order if they are wanted.
-pub(super) struct Written {
-    pub(super) count: u64,
-    pub(super) ids: Option<Vec<JobId>>,
-    /// What came of those that have a key, and of those written with them; none if none has.
-    pub(super) outcomes: Vec<Enqueued>,
-}
-
-impl Written {
-    pub(super) fn add(&mut self, written: &[i64]) {
-        self.count += written.len() as u64;
-        if let Some(ids) = &mut self.ids {
-            ids.extend(written.iter().copied().map(JobId));
-        }
-    }
-
-    pub(super) fn add_one(&mut self, id: JobId, outcome: Enqueued) {
-        self.add(&[id.0]);
-        self.outcomes.push(outcome);
-    }
-
-    /// How many jobs are new.
-    pub(super) fn new_jobs(&self) -> u64 {
-        self.count - self.outcomes.iter().filter(|outcome| **outcome != Enqueued::New).count() as u64
-    }
-}
 
 /// Enqueues all rows.
 pub(super) async fn write_all(
     on: Connection<'_>,
     store: Store,
-    durability: Durability,
-    terms: &[Terms],
+    durability: Option<Durability>,
+    options: &[EnqueueOptions],
     mut rows: Rows<'_>,
     ids_wanted: bool,
 ) -> Result<Written, Error> {
@@ -79,16 +32,18 @@ pub(super) async fn write_all(
         return Ok(written);
     }
     let to_error = |error| explain(error, store);
+    let all_relaxed = options.iter().all(|options| options.durability == Durability::Relaxed);
+    let durability = durability.unwrap_or(if all_relaxed { Durability::Relaxed } else { Durability::Full });
     let mut session = Session::begin(on, durability).await.map_err(to_error)?;
-    let unique = terms.iter().any(|terms| terms.unique.is_some());
+    let unique = options.iter().any(|options| options.unique.is_some());
     let copies = session.is_own() && first.len() == insert::CHUNK;
     let connection = session.connection();
     let done = async {
-        let places = Places::meet(connection, store, terms).await?;
-        let (mut first, mut keys) = (first, Keys::None);
+        let places = Places::meet(connection, store, options).await?;
+        let (mut first, mut keys) = (first, LockedKeys::None);
         if unique {
             each::write(connection, &places, first, rows, &mut written, &mut keys).await?;
-            return places.wake(connection, 0, keys != Keys::None).await;
+            return places.wake(connection, 0, keys != LockedKeys::None).await;
         }
         if copies {
             let all: Rows<'_> = Box::new(first.into_iter().map(Ok).chain(rows));
@@ -96,7 +51,7 @@ pub(super) async fn write_all(
             first = insert::fill(&mut rows).await?;
         }
         insert::write(connection, &places, first, rows, &mut written, &mut keys).await?;
-        places.wake(connection, written.count, keys != Keys::None).await
+        places.wake(connection, written.count, keys != LockedKeys::None).await
     };
     match done.await {
         Ok(()) => session.commit().await.map(|()| written).map_err(to_error),
@@ -105,83 +60,4 @@ pub(super) async fn write_all(
             Err(error)
         }
     }
-}
-
-/// What a store says to the terms: asked for once.
-pub(super) struct Places<'t> {
-    pub(super) store: Store,
-    terms: &'t [Terms],
-    /// One for each of the terms.
-    of_terms: Vec<Place>,
-    payload_limit: usize,
-}
-
-/// Where a job goes.
-pub(super) struct Place {
-    pub(super) lane: i64,
-    pub(super) max_attempts: i16,
-    pub(super) run_at: Option<DateTime<Utc>>,
-    pub(super) key_skips: bool,
-}
-
-impl<'t> Places<'t> {
-    async fn meet(connection: &mut PgConnection, store: Store, terms: &'t [Terms]) -> Result<Self, Error> {
-        let mut lanes: BTreeMap<_, i64> = terms.iter().map(|terms| (lane_of(terms), 0)).collect();
-        let row = sqlx::query(store.sql(include_str!("../../sql/meet_lanes.sql")))
-            .bind(lanes.keys().map(|(queue, ..)| *queue).collect::<Vec<&str>>())
-            .bind(lanes.keys().map(|(_, job_type, _)| *job_type).collect::<Vec<&str>>())
-            .bind(lanes.keys().map(|(.., priority)| *priority).collect::<Vec<i16>>())
-            .fetch_one(connection)
-            .await
-            .map_err(|error| explain(error, store))?;
-        let (met, now, limit): (Vec<i64>, DateTime<Utc>, i32) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        lanes.values_mut().zip(met).for_each(|(lane, met)| *lane = met);
-        let place = |terms: &Terms| Place {
-            lane: lanes[&lane_of(terms)],
-            max_attempts: terms.max_attempts,
-            run_at: terms.run.due(now),
-            key_skips: terms.key_policy == KeyPolicy::Skip,
-        };
-        let payload_limit = usize::try_from(limit).unwrap_or(0);
-        Ok(Self { store, terms, of_terms: terms.iter().map(place).collect(), payload_limit })
-    }
-
-    /// Where a row goes, unless its payload is too large: a store may have a lower limit than ours. `index` is the row's.
-    pub(super) fn find(&self, row: &Row<'_>, index: u64) -> Result<&Place, Error> {
-        let (size, limit) = (row.payload.len(), self.payload_limit);
-        if size <= limit {
-            return Ok(&self.of_terms[row.terms]);
-        }
-        let source = Error::Payload { job_type: self.terms[row.terms].job_type, source: PayloadError::TooLarge { size, limit } };
-        Err(Error::OneOfMany { index: index as usize, source: Box::new(source) })
-    }
-
-    /// The terms of a row.
-    pub(super) fn terms_of(&self, row: &Row<'_>) -> &Terms {
-        &self.terms[row.terms]
-    }
-
-    /// The last act: takes the room for the jobs written, 0 if they have taken it themselves, wakes each queue's sleeping workers, once,
-    /// and whoever sees to ordering keys.
-    async fn wake(&self, connection: &mut PgConnection, jobs: u64, keyed: bool) -> Result<(), Error> {
-        if keyed {
-            sqlx::query(self.store.sql(include_str!("../../sql/wake_keys.sql"))).execute(&mut *connection).await?;
-        }
-        // Rows have terms in common, all of them, or each its own.
-        let each = if self.terms.len() == 1 { jobs } else { jobs.min(1) };
-        let mut queues: BTreeMap<&str, i64> = BTreeMap::new();
-        for terms in self.terms {
-            *queues.entry(&*terms.queue).or_default() += each as i64;
-        }
-        let wake = sqlx::query(self.store.sql(include_str!("../../sql/wake_all.sql")))
-            .bind(queues.keys().copied().collect::<Vec<_>>())
-            .bind(queues.values().copied().collect::<Vec<_>>());
-        wake.execute(connection).await.map_err(|error| explain(error, self.store))?;
-        Ok(())
-    }
-}
-
-/// What makes a lane.
-fn lane_of(terms: &Terms) -> (&str, &'static str, i16) {
-    (&terms.queue, terms.job_type, terms.priority)
 }

@@ -8,8 +8,9 @@ use std::iter::Peekable;
 use sqlx::PgConnection;
 
 use super::{
-    bulk::{Place, Places, Row, Rows, Written},
     explain,
+    places::{Place, Places, Rows, Written},
+    row::Row,
 };
 use crate::error::Error;
 
@@ -31,7 +32,7 @@ const BLOCK: usize = 8192;
 /// So many bytes are sent at a time.
 const PIECE: usize = 64 * 1024;
 
-/// Writes the rows up to the first that has an ordering key; returns the others.
+/// Writes the rows up to the first that is not plain; returns the others.
 pub(super) async fn write<'r>(
     connection: &mut PgConnection,
     places: &Places<'_>,
@@ -50,9 +51,9 @@ pub(super) async fn write<'r>(
     Ok(Box::new(rows))
 }
 
-/// Whether a row has no ordering key. What went wrong before it was a row is told by whoever takes it.
+/// Whether a row fits the columns that are copied. What went wrong before it was a row is told by whoever takes it.
 fn is_plain(row: &Result<Row<'_>, Error>) -> bool {
-    row.as_ref().map_or(true, |row| row.key.is_none())
+    row.as_ref().map_or(true, Row::is_plain)
 }
 
 /// So many ids, in order: their sequence begins again at 0 every so often, within a millisecond, and the order given is the order of claims.
@@ -85,7 +86,7 @@ async fn copy_jobs<'p>(
                 return Err(error);
             }
         };
-        copy.row(4).bigint(id).bigint(place.lane).smallint(place.max_attempts).jsonb(&row.payload);
+        copy.row(4).bigint(id).bigint(place.lane).smallint(place.max_attempts).jsonb(row.payload());
         to.push(place);
         copy.send_full().await.map_err(to_error)?;
     }

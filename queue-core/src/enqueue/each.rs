@@ -3,10 +3,10 @@
 use sqlx::{PgConnection, Row as _};
 
 use super::{
-    bulk::{Place, Places, Row, Rows, Written},
     explain,
-    insert::{JsonText, Keys, fill},
-    terms::RunOptions,
+    insert::{JsonText, LockedKeys, fill},
+    places::{Places, Rows, Written},
+    row::Row,
 };
 use crate::{
     define::{Enqueued, JobId},
@@ -20,7 +20,7 @@ pub(super) async fn write<'a>(
     first: Vec<Row<'a>>,
     mut rows: Rows<'a>,
     written: &mut Written,
-    keys: &mut Keys,
+    keys: &mut LockedKeys,
 ) -> Result<(), Error> {
     let mut chunk = first;
     while !chunk.is_empty() {
@@ -40,18 +40,13 @@ async fn insert(
     chunk: &[Row<'_>],
     index: u64,
 ) -> Result<Vec<(JobId, Enqueued)>, Error> {
-    let to: Vec<&Place> = chunk.iter().zip(index..).map(|(row, index)| places.find(row, index)).collect::<Result<_, _>>()?;
-    let options: Vec<String> = chunk
-        .iter()
-        .zip(to)
-        .map(|(row, place)| {
-            let run = RunOptions { run_at: place.run_at, after: None };
-            places.terms_of(row).options(run, row.key.as_deref(), row.unique_key.as_deref()).to_string()
-        })
-        .collect();
+    for (row, index) in chunk.iter().zip(index..) {
+        places.find(row, index)?;
+    }
+    let options: Vec<_> = chunk.iter().map(|row| row.carried(places.options_of(row))).collect::<Result<_, _>>()?;
     let rows = sqlx::query(places.store.sql(include_str!("../../sql/enqueue_each.sql")))
-        .bind(chunk.iter().map(|row| places.terms_of(row).job_type).collect::<Vec<_>>())
-        .bind(chunk.iter().map(|row| JsonText(&row.payload)).collect::<Vec<_>>())
+        .bind(chunk.iter().map(|row| places.options_of(row).job_type).collect::<Vec<_>>())
+        .bind(chunk.iter().map(|row| JsonText(row.payload())).collect::<Vec<_>>())
         .bind(options.iter().map(|options| JsonText(options)).collect::<Vec<_>>())
         .fetch_all(connection)
         .await

@@ -9,8 +9,9 @@ use sqlx::{
 };
 
 use super::{
-    bulk::{Place, Places, Row, Rows, Written},
     explain,
+    places::{Place, Places, Rows, Written},
+    row::Row,
 };
 use crate::error::Error;
 
@@ -30,7 +31,7 @@ pub(super) async fn write<'a>(
     first: Vec<Row<'a>>,
     mut rows: Rows<'a>,
     written: &mut Written,
-    keys: &mut Keys,
+    keys: &mut LockedKeys,
 ) -> Result<(), Error> {
     let mut chunk = first;
     while !chunk.is_empty() {
@@ -48,7 +49,7 @@ pub(super) async fn fill<'a>(rows: &mut Rows<'a>) -> Result<Vec<Row<'a>>, Error>
     let mut bytes = 0;
     while chunk.len() < CHUNK && bytes < CHUNK_BYTES {
         let Some(row) = rows.next().transpose()? else { break };
-        bytes += size(&row);
+        bytes += row.size();
         chunk.push(row);
         if chunk.len().is_multiple_of(STRIDE) {
             tokio::task::yield_now().await;
@@ -57,31 +58,26 @@ pub(super) async fn fill<'a>(rows: &mut Rows<'a>) -> Result<Vec<Row<'a>>, Error>
     Ok(chunk)
 }
 
-/// What a row adds to its chunk.
-fn size(row: &Row<'_>) -> usize {
-    row.payload.len() + row.key.as_ref().map_or(0, |key| key.len()) + row.unique_key.as_ref().map_or(0, String::len)
-}
-
 /// Which ordering keys this enqueue has locked: those of its first chunk, or all at once if more chunks may follow, for locking in several
 /// steps may end in a deadlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keys {
+pub(super) enum LockedKeys {
     None,
     OfOneChunk,
     All,
 }
 
-impl Keys {
+impl LockedKeys {
     pub(super) async fn lock(&mut self, connection: &mut PgConnection, places: &Places<'_>, chunk: &[Row<'_>]) -> Result<(), Error> {
-        if *self == Self::All || chunk.iter().all(|row| row.key.is_none()) {
+        if *self == Self::All || chunk.iter().all(|row| places.key_of(row).is_none()) {
             return Ok(());
         }
-        let is_last = chunk.len() < CHUNK && chunk.iter().map(size).sum::<usize>() < CHUNK_BYTES;
+        let is_last = chunk.len() < CHUNK && chunk.iter().map(Row::size).sum::<usize>() < CHUNK_BYTES;
         *self = if is_last && *self == Self::None { Self::OfOneChunk } else { Self::All };
-        let keyed: Vec<&Row<'_>> = chunk.iter().filter(|row| row.key.is_some() && *self != Self::All).collect();
+        let keyed: Vec<&Row<'_>> = chunk.iter().filter(|row| places.key_of(row).is_some() && *self != Self::All).collect();
         sqlx::query(places.store.sql(include_str!("../../sql/lock_keys.sql")))
-            .bind(keyed.iter().map(|row| &*places.terms_of(row).queue).collect::<Vec<_>>())
-            .bind(keyed.iter().map(|row| row.key.as_deref()).collect::<Vec<_>>())
+            .bind(keyed.iter().map(|row| &*places.options_of(row).queue).collect::<Vec<_>>())
+            .bind(keyed.iter().map(|row| places.key_of(row)).collect::<Vec<_>>())
             .bind(*self == Self::All)
             .execute(connection)
             .await
@@ -92,25 +88,20 @@ impl Keys {
 
 async fn insert(connection: &mut PgConnection, places: &Places<'_>, chunk: &[Row<'_>], index: u64) -> Result<Vec<i64>, Error> {
     let to: Vec<&Place> = chunk.iter().zip(index..).map(|(row, index)| places.find(row, index)).collect::<Result<_, _>>()?;
-    let keyed = chunk.iter().any(|row| row.key.is_some());
-    let statement = if keyed { include_str!("../../sql/insert_with.sql") } else { include_str!("../../sql/insert_all.sql") };
+    let carries = chunk.iter().any(|row| !row.is_plain());
+    let statement = if carries { include_str!("../../sql/insert_with.sql") } else { include_str!("../../sql/insert_all.sql") };
     let mut query = sqlx::query_scalar(places.store.sql(statement))
-        .bind(chunk.iter().map(|row| JsonText(&row.payload)).collect::<Vec<_>>())
+        .bind(chunk.iter().map(|row| JsonText(row.payload())).collect::<Vec<_>>())
         .bind(to.iter().map(|place| place.lane).collect::<Vec<_>>())
         .bind(to.iter().map(|place| place.max_attempts).collect::<Vec<_>>())
         .bind(to.iter().map(|place| place.run_at).collect::<Vec<_>>());
-    if keyed {
-        query = query
-            .bind(chunk.iter().map(|row| &*places.terms_of(row).queue).collect::<Vec<_>>())
-            .bind(chunk.iter().map(|row| row.key.as_deref()).collect::<Vec<_>>())
-            .bind(to.iter().map(|place| place.key_skips).collect::<Vec<_>>())
-            .bind(vec![None::<JsonText<'_>>; chunk.len()]);
+    if carries {
+        query = query.bind(chunk.iter().map(|row| row.carried_if_any().map(JsonText)).collect::<Vec<_>>());
     }
     query.fetch_one(connection).await.map_err(|error| explain(error, places.store))
 }
 
 /// Text of JSON as a jsonb parameter, as it is.
-#[derive(Clone, Copy)]
 pub(super) struct JsonText<'a>(pub(super) &'a str);
 
 impl Type<Postgres> for JsonText<'_> {

@@ -1,8 +1,6 @@
 //! What a payload type can do: be enqueued.
 
-use std::time::Duration;
-
-use super::{Enqueue, EnqueueAll, EnqueueWhenFree, TryEnqueue};
+use super::{Enqueue, EnqueueAll};
 use crate::{connect::IntoConnection, define::JobType};
 
 /// A payload type that can be enqueued. Every [`JobType`] is one; that is written by [`#[job]`](crate::job), seldom by hand.
@@ -12,27 +10,11 @@ pub trait Job: JobType {
     /// Nothing happens until the builder is awaited; see [`Enqueue`] for what can be said before that.
     ///
     /// # Errors
-    /// The payload cannot be stored exactly (NUL, NaN, too large, too deep), an option is out of range, the queue is bounded and full
-    /// ([`Error::QueueFull`](crate::Error::QueueFull)), the schema is missing, or the database failed. After a database error the surrounding transaction can only be rolled back.
+    /// The payload cannot be stored exactly (NUL, NaN, too large, too deep), an option is out of range, the queue is at its capacity
+    /// ([`Error::AtCapacity`](crate::Error::AtCapacity)), the schema is missing, or the database failed. After a database error the surrounding
+    /// transaction can only be rolled back.
     fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Enqueue<'c, Self> {
         Enqueue::new(self, on)
-    }
-
-    /// As [`enqueue`](Job::enqueue), but if the queue is full it is `None`, and a transaction of yours is as it was.
-    ///
-    /// # Errors
-    /// As [`enqueue`](Job::enqueue), but for [`Error::QueueFull`](crate::Error::QueueFull).
-    fn try_enqueue<'c>(self, on: impl IntoConnection<'c>) -> TryEnqueue<'c, Self> {
-        TryEnqueue::new(self, on)
-    }
-
-    /// As [`enqueue`](Job::enqueue), but if the queue is full it waits until it is not, up to `timeout`. On a pool only: whoever waits inside a
-    /// transaction holds up those that would make room.
-    ///
-    /// # Errors
-    /// As [`enqueue`](Job::enqueue); [`Error::QueueFull`](crate::Error::QueueFull) when there was no room in time.
-    fn enqueue_when_free(self, pool: &sqlx::PgPool, timeout: Duration) -> EnqueueWhenFree<'_, Self> {
-        EnqueueWhenFree::new(self, pool, timeout)
     }
 
     /// Enqueues any number of jobs of this type, from an iterator, in constant memory and in the iterator's order.

@@ -1,6 +1,30 @@
-//! What an operator sees and may do.
+//! What an operator sees and may do: list, find, count; cancel, put off, hurry, rank; requeue, discard. Web servers, dashboards and the
+//! command line are made of these.
+//!
+//! What is about one job is a method of [`JobRef`](crate::JobRef), and so of every handle; what is about many is a function here, which takes
+//! a connection of the caller's, a [`Store`](crate::Store) and mostly a [`Filter`]. Acts are SQL functions, which every language can call.
+//!
+//! Looking costs a bounded amount of work whatever the size of the history; what is done to all jobs of a filter is done in batches. Nothing
+//! here runs jobs or takes from a lease: what a worker holds is the worker's, and a running job that is to be cancelled is only marked.
 
-mod control;
+mod act;
+mod all;
+mod capacity;
+mod counts;
+mod filter;
+mod job;
+mod list;
 mod record;
+mod refusal;
+mod walk;
 
-pub use self::record::{AttemptFailure, JobRecord};
+pub use self::{
+    act::{Act, Acted},
+    all::{ActAll, Swept, act_all, count_matching},
+    capacity::{Capacity, capacities, set_capacity},
+    counts::{Count, Oldest, WorkerRecord, counts, oldest, workers},
+    filter::Filter,
+    job::{cancel_all, discard_all, requeue_all, reschedule_all, run_now_all, set_priority_all, snooze_all},
+    list::{Page, add_failures, list},
+    record::{AttemptFailure, JobRecord},
+};

@@ -44,9 +44,12 @@ pub struct JobRecord {
     /// How long its last attempt took, if it is completed.
     #[serde(rename = "ran_ms", serialize_with = "ms")]
     pub ran: Option<Duration>,
+    /// Its metadata: an object, if it has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meta: Option<Box<RawValue>>,
     /// Who runs it, if it is running.
     pub worker: Option<Uuid>,
-    /// Whether somebody wants it cancelled while it runs, and its handler has not ended yet. Not in lists.
+    /// Whether somebody wants it cancelled while it runs, and its handler has not ended yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cancelling: bool,
     /// Why its last attempt failed; in lists the first 500 characters. `None` once it is over well, and after a requeue.
@@ -113,6 +116,7 @@ impl FromRow<'_, PgRow> for JobRecord {
             finished_at: row.try_get("finished_at")?,
             ran: row.try_get::<Option<i32>, _>("ran_ms")?.map(duration),
             worker: row.try_get("worker")?,
+            meta: raw("meta")?,
             cancelling: row.try_get("cancelling")?,
             error: row.try_get("error")?,
             output: raw("output")?,

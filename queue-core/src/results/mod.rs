@@ -1,31 +1,31 @@
 //! Waiting for a job: its typed output, or why there will be none; its state; its progress as it goes.
 //!
 //! Looking is what counts: a notification only makes the next look come sooner, so a lost one costs time and nothing else. One job is looked
-//! at in `look`, thousands together by a `Waiter`; nothing of it needs a worker in this process.
+//! at over a pool (`watcher`), thousands together by a `Waiter`; nothing of it needs a worker in this process.
 
+mod error;
 mod look;
 mod progress;
 mod waiter;
 mod watch;
+mod watcher;
 
 use std::{
     any::type_name,
     fmt,
     future::{Future, IntoFuture},
     pin::Pin,
-    sync::Arc,
     time::Duration,
 };
 
-use sqlx::{PgPool, Row as _};
+use sqlx::Row as _;
 
-use self::look::{JobWatcher, WaitOutcome};
-pub use self::{progress::Progress, waiter::Waiter, watch::Watch};
+pub use self::{error::WaitError, progress::Progress, waiter::Waiter, watch::Watch, watcher::WaitOn};
+use self::{look::WaitOutcome, watcher::JobWatcher};
 use crate::{
+    connect::JobRef,
     define::{JobId, JobState, JobType, Retain, UnknownState},
     enqueue::{JobHandle, explain},
-    error::Error,
-    schema::Store,
 };
 
 impl<J: JobType> JobHandle<J> {
@@ -33,8 +33,8 @@ impl<J: JobType> JobHandle<J> {
     /// before that there is no such job.
     ///
     /// On a pool, the job is looked at after 5 ms and then less and less often, down to four times a second, each time with a connection
-    /// of the pool's. A process that waits for many jobs, or wants to be told at once, has a [`Waiter`]: `handle.wait(&waiter)`. Of another store
-    /// than the default one: `handle.wait((&pool, store))`.
+    /// of the pool's. A process that waits for many jobs, or wants to be told at once, has a [`Waiter`]: `handle.wait(&waiter)`. The job is looked
+    /// for in the handle's own store.
     ///
     /// Dropped, it leaves nothing behind. There is no timeout unless one is given with [`Wait::timeout`].
     ///
@@ -49,7 +49,7 @@ impl<J: JobType> JobHandle<J> {
     /// # Errors
     /// [`WaitError::Gone`] when it is not there; [`WaitError::Output`] when it is completed with an output that is no `J::Output`; [`WaitError::Store`].
     pub async fn status(&self, on: impl Into<WaitOn>) -> Result<JobStatus<J::Output>, WaitError> {
-        let (pool, store) = on.into().place();
+        let (pool, store) = (on.into().pool(), self.store());
         // Planned for each call: a plan made while a table was empty is a bad one once it is full.
         let statement = sqlx::query(store.sql(include_str!("../../sql/status.sql"))).bind(self.id()).persistent(false);
         let fail = |error| WaitError::store(explain(error, store));
@@ -64,58 +64,22 @@ impl<J: JobType> JobHandle<J> {
             output: (state == JobState::Completed).then(|| decode::<J>(self.id(), output.as_deref())).transpose()?,
         })
     }
+}
 
+impl JobRef {
     /// How far the job is, as it said itself.
     ///
     /// # Errors
     /// [`WaitError::Gone`] when it is not there; [`WaitError::Store`].
     pub async fn progress(&self, on: impl Into<WaitOn>) -> Result<Progress, WaitError> {
-        let (pool, store) = on.into().place();
-        let snapshots = look::look(&pool, store, &[self.id()]).await.map_err(|error| WaitError::store(explain(error, store)))?;
-        snapshots.into_iter().next().map(|(_, snapshot)| snapshot.progress).ok_or(WaitError::Gone { job: self.id() })
+        let (pool, store) = (on.into().pool(), self.store());
+        let found = look::look(&pool, store, &[self.id()]).await.map_err(|error| WaitError::store(explain(error, store)))?;
+        found.into_iter().next().map(|(_, snapshot)| snapshot.progress).ok_or(WaitError::Gone { job: self.id() })
     }
 
     /// The job's progress as it goes: a stream, see [`Watch`].
     pub fn watch(&self, on: impl Into<WaitOn>) -> Watch {
-        Watch::new(self.id(), on.into())
-    }
-}
-
-/// On what to wait: a pool, or a [`Waiter`].
-#[derive(Clone, Debug)]
-pub struct WaitOn(On);
-
-#[derive(Clone, Debug)]
-enum On {
-    Pool(PgPool, Store),
-    Waiter(Waiter),
-}
-
-impl WaitOn {
-    fn place(self) -> (PgPool, Store) {
-        match self.0 {
-            On::Pool(pool, store) => (pool, store),
-            On::Waiter(waiter) => waiter.place(),
-        }
-    }
-}
-
-/// The default store.
-impl From<&PgPool> for WaitOn {
-    fn from(pool: &PgPool) -> Self {
-        Self(On::Pool(pool.clone(), Store::default()))
-    }
-}
-
-impl From<(&PgPool, Store)> for WaitOn {
-    fn from((pool, store): (&PgPool, Store)) -> Self {
-        Self(On::Pool(pool.clone(), store))
-    }
-}
-
-impl From<&Waiter> for WaitOn {
-    fn from(waiter: &Waiter) -> Self {
-        Self(On::Waiter(waiter.clone()))
+        Watch::new(*self, on.into())
     }
 }
 
@@ -158,7 +122,7 @@ impl<J: JobType> Wait<J> {
         if J::OPTIONS.retain == Retain::None {
             return Err(WaitError::NotKept { job_type: J::OPTIONS.name });
         }
-        let mut watcher = JobWatcher::open(job, self.on.0, false);
+        let mut watcher = JobWatcher::open(self.job.job_ref(), self.on.0, false)?;
         let over = async {
             loop {
                 match &watcher.next().await?.outcome {
@@ -204,69 +168,6 @@ pub struct JobStatus<T> {
     pub error: Option<String>,
     /// What its handler returned, if it is completed.
     pub output: Option<T>,
-}
-
-/// Why there is no output of a job that was waited for.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WaitError {
-    /// It is a dead letter: it is not tried again by itself.
-    #[error("job {job} is dead after {attempts} attempts: {error}")]
-    Dead {
-        /// The job.
-        job: JobId,
-        /// Why its last attempt failed.
-        error: String,
-        /// How many attempts there were.
-        attempts: i16,
-    },
-    /// It was cancelled.
-    #[error("job {job} was cancelled")]
-    Cancelled {
-        /// The job.
-        job: JobId,
-        /// Why its last attempt failed, if there was one.
-        error: Option<String>,
-    },
-    /// It is not over yet.
-    #[error("job {job} was not over within {timeout:?}")]
-    Timeout {
-        /// The job.
-        job: JobId,
-        /// How long was waited.
-        timeout: Duration,
-    },
-    /// There is no such job, or nothing is known of it any more.
-    #[error("there is no job {job}: it was never enqueued, its transaction is not committed, or its history is pruned")]
-    Gone {
-        /// The job.
-        job: JobId,
-    },
-    /// Its type keeps no record of a completed job, so nobody could say that it is one.
-    #[error("a completed `{job_type}` leaves no record (`retain = \"none\"`), so it cannot be waited for")]
-    NotKept {
-        /// The job type.
-        job_type: &'static str,
-    },
-    /// It is completed, but what its handler returned, by the code of that time, cannot be read.
-    #[error("the output of job {job} does not fit the type `{rust_type}` (column {column})")]
-    Output {
-        /// The job.
-        job: JobId,
-        /// The type of its output.
-        rust_type: &'static str,
-        /// Where in the JSON text.
-        column: usize,
-    },
-    /// The store is not there, or the database failed for half a minute.
-    #[error(transparent)]
-    Store(Arc<Error>),
-}
-
-impl WaitError {
-    fn store(error: Error) -> Self {
-        Self::Store(Arc::new(error))
-    }
 }
 
 /// A job that returned nothing has none stored.

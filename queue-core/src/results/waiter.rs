@@ -24,8 +24,9 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
+use super::error::WaitError;
 use super::look::{JobSnapshot, PATIENCE, WaitOutcome, look, may_pass, nobody};
-use crate::{define::JobId, enqueue::explain, error::Error, schema::Store};
+use crate::{connect::JobRef, define::JobId, enqueue::explain, error::Error, schema::Store};
 
 /// Waits for any number of jobs over one connection of its own. For a process that waits for many, such as a web server: make one, clone it
 /// wherever it is needed, and pass it where a pool would do: `handle.wait(&waiter)`, `handle.watch(&waiter)`.
@@ -100,16 +101,20 @@ impl Waiter {
         Self { inner, _stop: Arc::new(stop.drop_guard()) }
     }
 
-    pub(super) fn place(self) -> (PgPool, Store) {
-        (self.inner.pool.clone(), self.inner.store)
+    pub(super) fn pool(self) -> PgPool {
+        self.inner.pool.clone()
     }
 
-    pub(super) fn follow(self, job: JobId, watching: bool) -> Follow {
+    pub(super) fn follow(self, job: JobRef, watching: bool) -> Result<Follow, WaitError> {
+        let (job, store, waits_in) = (job.id(), job.store(), self.inner.store);
+        if store != waits_in {
+            return Err(WaitError::OtherStore { job, store: store.schema(), waiter: waits_in.schema() });
+        }
         let mut seen = self.inner.lock().entry(job).or_insert_with(|| watch::Sender::new(None)).subscribe();
         seen.mark_changed();
         self.inner.watching.fetch_add(usize::from(watching), Relaxed);
         self.inner.fresh.notify_one();
-        Follow { waiter: self, seen, watching }
+        Ok(Follow { waiter: self, seen, watching })
     }
 }
 
@@ -222,7 +227,7 @@ async fn run(inner: Arc<Inner>, stop: CancellationToken) {
         let belt = inner.belt(connection.announced.is_some());
         tokio::select! {
             () = stop.cancelled() => break,
-            () = connection.hear() => {}
+            () = connection.notified() => {}
             () = inner.fresh.notified() => {}
             () = tokio::time::sleep(belt) => {}
         }
@@ -300,7 +305,7 @@ impl WaiterConnection {
     }
 
     /// Until a notification comes, or the connection is lost.
-    async fn hear(&mut self) {
+    async fn notified(&mut self) {
         let Some(listener) = &mut self.listener else { return std::future::pending().await };
         if listener.try_recv().await.is_err() {
             self.listener = None;

@@ -9,28 +9,29 @@ use std::{
 
 use futures_util::{Stream, StreamExt as _, stream::unfold};
 
-use super::progress::Progress;
 use super::{
-    WaitError, WaitOn,
-    look::{JobSnapshot, JobWatcher, WaitOutcome},
+    error::WaitError,
+    look::{JobSnapshot, WaitOutcome},
+    progress::Progress,
+    watcher::{JobWatcher, WaitOn},
 };
-use crate::define::JobId;
+use crate::connect::JobRef;
 
-/// A job's progress as it goes; from [`JobHandle::watch`](crate::JobHandle::watch).
+/// A job's progress as it goes; from [`JobRef::watch`].
 ///
 /// Its first item comes at once, the next ones whenever something has changed, up to ten times a second; the last one says in
 /// [`over`](Progress::over) how the job ended. It is a [`Stream`] of `Result<Progress, WaitError>`, which also ends after an error, and for
 /// those who have no use for that trait there is [`next`](Self::next). Dropped, it leaves nothing behind.
 #[must_use = "nothing is looked at until this is asked for its next item"]
 pub struct Watch {
-    job: JobId,
+    job: JobRef,
     items: Pin<Box<dyn Stream<Item = Result<Progress, WaitError>> + Send>>,
 }
 
 impl Watch {
-    pub(super) fn new(job: JobId, on: WaitOn) -> Self {
+    pub(super) fn new(job: JobRef, on: WaitOn) -> Self {
         // Opened when first asked, as a future would be.
-        let state = Seeing { job, on: Some(on), watcher: None, last: None };
+        let state = Watching { job, on: Some(on), watcher: None, last: None };
         Self { job, items: Box::pin(unfold(Some(state), advance)) }
     }
 
@@ -54,29 +55,32 @@ impl fmt::Debug for Watch {
     }
 }
 
-struct Seeing {
-    job: JobId,
+struct Watching {
+    job: JobRef,
     on: Option<WaitOn>,
     watcher: Option<JobWatcher>,
     last: Option<Arc<JobSnapshot>>,
 }
 
-async fn advance(state: Option<Seeing>) -> Option<(Result<Progress, WaitError>, Option<Seeing>)> {
+async fn advance(state: Option<Watching>) -> Option<(Result<Progress, WaitError>, Option<Watching>)> {
     let mut state = state?;
     if let Some(on) = state.on.take() {
-        state.watcher = Some(JobWatcher::open(state.job, on.0, true));
+        match JobWatcher::open(state.job, on.0, true) {
+            Ok(watcher) => state.watcher = Some(watcher),
+            Err(error) => return Some((Err(error), None)),
+        }
     }
     let watcher = state.watcher.as_mut()?;
     loop {
         match watcher.next().await {
             Err(error) => return Some((Err(error), None)),
-            Ok(snapshot) if snapshot.outcome == WaitOutcome::Gone => return Some((Err(WaitError::Gone { job: state.job }), None)),
+            Ok(snapshot) if snapshot.outcome == WaitOutcome::Gone => return Some((Err(WaitError::Gone { job: state.job.id() }), None)),
             Ok(snapshot) if snapshot.progress.over.is_some() => return Some((Ok(snapshot.progress.clone()), None)),
             Ok(snapshot) if state.last.as_ref().is_some_and(|last| last.progress == snapshot.progress) => {}
             Ok(snapshot) => {
-                let seen = snapshot.progress.clone();
+                let progress = snapshot.progress.clone();
                 state.last = Some(snapshot);
-                return Some((Ok(seen), Some(state)));
+                return Some((Ok(progress), Some(state)));
             }
         }
     }

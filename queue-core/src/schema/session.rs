@@ -5,6 +5,7 @@
 
 use std::{
     future::Future as _,
+    ops::{Deref, DerefMut},
     pin::pin,
     task::{Context, Waker},
 };
@@ -27,9 +28,40 @@ pub(crate) struct Session<'c> {
     open: bool,
 }
 
-enum SessionConnection<'c> {
+/// A connection of a pool's, or the one that was given.
+pub(crate) enum SessionConnection<'c> {
     Own(PoolConnection<Postgres>),
     Lent(&'c mut PgConnection),
+}
+
+impl Connection<'_> {
+    /// A connection for some statements, a pool has it back when it is dropped.
+    pub(crate) async fn acquire(&mut self) -> sqlx::Result<SessionConnection<'_>> {
+        Ok(match self {
+            Self::Pool(pool) => SessionConnection::Own(pool.acquire().await?),
+            Self::One(connection) => SessionConnection::Lent(connection),
+        })
+    }
+}
+
+impl Deref for SessionConnection<'_> {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        match self {
+            Self::Own(connection) => connection,
+            Self::Lent(connection) => connection,
+        }
+    }
+}
+
+impl DerefMut for SessionConnection<'_> {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        match self {
+            Self::Own(connection) => connection,
+            Self::Lent(connection) => connection,
+        }
+    }
 }
 
 impl<'c> Session<'c> {
@@ -56,10 +88,7 @@ impl<'c> Session<'c> {
     }
 
     pub(crate) fn connection(&mut self) -> &mut PgConnection {
-        match &mut self.connection {
-            SessionConnection::Own(connection) => connection,
-            SessionConnection::Lent(connection) => connection,
-        }
+        &mut self.connection
     }
 
     /// Whether nobody is harmed when the connection is lost.

@@ -1,106 +1,202 @@
-//! `requeue`, `discard`: each job by itself, so that one that is refused does not hold up the others; or all dead letters of a kind.
+//! What is done to jobs: each job by itself, so that one that is refused does not hold up the others; or all of a kind, in batches.
 
 use std::process::ExitCode;
 
-use queue_core::{JobId, Store};
+use chrono::{DateTime, Utc};
+use clap::Subcommand;
+use queue_core::{
+    Error, JobId, JobRef, Store,
+    operate::{self, Act, Acted},
+};
+use serde::Serialize;
 use serde_json::json;
-use sqlx::PgConnection;
 
 use super::{
-    args::Chosen,
-    control::{Refused, told},
-    open_store, print,
-    problem::Problem,
-    settings::Settings,
+    chosen::Chosen,
+    open::open_store,
+    print,
+    problem::{Problem, REFUSED},
+    settings::{Settings, Span},
+    values::{rate, time},
 };
-use crate::{error::Error, live::shutdown_signal, observe};
+use crate::live::{Database, shutdown_signal};
 
-/// What is to be done.
-#[derive(Clone, Copy)]
-enum Act {
-    Requeue,
-    Discard,
+#[derive(Subcommand)]
+pub(super) enum ActCommand {
+    /// Make dead, completed or cancelled jobs ready again, with all their attempts before them
+    #[command(after_long_help = "\
+Examples:
+  queue-worker requeue 1879032461361152001 1879032461361152002
+  queue-worker requeue --all --type send_email      every dead letter of this type; completed and cancelled jobs stay
+  queue-worker requeue --all --error timeout --rate 50/s                  no more than 50 a second; a signal ends it in order")]
+    Requeue {
+        #[command(flatten)]
+        chosen: Chosen,
+        /// With --all: so many a second at most, as 50/s or 10/m
+        #[arg(long, value_name = "RATE", value_parser = rate)]
+        rate: Option<f64>,
+    },
+    /// Cancel jobs that are ready, scheduled, blocked or running; handlers that run are asked to end, and dropped if they do not
+    #[command(after_long_help = "\
+Examples:
+  queue-worker cancel 1879032461361152001
+  queue-worker cancel --all --queue mail --state scheduled --dry-run      how many that would be
+
+A running job completes if its handler does so all the same; it is never tried again. One of a transactional type cannot be cancelled
+while it runs.")]
+    Cancel(Chosen),
+    /// Put off jobs that are ready or scheduled until a time, or let them be due earlier
+    #[command(after_long_help = "\
+Examples:
+  queue-worker reschedule 1879032461361152001 --at 2026-12-24T18:00:00Z
+  queue-worker reschedule --all --type send_report --at 2026-12-24T18:00:00+01:00")]
+    Reschedule {
+        /// When they are due, as 2026-12-24T18:00:00Z; a time that has passed is now
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        at: DateTime<Utc>,
+        #[command(flatten)]
+        chosen: Chosen,
+    },
+    /// Put off jobs that are ready or scheduled for some time from now
+    #[command(after_long_help = "\
+Examples:
+  queue-worker snooze 1879032461361152001 --by 1h
+  queue-worker snooze --all --queue mail --error 'connection refused' --by 30m")]
+    Snooze {
+        /// How long from now, by the database's clock
+        #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+        by: Span,
+        #[command(flatten)]
+        chosen: Chosen,
+    },
+    /// Make jobs ready that are scheduled, retries too
+    #[command(after_long_help = "\
+Examples:
+  queue-worker run-now 1879032461361152001
+  queue-worker run-now --all --error 'connection refused'                 every retry that waits since that")]
+    RunNow(Chosen),
+    /// Give jobs that are ready or scheduled another priority
+    #[command(after_long_help = "\
+Examples:
+  queue-worker priority 1879032461361152001 --to 150
+  queue-worker priority --all --queue mail --older-than 1h --to 150")]
+    Priority {
+        /// The priority, -32768 to 32767; higher runs first
+        #[arg(long, value_name = "N", allow_hyphen_values = true)]
+        to: i16,
+        #[command(flatten)]
+        chosen: Chosen,
+    },
+    /// Delete dead letters with their payloads and history, for good
+    #[command(after_long_help = "\
+Examples:
+  queue-worker discard 1879032461361152001
+  queue-worker discard --all --queue mail --dry-run how many dead letters of this queue there are
+  queue-worker discard --all --queue mail --yes     delete them")]
+    Discard {
+        #[command(flatten)]
+        chosen: Chosen,
+        /// With --all: delete them, for good
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
-impl Act {
-    /// As a participle.
-    fn done(self) -> &'static str {
-        match self {
-            Self::Requeue => "requeued",
-            Self::Discard => "discarded",
-        }
-    }
+/// An act on the jobs chosen.
+struct Asked {
+    act: Act,
+    chosen: Chosen,
+    rate: Option<f64>,
+}
 
-    async fn on(self, connection: &mut PgConnection, store: Store, id: JobId) -> Result<(), Error> {
-        match self {
-            Self::Requeue => observe::requeue(connection, store, id).await,
-            Self::Discard => observe::discard(connection, store, id).await,
-        }
+impl ActCommand {
+    fn asked(self) -> Result<Asked, Problem> {
+        let (act, chosen, rate) = match self {
+            Self::Requeue { chosen, rate } => (Act::Requeue, chosen, rate),
+            Self::Cancel(chosen) => (Act::Cancel, chosen, None),
+            Self::Reschedule { at, chosen } => (Act::Reschedule(at), chosen, None),
+            Self::Snooze { by, chosen } => (Act::Snooze(by.0), chosen, None),
+            Self::RunNow(chosen) => (Act::RunNow, chosen, None),
+            Self::Priority { to, chosen } => (Act::Priority(to), chosen, None),
+            Self::Discard { chosen, yes } => {
+                chosen.check(yes)?;
+                if chosen.all && !yes && !chosen.dry_run {
+                    return Err(Problem::usage(
+                        "`discard --all` deletes for good; say `--yes`, or `--dry-run` to see how many dead letters that would be",
+                    ));
+                }
+                (Act::Discard, chosen, None)
+            }
+        };
+        chosen.check(rate.is_some())?;
+        Ok(Asked { act, chosen, rate })
     }
 }
 
-/// The jobs named, or all dead letters of a filter, at this rate. A signal ends it after the batch that is on its way.
-pub(super) async fn requeue(settings: &Settings, chosen: &Chosen, rate: Option<f64>) -> Result<ExitCode, Problem> {
-    chosen.check(rate.is_some())?;
-    if !chosen.all {
-        return each(settings, Act::Requeue, &chosen.ids, chosen.output.json).await;
-    }
-    all(settings, Act::Requeue, chosen, rate).await
-}
-
-/// The jobs named, or all dead letters of a filter.
-pub(super) async fn discard(settings: &Settings, chosen: &Chosen, yes: bool) -> Result<ExitCode, Problem> {
-    chosen.check(yes)?;
-    if !chosen.all {
-        return each(settings, Act::Discard, &chosen.ids, chosen.output.json).await;
-    }
-    if !yes && !chosen.dry_run {
-        return Err(Problem::usage(
-            "`discard --all` deletes for good; say `--yes`, or `--dry-run` to see how many dead letters that would be",
-        ));
-    }
-    all(settings, Act::Discard, chosen, None).await
-}
-
-async fn all(settings: &Settings, act: Act, chosen: &Chosen, rate: Option<f64>) -> Result<ExitCode, Problem> {
-    let store = settings.store()?;
-    let database = open_store(settings).await?;
-    let mut connection = database.pool().acquire().await?;
-    let filter = chosen.filter();
-    let jobs = match act {
-        _ if chosen.dry_run => observe::count_dead(&mut connection, store, &filter).await?,
-        Act::Discard => observe::discard_all(&mut connection, store, &filter).await?,
-        Act::Requeue => observe::requeue_at(&mut connection, store, &filter, rate, shutdown_signal()).await?,
-    };
-    drop(connection);
-    database.close().await;
-    if chosen.output.json {
-        print::json(&json!({ if chosen.dry_run { "found" } else { act.done() }: jobs }))?;
+/// Does it to the jobs named, or to all of a kind.
+pub(super) async fn act(settings: &Settings, command: ActCommand) -> Result<ExitCode, Problem> {
+    let asked = command.asked()?;
+    let (database, store) = open_store(settings).await?;
+    let code = if asked.chosen.all {
+        all(&database, store, &asked).await.map(|()| ExitCode::SUCCESS)?
     } else {
-        print::lines(&format!("{}{} {jobs} dead letters", if chosen.dry_run { "not " } else { "" }, act.done()))?;
+        each(&database, store, &asked).await?
+    };
+    database.close().await;
+    Ok(code)
+}
+
+/// A signal ends it after the batch that is on its way.
+async fn all(database: &Database, store: Store, Asked { act, chosen, rate }: &Asked) -> Result<(), Problem> {
+    let (pool, filter, as_json) = (database.pool(), chosen.filter(), chosen.output.json);
+    if chosen.dry_run {
+        let jobs = operate::count_matching(pool, store, &filter, *act).await?;
+        return if as_json {
+            print::json(&json!({ "found": jobs }))
+        } else {
+            print::lines(&format!("{jobs} jobs would be {}", act.done()))
+        };
     }
-    Ok(ExitCode::SUCCESS)
+    let acting = operate::act_all(pool, store, &filter, *act).until(shutdown_signal());
+    let swept = if let Some(rate) = rate { acting.rate(*rate).await? } else { acting.await? };
+    if as_json {
+        return print::json(&json!({ act.done(): swept.done, "cancelling": swept.cancelling }));
+    }
+    let running = if swept.cancelling > 0 { format!(", cancelling {} that run", swept.cancelling) } else { String::new() };
+    print::lines(&format!("{} {} jobs{running}", act.done(), swept.done))
+}
+
+/// A job that was left as it is, as `--json` shows it.
+#[derive(Serialize)]
+struct Refused {
+    id: JobId,
+    reason: String,
 }
 
 /// On each of the jobs. A failure of the database ends it; a refusal is said at the end.
-async fn each(settings: &Settings, act: Act, ids: &[JobId], as_json: bool) -> Result<ExitCode, Problem> {
-    let store = settings.store()?;
-    let database = open_store(settings).await?;
-    let mut connection = database.pool().acquire().await?;
-    let (mut done, mut refused) = (Vec::new(), Vec::new());
-    for &id in ids {
-        match act.on(&mut connection, store, id).await {
-            Ok(()) => done.push(id),
-            Err(error @ (Error::NotFound(_) | Error::WrongState { .. })) => refused.push((id, error)),
+async fn each(database: &Database, store: Store, Asked { act, chosen, .. }: &Asked) -> Result<ExitCode, Problem> {
+    let (mut done, mut cancelling, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+    for &id in &chosen.ids {
+        match JobRef::from_id(id).in_store(store).act(database.pool(), *act).await {
+            Ok(Acted::Cancelling) => cancelling.push(id),
+            Ok(_) => done.push(id),
+            Err(error @ (Error::NotFound { .. } | Error::WrongState { .. } | Error::Locked { .. })) => refused.push((id, error)),
             Err(error) => return Err(error.into()),
         }
     }
-    drop(connection);
-    database.close().await;
-    if as_json {
-        print::json(&json!({ act.done(): done, "refused": Refused::all(&refused) }))?;
-    } else if !done.is_empty() {
-        print::lines(&done.iter().map(|id| format!("{} {id}", act.done())).collect::<Vec<_>>().join("\n"))?;
+    if chosen.output.json {
+        let refused: Vec<Refused> = refused.iter().map(|(id, error)| Refused { id: *id, reason: error.to_string() }).collect();
+        print::json(&json!({ act.done(): done, "cancelling": cancelling, "refused": refused }))?;
+    } else {
+        let done = done.iter().map(|id| format!("{} {id}", act.done()));
+        let lines: Vec<String> = done.chain(cancelling.iter().map(|id| format!("cancelling {id}"))).collect();
+        if !lines.is_empty() {
+            print::lines(&lines.join("\n"))?;
+        }
     }
-    Ok(told(refused))
+    let code = if refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) };
+    for (_, error) in refused {
+        Problem::from(error).report();
+    }
+    Ok(code)
 }

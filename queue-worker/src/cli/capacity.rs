@@ -1,30 +1,27 @@
 //! `capacity`: how many jobs may wait in a queue.
 
+use queue_core::operate;
 use serde_json::json;
 
-use super::{open_store, print, problem::Problem, settings::Settings, values::Bound};
-use crate::observe;
+use super::{open::open_store, print, problem::Problem, settings::Settings, values::Bound};
 
-/// Bounds a queue, if one is named, and shows those that are bounded.
+/// Gives a queue a capacity, if one is named, and shows those that have one.
 pub(super) async fn capacity(settings: &Settings, queue: Option<&str>, bound: Option<Bound>, as_json: bool) -> Result<(), Problem> {
-    let store = settings.store()?;
-    let database = open_store(settings).await?;
-    let mut connection = database.pool().acquire().await?;
+    let (database, store) = open_store(settings).await?;
     if let (Some(queue), Some(Bound(capacity))) = (queue, bound) {
-        observe::set_capacity(&mut connection, store, queue, capacity).await?;
+        operate::set_capacity(database.pool(), store, queue, capacity).await?;
     }
-    let mut bounded = observe::capacities(&mut connection, store).await?;
-    drop(connection);
+    let mut found = operate::capacities(database.pool(), store).await?;
     database.close().await;
-    bounded.retain(|bounded| queue.is_none_or(|queue| bounded.queue == queue));
+    found.retain(|found| queue.is_none_or(|queue| found.queue == queue));
     if as_json {
-        return print::json(&json!({ "capacities": bounded }));
+        return print::json(&json!({ "capacities": found }));
     }
-    match (queue, bounded.as_slice()) {
-        (Some(queue), []) => print::lines(&format!("the queue {queue} is not bounded")),
-        (None, []) => print::lines("no queue is bounded"),
-        (_, bounded) => {
-            let rows = bounded.iter().map(|bounded| [bounded.queue.clone(), bounded.capacity.to_string(), bounded.waiting.to_string()]);
+    match (queue, found.as_slice()) {
+        (Some(queue), []) => print::lines(&format!("the queue {queue} has no capacity")),
+        (None, []) => print::lines("no queue has a capacity"),
+        (_, found) => {
+            let rows = found.iter().map(|found| [found.queue.clone(), found.capacity.to_string(), found.waiting.to_string()]);
             print::lines(&print::table(["queue", "capacity", "waiting"], rows))
         }
     }

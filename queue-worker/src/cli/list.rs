@@ -1,24 +1,27 @@
 //! `list`: jobs in a table, the newest first.
 
-use queue_core::{JobRecord, JobState, Store};
-use sqlx::PgConnection;
+use queue_core::{
+    JobState, Store,
+    operate::{self, Filter, JobRecord, Page},
+};
+use sqlx::PgPool;
 
-use super::{args::List, inert, open_store, print, problem::Problem, settings::Settings};
-use crate::observe::{self, Filter, Page};
+use super::{chosen::List, inert, open::open_store, print, problem::Problem, settings::Settings};
 
 pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Problem> {
-    let store = settings.store()?;
-    let database = open_store(settings).await?;
-    let mut connection = database.pool().acquire().await?;
-    let page = gather(&mut connection, store, asked.filter()).await?;
-    drop(connection);
+    let (database, store) = open_store(settings).await?;
+    let page = gather(database.pool(), store, asked.filter()).await?;
     database.close().await;
     if asked.output.json {
         return print::json(&page);
     }
     let text = match page.jobs.as_slice() {
         [] => "no jobs".to_owned(),
-        jobs => print::table(["id", "state", "queue", "type", "attempts", "enqueued", "note"], jobs.iter().map(row)),
+        jobs => {
+            let with_meta = jobs.iter().any(|job| job.meta.is_some());
+            let header = ["id", "state", "queue", "type", "attempts", "enqueued", "note"].into_iter().chain(with_meta.then_some("meta"));
+            print::table(header, jobs.iter().map(|job| row(job).into_iter().chain(with_meta.then(|| metadata(job)))))
+        }
     };
     let older = page.next.map_or_else(String::new, |next| format!("\n\nolder jobs: --before {next}"));
     print::lines(&(text + &older))
@@ -28,14 +31,14 @@ pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Proble
 const PAGES: usize = 10;
 
 /// A full page, if it can be had with a bounded effort.
-async fn gather(connection: &mut PgConnection, store: Store, mut filter: Filter) -> Result<Page, Problem> {
-    let mut page = observe::list(connection, store, &filter).await?;
+async fn gather(pool: &PgPool, store: Store, mut filter: Filter) -> Result<Page, Problem> {
+    let mut page = operate::list(pool, store, &filter).await?;
     for _ in 1..PAGES {
         let found = page.jobs.len() as u32;
         let Some(next) = page.next.filter(|_| found < filter.limit.min(Filter::MOST)) else { break };
         filter.limit -= found;
         filter.before = Some(next);
-        let more = observe::list(connection, store, &filter).await?;
+        let more = operate::list(pool, store, &filter).await?;
         page.jobs.extend(more.jobs);
         page.next = more.next;
     }
@@ -58,4 +61,8 @@ fn row(job: &JobRecord) -> [String; 7] {
         print::time(job.enqueued_at),
         note,
     ]
+}
+
+fn metadata(job: &JobRecord) -> String {
+    job.meta.as_ref().map(|meta| inert::short(meta.get(), 60)).unwrap_or_default()
 }

@@ -1,18 +1,19 @@
 //! The command line: the bundled binary's, and through [`main!`](crate::main!) that of every user's worker.
 //!
-//! A command reads its settings, opens the database, calls `observe` or the worker, and prints. It decides nothing about jobs.
+//! A command reads its settings, opens the database, calls `queue_core::operate` or the worker, and prints. It decides nothing about jobs.
 
 mod args;
+mod chosen;
 mod values;
 mod settings;
 mod run;
+mod open;
 mod migrate;
 mod jobs;
 mod stats;
 mod list;
 mod show;
 mod act;
-mod control;
 mod export;
 mod capacity;
 mod print;
@@ -28,12 +29,13 @@ use clap::Parser as _;
 use queue_core::Registry;
 use tracing_subscriber::EnvFilter;
 
+pub use self::problem::BoxError;
 use self::{
     args::{Args, Command},
     problem::Problem,
     settings::{LogFormat, Settings},
 };
-use crate::{error::Error, live::Database, observe::Control, worker::Worker};
+use crate::{error::Error, worker::Worker};
 
 /// The `main` of a worker binary: links the crates named, so that their job types can be run, and hands over to the command line.
 ///
@@ -56,9 +58,6 @@ macro_rules! main {
         }
     };
 }
-
-/// Whatever kept a worker from being prepared.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Reads the arguments, does what they say, and reports what went wrong. The exit codes are in `--help`.
 pub fn main() -> ExitCode {
@@ -122,34 +121,11 @@ async fn obey(
         Command::Stats(output) => stats::stats(settings, output.json).await?,
         Command::List(list) => list::list(settings, &list).await?,
         Command::Show { id, payload, output } => show::show(settings, id, payload, output.json).await?,
-        Command::Requeue { chosen, rate } => return act::requeue(settings, &chosen, rate).await,
-        Command::Discard { chosen, yes } => return act::discard(settings, &chosen, yes).await,
-        Command::Cancel(waiting) => return control::control(settings, Control::Cancel, &waiting).await,
-        Command::Reschedule { at, waiting } => return control::control(settings, Control::Reschedule(at), &waiting).await,
-        Command::Snooze { by, waiting } => return control::control(settings, Control::Snooze(by.0), &waiting).await,
-        Command::RunNow(waiting) => return control::control(settings, Control::RunNow, &waiting).await,
-        Command::Priority { to, waiting } => return control::control(settings, Control::Priority(to), &waiting).await,
+        Command::Act(command) => return act::act(settings, command).await,
         Command::Export(export) => export::export(settings, &export).await?,
         Command::Capacity { queue, capacity, output } => capacity::capacity(settings, queue.as_deref(), capacity, output.json).await?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The database that the settings name; the embedded one if they name none.
-async fn open(settings: &Settings) -> Result<Database, Problem> {
-    Ok(match &settings.database_url {
-        Some(url) => Database::connect(url).await?,
-        None => Database::embedded().await?,
-    })
-}
-
-/// As [`open`], with the store checked to be what this release needs.
-async fn open_store(settings: &Settings) -> Result<Database, Problem> {
-    let store = settings.store()?;
-    let database = open(settings).await?;
-    let mut connection = database.pool().acquire().await?;
-    queue_core::migrate::verify(&mut connection, store).await?;
-    Ok(database)
 }
 
 /// Logs go to stderr: stdout is for what was asked for.

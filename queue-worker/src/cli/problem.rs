@@ -5,8 +5,11 @@ use std::{fmt, process::ExitCode};
 use clap::builder::styling::{AnsiColor, Style};
 use queue_core::Error as CoreError;
 
-use super::{BoxError, inert};
+use super::inert;
 use crate::error::Error;
+
+/// Whatever kept a worker from being prepared.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A text, its fix, an exit code.
 #[derive(Debug)]
@@ -20,7 +23,7 @@ pub(super) struct Problem {
 const FAILED: u8 = 1;
 /// Usage or configuration.
 const USAGE: u8 = 2;
-/// No such job, or not in this state.
+/// No such job, not in this state, or locked.
 pub(super) const REFUSED: u8 = 3;
 
 impl Problem {
@@ -58,7 +61,7 @@ impl Problem {
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let code = match &error {
-            Error::NotFound(_) | Error::WrongState { .. } | Error::Held { .. } => REFUSED,
+            Error::Core(CoreError::NotFound { .. } | CoreError::WrongState { .. } | CoreError::Locked { .. }) => REFUSED,
             Error::Config { .. }
             | Error::NoDatabase
             | Error::Core(CoreError::InvalidName { .. } | CoreError::OutOfRange { .. })

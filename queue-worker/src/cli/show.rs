@@ -1,18 +1,14 @@
 //! `show`: one job with its history.
 
 use humantime::format_duration;
-use queue_core::{JobId, JobRecord, JobState, Progress};
+use queue_core::{JobId, JobRef, JobState, Progress, operate::JobRecord};
 use serde_json::value::RawValue;
 
-use super::{inert, open_store, print, problem::Problem, settings::Settings};
-use crate::{error::Error, observe};
+use super::{inert, open::open_store, print, problem::Problem, settings::Settings};
 
 pub(super) async fn show(settings: &Settings, id: JobId, payload: bool, as_json: bool) -> Result<(), Problem> {
-    let store = settings.store()?;
-    let database = open_store(settings).await?;
-    let mut connection = database.pool().acquire().await?;
-    let mut job = observe::find(&mut connection, store, id).await?.ok_or(Error::NotFound(id))?;
-    drop(connection);
+    let (database, store) = open_store(settings).await?;
+    let mut job = JobRef::from_id(id).in_store(store).find(database.pool()).await?;
     database.close().await;
     if !payload {
         job.payload = None;
@@ -42,6 +38,9 @@ fn describe(job: &JobRecord) -> String {
     }
     if let Some(worker) = job.worker {
         say("worker", &worker.to_string());
+    }
+    if let Some(meta) = &job.meta {
+        say("meta", &inert::json(meta.get()));
     }
     if let Some(progress) = &job.progress {
         say("progress", &how_far(progress));

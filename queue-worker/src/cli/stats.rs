@@ -3,11 +3,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use humantime::format_duration;
-use queue_core::JobState;
+use queue_core::{
+    JobState,
+    operate::{self, Count, Oldest, WorkerRecord},
+};
 use serde::Serialize;
 
-use super::{open_store, print, problem::Problem, settings::Settings};
-use crate::observe::{self, Count, Oldest, WorkerRecord};
+use super::{open::open_store, print, problem::Problem, settings::Settings};
 
 /// What `--json` shows.
 #[derive(Serialize)]
@@ -18,15 +20,12 @@ struct Stats {
 }
 
 pub(super) async fn stats(settings: &Settings, as_json: bool) -> Result<(), Problem> {
-    let store = settings.store()?;
-    let database = open_store(settings).await?;
-    let mut connection = database.pool().acquire().await?;
+    let (database, store) = open_store(settings).await?;
     let stats = Stats {
-        counts: observe::counts(&mut connection, store).await?,
-        oldest: observe::oldest(&mut connection, store).await?,
-        workers: observe::workers(&mut connection, store).await?,
+        counts: operate::counts(database.pool(), store).await?,
+        oldest: operate::oldest(database.pool(), store).await?,
+        workers: operate::workers(database.pool(), store).await?,
     };
-    drop(connection);
     database.close().await;
     if as_json {
         return print::json(&stats);

@@ -1,7 +1,16 @@
-//! Values of options, as they are written.
+//! Options that commands share, and values as they are written.
 
 use chrono::{DateTime, Utc};
 use queue_core::JobId;
+use serde_json::Value;
+
+/// How a command answers.
+#[derive(clap::Args)]
+pub(super) struct Output {
+    /// Print one JSON document; ids are strings
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+}
 
 /// A capacity, or none.
 #[derive(Clone, Copy)]
@@ -33,4 +42,10 @@ pub(super) fn rate(text: &str) -> Result<f64, &'static str> {
         _ => return Err(wrong),
     };
     number.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0).map(|number| number / seconds).ok_or(wrong)
+}
+
+/// A key of metadata with its value: JSON, or else text.
+pub(super) fn meta(text: &str) -> Result<(String, Value), &'static str> {
+    let (key, value) = text.split_once('=').ok_or("metadata is written like `tenant=acme`")?;
+    Ok((key.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
 }

@@ -108,6 +108,7 @@ impl Answer {
                 job_type: lanes.get(lane).map_or("", |lane| lane.job_type),
                 payload: row.try_get(6)?,
                 key: key_of(row)?,
+                meta: row.try_get(9)?,
             };
             let job = Claimed { job, batch: rows.len(), in_flight: Arc::clone(in_flight) };
             claimed.push((rank.get(&lane).copied().unwrap_or(usize::MAX), seq, job));

@@ -79,7 +79,7 @@ pub(crate) async fn listen(pool: PgPool, store: Store, bell: Arc<Bell>) {
     }
 }
 
-/// Says, where else the name of a queue stands, that a running job was called off.
+/// Says, where else the name of a queue stands, that a running job is cancelling.
 const CONTROL: &str = "!control";
 
 async fn listen_once(pool: &PgPool, store: Store, bell: &Bell) -> sqlx::Result<()> {

@@ -1,7 +1,7 @@
 //! Attacks on bounds: two queues at once, bounds that change while somebody waits, tickets of the past, snapshots of the past.
 
+use queue_core::operate::set_capacity;
 use queue_core::{Error, Job as _, Store};
-use queue_worker::observe::set_capacity;
 use sqlx::{Connection as _, Executor as _, Postgres, Transaction};
 use tests::{
     Do, TestDb, eventually,
@@ -20,7 +20,7 @@ async fn taken(db: &TestDb, queue: &str) -> usize {
     for _ in 0..10 {
         match quick().enqueue(&db.pool).queue(queue).await {
             Ok(_) => taken += 1,
-            Err(Error::QueueFull { queue: full, .. }) => assert_eq!(full, queue),
+            Err(Error::AtCapacity { queue: full, .. }) => assert_eq!(full, queue),
             Err(error) => panic!("{error}"),
         }
     }
@@ -143,7 +143,7 @@ async fn whoever_waited_to_count_believes_the_bound_of_then() {
         bound(&db, Some(50)).await;
         drawing.commit().await.unwrap();
     });
-    assert!(matches!(late.unwrap_err(), Error::QueueFull { capacity: 50, .. }));
+    assert!(matches!(late.unwrap_err(), Error::AtCapacity { capacity: 50, .. }));
     assert_eq!(waiting(&db).await, 2);
     db.finish().await;
 }

@@ -12,7 +12,8 @@ async fn jobs_that_wait_are_put_off_hurried_ranked_and_cancelled_one_by_one_or_a
     let db = TestDb::new().await;
     let jobs = [enqueue(&db, Act::Ok("x".into())).await, enqueue(&db, Act::Ok("y".into())).await];
     let [first, second] = jobs.map(|id| id.to_string());
-    assert_eq!(json(&db, &["snooze", &first, "--by", "1h"])["snoozed"], serde_json::json!([first]));
+    let snoozed = json(&db, &["snooze", &first, "--by", "1h"]);
+    assert_eq!(snoozed, serde_json::json!({ "snoozed": [first], "cancelling": [], "refused": [] }), "the shape of every act");
     assert_eq!(json(&db, &["run-now", &first])["ready"], serde_json::json!([first]));
     assert_eq!(json(&db, &["reschedule", "--at", "2099-12-24T18:00:00+01:00", &second])["rescheduled"], serde_json::json!([second]));
     assert_eq!(json(&db, &["show", &second])["run_at"], "2099-12-24T17:00:00Z");
@@ -23,7 +24,7 @@ async fn jobs_that_wait_are_put_off_hurried_ranked_and_cancelled_one_by_one_or_a
     let (code, said) = failed(&on(&db, &["run-now", &first]));
     assert!(code == Some(3) && said.contains("is ready"), "{said}");
     let all = json(&db, &["cancel", "--all", "--queue", "default"]);
-    assert_eq!((all["cancelled"].clone(), all["asked"].clone()), (2.into(), 0.into()));
+    assert_eq!((all["cancelled"].clone(), all["cancelling"].clone()), (2.into(), 0.into()));
     assert_eq!(text(&on(&db, &["cancel", "--all"]).stdout), "cancelled 0 jobs\n");
     for (arguments, what) in [
         (vec!["snooze", "--all", "--by", "-1h"], "negative"),
@@ -35,6 +36,9 @@ async fn jobs_that_wait_are_put_off_hurried_ranked_and_cancelled_one_by_one_or_a
         (vec!["run-now", "--all", "--state", "dead"], "it must be scheduled"),
         (vec!["cancel", &first, "--dry-run"], "--all"),
         (vec!["cancel", &first, "--state", "ready"], "--all"),
+        (vec!["requeue", "--all", "--state", "completed"], "it must be dead"),
+        (vec!["cancel", &first, "--meta", "tenant=acme"], "--all"),
+        (vec!["cancel", "--all", "--meta", "tenant"], "tenant=acme"),
         (vec!["discard", &first, "--error", "x"], "--all"),
         (vec!["cancel"], "ID"),
     ] {
@@ -64,5 +68,35 @@ async fn ten_thousand_dead_letters_are_exported_each_once_with_their_errors() {
     let output = on(&db, &["export", "--state", "dead", "--payload", "--error", "late"]);
     assert_eq!(text(&output.stdout).matches(r#""payload":{"secret": true}"#).count(), 10_000);
     assert_eq!(text(&on(&db, &["export", "--state", "dead", "--older-than", "1d"]).stdout), "");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn jobs_are_chosen_by_their_metadata_which_list_show_and_export_have() {
+    let db = TestDb::new().await;
+    let tagged = "select queue.enqueue('do', '{\"act\":{\"Ok\":\"x\"}}', jsonb_build_object('meta', $1::jsonb))";
+    let mut jobs = Vec::new();
+    for meta in [r#"{"tenant": "acme", "n": 7}"#, r#"{"tenant": "acme", "n": "7"}"#, r#"{"tenant": "\u001b[31m"}"#] {
+        let job: queue_core::JobId = sqlx::query_scalar(tagged).bind(meta).fetch_one(&db.pool).await.unwrap();
+        jobs.push(job.to_string());
+    }
+    let plain = enqueue(&db, Act::Ok("x".into())).await.to_string();
+    let ids = |list: &Value| list["jobs"].as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    let both = json(&db, &["list", "--meta", "tenant=acme"]);
+    assert_eq!(ids(&both), [jobs[1].clone(), jobs[0].clone()]);
+    assert_eq!(both["jobs"][1]["meta"], serde_json::json!({ "tenant": "acme", "n": 7 }));
+    assert_eq!(ids(&json(&db, &["list", "--meta", "tenant=acme", "--meta", "n=7"])), [jobs[0].clone()], "JSON");
+    assert_eq!(ids(&json(&db, &["list", "--meta", "n=\"7\""])), [jobs[1].clone()], "a text that looks like a number");
+    assert_eq!(json(&db, &["show", &jobs[0]])["meta"]["n"], 7);
+    assert_eq!(json(&db, &["show", &plain]).get("meta"), None);
+    let shown = on(&db, &["show", &jobs[0]]);
+    assert!(text(&shown.stdout).lines().any(|line| line.starts_with("meta ") && line.contains("acme")), "{}", text(&shown.stdout));
+    let listed = on(&db, &["list"]);
+    assert!(text(&listed.stdout).contains("META") && text(&listed.stdout).contains("acme") && !text(&listed.stdout).contains('\u{1b}'));
+    let exported = on(&db, &["export", "--meta", "tenant=acme"]);
+    assert_eq!(text(&exported.stdout).matches(r#""meta":{"#).count(), 2);
+    assert_eq!(json(&db, &["cancel", "--all", "--meta", "tenant=acme", "--dry-run"])["found"], 2);
+    assert_eq!(json(&db, &["cancel", "--all", "--meta", "tenant=acme"])["cancelled"], 2);
+    assert_eq!(ids(&json(&db, &["list", "--state", "ready"])), [plain, jobs[2].clone()]);
     db.finish().await;
 }

@@ -235,7 +235,7 @@ async fn an_act_waits_for_nobody_and_leaves_what_others_hold() {
 }
 
 #[tokio::test]
-async fn what_is_called_off_is_named_once_and_leases_are_locked_in_the_order_of_their_tokens() {
+async fn what_is_cancelling_is_named_once_and_leases_are_locked_in_the_order_of_their_tokens() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let jobs = enqueue(&mut on, &["default"; 3]).await;
@@ -246,20 +246,20 @@ async fn what_is_called_off_is_named_once_and_leases_are_locked_in_the_order_of_
     turn(&mut on, "lease", "token").await;
     let named = [jobs[0], jobs[1]];
     locks_in_order(&db, "select from queue.lease order by token", async |on| {
-        assert_eq!(operate::call_off(on, &named).await.unwrap().len(), 2);
+        assert_eq!(operate::cancel_running(on, &named).await.unwrap().len(), 2);
     })
     .await;
     let marked = "select array(select unnest(cancelling) from queue.lease order by 1)";
     let found: Vec<JobId> = sqlx::query_scalar(marked).fetch_one(&mut on).await.unwrap();
     assert_eq!(found, named);
-    assert_eq!(operate::call_off(&mut on, &jobs[2..]).await.unwrap(), jobs[2..]);
+    assert_eq!(operate::cancel_running(&mut on, &jobs[2..]).await.unwrap(), jobs[2..]);
     let found: Vec<JobId> = sqlx::query_scalar(marked).fetch_one(&mut on).await.unwrap();
     assert_eq!(found, jobs);
     let mut holder = connect(&db).await;
     let mut other = holder.begin().await.unwrap();
     sqlx::query("select from queue.lease where $1 = any (ids) for update").bind(jobs[0]).execute(&mut *other).await.unwrap();
     sqlx::raw_sql("set lock_timeout = '10s'").execute(&mut on).await.unwrap();
-    assert_eq!(operate::call_off(&mut on, &[jobs[2]]).await.unwrap(), jobs[2..], "it waits for no other lease");
+    assert_eq!(operate::cancel_running(&mut on, &[jobs[2]]).await.unwrap(), jobs[2..], "it waits for no other lease");
     other.rollback().await.unwrap();
     db.finish().await;
 }

@@ -92,7 +92,7 @@ async fn who_sleeps_is_told_of_a_job_under_a_key_when_it_comes_and_when_it_is_it
 }
 
 #[tokio::test]
-async fn who_sleeps_is_told_of_jobs_whose_time_or_rank_has_changed_and_all_of_what_was_called_off() {
+async fn who_sleeps_is_told_of_jobs_whose_time_or_rank_has_changed_and_all_of_what_was_cancelling() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let job = quick().enqueue(&db.pool).await.unwrap().id();
@@ -106,12 +106,12 @@ async fn who_sleeps_is_told_of_jobs_whose_time_or_rank_has_changed_and_all_of_wh
     assert_eq!(heard(&db, &mut listener).await, NOTHING, "nobody sleeps over that queue");
     assert_eq!(operate::run_now(&mut on, &[job, elsewhere]).await.unwrap(), [job]);
     assert_eq!(heard(&db, &mut listener).await, ["default"]);
-    assert_eq!(operate::call_off(&mut on, &[job]).await.unwrap(), []);
+    assert_eq!(operate::cancel_running(&mut on, &[job]).await.unwrap(), []);
     assert_eq!(heard(&db, &mut listener).await, NOTHING, "it does not run");
     let worker = protocol::register(&mut on).await.unwrap();
     protocol::claim(&mut on, worker, 2).await.unwrap();
     sqlx::raw_sql("delete from queue.idle").execute(&mut on).await.unwrap();
-    assert_eq!(operate::call_off(&mut on, &[job]).await.unwrap(), [job]);
+    assert_eq!(operate::cancel_running(&mut on, &[job]).await.unwrap(), [job]);
     assert_eq!(heard(&db, &mut listener).await, ["!control"], "whoever has it is awake");
     db.finish().await;
 }

@@ -67,7 +67,7 @@ async fn an_act_on_one_job_is_done_or_says_why_not() {
 }
 
 #[tokio::test]
-async fn a_job_that_waits_is_cancelled_and_one_that_runs_is_called_off() {
+async fn a_job_that_waits_is_cancelled_and_one_that_runs_is_cancelling() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let runs = operate::enqueue(&mut on, "default", 100, false).await.unwrap();

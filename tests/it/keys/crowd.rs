@@ -10,8 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{Batch, Job as _, JobId, Store};
-use queue_worker::observe;
+use queue_core::{Batch, Job as _, JobId, JobRef};
 use tests::{Ordered, RUNS, TestDb, WorkerProcess, violations, within};
 
 use sqlx::Connection as _;
@@ -170,6 +169,6 @@ async fn raise(db: &TestDb) {
         sqlx::query_scalar("select d.id from queue.dead d join queue.active_key a on a.id = d.id").fetch_all(&db.pool).await.unwrap();
     let mut connection = db.pool.acquire().await.unwrap();
     for id in holding {
-        observe::requeue(&mut connection, Store::default(), id).await.unwrap();
+        JobRef::from_id(id).requeue(&mut connection).await.unwrap();
     }
 }

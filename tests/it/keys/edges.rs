@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Batch, Job as _, JobId, JobState, Store};
-use queue_worker::observe;
+use queue_core::{Batch, Job as _, JobId, JobRef, JobState};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tests::{Act, Do, TestDb, operate, protocol};
 
@@ -114,7 +113,7 @@ async fn a_dead_letter_whose_key_went_on_frees_nothing_and_goes_behind_whoever_e
     }
     assert_eq!(step(&mut c, "plain").await, [over]);
     let head = enqueue(&mut c, "a").await;
-    observe::discard(&mut c, Store::default(), dead[0]).await.unwrap();
+    JobRef::from_id(dead[0]).discard(&mut c).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.active_key").await, 1, "the key is another's");
     // Two operators wait for a producer.
     let mut tx = producer.begin().await.unwrap();

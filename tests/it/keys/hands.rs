@@ -1,7 +1,6 @@
 //! Statement by statement: two transactions in every order that could leave a key standing, or let it go on twice.
 
-use queue_core::{Batch, Error, Job as _, JobState, Store};
-use queue_worker::observe;
+use queue_core::{Batch, Error, Job as _, JobRef, JobState, Store, operate as operator};
 use sqlx::Connection as _;
 use tests::{Act, Do, TestDb, eventually, operate, protocol};
 
@@ -167,14 +166,14 @@ async fn a_dead_letter_holds_up_its_key_until_somebody_decides() {
     assert!(step(&mut c, "complete").await.is_empty(), "it holds up its key");
     let late = enqueue(&mut c, "a").await;
     assert_eq!(unblock(&mut c).await, 0);
-    observe::requeue(&mut c, Store::default(), jobs[0]).await.unwrap();
+    JobRef::from_id(jobs[0]).requeue(&mut c).await.unwrap();
     assert_eq!(step(&mut c, "dead").await, [jobs[0]], "requeued, it keeps its place");
-    observe::discard(&mut c, Store::default(), jobs[0]).await.unwrap();
+    JobRef::from_id(jobs[0]).discard(&mut c).await.unwrap();
     unblock(&mut c).await;
     for job in [jobs[1], jobs[2], late] {
         assert_eq!(step(&mut c, "complete").await, [job]);
     }
-    observe::requeue(&mut c, Store::default(), jobs[1]).await.unwrap();
+    JobRef::from_id(jobs[1]).requeue(&mut c).await.unwrap();
     assert_eq!(db.state(jobs[1]).await, Some(JobState::Blocked), "until somebody looks at its key");
     unblock(&mut c).await;
     assert_eq!(step(&mut c, "complete").await, [jobs[1]], "one that is over goes to the end");
@@ -204,14 +203,14 @@ async fn a_key_that_skips_goes_on_without_its_dead() {
     let jobs = [enqueue_skipping(&mut c, "a").await, enqueue_skipping(&mut c, "a").await, enqueue_skipping(&mut c, "a").await];
     assert_eq!(step(&mut c, "dead").await, [jobs[0]]);
     assert_eq!(db.state(jobs[1]).await, Some(JobState::Ready));
-    observe::requeue(&mut c, Store::default(), jobs[0]).await.unwrap();
+    JobRef::from_id(jobs[0]).requeue(&mut c).await.unwrap();
     assert_eq!(db.state(jobs[0]).await, Some(JobState::Blocked), "its place is gone");
     for job in [jobs[1], jobs[2], jobs[0]] {
         assert_eq!(step(&mut c, "complete").await, [job]);
     }
     let alone = enqueue_skipping(&mut c, "a").await;
     assert_eq!(step(&mut c, "dead").await, [alone]);
-    observe::requeue(&mut c, Store::default(), alone).await.unwrap();
+    JobRef::from_id(alone).requeue(&mut c).await.unwrap();
     assert_eq!(unblock(&mut c).await, 1, "nobody else left a hint");
     assert_eq!(step(&mut c, "complete").await, [alone]);
     db.finish().await;
@@ -241,11 +240,11 @@ async fn a_blocked_job_can_be_cancelled_and_the_head_frees_its_key() {
     let db = TestDb::new().await;
     let mut c = connect(&db).await;
     let jobs = [enqueue(&mut c, "a").await, enqueue(&mut c, "a").await, enqueue(&mut c, "a").await];
-    observe::cancel(&mut c, Store::default(), jobs[1]).await.unwrap();
-    observe::cancel(&mut c, Store::default(), jobs[0]).await.unwrap();
+    JobRef::from_id(jobs[1]).cancel(&mut c).await.unwrap();
+    JobRef::from_id(jobs[0]).cancel(&mut c).await.unwrap();
     assert_eq!([db.state(jobs[0]).await, db.state(jobs[1]).await], [Some(JobState::Cancelled); 2]);
     assert_eq!(unblock(&mut c).await, 1);
-    observe::cancel(&mut c, Store::default(), jobs[2]).await.unwrap();
+    JobRef::from_id(jobs[2]).cancel(&mut c).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.active_key").await, 0);
     db.finish().await;
 }
@@ -273,12 +272,12 @@ async fn blocked_jobs_outlive_their_day_and_are_listed() {
     let mut c = connect(&db).await;
     let jobs = [enqueue(&mut c, "a").await, enqueue(&mut c, "a").await];
     assert!(operate::drop_day(&mut c).await.unwrap());
-    let record = observe::find(&mut c, Store::default(), jobs[1]).await.unwrap().unwrap();
+    let record = JobRef::from_id(jobs[1]).find(&mut c).await.unwrap();
     assert_eq!((record.state, record.attempts), (JobState::Blocked, 0));
-    let filter = observe::Filter { state: Some(JobState::Blocked), ..observe::Filter::default() };
-    let page = observe::list(&mut c, Store::default(), &filter).await.unwrap();
+    let filter = operator::Filter { state: Some(JobState::Blocked), ..operator::Filter::default() };
+    let page = operator::list(&mut c, Store::default(), &filter).await.unwrap();
     assert_eq!(page.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [jobs[1]]);
-    let counts = observe::counts(&mut c, Store::default()).await.unwrap();
+    let counts = operator::counts(&mut c, Store::default()).await.unwrap();
     assert!(counts.iter().any(|count| count.state == JobState::Blocked && count.jobs == 1), "{counts:?}");
     for job in jobs {
         assert_eq!(step(&mut c, "complete").await, [job]);

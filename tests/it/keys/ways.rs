@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Batch, Context, Error, Handler, Job as _, JobResult, JobState, job};
+use queue_core::{Batch, Context, Error, Handler, Job as _, JobRef, JobResult, JobState, job};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection as _;
 use tests::{Act, Do, Ordered, Own, RUNS, TestDb, Within, eventually, violations};
@@ -145,7 +145,7 @@ async fn an_idle_worker_hears_of_a_key_that_goes_on() {
         let head = Do { act: Act::Ok(String::new()) }.enqueue(&mut c).key("a").after(Duration::from_hours(1)).await.unwrap().id();
         let (next, last) = (enqueue(&mut c, "a").await, enqueue(&mut c, "a").await);
         eventually("the worker sleeps", async || db.count("select count(*) from queue.idle").await > 0).await;
-        queue_worker::observe::cancel(&mut c, queue_core::Store::default(), head).await.unwrap();
+        JobRef::from_id(head).cancel(&mut c).await.unwrap();
         db.until(next, JobState::Completed).await;
         db.until(last, JobState::Completed).await;
     })

@@ -1,11 +1,11 @@
-//! The statements, each with something to do on a stage that has jobs in every state.
+//! The statements, each with something to do on a fixture that has jobs in every state.
 
 use sqlx::PgConnection;
 use tests::{operate, protocol};
 
-use super::stage::{KEY, Stage};
+use super::fixture::{Fixture, KEY};
 
-/// A statement, on what it is for of the stage: an operator's asks for all jobs there are.
+/// A statement, on what it is for of the fixture: an operator's asks for all jobs there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     Enqueue,
@@ -49,7 +49,7 @@ pub(super) enum Act {
     Reschedule,
     RunNow,
     SetPriority,
-    CallOff,
+    CancelRunning,
     KeepTypes,
     PruneKept,
     /// Of a type that is kept for less than an instant.
@@ -66,7 +66,7 @@ pub(super) const OPERATORS: &[Act] = &[Act::Requeue, Act::Cancel, Act::Discard, 
 pub(super) const HOUSEKEEPING: &[Act] = &[Act::AddDays, Act::DropDay, Act::PruneDone, Act::PruneWorkers];
 pub(super) const HEARTS: &[Act] = &[Act::Register, Act::Beat, Act::Retire, Act::Sleep, Act::WakeUp];
 
-pub(super) const CONTROLS: &[Act] = &[Act::Reschedule, Act::RunNow, Act::SetPriority, Act::CallOff];
+pub(super) const CONTROLS: &[Act] = &[Act::Reschedule, Act::RunNow, Act::SetPriority, Act::CancelRunning];
 pub(super) const RETENTIONS: &[Act] = &[Act::KeepTypes, Act::PruneKept, Act::PruneEarly, Act::PruneDead];
 
 /// All of them.
@@ -76,9 +76,9 @@ pub(super) fn acts() -> impl Iterator<Item = Act> {
 
 impl Act {
     /// Does it; returns of how many rows or jobs.
-    pub(super) async fn run(self, on: &mut PgConnection, stage: &Stage) -> sqlx::Result<i64> {
+    pub(super) async fn run(self, on: &mut PgConnection, fixture: &Fixture) -> sqlx::Result<i64> {
         let count = |some: usize| i64::try_from(some).unwrap_or(i64::MAX);
-        let Stage { jobs, lease, worker, .. } = stage;
+        let Fixture { jobs, lease, worker, .. } = fixture;
         Ok(match self {
             Self::Enqueue => operate::enqueue(on, "default", 100, false).await.map(|_| 1)?,
             Self::EnqueueRelaxed => operate::enqueue_relaxed(on, "default", 100).await.map(|_| 1)?,
@@ -113,9 +113,9 @@ impl Act {
             Self::Requeue => count(operate::requeue(on, jobs).await?.len()),
             Self::Cancel => count(operate::cancel(on, jobs).await?.len()),
             Self::Discard => count(operate::discard(on, jobs).await?.len()),
-            Self::Reopen => i64::from(operate::reopen(on, stage.completed).await?),
-            Self::ReopenPlain => i64::from(operate::reopen(on, stage.completed_plainly[0]).await?),
-            Self::ReopenTwin => i64::from(operate::reopen(on, stage.completed_plainly[1]).await?),
+            Self::Reopen => i64::from(operate::reopen(on, fixture.completed).await?),
+            Self::ReopenPlain => i64::from(operate::reopen(on, fixture.completed_plainly[0]).await?),
+            Self::ReopenTwin => i64::from(operate::reopen(on, fixture.completed_plainly[1]).await?),
             Self::AddDays => i64::from(operate::add_days(on).await?),
             Self::DropDay => i64::from(operate::drop_day(on).await?),
             Self::PruneDone => operate::prune_done(on).await?,
@@ -128,7 +128,7 @@ impl Act {
             Self::Reschedule => count(operate::reschedule(on, jobs).await?.len()),
             Self::RunNow => count(operate::run_now(on, jobs).await?.len()),
             Self::SetPriority => count(operate::set_priority(on, jobs, 7).await?.len()),
-            Self::CallOff => count(operate::call_off(on, jobs).await?.len()),
+            Self::CancelRunning => count(operate::cancel_running(on, jobs).await?.len()),
             Self::KeepTypes => operate::keep_types(on, 86_400.0).await?,
             Self::PruneKept => operate::prune_kept(on).await?,
             Self::PruneEarly => operate::keep_types(on, 0.000_001).await? + operate::prune_early(on).await?,
@@ -155,10 +155,10 @@ impl Act {
             Self::Recover => &["silent", "recover"],
             Self::Promote => &["promote"],
             Self::Unblock => &["unblock"],
-            Self::Requeue => &["requeue"],
-            Self::Cancel => &["cancel_waiting"],
-            Self::Discard => &["discard"],
-            Self::Reopen | Self::ReopenPlain | Self::ReopenTwin => &["requeue_one"],
+            Self::Requeue | Self::Cancel | Self::Discard | Self::Reschedule | Self::RunNow | Self::SetPriority | Self::CancelRunning => {
+                &["act_on_all"]
+            }
+            Self::Reopen | Self::ReopenPlain | Self::ReopenTwin => &["act_on_one"],
             Self::AddDays => &["add_days"],
             Self::DropDay => &["drop_day"],
             Self::PruneDone => &["prune_done"],
@@ -168,10 +168,6 @@ impl Act {
             Self::Retire => &["retire"],
             Self::Sleep => &["sleep"],
             Self::WakeUp => &["wake_up"],
-            Self::Reschedule => &["reschedule"],
-            Self::RunNow => &["run_now"],
-            Self::SetPriority => &["set_priority"],
-            Self::CallOff => &["cancel_running"],
             Self::KeepTypes => &["keep_types"],
             Self::PruneKept => &["prune_kept"],
             Self::PruneEarly => &["keep_types", "prune_early"],

@@ -68,7 +68,7 @@ pub(super) fn adds_up(before: Tally, acts: &[(Act, i64)], found: Tally) -> bool 
 fn moves(act: Act, n: i64, beside: &[(Act, i64)]) -> Vec<Tally> {
     let among = |act: Act| beside.iter().any(|(one, _)| *one == act);
     // Of those that were called off.
-    let off = || 0..=if among(Act::CallOff) { 2 } else { 0 };
+    let off = || 0..=if among(Act::CancelRunning) { 2 } else { 0 };
     match act {
         Act::Enqueue | Act::EnqueueRelaxed | Act::InsertAll | Act::EnqueueUnique => vec![[n, 0, 0, 0, 0, 0, 0]],
         Act::EnqueueKeyed => vec![[n, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, n, 0, 0]],

@@ -55,7 +55,7 @@ async fn among(acts: &[Act], wanted: impl Fn([Act; 3]) -> bool) -> Seen {
 
 #[tokio::test]
 async fn of_three_that_want_a_leased_job_one_has_it() {
-    let seen = among(&[Act::Settle, Act::SettlePart, Act::SettleWhole, Act::GiveBack, Act::Recover, Act::CallOff], |_| true).await;
+    let seen = among(&[Act::Settle, Act::SettlePart, Act::SettleWhole, Act::GiveBack, Act::Recover, Act::CancelRunning], |_| true).await;
     assert!(seen.queues > 10, "two waited for the first: {seen:?}");
 }
 

@@ -19,7 +19,7 @@ const ENQUEUE: &[&str] = &[
 const IN_LINE: &[&str] = &["keys::edges keys::hands unique::held", "guards::notices together::", "keys::ways"];
 const OPTIONS: &[&str] =
     &["guards::notices refuse:: enqueue::", "any_language:: bulk:: payloads::", "unique:: --skip races", "keys::edges"];
-const WHERE: &[&str] = &["guards::looks", "unique::held", "unique:: together::a_unique --skip races --skip worker", "results:: observe::"];
+const WHERE: &[&str] = &["guards::looks", "unique::held", "unique:: together::a_unique --skip races --skip worker", "results:: operate::"];
 const UNIQUE: &[&str] = &["unique::held", "unique:: together::a_unique --skip races --skip worker", "unique::races"];
 const BEATS: &[&str] = &["guards::", "recovery:: lease::", MODEL];
 const OPERATORS: &[&str] = &[
@@ -27,24 +27,24 @@ const OPERATORS: &[&str] = &[
     "interleave::a_second interleave::claims interleave::of_two",
     KEYS,
     MODEL,
-    "observe::",
+    "operate::",
     "keys::ways",
 ];
 const CONTROLS: &[&str] =
-    &["guards::control guards::notices", "control:: called_off:: observe::a_cancelled", "keys::hands together::the_head", MODEL];
+    &["guards::control guards::notices", "control:: cancelling:: operate::a_cancelled", "keys::hands together::the_head", MODEL];
 const SINGLE: &[&str] = &["guards::single", "control::"];
 const PRUNING: &[&str] = &["guards::prune", "retention::"];
 
 /// By the name of a file of one statement, and of what a migration makes.
 const NOTICED_BY: &[(&[&str], &[&str])] = &[
-    (&["settle.sql"], &["guards:: recovery::", "keys::hands together::the_head", "called_off::", MODEL, "outcomes::", PAIRS]),
+    (&["settle.sql"], &["guards:: recovery::", "keys::hands together::the_head", "cancelling::", MODEL, "outcomes::", PAIRS]),
     (&["settle_leases.sql"], &["guards:: recovery::", "interleave::a_second", MODEL]),
     (&["finish_one.sql"], &["guards::", "interleave::a_second interleave::a_transactional", "transactional::", "keys::ways"]),
     (&["claim.sql"], &["guards::", PAIRS, MODEL, "recovery:: schedule:: outcomes::f23"]),
     (&["take_one.sql"], &["guards::", "transactional::", PAIRS]),
-    (&["give_back.sql"], &["guards::", "together:: called_off::", PAIRS, MODEL]),
+    (&["give_back.sql"], &["guards::", "together:: cancelling::", PAIRS, MODEL]),
     (&["silent.sql"], &["guards:: recovery::", PAIRS, MODEL]),
-    (&["recover.sql"], &["guards::", KEYS, "called_off::", MODEL, "lease::f50 lease::crashes recovery::", "keys::ways"]),
+    (&["recover.sql"], &["guards::", KEYS, "cancelling::", MODEL, "lease::f50 lease::crashes recovery::", "keys::ways"]),
     (&["beat.sql", "register.sql"], BEATS),
     (&["retire.sql"], &["guards::", "lease::a_worker_that_retires wake::", MODEL]),
     (&["sleep.sql", "wake_up.sql"], &["guards::", "wake:: schedule::"]),
@@ -61,7 +61,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
             "interleave::a_second interleave::claims interleave::of_two",
             KEYS,
             MODEL,
-            "days::jobs observe:: progress::progress_goes",
+            "days::jobs operate:: progress::progress_goes",
         ],
     ),
     (&["enqueue.sql", "enqueue_relaxed.sql"], ENQUEUES),
@@ -98,7 +98,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.status", "queue.is_ours", "queue.wait"], &["guards::looks", "any_language::"]),
     (&["queue.ready_places", "queue.take_scheduled", "queue.take_waiting", "queue.cancel_waiting_all"], CONTROLS),
     (&["queue.cancel_running_all", "queue.set_priority_all", "queue.run_now_all", "queue.reschedule_all", "queue.wake_for"], CONTROLS),
-    (&["queue.act_on_one", "queue.snooze"], SINGLE),
+    (&["queue.act_on_one", "queue.act_on_all", "queue.snooze"], SINGLE),
 ];
 
 /// The tests for this file, or for what a migration makes.

@@ -1,0 +1,15 @@
+-- The next dead letters after an id, of those that a filter means. Changes nothing: what is then done with them is fenced by itself.
+-- $1 queue or null  $2 job types or null  $3 enqueued below this id  $4 dead for so many seconds at least  $5 not longer than so many seconds
+-- $6 text in the last error  $7 in the metadata  $8 how many at most  $9 after this id
+-- Safe: it only reads.
+select d.id
+from queue.dead d
+where d.id > $9 and d.id < $3
+  and ($1::text is null and $2::text[] is null
+    or d.lane in (select l.lane from queue.lane l where ($1::text is null or l.queue = $1) and ($2::text[] is null or l.job_type = any ($2))))
+  and ($4::float8 is null or d.died_at <= pg_catalog.now() - $4 * interval '1 second')
+  and ($5::float8 is null or d.died_at > pg_catalog.now() - $5 * interval '1 second')
+  and ($7::jsonb is null or (select j.meta from queue.job j where j.id = d.id) operator(pg_catalog.@>) $7)
+  and ($6::text is null or pg_catalog.strpos(d.error, $6) > 0)
+order by d.id
+limit $8

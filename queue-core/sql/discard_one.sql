@@ -1,3 +1,0 @@
--- dead -> nothing: job $1.
--- Safe: see the function.
-select queue.discard($1)

@@ -1,0 +1,147 @@
+//! All jobs that a filter means, in batches: what is done to them, or only how many there are.
+
+use std::{
+    fmt,
+    future::{Future, IntoFuture, pending},
+    pin::Pin,
+    time::{Duration, Instant},
+};
+
+use serde::Serialize;
+
+use super::{
+    act::{Act, Acted},
+    filter::Filter,
+    refusal::explain,
+    walk::Walk,
+};
+use crate::{
+    connect::IntoConnection,
+    error::Error,
+    schema::{Connection, Store},
+};
+
+/// An act on all jobs of a filter, to be awaited; from [`act_all`] and its likes.
+///
+/// It takes jobs that were there when it began, each once, in batches of at most 1000, each a transaction of its own unless there is one
+/// already. Jobs that are claimed or locked by others meanwhile are left as they are and not counted. Ended half-way, what was done stays done,
+/// and the same act goes on from there. The filter's `limit` and `before` are not looked at.
+///
+/// ```no_run
+/// # use queue_core::{Store, operate::{self, Filter}};
+/// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// let mails = Filter { queue: Some("mail".into()), ..Filter::default() };
+/// let swept = operate::requeue_all(&pool, Store::default(), &mails).rate(50.0).await?;
+/// println!("{} dead letters are tried again", swept.done);
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// [`Error::OutOfRange`] for a state in which this cannot be done, or a rate below 0.001 jobs a second; [`Error::InvalidName`] for a filter's
+/// name outside the grammar; the database's.
+#[must_use = "nothing is done until this is awaited"]
+pub struct ActAll<'c> {
+    on: Connection<'c>,
+    store: Store,
+    filter: Filter,
+    act: Act,
+    rate: Option<f64>,
+    stop: Pin<Box<dyn Future<Output = ()> + Send + 'c>>,
+}
+
+/// Does this to every job of the filter.
+pub fn act_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter, act: Act) -> ActAll<'c> {
+    ActAll { on: on.into_connection(), store, filter: filter.clone(), act, rate: None, stop: Box::pin(pending()) }
+}
+
+/// How many jobs were changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Swept {
+    /// To how many it was done.
+    pub done: u64,
+    /// How many were running, and are cancelling.
+    pub cancelling: u64,
+}
+
+/// To how many jobs [`act_all`] would do it now.
+///
+/// # Errors
+/// As [`ActAll`].
+pub async fn count_matching(on: impl IntoConnection<'_>, store: Store, filter: &Filter, act: Act) -> Result<u64, Error> {
+    let mut on = on.into_connection();
+    let mut connection = on.acquire().await?;
+    let mut walk = Walk::begin(&mut connection, store, filter, act).await?;
+    let mut found = 0;
+    while let Some(ids) = walk.next(&mut connection, BATCH).await.map_err(|error| explain(error, store))? {
+        found += ids.len() as u64;
+    }
+    Ok(found)
+}
+
+/// The most jobs of one statement.
+const BATCH: i64 = 1000;
+
+/// A slower rate is more likely a mistake.
+const SLOWEST: f64 = 0.001;
+
+impl<'c> ActAll<'c> {
+    /// So many jobs a second at most. Default: as fast as it goes.
+    pub fn rate(mut self, jobs_a_second: f64) -> Self {
+        self.rate = Some(jobs_a_second);
+        self
+    }
+
+    /// Only until this completes: it ends after the batch that is on its way.
+    pub fn until(mut self, stop: impl Future<Output = ()> + Send + 'c) -> Self {
+        self.stop = Box::pin(stop);
+        self
+    }
+
+    async fn send(self) -> Result<Swept, Error> {
+        let Self { mut on, store, filter, act, rate, mut stop } = self;
+        if let Some(rate) = rate.filter(|rate| !rate.is_finite() || *rate < SLOWEST) {
+            return Err(Error::OutOfRange { what: "the rate", value: rate.to_string(), range: "at least 0.001 a second" });
+        }
+        // Ten batches a second, if that makes batches of one at least.
+        let most = rate.map_or(BATCH, |rate| ((rate / 10.0) as i64).clamp(1, BATCH));
+        let mut walk = Walk::begin(&mut *on.acquire().await?, store, &filter, act).await?;
+        let (began, mut met, mut swept) = (Instant::now(), 0, Swept::default());
+        let explained = |error| explain(error, store);
+        loop {
+            // Of a pool, a connection is held for one batch, not while this waits.
+            let mut connection = on.acquire().await?;
+            let Some(ids) = walk.next(&mut connection, most).await.map_err(explained)? else { break };
+            for acted in act.on_all(&mut connection, store, &ids).await.map_err(explained)? {
+                match acted {
+                    Acted::Done => swept.done += 1,
+                    Acted::Cancelling => swept.cancelling += 1,
+                }
+            }
+            drop(connection);
+            met += ids.len();
+            let due = rate.map_or(began, |rate| began + Duration::from_secs_f64(met as f64 / rate));
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                () = tokio::time::sleep_until(due.into()) => {}
+            }
+        }
+        Ok(swept)
+    }
+}
+
+impl<'c> IntoFuture for ActAll<'c> {
+    type Output = Result<Swept, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.send())
+    }
+}
+
+impl fmt::Debug for ActAll<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ActAll").field("act", &self.act).field("filter", &self.filter).field("rate", &self.rate).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,60 @@
+//! How many jobs may wait in a queue, and how many do.
+
+use serde::Serialize;
+use sqlx::{FromRow, Row as _, postgres::PgRow};
+
+use super::refusal::explain;
+use crate::{
+    connect::IntoConnection,
+    error::Error,
+    schema::{Store, check_name},
+};
+
+/// A queue with a capacity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Capacity {
+    /// The queue.
+    pub queue: String,
+    /// How many jobs may wait in it before an enqueue is refused.
+    pub capacity: u64,
+    /// How many do, ready and scheduled. What comes back to a queue is not refused, so these may be more.
+    pub waiting: u64,
+}
+
+/// Gives a queue a capacity of so many waiting jobs, or takes it away if that is `None`. Jobs that wait already stay, and what comes back to the
+/// queue (retries, released, recovered and requeued jobs) is never refused: only an enqueue is, with [`Error::AtCapacity`].
+///
+/// A transaction that began before this was committed may still enqueue as before.
+///
+/// # Errors
+/// [`Error::InvalidName`]; the database's.
+pub async fn set_capacity(on: impl IntoConnection<'_>, store: Store, queue: &str, capacity: Option<u64>) -> Result<(), Error> {
+    check_name("queue name", queue)?;
+    // More than a bigint holds is as good as none, and as the largest.
+    let capacity = capacity.map(|capacity| i64::try_from(capacity).unwrap_or(i64::MAX).min(MOST));
+    let statement = sqlx::query(store.sql(include_str!("../../sql/set_capacity.sql"))).bind(queue).bind(capacity);
+    let mut on = on.into_connection();
+    statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| explain(error, store))
+}
+
+/// The largest capacity: what the database reckons with it must not overflow.
+const MOST: i64 = 1 << 48;
+
+/// The queues that have a capacity, by name. Every waiting job of theirs is counted.
+///
+/// # Errors
+/// The database's.
+pub async fn capacities(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Capacity>, Error> {
+    let mut on = on.into_connection();
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/capacities.sql"))).persistent(false);
+    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+}
+
+impl FromRow<'_, PgRow> for Capacity {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
+        // Neither is negative: the one by a CHECK, the other is a count.
+        let number = |column| Ok::<_, sqlx::Error>(row.try_get::<i64, _>(column)?.unsigned_abs());
+        Ok(Self { queue: row.try_get("queue")?, capacity: number("capacity")?, waiting: number("waiting")? })
+    }
+}

@@ -1,0 +1,160 @@
+//! A store in figures: jobs by queue, type and state; who waits longest; which workers there are.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    time::Duration,
+};
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use sqlx::{FromRow, Row as _, postgres::PgRow};
+use uuid::Uuid;
+
+use super::refusal::explain;
+use crate::{
+    connect::IntoConnection,
+    context::Registry,
+    define::{JobState, UnknownState},
+    error::Error,
+    schema::Store,
+};
+
+/// How many jobs of one queue and type are in one state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Count {
+    /// The queue.
+    pub queue: String,
+    /// The job type.
+    pub job_type: String,
+    /// The state.
+    pub state: JobState,
+    /// How many.
+    pub jobs: i64,
+    /// Whether there may be more: of the history only the newest part is counted, 100,000 jobs or many times that.
+    pub partial: bool,
+}
+
+/// So many jobs are counted that are over and have an output, several attempts or a cancellation.
+const COUNTED: i64 = 100_000;
+
+/// So many rows are counted of all others, each one to some hundred jobs.
+const COUNTED_ROWS: i64 = 50_000;
+
+/// How many jobs there are, by queue, type and state; in that order, states as in a job's life. What is stored under an alias of a type that is
+/// linked into this binary is counted under the type's present name.
+///
+/// # Errors
+/// The database's.
+pub async fn counts(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Count>, Error> {
+    let mut on = on.into_connection();
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/counts.sql"))).bind(COUNTED).bind(COUNTED_ROWS).persistent(false);
+    let found: Vec<Count> = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
+    Ok(by_type(found, &Registry::linked().unwrap_or_default()))
+}
+
+/// One count for all names of a type.
+fn by_type(found: Vec<Count>, registry: &Registry) -> Vec<Count> {
+    let mut counts: BTreeMap<(String, String, JobState), Count> = BTreeMap::new();
+    for mut count in found {
+        if let Some(registration) = registry.get(&count.job_type) {
+            registration.options().name.clone_into(&mut count.job_type);
+        }
+        match counts.entry((count.queue.clone(), count.job_type.clone(), count.state)) {
+            Entry::Vacant(entry) => drop(entry.insert(count)),
+            Entry::Occupied(mut entry) => {
+                let sum = entry.get_mut();
+                sum.jobs += count.jobs;
+                sum.partial |= count.partial;
+            }
+        }
+    }
+    counts.into_values().collect()
+}
+
+/// The first ready job of a queue: how far its workers are behind.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Oldest {
+    /// The queue.
+    pub queue: String,
+    /// Since when it has been ready, by the database's clock.
+    pub since: DateTime<Utc>,
+    /// How long that is, by the same clock.
+    #[serde(rename = "waited_ms", serialize_with = "ms")]
+    pub waited: Duration,
+}
+
+/// The first ready job of every queue that has one, the longest wait first.
+///
+/// # Errors
+/// The database's.
+pub async fn oldest(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Oldest>, Error> {
+    let mut on = on.into_connection();
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/oldest.sql"))).persistent(false);
+    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+}
+
+/// A worker, as it announced itself.
+#[derive(Clone, Debug, Serialize, FromRow)]
+#[non_exhaustive]
+pub struct WorkerRecord {
+    /// Its identity, new at every start.
+    pub id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// The machine it runs on.
+    pub host: String,
+    /// Its process there.
+    pub pid: i32,
+    /// The release of this crate in it.
+    pub version: String,
+    /// The queues it serves; none for any.
+    pub queues: Vec<String>,
+    /// When it started.
+    pub started_at: DateTime<Utc>,
+    /// Until when its last heartbeat is good.
+    pub expires_at: DateTime<Utc>,
+    /// Whether that is in the future. The jobs of a worker that is silent are recovered by others.
+    pub alive: bool,
+    /// How many jobs it holds.
+    pub jobs: i64,
+}
+
+/// Every worker that announced itself and has neither ended nor been silent for long.
+///
+/// # Errors
+/// The database's.
+pub async fn workers(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<WorkerRecord>, Error> {
+    let mut on = on.into_connection();
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/workers.sql"))).persistent(false);
+    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+}
+
+impl FromRow<'_, PgRow> for Count {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
+        let state: &str = row.try_get("state")?;
+        Ok(Self {
+            queue: row.try_get("queue")?,
+            job_type: row.try_get("job_type")?,
+            state: state.parse().map_err(|error: UnknownState| sqlx::Error::Decode(error.into()))?,
+            jobs: row.try_get("jobs")?,
+            partial: row.try_get("partial")?,
+        })
+    }
+}
+
+impl FromRow<'_, PgRow> for Oldest {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
+        let waited_ms: f64 = row.try_get("waited_ms")?;
+        Ok(Self {
+            queue: row.try_get("queue")?,
+            since: row.try_get("since")?,
+            waited: Duration::try_from_secs_f64(waited_ms.max(0.0) / 1000.0).unwrap_or_default(),
+        })
+    }
+}
+
+fn ms<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(duration.as_millis() as u64)
+}

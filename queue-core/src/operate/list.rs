@@ -1,0 +1,155 @@
+//! One job, and lists of them.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use sqlx::{FromRow as _, PgConnection, Row as _};
+
+use super::{
+    filter::Filter,
+    record::{AttemptFailure, JobRecord},
+    refusal::explain,
+};
+use crate::{
+    connect::{IntoConnection, JobRef},
+    define::{JobId, JobState, UnknownState},
+    error::Error,
+    results::JobStatus,
+    schema::Store,
+};
+
+/// A part of a list, the newest jobs first.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Page {
+    /// The jobs; fewer than asked for, even none, when few of those looked at were meant.
+    pub jobs: Vec<JobRecord>,
+    /// What [`Filter::before`] has to be for the next page; `None` when there is none.
+    pub next: Option<JobId>,
+}
+
+/// A page looks at so many rows of the history, at most, for the jobs that are meant.
+const LOOKED_AT: i32 = 50_000;
+
+/// A record has so many failed attempts at most.
+const FAILURES: i64 = 100;
+
+/// What can be asked of one job, whatever its type.
+impl JobRef {
+    /// The job with its payload, output and failed attempts, wherever it is.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; the database's.
+    pub async fn find(&self, on: impl IntoConnection<'_>) -> Result<JobRecord, Error> {
+        let mut on = on.into_connection();
+        let found = find(&mut *on.acquire().await?, *self).await.map_err(|error| explain(error, self.store()))?;
+        found.ok_or(Error::NotFound { job: self.id() })
+    }
+
+    /// How the job is now, its output as the JSON that is stored; none if it returned nothing. Of a handle there is
+    /// [`JobHandle::status`](crate::JobHandle::status), which has the output's type.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; the database's.
+    pub async fn status(&self, on: impl IntoConnection<'_>) -> Result<JobStatus<Box<RawValue>>, Error> {
+        let mut on = on.into_connection();
+        let found = status(&mut *on.acquire().await?, *self).await.map_err(|error| explain(error, self.store()))?;
+        found.ok_or(Error::NotFound { job: self.id() })
+    }
+
+    /// Where the job is now.
+    ///
+    /// # Errors
+    /// As [`JobRef::status`].
+    pub async fn state(&self, on: impl IntoConnection<'_>) -> Result<JobState, Error> {
+        Ok(JobRef::status(self, on).await?.state)
+    }
+}
+
+async fn find(connection: &mut PgConnection, job: JobRef) -> sqlx::Result<Option<JobRecord>> {
+    let (id, store) = (job.id(), job.store());
+    // Planned for each call, as all of an operator's statements are: a plan made while a table was empty is a bad one once it is full.
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/find.sql"))).bind(id).bind(true).persistent(false);
+    let Some(mut found): Option<JobRecord> = statement.fetch_optional(&mut *connection).await? else { return Ok(None) };
+    // The history of failures is only ever added to, so it may be read a moment later.
+    let failures = sqlx::query_as(store.sql(include_str!("../../sql/failures.sql"))).bind(id).bind(FAILURES);
+    found.failures = failures.fetch_all(&mut *connection).await?;
+    let said = sqlx::query_as(store.sql(include_str!("../../sql/progress_of.sql"))).bind(id).persistent(false);
+    found.progress = said.fetch_optional(&mut *connection).await?;
+    if found.error.is_none() && found.attempts > 0 && !matches!(found.state, JobState::Completed | JobState::Cancelled) {
+        found.error = found.failures.last().map(|failure| failure.error.clone());
+    }
+    Ok(Some(found))
+}
+
+async fn status(connection: &mut PgConnection, job: JobRef) -> sqlx::Result<Option<JobStatus<Box<RawValue>>>> {
+    let statement = sqlx::query(job.store().sql(include_str!("../../sql/status.sql"))).bind(job.id()).persistent(false);
+    let Some(row) = statement.fetch_optional(connection).await? else { return Ok(None) };
+    let state: &str = row.try_get("state")?;
+    let output: Option<String> = row.try_get("output")?;
+    Ok(Some(JobStatus {
+        state: state.parse().map_err(|error: UnknownState| sqlx::Error::Decode(error.into()))?,
+        attempts: row.try_get("attempts")?,
+        error: row.try_get("error")?,
+        output: output.map(RawValue::from_string).transpose().map_err(|error| sqlx::Error::Decode(error.into()))?,
+    }))
+}
+
+/// The jobs that `filter` means, the newest first, without payloads unless it says so.
+///
+/// # Errors
+/// [`Error::InvalidName`] for a filter's name outside the grammar; the database's.
+pub async fn list(on: impl IntoConnection<'_>, store: Store, filter: &Filter) -> Result<Page, Error> {
+    filter.check()?;
+    let mut on = on.into_connection();
+    page(&mut *on.acquire().await?, store, filter).await.map_err(|error| explain(error, store))
+}
+
+async fn page(connection: &mut PgConnection, store: Store, filter: &Filter) -> sqlx::Result<Page> {
+    let limit = filter.limit.clamp(1, Filter::MOST);
+    let statement = sqlx::query(store.sql(include_str!("../../sql/list.sql")))
+        .bind(filter.state.map(JobState::name))
+        .bind(&filter.queue)
+        .bind(filter.names())
+        .bind(filter.before.map_or(i64::MAX, |before| before.0))
+        .bind(limit as i32)
+        .bind(&filter.error)
+        .bind(filter.since_seconds())
+        .bind(filter.age_seconds())
+        .bind(filter.payload)
+        .bind(filter.meta_json())
+        .bind(LOOKED_AT);
+    let rows = statement.persistent(false).fetch_all(connection).await?;
+    let mut next = None;
+    let mut jobs = Vec::with_capacity(rows.len());
+    for row in &rows {
+        next = row.try_get::<Option<JobId>, _>("horizon")?;
+        if row.try_get::<Option<JobId>, _>("id")?.is_some() {
+            jobs.push(JobRecord::from_row(row)?);
+        }
+    }
+    if jobs.len() >= limit as usize {
+        next = jobs.last().map(|job| job.id);
+    }
+    Ok(Page { jobs, next })
+}
+
+/// Gives each of these jobs its failed attempts, the latest 100 of each.
+///
+/// # Errors
+/// The database's.
+pub async fn add_failures(on: impl IntoConnection<'_>, store: Store, jobs: &mut [JobRecord]) -> Result<(), Error> {
+    let mut on = on.into_connection();
+    let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+    let statement = sqlx::query(store.sql(include_str!("../../sql/failures_of.sql"))).bind(&ids).bind(FAILURES).persistent(false);
+    let rows = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
+    let mut failures: HashMap<JobId, Vec<AttemptFailure>> = HashMap::new();
+    for row in &rows {
+        failures.entry(row.try_get("id")?).or_default().push(AttemptFailure::from_row(row)?);
+    }
+    for job in jobs {
+        job.failures = failures.remove(&job.id).unwrap_or_default();
+    }
+    Ok(())
+}

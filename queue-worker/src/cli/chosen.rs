@@ -1,0 +1,132 @@
+//! Which jobs a command means: those of some kind, or those named by their ids.
+
+use queue_core::{JobId, JobState, operate::Filter};
+use serde_json::Value;
+
+use super::{
+    problem::Problem,
+    settings::Span,
+    values::{Output, id, meta},
+};
+
+#[derive(clap::Args)]
+pub(super) struct List {
+    /// In this state: blocked, scheduled, ready, running, completed, dead or cancelled
+    #[arg(long)]
+    state: Option<JobState>,
+    #[command(flatten)]
+    kind: Kind,
+    /// At most so many, up to 1000
+    #[arg(long, default_value_t = Filter::default().limit, value_name = "N")]
+    limit: u32,
+    /// Enqueued before this job
+    #[arg(long, value_name = "ID", value_parser = id)]
+    before: Option<JobId>,
+    #[command(flatten)]
+    pub(super) output: Output,
+}
+
+impl List {
+    pub(super) fn filter(&self) -> Filter {
+        Filter { state: self.state, limit: self.limit, before: self.before, ..self.kind.filter() }
+    }
+}
+
+/// What `export` writes.
+#[derive(clap::Args)]
+pub(super) struct Export {
+    /// In this state: blocked, scheduled, ready, running, completed, dead or cancelled
+    #[arg(long)]
+    state: Option<JobState>,
+    #[command(flatten)]
+    kind: Kind,
+    /// With payloads and outputs
+    #[arg(long)]
+    payload: bool,
+}
+
+impl Export {
+    pub(super) fn filter(&self) -> Filter {
+        Filter { state: self.state, limit: Filter::MOST, payload: self.payload, ..self.kind.filter() }
+    }
+}
+
+/// Jobs by their ids, or all of some kind.
+#[derive(clap::Args)]
+pub(super) struct Chosen {
+    /// The jobs' ids
+    #[arg(value_name = "ID", value_parser = id, required_unless_present = "all", conflicts_with = "all")]
+    pub(super) ids: Vec<JobId>,
+    /// All to which it can be done, of the kind that the other options say
+    #[arg(long)]
+    pub(super) all: bool,
+    /// With --all: say how many they are, and do nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// With --all: in this state only
+    #[arg(long)]
+    state: Option<JobState>,
+    #[command(flatten)]
+    kind: Kind,
+    #[command(flatten)]
+    pub(super) output: Output,
+}
+
+impl Chosen {
+    /// What chooses among all is refused beside ids: it would not be looked at. `more` is what a command has besides.
+    pub(super) fn check(&self, more: bool) -> Result<(), Problem> {
+        if !self.all && (more || self.dry_run || self.state.is_some() || self.kind.is_said()) {
+            return Err(Problem::usage(
+                "jobs are named by their ids, and options are given that choose among all; give `--all` instead of ids",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Which jobs `--all` means.
+    pub(super) fn filter(&self) -> Filter {
+        Filter { state: self.state, ..self.kind.filter() }
+    }
+}
+
+#[derive(clap::Args)]
+struct Kind {
+    /// In this queue
+    #[arg(long)]
+    queue: Option<String>,
+    /// Of this job type, under any of its names
+    #[arg(long = "type", value_name = "TYPE")]
+    job_type: Option<String>,
+    /// Enqueued not longer ago than this; if it is over: over since then
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    since: Option<Span>,
+    /// Enqueued at least so long ago; if it is over: over for so long
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    older_than: Option<Span>,
+    /// With this text in its last error; lists and exports: only dead letters
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
+    /// With this in its metadata; a value that is no JSON is text. May be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = meta)]
+    meta: Vec<(String, Value)>,
+}
+
+impl Kind {
+    fn is_said(&self) -> bool {
+        let (queue, job_type, error) = (&self.queue, &self.job_type, &self.error);
+        let is_said = [queue, job_type, error].iter().any(|text| text.is_some()) || self.since.is_some() || self.older_than.is_some();
+        is_said || !self.meta.is_empty()
+    }
+
+    fn filter(&self) -> Filter {
+        let filter = self.job_type.iter().fold(Filter::default(), |filter, name| filter.job_type(name));
+        Filter {
+            queue: self.queue.clone(),
+            meta: self.meta.iter().cloned().collect(),
+            since: self.since.map(|span| span.0),
+            older_than: self.older_than.map(|span| span.0),
+            error: self.error.clone(),
+            ..filter
+        }
+    }
+}

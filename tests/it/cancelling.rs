@@ -1,0 +1,211 @@
+//! Cancelling jobs that run: the request reaches their worker wherever it is, and no other attempt follows, whatever becomes of this one.
+
+use std::time::{Duration, Instant};
+
+use queue_core::{Job as _, JobId, JobRef, JobState, operate::Acted};
+use sqlx::{Connection as _, PgConnection};
+use tests::{
+    Act, Do, TestDb, WorkerProcess, effects, eventually,
+    protocol::{claim, give_back, recover, register, settle, silence},
+};
+
+async fn connect(db: &TestDb) -> PgConnection {
+    PgConnection::connect(&db.url).await.unwrap()
+}
+
+async fn enqueue(db: &TestDb, act: Act) -> JobId {
+    Do { act }.enqueue(&db.pool).await.unwrap().id()
+}
+
+async fn cancel(db: &TestDb, job: JobId) -> Acted {
+    JobRef::from_id(job).cancel(&mut connect(db).await).await.unwrap()
+}
+
+/// Its handler is at work.
+async fn at_work(db: &TestDb, job: JobId) {
+    eventually("it runs", async || effects(&db.pool, job).await.unwrap() == 1).await;
+}
+
+fn until_asked(then: Act) -> Act {
+    Act::UntilAsked(Box::new(then))
+}
+
+#[tokio::test]
+async fn handlers_on_two_workers_are_asked_to_end_and_are_not_tried_again() {
+    let db = TestDb::new().await;
+    let jobs = [enqueue(&db, until_asked(Act::Fail("asked".into()))).await, enqueue(&db, until_asked(Act::Panic)).await];
+    let (one, other) = (db.worker().concurrency(1), db.worker().concurrency(1));
+    db.run_while(one, async {
+        db.run_while(other, async {
+            for job in jobs {
+                at_work(&db, job).await;
+            }
+            assert_eq!(db.count("select count(distinct worker) from queue.lease").await, 2);
+            for job in jobs {
+                let began = Instant::now();
+                assert_eq!(cancel(&db, job).await, Acted::Cancelling);
+                db.until(job, JobState::Cancelled).await;
+                println!("cancelled after {:?}", began.elapsed());
+            }
+        })
+        .await;
+    })
+    .await;
+    for job in jobs {
+        assert_eq!(effects(&db.pool, job).await.unwrap(), 1);
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn only_the_job_that_was_cancelling_is_asked() {
+    let db = TestDb::new().await;
+    let jobs = [enqueue(&db, until_asked(Act::Ok("all the same".into()))).await, enqueue(&db, until_asked(Act::Fail("no".into()))).await];
+    db.run_while(db.worker(), async {
+        for job in jobs {
+            at_work(&db, job).await;
+        }
+        assert_eq!(cancel(&db, jobs[0]).await, Acted::Cancelling);
+        db.until(jobs[0], JobState::Completed).await;
+        assert_eq!(db.state(jobs[1]).await, Some(JobState::Running));
+        assert_eq!(cancel(&db, jobs[1]).await, Acted::Cancelling);
+        db.until(jobs[1], JobState::Cancelled).await;
+        // The slot and the lane are as good as before.
+        let next = enqueue(&db, Act::Ok(String::new())).await;
+        db.until(next, JobState::Completed).await;
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn without_any_notification_it_is_seen_within_about_a_second() {
+    let db = TestDb::new().await;
+    let job = enqueue(&db, until_asked(Act::Fail("asked".into()))).await;
+    db.run_while(db.worker(), async {
+        at_work(&db, job).await;
+        let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+          where datname = current_database() and application_name = 'queue-worker listen'";
+        assert_eq!(db.count(cut).await, 1);
+        // As the function does it, but that it tells nobody.
+        let began = Instant::now();
+        sqlx::query("update queue.lease set cancelling = ids").execute(&db.pool).await.unwrap();
+        db.until(job, JobState::Cancelled).await;
+        println!("seen after {:?}", began.elapsed());
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_handler_that_does_not_listen_is_dropped_after_the_grace() {
+    let db = TestDb::new().await;
+    let job = enqueue(&db, Act::Hang).await;
+    db.run_while(db.worker().cancel_grace(Duration::from_millis(100)), async {
+        at_work(&db, job).await;
+        let began = Instant::now();
+        assert_eq!(cancel(&db, job).await, Acted::Cancelling);
+        db.until(job, JobState::Cancelled).await;
+        assert!(began.elapsed() >= Duration::from_millis(100));
+        assert_eq!(db.count("select count(*) from queue.failure").await, 0, "before its timeout of 5 s");
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn if_the_process_is_killed_the_job_is_cancelled_instead_of_run_again() {
+    let db = TestDb::new().await;
+    let (job, other) =
+        (enqueue(&db, Act::Hang).await, enqueue(&db, Act::Anew(Box::new(Act::Hang), Box::new(Act::Ok("again".into())))).await);
+    let process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000")]);
+    at_work(&db, job).await;
+    at_work(&db, other).await;
+    process.kill();
+    assert_eq!(cancel(&db, job).await, Acted::Cancelling, "nobody knows yet that it is gone");
+    let is_cancelling = async |id| {
+        let record = JobRef::from_id(id).find(&mut connect(&db).await).await.unwrap();
+        (record.state, record.cancelling)
+    };
+    assert_eq!((is_cancelling(job).await, is_cancelling(other).await), ((JobState::Running, true), (JobState::Running, false)));
+    db.run_while(db.worker(), async {
+        db.until(job, JobState::Cancelled).await;
+        db.until(other, JobState::Completed).await;
+    })
+    .await;
+    assert_eq!(effects(&db.pool, job).await.unwrap(), 1);
+    assert_eq!(is_cancelling(job).await, (JobState::Cancelled, false));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn whatever_verdict_follows_a_request_only_a_completion_stands() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let worker = register(&mut on).await.unwrap();
+    for (verdict, then) in [
+        ("retry", Some(JobState::Cancelled)),
+        ("snooze", Some(JobState::Cancelled)),
+        ("release", Some(JobState::Cancelled)),
+        ("dead", Some(JobState::Cancelled)),
+        ("cancel", Some(JobState::Cancelled)),
+        ("complete", Some(JobState::Completed)),
+        ("plain", Some(JobState::Completed)),
+        ("forget", None),
+    ] {
+        let (job, beside) = (enqueue(&db, Act::Hang).await, enqueue(&db, Act::Hang).await);
+        let lease = claim(&mut on, worker, 2).await.unwrap();
+        assert_eq!(lease.ids(), [job, beside]);
+        assert_eq!(cancel(&db, job).await, Acted::Cancelling);
+        assert_eq!(cancel(&db, job).await, Acted::Cancelling, "again");
+        assert_eq!(settle(&mut on, &[lease.one(0, verdict)]).await.unwrap(), []);
+        assert_eq!(db.state(job).await, then, "{verdict}");
+        assert_eq!(settle(&mut on, &[lease.one(1, "retry")]).await.unwrap(), []);
+        assert_eq!(db.state(beside).await, Some(JobState::Scheduled), "beside a job whose verdict is {verdict}");
+        db.check_invariant().await;
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_retry_that_waits_for_the_request_to_commit_does_not_happen() {
+    let db = TestDb::new().await;
+    let (mut on, mut operator) = (connect(&db).await, connect(&db).await);
+    let worker = register(&mut on).await.unwrap();
+    let job = enqueue(&db, Act::Hang).await;
+    let lease = claim(&mut on, worker, 1).await.unwrap();
+    let mut tx = operator.begin().await.unwrap();
+    assert_eq!(JobRef::from_id(job).cancel(&mut tx).await.unwrap(), Acted::Cancelling);
+    let settling = tokio::spawn(async move { settle(&mut on, &lease.all("retry")).await.unwrap() });
+    eventually("the settle waits", async || {
+        db.count("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'").await == 1
+    })
+    .await;
+    tx.commit().await.unwrap();
+    assert_eq!(settling.await.unwrap(), []);
+    assert_eq!(db.state(job).await, Some(JobState::Cancelled));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn recovery_and_a_claim_given_back_honour_the_request() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    for way in ["recover", "give back"] {
+        let (job, beside) = (enqueue(&db, Act::Hang).await, enqueue(&db, Act::Hang).await);
+        let worker = register(&mut on).await.unwrap();
+        let lease = claim(&mut on, worker, 2).await.unwrap();
+        assert_eq!(cancel(&db, job).await, Acted::Cancelling);
+        if way == "recover" {
+            silence(&mut on, worker).await.unwrap();
+            assert_eq!(recover(&mut on).await.unwrap(), 2);
+        } else {
+            give_back(&mut on, lease.token).await.unwrap();
+        }
+        assert_eq!(db.state(job).await, Some(JobState::Cancelled), "{way}");
+        assert_eq!(db.state(beside).await, Some(JobState::Ready), "{way}");
+        db.check_invariant().await;
+        cancel(&db, beside).await;
+    }
+    db.finish().await;
+}

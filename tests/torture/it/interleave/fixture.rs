@@ -1,0 +1,120 @@
+//! The fixture: jobs in every state, an ordering key and a uniqueness key; set anew for every play.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use queue_core::JobId;
+use sqlx::{AssertSqlSafe, PgConnection};
+use tests::{
+    operate,
+    protocol::{self, Lease},
+};
+use uuid::Uuid;
+
+use super::{act::Act, pair::patiently};
+
+/// Jobs in every state; a dead letter holds up its ordering key, and a uniqueness key is held by one that waits.
+pub(super) struct Fixture {
+    pub(super) jobs: Vec<JobId>,
+    pub(super) dead: Vec<JobId>,
+    pub(super) completed: JobId,
+    /// In one row of history.
+    pub(super) completed_plainly: [JobId; 2],
+    /// What is left of it: two jobs. Its holder is silent.
+    pub(super) lease: Lease,
+    /// Who lives.
+    pub(super) worker: Uuid,
+}
+
+/// Of both kinds.
+pub(super) const KEY: &str = "key";
+const UNIQUE: &str = "insert into queue.unique_key (hash, id, held) values (queue.unique_hash('default', 'do', $2), $1, 'queued')";
+
+const DUE: &str = "update queue.scheduled set run_at = now() - interval '1 minute'";
+const SILENT: &str = "update queue.worker set expires_at = now() - interval '2 hours' where id <> $1";
+
+impl Fixture {
+    /// In tables that are empty.
+    async fn set(on: &mut PgConnection) -> sqlx::Result<Self> {
+        let lane = operate::meet_lanes(on, &[("default", 100)]).await?[0];
+        let mut jobs = vec![operate::enqueue_with(on, Some(KEY), None).await?.0];
+        jobs.extend(operate::insert_all(on, &[(lane, false); 10]).await?);
+        let [silent, _gone, worker] = [protocol::register(on).await?, protocol::register(on).await?, protocol::register(on).await?];
+        let mut lease = protocol::claim(on, silent, 8).await?;
+        let said = ["dead", "complete", "plain", "plain", "dead", "dead"].into_iter().enumerate();
+        let refused = protocol::settle(on, &said.map(|(at, verdict)| lease.one(at, verdict)).collect::<Vec<_>>()).await?;
+        assert_eq!(refused, []);
+        lease.jobs.drain(..6);
+        sqlx::query(SILENT).bind(worker).execute(&mut *on).await?;
+        operate::sleep(on, worker).await?;
+        sqlx::query(UNIQUE).bind(jobs[10]).bind(KEY).execute(&mut *on).await?;
+        let later = operate::insert_all(on, &[(lane, true); 2]).await?;
+        sqlx::query(DUE).execute(&mut *on).await?;
+        jobs.extend(later);
+        jobs.push(operate::enqueue_with(on, Some(KEY), None).await?.0);
+        let (completed, completed_plainly, dead) = (jobs[1], [jobs[2], jobs[3]], vec![jobs[0], jobs[4], jobs[5]]);
+        Ok(Self { jobs, dead, completed, completed_plainly, lease, worker })
+    }
+}
+
+/// All tables that a fixture is in, or that statements write to.
+const TABLES: [&str; 16] = [
+    "ready",
+    "scheduled",
+    "lease",
+    "done",
+    "done_many",
+    "dead",
+    "failure",
+    "job",
+    "lane",
+    "worker",
+    "idle",
+    "retention",
+    "blocked",
+    "active_key",
+    "key_hint",
+    "unique_key",
+];
+
+/// Fixtures, one after another. The rows of the first are kept aside, and are those of all others: it is the statements that are tested, and
+/// setting one by the product's own takes longer than playing three.
+#[derive(Default)]
+pub(super) struct Fixtures {
+    kept: Option<Arc<Fixture>>,
+    /// There may be a partition for today: then history is of a day, and is not pruned but dropped with it.
+    today: bool,
+}
+
+impl Fixtures {
+    /// The next one, for these. Today has a partition only if they need one.
+    pub(super) async fn set(&mut self, on: &mut PgConnection, acts: &[Act]) -> sqlx::Result<Arc<Fixture>> {
+        let today = acts.contains(&Act::DropDay);
+        if today {
+            patiently(async || operate::add_days(on).await).await?;
+        } else if self.today || self.kept.is_none() {
+            while patiently(async || operate::drop_day(on).await).await? {}
+        }
+        self.today = today || acts.contains(&Act::AddDays);
+        if let Some(fixture) = &self.kept {
+            sqlx::query("select public.set_again($1)").bind(fixture.worker).execute(on).await?;
+            return Ok(Arc::clone(fixture));
+        }
+        let (mut keep, mut again) = (String::new(), String::new());
+        for table in TABLES {
+            write!(keep, "delete from queue.{table}; create table public.kept_{table} (like queue.{table});").unwrap();
+            write!(again, "delete from queue.{table}; insert into queue.{table} select * from public.kept_{table};").unwrap();
+        }
+        sqlx::raw_sql(AssertSqlSafe(keep)).execute(&mut *on).await?;
+        let fixture = Arc::new(Fixture::set(&mut *on).await?);
+        let mut fill = String::new();
+        for table in TABLES {
+            write!(fill, "insert into public.kept_{table} select * from queue.{table};").unwrap();
+        }
+        let alive = "update queue.worker set expires_at = now() + interval '1 minute' where id = living";
+        let function = "create function public.set_again(living uuid) returns void language plpgsql as";
+        let text = format!("{fill} {function} $$ begin {again} {alive}; end $$");
+        sqlx::raw_sql(AssertSqlSafe(text)).execute(on).await?;
+        self.kept = Some(Arc::clone(&fixture));
+        Ok(fixture)
+    }
+}
