@@ -278,11 +278,11 @@ end;
 
 -- Every job that is not over: whatever happens to its day, it must stay.
 create view queue.living as
-  select id from queue.ready
-  union all select id from queue.scheduled
-  union all select unnest(ids) from queue.lease
-  union all select id from queue.dead
-  union all select id from queue.blocked;
+  select id from queue.ready  -- guard: living: ready [queue.ready => queue.ready where false]
+  union all select id from queue.scheduled  -- guard: living: scheduled
+  union all select unnest(ids) from queue.lease  -- guard: living: leased
+  union all select id from queue.dead  -- guard: living: dead
+  union all select id from queue.blocked;  -- guard: living: blocked [union all select id from queue.blocked]
 
 -- Each job once, with its state.
 create view queue.jobs as

@@ -17,6 +17,7 @@ create sequence queue.id_seq;
 create function queue.next_id() returns bigint
   language sql volatile
   return ((pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint << 20)
+    -- guard: ids are of one time and unlike [| (pg_catalog.nextval('queue.id_seq'::regclass) & 1048575)]
     | (pg_catalog.nextval('queue.id_seq'::regclass) & 1048575);
 
 -- The lowest id that could have been given out at that time.
@@ -30,7 +31,7 @@ create function queue.enqueued_at(id bigint) returns timestamptz
 
 create function queue.is_name(name text) returns boolean
   language sql immutable parallel safe
-  return name is not null and name ~ '^[A-Za-z0-9_.:-]{1,64}$';
+  return name is not null and name ~ '^[A-Za-z0-9_.:-]{1,64}$';  -- guard: null is no name [name is not null and ]
 
 -- The most bytes of a payload's text. Replace this function to change it for the store.
 create function queue.payload_limit() returns integer
@@ -56,6 +57,8 @@ create function queue.hash(text text) returns bigint
 -- rollback takes nothing from the others, and no producer waits for another's commit.
 create function queue.lane_id(queue text, job_type text, priority smallint, solo boolean) returns bigint
   language sql immutable strict parallel safe
+  -- guard: a lane is of a queue [queue || '/' || ]; a lane is of a job type [ || job_type]; a lane is of a priority [ || priority::text]
+  -- guard: a lane is solo or not [ || '/' || solo::text]
   return queue.hash(queue || '/' || job_type || '/' || priority::text || '/' || solo::text);
 
 -- The dictionary of lanes. Producers that meet a lane at the same time write its row more than once, all the same; readers take any.
@@ -69,9 +72,9 @@ create table queue.lane (
   -- Whether an enqueue into this lane has to ask for the capacity of its queue: it looks at this row anyway, and asking every time would be a
   -- tenth of its cost. True of every lane of a queue with a capacity; elsewhere it may be, and does no harm.
   has_capacity  boolean  not null default false,
-  constraint lane_queue_is_a_name check (queue.is_name(queue)),
-  constraint lane_job_type_is_a_name check (queue.is_name(job_type)),
-  constraint lane_is_its_hash check (lane = queue.lane_id(queue, job_type, priority, solo))
+  constraint lane_queue_is_a_name check (queue.is_name(queue)),  -- guard: a lane's queue is a name
+  constraint lane_job_type_is_a_name check (queue.is_name(job_type)),  -- guard: a lane's job type is a name
+  constraint lane_is_its_hash check (lane = queue.lane_id(queue, job_type, priority, solo))  -- guard: a lane is its hash
 );
 create index lane_by_id on queue.lane (lane);
 create index lane_by_birth on queue.lane (born);
@@ -87,7 +90,7 @@ create table queue.job (
   key           bigint,    -- queue.key_id, or null: the job waits for no other
   key_skips     boolean,   -- whether the key goes on without this job once it is dead
   meta          jsonb,     -- an object of at most queue.meta_limit() bytes, or null
-  constraint job_pkey primary key (id)
+  constraint job_pkey primary key (id)  -- guard: a job is enqueued once [primary key (id) => check (true)]
 ) partition by range (id);
 
 -- Who waits now. Tiny: a claim deletes. seq is the place in the lane, taken anew on every entry, so it only grows.
@@ -97,7 +100,7 @@ create table queue.ready (
   id        bigint   not null,
   attempts  smallint not null default 0,
   crashes   smallint not null default 0,
-  constraint ready_claim primary key (lane, seq)
+  constraint ready_claim primary key (lane, seq)  -- guard: a place is taken once
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
   autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0
@@ -112,8 +115,8 @@ create table queue.scheduled (
   lane      bigint      not null,
   attempts  smallint    not null default 0,
   crashes   smallint    not null default 0,
-  constraint scheduled_due primary key (run_at, id),
-  constraint scheduled_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')
+  constraint scheduled_due primary key (run_at, id),  -- guard: a job waits once for a time
+  constraint scheduled_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')  -- guard: a time is one
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0
 );
@@ -131,8 +134,9 @@ create table queue.lease (
   crashes     smallint[]  not null,
   -- Jobs that somebody wants cancelled while they run. Whoever ends such a job holds this row, and so sees it.
   cancelling  bigint[],
-  constraint lease_pkey primary key (token),
-  constraint lease_holds_something check (cardinality(ids) > 0),
+  constraint lease_pkey primary key (token),  -- guard: a token names one lease
+  constraint lease_holds_something check (cardinality(ids) > 0),  -- guard: a lease holds something
+  -- guard: a lease's lists match
   constraint lease_arrays_match check (cardinality(ids) = cardinality(attempts) and cardinality(ids) = cardinality(crashes))
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 alter table queue.lease
@@ -148,7 +152,7 @@ create table queue.worker (
   pid         integer     not null,
   version     text        not null,
   queues      text[]      not null,
-  constraint worker_pkey primary key (id)
+  constraint worker_pkey primary key (id)  -- guard: a worker is there once
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
 -- Jobs that are over and have more to say than that: an output, several attempts, a cancellation. By id, so a day a partition.
@@ -159,8 +163,8 @@ create table queue.done (
   attempts     smallint    not null,
   cancelled    boolean     not null default false,
   output       jsonb,
-  constraint done_pkey primary key (id),
-  constraint done_cancelled_has_no_output check (not cancelled or output is null)
+  constraint done_pkey primary key (id),  -- guard: a job is over once
+  constraint done_cancelled_has_no_output check (not cancelled or output is null)  -- guard: cancelled jobs have no output
 ) partition by range (id);
 
 -- Jobs that completed at their first attempt without an output, which is most: one row for all of a flush that were enqueued close together.
@@ -171,8 +175,8 @@ create table queue.done_many (
   finished_at  timestamptz not null,
   lane         bigint      not null,
   ids          bigint[]    not null,
-  constraint done_many_spans_its_ids check (first_id = ids[1] and last_id = ids[cardinality(ids)]),
-  constraint done_many_is_close_together check (first_id >> 33 = last_id >> 33)
+  constraint done_many_spans_its_ids check (first_id = ids[1] and last_id = ids[cardinality(ids)]),  -- guard: a row of history spans its jobs
+  constraint done_many_is_close_together check (first_id >> 33 = last_id >> 33)  -- guard: a row of history is of one span
 ) partition by range (first_id);
 alter table queue.done_many alter ids set storage external;  -- compressing them costs the settle more than their bytes
 create index done_many_by_id on queue.done_many (first_id, last_id);
@@ -185,7 +189,7 @@ create table queue.dead (
   attempts  smallint    not null,
   crashes   smallint    not null,
   error     text        not null,
-  constraint dead_pkey primary key (id)
+  constraint dead_pkey primary key (id)  -- guard: a job dies once
 );
 create index dead_by_time on queue.dead (died_at);
 
@@ -203,7 +207,7 @@ create index failure_by_id on queue.failure (id);
 create table queue.idle (
   queue   text not null,
   worker  uuid not null,
-  constraint idle_pkey primary key (queue, worker)
+  constraint idle_pkey primary key (queue, worker)  -- guard: a worker sleeps once
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
 -- Rows whose day has no partition, and those that outlive it.
@@ -219,6 +223,8 @@ create function queue.wake(queue text) returns void
   set search_path = pg_catalog, pg_temp
 as $$
 begin
+  -- guard: wakes only who sleeps [exists .. ') <> 'read committed' => true]; wakes who sleeps over this queue [wake.queue, ]
+  -- guard: wakes who sleeps over any [, '*']; wakes under an old snapshot [ or .. ') <> 'read committed']
   if exists (select from queue.idle i where i.queue in (wake.queue, '*')) or current_setting('transaction_isolation') <> 'read committed' then
     perform pg_notify('queue.wake', wake.queue);
   end if;
@@ -234,13 +240,18 @@ as $$
 declare
   met bigint := queue.lane_id(meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo);
 begin
+  -- guard: writes a lane that cannot be seen [ where l.lane = met]
+  -- guard: writes a lane only then [not exists (select from queue.lane l where l.lane = met) => true]
   if not exists (select from queue.lane l where l.lane = met) then
     -- Nothing is enqueued into a solo lane, and a recovery must not wait.
-    if not solo then
+    if not solo then  -- guard: a recovery waits for no bound [not solo => true]
+      -- guard: whoever meets a lane says so [perform .. .queue, 0)) => null]
       perform pg_advisory_xact_lock_shared(hashtextextended('queue.lanes/' || meet_lane.queue, 0));
     end if;
     insert into queue.lane (lane, queue, job_type, priority, solo, has_capacity)
     values (met, meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo,
+      -- guard: a new lane is marked [exists .. .queue) or]; a new lane is marked under an old snapshot [ or .. ') <> 'read committed']
+      -- redundant: a new lane is marked if its own queue is bounded [ where c. .. .queue] (for speed: a lane marked in vain asks in vain)
       exists (select from queue.capacity c where c.queue = meet_lane.queue) or current_setting('transaction_isolation') <> 'read committed');
   end if;
   return met;
@@ -268,10 +279,13 @@ declare
   has_capacity  boolean;
   sleeper  boolean;
 begin
+  -- guard: nothing is null [new_lane is null or payload is null or max_attempts is null => false]; the lane is not null [new_lane is null or ]
+  -- guard: the payload is not null [ or payload is null]; the attempts are not null [ or max_attempts is null]
   if new_lane is null or payload is null or max_attempts is null then
     raise null_value_not_allowed using message = 'queue.enqueue: only run_at may be null';
-  elsif max_attempts operator(pg_catalog.<) 1::smallint then
+  elsif max_attempts operator(pg_catalog.<) 1::smallint then  -- guard: there is an attempt [max_attempts operator(pg_catalog.<) 1::smallint => false]
     raise check_violation using constraint = 'job_max_attempts_is_positive', message = 'queue.enqueue: max_attempts must be at least 1';
+  -- guard: the payload fits [bytes operator(pg_catalog.>) queue.payload_limit() => false]
   elsif bytes operator(pg_catalog.>) queue.payload_limit() then
     raise check_violation using constraint = 'job_payload_fits',
       message = pg_catalog.format('queue.enqueue: the payload has %s bytes, the limit is %s; store a reference, not the blob',
@@ -279,6 +293,7 @@ begin
   end if;
   insert into queue.job (id, lane, max_attempts, payload, meta)
   values (new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta);
+  -- guard: later is later [operator(pg_catalog.>) pg_catalog.clock_timestamp() => is not null]
   if run_at operator(pg_catalog.>) pg_catalog.clock_timestamp() then
     insert into queue.scheduled (run_at, id, lane) values (insert_job.run_at, new_id, new_lane);
   else
@@ -286,15 +301,23 @@ begin
   end if;
   select
     (select l.has_capacity from queue.lane l where l.lane operator(pg_catalog.=) new_lane limit 1),
+    -- guard: an enqueue wakes who sleeps over this queue [i.queue operator(pg_catalog.=) insert_job.queue or ]
+    -- guard: an enqueue wakes who sleeps over any [ or i.queue operator(pg_catalog.=) '*'::pg_catalog.text]
     exists (select from queue.idle i where i.queue operator(pg_catalog.=) insert_job.queue or i.queue operator(pg_catalog.=) '*'::pg_catalog.text)
     into has_capacity, sleeper;
+  -- guard: a lane is met [has_capacity is null => false]
+  -- redundant: a lane is met once [has_capacity is null => true] (for speed: meeting a lane is to look whether it is there)
   if has_capacity is null then
     perform queue.meet_lane(insert_job.queue, insert_job.job_type, insert_job.priority, false);
   end if;
+  -- guard: an enqueue takes capacity [coalesce(has_capacity, true) => false]
+  -- guard: an enqueue into a new lane takes capacity [coalesce(has_capacity, true) => has_capacity]
   if coalesce(has_capacity, true) then
     perform queue.take_capacity(insert_job.queue, 1);
   end if;
   -- Under an older snapshot than this statement's own, a sleeper may be there unseen.
+  -- guard: an enqueue wakes [sleeper or ]; an enqueue wakes under an old snapshot [ or .. .text]
+  -- guard: an enqueue wakes only who sleeps [sleeper .. .text => true]
   if sleeper or pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::pg_catalog.text then
     perform pg_catalog.pg_notify('queue.wake', insert_job.queue);
   end if;

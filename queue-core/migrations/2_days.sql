@@ -7,9 +7,9 @@ create table queue.retention (
   job_type   text      not null,
   history    interval  not null,
   pruned_to  bigint    not null default 0,
-  constraint retention_pkey primary key (job_type),
-  constraint retention_job_type_is_a_name check (queue.is_name(job_type)),
-  constraint retention_is_positive check (history > '0')
+  constraint retention_pkey primary key (job_type),  -- guard: a type is there once
+  constraint retention_job_type_is_a_name check (queue.is_name(job_type)),  -- guard: a type is a name
+  constraint retention_is_positive check (history > '0')  -- guard: it is kept for some time
 );
 
 create function queue.day_name(day date) returns text
@@ -21,9 +21,10 @@ create function queue.day_name(day date) returns text
 create function queue.add_days(ahead integer) returns integer
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '500ms'
+  set lock_timeout = '500ms'  -- guard: waits for no lock for long
 as $$
 declare
+  -- guard: today is the clock's day [(clock_timestamp() at time zone 'UTC') => clock_timestamp()]
   today  date := (clock_timestamp() at time zone 'UTC')::date;
   day    date;
   lowest bigint;
@@ -31,16 +32,28 @@ declare
   parent text;
   made   integer := 0;
 begin
+  -- guard: one makes days at a time (3 lines)
   if not pg_try_advisory_xact_lock(hashtextextended('queue.days', 0)) then
     return 0;
   end if;
   for day in select today + n from generate_series(0, ahead) n loop
+    -- guard: a day begins where the clock's does [timestamp at time zone 'UTC' => timestamptz]
     lowest := queue.id_at(day::timestamp at time zone 'UTC');
+    -- guard: a day ends where the clock's does [timestamp at time zone 'UTC' => timestamptz]
     above := queue.id_at((day + 1)::timestamp at time zone 'UTC');
+    -- guard: a day is made once [to_regclass('queue.job_' || queue.day_name(day)) is not null => false]
     continue when to_regclass('queue.job_' || queue.day_name(day)) is not null
+      -- guard: not a day of jobs in the default; only that day's jobs count: from [d.id >= lowest and ]
+      -- guard: only that day's jobs count: to [ and d.id < above]
       or exists (select from queue.job_default d where d.id >= lowest and d.id < above)
+      -- guard: not a day of completions in the default; only that day's completions count: from [d.id >= lowest and ]
+      -- guard: only that day's completions count: to [ and d.id < above]
       or exists (select from queue.done_default d where d.id >= lowest and d.id < above)
+      -- guard: not a day of plain completions in the default; only that day's plain completions count: from [d.first_id >= lowest and ]
+      -- guard: only that day's plain completions count: to [ and d.first_id < above]
       or exists (select from queue.done_many_default d where d.first_id >= lowest and d.first_id < above)
+      -- guard: not a day of failures in the default [or exists .. d.id < above)]; only that day's failures count: from [d.id >= lowest and ]
+      -- guard: only that day's failures count: to [ and d.id < above]
       or exists (select from queue.failure_default d where d.id >= lowest and d.id < above);
     foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
       -- Made apart and attached: that takes a weaker lock on the parent than making it in place.
@@ -61,7 +74,7 @@ $$;
 create function queue.drop_day(retention interval) returns date
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '50ms'
+  set lock_timeout = '50ms'  -- guard: a drop waits for no lock for long
 as $$
 declare
   cutoff timestamptz := clock_timestamp() - drop_day.retention;
@@ -71,12 +84,15 @@ declare
   parent text;
   living bigint[];
 begin
+  -- guard: one drops days at a time (3 lines)
   if not pg_try_advisory_xact_lock(hashtextextended('queue.days', 0)) then
     return null;
   end if;
-  select min(to_date(right(c.relname, 8), 'YYYYMMDD')) into day
+  select min(to_date(right(c.relname, 8), 'YYYYMMDD')) into day  -- guard: the oldest day goes first [min => max]
   from pg_inherits i join pg_class c on c.oid = i.inhrelid
   where i.inhparent = 'queue.job'::regclass and c.relname ~ '^job_[0-9]{8}$';
+  -- guard: none if there is none [ day is null or ]; only days that are over [ or (day + 1)::timestamp at time zone 'UTC' > cutoff]
+  -- guard: over is at the day's end [(day + 1) => day]; over is at the end of the clock's day [timestamp at time zone 'UTC' => timestamptz]
   if day is null or (day + 1)::timestamp at time zone 'UTC' > cutoff then
     return null;
   end if;
@@ -85,36 +101,53 @@ begin
 
   -- Found before the lock, because the day may be large; what an operator brings back meanwhile is found after it.
   living := array(
+    -- guard: what lives stays (2 lines)
+    -- redundant: what lives is looked for in that day [ where l.id >= lowest and l.id < above] (for speed: only rows of the day are moved)
     select l.id from queue.living l where l.id >= lowest and l.id < above
+    -- guard: what finished lately stays (2 lines)
     union
+    -- guard: what finished long ago goes [ and d.finished_at >= cutoff]
     select d.id from queue.done d where d.id >= lowest and d.id < above and d.finished_at >= cutoff
+    -- guard: what finished plainly of late stays (2 lines)
     union
+    -- guard: what finished plainly long ago goes [ and d.finished_at >= cutoff]
     select unnest(d.ids) from queue.done_many d where d.first_id >= lowest and d.first_id < above and d.finished_at >= cutoff);
+  -- guard: what is kept for longer lives on [exists .. ) => false]
+  -- redundant: asks for types only if one is kept for longer [exists .. ) => true] (for speed: what is kept for less than the day is not found)
   if exists (select from queue.retention k where k.history > drop_day.retention) then
     living := array(
+      -- guard: kept for longer: what else stays (2 lines)
       select unnest(living)
       union
       select d.id
       from queue.done d
       join queue.job j on j.id = d.id
-      join queue.lane l on l.lane = j.lane
+      join queue.lane l on l.lane = j.lane  -- guard: kept for longer: its own type [l.lane = j.lane => j.lane is not null]
+      -- guard: kept for longer: its type's own time [k.job_type = l.job_type => l.job_type is not null]
       join queue.retention k on k.job_type = l.job_type
+      -- guard: kept for longer: not for ever [ and d.finished_at >= clock_timestamp() - k.history]
       where d.id >= lowest and d.id < above and j.id >= lowest and j.id < above and d.finished_at >= clock_timestamp() - k.history
+      -- guard: plainly done: kept for longer (6 lines)
       union
       select unnest(d.ids)
       from queue.done_many d
-      join queue.lane l on l.lane = d.lane
+      join queue.lane l on l.lane = d.lane  -- guard: plainly done: its own type [l.lane = d.lane => d.lane is not null]
+      -- guard: plainly done: its type's own time [k.job_type = l.job_type => l.job_type is not null]
       join queue.retention k on k.job_type = l.job_type
+      -- guard: plainly done: kept by its type's time [ and d.finished_at >= clock_timestamp() - k.history]
       where d.first_id >= lowest and d.first_id < above and d.finished_at >= clock_timestamp() - k.history);
   end if;
   foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
     execute format('alter table queue.%I detach partition queue.%I', parent, parent || '_' || queue.day_name(day));
   end loop;
   living := array(
+    -- guard: what was found before stays (2 lines)
     select unnest(living)
+    -- guard: what is brought back meanwhile stays (2 lines)
     union
     select l.id from queue.living l where l.id >= lowest and l.id < above);
   foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
+    -- guard: only what stays is moved [= any ($1) => is not null and $1 is not null]
     execute format('insert into queue.%I select * from queue.%I d where d.%I = any ($1)',
       parent, parent || '_' || queue.day_name(day), case parent when 'done_many' then 'first_id' else 'id' end)
       using living;

@@ -12,7 +12,7 @@
 -- A key is hashed, so that one of any length costs the same. Equal keys of two queues have nothing to do with each other.
 create function queue.key_id(queue text, key text) returns bigint
   language sql immutable strict parallel safe
-  return queue.hash(queue || '/' || key);
+  return queue.hash(queue || '/' || key);  -- guard: a key is of a queue [queue || '/' || ]
 
 -- One of 1024 locks, until the end of the transaction: a transaction of many keys must not fill the server's table of locks. Two keys that
 -- share one wait for each other, which is no more than a wait.
@@ -29,7 +29,7 @@ create table queue.blocked (
   id      bigint       not null,
   lane    bigint       not null,
   run_at  timestamptz,            -- not before this, once it is the head; until then it holds up the key
-  constraint blocked_line primary key (key, seq)
+  constraint blocked_line primary key (key, seq)  -- guard: a place in a key is one [primary key (key, seq) => check (true)]
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
   autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0
@@ -40,14 +40,14 @@ create table queue.active_key (
   key  bigint not null,
   seq  bigint not null,  -- the place it had: all of its key that is blocked has a higher one
   id   bigint not null,
-  constraint active_key_is_one primary key (key)
+  constraint active_key_is_one primary key (key)  -- guard: a key has one head [primary key (key) => check (true)]
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 
 create table queue.key_hint (
   seq    bigint not null default nextval('queue.key_seq'),
   key    bigint not null,
   after  bigint not null default 0,  -- nothing of the key that is blocked has a place up to this
-  constraint key_hint_order primary key (seq)
+  constraint key_hint_order primary key (seq)  -- guard: a hint has a place of its own [primary key (seq) => check (true)]
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
 -- Tells workers that sleep that a key may go on: not whom, for any of them can see to it. To be called last, as queue.wake.
@@ -78,37 +78,42 @@ declare
   new_id    bigint;
   is_head   boolean := false;
 begin
-  if new_lane is null then
+  if new_lane is null then  -- guard: a keyed job has a type [new_lane is null => false]
     raise null_value_not_allowed using message = 'queue.enqueue: the job type may not be null';
   end if;
-  perform queue.check_payload(insert_in_line.payload);
-  perform queue.lock_key(job_key);
+  perform queue.check_payload(insert_in_line.payload);  -- guard: a keyed payload fits
+  perform queue.lock_key(job_key);  -- guard: places follow commits
   new_id := queue.next_id();
   place := nextval('queue.key_seq');
   insert into queue.job (id, lane, max_attempts, payload, key, key_skips, meta)
   values (new_id, new_lane, insert_in_line.max_attempts, insert_in_line.payload, job_key, insert_in_line.key_policy = 'skip',
     insert_in_line.meta);
   -- Nobody else puts anything under this key while we hold its lock, and what was put before is seen: unless the snapshot is an old one.
+  -- guard: an old snapshot is not trusted [current_setting('transaction_isolation') = 'read committed' => true]
   if current_setting('transaction_isolation') = 'read committed' then
     insert into queue.active_key (key, seq, id)
     select job_key, place, new_id
+    -- guard: who sees a head does not wait for its end [not exists (select from queue.active_key .. job_key) and ]
+    -- guard: nor is anybody waiting [ and .. = job_key)]
     where not exists (select from queue.active_key a where a.key = job_key) and not exists (select from queue.blocked b where b.key = job_key)
+    -- redundant: a head is one, to its producer [on conflict do nothing] (places follow commits: two that move a key on find the same job)
     on conflict do nothing;
     is_head := found;
   end if;
   if not is_head then
     insert into queue.blocked (key, seq, id, lane, run_at) values (job_key, place, new_id, new_lane, insert_in_line.run_at);
-    insert into queue.key_hint (key) values (job_key);
-  elsif run_at > clock_timestamp() then
+    insert into queue.key_hint (key) values (job_key);  -- guard: who is behind another leaves a hint
+  elsif run_at > clock_timestamp() then  -- guard: a head for later is scheduled [run_at > clock_timestamp() => false]
     insert into queue.scheduled (run_at, id, lane) values (insert_in_line.run_at, new_id, new_lane);
   else
     insert into queue.ready (lane, seq, id) values (new_lane, new_id, new_id);
   end if;
+  -- guard: its lane is met [meet_lane => lane_id]
   perform queue.meet_lane(insert_in_line.queue, insert_in_line.job_type, insert_in_line.priority, false);
   if is_head then
-    perform queue.wake(insert_in_line.queue);
+    perform queue.wake(insert_in_line.queue);  -- guard: a head is told of [perform queue.wake(insert_in_line.queue) => null]
   else
-    perform queue.wake_keys();
+    perform queue.wake_keys();  -- guard: who is behind another is told of [perform queue.wake_keys() => null]
   end if;
   return new_id;
 end
@@ -134,10 +139,10 @@ begin
     where ctid = any (array(
       select h.ctid
       from queue.key_hint h
-      where h.seq >= unblock.floor
-      order by h.seq
-      limit unblock.most
-      for update skip locked
+      where h.seq >= unblock.floor  -- redundant: hints from a floor on (for speed: dead index entries are not walked)
+      order by h.seq  -- guard: hints in their order
+      limit unblock.most  -- guard: no more hints than asked for
+      for update skip locked  -- guard: passes over hints that others have [ skip locked]
     ))
     returning key_hint.seq, key_hint.key, key_hint.after
   ), once as materialized (
@@ -155,50 +160,54 @@ begin
   with free as materialized (
     select k.key, k.after
     from unnest(keys, afters) k (key, after)
-    where (select a.id from queue.active_key a where a.key = k.key) is null
+    where (select a.id from queue.active_key a where a.key = k.key) is null  -- guard: only keys that have no head
   ), head as materialized (
     select f.key, f.after, b.at
     from free f
     cross join lateral (
+      -- guard: the first of a key [limit => desc limit]
+      -- redundant: from a place on [ and b.seq > f.after] (for speed: nothing of the key is before it)
       select b.ctid as at from queue.blocked b where b.key = f.key and b.seq > f.after order by b.seq limit 1
     ) b
   ), held as materialized (
     select b.ctid as at, b.key, b.seq, b.id
     from queue.blocked b
     where b.ctid = any (array(select h.at from head h))
-    for update skip locked
+    for update skip locked  -- guard: passes over jobs that others have [ skip locked]
   ), activated as materialized (
     insert into queue.active_key (key, seq, id)
     select h.key, h.seq, h.id
     from held h
-    on conflict do nothing
+    on conflict do nothing  -- redundant: a head is one (places follow commits: two that move a key on find the same job)
     returning active_key.key
   ), left_behind as (
     insert into queue.key_hint (key, after)
     select h.key, h.after
     from head h
+    -- guard: what is not moved keeps its hint [h.key not in (select a.key from activated a) => false]
     where h.key not in (select a.key from activated a)
   ), entered as materialized (
     delete from queue.blocked
     -- As it was seen: a server that lets a lock follow an update, and not a place, would else find nothing there.
+    -- guard: only what was moved leaves [h.at .. ) => b.ctid from queue.blocked b]
     where ctid = any (array(select h.at from head h where h.key in (select a.key from activated a)))
     returning blocked.seq, blocked.id, blocked.lane, blocked.run_at
   ), readied as (
     insert into queue.ready (lane, seq, id)
     select e.lane, queue.next_id(), e.id
     from entered e
-    where coalesce(e.run_at <= moment, true)
-    order by e.seq
+    where coalesce(e.run_at <= moment, true)  -- guard: what is for later is scheduled
+    order by e.seq  -- guard: ready in the order of their places
   ), put_off as (
     insert into queue.scheduled (run_at, id, lane)
     select e.run_at, e.id, e.lane
     from entered e
-    where e.run_at > moment
+    where e.run_at > moment  -- guard: ready now is not scheduled too [> moment => is not null]
   )
   select count(*), extract(epoch from min(e.run_at) filter (where e.run_at > moment) - moment) * 1000, array_agg(distinct e.lane)
   into moved, wait_ms, lanes
   from entered e;
-  perform queue.wake(q.queue)
+  perform queue.wake(q.queue)  -- guard: whoever serves its queue is told [ queue.wake]
   from (
     select distinct l.queue
     from unnest(lanes) n (lane)

@@ -9,23 +9,26 @@ create table queue.unique_key (
   id     bigint       not null,
   held   text         not null,               -- live: until the job is over; queued: while it waits unclaimed; until: up to that time
   until  timestamptz,
-  constraint unique_key_pkey primary key (hash),
-  constraint unique_key_held_is_known check (held in ('live', 'queued', 'until')),
-  constraint unique_key_has_its_time check ((held = 'until') = (until is not null))
+  constraint unique_key_pkey primary key (hash),  -- guard: a key has one row
+  constraint unique_key_held_is_known check (held in ('live', 'queued', 'until')),  -- guard: how a key is held is known
+  constraint unique_key_has_its_time check ((held = 'until') = (until is not null))  -- guard: a key held for a time has one
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 -- A key of any length, within its queue and job type, in 16 bytes. The names hold no slash, so that no two keys are written alike.
 create function queue.unique_hash(queue text, job_type text, unique_key text) returns uuid
   language sql immutable parallel safe
+  -- guard: a key is of a queue [queue || '/' || ]; a key is of a job type [ || '/' || job_type]
   return pg_catalog.encode(pg_catalog.substring(queue.digest(queue || '/' || job_type || '/' || unique_key), 1, 16), 'hex')::uuid;
 
 -- Whether a job in this state, null if it is gone, holds a key that was taken so.
 create function queue.holds(held text, until timestamptz, state text) returns boolean
   language sql volatile
   return case held
+    -- guard: a key is held until its job is over [coalesce .. 'running'), false) => true]
     when 'live' then coalesce(state in ('ready', 'scheduled', 'blocked', 'running'), false)
+    -- guard: a key is held while its job is scheduled [ 'scheduled', ]; a key is held while its job is blocked [, 'blocked']
     when 'queued' then coalesce(state in ('ready', 'scheduled', 'blocked'), false)
-    else until > pg_catalog.clock_timestamp()
+    else until > pg_catalog.clock_timestamp()  -- guard: a key is held for its time [until > pg_catalog.clock_timestamp() => true]
   end;
 
 -- Does to the waiting job of a key what its next enqueue asks for, and keeps it from being claimed until that transaction ends; false if the
@@ -38,6 +41,8 @@ create function queue.change_waiting(
   set search_path = pg_catalog, pg_temp
 as $$
 declare
+  -- guard: it is pushed, never pulled [greatest(due, clock_timestamp()) => clock_timestamp()]
+  -- guard: only who debounces puts off [on_conflict = 'debounce' and ]
   later  boolean := on_conflict = 'debounce' and coalesce(change_waiting.run_at > greatest(due, clock_timestamp()), false);
   taken  record;
 begin
@@ -47,6 +52,7 @@ begin
       where r.lane = change_waiting.lane and r.seq = change_waiting.seq and r.id = change_waiting.id
       returning r.attempts, r.crashes into taken;
     else
+      -- guard: a job found ready is locked [ for update]
       perform from queue.ready r where r.lane = change_waiting.lane and r.seq = change_waiting.seq and r.id = change_waiting.id for update;
     end if;
   elsif state = 'blocked' then
@@ -56,20 +62,24 @@ begin
   elsif later then
     delete from queue.scheduled s where s.run_at = due and s.id = change_waiting.id returning s.attempts, s.crashes into taken;
   else
+    -- guard: a job found scheduled is locked [ for update]
     perform from queue.scheduled s where s.run_at = due and s.id = change_waiting.id for update;
   end if;
+  -- guard: a claim in flight is waited for (3 lines)
   if not found then
     return false;
   end if;
   if later and state <> 'blocked' then
     insert into queue.scheduled (run_at, id, lane, attempts, crashes)
+    -- guard: a job that is put off keeps its attempts [taken.attempts, taken.crashes => 0::smallint, 0::smallint]
     values (change_waiting.run_at, change_waiting.id, change_waiting.lane, taken.attempts, taken.crashes);
   elsif on_conflict = 'replace' then
     if state = 'ready' then
       insert into queue.ready (lane, seq, id, attempts, crashes)
+      -- guard: a replaced job keeps its attempts [taken.attempts, taken.crashes => 0::smallint, 0::smallint]
       values (change_waiting.lane, change_waiting.seq, change_waiting.id, taken.attempts, taken.crashes);
     end if;
-    perform queue.check_payload(change_waiting.payload);
+    perform queue.check_payload(change_waiting.payload);  -- guard: a payload that replaces another fits
     update queue.job j set payload = change_waiting.payload where j.id = change_waiting.id;
   end if;
   return true;
@@ -95,9 +105,9 @@ begin
     if found then
       return;
     end if;
-    select * into holder from queue.unique_key u where u.hash = take_key.hash for update;
+    select * into holder from queue.unique_key u where u.hash = take_key.hash for update;  -- guard: a key's row is locked [ for update]
     -- Forgotten in between: once more.
-    exit when found;
+    exit when found;  -- guard: a key that was forgotten meanwhile is taken anew [ when found]
   end loop;
   loop
     select e.state, e.lane, e.seq, e.run_at into seen from queue.entry_of(holder.id) e;
@@ -107,6 +117,7 @@ begin
     id := holder.id;
     outcome := 'kept';
     -- A live job is kept wherever it goes; whoever found it waiting wants it to wait.
+    -- guard: whoever finds a job queued has it wait [ and holder.held <> 'queued']
     exit when coalesce(seen.state not in ('ready', 'scheduled', 'blocked'), true) or (on_conflict = 'keep' and holder.held <> 'queued');
     if queue.change_waiting(id, seen.state, seen.lane, seen.seq, seen.run_at, payload, take_key.run_at, on_conflict) then
       outcome := case on_conflict when 'replace' then 'replaced' when 'debounce' then 'debounced' else 'kept' end;
@@ -132,10 +143,13 @@ declare
   met      uuid[];
   gone     integer;
 begin
+  -- guard: forgetting waits for nobody [ skip locked]
   met := array(select u.hash from queue.unique_key u where u.hash >= start order by u.hash limit most for update skip locked);
-  met := met || array(
+  met := met || array(  -- guard: keys before the random one are looked at too [|| => || '{}'; perform]
+    -- guard: nor does it from the first key on [ skip locked]
     select u.hash from queue.unique_key u where u.hash < start order by u.hash limit most - cardinality(met) for update skip locked);
   delete from queue.unique_key u
+  -- guard: only keys that nobody holds are forgotten [ and .. (u.id) e))]
   where u.hash = any (met) and not queue.holds(u.held, u.until, (select e.state from queue.entry_of(u.id) e));
   get diagnostics gone = row_count;
   return gone;

@@ -31,34 +31,39 @@ declare
   fits   boolean;
   needs  text;    -- what the option has to be
 begin
+  -- guard: the options are an object [jsonb_typeof(options) is distinct from 'object' => false]
   if jsonb_typeof(options) is distinct from 'object' then
     raise invalid_parameter_value using message = 'queue.enqueue: the options are a JSON object';
   end if;
   for name, value in select o.key, o.value from jsonb_each(read_options.options) o loop
     kind := jsonb_typeof(value);
-    continue when kind = 'null';
+    continue when kind = 'null';  -- guard: null is not given
     word := value #>> '{}';
-    fits := kind = 'string';
+    fits := kind = 'string';  -- guard: a text is a text [kind = 'string' => true]
     case name
       when 'queue' then
         needs := 'a name: 1 to 64 of A-Z a-z 0-9 _ . : -';
-        fits := fits and queue.is_name(word);
+        fits := fits and queue.is_name(word);  -- guard: a queue is a name [fits := fits and queue.is_name(word) => null]
         said.queue := word;
       when 'priority', 'max_attempts' then
+        -- guard: a number is a whole one [case .. end => word::numeric]
         whole := case when kind = 'number' and word ~ '^-?[0-9]{1,5}$' then word end;
         if name = 'priority' then
           needs := 'a whole number from -32768 to 32767';
+          -- guard: a priority is in range [coalesce(whole between -32768 and 32767, false) => true]
           fits := coalesce(whole between -32768 and 32767, false);
           said.priority := case when fits then whole end;
         else
           needs := 'a whole number from 1 to 32767';
-          fits := coalesce(whole between 1 and 32767, false);
+          fits := coalesce(whole between 1 and 32767, false);  -- guard: there is an attempt [coalesce(whole between 1 and 32767, false) => true]
           said.max_attempts := case when fits then whole end;
         end if;
       when 'run_at', 'after' then
         needs := case name when 'run_at' then 'a time' else 'an interval or a number of seconds' end || ', within the years 1970 to 9999';
         said.run_at := queue.read_time(name, kind, word);
+        -- guard: a time is within range [>= '1970-01-01+00' and said.run_at < '10000-01-01+00' => is not null]
         fits := said.run_at >= '1970-01-01+00' and said.run_at < '10000-01-01+00';
+        -- guard: one time is said [options -> 'run_at .. -> 'after' <> 'null' => false]
         if options -> 'run_at' <> 'null' and options -> 'after' <> 'null' then
           raise invalid_parameter_value using message = 'queue.enqueue: the option run_at excludes the option after';
         end if;
@@ -67,7 +72,7 @@ begin
         said.key := word;
       when 'key_policy' then
         needs := 'block or skip';
-        fits := fits and word in ('block', 'skip');
+        fits := fits and word in ('block', 'skip');  -- guard: a policy is known [fits := fits and word in ('block', 'skip') => null]
         said.key_policy := word;
       when 'unique_key' then
         needs := 'a text';
@@ -78,22 +83,24 @@ begin
         if word not in ('live', 'queued') then
           said.unique_while := 'until';
           said.unique_until := queue.read_time(name, kind, word);
+          -- guard: a key is held for some time [fits := fits and said.unique_until > clock_timestamp() => null]
           fits := fits and said.unique_until > clock_timestamp();
         end if;
       when 'on_conflict' then
         needs := 'keep, replace or debounce';
+        -- guard: what a conflict leads to is known [fits := fits and word in ('keep', 'replace', 'debounce') => null]
         fits := fits and word in ('keep', 'replace', 'debounce');
         said.on_conflict := word;
       when 'meta' then
         needs := format('an object of at most %s bytes', queue.meta_limit());
-        fits := queue.is_meta(value);
+        fits := queue.is_meta(value);  -- guard: metadata fit [queue.is_meta(value) => true]
         said.meta := value;
       else
         raise invalid_parameter_value using
           message = format('queue.enqueue: there is no option %s; the options are %s', to_json(name), 'queue, priority, max_attempts, run_at, after, '
             'key, key_policy, unique_key, unique_while, on_conflict, meta');
     end case;
-    if fits is not true then
+    if fits is not true then  -- guard: what does not fit is refused [fits is not true => false]
       raise invalid_parameter_value using
         message = format('queue.enqueue: the option %s is %s, not %s', name, needs, left(value::text, 100));
     end if;
@@ -121,6 +128,7 @@ $$;
 -- Whether this may be a job's metadata.
 create function queue.is_meta(meta jsonb) returns boolean
   language sql immutable parallel safe
+  -- guard: metadata are an object [pg_catalog.jsonb_typeof(meta) = 'object' and ]; metadata are small [ and .. <= queue.meta_limit()]
   return pg_catalog.jsonb_typeof(meta) = 'object' and pg_catalog.octet_length(meta::text) <= queue.meta_limit();
 
 -- The metadata, if it may be a job's; for the bulk path.
@@ -129,7 +137,7 @@ create function queue.checked_meta(meta jsonb) returns jsonb
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if not queue.is_meta(meta) then
+  if not queue.is_meta(meta) then  -- guard: metadata of many are checked [not queue.is_meta(meta) => false]
     raise invalid_parameter_value using
       message = format('queue.enqueue: the option meta is an object of at most %s bytes, not %s', queue.meta_limit(), left(meta::text, 100));
   end if;
@@ -142,8 +150,9 @@ create function queue.check_payload(payload jsonb) returns void
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if payload is null then
+  if payload is null then  -- guard: the payload is one [payload is null => false]
     raise null_value_not_allowed using message = 'queue.enqueue: the payload may not be null';
+  -- guard: the payload fits [octet_length(payload::text) > queue.payload_limit() => false]
   elsif octet_length(payload::text) > queue.payload_limit() then
     raise check_violation using constraint = 'job_payload_fits',
       message = format('queue.enqueue: the payload has %s bytes, the limit is %s; store a reference, not the blob',
@@ -187,7 +196,7 @@ begin
     from queue.take_key(taken, enqueue_with.payload, said.run_at, said.on_conflict) t;
     if enqueue_with.id is not null then
       -- Workers that passed over the entry while it was locked here, or that do not know its new time, are told.
-      perform queue.wake(said.queue);
+      perform queue.wake(said.queue);  -- guard: workers are told
       return;
     end if;
   end if;
@@ -196,10 +205,11 @@ begin
   else
     id := queue.insert_in_line(enqueue_with.job_type, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at,
       said.key, said.key_policy, said.meta);
-    perform queue.take_capacity(said.queue, 1);
+    perform queue.take_capacity(said.queue, 1);  -- guard: a keyed job takes capacity
   end if;
   outcome := 'enqueued';
   if taken is not null then
+    -- guard: a key names its job [update .. = taken => null]; only that key does [ where u.hash = taken]
     update queue.unique_key u set id = enqueue_with.id, held = said.unique_while, until = said.unique_until where u.hash = taken;
   end if;
 end
@@ -213,6 +223,7 @@ as $$
 begin
   select e.id, e.outcome into try_enqueue.id, try_enqueue.outcome
   from queue.enqueue_with(try_enqueue.job_type, try_enqueue.payload, try_enqueue.options) e;
+-- guard: a queue at its capacity is no error for who tries (3 lines)
 exception when sqlstate 'QCAPA' then
   id := null;
   outcome := 'at_capacity';

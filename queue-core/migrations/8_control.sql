@@ -29,13 +29,19 @@ begin atomic
   cross join lateral (
     select r.id, r.lane, r.seq, r.ctid as at
     from queue.ready r
+    -- guard: found in their lane [j.lane, ]; found in the solo twin [, queue.lane_id(l.queue, l.job_type, l.priority, true)]
+    -- guard: found at their place [ and r.seq = j.id and r.id = j.id]
+    -- redundant: found by id [ and r.id = j.id] (a place that is an id is the place of that job)
     where r.lane = any (array[j.lane, queue.lane_id(l.queue, l.job_type, l.priority, true)]) and r.seq = j.id and r.id = j.id
     offset 0
   ) r
-  where j.id = any (ready_places.ids)
+  where j.id = any (ready_places.ids)  -- guard: found: only the jobs named
   union all
   select r.id, r.lane, r.seq, r.ctid
   from queue.ready r
+  -- guard: found again: only the jobs named [r.id = any (ready_places.ids) and ]
+  -- guard: found when they enter ready again [r.id = any (ready_places.ids) and r.seq <> r.id => false]
+  -- redundant: found again: only there [ and r.seq <> r.id] (for the plan: what is found twice is locked and deleted once)
   where r.id = any (ready_places.ids) and r.seq <> r.id;
 end;
 
@@ -53,12 +59,13 @@ begin
   with held as materialized (
     select s.ctid as at
     from queue.scheduled s
-    where s.id = any (take_scheduled.ids)
+    where s.id = any (take_scheduled.ids)  -- guard: taken: only the scheduled ones named
+    -- redundant: taken: scheduled ones in one order (for two operators at once, of whom one then has all: with skip locked nobody waits)
     order by s.id
-    for update skip locked
+    for update skip locked  -- guard: taken: passes over scheduled ones that others hold [ skip locked]
   )
   delete from queue.scheduled s
-  where s.ctid = any (array(select h.at from held h))
+  where s.ctid = any (array(select h.at from held h))  -- guard: taken: only the scheduled ones that were locked
   returning s.run_at, s.id, s.lane, s.attempts, s.crashes;
 end
 $$;
@@ -75,11 +82,11 @@ begin
     select r.ctid as at
     from queue.ready r
     where r.ctid = any (array(select p.at from queue.ready_places(take_waiting.ids) p))
-    order by r.id
-    for update of r skip locked
+    order by r.id  -- redundant: taken: ready ones in one order (for two operators at once, of whom one then has all: with skip locked nobody waits)
+    for update of r skip locked  -- guard: taken: passes over ready ones that others hold [ skip locked]
   )
   delete from queue.ready r
-  where r.ctid = any (array(select h.at from held h))
+  where r.ctid = any (array(select h.at from held h))  -- guard: taken: only the ready ones that were locked
   returning null::timestamptz, r.id, r.lane, r.attempts, r.crashes;
   return query select s.* from queue.take_scheduled(take_waiting.ids) s;
 end
@@ -112,13 +119,15 @@ begin
   ), in_line as materialized (
     select b.ctid as at
     from queue.blocked b
+    -- redundant: those that were ready are not looked for in their lines [ where k .. ) t)] (for speed: they are not there)
     where b.key = any (array(select distinct k.key from keyed k where k.id not in (select t.id from unnest(taken) t)))
+      -- guard: a blocked job is found [b.id = any (cancel_waiting_all.ids) => false]; only the blocked jobs named
       and b.id = any (cancel_waiting_all.ids)
     order by b.id
-    for update skip locked
+    for update skip locked  -- guard: passes over blocked jobs that others hold [ skip locked]
   ), unblocked as materialized (
     delete from queue.blocked b
-    where b.ctid = any (array(select i.at from in_line i))
+    where b.ctid = any (array(select i.at from in_line i))  -- guard: only the blocked jobs that were locked
     returning b.id
   ), over as materialized (
     select t.id, t.attempts from unnest(taken) t
@@ -127,28 +136,28 @@ begin
   ), freed as (
     delete from queue.active_key
     where ctid = any (array(
-      select (select a.ctid from queue.active_key a where a.key = k.key and a.id = k.id)
+      select (select a.ctid from queue.active_key a where a.key = k.key and a.id = k.id)  -- guard: a blocked job frees no key [ and a.id = k.id]
       from keyed k
-      where k.id in (select o.id from over o)
+      where k.id in (select o.id from over o)  -- guard: only what was cancelled frees its key
     ))
     returning active_key.key, active_key.seq
   ), hinted as (
     insert into queue.key_hint (key, after)
     select f.key, f.seq
-    from freed f
+    from freed f  -- guard: a freed key is left a hint [freed f => freed f where false]
     returning key_hint.key
   ), entered as (
     insert into queue.done (id, finished_at, ran_ms, attempts, cancelled)
-    select o.id, now(), 0, o.attempts, true
+    select o.id, now(), 0, o.attempts, true  -- guard: over as cancelled [true => false]
     from over o
     returning done.id
   )
   select array_agg(e.id), exists (select from hinted) into gone, keys from entered e;
-  if keys then
-    perform queue.wake_keys();
+  if keys then  -- guard: nobody is told if no key goes on [keys => true]
+    perform queue.wake_keys();  -- guard: whoever sees to keys is told
   end if;
   if cardinality(gone) > 0 then
-    perform queue.tell_waiters();
+    perform queue.tell_waiters();  -- guard: cancelled: who waits for jobs is told [perform queue.tell_waiters() => null]
   end if;
   return query select u.id from unnest(gone) u (id);
 end
@@ -165,14 +174,17 @@ begin
   with held as materialized (
     select h.token
     from queue.lease h
+    -- guard: cancelling: no lease but those that hold the jobs
     where exists (select from unnest(h.ids) u (id) where u.id = any (cancel_running_all.ids))
-    order by h.token
+    order by h.token  -- guard: cancelling: locks in one order
     for update of h
   ), marked as (
     update queue.lease l
     set cancelling = array(
+      -- guard: cancelling: those before stay so (2 lines)
       select u.id from unnest(l.cancelling) u (id)
       union
+      -- guard: cancelling: only the jobs named [ where u.id = any (cancel_running_all.ids)]
       select u.id from unnest(l.ids) u (id) where u.id = any (cancel_running_all.ids))
     from held h
     where l.token = h.token
@@ -182,8 +194,8 @@ begin
   from marked m
   cross join lateral unnest(m.ids) u (id)
   where u.id = any (cancel_running_all.ids);
-  if found then
-    perform pg_notify('queue.wake', '!control');
+  if found then  -- guard: cancelling: nobody is told if nothing was [found => true]
+    perform pg_notify('queue.wake', '!control');  -- guard: told at once [perform pg_notify('queue.wake', '!control') => null]
   end if;
 end
 $$;
@@ -203,7 +215,7 @@ begin
     returning scheduled.id
   )
   select array_agg(p.id) into moved from put_off p;
-  perform queue.wake_for(moved);
+  perform queue.wake_for(moved);  -- guard: put off: workers are told
   return query select u.id from unnest(moved) u (id);
 end
 $$;
@@ -218,13 +230,13 @@ declare
 begin
   with entered as (
     insert into queue.ready (lane, seq, id, attempts, crashes)
-    select t.lane, queue.next_id(), t.id, t.attempts, t.crashes
+    select t.lane, queue.next_id(), t.id, t.attempts, t.crashes  -- guard: run now: a new place [queue.next_id() => t.id]
     from queue.take_scheduled(run_now_all.ids) t
-    order by t.run_at, t.id
+    order by t.run_at, t.id  -- guard: run now: in the order of their times
     returning ready.id
   )
   select array_agg(e.id) into moved from entered e;
-  perform queue.wake_for(moved);
+  perform queue.wake_for(moved);  -- guard: run now: workers are told
   return query select u.id from unnest(moved) u (id);
 end
 $$;
@@ -250,27 +262,28 @@ begin
       case when k.solo then queue.meet_lane(k.queue, k.job_type, wanted, true) end as twin
     from (select distinct o.queue, o.job_type, o.solo from off o) k
   ), moving as materialized (
+    -- guard: a suspect stays in a solo lane [coalesce(t.twin, t.plain) => t.plain]
     select o.run_at, o.id, o.attempts, o.crashes, t.plain, coalesce(t.twin, t.plain) as lane
     from off o
     join target t on t.queue = o.queue and t.job_type = o.job_type and t.solo = o.solo
   ), renamed as (
     update queue.job j
-    set lane = m.plain
+    set lane = m.plain  -- guard: the job's own row follows [m.plain => j.lane]
     from moving m
-    where j.id = any (array(select x.id from moving x)) and j.id = m.id
+    where j.id = any (array(select x.id from moving x)) and j.id = m.id  -- guard: a job is renamed by its own move [ and j.id = m.id]
   ), entered as (
     insert into queue.ready (lane, seq, id, attempts, crashes)
     select m.lane, m.id, m.id, m.attempts, m.crashes
     from moving m
-    where m.run_at is null
+    where m.run_at is null  -- guard: ranked: a ready job stays ready
   ), put_off as (
     insert into queue.scheduled (run_at, id, lane, attempts, crashes)
     select m.run_at, m.id, m.lane, m.attempts, m.crashes
     from moving m
-    where m.run_at is not null
+    where m.run_at is not null  -- guard: ranked: only a ready one is [m.run_at is not null => false]
   )
   select array_agg(m.id) into moved from moving m;
-  perform queue.wake_for(moved);
+  perform queue.wake_for(moved);  -- guard: ranked: workers are told
   return query select u.id from unnest(moved) u (id);
 end
 $$;
@@ -287,7 +300,7 @@ begin
       select distinct l.queue
       from queue.job j
       join queue.lane l on l.lane = j.lane
-      where j.id = any (wake_for.ids)
+      where j.id = any (wake_for.ids)  -- guard: told: those of the queues of these jobs
     ) q;
   end if;
 end

@@ -7,34 +7,36 @@
 -- which is the handler's.
 with fenced as materialized (
   delete from queue.ready
+  -- guard: its lane [lane = $1 => $1::bigint is not null]; its place [seq = $2 => $2::bigint is not null]; its id [id = $3 => $3::bigint is not null]
   where lane = $1 and seq = $2 and id = $3
   returning id, lane
 ), finished as (
   insert into queue.done (id, finished_at, ran_ms, attempts, output)
-  select id, clock_timestamp(), $8::int, $5::smallint, $9::text::jsonb
-  from fenced
-  where $4::text = 'complete'
+  select id, clock_timestamp(), $8::int, $5::smallint, $9::text::jsonb  -- guard: finished by the clock [clock_timestamp => now]
+  from fenced  -- guard: completed if the entry was there [fenced => (select $3::bigint as id) f]
+  where $4::text = 'complete'  -- guard: completed by verdict [= 'complete' => is not null]
 ), forgotten as (
   delete from queue.job
-  where id = any (array(select id from fenced where $4 = 'forget'))
+  where id = any (array(select id from fenced where $4 = 'forget'))  -- guard: forgets payloads by verdict [ where $4 = 'forget']
 ), forgotten_failures as (
   delete from queue.failure
-  where id = any (array(select id from fenced where $4 = 'forget'))
+  where id = any (array(select id from fenced where $4 = 'forget'))  -- guard: forgets failures by verdict [ where $4 = 'forget']
 ), waiting as (
   insert into queue.scheduled (run_at, id, lane, attempts, crashes)
+  -- guard: a snooze is no attempt [ - ($4 = 'snooze')::int]; waits count from the clock [clock_timestamp => now]; waits at all [1 millisecond => 0]
   select clock_timestamp() + $7::float8 * interval '1 millisecond', id, lane, $5 - ($4 = 'snooze')::int, $6::smallint
   from fenced
-  where $4 in ('retry', 'snooze')
+  where $4 in ('retry', 'snooze')  -- guard: waiting by verdict
 ), died as (
   insert into queue.dead (id, died_at, lane, attempts, crashes, error)
   select id, clock_timestamp(), lane, $5, $6, $10::text
   from fenced
-  where $4 = 'dead'
+  where $4 = 'dead'  -- guard: died by verdict
 ), failed as (
   insert into queue.failure (id, attempt, at, ran_ms, error)
   select id, $5, clock_timestamp(), $8, $10
   from fenced
-  where $4 in ('retry', 'dead')
+  where $4 in ('retry', 'dead')  -- guard: failed by verdict
 ), freed as (
   delete from queue.active_key a
   using fenced f
@@ -43,7 +45,7 @@ with fenced as materialized (
 ), hinted as (
   insert into queue.key_hint (key, after)
   select key, seq
-  from freed
+  from freed  -- guard: a freed key is left a hint [freed => freed where false]
 )
 select id
 from fenced

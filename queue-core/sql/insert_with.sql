@@ -6,7 +6,7 @@ with reserved as materialized (
   select array(
     select queue.next_id()
     from (select pg_catalog.generate_series(1, pg_catalog.cardinality($1::pg_catalog.jsonb[]))) n
-    order by 1
+    order by 1  -- guard: ids in the order given
   ) as ids
 ), entries as materialized (
   select e.id, e.lane, e.max_attempts, e.run_at, o.meta, e.place,
@@ -20,28 +20,31 @@ with reserved as materialized (
     o (queue pg_catalog.text, key pg_catalog.text, key_policy pg_catalog.text, meta pg_catalog.jsonb)
 ), stored as (
   insert into queue.job (id, lane, max_attempts, payload, key, key_skips, meta)
+  -- guard: metadata is checked [queue.checked_meta(e.meta) => e.meta]
   select e.id, e.lane, e.max_attempts, ($1)[e.place], e.key, case when e.key is not null then e.skips end, queue.checked_meta(e.meta)
   from entries e
 ), readied as (
   insert into queue.ready (lane, seq, id)
   select e.lane, e.id, e.id
   from entries e
+  -- guard: ready at once if it has no key [e.key is null and ]; ready only if for now [ and e.run_at is null]
   where e.key is null and e.run_at is null
 ), put_off as (
   insert into queue.scheduled (run_at, id, lane)
   select e.run_at, e.id, e.lane
   from entries e
+  -- guard: scheduled if for later [ and e.run_at is not null]; only those without a key [e.key is null and ]
   where e.key is null and e.run_at is not null
 ), queued_up as (
   insert into queue.blocked (key, seq, id, lane, run_at)
   select e.key, pg_catalog.nextval('queue.key_seq'), e.id, e.lane, e.run_at
-  from (select e.* from entries e order by e.place) e
-  where e.key is not null
+  from (select e.* from entries e order by e.place) e  -- guard: places in the order given [place => place desc]
+  where e.key is not null  -- guard: blocked if it has a key
 ), hinted as (
   insert into queue.key_hint (key)
   select distinct e.key
   from entries e
-  where e.key is not null
+  where e.key is not null  -- guard: each key is left a hint [e. => false and e.]
 )
 select r.ids
 from reserved r

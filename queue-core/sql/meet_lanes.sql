@@ -6,7 +6,7 @@ select array(
     select queue.meet_lane(l.queue, l.job_type, l.priority, false)
     from rows from (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::smallint[]))
       with ordinality l (queue, job_type, priority, place)
-    order by l.place
+    order by l.place  -- guard: in the order asked for [place => place desc]
   ) as lanes,
   pg_catalog.clock_timestamp() as now,
   queue.payload_limit() as payload_limit

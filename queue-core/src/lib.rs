@@ -75,9 +75,8 @@ pub mod operate;
 pub mod testing;
 #[doc(hidden)]
 pub mod private;
-#[cfg(feature = "mutants")]
-#[doc(hidden)]
-pub mod mutants;
+#[cfg(queue_mutants)]
+mod mutants;
 
 pub use connect::{IntoConnection, JobRef};
 pub use context::{Context, Handler, HandlerFuture, JobTransaction, Registration, Registry, Reporter, TransactionGuard};

@@ -23,11 +23,11 @@ pub(crate) struct Unique {
     /// The word `fields`.
     word: Ident,
     pub(crate) fields: Vec<Member>,
-    held: Option<(Ident, Held)>,
+    held: Option<(Ident, HowLong)>,
     on_conflict: Option<(Ident, Ident)>,
 }
 
-enum Held {
+enum HowLong {
     /// A variant of `While`, at the place of the word that named it.
     Word(Ident),
     For(Time),
@@ -88,11 +88,11 @@ fn members(option: &Named, input: ParseStream) -> Result<Vec<Member>> {
     Ok(members)
 }
 
-fn hold(option: &Named, given: &Expr) -> Result<Held> {
+fn hold(option: &Named, given: &Expr) -> Result<HowLong> {
     match ident(given) {
-        Some(_) => Ok(Held::Word(word(option, given, "way to hold a key", HELD)?)),
+        Some(_) => Ok(HowLong::Word(word(option, given, "way to hold a key", HELD)?)),
         // Whoever gives no word has a duration in mind.
-        None => Named { key: option.key, example: "while = \"1h\"" }.timeout(given).map(Held::For),
+        None => Named { key: option.key, example: "while = \"1h\"" }.timeout(given).map(HowLong::For),
     }
 }
 
@@ -114,8 +114,8 @@ impl Unique {
         let held = self.held.as_ref().map(|(key, held)| {
             let method = Ident::new("held", key.span());
             let held = match held {
-                Held::Word(variant) => quote!(#variant),
-                Held::For(time) => {
+                HowLong::Word(variant) => quote!(#variant),
+                HowLong::For(time) => {
                     let time = duration(*time);
                     quote!(For(#time))
                 }

@@ -7,13 +7,14 @@ with said as materialized (
 ), forgotten as (
   delete from queue.retention k
   using said s
+  -- guard: only types that say nothing are forgotten [ and s.history is null]; types of others stay [k.job_type = s.job_type and ]
   where k.job_type = s.job_type and s.history is null
 )
 insert into queue.retention as k (job_type, history)
 select s.job_type, s.history
 from said s
-where s.history is not null
-order by s.job_type
+where s.history is not null  -- guard: a type without a time of its own has no row
+order by s.job_type  -- redundant: locks in one order (for workers that start at once; one of two that block each other tries again)
 on conflict (job_type) do update
 set history = excluded.history
-where k.history <> excluded.history
+where k.history <> excluded.history  -- redundant: only what differs (for speed: the same is written again)

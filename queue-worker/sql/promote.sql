@@ -6,19 +6,20 @@ with due as materialized (
   where ctid = any (array(
     select s.ctid
     from queue.scheduled s
-    where s.run_at <= now()
-    order by s.run_at
-    limit $1
-    for update skip locked
+    where s.run_at <= now()  -- guard: only what is due
+    order by s.run_at  -- guard: the first that are due
+    limit $1  -- guard: so many at most [$1 => $1::bigint * 2]
+    for update skip locked  -- guard: locks; passes over what is locked [ skip locked]
   ))
   returning run_at, id, lane, attempts, crashes
 ), entered as (
   insert into queue.ready (lane, seq, id, attempts, crashes)
-  select lane, queue.next_id(), id, attempts, crashes
+  select lane, queue.next_id(), id, attempts, crashes  -- guard: a new place [queue.next_id() => id]
   from due
-  order by run_at, id
+  order by run_at, id  -- guard: in the order of their times
 )
 select l.queue, count(*) as jobs
 from due d
+-- guard: each its own queue [ where l.lane = d.lane]; counts each once [ limit 1]
 cross join lateral (select l.queue from queue.lane l where l.lane = d.lane limit 1) l
 group by l.queue

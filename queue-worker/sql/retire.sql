@@ -2,7 +2,7 @@
 -- $1 worker
 with woken as (
   delete from queue.idle
-  where worker = $1
+  where worker = $1  -- guard: its own idle rows
 )
 delete from queue.worker
-where id = $1
+where id = $1  -- guard: its own row

@@ -14,72 +14,91 @@ with said as materialized (
 ), held as materialized (
   select l.token, l.ids, l.attempts, l.crashes, l.cancelling
   from queue.lease l
-  where l.token = any ($1)
-  order by l.token
-  for update
+  where l.token = any ($1)  -- guard: only the leases named
+  order by l.token  -- guard: locks in one order
+  for update  -- guard: locks the leases
 ), listed as materialized (
   select h.token, u.id, u.attempts, u.crashes, u.place, u.id = any (h.cancelling) as cancelling
   from held h
   cross join lateral unnest(h.ids, h.attempts, h.crashes) with ordinality u (id, attempts, crashes, place)
 ), fenced as materialized (
+  -- guard: what is cancelling is cancelled [case .. end => s.verdict]; unless it completed [ and s.verdict not in ('complete', 'forget')]
   select s.token, s.id, case when l.cancelling and s.verdict not in ('complete', 'forget') then 'cancel' else s.verdict end as verdict,
     s.lane, s.attempts, s.crashes, s.wait_ms, s.ran_ms, s.output, s.error,
+    -- guard: one that was cancelled frees its key [(select j.key from queue.job j where j.id = s.id) => s.freed]
     case when l.cancelling and s.verdict not in ('complete', 'forget') then (select j.key from queue.job j where j.id = s.id)
       else s.freed end as freed
   from said s
+  -- guard: fenced by the token [l.token = s.token and ]; fenced by the id [ and l.id = s.id]
+  -- guard: fenced at all [join .. s.id => cross join (select false as cancelling) l]
   join listed l on l.token = s.token and l.id = s.id
 ), left_over as materialized (
+  -- guard: what is left over keeps its order [l.id order by l.place => l.id order by l.id desc]
+  -- also: what is left over keeps its order [l.attempts order by l.place => l.attempts order by l.id desc]
   select l.token, array_agg(l.id order by l.place) as ids, array_agg(l.attempts order by l.place) as attempts,
-    array_agg(l.crashes order by l.place) as crashes
+    array_agg(l.crashes order by l.place) as crashes  -- also: what is left over keeps its order [place => id desc]
   from listed l
+  -- redundant: left over of the same lease [f.token = l.token and ] (a job is in one lease); left over but for the same job [ and f.id = l.id]
   left join fenced f on f.token = l.token and f.id = l.id
-  where f.id is null
+  where f.id is null  -- guard: left over is what has no verdict
   group by l.token
 ), ended as (
   delete from queue.lease
+  -- redundant: a lease ends only when nothing is left [ except .. left_over] (in fact the server shrinks first, and changes a row once)
   where token = any (array(select token from held except select token from left_over))
 ), shrunk as (
   update queue.lease l
   set ids = o.ids, attempts = o.attempts, crashes = o.crashes
   from left_over o
+  -- guard: shrinks its own lease [ and l.token = o.token]
+  -- redundant: shrinks leases found by their key [l.token = any (array(select token from left_over)) and ] (for the plan: the join says the same)
   where l.token = any (array(select token from left_over)) and l.token = o.token
 ), finished_plainly as (
   insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
+  -- guard: history in the order of ids [ order by id]; history of one lane [lane => min(lane)]
   select min(id), max(id), statement_timestamp(), lane, array_agg(id order by id)
   from fenced
+  -- guard: plainly completed: verdict [verdict = 'complete' and ]; plainly completed: no output [ and output is null]
+  -- guard: plainly completed: first attempt [ and attempts = 1]
   where verdict = 'complete' and output is null and attempts = 1
+  -- also: history of one lane [ lane,]; history of one span [ id >> 33, ]; history of one day [, (id >> 20) / 86400000]
   group by lane, id >> 33, (id >> 20) / 86400000
 ), finished as (
   insert into queue.done (id, finished_at, ran_ms, attempts, cancelled, output)
+  -- guard: cancelled is not completed [verdict = 'cancel' => false]
   select id, statement_timestamp(), ran_ms, attempts, verdict = 'cancel', output::jsonb
   from fenced
+  -- guard: completed: verdict [verdict = 'complete' and ]; completed: not plainly [ and (output is not null or attempts > 1)]
+  -- guard: completed: with an output [(output is not null or attempts > 1) => attempts > 1]
+  -- guard: completed: at a later attempt [(output is not null or attempts > 1) => output is not null]
   where verdict = 'cancel' or (verdict = 'complete' and (output is not null or attempts > 1))
 ), forgotten as (
   delete from queue.job
-  where id = any (array(select id from fenced where verdict = 'forget'))
+  where id = any (array(select id from fenced where verdict = 'forget'))  -- guard: forgets payloads by verdict [ where verdict = 'forget']
 ), forgotten_failures as (
   delete from queue.failure
-  where id = any (array(select id from fenced where verdict = 'forget'))
+  where id = any (array(select id from fenced where verdict = 'forget'))  -- guard: forgets failures by verdict [ where verdict = 'forget']
 ), waiting as (
   insert into queue.scheduled (run_at, id, lane, attempts, crashes)
+  -- guard: a snooze is no attempt [ - (verdict = 'snooze')::int]; waits count from now [ + wait_ms * interval '1 millisecond']
   select statement_timestamp() + wait_ms * interval '1 millisecond', id, lane, attempts - (verdict = 'snooze')::int, crashes
   from fenced
-  where verdict in ('retry', 'snooze')
+  where verdict in ('retry', 'snooze')  -- guard: waiting by verdict
 ), released as (
   insert into queue.ready (lane, seq, id, attempts, crashes)
-  select lane, id, id, attempts - 1, crashes
+  select lane, id, id, attempts - 1, crashes  -- guard: a release is no attempt [ - 1]
   from fenced
-  where verdict = 'release'
+  where verdict = 'release'  -- guard: released by verdict
 ), died as (
   insert into queue.dead (id, died_at, lane, attempts, crashes, error)
   select id, statement_timestamp(), lane, attempts, crashes, error
   from fenced
-  where verdict = 'dead'
+  where verdict = 'dead'  -- guard: died by verdict
 ), failed as (
   insert into queue.failure (id, attempt, at, ran_ms, error)
   select id, attempts, statement_timestamp(), ran_ms, error
   from fenced
-  where verdict in ('retry', 'dead')
+  where verdict in ('retry', 'dead')  -- guard: failed by verdict
 ), freed as (
   delete from queue.active_key
   where ctid = any (array(
@@ -91,8 +110,9 @@ with said as materialized (
 ), hinted as (
   insert into queue.key_hint (key, after)
   select key, seq
-  from freed
+  from freed  -- guard: a freed key is left a hint [freed => freed where false]
 )
 select s.token, s.id
 from said s
+-- guard: refused is what was not fenced; refused by token [f.token = s.token and ]; refused by id [ and f.id = s.id]
 where not exists (select from fenced f where f.token = s.token and f.id = s.id)

@@ -4,25 +4,32 @@
 -- own row says which jobs it holds, in the order of their ids, so a large one of one lane becomes a row of history as it is.
 with gone as materialized (
   delete from queue.lease
-  where token = any ($1)
+  where token = any ($1)  -- guard: only the leases named
   returning token, lane, ids,
+    -- guard: alike: of one lane [lane is not null and]; alike: large [ and cardinality(ids) >= 100]
+    -- guard: alike: one span [ and ids[1] >> 33 = ids[cardinality(ids)] >> 33]
     lane is not null and cardinality(ids) >= 100 and ids[1] >> 33 = ids[cardinality(ids)] >> 33
+      -- guard: alike: one day [and .. [cardinality(ids)] >> 20) / 86400000]
       and (ids[1] >> 20) / 86400000 = (ids[cardinality(ids)] >> 20) / 86400000 as alike
 ), plain as (
+  -- guard: a lease of many lanes asks the jobs [(select j.lane from queue.job j where j.id = u.id) => 0]
+  -- guard: each its own lane [where j.id = u.id => limit 1]
   select coalesce(g.lane, (select j.lane from queue.job j where j.id = u.id)) as lane, u.id
   from gone g
   cross join lateral unnest(g.ids) u (id)
-  where not g.alike
+  where not g.alike  -- guard: plain is what is not alike
 ), finished as (
   insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
   select ids[1], ids[cardinality(ids)], now(), lane, ids
   from gone
-  where alike
+  where alike  -- guard: as it is if alike
   union all
+  -- guard: history in the order of ids [ order by id]; history of one lane [lane => min(lane)]
   select min(id), max(id), now(), lane, array_agg(id order by id)
   from plain
+  -- also: history of one lane [ lane,]; history of one span [ id >> 33, ]; history of one day [, (id >> 20) / 86400000]
   group by lane, id >> 33, (id >> 20) / 86400000
 )
 select t as token
 from unnest($1::uuid[]) t
-where not exists (select from gone g where g.token = t)
+where not exists (select from gone g where g.token = t)  -- guard: refused is what had no lease; refused each by its token [ where g.token = t]

@@ -1,6 +1,6 @@
 //! Runs the jobs of `queue-core`: everything that happens to a job after it was enqueued.
 //!
-//! A job's way is claim, dispatch, settle; the files have these names. A worker is one call in your own binary, because a binary runs only
+//! A job's way is claim, run, settle; the rooms have these names. A worker is one call in your own binary, because a binary runs only
 //! the job types linked into it:
 //!
 //! ```no_run

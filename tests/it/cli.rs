@@ -245,9 +245,9 @@ fn f27_a_worker_without_job_types_names_the_fix_and_starts_no_database() {
 }
 
 /// A running worker; killed when dropped.
-struct Running(Child);
+struct RunningCommand(Child);
 
-impl Running {
+impl RunningCommand {
     fn start(command: &mut Command) -> Self {
         Self(command.spawn().unwrap())
     }
@@ -258,7 +258,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -272,7 +272,7 @@ async fn run_runs_the_jobs_of_the_crates_named_until_it_is_told_to_end() {
     let other = enqueue(&db, Act::Ok("x".into())).await;
     let mut run = command(CLI, &["run", "--migrate", "--log-format", "json"]);
     run.envs([("DATABASE_URL", db.url.as_str()), ("QUEUE_QUEUES", "mail=3"), ("QUEUE_NAME", "postman"), ("QUEUE_GRACE", "1s")]);
-    let mut worker = Running::start(run.stderr(Stdio::piped()));
+    let mut worker = RunningCommand::start(run.stderr(Stdio::piped()));
     db.until(served, JobState::Completed).await;
     let announced: (String, Vec<String>) = sqlx::query_as("select name, queues from queue.worker").fetch_one(&db.pool).await.unwrap();
     assert_eq!(announced, ("postman".to_owned(), vec!["mail".to_owned()]));
@@ -295,7 +295,7 @@ async fn f54_a_worker_survives_closed_outputs_and_few_file_descriptors() {
     let mut shut = command("sh", &["-c", "exec \"$0\" run >&- 2>&-", CLI]);
     for command in [few.stdout(Stdio::null()).stderr(Stdio::null()), deaf.stdout(Stdio::piped()).stderr(Stdio::piped()), &mut shut] {
         let jobs = [enqueue(&db, Act::FailUntil(2)).await, enqueue(&db, Act::Ok("x".into())).await, enqueue(&db, Act::Panic).await];
-        let mut worker = Running::start(command.env("DATABASE_URL", &db.url).env("QUEUE_LOG", "trace"));
+        let mut worker = RunningCommand::start(command.env("DATABASE_URL", &db.url).env("QUEUE_LOG", "trace"));
         drop((worker.0.stdout.take(), worker.0.stderr.take()));
         db.until(jobs[0], JobState::Completed).await;
         db.until(jobs[1], JobState::Completed).await;
@@ -308,7 +308,7 @@ async fn f54_a_worker_survives_closed_outputs_and_few_file_descriptors() {
 #[tokio::test]
 async fn f54_a_reader_that_has_seen_enough_is_no_failure_and_a_full_disk_is() {
     let db = TestDb::new().await;
-    let mut enough = Running::start(command(CLI, &["migrate", "print"]).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut enough = RunningCommand::start(command(CLI, &["migrate", "print"]).stdout(Stdio::piped()).stderr(Stdio::piped()));
     drop(enough.0.stdout.take());
     assert_eq!(enough.0.wait().unwrap().code(), Some(0));
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
@@ -334,7 +334,7 @@ async fn f63_a_limit_without_bounds_is_clamped() {
 async fn a_second_signal_ends_a_worker_at_once() {
     let db = TestDb::new().await;
     let job = enqueue(&db, Act::Block(600_000)).await;
-    let mut worker = Running::start(command(CLI, &["run", "--lease-ttl", "1m"]).env("DATABASE_URL", &db.url).stderr(Stdio::null()));
+    let mut worker = RunningCommand::start(command(CLI, &["run", "--lease-ttl", "1m"]).env("DATABASE_URL", &db.url).stderr(Stdio::null()));
     db.until(job, JobState::Running).await;
     // Two signals that come before the process looks are one; so they come until it has ended.
     let mut code = None;

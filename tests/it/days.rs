@@ -2,7 +2,10 @@
 
 mod edges;
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    time::Duration,
+};
 
 use queue_core::{Job as _, JobId, JobRef, JobState, Store};
 use queue_worker::Config;
@@ -238,8 +241,21 @@ async fn of_two_sessions_one_works_on_days_and_the_other_returns_at_once() {
     db.finish().await;
 }
 
+/// Tries to drop a day until told to stop, while somebody reads it; returns how often.
+async fn drop_again_and_again(dropper: &mut PgConnection, stop: &AtomicBool) -> usize {
+    let mut tries = 0;
+    while !stop.load(SeqCst) {
+        let refused = drop_day(dropper, 7.0).await.unwrap_err();
+        assert_eq!(refused.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref(), Some("55P03"), "{refused}");
+        tries += 1;
+    }
+    tries
+}
+
 #[tokio::test]
 async fn a_day_that_somebody_reads_is_dropped_later_and_producers_hardly_wait() {
+    const BEHIND: &str = "select count(*) from pg_stat_activity
+      where datname = current_database() and wait_event_type = 'Lock' and query like '%insert_job%'";
     let db = TestDb::new().await;
     make_past_day(&db.pool, 9).await;
     let kept = past_job(&db.pool, 9, DEAD).await;
@@ -247,18 +263,35 @@ async fn a_day_that_somebody_reads_is_dropped_later_and_producers_hardly_wait() 
     let mut reading = reader.begin().await.unwrap();
     sqlx::query("select count(*) from queue.job").execute(&mut *reading).await.unwrap();
     sqlx::query("set statement_timeout = '30s'").execute(&mut dropper).await.unwrap();
-    let dropping = tokio::spawn(async move { (drop_day(&mut dropper, 7.0).await, dropper) });
-    // Behind a dropper that waited for the reader, a producer would wait as long as that reads.
-    let enqueuing = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).into_future();
-    let job = tokio::time::timeout(PATIENCE, enqueuing).await.unwrap().unwrap().id();
-    let (refused, mut dropper) = dropping.await.unwrap();
-    let refused = refused.unwrap_err();
-    assert_eq!(refused.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref(), Some("55P03"), "{refused}");
+    let (stop, met) = (AtomicBool::new(false), AtomicBool::new(false));
+    // Enough jobs, and until one producer has been seen waiting behind a dropper.
+    let produce = async || {
+        let mut jobs = Vec::new();
+        while jobs.len() < 20 || !met.load(SeqCst) {
+            jobs.push(Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id());
+        }
+        jobs
+    };
+    let watch = async || {
+        eventually("a producer waits behind a dropper", async || db.count(BEHIND).await > 0).await;
+        met.store(true, SeqCst);
+    };
+    // Behind a dropper that waited for the reader, a producer would wait as long as that reads: until all of them are done.
+    let producing = async {
+        let (one, two, three, ()) = tokio::join!(produce(), produce(), produce(), watch());
+        stop.store(true, SeqCst);
+        [one, two, three].concat()
+    };
+    let both = async { tokio::join!(producing, drop_again_and_again(&mut dropper, &stop)) };
+    let (jobs, tries) = tokio::time::timeout(PATIENCE, both).await.unwrap();
+    assert!(jobs.len() >= 60 && tries >= 2, "{} jobs beside {tries} tries", jobs.len());
     reading.rollback().await.unwrap();
     assert_eq!(db.state(kept).await, Some(JobState::Dead));
     assert!(drop_day(&mut dropper, 7.0).await.unwrap());
     assert_eq!(db.state(kept).await, Some(JobState::Dead));
-    assert_eq!(db.state(job).await, Some(JobState::Ready));
+    for job in jobs {
+        assert_eq!(db.state(job).await, Some(JobState::Ready));
+    }
     db.finish().await;
 }
 

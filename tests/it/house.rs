@@ -1,16 +1,25 @@
 //! The house rules of ARCHITECTURE.md, read off the files themselves: boundaries that nothing checks erode.
 
+mod floors;
+mod imports;
+mod sql;
+mod verdicts;
+mod words;
+
 use std::{
-    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
 
-/// The folders that are ours.
-const MEMBERS: [&str; 7] = ["queue-core", "queue-macros", "queue-worker", "queue-worker/embedded", "examples", "tests", "tests/bench"];
+/// The crates that are ours. Some stand in the folder of another.
+const MEMBERS: [&str; 8] =
+    ["queue-core", "queue-macros", "queue-worker", "queue-worker/embedded", "examples", "tests", "tests/bench", "tests/torture"];
 
 /// The libraries: what users link.
 const LIBRARIES: [&str; 4] = ["queue-core", "queue-macros", "queue-worker", "queue-worker/embedded"];
+
+/// What is read by people: pages, and folders of pages.
+const DOCUMENTS: [&str; 5] = ["README.md", "CHANGELOG.md", "ARCHITECTURE.md", "docs", "examples"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -49,6 +58,10 @@ fn code(text: &str) -> String {
         .take_while(|line| *line != "#[cfg(test)]")
         .map(|line| if comment(line) { "\n".to_owned() } else { format!("{line}\n") })
         .collect()
+}
+
+fn first_word(text: &str) -> String {
+    text.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect()
 }
 
 fn assert_none(faults: &[String], rule: &str) {
@@ -92,134 +105,6 @@ fn begins_function(line: &str) -> bool {
 /// Of a trait: ends with a semicolon before any body begins.
 fn is_declaration(lines: &[&str]) -> bool {
     lines.iter().find(|line| line.ends_with('{') || line.ends_with(';')).is_some_and(|line| line.ends_with(';'))
-}
-
-/// The floors as ARCHITECTURE.md draws them, from the top: a module stands in the first word or words of a line, before its description.
-fn floors() -> BTreeMap<String, usize> {
-    let text = read("ARCHITECTURE.md");
-    let drawing = text.split("```text\n").find(|block| block.starts_with("main\n")).expect("ARCHITECTURE.md draws the floors");
-    let lines = drawing.lines().take_while(|line| *line != "```").map(|line| line.split("  ").next().unwrap_or_default());
-    lines.enumerate().flat_map(|(floor, names)| names.split(' ').map(move |name| (name.to_owned(), floor)).collect::<Vec<_>>()).collect()
-}
-
-#[test]
-fn imports_go_down_only() {
-    let floors = floors();
-    let (mut faults, mut met) = (Vec::new(), BTreeSet::new());
-    for (path, text) in files("queue-worker/src", "rs").into_iter().filter(|(path, _)| !path.ends_with("/lib.rs")) {
-        let inside = path.strip_prefix("queue-worker/src/").unwrap();
-        let module = inside.split('/').next().unwrap().trim_end_matches(".rs");
-        let Some(floor) = floors.get(module) else {
-            faults.push(format!("{path}: ARCHITECTURE.md knows no floor for `{module}`"));
-            continue;
-        };
-        met.insert(module.to_owned());
-        for name in imported(&code(&text)).into_iter().filter(|name| name != module) {
-            match floors.get(&name) {
-                Some(other) if other > floor => {}
-                Some(_) => faults.push(format!("{path} imports `{name}`, which does not stand below it")),
-                None => faults.push(format!("{path} imports `crate::{name}`, which is no module of a floor")),
-            }
-        }
-        let is_top = !inside.contains('/') || inside.ends_with("/mod.rs");
-        if is_top && code(&text).contains("super::") && !inside.contains("/mod.rs") {
-            faults.push(format!("{path} names `super::`: say `crate::`"));
-        }
-        if code(&text).contains("super::super::") {
-            faults.push(format!("{path} names `super::super::`: say `crate::`"));
-        }
-    }
-    let unknown: Vec<&String> = floors.keys().filter(|name| !met.contains(*name)).collect();
-    assert!(unknown.is_empty(), "ARCHITECTURE.md draws {unknown:?}, which are not there");
-    assert!(met.len() >= 15, "only {met:?} were checked");
-    assert_none(&faults, "imports go down only");
-}
-
-/// The first names after `crate::` and in `crate::{..}`, in imports and in paths.
-fn imported(code: &str) -> Vec<String> {
-    let mut names = Vec::new();
-    for (at, _) in code.match_indices("crate::") {
-        if code[..at].ends_with(|before: char| before.is_alphanumeric() || matches!(before, '_' | '$' | ':')) {
-            continue;
-        }
-        let rest = &code[at + "crate::".len()..];
-        let Some(group) = rest.strip_prefix('{') else {
-            names.push(first_word(rest));
-            continue;
-        };
-        let mut depth = 1;
-        let mut begins = true;
-        for (at, letter) in group.char_indices() {
-            match letter {
-                '{' => depth += 1,
-                '}' => depth -= 1,
-                ',' => begins = depth == 1,
-                letter if begins && !letter.is_whitespace() => {
-                    names.push(first_word(&group[at..]));
-                    begins = false;
-                }
-                _ => {}
-            }
-            if depth == 0 {
-                break;
-            }
-        }
-    }
-    names
-}
-
-fn first_word(text: &str) -> String {
-    text.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect()
-}
-
-#[test]
-fn the_scanner_of_imports_finds_them_all() {
-    let text = "use crate::{bell::Bell, claim::{Claimed, Lanes},\n    wake::Sleep,\n};\nfn f() { crate::embedded::start(); $crate::cli::main(); mycrate::x() }";
-    assert_eq!(imported(text), ["bell", "claim", "wake", "embedded"]);
-}
-
-#[test]
-fn dispatch_never_touches_the_database() {
-    let dispatch = code(&read("queue-worker/src/dispatch.rs"));
-    for word in ["sqlx", "connect", "Link", "include_str", "PgConnection", "PgPool", "pool()"] {
-        assert!(!dispatch.contains(word), "dispatch.rs names `{word}`");
-    }
-}
-
-#[test]
-fn f29_nothing_of_the_protocol_asks_the_clock_of_the_worker() {
-    let outside = ["queue-worker/src/cli/", "queue-worker/embedded/"];
-    let protocol =
-        library_code().filter(|(path, _)| path.starts_with("queue-worker/") && !outside.iter().any(|part| path.starts_with(part)));
-    let (mut asked, mut seen) = (Vec::new(), 0);
-    for (path, text) in protocol {
-        seen += 1;
-        asked.extend(
-            ["SystemTime", "Utc::now", "Local::now"].iter().filter(|clock| text.contains(**clock)).map(|clock| format!("{path}: {clock}")),
-        );
-    }
-    assert!(seen > 20, "only {seen} files were read");
-    assert_none(&asked, "take the time from the database, or measure with `Instant`");
-}
-
-#[test]
-fn only_retry_decides_between_another_try_and_a_dead_letter() {
-    let mut faults = Vec::new();
-    let mut patterns = 0;
-    for (path, text) in library_code().filter(|(path, _)| path != "queue-core/src/retry.rs") {
-        for (number, line) in text.lines().enumerate().filter(|(_, line)| line.contains("Verdict::Retry") || line.contains("Verdict::Dead"))
-        {
-            // On the left of an arrow, or in a `matches!`, it is looked at, not made.
-            let last = line.rfind("Verdict::Retry").max(line.rfind("Verdict::Dead")).unwrap_or_default();
-            if line[last..].contains("=>") || line.contains("matches!(") {
-                patterns += 1;
-            } else {
-                faults.push(format!("{path}:{}: {}", number + 1, line.trim()));
-            }
-        }
-    }
-    assert!(patterns > 0, "the settle loop looks at verdicts");
-    assert_none(&faults, "ask `queue_core::verdict`");
 }
 
 #[test]
@@ -279,6 +164,38 @@ fn every_dependency_has_a_reason() {
 }
 
 #[test]
+fn every_dependency_of_a_member_is_named_in_its_code() {
+    let (mut faults, mut seen) = (Vec::new(), 0);
+    for member in MEMBERS {
+        // Not what stands in the folder of another member below.
+        let below: Vec<String> =
+            MEMBERS.into_iter().filter(|other| other.starts_with(&format!("{member}/"))).map(|other| format!("{other}/")).collect();
+        let code: String = files(member, "rs")
+            .into_iter()
+            .filter(|(path, _)| !below.iter().any(|other| path.starts_with(other)))
+            .map(|(_, text)| text)
+            .collect();
+        for line in
+            read(format!("{member}/Cargo.toml")).lines().filter(|line| line.contains("workspace = true") && !line.starts_with("workspace"))
+        {
+            let name = line.split(['.', ' ']).next().unwrap_or_default();
+            if MEMBERS_OWN.contains(&name) {
+                continue;
+            }
+            seen += 1;
+            let word = name.replace('-', "_");
+            let is_named = [format!("{word}::"), format!("use {word}"), format!("{word} as ")].iter().any(|text| code.contains(text));
+            faults.extend((!is_named).then(|| format!("{member} needs no `{name}`")));
+        }
+    }
+    assert!(seen > 50, "only {seen} dependencies were found");
+    assert_none(&faults, "take it out");
+}
+
+/// Keys of a manifest that are of the workspace too, and are no dependencies.
+const MEMBERS_OWN: [&str; 5] = ["version", "edition", "rust-version", "license", "publish"];
+
+#[test]
 fn library_code_has_no_unwrap() {
     let mut faults = Vec::new();
     for (path, text) in library_code() {
@@ -287,70 +204,4 @@ fn library_code_has_no_unwrap() {
         faults.extend(lines.map(|(number, line)| format!("{path}:{}: {}", number + 1, line.trim())));
     }
     assert_none(&faults, "return an error, or `expect(\"why it cannot happen\")`");
-}
-
-/// Our tables, views and functions: never to be named without their schema.
-fn names_of_ours() -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    for (_, text) in files("queue-core/migrations", "sql") {
-        for kind in ["create table queue.", "create view queue.", "create function queue."] {
-            names.extend(text.match_indices(kind).map(|(at, _)| first_word(&text[at + kind.len()..])).filter(|name| !name.is_empty()));
-        }
-    }
-    assert!(names.contains("ready") && names.contains("jobs") && names.contains("wake"), "{names:?}");
-    names
-}
-
-#[test]
-fn every_sql_file_is_loaded_and_explained_and_names_its_tables_in_full() {
-    let code: String = library_code().map(|(_, text)| text).collect();
-    let ours = names_of_ours();
-    let mut faults = Vec::new();
-    let statements: Vec<(String, String)> = ["queue-core/sql", "queue-core/testing", "queue-worker/sql", "queue-core/migrations"]
-        .into_iter()
-        .flat_map(|folder| files(folder, "sql"))
-        .collect();
-    assert!(statements.len() > 25);
-    for (path, text) in statements {
-        let loaded = format!("/{}\")", path.split_once('/').unwrap().1);
-        if !code.contains(&loaded) {
-            faults.push(format!("{path} is loaded nowhere"));
-        }
-        if !text.starts_with("-- ") || text.starts_with("-- \n") {
-            faults.push(format!("{path} does not begin with a header"));
-        }
-        if text.lines().any(|line| line.chars().count() > 150) {
-            faults.push(format!("{path} has lines of more than 150 characters"));
-        }
-        faults.extend(unqualified(&text, &ours).into_iter().map(|word| format!("{path}: `{word}` without its schema")));
-    }
-    assert_none(&faults, "one statement, one file, every name qualified");
-}
-
-/// Names of ours that follow a word after which a table stands, or are called as functions, without `queue.`.
-fn unqualified(text: &str, ours: &BTreeSet<String>) -> Vec<String> {
-    let text: String = text.lines().map(|line| line.split("--").next().unwrap_or_default().to_owned() + "\n").collect();
-    let mut found = Vec::new();
-    let mut last = "";
-    for word in text.split_whitespace() {
-        let name = first_word(word.trim_start_matches('('));
-        let before = std::mem::replace(&mut last, word);
-        let as_table = matches!(before, "from" | "join" | "into" | "update" | "using" | "table") && !word.contains(&format!("{name}."));
-        let as_call = word.trim_start_matches('(').strip_prefix(&name).is_some_and(|rest| rest.starts_with('('));
-        // What a dynamic statement is executed with is a variable.
-        let as_argument = before == "using" && word.ends_with(';');
-        if ours.contains(&name) && !as_argument && (as_table || as_call) {
-            found.push(word.to_owned());
-        }
-    }
-    found
-}
-
-#[test]
-fn the_scanner_of_statements_finds_unqualified_names() {
-    let ours = names_of_ours();
-    let text =
-        "with taken as (delete from ready where x) insert into lease select next_id() from queue.job j join done on true -- from jobs";
-    assert_eq!(unqualified(text, &ours), ["ready", "lease", "next_id()", "done"]);
-    assert!(unqualified("select queue.next_id() from queue.ready r using held h", &ours).is_empty());
 }

@@ -43,5 +43,6 @@ mod refusals;
 mod dropped;
 mod bench;
 mod bulk;
+mod meta;
 mod keys;
 mod together;

@@ -16,7 +16,7 @@ fn quick() -> Do {
 /// All that a payload may hold.
 #[job(send_only)]
 #[derive(Default, Serialize, Deserialize)]
-struct Sheet {
+struct Values {
     text: String,
     number: f64,
     wide: i128,
@@ -24,8 +24,8 @@ struct Sheet {
     raw: Option<Box<RawValue>>,
 }
 
-fn raw(json: &str) -> Sheet {
-    Sheet { raw: Some(RawValue::from_string(json.to_owned()).unwrap()), ..Sheet::default() }
+fn raw(json: &str) -> Values {
+    Values { raw: Some(RawValue::from_string(json.to_owned()).unwrap()), ..Values::default() }
 }
 
 /// Only a string, so that its size is known.
@@ -52,8 +52,8 @@ async fn f01_a_nul_in_a_payload_is_refused_with_its_path() {
     let db = TestDb::new().await;
     let key = BTreeMap::from([("a\0".to_owned(), 1)]);
     for (job, at) in [
-        (Sheet { text: "a\0b".into(), ..Sheet::default() }, "$.text"),
-        (Sheet { keys: key, ..Sheet::default() }, r#"$.keys["a\u0000"]"#),
+        (Values { text: "a\0b".into(), ..Values::default() }, "$.text"),
+        (Values { keys: key, ..Values::default() }, r#"$.keys["a\u0000"]"#),
         (raw(r#"[1, {"b": "\u0000"}]"#), "$.raw[1].b"),
     ] {
         let error = refused(&db, job).await;
@@ -69,11 +69,11 @@ async fn f04_f05_f06_f08_values_that_would_not_come_back_are_refused() {
         assert!(matches!(refused(&db, raw(half)).await, PayloadError::LoneSurrogate { .. }), "{half}");
     }
     for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-        let error = refused(&db, Sheet { number, ..Sheet::default() }).await;
+        let error = refused(&db, Values { number, ..Values::default() }).await;
         assert!(matches!(&error, PayloadError::NotFinite { path } if path == "$.number"), "{error}");
     }
     for wide in [i128::from(u64::MAX) + 1, i128::from(i64::MIN) - 1] {
-        assert!(matches!(refused(&db, Sheet { wide, ..Sheet::default() }).await, PayloadError::NumberTooLarge { .. }));
+        assert!(matches!(refused(&db, Values { wide, ..Values::default() }).await, PayloadError::NumberTooLarge { .. }));
     }
     for number in ["1e400", r#"{"a":1e131071}"#, "-1e-400000", "18446744073709551616"] {
         let error = refused(&db, raw(number)).await;

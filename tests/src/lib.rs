@@ -11,6 +11,7 @@ pub mod pooler;
 pub mod protocol;
 pub mod proxy;
 mod transact;
+mod skip;
 mod steps;
 mod worker_process;
 
@@ -19,6 +20,7 @@ pub use commit_proxy::{Cut, Proxy};
 pub use db::{INVARIANT, TestDb, broken, eventually, within};
 pub use ordered::{Ordered, RUNS, violations};
 pub use own::{Own, hold, is_lost};
+pub use skip::skipped;
 pub use steps::Steps;
 pub use transact::Within;
 pub use worker_process::WorkerProcess;

@@ -10,12 +10,12 @@ pub struct Lease {
     /// What names it.
     pub token: Uuid,
     /// What it holds.
-    pub jobs: Vec<Held>,
+    pub jobs: Vec<ClaimedJob>,
 }
 
 /// A claimed job.
 #[derive(Clone, Copy, Debug, FromRow, PartialEq, Eq)]
-pub struct Held {
+pub struct ClaimedJob {
     /// Its id.
     pub id: JobId,
     /// Its lane.
@@ -36,7 +36,7 @@ pub struct Said {
     /// Under which lease.
     pub token: Uuid,
     /// Of which job.
-    pub job: Held,
+    pub job: ClaimedJob,
     /// `complete`, `forget`, `cancel`, `retry`, `snooze`, `release` or `dead`; `plain` to complete without an output.
     pub verdict: &'static str,
 }
@@ -100,12 +100,12 @@ pub async fn beat(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<b
 }
 
 /// Reports on this job under this lease, with a checkpoint; whether it was accepted.
-pub async fn note(connection: &mut PgConnection, token: Uuid, job: Held, stage: &str) -> sqlx::Result<bool> {
+pub async fn note(connection: &mut PgConnection, token: Uuid, job: ClaimedJob, stage: &str) -> sqlx::Result<bool> {
     Ok(note_all(connection, &[(token, job, stage)]).await?.len() == 1)
 }
 
 /// Reports on several jobs in one statement, each with its stage, and a checkpoint if that is not empty; returns which were accepted.
-pub async fn note_all(connection: &mut PgConnection, said: &[(Uuid, Held, &str)]) -> sqlx::Result<Vec<(Uuid, JobId)>> {
+pub async fn note_all(connection: &mut PgConnection, said: &[(Uuid, ClaimedJob, &str)]) -> sqlx::Result<Vec<(Uuid, JobId)>> {
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/note.sql")))
         .bind(said.iter().map(|(token, ..)| *token).collect::<Vec<_>>())
         .bind(said.iter().map(|(_, job, _)| job.id).collect::<Vec<_>>())
@@ -165,7 +165,7 @@ pub async fn claim_of(
         .bind(floors)
         .bind(each)
         .bind(most);
-    let mut jobs: Vec<Held> = claim.fetch_all(connection).await?;
+    let mut jobs: Vec<ClaimedJob> = claim.fetch_all(connection).await?;
     jobs.sort_unstable_by_key(|job| job.id);
     Ok(Lease { token, jobs })
 }

@@ -27,6 +27,8 @@ pub struct ClaimedJob {
     pub job_type: &'static str,
     /// As text: it is decoded by its own attempt, so that one bad payload harms nobody else. `None` if its row is missing.
     pub payload: Option<String>,
+    /// Its metadata, as text: it is read when its handler asks.
+    pub meta: Option<String>,
     /// Its ordering key.
     pub key: Option<OrderingKey>,
 }

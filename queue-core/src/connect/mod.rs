@@ -66,7 +66,9 @@ impl<'c> IntoConnection<'c> for &'c mut PoolConnection<Postgres> {
 }
 
 mod sealed {
-    use super::{JobTransaction, PgConnection, PgPool, PoolConnection, Postgres, Transaction, TransactionGuard};
+    use sqlx::{PgConnection, PgPool, Postgres, Transaction, pool::PoolConnection};
+
+    use crate::context::{JobTransaction, TransactionGuard};
 
     pub trait Sealed {}
     impl Sealed for &PgPool {}

@@ -2,7 +2,9 @@
 //!
 //! The worker builds one context an attempt. Everything shared by all attempts sits behind one `Arc`.
 
+mod backend;
 mod handler;
+mod meta;
 mod registry;
 mod report;
 mod states;
@@ -16,6 +18,7 @@ use std::{
 };
 
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::{
     runtime::Handle,
@@ -23,13 +26,17 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use self::meta::Meta;
+#[cfg(feature = "testing")]
+pub(crate) use self::meta::read_meta;
 pub(crate) use self::transaction::{Begun, CommitState, NOT_COMPLETED};
 pub use self::{
+    backend::{Backend, CommitResult, Fence, OwnTransaction},
     handler::Handler,
     registry::{HandlerFuture, Registration, Registry},
     report::{Report, ReportEntry, ReportSender, Reporter, Written},
     states::States,
-    transaction::{Backend, CommitResult, Fence, JobTransaction, OwnTransaction},
+    transaction::JobTransaction,
 };
 use crate::{define::JobId, error::Error};
 
@@ -38,6 +45,7 @@ pub struct Context {
     id: JobId,
     attempt: u32,
     max_attempts: u32,
+    meta: Meta,
     halt: CancellationToken,
     cancelled: OnceLock<CancellationToken>,
     shared: Arc<Shared>,
@@ -50,7 +58,13 @@ pub struct Context {
 impl Context {
     pub(crate) fn new(id: JobId, attempt: u32, max_attempts: u32, halt: CancellationToken, shared: Arc<Shared>) -> Self {
         let (cancelled, begun, reporter) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Self { id, attempt, max_attempts, halt, cancelled, shared, transaction: None, fence: None, begun, reporter }
+        let meta = Meta::new(None);
+        Self { id, attempt, max_attempts, meta, halt, cancelled, shared, transaction: None, fence: None, begun, reporter }
+    }
+
+    pub(crate) fn with_meta(mut self, text: Option<String>) -> Self {
+        self.meta = Meta::new(text);
+        self
     }
 
     pub(crate) fn within(mut self, transaction: Option<Lent>) -> Self {
@@ -89,6 +103,18 @@ impl Context {
     /// Whether a failure of this attempt makes the job a dead letter.
     pub fn is_last_attempt(&self) -> bool {
         self.attempt >= self.max_attempts
+    }
+
+    /// The metadata that the job was enqueued with, as [`Enqueue::meta`](crate::Enqueue::meta) gave it; empty if it has none.
+    ///
+    /// ```
+    /// # use queue_core::Context;
+    /// # fn example(cx: &Context) {
+    /// let tenant = cx.meta().get("tenant").and_then(|tenant| tenant.as_str());
+    /// # }
+    /// ```
+    pub fn meta(&self) -> &Map<String, Value> {
+        self.meta.entries()
     }
 
     /// Fires when the attempt should end early: the worker is shutting down, or has lost its right to this job.

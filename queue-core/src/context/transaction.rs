@@ -1,54 +1,29 @@
 //! A handler's own transaction that ends its job: what it writes, what it enqueues and the job's completion are one commit.
 //!
 //! This file hands the transaction out and keeps, for one attempt, what came of it. How a transaction is begun, how a verdict is written, and
-//! what a commit came to whose answer was lost, is its [`Backend`]'s part.
+//! what a commit came to whose answer was lost, is its [`Backend`](super::backend::Backend)'s part.
 
 use std::{
     error::Error as StdError,
     fmt,
     ops::{Deref, DerefMut},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use async_trait::async_trait;
 use serde::Serialize;
-use sqlx::{PgConnection, Postgres, Transaction};
-use tokio::{
-    sync::{OwnedMutexGuard, watch},
-    time::timeout_at,
-};
-use uuid::Uuid;
+use sqlx::PgConnection;
+use tokio::{sync::watch, time::timeout_at};
 
-use super::{Shared, report::Report};
+use super::{
+    Shared,
+    backend::{CommitResult, Fence, OwnTransaction},
+    report::Report,
+};
 use crate::{
-    define::{Backoff, Ending, Failure, JobId, JobResult, OrderingKey, Outcome, TerminalExt as _, check_output, verdict},
+    define::{Backoff, Ending, Failure, JobResult, Outcome, TerminalExt as _, check_output, verdict},
     error::Error,
 };
-
-/// What an attempt asks of outside. A worker's is the database; a test's stands in for it.
-#[doc(hidden)]
-#[async_trait]
-pub trait Backend: Send + Sync + fmt::Debug {
-    /// Begins a transaction that may end this job.
-    async fn begin(&self, job: JobId) -> Result<OwnTransaction, Error>;
-
-    /// Writes the ending as the last statement of the transaction, commits, and finds out what came of it.
-    async fn commit(self: Arc<Self>, tx: OwnTransaction, fence: Fence, ending: Ending) -> CommitResult;
-
-    /// The job's last checkpoint, as JSON text.
-    async fn checkpoint(&self, job: JobId) -> Result<Option<String>, Error>;
-}
-
-/// A transaction that is the handler's until it ends.
-#[doc(hidden)]
-#[derive(Debug)]
-pub enum OwnTransaction {
-    /// On a connection of the worker's pool.
-    Pooled(Transaction<'static, Postgres>),
-    /// A test's.
-    Lent(OwnedMutexGuard<Transaction<'static, Postgres>>),
-}
 
 /// A transaction that ends its job with its commit; from [`Context::begin`](crate::Context::begin).
 ///
@@ -197,35 +172,6 @@ impl fmt::Debug for JobTransaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JobTransaction").field("job", &self.begun.fence.id).finish_non_exhaustive()
     }
-}
-
-/// What the verdict of an attempt is written under.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug)]
-pub struct Fence {
-    pub token: Uuid,
-    pub id: JobId,
-    pub lane: i64,
-    pub attempt: i16,
-    pub crashes: i16,
-    /// Whether a completed job leaves a record.
-    pub keep: bool,
-    pub key: Option<OrderingKey>,
-    pub since: Instant,
-}
-
-/// What came of a commit.
-#[doc(hidden)]
-#[derive(Debug)]
-pub enum CommitResult {
-    /// It happened.
-    Written,
-    /// It did not: the lease does not have the job any more.
-    Lost,
-    /// It did not, for another reason; the lease still has the job.
-    Undone(Failure),
-    /// Nobody could be asked.
-    Unknown(Failure),
 }
 
 /// The transactions of one attempt.

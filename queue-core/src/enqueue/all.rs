@@ -10,8 +10,9 @@ use std::{
 
 use super::{
     JobHandle,
-    bulk::{Written, write_all},
+    bulk::write_all,
     options::{EnqueueOptions, enqueue_methods, option_methods},
+    places::Written,
     row::{Encoded, Row},
 };
 use crate::{

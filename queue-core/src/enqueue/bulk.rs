@@ -5,53 +5,17 @@
 //! was lent by the caller cannot be closed, and its next borrowers would get each other's answers. From the first job with an ordering key on, all
 //! go by INSERT.
 
-use std::collections::BTreeMap;
-
-use chrono::{DateTime, Utc};
-use sqlx::{PgConnection, Row as _};
-
 use super::{
     copy, each, explain,
     insert::{self, LockedKeys},
     options::EnqueueOptions,
-    row::Row,
+    places::{Places, Rows, Written},
 };
 use crate::{
-    define::{Durability, Enqueued, JobId},
+    define::Durability,
     error::Error,
-    payload::PayloadError,
     schema::{Connection, Session, Store},
 };
-
-/// Jobs on their way, encoded one by one as they are asked for.
-pub(super) type Rows<'a> = Box<dyn Iterator<Item = Result<Row<'a>, Error>> + Send + 'a>;
-
-/// What was written: how many jobs, and their ids in order if they are wanted.
-pub(super) struct Written {
-    pub(super) count: u64,
-    pub(super) ids: Option<Vec<JobId>>,
-    /// What came of those that have a key, and of those written with them; none if none has.
-    pub(super) outcomes: Vec<Enqueued>,
-}
-
-impl Written {
-    pub(super) fn add(&mut self, written: &[i64]) {
-        self.count += written.len() as u64;
-        if let Some(ids) = &mut self.ids {
-            ids.extend(written.iter().copied().map(JobId));
-        }
-    }
-
-    pub(super) fn add_one(&mut self, id: JobId, outcome: Enqueued) {
-        self.add(&[id.0]);
-        self.outcomes.push(outcome);
-    }
-
-    /// How many jobs are new.
-    pub(super) fn new_jobs(&self) -> u64 {
-        self.count - self.outcomes.iter().filter(|outcome| **outcome != Enqueued::New).count() as u64
-    }
-}
 
 /// Enqueues all rows.
 pub(super) async fn write_all(
@@ -96,86 +60,4 @@ pub(super) async fn write_all(
             Err(error)
         }
     }
-}
-
-/// What a store says to the options: asked for once.
-pub(super) struct Places<'t> {
-    pub(super) store: Store,
-    options: &'t [EnqueueOptions],
-    /// One for each of the options.
-    of_options: Vec<Place>,
-    payload_limit: usize,
-}
-
-/// Where a job goes.
-pub(super) struct Place {
-    pub(super) lane: i64,
-    pub(super) max_attempts: i16,
-    pub(super) run_at: Option<DateTime<Utc>>,
-}
-
-impl<'t> Places<'t> {
-    async fn meet(connection: &mut PgConnection, store: Store, options: &'t [EnqueueOptions]) -> Result<Self, Error> {
-        let mut lanes: BTreeMap<_, i64> = options.iter().map(|options| (lane_of(options), 0)).collect();
-        let row = sqlx::query(store.sql(include_str!("../../sql/meet_lanes.sql")))
-            .bind(lanes.keys().map(|(queue, ..)| *queue).collect::<Vec<&str>>())
-            .bind(lanes.keys().map(|(_, job_type, _)| *job_type).collect::<Vec<&str>>())
-            .bind(lanes.keys().map(|(.., priority)| *priority).collect::<Vec<i16>>())
-            .fetch_one(connection)
-            .await
-            .map_err(|error| explain(error, store))?;
-        let (met, now, limit): (Vec<i64>, DateTime<Utc>, i32) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        lanes.values_mut().zip(met).for_each(|(lane, met)| *lane = met);
-        let place = |options: &EnqueueOptions| Place {
-            lane: lanes[&lane_of(options)],
-            max_attempts: options.max_attempts,
-            run_at: options.run.due(now),
-        };
-        let payload_limit = usize::try_from(limit).unwrap_or(0);
-        Ok(Self { store, options, of_options: options.iter().map(place).collect(), payload_limit })
-    }
-
-    /// Where a row goes, unless its payload is too large: a store may have a lower limit than ours. `index` is the row's.
-    pub(super) fn find(&self, row: &Row<'_>, index: u64) -> Result<&Place, Error> {
-        let (size, limit) = (row.payload().len(), self.payload_limit);
-        if size <= limit {
-            return Ok(&self.of_options[row.options]);
-        }
-        let source = Error::Payload { job_type: self.options_of(row).job_type, source: PayloadError::TooLarge { size, limit } };
-        Err(Error::OneOfMany { index: index as usize, source: Box::new(source) })
-    }
-
-    /// What is said of a row.
-    pub(super) fn options_of(&self, row: &Row<'_>) -> &EnqueueOptions {
-        &self.options[row.options]
-    }
-
-    /// The ordering key of a row.
-    pub(super) fn key_of<'r>(&'r self, row: &'r Row<'_>) -> Option<&'r str> {
-        row.key(self.options_of(row))
-    }
-
-    /// The last act: takes the capacity for the jobs written, 0 if they have taken it themselves, wakes each queue's sleeping workers, once,
-    /// and whoever sees to ordering keys.
-    async fn wake(&self, connection: &mut PgConnection, jobs: u64, keyed: bool) -> Result<(), Error> {
-        if keyed {
-            sqlx::query(self.store.sql(include_str!("../../sql/wake_keys.sql"))).execute(&mut *connection).await?;
-        }
-        // Rows have options in common, all of them, or each its own.
-        let each = if self.options.len() == 1 { jobs } else { jobs.min(1) };
-        let mut queues: BTreeMap<&str, i64> = BTreeMap::new();
-        for options in self.options {
-            *queues.entry(&*options.queue).or_default() += each as i64;
-        }
-        let wake = sqlx::query(self.store.sql(include_str!("../../sql/wake_all.sql")))
-            .bind(queues.keys().copied().collect::<Vec<_>>())
-            .bind(queues.values().copied().collect::<Vec<_>>());
-        wake.execute(connection).await.map_err(|error| explain(error, self.store))?;
-        Ok(())
-    }
-}
-
-/// What makes a lane.
-fn lane_of(options: &EnqueueOptions) -> (&str, &'static str, i16) {
-    (&options.queue, options.job_type, options.priority)
 }

@@ -8,8 +8,8 @@ use std::iter::Peekable;
 use sqlx::PgConnection;
 
 use super::{
-    bulk::{Place, Places, Rows, Written},
     explain,
+    places::{Place, Places, Rows, Written},
     row::Row,
 };
 use crate::error::Error;

@@ -3,9 +3,9 @@
 use sqlx::{PgConnection, Row as _};
 
 use super::{
-    bulk::{Places, Rows, Written},
     explain,
     insert::{JsonText, LockedKeys, fill},
+    places::{Places, Rows, Written},
     row::Row,
 };
 use crate::{

@@ -9,8 +9,8 @@ use sqlx::{
 };
 
 use super::{
-    bulk::{Place, Places, Rows, Written},
     explain,
+    places::{Place, Places, Rows, Written},
     row::Row,
 };
 use crate::error::Error;

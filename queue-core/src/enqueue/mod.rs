@@ -12,6 +12,7 @@ mod insert;
 mod job;
 mod one;
 mod options;
+mod places;
 mod row;
 
 pub use self::{all::EnqueueAll, batch::Batch, handle::JobHandle, job::Job, one::Enqueue, options::EnqueueOptions};

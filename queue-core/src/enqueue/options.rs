@@ -58,7 +58,7 @@ macro_rules! option_methods {
         }
 
         /// With this policy on dead jobs of its ordering key instead of the type's.
-        pub fn key_policy($($this)*, key_policy: crate::KeyPolicy) -> $returned {
+        pub fn key_policy($($this)*, key_policy: crate::define::KeyPolicy) -> $returned {
             $same.said().key_policy = key_policy;
             $same
         }
@@ -76,13 +76,13 @@ macro_rules! option_methods {
         }
 
         /// How long the key is held, instead of what the type says. Default: [`While::Live`](crate::While::Live).
-        pub fn unique_while($($this)*, held: crate::While) -> $returned {
+        pub fn unique_while($($this)*, held: crate::define::While) -> $returned {
             $same.said().unique.get_or_insert_default().held = Some(held);
             $same
         }
 
         /// What becomes of this enqueue if the key is held, instead of what the type says. Default: [`OnConflict::Keep`](crate::OnConflict::Keep).
-        pub fn on_conflict($($this)*, on_conflict: crate::OnConflict) -> $returned {
+        pub fn on_conflict($($this)*, on_conflict: crate::define::OnConflict) -> $returned {
             $same.said().unique.get_or_insert_default().on_conflict = Some(on_conflict);
             $same
         }
@@ -102,7 +102,7 @@ macro_rules! enqueue_methods {
     () => {
         /// Into this store instead of the default one.
         #[must_use = "it returns what was changed"]
-        pub fn store(mut self, store: crate::Store) -> Self {
+        pub fn store(mut self, store: crate::schema::Store) -> Self {
             self.store = store;
             self
         }
@@ -113,7 +113,7 @@ macro_rules! enqueue_methods {
         /// It counts where the enqueue is a transaction of its own: on a pool, or on a connection outside a transaction. In a transaction of
         /// yours it changes nothing, for that would be the durability of your other writes: say `set local synchronous_commit = off` there.
         #[must_use = "it returns what was changed"]
-        pub fn durability(mut self, durability: crate::Durability) -> Self {
+        pub fn durability(mut self, durability: crate::define::Durability) -> Self {
             self.durability = Some(durability);
             self
         }
@@ -171,7 +171,7 @@ pub(super) enum Run {
 }
 
 impl EnqueueOptions {
-    pub(super) fn of<J: JobType>() -> Self {
+    pub(crate) fn of<J: JobType>() -> Self {
         let options = J::OPTIONS;
         Self {
             job_type: options.name,
@@ -203,11 +203,15 @@ impl EnqueueOptions {
         if let Some(unique) = &self.unique {
             unique.check()?;
         }
-        self.check_meta()?;
+        self.meta_text()?;
         self.run.check()
     }
 
-    fn check_meta(&self) -> Result<(), Error> {
+    /// Its metadata as JSON text, if it has any.
+    pub(crate) fn meta_text(&self) -> Result<Option<String>, Error> {
+        if self.meta.is_empty() {
+            return Ok(None);
+        }
         let out =
             |value| Err(Error::OutOfRange { what: "the metadata", value, range: "at most 4 KiB of JSON that jsonb gives back exactly" });
         if let Some((key, why)) = self.meta.iter().find_map(|(key, value)| Some((key, value.as_ref().err()?))) {
@@ -216,7 +220,7 @@ impl EnqueueOptions {
         match payload::encode(&self.said_meta(), META_LIMIT) {
             Err(PayloadError::TooLarge { size, .. }) => out(format!("of {size} bytes or more")),
             Err(error) => out(format!("wrong: {error}")),
-            Ok(_) => Ok(()),
+            Ok(text) => Ok(Some(text)),
         }
     }
 

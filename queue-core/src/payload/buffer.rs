@@ -6,7 +6,10 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 
-use super::{MAX_DEPTH, PayloadError, path};
+use super::{
+    error::{MAX_DEPTH, PayloadError},
+    path,
+};
 
 #[derive(Debug)]
 pub(super) struct PayloadBuffer {

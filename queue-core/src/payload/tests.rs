@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::*;
+use super::{error::MAX_DEPTH, *};
 
 const LIMIT: usize = 4096;
 

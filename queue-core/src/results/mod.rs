@@ -1,31 +1,31 @@
 //! Waiting for a job: its typed output, or why there will be none; its state; its progress as it goes.
 //!
 //! Looking is what counts: a notification only makes the next look come sooner, so a lost one costs time and nothing else. One job is looked
-//! at in `look`, thousands together by a `Waiter`; nothing of it needs a worker in this process.
+//! at over a pool (`watcher`), thousands together by a `Waiter`; nothing of it needs a worker in this process.
 
+mod error;
 mod look;
 mod progress;
 mod waiter;
 mod watch;
+mod watcher;
 
 use std::{
     any::type_name,
     fmt,
     future::{Future, IntoFuture},
     pin::Pin,
-    sync::Arc,
     time::Duration,
 };
 
-use sqlx::{PgPool, Row as _};
+use sqlx::Row as _;
 
-use self::look::{JobWatcher, WaitOutcome};
-pub use self::{progress::Progress, waiter::Waiter, watch::Watch};
+pub use self::{error::WaitError, progress::Progress, waiter::Waiter, watch::Watch, watcher::WaitOn};
+use self::{look::WaitOutcome, watcher::JobWatcher};
 use crate::{
     connect::JobRef,
     define::{JobId, JobState, JobType, Retain, UnknownState},
     enqueue::{JobHandle, explain},
-    error::Error,
 };
 
 impl<J: JobType> JobHandle<J> {
@@ -80,37 +80,6 @@ impl JobRef {
     /// The job's progress as it goes: a stream, see [`Watch`].
     pub fn watch(&self, on: impl Into<WaitOn>) -> Watch {
         Watch::new(*self, on.into())
-    }
-}
-
-/// On what to wait: a pool, or a [`Waiter`].
-#[derive(Clone, Debug)]
-pub struct WaitOn(On);
-
-#[derive(Clone, Debug)]
-enum On {
-    Pool(PgPool),
-    Waiter(Waiter),
-}
-
-impl WaitOn {
-    fn pool(self) -> PgPool {
-        match self.0 {
-            On::Pool(pool) => pool,
-            On::Waiter(waiter) => waiter.pool(),
-        }
-    }
-}
-
-impl From<&PgPool> for WaitOn {
-    fn from(pool: &PgPool) -> Self {
-        Self(On::Pool(pool.clone()))
-    }
-}
-
-impl From<&Waiter> for WaitOn {
-    fn from(waiter: &Waiter) -> Self {
-        Self(On::Waiter(waiter.clone()))
     }
 }
 
@@ -199,79 +168,6 @@ pub struct JobStatus<T> {
     pub error: Option<String>,
     /// What its handler returned, if it is completed.
     pub output: Option<T>,
-}
-
-/// Why there is no output of a job that was waited for.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WaitError {
-    /// It is a dead letter: it is not tried again by itself.
-    #[error("job {job} is dead after {attempts} attempts: {error}")]
-    Dead {
-        /// The job.
-        job: JobId,
-        /// Why its last attempt failed.
-        error: String,
-        /// How many attempts there were.
-        attempts: i16,
-    },
-    /// It was cancelled.
-    #[error("job {job} was cancelled")]
-    Cancelled {
-        /// The job.
-        job: JobId,
-        /// Why its last attempt failed, if there was one.
-        error: Option<String>,
-    },
-    /// It is not over yet.
-    #[error("job {job} was not over within {timeout:?}")]
-    Timeout {
-        /// The job.
-        job: JobId,
-        /// How long was waited.
-        timeout: Duration,
-    },
-    /// There is no such job, or nothing is known of it any more.
-    #[error("there is no job {job}: it was never enqueued, its transaction is not committed, or its history is pruned")]
-    Gone {
-        /// The job.
-        job: JobId,
-    },
-    /// The waiter looks for jobs in another store.
-    #[error("job {job} is in the store `{store}`, and this waiter waits in `{waiter}`; start one there with `Waiter::start_on`")]
-    OtherStore {
-        /// The job.
-        job: JobId,
-        /// The schema of its store.
-        store: &'static str,
-        /// That of the waiter's.
-        waiter: &'static str,
-    },
-    /// Its type keeps no record of a completed job, so nobody could say that it is one.
-    #[error("a completed `{job_type}` leaves no record (`retain = \"none\"`), so it cannot be waited for")]
-    NotKept {
-        /// The job type.
-        job_type: &'static str,
-    },
-    /// It is completed, but what its handler returned, by the code of that time, cannot be read.
-    #[error("the output of job {job} does not fit the type `{rust_type}` (column {column})")]
-    Output {
-        /// The job.
-        job: JobId,
-        /// The type of its output.
-        rust_type: &'static str,
-        /// Where in the JSON text.
-        column: usize,
-    },
-    /// The store is not there, or the database failed for half a minute.
-    #[error(transparent)]
-    Store(Arc<Error>),
-}
-
-impl WaitError {
-    fn store(error: Error) -> Self {
-        Self::Store(Arc::new(error))
-    }
 }
 
 /// A job that returned nothing has none stored.

@@ -24,7 +24,7 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
-use super::WaitError;
+use super::error::WaitError;
 use super::look::{JobSnapshot, PATIENCE, WaitOutcome, look, may_pass, nobody};
 use crate::{connect::JobRef, define::JobId, enqueue::explain, error::Error, schema::Store};
 

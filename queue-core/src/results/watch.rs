@@ -9,10 +9,11 @@ use std::{
 
 use futures_util::{Stream, StreamExt as _, stream::unfold};
 
-use super::progress::Progress;
 use super::{
-    WaitError, WaitOn,
-    look::{JobSnapshot, JobWatcher, WaitOutcome},
+    error::WaitError,
+    look::{JobSnapshot, WaitOutcome},
+    progress::Progress,
+    watcher::{JobWatcher, WaitOn},
 };
 use crate::connect::JobRef;
 

@@ -153,10 +153,11 @@ fn create_schema(store: Store) -> String {
 }
 
 impl Migration {
-    /// FNV-1a of the text: tells that a file was edited after its release, no more.
+    /// FNV-1a of the lines without their comments, which may be mended: tells that a file was edited after its release, no more.
     fn hash(&self) -> i64 {
-        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        self.sql.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step) as i64
+        let code = self.sql.lines().filter_map(|line| line.split("--").next().map(str::trim_end)).filter(|line| !line.is_empty());
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        code.flat_map(|line| line.bytes().chain([b'\n'])).fold(0xcbf2_9ce4_8422_2325, step) as i64
     }
 }
 

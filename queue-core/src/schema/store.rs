@@ -51,8 +51,8 @@ impl Store {
 
     /// A statement of ours, written for this store's schema. For `queue` that is the text as it stands; for others it is rewritten once.
     pub fn sql(self, statement: &'static str) -> &'static str {
-        #[cfg(feature = "mutants")]
-        let statement = crate::mutants::mutate(statement);
+        #[cfg(queue_mutants)]
+        let statement = crate::mutants::instead_of(statement);
         if self.schema == DEFAULT_SCHEMA {
             return statement;
         }

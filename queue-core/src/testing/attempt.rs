@@ -56,18 +56,12 @@ impl Attempt {
 
     /// The wait before the next attempt, if the job failed and is tried again.
     pub fn retried_after(&self) -> Option<Duration> {
-        match self.verdict {
-            Verdict::Retry(wait) => Some(wait),
-            _ => None,
-        }
+        if let Verdict::Retry(wait) = self.verdict { Some(wait) } else { None }
     }
 
     /// The wait that the handler asked for, if it was a snooze.
     pub fn snoozed_for(&self) -> Option<Duration> {
-        match self.verdict {
-            Verdict::Snooze(wait) => Some(wait),
-            _ => None,
-        }
+        if let Verdict::Snooze(wait) = self.verdict { Some(wait) } else { None }
     }
 
     /// What a job of type `T` returned, read back as it is stored; `None` if it is of another type, or not completed.

@@ -221,6 +221,7 @@ impl Taken {
             max_attempts: row.try_get("max_attempts")?,
             job_type,
             payload: row.try_get("payload")?,
+            meta: row.try_get("meta")?,
             key: key.map(|id| OrderingKey { id, skips_dead: skips.unwrap_or(false) }),
         };
         Ok(Self { job, seq: row.try_get("seq")?, checkpoint: row.try_get("checkpoint")? })

@@ -7,11 +7,13 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
+use serde_json::{Map, Value};
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::Error;
 use crate::{
     connect::IntoConnection,
+    context::read_meta,
     define::{JobId, JobState, JobType},
     enqueue::explain,
     schema::Connection,
@@ -30,6 +32,8 @@ pub struct EnqueuedJob<T> {
     pub queue: String,
     /// Its priority.
     pub priority: i16,
+    /// Its metadata.
+    pub meta: Map<String, Value>,
     /// Ready, scheduled or blocked.
     pub state: JobState,
     /// When it is due, if it is scheduled.
@@ -114,6 +118,7 @@ fn read<T: JobType>(row: &PgRow) -> Result<EnqueuedJob<T>, Error> {
         id,
         queue: row.try_get("queue")?,
         priority: row.try_get("priority")?,
+        meta: read_meta(row.try_get("meta")?),
         // The statement asks for three states, all of which are known.
         state: state.parse().unwrap_or(JobState::Ready),
         run_at: row.try_get("run_at")?,

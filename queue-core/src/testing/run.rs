@@ -11,6 +11,7 @@ use crate::{
     attempt::ClaimedJob,
     context::{Handler, Registration, States},
     define::{Failure, JobId},
+    enqueue::EnqueueOptions,
     error::RegistryError,
     payload,
 };
@@ -29,13 +30,15 @@ pub struct Run<T> {
     max_attempts: Option<u32>,
     pool: Option<PgPool>,
     checkpoint: Option<String>,
+    options: EnqueueOptions,
     asked: bool,
 }
 
 impl<T: Handler> Run<T> {
     /// See [`run`].
     pub fn new(job: T) -> Self {
-        Self { job, states: States::default(), attempt: 1, max_attempts: None, pool: None, checkpoint: None, asked: false }
+        let options = EnqueueOptions::of::<T>();
+        Self { job, states: States::default(), attempt: 1, max_attempts: None, pool: None, checkpoint: None, options, asked: false }
     }
 
     /// What the handler gets with `cx.state::<S>()`, as `Worker::state`.
@@ -72,6 +75,12 @@ impl<T: Handler> Run<T> {
         self
     }
 
+    /// What `cx.meta()` has, as [`Enqueue::meta`](crate::Enqueue::meta).
+    pub fn meta(mut self, key: impl Into<String>, value: impl Serialize) -> Self {
+        self.options.meta(key, value);
+        self
+    }
+
     /// Runs it under a worker that is shutting down: `cx.cancelled()` has fired, and a failure is no failure.
     pub fn shutting_down(mut self) -> Self {
         self.asked = true;
@@ -81,11 +90,12 @@ impl<T: Handler> Run<T> {
     /// Runs it; the same as awaiting the builder.
     ///
     /// # Panics
-    /// When the payload cannot be stored, or state is missing that `#[job(state(..))]` names: there is no such job, and no such worker.
+    /// When the payload or the metadata cannot be stored, or state is missing that `#[job(state(..))]` names: there is no such job, and no such worker.
     pub async fn run(self) -> Ran<T> {
         let registration = Registration::of::<T>();
         let payload = payload::encode(&self.job, payload::DEFAULT_LIMIT)
             .unwrap_or_else(|error| panic!("the payload of `{}` cannot be stored: {error}", T::OPTIONS.name));
+        let meta = self.options.meta_text().unwrap_or_else(|error| panic!("{error}"));
         if let Err(error) = check(&registration, &self.states) {
             panic!("{error}");
         }
@@ -103,6 +113,7 @@ impl<T: Handler> Run<T> {
             max_attempts: self.max_attempts.map_or(T::OPTIONS.max_attempts, narrow),
             job_type: T::OPTIONS.name,
             payload: Some(payload),
+            meta,
             key: None,
         };
         let Self { states, checkpoint, asked, .. } = self;

@@ -10,7 +10,7 @@ use std::{
 use crate::{EmbeddedError, folder::Folder, run_as::RunAs, socket};
 
 /// A server that listens on its socket.
-pub(crate) struct Running {
+pub(crate) struct RunningServer {
     pub(crate) pid: u32,
     /// The folder of its socket.
     pub(crate) socket: PathBuf,
@@ -19,18 +19,18 @@ pub(crate) struct Running {
 }
 
 /// The server of a folder, if one listens.
-pub(crate) fn running(folder: &Folder) -> Option<Running> {
+pub(crate) fn running(folder: &Folder) -> Option<RunningServer> {
     let text = fs::read(folder.postmaster_pid()).ok()?;
     let running = parse(&String::from_utf8_lossy(&text))?;
     UnixStream::connect(socket::file(&running.socket)).ok().map(|_| running)
 }
 
 /// Reads the lines after the second from the end, because the second is a path that may hold line breaks.
-fn parse(text: &str) -> Option<Running> {
+fn parse(text: &str) -> Option<RunningServer> {
     let pid = text.lines().next()?.trim().parse().ok()?;
     let [socket, _listen, _memory, state] =
         text.lines().rev().take(4).collect::<Vec<_>>().try_into().map(|[d, c, b, a]: [&str; 4]| [a, b, c, d]).ok()?;
-    Some(Running { pid, socket: PathBuf::from(socket), ready: state.trim() == "ready" })
+    Some(RunningServer { pid, socket: PathBuf::from(socket), ready: state.trim() == "ready" })
 }
 
 /// Asks a server to stop at once, cleanly. As its own user: the number comes from a file that is not ours.

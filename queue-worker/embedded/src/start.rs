@@ -13,7 +13,7 @@ use crate::{
     Embedded, EmbeddedError, EmbeddedOptions,
     folder::{self, Folder, Lock, is_at},
     launch::launch,
-    running::{self, Running, running},
+    running::{self, RunningServer, running},
     socket,
     users::{self, Entrance},
 };
@@ -69,7 +69,7 @@ fn join_or_launch(
                 Entrance::Unwatched => {
                     let since = *unwatched.get_or_insert_with(Instant::now);
                     if since.elapsed() > UNWATCHED
-                        && let Some(Running { pid, .. }) = running(folder)
+                        && let Some(RunningServer { pid, .. }) = running(folder)
                     {
                         tracing::warn!(pid, folder = %folder.path().display(), "nobody watches this server's users: restarting it");
                         running::stop(folder, pid);
@@ -79,7 +79,7 @@ fn join_or_launch(
             }
         }
         match running(folder) {
-            Some(Running { socket, ready: true, .. }) if place.is_some() => {
+            Some(RunningServer { socket, ready: true, .. }) if place.is_some() => {
                 let user = place.take().expect("just looked");
                 tracing::debug!(folder = %folder.path().display(), "joined the embedded server");
                 return Ok(Some(Embedded { url: socket::url(&socket), folder: folder.path().to_owned(), attached: true, _user: user }));

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::flight::{Flight, Links};
+use super::flight::{ClaimResult, Flight, Links};
 use crate::{
     error::complain,
     keep::{next_run, promote, wake_others},
@@ -67,17 +67,6 @@ const BREATH: Duration = Duration::from_millis(2);
 
 /// An idle worker asks its lanes at least this often, whether or not it was told of a job.
 const BELT: Duration = Duration::from_secs(10);
-
-/// What a claim found.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum ClaimResult {
-    /// No queue had a free slot.
-    Saturated,
-    /// All there was.
-    Jobs(usize),
-    /// As much as was asked for; there may be more.
-    Full,
-}
 
 /// Whether jobs come so fast that looking for them costs less than being told: a notification in every transaction makes commits queue up
 /// behind each other.

@@ -1,28 +1,29 @@
 //! Claims in the air: sent on links of their own, so that the next one is under way while the last is looked through.
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    sync::Arc,
-    time::Instant,
-};
+use std::collections::HashMap;
 
 use tokio::task::JoinHandle;
-use uuid::Uuid;
 
-use super::feed::{ClaimResult, Feed};
-use crate::{
-    lanes::{Answer, Claimed, Request, Share},
-    live::Link,
-    run::Promised,
-};
+use crate::{lanes::Answer, live::Link, run::Promised};
 
 /// Each queue's.
-type Reserved = HashMap<String, Promised>;
+pub(super) type Reserved = HashMap<String, Promised>;
+
+/// What a claim found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ClaimResult {
+    /// No queue had a free slot.
+    Saturated,
+    /// All there was.
+    Jobs(usize),
+    /// As much as was asked for; there may be more.
+    Full,
+}
 
 /// A claim on its way, on a link of its own, and the slots that are reserved for its jobs. It is awaited, never dropped half-way.
 pub(super) struct Flight {
-    reserved: Reserved,
-    landing: JoinHandle<(Link, Answer)>,
+    pub(super) reserved: Reserved,
+    pub(super) landing: JoinHandle<(Link, Answer)>,
 }
 
 impl Flight {
@@ -34,7 +35,7 @@ impl Flight {
 /// Three links at most: each claim in the air has one.
 pub(super) struct Links {
     pattern: Link,
-    idle: Vec<Link>,
+    pub(super) idle: Vec<Link>,
 }
 
 impl Links {
@@ -50,173 +51,13 @@ impl Links {
         &mut self.idle[last]
     }
 
-    fn take(&mut self) -> Link {
+    pub(super) fn take(&mut self) -> Link {
         self.idle.pop().unwrap_or_else(|| self.pattern.another())
     }
 
     pub(super) async fn close(self) {
         for link in self.idle {
             link.close().await;
-        }
-    }
-}
-
-impl Feed {
-    /// Claims for every queue with free slots. While there is more than one claim can take, another is in the air beside it.
-    pub(super) async fn claim(&mut self, worker: Uuid) -> sqlx::Result<ClaimResult> {
-        if self.looks_aside() && self.rescan.is_due() {
-            self.look_for_late_ones(worker).await?;
-        }
-        let flight = match self.flight.take() {
-            Some(flight) => flight,
-            None => match self.launch(worker, false).await? {
-                Ok(flight) => flight,
-                Err(found) => return Ok(found),
-            },
-        };
-        if self.found == ClaimResult::Full && !self.queues.keep_order() {
-            match self.launch(worker, false).await {
-                Ok(next) => self.flight = next.ok(),
-                Err(error) => {
-                    self.flight = Some(flight);
-                    return Err(error);
-                }
-            }
-        }
-        let found = self.land(flight).await?;
-        if self.flight.is_some() || self.lanes.more_wait() {
-            return Ok(ClaimResult::Full);
-        }
-        // Below the floors lies what was committed late. Seldom anything does, and the jobs found above are under way by now.
-        if let ClaimResult::Jobs(count) = found
-            && self.rescan.owed
-            && self.rescan.may(Instant::now())
-        {
-            if self.looks_aside() {
-                self.look_for_late_ones(worker).await?;
-            } else if let Ok(flight) = self.launch(worker, true).await? {
-                return Ok(match self.land(flight).await? {
-                    ClaimResult::Jobs(late) => ClaimResult::Jobs(count + late),
-                    more => more,
-                });
-            }
-        }
-        Ok(found)
-    }
-
-    /// Whether to look below the floors beside other claims, since it takes long. Not where the order of jobs is to be seen: two claims would mix it.
-    fn looks_aside(&self) -> bool {
-        self.rescan.is_slow && !self.queues.keep_order()
-    }
-
-    /// Sends a claim below the floors on its way, which rings when it is over. It takes a few jobs and reserves no slots for them, lest those that
-    /// come meanwhile find none; where it finds some, the floor falls, and the next claims find the rest.
-    async fn look_for_late_ones(&mut self, worker: Uuid) -> sqlx::Result<()> {
-        const FEW: usize = 10;
-        if self.late.is_none()
-            && let Ok((mut request, reserved)) = self.prepare(worker, true).await?
-        {
-            request.limit(FEW);
-            let reserved = reserved.into_iter().map(|(queue, promised)| (queue, promised.without_slots())).collect();
-            self.late = Some(self.send(request, reserved, true));
-        }
-        Ok(())
-    }
-
-    /// Sends a claim on its way; or says why there is none to send.
-    async fn launch(&mut self, worker: Uuid, from_zero: bool) -> sqlx::Result<Result<Flight, ClaimResult>> {
-        Ok(self.prepare(worker, from_zero).await?.map(|(request, reserved)| self.send(request, reserved, false)))
-    }
-
-    /// What to claim now, and the slots that are reserved for it.
-    async fn prepare(&mut self, worker: Uuid, from_zero: bool) -> sqlx::Result<Result<(Request, Reserved), ClaimResult>> {
-        if self.lanes.must_look() {
-            let link = self.links.any();
-            let looked = self.lanes.look(link.get().await?, self.store).await;
-            link.note(looked)?;
-        }
-        self.turn = self.turn.wrapping_add(1);
-        let mut reserved = Reserved::new();
-        let mut shares = Vec::new();
-        for lane in self.lanes.offer(self.turn, self.found == ClaimResult::Full) {
-            let promised = match reserved.entry(lane.queue.clone()) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(fresh) => match self.queues.slots(&lane.queue) {
-                    Some(slots) => fresh.insert(slots.demand(self.batch)),
-                    None => continue,
-                },
-            };
-            if promised.count > 0 {
-                shares.push(Share { lane: lane.id, most: promised.count });
-            }
-        }
-        if shares.is_empty() {
-            let saturated = if reserved.is_empty() { ClaimResult::Jobs(0) } else { ClaimResult::Saturated };
-            return Ok(Err(if self.lanes.more_wait() { ClaimResult::Full } else { saturated }));
-        }
-        self.let_age(&mut shares);
-        let most = reserved.values().map(|promised| promised.count).sum::<usize>().min(self.batch);
-        let from_zero = from_zero || self.lanes.are_many() || (!self.looks_aside() && self.rescan.is_due());
-        if from_zero {
-            self.rescan.begin();
-        }
-        Ok(Ok((Request::new(worker, shares, most, from_zero, &self.lanes), reserved)))
-    }
-
-    fn send(&mut self, request: Request, reserved: Reserved, rings: bool) -> Flight {
-        let (mut link, store, bell) = (self.links.take(), self.store, Arc::clone(&self.bell));
-        let landing = tokio::spawn(async move {
-            let answer = request.send(&mut link, store).await;
-            if rings {
-                bell.ring();
-            }
-            (link, answer)
-        });
-        Flight { reserved, landing }
-    }
-
-    /// Waits for a claim, and gives its jobs to their queues' slots. Drops them if our identity is gone meanwhile: they will be recovered.
-    pub(super) async fn land(&mut self, flight: Flight) -> sqlx::Result<ClaimResult> {
-        let Flight { reserved, landing } = flight;
-        let (link, answer) = landing.await.map_err(|_| sqlx::Error::WorkerCrashed)?;
-        self.links.idle.push(link);
-        let (worker, most, from_zero, took) = (answer.request.worker, answer.request.most, answer.request.from_zero, answer.took);
-        let lanes: Vec<i64> = answer.request.shares.iter().map(|share| share.lane).collect();
-        let claimed = answer.read(&mut self.lanes, &mut self.strays, &self.in_flight).inspect_err(|_| self.rescan.owed |= from_zero)?;
-        let count = claimed.len();
-        if self.aging.is_some() {
-            let reached = if count < most { lanes.len() } else { 0 };
-            self.lanes.served(lanes[..reached].iter().copied().chain(claimed.iter().map(|job| job.job.lane)));
-        }
-        if from_zero {
-            self.rescan.done(took, count);
-        } else if count < most {
-            self.rescan.owed = true;
-        }
-        let mut by_queue: HashMap<&str, Vec<Claimed>> = HashMap::new();
-        for job in claimed {
-            let queue = self.lanes.get(job.job.lane).map_or("", |lane| lane.queue.as_str());
-            by_queue.entry(queue).or_default().push(job);
-        }
-        let ours = *self.identity.borrow() == Some(worker);
-        let mut filled = count >= most;
-        for (queue, jobs) in by_queue {
-            if let Some(promised) = reserved.get(queue).filter(|_| ours) {
-                filled |= jobs.len() >= promised.count;
-                promised.push(jobs);
-            }
-        }
-        Ok(if filled { ClaimResult::Full } else { ClaimResult::Jobs(count) })
-    }
-
-    /// Lanes that better ones have kept waiting too long go first, for a tenth of the slots.
-    fn let_age(&mut self, shares: &mut [Share]) {
-        let Some(aging) = self.aging else { return };
-        shares.sort_by_cached_key(|share| !self.lanes.is_passed_over(share.lane, aging));
-        for share in shares {
-            if self.lanes.is_passed_over(share.lane, aging) {
-                share.most = share.most.div_ceil(10);
-            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod feed;
 mod flight;
+mod launch;
 mod suspects;
 
 pub(crate) use self::feed::Feed;

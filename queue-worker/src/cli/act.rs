@@ -13,7 +13,8 @@ use serde_json::json;
 
 use super::{
     chosen::Chosen,
-    open_store, print,
+    open::open_store,
+    print,
     problem::{Problem, REFUSED},
     settings::{Settings, Span},
     values::{rate, time},

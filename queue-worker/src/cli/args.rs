@@ -8,8 +8,8 @@ use queue_core::JobId;
 use super::{
     act::ActCommand,
     chosen::{Export, List},
-    settings::{Settings, WorkerSettings},
-    values::{Bound, bound, id},
+    settings::{EVERYWHERE, Settings, WorkerSettings},
+    values::{Bound, Output, bound, id},
 };
 
 /// Runs and operates a job queue that lives in PostgreSQL.
@@ -32,9 +32,6 @@ pub(super) struct Args {
     #[command(subcommand)]
     pub(super) command: Command,
 }
-
-/// Heading of the options that every command takes.
-pub(super) const EVERYWHERE: &str = "Everywhere";
 
 const MANUAL: &str = "\
 Examples:
@@ -139,13 +136,6 @@ pub(super) enum Step {
     Print,
     /// Tell which migrations are applied
     Status,
-}
-
-#[derive(clap::Args)]
-pub(super) struct Output {
-    /// Print one JSON document; ids are strings
-    #[arg(long, global = true)]
-    pub(super) json: bool,
 }
 
 #[cfg(test)]

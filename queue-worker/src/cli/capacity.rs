@@ -3,7 +3,7 @@
 use queue_core::operate;
 use serde_json::json;
 
-use super::{open_store, print, problem::Problem, settings::Settings, values::Bound};
+use super::{open::open_store, print, problem::Problem, settings::Settings, values::Bound};
 
 /// Gives a queue a capacity, if one is named, and shows those that have one.
 pub(super) async fn capacity(settings: &Settings, queue: Option<&str>, bound: Option<Bound>, as_json: bool) -> Result<(), Problem> {

@@ -4,10 +4,9 @@ use queue_core::{JobId, JobState, operate::Filter};
 use serde_json::Value;
 
 use super::{
-    args::Output,
     problem::Problem,
     settings::Span,
-    values::{id, meta},
+    values::{Output, id, meta},
 };
 
 #[derive(clap::Args)]

@@ -2,7 +2,7 @@
 
 use queue_core::operate;
 
-use super::{chosen::Export, open_store, print, problem::Problem, settings::Settings};
+use super::{chosen::Export, open::open_store, print, problem::Problem, settings::Settings};
 
 pub(super) async fn export(settings: &Settings, asked: &Export) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;

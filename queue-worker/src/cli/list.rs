@@ -6,7 +6,7 @@ use queue_core::{
 };
 use sqlx::PgPool;
 
-use super::{chosen::List, inert, open_store, print, problem::Problem, settings::Settings};
+use super::{chosen::List, inert, open::open_store, print, problem::Problem, settings::Settings};
 
 pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;

@@ -3,7 +3,7 @@
 use queue_core::migrate::{LATEST, print as sql, status};
 use serde_json::json;
 
-use super::{args::Step, open, print, problem::Problem, settings::Settings};
+use super::{args::Step, open::open, print, problem::Problem, settings::Settings};
 
 pub(super) async fn migrate(settings: &Settings, step: Option<Step>, as_json: bool) -> Result<(), Problem> {
     let store = settings.store()?;

@@ -7,6 +7,7 @@ mod chosen;
 mod values;
 mod settings;
 mod run;
+mod open;
 mod migrate;
 mod jobs;
 mod stats;
@@ -25,15 +26,16 @@ use std::{
 };
 
 use clap::Parser as _;
-use queue_core::{Registry, Store};
+use queue_core::Registry;
 use tracing_subscriber::EnvFilter;
 
+pub use self::problem::BoxError;
 use self::{
     args::{Args, Command},
     problem::Problem,
     settings::{LogFormat, Settings},
 };
-use crate::{error::Error, live::Database, worker::Worker};
+use crate::{error::Error, worker::Worker};
 
 /// The `main` of a worker binary: links the crates named, so that their job types can be run, and hands over to the command line.
 ///
@@ -56,9 +58,6 @@ macro_rules! main {
         }
     };
 }
-
-/// Whatever kept a worker from being prepared.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Reads the arguments, does what they say, and reports what went wrong. The exit codes are in `--help`.
 pub fn main() -> ExitCode {
@@ -127,24 +126,6 @@ async fn obey(
         Command::Capacity { queue, capacity, output } => capacity::capacity(settings, queue.as_deref(), capacity, output.json).await?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The database that the settings name; the embedded one if they name none.
-async fn open(settings: &Settings) -> Result<Database, Problem> {
-    Ok(match &settings.database_url {
-        Some(url) => Database::connect(url).await?,
-        None => Database::embedded().await?,
-    })
-}
-
-/// As [`open`], with the store checked to be what this release needs.
-async fn open_store(settings: &Settings) -> Result<(Database, Store), Problem> {
-    let store = settings.store()?;
-    let database = open(settings).await?;
-    let mut connection = database.pool().acquire().await?;
-    queue_core::migrate::verify(&mut connection, store).await?;
-    drop(connection);
-    Ok((database, store))
 }
 
 /// Logs go to stderr: stdout is for what was asked for.

@@ -5,8 +5,11 @@ use std::{fmt, process::ExitCode};
 use clap::builder::styling::{AnsiColor, Style};
 use queue_core::Error as CoreError;
 
-use super::{BoxError, inert};
+use super::inert;
 use crate::error::Error;
+
+/// Whatever kept a worker from being prepared.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A text, its fix, an exit code.
 #[derive(Debug)]

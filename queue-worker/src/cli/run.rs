@@ -1,6 +1,10 @@
 //! `run`: a worker, until a signal.
 
-use super::{BoxError, open, problem::Problem, settings::Settings};
+use super::{
+    open::open,
+    problem::{BoxError, Problem},
+    settings::Settings,
+};
 use crate::{live::shutdown_signal, worker::Worker};
 
 pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> Result<(), Problem> {

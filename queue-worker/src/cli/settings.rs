@@ -9,8 +9,11 @@ use clap::ValueEnum;
 use queue_core::{Durability, Store};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use super::{args::EVERYWHERE, problem::Problem};
+use super::problem::Problem;
 use crate::live::Config;
+
+/// Heading of the options that every command takes.
+pub(super) const EVERYWHERE: &str = "Everywhere";
 
 /// What every command needs.
 #[derive(clap::Args, Clone, Default, Deserialize)]

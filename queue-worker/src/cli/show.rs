@@ -4,7 +4,7 @@ use humantime::format_duration;
 use queue_core::{JobId, JobRef, JobState, Progress, operate::JobRecord};
 use serde_json::value::RawValue;
 
-use super::{inert, open_store, print, problem::Problem, settings::Settings};
+use super::{inert, open::open_store, print, problem::Problem, settings::Settings};
 
 pub(super) async fn show(settings: &Settings, id: JobId, payload: bool, as_json: bool) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;

@@ -9,7 +9,7 @@ use queue_core::{
 };
 use serde::Serialize;
 
-use super::{open_store, print, problem::Problem, settings::Settings};
+use super::{open::open_store, print, problem::Problem, settings::Settings};
 
 /// What `--json` shows.
 #[derive(Serialize)]

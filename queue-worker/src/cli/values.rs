@@ -1,8 +1,16 @@
-//! Values of options, as they are written.
+//! Options that commands share, and values as they are written.
 
 use chrono::{DateTime, Utc};
 use queue_core::JobId;
 use serde_json::Value;
+
+/// How a command answers.
+#[derive(clap::Args)]
+pub(super) struct Output {
+    /// Print one JSON document; ids are strings
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+}
 
 /// A capacity, or none.
 #[derive(Clone, Copy)]

@@ -55,10 +55,7 @@ pub(crate) struct Answer {
 
 impl Request {
     pub(crate) fn new(worker: Uuid, shares: Vec<Share>, most: usize, from_zero: bool, lanes: &Lanes) -> Self {
-        let zero = from_zero;
-        #[cfg(feature = "mutants")]
-        let zero = zero && !queue_core::mutants::bug("no_rescan");
-        let floors = shares.iter().map(|share| if zero { 0 } else { lanes.floor(share.lane) }).collect();
+        let floors = shares.iter().map(|share| if from_zero { 0 } else { lanes.floor(share.lane) }).collect();
         Self { token: Uuid::new_v4(), worker, shares, most, from_zero, floors }
     }
 
@@ -111,12 +108,11 @@ impl Answer {
                 job_type: lanes.get(lane).map_or("", |lane| lane.job_type),
                 payload: row.try_get(6)?,
                 key: key_of(row)?,
+                meta: row.try_get(9)?,
             };
             let job = Claimed { job, batch: rows.len(), in_flight: Arc::clone(in_flight) };
             claimed.push((rank.get(&lane).copied().unwrap_or(usize::MAX), seq, job));
         }
-        #[cfg(feature = "mutants")]
-        queue_core::mutants::decode_as_a_batch(claimed.iter_mut().map(|(_, _, job)| &mut job.job.payload));
         lanes.raise_floors(lowest);
         claimed.sort_unstable_by_key(|(rank, seq, _)| (*rank, *seq));
         if claimed.len() >= self.request.most

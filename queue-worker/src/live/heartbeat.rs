@@ -34,15 +34,9 @@ impl Pulse {
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Error::Thread(error.to_string()))?;
         let heart = Heart { link, config: config.clone(), publish };
         let token = stop.clone();
-        #[cfg(feature = "mutants")]
-        let handlers = tokio::runtime::Handle::current();
         let thread = std::thread::Builder::new()
             .name("queue heartbeat".to_owned())
             .spawn(move || {
-                #[cfg(feature = "mutants")]
-                if queue_core::mutants::bug("heartbeat_among_handlers") {
-                    return drop(handlers.block_on(handlers.spawn(heart.run(token))));
-                }
                 runtime.block_on(heart.run(token));
             })
             .map_err(|error| Error::Thread(error.to_string()))?;

@@ -35,10 +35,6 @@ impl Sleep {
     pub(crate) async fn announce(connection: &mut PgConnection, store: Store, worker: Uuid, queues: &[String]) -> sqlx::Result<Self> {
         let statement = sqlx::query(store.sql(include_str!("../../sql/sleep.sql"))).bind(worker).bind(queues);
         bounded(statement.execute(&mut *connection)).await?;
-        #[cfg(feature = "mutants")]
-        if queue_core::mutants::bug("idle_flag_alone") {
-            return Ok(Self::Asleep);
-        }
         Ok(Self::Announced(horizon(connection).await?.1))
     }
 

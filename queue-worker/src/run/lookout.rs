@@ -85,6 +85,7 @@ impl Lookout {
             max_attempts: row.try_get::<Option<i16>, _>("max_attempts")?.unwrap_or(1),
             job_type: lanes.iter().find(|known| known.id == lane).map_or("", |lane| lane.job_type),
             payload: row.try_get("payload")?,
+            meta: row.try_get("meta")?,
             key: key_of(&row)?,
         };
         Ok(Some(LockedJob { job, seq, pid: row.try_get("pid")? }))

@@ -106,8 +106,6 @@ fn undone(error: sqlx::Error) -> CommitResult {
 
 /// The last statement; false if the lease does not have the job any more.
 async fn write(tx: &mut PgConnection, store: Store, mut one: Settlement) -> sqlx::Result<bool> {
-    #[cfg(feature = "mutants")]
-    queue_core::mutants::effects_first(tx).await?;
     sqlx::raw_sql(KEEP).execute(&mut *tx).await?;
     loop {
         match settle_within(tx, store, &one).await {

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use tests::TestDb;
+use tests::{TestDb, skipped};
 
 use super::Greet;
 
@@ -79,12 +79,16 @@ async fn the_clients_of_the_page_do_what_it_says() {
         let mut client = Command::new(python);
         client.arg(program("client.py"));
         clients.push(("python", client));
+    } else {
+        skipped("the client in Python", "no python3 with psycopg 3");
     }
     let folder = node();
     if let Some(folder) = &folder {
         let mut client = Command::new("node");
         client.arg(folder.join("client.mjs"));
         clients.push(("node", client));
+    } else {
+        skipped("the client in Node", "no node with pg");
     }
     let mut ran = Vec::new();
     for (name, client) in clients {

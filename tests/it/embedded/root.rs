@@ -1,16 +1,18 @@
-//! As root: `PostgreSQL` refuses to be, so somebody else is found. Every test here passes at once for a plain user, who has the others.
+//! As root: `PostgreSQL` refuses to be, so somebody else is found. A plain user cannot run these.
 
 use std::{
     fs,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
 };
 
+use tests::skipped;
+
 use super::user::{User, copy_of_ourselves, eventually, gone, postmaster, processes, remove, root, scratch_folder, sql};
 
 #[test]
 fn root_does_not_follow_links_that_the_servers_user_left() {
     if !root() {
-        return;
+        return skipped("links that the server's user left", "not run as root");
     }
     let (folder, precious) = (scratch_folder("links"), scratch_folder("precious"));
     User::start(&folder).kill();
@@ -34,9 +36,9 @@ fn root_does_not_follow_links_that_the_servers_user_left() {
 }
 
 #[test]
-fn a_plain_user_can_do_the_same_and_keeps_it_to_himself() {
+fn a_plain_user_can_do_the_same_and_shares_it_with_nobody() {
     if !root() {
-        return;
+        return skipped("another user's server", "not run as root");
     }
     let (folder, copy) = (scratch_folder("plain"), copy_of_ourselves());
     // Nobody's number: `initdb` alone would refuse it.
@@ -60,7 +62,7 @@ fn a_plain_user_can_do_the_same_and_keeps_it_to_himself() {
 #[test]
 fn root_behind_a_closed_folder_uses_a_user_namespace() {
     if !root() {
-        return;
+        return skipped("a server behind a folder that only root may enter", "not run as root");
     }
     let parent = scratch_folder("closed");
     fs::create_dir(&parent).unwrap();
@@ -74,7 +76,10 @@ fn root_behind_a_closed_folder_uses_a_user_namespace() {
         let user = match User::spawn(command) {
             Ok(user) => user,
             // Not allowed in some containers; then it must say so.
-            Err(error) => return assert!(error.contains("nor are user namespaces allowed here"), "{error}"),
+            Err(error) => {
+                assert!(error.contains("nor are user namespaces allowed here"), "{error}");
+                return skipped("a server behind a folder that only root may enter", "no user namespaces here");
+            }
         };
         assert_eq!(sql(&user.url, "select 1"), "1");
         assert!(User::start(&folder).attached);

@@ -8,7 +8,7 @@ use std::{
 };
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
-use tests::{Act, server::TestServer, within};
+use tests::{Act, server::TestServer, skipped, within};
 
 use super::{announced, begin, complains_with_restraint, nothing_is_charged, resumes, worker, works};
 
@@ -22,7 +22,7 @@ async fn f46_a_full_disk_costs_no_attempt() {
     let server = TestServer::start().await.unwrap();
     let small = match server.small(64) {
         Ok(small) => small,
-        Err(error) => return println!("skipped, for want of a small file system: {error}"),
+        Err(error) => return skipped("a full disk", &format!("only root may make a small file system: {error}")),
     };
     let mut admin = PgConnection::connect(&server.url("postgres")).await.unwrap();
     let statement = format!("create tablespace small location '{}'", small.display());

@@ -10,7 +10,7 @@ use queue_core::{Enqueued, Job as _, JobHandle, JobId, OnConflict, While};
 use sqlx::{Connection as _, PgConnection, Row as _};
 use tests::{
     Do, TestDb,
-    protocol::{Held, Lease, Said, claim, register, settle},
+    protocol::{ClaimedJob, Lease, Said, claim, register, settle},
 };
 use tokio::task::JoinSet;
 
@@ -182,7 +182,7 @@ async fn claim_payloads(on: &mut PgConnection, worker: uuid::Uuid) -> Vec<(JobId
     let number =
         |payload: String| serde_json::from_str::<serde_json::Value>(&payload).unwrap()["act"]["Ok"].as_str().unwrap().parse().unwrap();
     let given = rows.iter().map(|row| (row.get("id"), number(row.get("payload")))).collect();
-    let held: Vec<Held> = rows.iter().map(|row| sqlx::FromRow::from_row(row).unwrap()).collect();
+    let held: Vec<ClaimedJob> = rows.iter().map(|row| sqlx::FromRow::from_row(row).unwrap()).collect();
     let said: Vec<Said> = Lease { token, jobs: held }.all("plain");
     assert_eq!(settle(on, &said).await.unwrap(), []);
     given
@@ -214,7 +214,7 @@ async fn a_queued_key_waits_for_a_claim_that_is_not_committed() {
     db.finish().await;
 }
 
-/// And who found it waiting has it wait until he is done: it sees what he wrote.
+/// A transaction that found a job waiting makes it wait until its own end: the job sees what it wrote.
 #[tokio::test]
 async fn a_job_that_was_found_queued_is_not_claimed_before_the_transaction_that_found_it_ends() {
     let db = TestDb::new().await;

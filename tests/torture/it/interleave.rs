@@ -4,7 +4,7 @@
 
 mod act;
 mod pair;
-mod stage;
+mod fixture;
 mod tally;
 mod three;
 mod triples;

@@ -4,5 +4,3 @@
 mod interleave;
 mod model;
 mod protocol_model;
-mod seeded;
-mod lists;

@@ -1,6 +1,9 @@
-//! Bugs that queues have had, to be put into this one: `cargo chaos --bugs` does it, one at a time (`docs/RELIABILITY.md`).
-//!
-//! The list is of this crate and not of the program that plays them, so that a test can hold it against the files.
+//! Bugs that queues have had, to be put into this one: `cargo chaos --bugs` does it, one at a time, in a copy (`docs/RELIABILITY.md`).
+
+#[cfg(test)]
+mod tests;
+
+use anyhow::{Context as _, Result, ensure};
 
 /// One bug, and the scene that must report it.
 #[derive(Debug)]
@@ -9,92 +12,154 @@ pub struct Bug {
     pub name: &'static str,
     /// Of `cargo chaos --bugs`.
     pub scene: &'static str,
-    /// What it is.
-    pub is: Is,
+    /// What is changed for it.
+    pub edits: &'static [Edit],
 }
 
-/// Where it is.
+/// A change of one file.
 #[derive(Debug)]
-pub enum Is {
-    /// Behind a switch in the code.
-    Switch(&'static str),
-    /// In statements: file, what stands there, what stands there instead.
-    Edits(&'static [(&'static str, &'static str, &'static str)]),
+pub struct Edit {
+    /// From the root of the workspace.
+    pub file: &'static str,
+    /// What stands there, once.
+    pub from: &'static str,
+    /// What stands there instead.
+    pub to: &'static str,
 }
+
+impl Edit {
+    /// The file's text, changed.
+    ///
+    /// # Errors
+    /// When it does not fit exactly once: a bug that is not there must not pass for one that was missed.
+    pub fn of(&self, text: &str) -> Result<String> {
+        let (before, after) = text.split_once(self.from).with_context(|| format!("{} has no {:?}", self.file, self.from))?;
+        ensure!(!after.contains(self.from), "{} has {:?} more than once", self.file, self.from);
+        ensure!(self.from != self.to, "{:?} changes nothing in {}", self.from, self.file);
+        Ok([before, self.to, after].concat())
+    }
+}
+
+const fn edit(file: &'static str, from: &'static str, to: &'static str) -> Edit {
+    Edit { file, from, to }
+}
+
+const CLAIM: &str = "queue-worker/sql/claim.sql";
+const CLAIMED: &str = "queue-worker/src/lanes/claim.rs";
+const HEARTBEAT: &str = "queue-worker/src/live/heartbeat.rs";
+const KEYS: &str = "queue-core/migrations/3_keys.sql";
+const RECOVER: &str = "queue-worker/sql/recover.sql";
+const SETTLE: &str = "queue-worker/sql/settle.sql";
+
+/// The settle's join of what is said with what is leased.
+const FENCE: &str = "join listed l on l.token = s.token and l.id = s.id";
 
 /// All of them.
 pub const BUGS: [Bug; 12] = [
     Bug {
         name: "settle by id only",
         scene: "zombies",
-        is: Is::Edits(&[("settle.sql", "join listed l on l.token = s.token and l.id = s.id", "cross join (select false as cancelling) l")]),
+        edits: &[edit(SETTLE, FENCE, "cross join (select false as cancelling) l")],
     },
     Bug {
         name: "settle by state only",
         scene: "zombies",
-        is: Is::Edits(&[
-            ("settle.sql", "where l.token = any ($1)\n", "where l.ids && $2\n"),
-            ("settle.sql", "join listed l on l.token = s.token and l.id = s.id", "join listed l on l.id = s.id"),
-        ]),
+        edits: &[edit(SETTLE, "where l.token = any ($1)", "where l.ids && $2"), edit(SETTLE, FENCE, "join listed l on l.id = s.id")],
     },
     Bug {
         name: "attempt number instead of token",
         scene: "zombies",
-        is: Is::Edits(&[
-            ("settle.sql", "where l.token = any ($1)\n", "where l.ids && $2\n"),
-            (
-                "settle.sql",
-                "join listed l on l.token = s.token and l.id = s.id",
-                "join listed l on l.id = s.id and l.attempts = s.attempts",
-            ),
-        ]),
+        edits: &[
+            edit(SETTLE, "where l.token = any ($1)", "where l.ids && $2"),
+            edit(SETTLE, FENCE, "join listed l on l.id = s.id and l.attempts = s.attempts"),
+        ],
     },
     Bug {
         name: "attempt counted at the end",
         scene: "kills",
-        is: Is::Edits(&[
-            ("claim.sql", "least(attempts + 1, 32767)::smallint as attempts", "attempts"),
-            ("claim.sql", "t.id, t.attempts,", "t.id, (t.attempts + 1)::smallint as attempts,"),
-        ]),
+        edits: &[
+            edit(CLAIM, "least(attempts + 1, 32767)::smallint as attempts", "attempts"),
+            edit(CLAIM, "t.id, t.attempts,", "t.id, (t.attempts + 1)::smallint as attempts,"),
+        ],
     },
     // Locks and reads under one snapshot, which is older than what the lock waited for.
     Bug {
         name: "recover in one statement",
         scene: "zombies",
-        is: Is::Edits(&[
-            ("silent.sql", "for update of l skip locked", ""),
-            (
-                "recover.sql",
-                "delete from queue.lease\n  where token = any ($1)\n  returning claimed_at, ids, attempts, crashes, cancelling\n)",
-                "select claimed_at, ids, attempts, crashes, cancelling from queue.lease where token = any ($1)\n), gone as (\n  delete from queue.lease where token = any ($1)\n)",
-            ),
-        ]),
+        edits: &[
+            edit("queue-worker/sql/silent.sql", "for update of l skip locked", ""),
+            edit(RECOVER, "with taken as materialized (\n  delete from queue.lease\n", "with gone as (\n  delete from queue.lease where token = any ($1)\n), taken as materialized (\n  select claimed_at, ids, attempts, crashes, cancelling from queue.lease\n"),
+            edit(RECOVER, "  returning claimed_at, ids, attempts, crashes, cancelling\n", ""),
+        ],
     },
-    Bug { name: "no floor rescan", scene: "late", is: Is::Switch("no_rescan") },
-    Bug { name: "idle flag without the second claim", scene: "sleep", is: Is::Switch("idle_flag_alone") },
-    Bug { name: "heartbeat on the handlers' runtime", scene: "busy", is: Is::Switch("heartbeat_among_handlers") },
+    Bug {
+        name: "no floor rescan",
+        scene: "late",
+        edits: &[edit(CLAIMED, "if from_zero { 0 } else { lanes.floor(share.lane) }", "lanes.floor(share.lane)")],
+    },
+    Bug {
+        name: "idle flag without the second claim",
+        scene: "sleep",
+        edits: &[edit("queue-worker/src/live/wake.rs", "Ok(Self::Announced(horizon(connection).await?.1))", "Ok(Self::Asleep)")],
+    },
+    Bug {
+        name: "heartbeat on the handlers' runtime",
+        scene: "busy",
+        edits: &[
+            edit(
+                HEARTBEAT,
+                "let thread = std::thread::Builder::new()",
+                "let handlers = tokio::runtime::Handle::current();\n        let thread = std::thread::Builder::new()",
+            ),
+            edit(HEARTBEAT, "runtime.block_on(heart.run(token));", "drop((runtime, handlers.block_on(handlers.spawn(heart.run(token)))));"),
+        ],
+    },
     Bug {
         name: "recovery that ignores crashes",
         scene: "poison",
-        is: Is::Edits(&[("recover.sql", "(u.crashes + 1)::smallint as crashes", "u.crashes")]),
+        edits: &[edit(RECOVER, "(u.crashes + 1)::smallint as crashes", "u.crashes")],
     },
-    Bug { name: "payloads decoded as a batch", scene: "unreadable", is: Is::Switch("decode_as_a_batch") },
-    Bug { name: "effects committed before the settle", scene: "kills", is: Is::Switch("effects_first") },
+    // One payload that cannot be read takes all that were claimed with it along.
+    Bug {
+        name: "payloads decoded as a batch",
+        scene: "unreadable",
+        edits: &[edit(
+            CLAIMED,
+            "lanes.raise_floors(lowest);",
+            "lanes.raise_floors(lowest);
+        let readable = |text: &str| serde_json::from_str::<serde_json::Value>(text).is_ok();
+        if !claimed.iter().all(|(_, _, job)| job.job.payload.as_deref().is_some_and(readable)) {
+            claimed.iter_mut().for_each(|(_, _, job)| job.job.payload = None);
+        }",
+        )],
+    },
+    // What a handler wrote in its own transaction is committed before the job's verdict.
+    Bug {
+        name: "effects committed before the settle",
+        scene: "kills",
+        edits: &[edit(
+            "queue-worker/src/settle/commit.rs",
+            "sqlx::raw_sql(KEEP).execute(&mut *tx).await?;",
+            "sqlx::raw_sql(\"commit; begin\").execute(&mut *tx).await?;
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    sqlx::raw_sql(KEEP).execute(&mut *tx).await?;",
+        )],
+    },
     // Every job is ready at once, and a claim passes over those of which an earlier one of the key is seen: one that is not yet committed is not.
     Bug {
         name: "FIFO by NOT EXISTS",
         scene: "order",
-        is: Is::Edits(&[
-            ("3_keys.sql", "  perform queue.lock_key(job_key);\n", ""),
-            ("3_keys.sql", "where not exists (select from queue.active_key a where a.key = job_key) and", "where false and"),
-            ("3_keys.sql", "is_head := found;", "is_head := true;"),
-            (
-                "claim.sql",
-                "where r.lane = l.lane and r.seq >= l.floor\n",
+        edits: &[
+            edit(KEYS, "  perform queue.lock_key(job_key);", ""),
+            edit(KEYS, "where not exists (select from queue.active_key a where a.key = job_key) and", "where false and"),
+            edit(KEYS, "is_head := found;", "is_head := true;"),
+            edit(
+                CLAIM,
+                "where r.lane = l.lane and r.seq >= l.floor ",
                 "where r.lane = l.lane and r.seq >= l.floor and not exists (
                    select from queue.job j join queue.job e on e.key = j.key and e.id < j.id join queue.living v on v.id = e.id where j.id = r.id
-                 )\n",
+                 ) ",
             ),
-        ]),
+        ],
     },
 ];

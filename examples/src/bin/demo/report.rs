@@ -10,7 +10,7 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 
 use crate::{
     table::{Counts, DeadLetter, Group, Run},
-    walk::{Found, printable},
+    walk::{FilesFound, printable},
 };
 
 /// How many groups and dead letters are shown.
@@ -34,14 +34,14 @@ pub(crate) fn database(embedded: bool, began: Instant) -> String {
     format!("{place}, connected and migrated in {}", took(began.elapsed()))
 }
 
-pub(crate) fn found(found: &Found, began: Instant) -> String {
+pub(crate) fn found(found: &FilesFound, began: Instant) -> String {
     let skipped = [(found.links, "symbolic link"), (found.names, "hard link"), (found.special, "special file")];
     let skipped: Vec<String> = skipped.iter().filter(|(n, _)| *n > 0).map(|(n, what)| count(*n as u64, what)).collect();
     let skipped = if skipped.is_empty() { String::new() } else { format!("; skipped: {}", skipped.join(", ")) };
     format!("{} in {}{skipped}", count(found.files.len() as u64, "file"), took(began.elapsed()))
 }
 
-pub(crate) fn enqueued(found: &Found, began: Instant) -> String {
+pub(crate) fn enqueued(found: &FilesFound, began: Instant) -> String {
     let files = found.files.len() as u64;
     format!("{} and {} in one transaction, in {}", count(files, "row"), count(files, "job"), took(began.elapsed()))
 }

@@ -12,7 +12,7 @@ use ignore::{DirEntry, WalkBuilder};
 
 /// What is in a folder.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct FilesFound {
     /// Files to be read, relative to the folder, as [`text`].
     pub(crate) files: Vec<String>,
     /// Symbolic links: their targets are found where they are, if at all.
@@ -26,8 +26,8 @@ pub(crate) struct Found {
 }
 
 /// Walks `folder`. A `.gitignore` in it is honoured, one above it is not: a folder that is asked for by name is looked at.
-pub(crate) fn walk(folder: &Path) -> Found {
-    let (mut found, mut known) = (Found::default(), HashSet::new());
+pub(crate) fn walk(folder: &Path) -> FilesFound {
+    let (mut found, mut known) = (FilesFound::default(), HashSet::new());
     let mut entries = WalkBuilder::new(folder);
     entries.hidden(false).parents(false).ignore(false).require_git(false).same_file_system(true).sort_by_file_name(Ord::cmp);
     for entry in entries.filter_entry(|entry| entry.file_name() != ".git").build() {
@@ -39,7 +39,7 @@ pub(crate) fn walk(folder: &Path) -> Found {
     found
 }
 
-impl Found {
+impl FilesFound {
     fn add(&mut self, folder: &Path, entry: &DirEntry, known: &mut HashSet<(u64, u64)>) {
         let Some(kind) = entry.file_type() else { return };
         if kind.is_dir() {

@@ -1,11 +1,11 @@
-//! The statements, each with something to do on a stage that has jobs in every state.
+//! The statements, each with something to do on a fixture that has jobs in every state.
 
 use sqlx::PgConnection;
 use tests::{operate, protocol};
 
-use super::stage::{KEY, Stage};
+use super::fixture::{Fixture, KEY};
 
-/// A statement, on what it is for of the stage: an operator's asks for all jobs there are.
+/// A statement, on what it is for of the fixture: an operator's asks for all jobs there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     Enqueue,
@@ -76,9 +76,9 @@ pub(super) fn acts() -> impl Iterator<Item = Act> {
 
 impl Act {
     /// Does it; returns of how many rows or jobs.
-    pub(super) async fn run(self, on: &mut PgConnection, stage: &Stage) -> sqlx::Result<i64> {
+    pub(super) async fn run(self, on: &mut PgConnection, fixture: &Fixture) -> sqlx::Result<i64> {
         let count = |some: usize| i64::try_from(some).unwrap_or(i64::MAX);
-        let Stage { jobs, lease, worker, .. } = stage;
+        let Fixture { jobs, lease, worker, .. } = fixture;
         Ok(match self {
             Self::Enqueue => operate::enqueue(on, "default", 100, false).await.map(|_| 1)?,
             Self::EnqueueRelaxed => operate::enqueue_relaxed(on, "default", 100).await.map(|_| 1)?,
@@ -113,9 +113,9 @@ impl Act {
             Self::Requeue => count(operate::requeue(on, jobs).await?.len()),
             Self::Cancel => count(operate::cancel(on, jobs).await?.len()),
             Self::Discard => count(operate::discard(on, jobs).await?.len()),
-            Self::Reopen => i64::from(operate::reopen(on, stage.completed).await?),
-            Self::ReopenPlain => i64::from(operate::reopen(on, stage.completed_plainly[0]).await?),
-            Self::ReopenTwin => i64::from(operate::reopen(on, stage.completed_plainly[1]).await?),
+            Self::Reopen => i64::from(operate::reopen(on, fixture.completed).await?),
+            Self::ReopenPlain => i64::from(operate::reopen(on, fixture.completed_plainly[0]).await?),
+            Self::ReopenTwin => i64::from(operate::reopen(on, fixture.completed_plainly[1]).await?),
             Self::AddDays => i64::from(operate::add_days(on).await?),
             Self::DropDay => i64::from(operate::drop_day(on).await?),
             Self::PruneDone => operate::prune_done(on).await?,
@@ -155,10 +155,10 @@ impl Act {
             Self::Recover => &["silent", "recover"],
             Self::Promote => &["promote"],
             Self::Unblock => &["unblock"],
-            Self::Requeue => &["requeue"],
-            Self::Cancel => &["cancel_waiting"],
-            Self::Discard => &["discard"],
-            Self::Reopen | Self::ReopenPlain | Self::ReopenTwin => &["requeue_one"],
+            Self::Requeue | Self::Cancel | Self::Discard | Self::Reschedule | Self::RunNow | Self::SetPriority | Self::CancelRunning => {
+                &["act_on_all"]
+            }
+            Self::Reopen | Self::ReopenPlain | Self::ReopenTwin => &["act_on_one"],
             Self::AddDays => &["add_days"],
             Self::DropDay => &["drop_day"],
             Self::PruneDone => &["prune_done"],
@@ -168,10 +168,6 @@ impl Act {
             Self::Retire => &["retire"],
             Self::Sleep => &["sleep"],
             Self::WakeUp => &["wake_up"],
-            Self::Reschedule => &["reschedule"],
-            Self::RunNow => &["run_now"],
-            Self::SetPriority => &["set_priority"],
-            Self::CancelRunning => &["cancel_running"],
             Self::KeepTypes => &["keep_types"],
             Self::PruneKept => &["prune_kept"],
             Self::PruneEarly => &["keep_types", "prune_early"],

@@ -7,7 +7,7 @@ use tests::{TestDb, broken};
 
 use super::{
     act::Act,
-    stage::{Stage, Stages},
+    fixture::{Fixture, Fixtures},
     tally::standing,
 };
 
@@ -39,7 +39,7 @@ pub(super) struct Trio {
     b: PgConnection,
     watch: PgConnection,
     pids: [i32; 2],
-    stages: Stages,
+    fixtures: Fixtures,
 }
 
 /// What a lock that was not to be had within `lock_timeout` is reported as.
@@ -67,13 +67,13 @@ impl Trio {
             PgConnection::connect(&db.url).await.unwrap(),
         ];
         let pids = [pid(&mut a).await, pid(&mut b).await];
-        Self { a, b, watch, pids, stages: Stages::default() }
+        Self { a, b, watch, pids, fixtures: Fixtures::default() }
     }
 
     /// Plays `b` against `a`; panics unless every job is then in one place, and none is lost.
     pub(super) async fn play(&mut self, a: Act, b: Act, form: Form) -> Outcome {
-        let stage = self.stages.set(&mut self.watch, &[a, b]).await.unwrap();
-        let outcome = self.both(a, b, form, &stage).await;
+        let fixture = self.fixtures.set(&mut self.watch, &[a, b]).await.unwrap();
+        let outcome = self.both(a, b, form, &fixture).await;
         let what = format!("{a:?} {form:?} {b:?}: {outcome:?}");
         assert_eq!(broken(&mut self.watch).await.unwrap(), [], "{what}");
         assert_eq!(standing(&mut self.watch).await.unwrap(), [], "{what}");
@@ -81,26 +81,26 @@ impl Trio {
         assert!(!twice || form == Form::DuringThenRollback, "a verdict counted twice: {what}");
         if !a.forgets() && !b.forgets() {
             let discarded = [a, b].contains(&Act::Discard);
-            let must = stage.jobs.iter().filter(|id| !(discarded && stage.dead.contains(id))).copied().collect::<Vec<_>>();
+            let must = fixture.jobs.iter().filter(|id| !(discarded && fixture.dead.contains(id))).copied().collect::<Vec<_>>();
             let there = sqlx::query_scalar::<_, i64>("select count(*) from queue.job where id = any ($1)").bind(&must);
             assert_eq!(there.fetch_one(&mut self.watch).await.unwrap(), i64::try_from(must.len()).unwrap(), "a job was lost: {what}");
         }
         outcome
     }
 
-    async fn both(&mut self, first: Act, second: Act, form: Form, stage: &Stage) -> Outcome {
+    async fn both(&mut self, first: Act, second: Act, form: Form, fixture: &Fixture) -> Outcome {
         let Self { a, b, watch, pids, .. } = self;
         // Kept open for as long as the form says.
-        let (open, count) = begin(a, first, stage).await;
+        let (open, count) = begin(a, first, fixture).await;
         if form == Form::After {
             open.commit().await.unwrap();
-            let (open, other) = begin(b, second, stage).await;
+            let (open, other) = begin(b, second, fixture).await;
             open.commit().await.unwrap();
             return Outcome { first: count, second: other, waited: false };
         }
         let ended = Cell::new(false);
         let acting = async {
-            let done = alone(b, second, stage).await;
+            let done = alone(b, second, fixture).await;
             ended.set(true);
             done
         };
@@ -120,7 +120,7 @@ impl Trio {
         let (done, waited) = tokio::join!(acting, ending);
         // One that does not wait for long is called again.
         let done = match done {
-            Err(error) if code(&error).as_deref() == Some(NO_LOCK) => patiently(async || alone(b, second, stage).await).await,
+            Err(error) if code(&error).as_deref() == Some(NO_LOCK) => patiently(async || alone(b, second, fixture).await).await,
             done => done,
         };
         let other = done.unwrap_or_else(|error| panic!("{first:?} {form:?} {second:?}: {error}"));
@@ -133,19 +133,19 @@ pub(super) async fn pid(on: &mut PgConnection) -> i32 {
 }
 
 /// One statement in a transaction of its own.
-pub(super) async fn alone(on: &mut PgConnection, act: Act, stage: &Stage) -> sqlx::Result<i64> {
+pub(super) async fn alone(on: &mut PgConnection, act: Act, fixture: &Fixture) -> sqlx::Result<i64> {
     let mut transaction = on.begin().await?;
-    let count = act.run(&mut transaction, stage).await?;
+    let count = act.run(&mut transaction, fixture).await?;
     transaction.commit().await?;
     Ok(count)
 }
 
 /// One statement in a transaction that stays open; tried again if the server's housekeeping was in its way.
-async fn begin<'a>(on: &'a mut PgConnection, act: Act, stage: &Stage) -> (sqlx::Transaction<'a, sqlx::Postgres>, i64) {
+async fn begin<'a>(on: &'a mut PgConnection, act: Act, fixture: &Fixture) -> (sqlx::Transaction<'a, sqlx::Postgres>, i64) {
     let mut transaction = on.begin().await.unwrap();
     loop {
         let mut point = transaction.begin().await.unwrap();
-        match act.run(&mut point, stage).await {
+        match act.run(&mut point, fixture).await {
             Ok(count) => {
                 point.commit().await.unwrap();
                 return (transaction, count);

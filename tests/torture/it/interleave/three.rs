@@ -8,8 +8,8 @@ use tokio::task::JoinHandle;
 
 use super::{
     act::Act,
+    fixture::{Fixture, Fixtures},
     pair::{NO_LOCK, alone, code, patiently, pid},
-    stage::{Stage, Stages},
     tally::{Tally, adds_up, standing, tally},
 };
 
@@ -65,8 +65,8 @@ struct Hand {
 pub(super) struct Quartet {
     hands: [Hand; 3],
     watch: PgConnection,
-    stages: Stages,
-    /// Of a stage as it is set.
+    fixtures: Fixtures,
+    /// Of a fixture as it is set.
     before: Option<Tally>,
     now: Outcome,
 }
@@ -82,18 +82,18 @@ impl Quartet {
             (hand.pid, hand.on) = (pid(&mut on).await, Some(on));
         }
         let watch = PgConnection::connect(&db.url).await.unwrap();
-        Self { hands, watch, stages: Stages::default(), before: None, now: Outcome::default() }
+        Self { hands, watch, fixtures: Fixtures::default(), before: None, now: Outcome::default() }
     }
 
     /// Plays them; panics unless every job is then in one place, the tables hold just what they say they did, and no ordering key stands.
     pub(super) async fn play(&mut self, acts: [Act; 3], script: &[Moment]) -> Outcome {
-        let stage = self.stages.set(&mut self.watch, &acts).await.unwrap();
+        let fixture = self.fixtures.set(&mut self.watch, &acts).await.unwrap();
         let before = match self.before {
             Some(before) => before,
             None => *self.before.insert(tally(&mut self.watch).await.unwrap()),
         };
         self.now = Outcome::default();
-        let played = tokio::time::timeout(FOR_EVER, self.perform(acts, script, &stage)).await;
+        let played = tokio::time::timeout(FOR_EVER, self.perform(acts, script, &fixture)).await;
         played.unwrap_or_else(|_| panic!("somebody is left waiting: {acts:?} {script:?}"));
         let what = || format!("{acts:?} {script:?}: {:?}", self.now);
         assert_eq!(broken(&mut self.watch).await.unwrap(), [], "{}", what());
@@ -104,12 +104,12 @@ impl Quartet {
         self.now
     }
 
-    async fn perform(&mut self, acts: [Act; 3], script: &[Moment], stage: &Arc<Stage>) {
+    async fn perform(&mut self, acts: [Act; 3], script: &[Moment], fixture: &Arc<Fixture>) {
         let mut put_off: Vec<Moment> = Vec::new();
         for moment in script {
             match moment {
                 Begins(who) => {
-                    self.begin(*who, acts[*who], stage);
+                    self.begin(*who, acts[*who], fixture);
                     self.settle_down(acts).await;
                 }
                 end => put_off.push(*end),
@@ -127,16 +127,16 @@ impl Quartet {
             let hand = &mut self.hands[end.who()];
             assert!(std::mem::take(&mut hand.again), "{acts:?}: {end:?} never came");
             let on = hand.on.as_mut().unwrap();
-            let count = patiently(async || alone(on, acts[end.who()], stage).await).await;
+            let count = patiently(async || alone(on, acts[end.who()], fixture).await).await;
             self.now.counts[end.who()] = Some(count.unwrap_or_else(|error| panic!("{acts:?}: {end:?}: {error}")));
         }
     }
 
-    fn begin(&mut self, who: usize, act: Act, stage: &Arc<Stage>) {
+    fn begin(&mut self, who: usize, act: Act, fixture: &Arc<Fixture>) {
         let hand = &mut self.hands[who];
-        let (mut on, stage) = (hand.on.take().unwrap(), Arc::clone(stage));
+        let (mut on, fixture) = (hand.on.take().unwrap(), Arc::clone(fixture));
         hand.acting = Some(tokio::spawn(async move {
-            let done = act_in_transaction(&mut on, act, &stage).await;
+            let done = act_in_transaction(&mut on, act, &fixture).await;
             (on, done)
         }));
     }
@@ -194,7 +194,7 @@ impl Quartet {
     }
 }
 
-async fn act_in_transaction(on: &mut PgConnection, act: Act, stage: &Stage) -> sqlx::Result<i64> {
+async fn act_in_transaction(on: &mut PgConnection, act: Act, fixture: &Fixture) -> sqlx::Result<i64> {
     sqlx::query("begin").execute(&mut *on).await?;
-    act.run(on, stage).await
+    act.run(on, fixture).await
 }

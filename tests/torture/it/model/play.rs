@@ -9,7 +9,7 @@ use queue_core::JobId;
 use sqlx::{Connection as _, PgConnection, error::DatabaseError, postgres::PgConnectOptions};
 use tests::{
     TestDb, broken, operate,
-    protocol::{self, Held, Lease, Said},
+    protocol::{self, ClaimedJob, Lease, Said},
 };
 use uuid::Uuid;
 
@@ -243,7 +243,7 @@ impl Player {
             let mut job = lease.jobs[say.job % lease.jobs.len()];
             if let (true, [id]) = (say.of_another, &self.ids(&[say.job], |_| true)[..]) {
                 let mine = lease.jobs.iter().find(|held| held.id == *id);
-                job = mine.copied().unwrap_or(Held { id: *id, ..job });
+                job = mine.copied().unwrap_or(ClaimedJob { id: *id, ..job });
             }
             // A worker speaks of a job once in one statement, and either of a whole lease or of its jobs.
             let twice = said.iter().any(|other| other.token == lease.token && other.job.id == job.id);

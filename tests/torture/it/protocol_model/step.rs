@@ -26,15 +26,15 @@ pub(super) enum Variant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Step {
     Enqueue(usize),
-    Claim(usize, Ids, Fate),
+    Claim(usize, Ids, Delivery),
     /// A claim happens that its worker has given up, or it never does.
     LateClaim(usize, Option<Ids>),
     GiveBack(usize),
     /// The claims without an answer are past their time: what was given back is on disk, and nothing is under way.
     DropStrays(usize),
     /// On that lease of those it holds.
-    Settle(usize, usize, Ids, Verdict, Fate),
-    Retry(usize, Fate),
+    Settle(usize, usize, Ids, Verdict, Delivery),
+    Retry(usize, Delivery),
     LateSettle(usize, bool),
     /// The two statements of a recovery.
     Find,
@@ -56,7 +56,7 @@ pub(super) enum Step {
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Fate {
+pub(super) enum Delivery {
     Answered,
     /// It happened, but the answer is lost.
     Unanswered,
@@ -64,7 +64,7 @@ pub(super) enum Fate {
     Late,
 }
 
-const FATES: [Fate; 3] = [Fate::Answered, Fate::Unanswered, Fate::Late];
+const DELIVERIES: [Delivery; 3] = [Delivery::Answered, Delivery::Unanswered, Delivery::Late];
 
 /// The protocol, or a broken one.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ impl Step {
     /// Whether it is one of those that need not ever happen.
     pub(super) fn is_fault(self, state: &State) -> bool {
         match self {
-            Self::Claim(.., fate) | Self::Settle(.., fate) | Self::Retry(_, fate) => fate != Fate::Answered,
+            Self::Claim(.., delivery) | Self::Settle(.., delivery) | Self::Retry(_, delivery) => delivery != Delivery::Answered,
             Self::AbortRecovery | Self::Failover | Self::Crash(_) | Self::Fence(_) => true,
             Self::Expire(worker) => state.workers[worker].up,
             _ => false,
@@ -128,9 +128,9 @@ impl Protocol {
             return;
         }
         if process.alive {
-            let claims = parts(state.db.waiting()).flat_map(|ids| FATES.map(|fate| Step::Claim(worker, ids, fate)));
+            let claims = parts(state.db.waiting()).flat_map(|ids| DELIVERIES.map(|delivery| Step::Claim(worker, ids, delivery)));
             // What a late claim would take is not known yet.
-            steps.extend(claims.filter(|step| !matches!(step, Step::Claim(_, ids, Fate::Late) if ids & (ids - 1) != 0)));
+            steps.extend(claims.filter(|step| !matches!(step, Step::Claim(_, ids, Delivery::Late) if ids & (ids - 1) != 0)));
         } else {
             steps.push(Step::Notice(worker));
         }
@@ -141,11 +141,16 @@ impl Protocol {
             }
         }
         if let Some(said) = process.said {
-            steps.extend(FATES.map(|fate| Step::Retry(worker, fate)).into_iter().filter(|step| state.may_settle(step, said.claim.token)));
+            steps.extend(
+                DELIVERIES
+                    .map(|delivery| Step::Retry(worker, delivery))
+                    .into_iter()
+                    .filter(|step| state.may_settle(step, said.claim.token)),
+            );
         } else {
             for (at, (claim, held)) in process.held.iter().enumerate() {
                 for ids in parts(*held) {
-                    let fates = |verdict| FATES.map(|fate| Step::Settle(worker, at, ids, verdict, fate));
+                    let fates = |verdict| DELIVERIES.map(|delivery| Step::Settle(worker, at, ids, verdict, delivery));
                     let all = [Verdict::Complete, Verdict::Release].into_iter().flat_map(fates);
                     steps.extend(all.filter(|step| state.may_settle(step, claim.token)));
                 }
@@ -183,7 +188,7 @@ impl State {
 
     /// A settle waits for a recovery that has locked its lease; it need not have begun to be late.
     fn may_settle(&self, step: &Step, token: Token) -> bool {
-        let late = matches!(step, Step::Settle(.., Fate::Late) | Step::Retry(_, Fate::Late));
+        let late = matches!(step, Step::Settle(.., Delivery::Late) | Step::Retry(_, Delivery::Late));
         late || !self.is_locked(token)
     }
 
@@ -194,7 +199,7 @@ impl State {
                 self.enqueued |= 1 << job;
                 self.synced = self.db.clone();
             }
-            Step::Claim(worker, ids, fate) => self.claim(variant, worker, ids, fate),
+            Step::Claim(worker, ids, delivery) => self.claim(variant, worker, ids, delivery),
             Step::LateClaim(at, ids) => {
                 let (worker, token) = self.late_claims.remove(at);
                 if let Some(ids) = ids {
@@ -203,16 +208,16 @@ impl State {
             }
             Step::GiveBack(worker) => self.give_back(variant, worker),
             Step::DropStrays(worker) => self.workers[worker].strays.clear(),
-            Step::Settle(worker, at, ids, verdict, fate) => {
+            Step::Settle(worker, at, ids, verdict, delivery) => {
                 let (claim, held) = &mut self.workers[worker].held[at];
                 *held &= !ids;
                 let said = Said { claim: *claim, ids, verdict };
                 self.workers[worker].said = Some(said);
-                self.send(variant, worker, said, fate);
+                self.send(variant, worker, said, delivery);
             }
-            Step::Retry(worker, fate) => {
+            Step::Retry(worker, delivery) => {
                 if let Some(said) = self.workers[worker].said {
-                    self.send(variant, worker, said, fate);
+                    self.send(variant, worker, said, delivery);
                 }
             }
             Step::LateSettle(at, happens) => {
@@ -249,16 +254,16 @@ impl State {
         }
     }
 
-    fn claim(&mut self, variant: Variant, worker: usize, ids: Ids, fate: Fate) {
+    fn claim(&mut self, variant: Variant, worker: usize, ids: Ids, delivery: Delivery) {
         let token = self.fresh();
-        match fate {
-            Fate::Answered => {
+        match delivery {
+            Delivery::Answered => {
                 let claim = self.take(variant, worker, token, ids);
                 self.workers[worker].held.push((claim, ids));
                 return;
             }
-            Fate::Unanswered => drop(self.take(variant, worker, token, ids)),
-            Fate::Late => self.late_claims.push((worker, token)),
+            Delivery::Unanswered => drop(self.take(variant, worker, token, ids)),
+            Delivery::Late => self.late_claims.push((worker, token)),
         }
         if variant != Variant::ForgetsStrays {
             self.workers[worker].strays.push(token);
@@ -296,11 +301,11 @@ impl State {
         }
     }
 
-    fn send(&mut self, variant: Variant, worker: usize, said: Said, fate: Fate) {
-        match fate {
-            Fate::Late => self.late_settles.push(said),
-            Fate::Unanswered => drop(self.settle(variant, said)),
-            Fate::Answered => {
+    fn send(&mut self, variant: Variant, worker: usize, said: Said, delivery: Delivery) {
+        match delivery {
+            Delivery::Late => self.late_settles.push(said),
+            Delivery::Unanswered => drop(self.settle(variant, said)),
+            Delivery::Answered => {
                 let counted = self.settle(variant, said);
                 if said.verdict == Verdict::Complete {
                     self.completed |= counted;

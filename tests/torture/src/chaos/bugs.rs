@@ -1,39 +1,39 @@
-//! The check of the checker: bugs that queues have had, put into this one, one at a time. Each must be reported by the scene that provokes it
-//! within a minute; without any bug no scene may report anything.
+//! The check of the checker: bugs that queues have had, put into a copy of this one, one at a time. Each must be reported by the scene that
+//! provokes it within a minute; without any bug no scene may report anything.
 
 use std::{
-    fs,
     path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::{run::results, scenes::SCENES};
-use crate::seeded::{BUGS, Bug, Is};
+use super::{copy::Copy, scenes::SCENES};
+use crate::{
+    seeded::{BUGS, Bug},
+    target,
+};
 
 /// How long a bug may stay unreported, the start of its server included.
 const WITHIN: Duration = Duration::from_mins(1);
 
 /// Runs all scenes without a bug, then each bug; returns whether the checker is right every time.
 pub(super) fn check_the_checker() -> Result<bool> {
-    let folder = results("bugs")?;
+    let copy = Copy::new()?;
+    let sound = copy.build(None)?;
     let mut right = true;
     for scene in SCENES {
-        let played = play(scene, &[])?;
+        let played = play(&sound, scene)?;
         let quiet = played.reports == Some(0);
         println!("{} {:>5.1}s  without a bug: {scene}{}", mark(quiet), played.seconds, played.told());
         right &= quiet;
     }
     let (mut reported, mut missed) = (0, Vec::new());
-    for Bug { name, scene, is } in &BUGS {
-        let settings = match is {
-            Is::Switch(switch) => vec![("QUEUE_BUG", (*switch).to_owned())],
-            Is::Edits(edits) => vec![("QUEUE_MUTANTS", write(&folder, name, edits)?)],
-        };
-        let played = play(scene, &settings)?;
+    for bug in &BUGS {
+        let Bug { name, scene, .. } = bug;
+        let played = play(&copy.build(Some(bug))?, scene)?;
         let seen = played.reports.is_some_and(|reports| reports > 0) && played.seconds <= WITHIN.as_secs_f64();
         println!("{} {:>5.1}s  {name}{}", mark(seen), played.seconds, played.told());
         if seen { reported += 1 } else { missed.push(*name) }
@@ -45,13 +45,6 @@ pub(super) fn check_the_checker() -> Result<bool> {
 
 fn mark(good: bool) -> &'static str {
     if good { "ok " } else { "BAD" }
-}
-
-fn write(folder: &Path, name: &str, edits: &[(&str, &str, &str)]) -> Result<String> {
-    let path = folder.join(format!("{}.json", name.replace(' ', "-")));
-    let edits: Vec<Value> = edits.iter().map(|(file, from, to)| json!({ "file": file, "from": from, "to": to })).collect();
-    fs::write(&path, serde_json::to_string(&edits)?)?;
-    Ok(path.to_str().context("the folder's name is no UTF-8")?.to_owned())
 }
 
 /// How a scene ended.
@@ -69,16 +62,11 @@ impl Played {
     }
 }
 
-/// A scene in a process of its own.
-fn play(scene: &str, settings: &[(&str, String)]) -> Result<Played> {
+/// A scene, played by this program as it was built in the copy.
+fn play(program: &Path, scene: &str) -> Result<Played> {
     let began = Instant::now();
-    let mut child = Command::new(std::env::current_exe()?);
-    child
-        .args(["--scene", scene])
-        .envs(settings.iter().map(|(key, value)| (key, value)))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    let mut child = Command::new(program);
+    child.args(["--scene", scene]).env("CARGO_TARGET_DIR", target()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = child.spawn()?;
     while child.try_wait()?.is_none() {
         if began.elapsed() > WITHIN + Duration::from_secs(30) {

@@ -12,6 +12,7 @@
 
 mod bugs;
 mod check;
+mod copy;
 mod crew;
 mod history;
 mod inject;

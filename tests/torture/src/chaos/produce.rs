@@ -35,9 +35,9 @@ async fn produce() -> Result<()> {
     while next < jobs {
         let count = if rng.u8(..) < 150 { 1 } else { rng.u64(2..=10) }.min(jobs - next);
         let batch: Vec<Chaos> = (next..next + count).map(|i| draw(&mut rng, (slot + 1) * RANGE + i)).collect();
-        let fate = Fate::draw(&mut rng);
+        let end = TransactionEnd::draw(&mut rng);
         next += count;
-        let good = producer.enqueue(batch, fate).await;
+        let good = producer.enqueue(batch, end).await;
         // Evenly over the time that faults are injected in.
         let due = span.mul_f64(next as f64 / jobs as f64);
         let pause = due.saturating_sub(ends.elapsed()).max(if good { Duration::ZERO } else { Duration::from_millis(100) });
@@ -48,14 +48,14 @@ async fn produce() -> Result<()> {
 
 /// What is done with a transaction.
 #[derive(Clone, Copy, PartialEq)]
-enum Fate {
+enum TransactionEnd {
     Commit,
     /// After so many ms: its jobs have lower places than some that are claimed already.
     CommitLate(u64),
     RollBack,
 }
 
-impl Fate {
+impl TransactionEnd {
     fn draw(rng: &mut Rng) -> Self {
         match rng.u8(0..100) {
             0..3 => Self::RollBack,
@@ -83,14 +83,14 @@ struct Producer {
 
 impl Producer {
     /// Writes what is known of each number, before and after; returns whether the outcome is known.
-    async fn enqueue(&self, batch: Vec<Chaos>, fate: Fate) -> bool {
+    async fn enqueue(&self, batch: Vec<Chaos>, end: TransactionEnd) -> bool {
         let numbers: Vec<u64> = batch.iter().map(|job| job.n).collect();
         for n in &numbers {
             self.history.write(&Line::Attempted(*n));
         }
-        let sent = self.send(batch, fate).await;
+        let sent = self.send(batch, end).await;
         if sent.is_ok() {
-            let said = |n| if fate == Fate::RollBack { Line::RolledBack(n) } else { Line::Acked(n) };
+            let said = |n| if end == TransactionEnd::RollBack { Line::RolledBack(n) } else { Line::Acked(n) };
             for n in numbers {
                 self.history.write(&said(n));
             }
@@ -98,8 +98,8 @@ impl Producer {
         sent.is_ok()
     }
 
-    async fn send(&self, mut batch: Vec<Chaos>, fate: Fate) -> Result<()> {
-        if fate == Fate::Commit
+    async fn send(&self, mut batch: Vec<Chaos>, end: TransactionEnd) -> Result<()> {
+        if end == TransactionEnd::Commit
             && batch.len() == 1
             && let Some(job) = batch.pop()
         {
@@ -110,10 +110,10 @@ impl Producer {
         for job in batch {
             job.enqueue(&mut tx).await?;
         }
-        match fate {
-            Fate::RollBack => tx.rollback().await?,
-            Fate::Commit => tx.commit().await?,
-            Fate::CommitLate(ms) => {
+        match end {
+            TransactionEnd::RollBack => tx.rollback().await?,
+            TransactionEnd::Commit => tx.commit().await?,
+            TransactionEnd::CommitLate(ms) => {
                 tokio::time::sleep(Duration::from_millis(ms)).await;
                 tx.commit().await?;
             }

@@ -22,6 +22,7 @@ use super::{
     server::{Database, TestServer},
     zombies,
 };
+use crate::target;
 
 /// How long the queue, left in peace, may stay as long as it is.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -112,7 +113,7 @@ async fn crew(server: &TestServer, database: &Database, folder: &Path, scale: &S
 
 /// An empty folder for what a run leaves to be looked at.
 pub(super) fn results(name: &str) -> Result<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/chaos").join(name);
+    let folder = target().join("chaos").join(name);
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }

@@ -1,73 +1,67 @@
 //! Every guard of every statement that writes, and what the statement is without it: a condition, a lock, an order, a limit, an attempt
-//! counted. `cargo guards` removes each in turn, and a test must fail (`docs/RELIABILITY.md`).
-//!
-//! The lists are of this crate and not of the program that runs them, so that a test can hold them against the files.
+//! counted. Each is marked beside the SQL (`marker`). `cargo guards` removes them in turn, and a test must fail (`docs/RELIABILITY.md`).
 
-mod capacity;
-mod control;
-mod days;
-mod keys;
-mod operators;
-mod producers;
-#[cfg(feature = "mutants")]
+mod marker;
+mod noticed;
 mod remove;
-mod reports;
-mod retention;
-mod settles;
-mod single;
-mod workers;
+mod suite;
+#[cfg(test)]
+mod tests;
 
-#[cfg(feature = "mutants")]
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use crate::root;
+
+pub use marker::Guard;
+use marker::code;
 pub use remove::main;
 
-/// A statement, or the functions of a migration.
+/// Where statements stand, from the root of the workspace.
+const FOLDERS: [&str; 3] = ["queue-core/migrations", "queue-core/sql", "queue-worker/sql"];
+
+/// A file of SQL: one statement, or the functions and tables of a migration.
 #[derive(Debug)]
 pub struct Statement {
-    /// Its file.
-    pub file: &'static str,
-    /// The tests that are to notice, by parts of their names: one run of the test binary each, in this order.
-    pub tests: &'static [&'static str],
+    /// The name of its file.
+    pub file: String,
+    /// All of it.
+    pub text: String,
     /// What protects it.
-    pub guards: &'static [Guard],
+    pub guards: Vec<Guard>,
+    /// Whether it is applied once, not prepared.
+    pub is_migration: bool,
 }
 
-/// One guard.
-#[derive(Debug)]
-pub struct Guard {
-    /// What is removed.
-    pub what: &'static str,
-    /// What stands in the file, once.
-    pub from: &'static str,
-    /// What stands there without the guard.
-    pub to: &'static str,
-    /// Why no test can fail without it, if that is so.
-    pub redundant: Option<&'static str>,
+/// All of them, those without guards too.
+///
+/// # Errors
+/// Names the file and the line of a marker that cannot be read.
+pub fn statements() -> Result<Vec<Statement>> {
+    let mut found = Vec::new();
+    for folder in FOLDERS {
+        let folder = root().join(folder);
+        let mut paths: Vec<PathBuf> = fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+        paths.sort();
+        for path in paths.iter().filter(|path| path.extension().is_some_and(|ending| ending == "sql")) {
+            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let text = fs::read_to_string(path)?;
+            let guards = marker::parse(&text).with_context(|| file.clone())?;
+            found.push(Statement { file, text, guards, is_migration: folder.ends_with("migrations") });
+        }
+    }
+    Ok(found)
 }
 
-/// All of them.
-pub fn statements() -> impl Iterator<Item = &'static Statement> {
-    [
-        settles::STATEMENTS,
-        workers::STATEMENTS,
-        operators::STATEMENTS,
-        producers::STATEMENTS,
-        days::STATEMENTS,
-        keys::STATEMENTS,
-        reports::STATEMENTS,
-        control::STATEMENTS,
-        single::STATEMENTS,
-        retention::STATEMENTS,
-        capacity::STATEMENTS,
-    ]
-    .into_iter()
-    .flatten()
-}
+impl Statement {
+    /// The tests that are to notice that a guard is gone, by parts of their names: one run each, in this order. Empty if nobody says.
+    pub fn noticed_by(&self, guard: &Guard) -> &'static [&'static str] {
+        noticed::by(guard.object.as_deref().unwrap_or(&self.file))
+    }
 
-const fn guard(what: &'static str, from: &'static str, to: &'static str) -> Guard {
-    Guard { what, from, to, redundant: None }
-}
-
-/// One without which nothing is wrong, for that reason.
-const fn redundant(what: &'static str, from: &'static str, to: &'static str, why: &'static str) -> Guard {
-    Guard { what, from, to, redundant: Some(why) }
+    /// Its lines without comments.
+    pub fn code(&self) -> impl Iterator<Item = &str> {
+        self.text.lines().map(code).filter(|line| !line.trim().is_empty())
+    }
 }

@@ -1,4 +1,4 @@
-//! The stage: jobs in every state, an ordering key and a uniqueness key; set anew for every play.
+//! The fixture: jobs in every state, an ordering key and a uniqueness key; set anew for every play.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::{act::Act, pair::patiently};
 
 /// Jobs in every state; a dead letter holds up its ordering key, and a uniqueness key is held by one that waits.
-pub(super) struct Stage {
+pub(super) struct Fixture {
     pub(super) jobs: Vec<JobId>,
     pub(super) dead: Vec<JobId>,
     pub(super) completed: JobId,
@@ -32,7 +32,7 @@ const UNIQUE: &str = "insert into queue.unique_key (hash, id, held) values (queu
 const DUE: &str = "update queue.scheduled set run_at = now() - interval '1 minute'";
 const SILENT: &str = "update queue.worker set expires_at = now() - interval '2 hours' where id <> $1";
 
-impl Stage {
+impl Fixture {
     /// In tables that are empty.
     async fn set(on: &mut PgConnection) -> sqlx::Result<Self> {
         let lane = operate::meet_lanes(on, &[("default", 100)]).await?[0];
@@ -56,7 +56,7 @@ impl Stage {
     }
 }
 
-/// All tables that a stage is in, or that statements write to.
+/// All tables that a fixture is in, or that statements write to.
 const TABLES: [&str; 16] = [
     "ready",
     "scheduled",
@@ -76,18 +76,18 @@ const TABLES: [&str; 16] = [
     "unique_key",
 ];
 
-/// Stages, one after another. The rows of the first are kept aside, and are those of all others: it is the statements that are tested, and
+/// Fixtures, one after another. The rows of the first are kept aside, and are those of all others: it is the statements that are tested, and
 /// setting one by the product's own takes longer than playing three.
 #[derive(Default)]
-pub(super) struct Stages {
-    kept: Option<Arc<Stage>>,
+pub(super) struct Fixtures {
+    kept: Option<Arc<Fixture>>,
     /// There may be a partition for today: then history is of a day, and is not pruned but dropped with it.
     today: bool,
 }
 
-impl Stages {
+impl Fixtures {
     /// The next one, for these. Today has a partition only if they need one.
-    pub(super) async fn set(&mut self, on: &mut PgConnection, acts: &[Act]) -> sqlx::Result<Arc<Stage>> {
+    pub(super) async fn set(&mut self, on: &mut PgConnection, acts: &[Act]) -> sqlx::Result<Arc<Fixture>> {
         let today = acts.contains(&Act::DropDay);
         if today {
             patiently(async || operate::add_days(on).await).await?;
@@ -95,9 +95,9 @@ impl Stages {
             while patiently(async || operate::drop_day(on).await).await? {}
         }
         self.today = today || acts.contains(&Act::AddDays);
-        if let Some(stage) = &self.kept {
-            sqlx::query("select public.set_again($1)").bind(stage.worker).execute(on).await?;
-            return Ok(Arc::clone(stage));
+        if let Some(fixture) = &self.kept {
+            sqlx::query("select public.set_again($1)").bind(fixture.worker).execute(on).await?;
+            return Ok(Arc::clone(fixture));
         }
         let (mut keep, mut again) = (String::new(), String::new());
         for table in TABLES {
@@ -105,7 +105,7 @@ impl Stages {
             write!(again, "delete from queue.{table}; insert into queue.{table} select * from public.kept_{table};").unwrap();
         }
         sqlx::raw_sql(AssertSqlSafe(keep)).execute(&mut *on).await?;
-        let stage = Arc::new(Stage::set(&mut *on).await?);
+        let fixture = Arc::new(Fixture::set(&mut *on).await?);
         let mut fill = String::new();
         for table in TABLES {
             write!(fill, "insert into public.kept_{table} select * from queue.{table};").unwrap();
@@ -114,7 +114,7 @@ impl Stages {
         let function = "create function public.set_again(living uuid) returns void language plpgsql as";
         let text = format!("{fill} {function} $$ begin {again} {alive}; end $$");
         sqlx::raw_sql(AssertSqlSafe(text)).execute(on).await?;
-        self.kept = Some(Arc::clone(&stage));
-        Ok(stage)
+        self.kept = Some(Arc::clone(&fixture));
+        Ok(fixture)
     }
 }

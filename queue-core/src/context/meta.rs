@@ -1,0 +1,43 @@
+//! A job's metadata as it is read.
+
+use std::{collections::BTreeMap, sync::OnceLock};
+
+use serde_json::{Map, Value, value::RawValue};
+
+/// Kept as text, and read when somebody asks.
+pub(super) struct Meta {
+    text: Option<String>,
+    entries: OnceLock<Map<String, Value>>,
+}
+
+impl Meta {
+    pub(super) fn new(text: Option<String>) -> Self {
+        Self { text, entries: OnceLock::new() }
+    }
+
+    pub(super) fn entries(&self) -> &Map<String, Value> {
+        self.entries.get_or_init(|| read_meta(self.text.as_deref()))
+    }
+}
+
+/// The metadata in this JSON text. The store has nothing but objects there. A number that only SQL can have written, too large for `f64`, is
+/// given as its text.
+pub(crate) fn read_meta(text: Option<&str>) -> Map<String, Value> {
+    let entries: BTreeMap<String, Box<RawValue>> = text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let value = |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_else(|_| Value::String(raw.get().to_owned()));
+    entries.into_iter().map(|(key, raw)| (key, value(&raw))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_metadata_is_none_and_a_number_too_large_is_text() {
+        assert_eq!(read_meta(None), Map::new());
+        assert_eq!(read_meta(Some("{}")), Map::new());
+        let huge = "1".repeat(400);
+        let read = read_meta(Some(&format!(r#"{{"a": 1, "huge": {huge}, "list": [1.5, null]}}"#)));
+        assert_eq!(Value::Object(read), serde_json::json!({"a": 1, "huge": huge, "list": [1.5, null]}));
+    }
+}

@@ -1,0 +1,71 @@
+//! Statements: one a file, each loaded, headed and explained, every name of ours with its schema.
+
+use std::collections::BTreeSet;
+
+use super::{assert_none, files, first_word, library_code};
+
+/// Our tables, views and functions: never to be named without their schema.
+fn names_of_ours() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for (_, text) in files("queue-core/migrations", "sql") {
+        for kind in ["create table queue.", "create view queue.", "create function queue."] {
+            names.extend(text.match_indices(kind).map(|(at, _)| first_word(&text[at + kind.len()..])).filter(|name| !name.is_empty()));
+        }
+    }
+    assert!(names.contains("ready") && names.contains("jobs") && names.contains("wake"), "{names:?}");
+    names
+}
+
+#[test]
+fn every_sql_file_is_loaded_and_explained_and_names_its_tables_in_full() {
+    let code: String = library_code().map(|(_, text)| text).collect();
+    let ours = names_of_ours();
+    let mut faults = Vec::new();
+    let statements: Vec<(String, String)> = ["queue-core/sql", "queue-core/testing", "queue-worker/sql", "queue-core/migrations"]
+        .into_iter()
+        .flat_map(|folder| files(folder, "sql"))
+        .collect();
+    assert!(statements.len() > 25);
+    for (path, text) in statements {
+        let loaded = format!("/{}\")", path.split_once('/').unwrap().1);
+        if !code.contains(&loaded) {
+            faults.push(format!("{path} is loaded nowhere"));
+        }
+        if !text.starts_with("-- ") || text.starts_with("-- \n") {
+            faults.push(format!("{path} does not begin with a header"));
+        }
+        if text.lines().any(|line| line.chars().count() > 150) {
+            faults.push(format!("{path} has lines of more than 150 characters"));
+        }
+        faults.extend(unqualified(&text, &ours).into_iter().map(|word| format!("{path}: `{word}` without its schema")));
+    }
+    assert_none(&faults, "one statement, one file, every name qualified");
+}
+
+/// Names of ours that follow a word after which a table stands, or are called as functions, without `queue.`.
+fn unqualified(text: &str, ours: &BTreeSet<String>) -> Vec<String> {
+    let text: String = text.lines().map(|line| line.split("--").next().unwrap_or_default().to_owned() + "\n").collect();
+    let mut found = Vec::new();
+    let mut last = "";
+    for word in text.split_whitespace() {
+        let name = first_word(word.trim_start_matches('('));
+        let before = std::mem::replace(&mut last, word);
+        let as_table = matches!(before, "from" | "join" | "into" | "update" | "using" | "table") && !word.contains(&format!("{name}."));
+        let as_call = word.trim_start_matches('(').strip_prefix(&name).is_some_and(|rest| rest.starts_with('('));
+        // What a dynamic statement is executed with is a variable.
+        let as_argument = before == "using" && word.ends_with(';');
+        if ours.contains(&name) && !as_argument && (as_table || as_call) {
+            found.push(word.to_owned());
+        }
+    }
+    found
+}
+
+#[test]
+fn the_scanner_of_statements_finds_unqualified_names() {
+    let ours = names_of_ours();
+    let text =
+        "with taken as (delete from ready where x) insert into lease select next_id() from queue.job j join done on true -- from jobs";
+    assert_eq!(unqualified(text, &ours), ["ready", "lease", "next_id()", "done"]);
+    assert!(unqualified("select queue.next_id() from queue.ready r using held h", &ours).is_empty());
+}

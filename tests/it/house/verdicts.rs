@@ -1,0 +1,125 @@
+//! Where it is decided what comes of an attempt, and what must not be known there.
+
+use super::{assert_none, library_code, read};
+
+#[test]
+fn an_attempt_never_touches_the_database() {
+    let (mut faults, mut seen) = (Vec::new(), 0);
+    for (path, text) in library_code().filter(|(path, _)| path.starts_with("queue-core/src/attempt/")) {
+        seen += 1;
+        for word in ["sqlx", "connect", "include_str", "PgConnection", "PgPool", "pool()", "query"] {
+            faults.extend(text.contains(word).then(|| format!("{path} names `{word}`")));
+        }
+    }
+    assert!(seen >= 3, "only {seen} files were read");
+    assert_none(&faults, "jobs come in, verdicts go out");
+}
+
+#[test]
+fn f29_nothing_of_the_protocol_asks_the_clock_of_the_worker() {
+    let protocol = library_code().filter(|(path, _)| path.starts_with("queue-worker/src/") && !path.starts_with("queue-worker/src/cli/"));
+    let (mut asked, mut seen) = (Vec::new(), 0);
+    for (path, text) in protocol {
+        seen += 1;
+        let clocks = ["SystemTime", "Utc::now", "Local::now"];
+        asked.extend(clocks.iter().filter(|clock| text.contains(**clock)).map(|clock| format!("{path}: {clock}")));
+    }
+    assert!(seen > 20, "only {seen} files were read");
+    assert_none(&asked, "take the time from the database, or measure with `Instant`");
+}
+
+/// Makes another try or a dead letter of an outcome.
+const RETRY: &str = "queue-core/src/define/retry.rs";
+
+/// Makes words and columns of a verdict.
+const ENDING: &str = "queue-core/src/define/ending.rs";
+
+#[test]
+fn only_retry_decides_between_another_try_and_a_dead_letter() {
+    let (mut faults, mut patterns) = (Vec::new(), 0);
+    for (path, text) in library_code().filter(|(path, _)| path != RETRY) {
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| line.contains("Verdict::Retry") || line.contains("Verdict::Dead"))
+        {
+            // On the left of an arrow, or in a `matches!`, it is looked at, not made.
+            let last = line.rfind("Verdict::Retry").max(line.rfind("Verdict::Dead")).unwrap_or_default();
+            if line[last..].contains("=>") || line.contains("matches!(") || line.contains("let Verdict::") {
+                patterns += 1;
+            } else {
+                faults.push(format!("{path}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+    assert!(patterns > 0, "an ending looks at its verdict");
+    assert_none(&faults, "ask `queue_core::verdict`");
+}
+
+#[test]
+fn only_an_ending_has_a_word_for_a_verdict_and_nobody_passes_over_one() {
+    let (mut faults, mut seen) = (Vec::new(), 0);
+    for (path, text) in library_code() {
+        for arms in matches(&text).filter(|arms| arms.iter().any(|(pattern, _)| pattern.contains("Verdict::"))) {
+            seen += 1;
+            for (pattern, value) in arms {
+                let is_name = pattern.chars().all(|letter| letter.is_lowercase() || letter == '_');
+                if is_name {
+                    faults.push(format!("{path}: `{pattern} =>` would stand for a verdict that is added"));
+                }
+                if path != ENDING && pattern.contains("Verdict::") && value.starts_with('"') {
+                    faults.push(format!("{path}: {value} is said of {pattern}: ask its ending"));
+                }
+            }
+        }
+    }
+    assert!(seen >= 2, "only {seen} matches over verdicts were found");
+    assert_none(&faults, "adding a verdict must not compile until all that must know it do");
+}
+
+/// The arms of every `match`, as pattern and what begins after the arrow.
+fn matches(text: &str) -> impl Iterator<Item = Vec<(String, String)>> {
+    text.match_indices("match ").filter_map(|(at, _)| {
+        let body = &text[at + text[at..].find('{')? + 1..];
+        let (mut depth, mut arms, mut pattern) = (0, Vec::new(), String::new());
+        let mut letters = body.char_indices();
+        while let Some((at, letter)) = letters.next() {
+            match letter {
+                '{' | '(' | '[' => depth += 1,
+                '}' | ')' | ']' if depth == 0 => break,
+                '}' | ')' | ']' => depth -= 1,
+                '=' if depth == 0 && body[at..].starts_with("=>") => {
+                    letters.next();
+                    arms.push((std::mem::take(&mut pattern).trim().to_owned(), body[at + 2..].trim_start().chars().take(40).collect()));
+                    continue;
+                }
+                _ => {}
+            }
+            // After an arm in braces there is no comma.
+            if depth == 0 && (letter == ',' || letter == '}') { pattern.clear() } else { pattern.push(letter) }
+        }
+        Some(arms)
+    })
+}
+
+#[test]
+fn the_scanner_of_matches_finds_arms_that_pass_over_a_verdict() {
+    let text =
+        "match verdict { Verdict::Retry(wait) => { f(wait, x) } Verdict::Dead | Verdict::Cancel => \"dead\", other => g(other), _ => h }";
+    let arms = matches(text).next().unwrap();
+    let patterns: Vec<&str> = arms.iter().map(|(pattern, _)| pattern.as_str()).collect();
+    assert_eq!(patterns, ["Verdict::Retry(wait)", "Verdict::Dead | Verdict::Cancel", "other", "_"]);
+    assert!(arms[1].1.starts_with("\"dead\""), "{arms:?}");
+}
+
+#[test]
+fn no_product_file_knows_a_seeded_bug() {
+    let mut faults = Vec::new();
+    for (path, text) in library_code() {
+        for word in ["feature = \"mutants\"", "bug(\"", "QUEUE_BUG", "seeded"] {
+            faults.extend(text.contains(word).then(|| format!("{path} names `{word}`")));
+        }
+    }
+    for member in ["queue-core", "queue-macros", "queue-worker"] {
+        let manifest = read(format!("{member}/Cargo.toml"));
+        faults.extend(manifest.contains("mutants = ").then(|| format!("{member} has a feature `mutants` that a release could turn on")));
+    }
+    assert_none(&faults, "seeded bugs are of the torture crate, and put in from outside");
+}

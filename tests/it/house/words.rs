@@ -1,0 +1,144 @@
+//! Words that are gone, and what keeps pages readable: short paragraphs, links that lead somewhere, tests that exist.
+
+use std::collections::BTreeSet;
+
+use super::{DOCUMENTS, LIBRARIES, assert_none, files, first_word, read, root, sources};
+
+/// One word, one meaning: these had several, or said nothing. Each with what is said instead.
+const GONE: [(&str, &str); 16] = [
+    ("he", "the noun"),
+    ("him", "the noun"),
+    ("his", "the noun's"),
+    ("she", "the noun"),
+    ("her", "the noun's"),
+    ("herald", "notify_waiters"),
+    ("stir", "changed"),
+    ("called_off", "cancelling"),
+    ("call_off", "cancel_running"),
+    ("call_off_all", "cancel_running_all"),
+    ("take_room", "take_capacity"),
+    ("QueueFull", "AtCapacity"),
+    ("QFULL", "QCAPA"),
+    ("dispatch", "attempt"),
+    ("desk", "sender"),
+    ("md5", "sha256: FIPS servers refuse the other"),
+];
+
+/// As names of types: what is it that is held, found or running?
+const NO_TYPES: [(&str, &str); 15] = [
+    ("Desk", "ReportSender"),
+    ("Rig", "TestBackend"),
+    ("Ground", "TestServer, DrainConnection or BenchDatabase"),
+    ("Sheet", "PayloadBuffer"),
+    ("Parcel", "the builder"),
+    ("Eye", "JobWatcher"),
+    ("Looks", "PoolWatcher"),
+    ("Ear", "WaiterConnection"),
+    ("Sight", "JobSnapshot"),
+    ("Fate", "WaitOutcome or GuardResult"),
+    ("Stage", "CommitState"),
+    ("Held", "LockedJob, or what it holds"),
+    ("Found", "ClaimResult, GuardReport, or what was found"),
+    ("Running", "HandlerFuture, RunningJob or RunningWorker"),
+    ("Keys", "LockedKeys or Unblocker"),
+];
+
+/// The words of a text, in which letters, digits and underscores hang together.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| !letter.is_alphanumeric() && letter != '_')
+}
+
+/// Whether a type of that name is defined on the line.
+fn defines(line: &str, kind: &str, name: &str) -> bool {
+    let mut words = words(line);
+    words.any(|word| word == kind) && words.next() == Some(name)
+}
+
+#[test]
+fn words_that_are_gone_stay_gone() {
+    let sql = LIBRARIES.into_iter().flat_map(|member| files(member, "sql"));
+    let pages = DOCUMENTS.into_iter().flat_map(pages_of).filter(|(path, _)| path != "CHANGELOG.md");
+    let (mut faults, mut seen) = (Vec::new(), 0);
+    for (path, text) in sources().chain(sql).chain(pages).filter(|(path, _)| !path.ends_with("house/words.rs")) {
+        seen += 1;
+        for (number, line) in text.lines().enumerate() {
+            for (gone, instead) in GONE.iter().filter(|(gone, _)| words(line).any(|word| word == *gone)) {
+                faults.push(format!("{path}:{}: `{gone}`: say {instead}", number + 1));
+            }
+            for (gone, instead) in NO_TYPES {
+                let is_type = ["struct", "enum", "type", "trait"].iter().any(|kind| defines(line, kind, gone));
+                faults.extend(is_type.then(|| format!("{path}:{}: a type `{gone}`: say {instead}", number + 1)));
+            }
+        }
+    }
+    assert!(seen > 300, "only {seen} files were read");
+    assert_none(&faults, "one word, one meaning");
+}
+
+/// A page, or all pages of a folder.
+fn pages_of(place: &str) -> Vec<(String, String)> {
+    if place.ends_with(".md") { vec![(place.to_owned(), read(place))] } else { files(place, "md") }
+}
+
+#[test]
+fn no_paragraph_is_longer_than_eight_lines() {
+    let mut faults = Vec::new();
+    for (path, text) in DOCUMENTS.into_iter().flat_map(pages_of) {
+        let (mut is_code, mut lines) = (false, 0);
+        for (number, line) in text.lines().enumerate() {
+            if line.starts_with("```") {
+                (is_code, lines) = (!is_code, 0);
+                continue;
+            }
+            let begins = line.trim_start();
+            let numbered =
+                begins.split_once(". ").is_some_and(|(number, _)| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
+            let is_item = begins.starts_with("- ") || begins.starts_with("* ") || numbered;
+            lines = match begins.chars().next() {
+                _ if is_code => 0,
+                None | Some('|' | '#') => 0,
+                _ if is_item => 1,
+                _ => lines + 1,
+            };
+            if lines == 9 {
+                faults.push(format!("{path}:{}: the ninth line", number + 1));
+            }
+            if !is_code && line.chars().count() > 150 && !line.starts_with('|') && !line.contains("http") {
+                faults.push(format!("{path}:{}: {} characters", number + 1, line.chars().count()));
+            }
+        }
+    }
+    let map = read("ARCHITECTURE.md").lines().count();
+    faults.extend((map > 150).then(|| format!("ARCHITECTURE.md: {map} lines, where a map has at most 150")));
+    assert_none(&faults, "break it, or say less");
+}
+
+#[test]
+fn links_lead_somewhere_and_tests_that_pages_name_exist() {
+    let tests: BTreeSet<String> =
+        sources().flat_map(|(_, text)| text.match_indices("fn ").map(|(at, _)| first_word(&text[at + 3..])).collect::<Vec<_>>()).collect();
+    let (mut faults, mut links, mut named) = (Vec::new(), 0, 0);
+    for (path, text) in DOCUMENTS.into_iter().flat_map(pages_of) {
+        let folder = root().join(&path).parent().unwrap().to_owned();
+        for (at, _) in text.match_indices("](") {
+            let to = text[at + 2..].split([')', '#']).next().unwrap_or_default();
+            if !to.is_empty() && !to.starts_with("http") && !to.starts_with("crate::") {
+                links += 1;
+                faults.extend((!folder.join(to).exists()).then(|| format!("{path}: a link to {to}")));
+            }
+        }
+        // As `module::what_is_to_hold`, or cut short with `..`.
+        for name in text.split('`').skip(1).step_by(2).filter(|code| path.starts_with("docs/protocol/") && code.contains("::")) {
+            let name = name.rsplit("::").next().unwrap_or_default();
+            let (short, is_short) = name.strip_suffix("..").map_or((name, false), |short| (short, true));
+            let is_test = short.len() >= 15 && short.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+            if is_test {
+                named += 1;
+                let exists = if is_short { tests.iter().any(|test| test.starts_with(short)) } else { tests.contains(short) };
+                faults.extend((!exists).then(|| format!("{path}: there is no test {name}")));
+            }
+        }
+    }
+    assert!(links > 20 && named > 20, "only {links} links and {named} tests were found");
+    assert_none(&faults, "pages are kept true");
+}

@@ -1,0 +1,113 @@
+//! Which tests notice that a guard of a statement is gone, by parts of their names: one run each, the quick ones first.
+
+const MODEL: &str = "model::whatever_is_done";
+const PAIRS: &str = "interleave::a_second interleave::claims interleave::a_transactional";
+const KEYS: &str = "keys::edges keys::hands together::the_head";
+const EVERYTHING: &[&str] = &[
+    "guards::rows guards::a_suspect guards::a_lane_that bulk::each_queue bulk::a_queue",
+    "enqueue:: migrate:: wake:: payloads:: refuse:: guards::",
+    "bulk:: days:: recovery:: outcomes:: schedule::",
+    MODEL,
+    "registry:: durability::",
+];
+const ENQUEUES: &[&str] = &["enqueue:: schedule:: durability::", "guards::", MODEL];
+const ENQUEUE: &[&str] = &[
+    "refuse::f08 wake::producers bulk::a_queue enqueue::a_lane enqueue::what",
+    "enqueue:: capacity:: wake:: schedule::",
+    "migrate:: payloads:: refuse:: bulk:: recovery::",
+];
+const IN_LINE: &[&str] = &["keys::edges keys::hands unique::held", "guards::notices together::", "keys::ways"];
+const OPTIONS: &[&str] =
+    &["guards::notices refuse:: enqueue::", "any_language:: bulk:: payloads::", "unique:: --skip races", "keys::edges"];
+const WHERE: &[&str] = &["guards::looks", "unique::held", "unique:: together::a_unique --skip races --skip worker", "results:: operate::"];
+const UNIQUE: &[&str] = &["unique::held", "unique:: together::a_unique --skip races --skip worker", "unique::races"];
+const BEATS: &[&str] = &["guards::", "recovery:: lease::", MODEL];
+const OPERATORS: &[&str] = &[
+    "guards::control guards::order",
+    "interleave::a_second interleave::claims interleave::of_two",
+    KEYS,
+    MODEL,
+    "operate::",
+    "keys::ways",
+];
+const CONTROLS: &[&str] =
+    &["guards::control guards::notices", "control:: cancelling:: operate::a_cancelled", "keys::hands together::the_head", MODEL];
+const SINGLE: &[&str] = &["guards::single", "control::"];
+const PRUNING: &[&str] = &["guards::prune", "retention::"];
+
+/// By the name of a file of one statement, and of what a migration makes.
+const NOTICED_BY: &[(&[&str], &[&str])] = &[
+    (&["settle.sql"], &["guards:: recovery::", "keys::hands together::the_head", "cancelling::", MODEL, "outcomes::", PAIRS]),
+    (&["settle_leases.sql"], &["guards:: recovery::", "interleave::a_second", MODEL]),
+    (&["finish_one.sql"], &["guards::", "interleave::a_second interleave::a_transactional", "transactional::", "keys::ways"]),
+    (&["claim.sql"], &["guards::", PAIRS, MODEL, "recovery:: schedule:: outcomes::f23"]),
+    (&["take_one.sql"], &["guards::", "transactional::", PAIRS]),
+    (&["give_back.sql"], &["guards::", "together:: cancelling::", PAIRS, MODEL]),
+    (&["silent.sql"], &["guards:: recovery::", PAIRS, MODEL]),
+    (&["recover.sql"], &["guards::", KEYS, "cancelling::", MODEL, "lease::f50 lease::crashes recovery::", "keys::ways"]),
+    (&["beat.sql", "register.sql"], BEATS),
+    (&["retire.sql"], &["guards::", "lease::a_worker_that_retires wake::", MODEL]),
+    (&["sleep.sql", "wake_up.sql"], &["guards::", "wake:: schedule::"]),
+    (&["promote.sql"], &["guards::", PAIRS, MODEL]),
+    (&["prune_workers.sql"], &["guards::", "lease::a_silent", MODEL]),
+    (&["prune_done.sql"], &["guards::prune guards::housekeeping", "days::", PAIRS, MODEL]),
+    (&["keep_types.sql", "prune_kept.sql", "prune_early.sql", "queue.retention"], PRUNING),
+    (&["prune_dead.sql"], &["guards::prune", "retention::", "keys::hands::a_dead_letter"]),
+    (&["queue.requeue_all", "queue.discard_all"], OPERATORS),
+    (
+        &["queue.reopen"],
+        &[
+            "guards::control guards::order",
+            "interleave::a_second interleave::claims interleave::of_two",
+            KEYS,
+            MODEL,
+            "days::jobs operate:: progress::progress_goes",
+        ],
+    ),
+    (&["enqueue.sql", "enqueue_relaxed.sql"], ENQUEUES),
+    (&["insert_all.sql"], &["guards::order", "bulk::a_batch", "bulk::", "schedule::", MODEL]),
+    (&["meet_lanes.sql"], &["bulk::a_batch", "guards::", "bulk::", MODEL]),
+    (&["lock_keys.sql"], &["keys::hands"]),
+    (&["insert_with.sql"], &["together::a_batch guards::order::jobs_stand keys::edges", "keys::ways"]),
+    (&["note.sql"], &["guards::reports", "progress::"]),
+    (&["clear_progress.sql"], &["guards::reports", "progress::progress_goes"]),
+    (&["announce_waiter.sql", "leave_waiter.sql", "prune_waiters.sql"], &["guards::reports", "results::a_notification"]),
+    (&["queue.job", "queue.ready", "queue.scheduled", "queue.lease", "queue.done", "queue.done_many", "queue.dead"], EVERYTHING),
+    (&["queue.next_id", "queue.lane_id", "queue.lane", "queue.is_name", "queue.wake", "queue.worker", "queue.idle"], EVERYTHING),
+    (&["queue.add_days"], &["days::"]),
+    (&["queue.drop_day"], &["days:: retention::", "migrate::"]),
+    (&["queue.living"], &["days::", "keys::edges keys::hands unique::held", "guards::notices together::"]),
+    (&["queue.blocked", "queue.active_key", "queue.key_hint", "queue.key_id", "queue.insert_in_line", "queue.unblock"], IN_LINE),
+    (&["queue.unique_key", "queue.unique_hash", "queue.change_waiting"], UNIQUE),
+    (&["queue.take_key", "queue.holds", "queue.forget_keys"], UNIQUE),
+    (
+        &["queue.enqueue_with", "queue.try_enqueue"],
+        &["guards::notices keys::edges together::blocked", "unique:: --skip races", "capacity::", "unique::races"],
+    ),
+    (&["queue.read_options", "queue.is_meta", "queue.checked_meta", "queue.check_payload"], OPTIONS),
+    (&["queue.end_of", "queue.entry_of", "queue.attempt_of"], WHERE),
+    (&["queue.tell_waiters"], &["guards::control guards::notices", "results::", "control::"]),
+    (&["queue.insert_job"], ENQUEUE),
+    (
+        &["queue.meet_lane"],
+        &["capacity::", "refuse::f08 wake::producers bulk::a_queue enqueue::a_lane enqueue::what", "enqueue:: recovery::"],
+    ),
+    (&["queue.capacity"], &["guards::rows"]),
+    (&["queue.set_capacity", "queue.depth", "queue.take_capacity"], &["capacity::"]),
+    (&["queue.progress", "queue.waiter", "queue.look"], &["guards::looks guards::rows", "progress::", "results::"]),
+    (&["queue.status", "queue.is_ours", "queue.wait"], &["guards::looks", "any_language::"]),
+    (&["queue.ready_places", "queue.take_scheduled", "queue.take_waiting", "queue.cancel_waiting_all"], CONTROLS),
+    (&["queue.cancel_running_all", "queue.set_priority_all", "queue.run_now_all", "queue.reschedule_all", "queue.wake_for"], CONTROLS),
+    (&["queue.act_on_one", "queue.act_on_all", "queue.snooze"], SINGLE),
+];
+
+/// The tests for this file, or for what a migration makes.
+pub(super) fn by(name: &str) -> &'static [&'static str] {
+    NOTICED_BY.iter().find(|(names, _)| names.contains(&name)).map_or(&[], |(_, tests)| tests)
+}
+
+/// All names there are.
+#[cfg(test)]
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    NOTICED_BY.iter().flat_map(|(names, _)| names.iter().copied())
+}

@@ -1,0 +1,129 @@
+//! The tests that are to notice: built with `--cfg queue_mutants`, in a folder of their own, and run until one fails.
+
+use std::{
+    collections::HashSet,
+    io::{BufRead as _, BufReader},
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    process::{Command, Stdio},
+    sync::mpsc,
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use crate::{root, target};
+
+/// Tests that need no statement of ours, or that fail by themselves on a busy machine.
+const SKIPPED: [&str; 2] = ["a_worker_keeps_house_by_itself", "whatever_meets_a_heartbeat"];
+
+/// A test binary.
+pub(super) struct Suite {
+    binary: PathBuf,
+    /// Where it is run.
+    folder: PathBuf,
+    /// What it has.
+    tests: Vec<String>,
+}
+
+/// Builds the suite, and what attacks statements.
+pub(super) fn build() -> Result<Vec<Suite>> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args([
+        "test",
+        "--quiet",
+        "-p",
+        "tests",
+        "-p",
+        "torture",
+        "--test",
+        "it",
+        "--test",
+        "attacks",
+        "--no-run",
+        "--message-format",
+        "json",
+    ]);
+    let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+    cargo.env("RUSTFLAGS", format!("{flags} --cfg queue_mutants")).env("CARGO_TARGET_DIR", target().join("mutants"));
+    let output = cargo.current_dir(root()).stderr(Stdio::inherit()).output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let messages = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let of_tests = messages.filter(|message| message["target"]["kind"][0] == "test");
+    let suites: Vec<Suite> = of_tests.filter_map(|message| Suite::of(&message).transpose()).collect::<Result<_>>()?;
+    if suites.len() != 2 {
+        bail!("the tests were not built");
+    }
+    Ok(suites)
+}
+
+impl Suite {
+    /// What cargo says that it has built.
+    fn of(message: &Value) -> Result<Option<Self>> {
+        let (Some(binary), Some(manifest)) = (message["executable"].as_str(), message["manifest_path"].as_str()) else { return Ok(None) };
+        let folder = PathBuf::from(manifest).parent().context("a manifest is in a folder")?.to_owned();
+        let listed = Command::new(binary).args(["--list", "--format", "terse"]).current_dir(&folder).output()?;
+        let tests =
+            String::from_utf8_lossy(&listed.stdout).lines().filter_map(|line| Some(line.strip_suffix(": test")?.to_owned())).collect();
+        Ok(Some(Self { binary: binary.into(), folder, tests }))
+    }
+
+    /// Whether a test is meant by this filter.
+    pub(super) fn has(&self, filter: &str) -> bool {
+        filter.split(' ').take_while(|word| *word != "--skip").any(|part| self.tests.iter().any(|test| test.contains(part)))
+    }
+
+    /// Runs the tests of a filter until one fails; returns which.
+    pub(super) fn first_failure(
+        &self,
+        filter: &str,
+        pardoned: &HashSet<String>,
+        settings: &[(&str, String)],
+        until: Instant,
+    ) -> Result<Option<String>> {
+        let skip = pardoned.iter().map(String::as_str).chain(SKIPPED).flat_map(|name| ["--skip", name]);
+        let mut command = Command::new(&self.binary);
+        command
+            .args(filter.split(' ').chain(skip))
+            .args(["--test-threads", "3"])
+            .current_dir(&self.folder)
+            .envs(settings.iter().map(|(key, value)| (key, value)))
+            .env_remove("RUST_BACKTRACE")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0);
+        let mut tests = command.spawn()?;
+        let group = tests.id();
+        let output = tests.stdout.take().context("the tests have an output")?;
+        let (line, lines) = mpsc::channel();
+        let reader =
+            std::thread::spawn(move || BufReader::new(output).lines().map_while(Result::ok).for_each(|text| drop(line.send(text))));
+        let failed = wait(&lines, until);
+        // With the processes that tests have started.
+        let _ = Command::new("kill").args(["-9", "--", &format!("-{group}")]).stderr(Stdio::null()).status();
+        let status = tests.wait()?;
+        let _ = reader.join();
+        if failed.is_none() && !status.success() {
+            bail!("the tests ended with {status} and named none that failed: {filter}");
+        }
+        Ok(failed)
+    }
+}
+
+/// The first test that these lines say has failed.
+fn wait(lines: &mpsc::Receiver<String>, until: Instant) -> Option<String> {
+    loop {
+        match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(text) => {
+                let test = text.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "));
+                if let Some((name, "FAILED")) = test {
+                    return Some(name.to_owned());
+                }
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => return Some("a test that never ends".to_owned()),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return None,
+        }
+    }
+}
