@@ -45,11 +45,11 @@ declare
   became  text;
   state   text;
   wanted  text[] := case act
-    when 'cancel' then '{blocked,scheduled,ready,running}'
-    when 'reschedule' then '{scheduled,ready}'
-    when 'snooze' then '{scheduled,ready}'
+    when 'cancel' then '{ready,scheduled,blocked,running}'
+    when 'reschedule' then '{ready,scheduled}'
+    when 'snooze' then '{ready,scheduled}'
     when 'run_now' then '{scheduled}'
-    when 'set_priority' then '{scheduled,ready}'
+    when 'set_priority' then '{ready,scheduled}'
     when 'requeue' then '{dead,completed,cancelled}'
     when 'discard' then '{dead}'
   end;

@@ -49,6 +49,7 @@ async fn f45_futures_dropped_anywhere_leave_no_connection_inside_a_transaction()
         }
     }
     println!("dropped of {round}: {undone:?}");
+    assert!(undone.iter().all(|undone| *undone > 0), "every kind of call was dropped: {undone:?}");
     eventually("no connection is inside a transaction", async || {
         db.count("select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'").await
             == 0

@@ -1,6 +1,9 @@
 //! Processes killed, connections cut, leases lost and settings that are hostile, around a handler's own transaction.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    time::Duration,
+};
 
 use queue_core::{Context, Handler, Job as _, JobResult, JobState, job};
 use queue_worker::Worker;
@@ -166,10 +169,12 @@ async fn a_begin_that_is_dropped_leaves_no_connection_in_a_transaction() {
     #[job(send_only)]
     #[derive(Serialize, Deserialize)]
     struct GiveUp;
+    static GIVEN_UP: AtomicUsize = AtomicUsize::new(0);
     impl Handler for GiveUp {
         async fn run(self, cx: &Context) -> JobResult {
             for wait in 0..40 {
-                let _ = tokio::time::timeout(Duration::from_micros(wait * 20), cx.begin()).await;
+                let in_time = tokio::time::timeout(Duration::from_micros(wait * 20), cx.begin()).await.is_ok();
+                GIVEN_UP.fetch_add(usize::from(!in_time), SeqCst);
             }
             let tx = cx.begin().await?;
             tx.complete(()).await
@@ -178,6 +183,7 @@ async fn a_begin_that_is_dropped_leaves_no_connection_in_a_transaction() {
     let db = TestDb::new().await;
     let job = GiveUp.enqueue(&db.pool).await.unwrap().id();
     db.run_while(Worker::new(db.pool.clone()).register::<GiveUp>(), db.until(job, JobState::Completed)).await;
+    assert!(GIVEN_UP.load(SeqCst) > 0, "none was dropped before it was done");
     within(Duration::from_secs(30), "all are given back", async || {
         db.count("select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'").await
             == 0
