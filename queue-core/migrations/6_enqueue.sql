@@ -107,7 +107,9 @@ create function queue.refuse_option(options jsonb, name text, needs text) return
 as $$
 begin
   raise invalid_parameter_value using
-    message = format('queue.enqueue: the option %s is %s, not %s', name, needs, left((options -> name)::text, 100));
+    message = format('queue.enqueue: the option %s is %s, not %s', name, needs,
+      -- Keys may say who somebody is; errors are logged.
+      case when name in ('key', 'unique_key') then 'of the type ' || jsonb_typeof(options -> name) else left((options -> name)::text, 100) end);
 end
 $$;
 
@@ -177,7 +179,8 @@ as $$
 begin
   if not queue.is_meta(meta) then  -- guard: metadata of many are checked [not queue.is_meta(meta) => false]
     raise invalid_parameter_value using
-      message = format('queue.enqueue: the option meta is an object of at most %s bytes, not %s', queue.meta_limit(), left(meta::text, 100));
+      message = format('queue.enqueue: the option meta is an object of at most %s bytes, not of the type %s with %s bytes',
+        queue.meta_limit(), jsonb_typeof(meta), octet_length(meta::text));
   end if;
   return meta;
 end
