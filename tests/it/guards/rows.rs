@@ -5,6 +5,7 @@ use tests::{
     protocol::{flush, settle},
 };
 
+use sqlx::Connection as _;
 use uuid::Uuid;
 
 use super::{MIDNIGHT, connect, leased};
