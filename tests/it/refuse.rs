@@ -152,7 +152,7 @@ async fn f19_f23_names_and_attempts_out_of_range_are_refused_before_any_sql() {
 }
 
 /// A call of a SQL function, and what it is refused with.
-const REFUSED: [(&str, &str); 34] = [
+const REFUSED: [(&str, &str); 35] = [
     ("insert_job(null, '{}')", "only run_at may be null"),
     ("insert_job('do', null)", "only run_at may be null"),
     ("insert_job('do', '{}', null)", "only run_at may be null"),
@@ -168,6 +168,7 @@ const REFUSED: [(&str, &str); 34] = [
     ("enqueue('do', '{}', jsonb_build_object('queue', repeat('x', 65)))", "the option queue is a name"),
     ("enqueue('do', '{}', '{\"queue\": 7}')", "the option queue is a name: 1 to 64 of A-Z a-z 0-9 _ . : -, not 7"),
     ("enqueue('do', '{}', '{\"priority\": \"high\"}')", "the option priority is a whole number from -32768 to 32767, not \"high\""),
+    ("enqueue('do', '{}', '{\"priority\": \"7\"}')", "the option priority is a whole number"),
     ("enqueue('do', '{}', '{\"priority\": 32768}')", "the option priority is a whole number"),
     ("enqueue('do', '{}', '{\"priority\": 1.5}')", "the option priority is a whole number"),
     ("enqueue('do', '{}', '{\"max_attempts\": 0}')", "the option max_attempts is a whole number from 1 to 32767, not 0"),
