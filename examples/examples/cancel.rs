@@ -1,4 +1,4 @@
-//! A running job is cancelled: its handler is asked to end, tidies up, and the job is never tried again.
+//! A running job is cancelled: its handler is told to stop, tidies up, and the job is never tried again.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ impl Handler for Render {
         for frame in 0..self.frames {
             tokio::select! {
                 () = cx.cancelled().cancelled() => {
-                    println!("asked to end after {frame} frames");
+                    println!("told to stop after {frame} frames");
                     return Err("not finished".into()); // of a cancelled job: no failure, no retry
                 }
                 () = tokio::time::sleep(Duration::from_millis(20)) => {}

@@ -94,7 +94,7 @@ begin
 end
 $$;
 
--- Cancels one job: 'cancelled' if it waited, 'cancelling' if it runs and its handler will be asked to end.
+-- Cancels one job: 'cancelled' if it waited, 'cancelling' if it runs and its handler will be told to stop.
 create function queue.cancel(id bigint) returns text
   language sql volatile
 begin atomic

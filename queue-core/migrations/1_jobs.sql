@@ -251,7 +251,7 @@ begin
     insert into queue.lane (lane, queue, job_type, priority, solo, has_capacity)
     values (met, meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo,
       -- guard: a new lane is marked [exists .. .queue) or]; a new lane is marked under an old snapshot [ or .. ') <> 'read committed']
-      -- redundant: a new lane is marked if its own queue is bounded [ where c. .. .queue] (for speed: a lane marked in vain asks in vain)
+      -- redundant: a new lane is marked if its own queue has a capacity [ where c. .. .queue] (for speed: a lane marked in vain asks in vain)
       exists (select from queue.capacity c where c.queue = meet_lane.queue) or current_setting('transaction_isolation') <> 'read committed');
   end if;
   return met;

@@ -121,10 +121,10 @@ begin
 end
 $$;
 
--- Consumes up to `most` hints from the place `floor` on, and makes the first job of each of their keys ready, or scheduled if its time has not
--- come, unless the key has a head. Returns how many hints there were and the lowest of them, how many jobs were moved, and in how many ms the
--- first of those is due that were scheduled. Waits for nobody: a job that somebody is at work on keeps its hint. To be called under read
--- committed, where its second statement sees whatever was committed before the first one ended.
+-- Consumes up to `most` hints from the place `floor` on. Each key without a head gets one: its first job becomes ready, or scheduled if its
+-- time has not come. Returns how many hints there were, the lowest of them, and how many jobs were moved; `wait_ms` is when the first of the
+-- scheduled ones is due. Waits for nobody: a job that somebody is at work on keeps its hint. To be called under read committed: there the
+-- second statement sees whatever was committed before the first one ended.
 create function queue.unblock(floor bigint, most integer, out hints integer, out lowest bigint, out moved integer, out wait_ms double precision)
   returns record
   language plpgsql volatile

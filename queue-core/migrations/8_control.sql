@@ -2,7 +2,7 @@
 -- returns the ids that it changed and never fails for a job in another state. For one job, see 10_control_one.sql.
 --
 --   cancel_waiting_all   ready | scheduled | blocked -> done, cancelled, and its ordering key goes on without it
---   cancel_running_all   lease, marked: the worker asks the handler to end, and the attempt's end is the job's
+--   cancel_running_all   lease, marked: the worker tells the handler to stop, and the attempt's end is the job's
 --   reschedule_all       ready | scheduled -> scheduled, at that time
 --   run_now_all          scheduled -> ready
 --   set_priority_all     ready | scheduled -> the same in the lane of that priority

@@ -57,9 +57,9 @@ pub enum Error {
         /// How many jobs may wait in it.
         capacity: u64,
     },
-    /// An enqueue was to wait for capacity in a transaction, which may hold up those that would make room.
+    /// An enqueue was to wait for capacity in a transaction, which may hold up those that end waiting jobs.
     #[error(
-        "an enqueue cannot wait for capacity inside a transaction, which may hold up what makes room; do it on the pool, or say `unless_at_capacity`"
+        "an enqueue cannot wait for capacity inside a transaction, which may hold up those that end waiting jobs; do it on the pool, or say `unless_at_capacity`"
     )]
     WaitInTransaction,
     /// The schema has no tables of ours, or older ones.

@@ -70,8 +70,8 @@ impl Error {
     }
 }
 
-/// Warns of an error after which a loop of the worker tries again. While the database is away every loop meets it at once and again and again,
-/// so that at most one line a second says so for all of them, and how many were left out since the last.
+/// Warns of an error after which a loop of the worker tries again. While the database is away every loop fails again and again. At most one
+/// line a second says so; it counts those left out.
 pub(crate) fn complain(error: &sqlx::Error, what: &'static str) {
     static LAST: Mutex<(Option<Instant>, u32)> = Mutex::new((None, 0));
     let unsaid = if transient(error) {

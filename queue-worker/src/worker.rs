@@ -55,8 +55,7 @@ pub struct Worker {
 impl Worker {
     /// A worker over this pool, which its handlers share. It makes six connections of its own to the same database, a seventh while it
     /// claims as fast as it can, one more once there are ordering keys, another once a handler reports progress, one for a moment each
-    /// minute while it prunes, and more for transactional
-    /// jobs; see [`Worker::transactional`].
+    /// minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
     pub fn new(pool: PgPool) -> Self {
         Self { pool, config: Config::default(), states: States::default(), registry: None, broken: None }
     }
@@ -202,7 +201,7 @@ impl Drop for Abandon {
 /// So many verdicts may wait for the settle loop before slots wait for it.
 const UNSETTLED: usize = 4096;
 
-/// Handlers that were asked to end have this long before they are dropped; and those dropped, to be so.
+/// Handlers that were told to stop have this long. So have dropped ones, to be gone.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
 /// Verdicts that were made have this long to come to the settle loop: no time at all, but on a machine that stands still.

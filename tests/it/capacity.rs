@@ -1,4 +1,4 @@
-//! Bounded queues: never above their capacity by an enqueue, never refused while there is room, and nothing that comes back is refused.
+//! Queues with a capacity: never above it by an enqueue, never refused below it, and nothing that comes back is refused.
 
 mod attacks;
 
@@ -139,7 +139,7 @@ async fn far_from_it_producers_do_not_wait_for_each_other_and_near_it_they_do() 
         tx.execute("set local lock_timeout = '2s'").await.unwrap();
         quick().enqueue(tx).await.unwrap();
     }
-    // What is uncommitted counts: nobody knows yet whether there is room for these.
+    // What is uncommitted counts: nobody knows yet whether these will fit.
     let mut near = db.pool.begin().await.unwrap();
     near.execute("set local lock_timeout = '100ms'").await.unwrap();
     let error = Do::enqueue_all((0..90).map(|_| quick()), &mut near).await.unwrap_err();
@@ -147,7 +147,7 @@ async fn far_from_it_producers_do_not_wait_for_each_other_and_near_it_they_do() 
     near.rollback().await.unwrap();
     first.commit().await.unwrap();
     second.rollback().await.unwrap();
-    assert_eq!(Do::enqueue_all((0..98).map(|_| quick()), &db.pool).await.unwrap(), 98, "rolled back, its room is free");
+    assert_eq!(Do::enqueue_all((0..98).map(|_| quick()), &db.pool).await.unwrap(), 98, "what is rolled back does not count");
     assert!(is_full(&quick().enqueue(&db.pool).await.unwrap_err()));
     assert_eq!(waiting(&db).await, 100);
     db.finish().await;

@@ -72,7 +72,7 @@ async fn a_worker_with_nothing_to_finish_does_not_wait_for_its_grace_period() {
 async fn what_does_not_end_in_time_is_released_uncharged_and_runs_elsewhere() {
     let db = TestDb::new().await;
     let acts =
-        [Act::Hang, Act::UntilAsked(Box::new(Act::Fail("asked to end".into()))), Act::UntilAsked(Box::new(Act::Terminal("asked".into())))];
+        [Act::Hang, Act::UntilAsked(Box::new(Act::Fail("told to stop".into()))), Act::UntilAsked(Box::new(Act::Terminal("asked".into())))];
     let mut jobs = Vec::new();
     for act in acts {
         jobs.push(enqueue(&db, once(act)).await);
@@ -82,7 +82,7 @@ async fn what_does_not_end_in_time_is_released_uncharged_and_runs_elsewhere() {
     for id in &jobs {
         untouched(&db, *id).await;
     }
-    assert_eq!(db.state(polite).await, Some(JobState::Completed), "asked to end, it ended well");
+    assert_eq!(db.state(polite).await, Some(JobState::Completed), "told to stop, it ended well");
     left_no_trace(&db).await;
 
     db.run_until_idle(db.worker()).await;

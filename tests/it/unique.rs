@@ -80,7 +80,7 @@ async fn a_live_key_is_held_until_its_job_is_over_whatever_way_that_comes_about(
         assert_ne!(second.id(), first.id());
         let worker = second.cancel(&mut on).await;
         worker.unwrap();
-        assert_eq!(say("5").enqueue(&mut on).unique(&key).await.unwrap().outcome(), Enqueued::New, "called off");
+        assert_eq!(say("5").enqueue(&mut on).unique(&key).await.unwrap().outcome(), Enqueued::New, "cancelled");
         end(&mut on, "plain").await;
     }
     db.finish().await;

@@ -70,7 +70,7 @@ pub enum Act {
     AbortAtOnce,
     /// Return an error of so many bytes, two to a character.
     FailLong(usize),
-    /// Wait until asked to end, then do this.
+    /// Wait until told to stop, then do this.
     UntilAsked(Box<Act>),
     /// At the first attempt that was recorded do the one, later the other. Unlike `First`, attempts that were given back count.
     Anew(Box<Act>, Box<Act>),

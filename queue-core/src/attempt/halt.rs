@@ -38,7 +38,7 @@ impl Halt {
         Self { grace, ..Self::default() }
     }
 
-    /// Asks this job's handler to end, and drops it when its grace is over.
+    /// Tells this job's handler to stop, and drops it when its grace is over.
     pub fn cancel(&self, token: Uuid, id: JobId) {
         let mut single = self.single();
         single.jobs.insert((token, id));

@@ -201,8 +201,8 @@ pub(crate) enum CommitState {
 }
 
 impl CommitState {
-    fn of(ruling: &CommitResult) -> Self {
-        match ruling {
+    fn of(result: &CommitResult) -> Self {
+        match result {
             CommitResult::Written => Self::Written,
             CommitResult::Lost => Self::Lost,
             CommitResult::Undone(_) => Self::Open,

@@ -96,7 +96,8 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
     /// While the queue is at its capacity, waits for up to this long: it asks again after 5 ms, and at last every 250 ms.
     ///
     /// Whoever asks first once there is capacity gets it: those who wait are not served in turn. Nothing is locked while it waits; dropped, it has
-    /// either enqueued the job or not. Not in a transaction, which holds up those that would make room: that is [`Error::WaitInTransaction`].
+    /// either enqueued the job or not. Not in a transaction: that is refused, with
+    /// [`Error::WaitInTransaction`], because it may hold up those that end waiting jobs.
     ///
     /// ```no_run
     /// # use std::time::Duration;

@@ -6,6 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde::de::DeserializeOwned;
+use sqlx::{
+    PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use tokio::{runtime::Handle, sync::mpsc};
+
 use super::backend::{Notes, TestBackend};
 use crate::{
     attempt::{self, ClaimedJob, Ended, Halt},
@@ -14,12 +21,6 @@ use crate::{
     error::Error,
     results::Progress,
 };
-use serde::de::DeserializeOwned;
-use sqlx::{
-    PgPool,
-    postgres::{PgConnectOptions, PgPoolOptions},
-};
-use tokio::{runtime::Handle, sync::mpsc};
 
 /// What came of one attempt.
 #[derive(Clone, Debug)]

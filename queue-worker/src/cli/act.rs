@@ -36,7 +36,7 @@ Examples:
         #[arg(long, value_name = "RATE", value_parser = rate)]
         rate: Option<f64>,
     },
-    /// Cancel jobs that are ready, scheduled, blocked or running; handlers that run are asked to end, and dropped if they do not
+    /// Cancel jobs that are ready, scheduled, blocked or running; handlers that run are told to stop, and dropped if they do not
     #[command(after_long_help = "\
 Examples:
   queue-worker cancel 1879032461361152001

@@ -1,4 +1,4 @@
-//! What a worker does beside claiming: recovers the jobs of silent workers, passes on that running jobs were to be cancelled, prunes.
+//! What a worker does beside claiming: recovers the jobs of silent workers, tells handlers whose jobs were cancelled, prunes.
 
 use std::{
     sync::Arc,
@@ -30,7 +30,7 @@ pub(crate) struct House {
     pub(crate) settle: mpsc::Sender<Settlement>,
 }
 
-/// Recovery about every second; running jobs that were to be cancelled then and whenever that is notified; handlers that are stuck are reported.
+/// Recovers about every second. Looks for cancelled running jobs as often, and whenever it is notified. Reports handlers that are stuck.
 pub(crate) async fn keep_house(mut house: House) {
     let pause = (house.config.lease_ttl / 10).min(Duration::from_secs(1));
     let mut next = Instant::now();

@@ -18,8 +18,8 @@ const KEYS: i32 = 500;
 /// So many of those statements follow each other at most.
 const MOST_LOOKS: usize = 200;
 
-/// Makes days ahead, deletes history of no day, dead letters and what goes before its day, and last, because it may fail for a lock, drops the
-/// days that are over.
+/// Makes days ahead. Deletes history that has no day, dead letters, and what goes before its day. Drops old days last: that may fail for a
+/// lock.
 pub(crate) async fn prune(connection: &mut PgConnection, config: &Config) -> sqlx::Result<()> {
     let (store, seconds) = (config.store, config.retention.as_secs_f64());
     let made = sqlx::query_scalar::<_, i32>(store.sql(include_str!("../../sql/add_days.sql"))).bind(DAYS_AHEAD);

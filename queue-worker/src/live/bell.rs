@@ -44,7 +44,7 @@ impl Bell {
         self.keys.notified().await;
     }
 
-    /// A running job of somebody's may be cancelling.
+    /// Some running job may have been cancelled.
     pub(crate) fn note_control(&self) {
         self.control.notify_one();
     }

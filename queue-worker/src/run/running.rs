@@ -13,7 +13,7 @@ pub(super) struct RunningJob {
     pub(super) reported: bool,
     /// Its handler has ended, and its verdict is on its way to the settle loop.
     pub(super) judged: bool,
-    /// Its handler was asked to end, for somebody wants it cancelled.
+    /// It was cancelled, and its handler was told to stop.
     pub(super) cancelling: bool,
 }
 

@@ -105,7 +105,7 @@ struct Jobs {
 }
 
 impl Slots {
-    /// Room for so many handlers at a time.
+    /// So many handlers run at a time.
     fn new(context: &Arc<SlotContext>, concurrency: usize) -> Arc<Self> {
         Arc::new(Self {
             context: Arc::clone(context),
@@ -197,13 +197,13 @@ impl Slots {
         halt.drop.cancel();
     }
 
-    /// Asks the handler of a job to end for which somebody has cancelled it; if it was not begun, returns its verdict.
+    /// Tells the handler of a cancelled job to stop. If it has not begun, returns its ending.
     pub(crate) fn cancel(&self, token: Uuid, id: JobId) -> Option<Settlement> {
         let halt = Arc::clone(&lock(&self.halt));
         let mut jobs = lock(&self.jobs);
         if let Some(running) = jobs.running.get_mut(&id) {
             if running.released.token == token && !running.judged && !std::mem::replace(&mut running.cancelling, true) {
-                tracing::info!(job = %id, "cancelled while it runs: its handler is asked to end");
+                tracing::info!(job = %id, "cancelled while it runs: its handler is told to stop");
                 halt.cancel(token, id);
             }
             return None;
@@ -232,7 +232,7 @@ impl Slots {
         }
     }
 
-    /// The next job, or the end of this slot; under one lock, so that a job handed over meanwhile finds either this slot or room for another.
+    /// The next job, or the end of this slot; under one lock, so that a job handed over meanwhile finds either this slot or one that is free.
     fn next(&self) -> Option<Claimed> {
         let mut jobs = lock(&self.jobs);
         let job = jobs.queued.pop_front();

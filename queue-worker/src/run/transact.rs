@@ -24,7 +24,7 @@ use crate::{
     live::{Bell, Config, bounded},
 };
 
-/// What the loops of a worker have in context.
+/// What the loops of a worker share.
 pub(crate) struct TransactContext {
     pub(crate) config: Config,
     pub(crate) registry: Registry,
@@ -41,7 +41,7 @@ pub(crate) struct Transact {
     loops: TaskTracker,
 }
 
-/// Handlers that were asked to end have this long before they are dropped; and those dropped, to be rolled back.
+/// Handlers that were told to stop have this long. So have dropped ones, to be rolled back.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
 impl Transact {

@@ -191,7 +191,7 @@ async fn while_a_queue_is_being_bounded_recoveries_go_on_and_jobs_that_come_back
     let lease = claim(&mut on, worker, 1).await.unwrap();
     quick().enqueue(&db.pool).await.unwrap();
     assert_eq!(settle(&mut on, &lease.all("release")).await.unwrap(), []);
-    on.execute("select queue.take_capacity('default', 0)").await.expect("no job needs no room, even above the capacity");
+    on.execute("select queue.take_capacity('default', 0)").await.expect("no job needs no capacity, even above it");
     let mut bounding = operator.begin().await.unwrap();
     bounding.execute("select queue.set_capacity('default', 2)").await.unwrap();
     on.execute("set lock_timeout = '2s'").await.unwrap();

@@ -43,7 +43,7 @@ async fn jobs_of_a_key_run_in_the_order_of_their_commits_whatever_befalls_worker
     .await;
 }
 
-/// `cargo nextest run -p tests --run-ignored only --no-capture keys::crowd`
+/// `cargo test -p tests --test it keys::crowd -- --ignored --nocapture`
 #[tokio::test]
 #[ignore = "takes a minute or two"]
 async fn the_same_with_200_keys_200_jobs_each_and_6_workers() {

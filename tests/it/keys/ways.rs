@@ -141,7 +141,7 @@ async fn an_idle_worker_hears_of_a_key_that_goes_on() {
     db.run_while(db.worker(), async {
         let first = enqueue(&mut c, "a").await;
         db.until(first, JobState::Completed).await;
-        // Behind a job that waits for an hour, and is then called off.
+        // Behind a job that waits for an hour, and is then cancelled.
         let head = Do { act: Act::Ok(String::new()) }.enqueue(&mut c).key("a").after(Duration::from_hours(1)).await.unwrap().id();
         let (next, last) = (enqueue(&mut c, "a").await, enqueue(&mut c, "a").await);
         eventually("the worker sleeps", async || db.count("select count(*) from queue.idle").await > 0).await;

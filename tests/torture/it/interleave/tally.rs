@@ -67,7 +67,7 @@ pub(super) fn adds_up(before: Tally, acts: &[(Act, i64)], found: Tally) -> bool 
 /// In which ways the tables may change if that act says it was of so many, beside the others.
 fn moves(act: Act, n: i64, beside: &[(Act, i64)]) -> Vec<Tally> {
     let among = |act: Act| beside.iter().any(|(one, _)| *one == act);
-    // Of those that were called off.
+    // Of those that were being cancelled while they ran.
     let off = || 0..=if among(Act::CancelRunning) { 2 } else { 0 };
     match act {
         Act::Enqueue | Act::EnqueueRelaxed | Act::InsertAll | Act::EnqueueUnique => vec![[n, 0, 0, 0, 0, 0, 0]],

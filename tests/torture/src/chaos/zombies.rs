@@ -29,39 +29,39 @@ enum Since {
     Completed,
 }
 
-const FATES: [Since; 4] = [Since::Recovered, Since::Reclaimed, Since::Released, Since::Completed];
+const AFTERWARDS: [Since; 4] = [Since::Recovered, Since::Reclaimed, Since::Released, Since::Completed];
 
 /// So many workers lose their jobs and write all the same.
 pub(super) async fn haunt(server: &TestServer, database: &Database, count: usize) -> Result<Zombies> {
     let mut connection = PgConnection::connect(&url(server.port(), &database.name)).await?;
     let mut seen = Zombies::default();
     for number in 0..count {
-        let fate = FATES[number % FATES.len()];
-        let (worker, lease) = bury(&mut connection, fate).await?;
+        let since = AFTERWARDS[number % AFTERWARDS.len()];
+        let (worker, lease) = bury(&mut connection, since).await?;
         for verdict in VERDICTS {
             let said = Said { token: lease.token, job: lease.jobs[0], verdict };
             let before = contents(&mut connection).await?;
             // An error is a refusal too: one that would be tried again for ever, but writes nothing.
             let refused = settle(&mut connection, &[said]).await.is_ok_and(|refused| refused.is_empty());
-            seen.judge(&mut connection, &before, refused, &format!("{verdict} of a job that was {fate:?}")).await?;
+            seen.judge(&mut connection, &before, refused, &format!("{verdict} of a job that was {since:?}")).await?;
         }
         let before = contents(&mut connection).await?;
         let silent = flush(&mut connection, &[], &[lease.token]).await.is_ok_and(|refused| refused.is_empty());
-        seen.judge(&mut connection, &before, silent, &format!("whole lease, {fate:?}")).await?;
+        seen.judge(&mut connection, &before, silent, &format!("whole lease, {since:?}")).await?;
         for (stage, what) in [("", "progress"), ("zombie", "progress and checkpoint")] {
             let before = contents(&mut connection).await?;
             let reports = note(&mut connection, lease.token, lease.jobs[0], stage).await.unwrap_or_default();
-            seen.judge(&mut connection, &before, reports, &format!("{what}, {fate:?}")).await?;
+            seen.judge(&mut connection, &before, reports, &format!("{what}, {since:?}")).await?;
         }
         let before = contents(&mut connection).await?;
         give_back(&mut connection, lease.token).await?;
-        seen.judge(&mut connection, &before, false, &format!("give back, {fate:?}")).await?;
-        if !matches!(fate, Since::Released) {
+        seen.judge(&mut connection, &before, false, &format!("give back, {since:?}")).await?;
+        if !matches!(since, Since::Released) {
             let before = contents(&mut connection).await?;
             let beats = beat(&mut connection, worker).await?;
-            seen.judge(&mut connection, &before, beats, &format!("heartbeat, {fate:?}")).await?;
+            seen.judge(&mut connection, &before, beats, &format!("heartbeat, {since:?}")).await?;
             let claims = !claim(&mut connection, worker, 10).await?.jobs.is_empty();
-            seen.judge(&mut connection, &before, claims, &format!("claim, {fate:?}")).await?;
+            seen.judge(&mut connection, &before, claims, &format!("claim, {since:?}")).await?;
         }
         for table in ["ready", "scheduled", "lease", "done", "done_many", "dead", "failure", "job", "worker", "progress"] {
             sqlx::raw_sql(sqlx::AssertSqlSafe(format!("delete from queue.{table}"))).execute(&mut connection).await?;
@@ -85,22 +85,22 @@ impl Zombies {
 }
 
 /// A worker and the lease that it has no more.
-async fn bury(connection: &mut PgConnection, fate: Since) -> Result<(uuid::Uuid, Lease)> {
+async fn bury(connection: &mut PgConnection, since: Since) -> Result<(uuid::Uuid, Lease)> {
     sqlx::query("select queue.enqueue('chaos', '{}'::jsonb)").execute(&mut *connection).await?;
     let worker = register(connection).await?;
     let lease = claim(connection, worker, 1).await?;
     anyhow::ensure!(lease.jobs.len() == 1, "nothing was claimed");
     anyhow::ensure!(note(connection, lease.token, lease.jobs[0], "alive").await?, "a report under a valid lease was refused");
-    if matches!(fate, Since::Released) {
+    if matches!(since, Since::Released) {
         settle(connection, &lease.all("release")).await?;
     } else {
         silence(connection, worker).await?;
         recover(connection).await?;
     }
-    if !matches!(fate, Since::Recovered) {
+    if !matches!(since, Since::Recovered) {
         let other = register(connection).await?;
         let taken = claim(connection, other, 1).await?;
-        if matches!(fate, Since::Completed) {
+        if matches!(since, Since::Completed) {
             settle(connection, &taken.all("complete")).await?;
         }
     }
