@@ -15,6 +15,10 @@ fn read(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
+fn ends(file: &str, ending: &str) -> bool {
+    std::path::Path::new(file).extension().is_some_and(|found| found == ending)
+}
+
 /// The files of a bug, as they are with it.
 fn with_it(bug: &Bug) -> BTreeMap<&'static str, String> {
     let mut files = BTreeMap::new();
@@ -28,7 +32,7 @@ fn with_it(bug: &Bug) -> BTreeMap<&'static str, String> {
 #[test]
 fn every_seeded_bug_fits_its_files_exactly_once() {
     let files: Vec<_> = BUGS.iter().flat_map(with_it).collect();
-    let code = files.iter().filter(|(file, _)| file.ends_with(".rs")).count();
+    let code = files.iter().filter(|(file, _)| ends(file, "rs")).count();
     assert!(code >= 5 && files.len() - code >= 7, "{code} of {}", files.len());
 }
 
@@ -37,7 +41,7 @@ async fn the_server_takes_every_statement_with_a_seeded_bug() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     for bug in &BUGS {
-        for (file, text) in with_it(bug).into_iter().filter(|(file, _)| file.ends_with(".sql")) {
+        for (file, text) in with_it(bug).into_iter().filter(|(file, _)| ends(file, "sql")) {
             let all = migrate::print(Store::default());
             let take = if all.contains(&read(file)) {
                 format!("drop schema queue cascade; {}; drop schema queue cascade; {all}", all.replacen(&read(file), &text, 1))
