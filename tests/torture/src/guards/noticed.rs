@@ -68,7 +68,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["insert_all.sql"], &["guards::order", "bulk::a_batch", "bulk::", "schedule::", MODEL]),
     (&["meet_lanes.sql"], &["bulk::a_batch", "guards::", "bulk::", MODEL]),
     (&["lock_keys.sql"], &["keys::hands"]),
-    (&["insert_with.sql"], &["together::a_batch guards::order::jobs_stand keys::edges", "keys::ways"]),
+    (&["insert_with.sql"], &["together::a_batch guards::order::jobs_stand keys::edges meta::", "keys::ways"]),
     (&["note.sql"], &["guards::reports", "progress::"]),
     (&["clear_progress.sql"], &["guards::reports", "progress::progress_goes"]),
     (&["announce_waiter.sql", "leave_waiter.sql", "prune_waiters.sql"], &["guards::reports", "results::a_notification"]),
