@@ -32,6 +32,8 @@ begin
       return query select c.id, 'requeued' from queue.requeue_all(act_on_all.ids) c (id);
     when 'discard' then
       return query select c.id, 'discarded' from queue.discard_all(act_on_all.ids) c (id);
+    else
+      raise invalid_parameter_value using message = format('there is no act %s', to_json(act_on_all.act));
   end case;
 end
 $$;

@@ -54,6 +54,13 @@ begin atomic
       where list.meta is null and (list.queue is null and list.job_types is null or p.lane in (select c.lane from chosen c))
       order by p.first_id desc
       offset list.most - 1
+      limit 1),
+      -- Metadata is in the jobs: each job of these rows is looked up, and a row has some hundred.
+      (select (p.first_id >> 33) << 33
+      from plain p
+      where list.meta is not null
+      order by p.first_id desc
+      offset greatest(list.looked / 200, 1) - 1
       limit 1)
     ) as horizon
   ), page as materialized (

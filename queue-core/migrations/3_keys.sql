@@ -81,7 +81,9 @@ begin
   if new_lane is null then  -- guard: a keyed job has a type [new_lane is null => false]
     raise null_value_not_allowed using message = 'queue.enqueue: the job type may not be null';
   end if;
-  perform queue.check_payload(insert_in_line.payload);  -- guard: a keyed payload fits
+  if payload is null or octet_length(payload::text) > queue.payload_limit() then
+    perform queue.check_payload(insert_in_line.payload);  -- guard: a keyed payload fits
+  end if;
   perform queue.lock_key(job_key);  -- guard: places follow commits
   new_id := queue.next_id();
   place := nextval('queue.key_seq');

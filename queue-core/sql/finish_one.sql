@@ -4,11 +4,12 @@
 -- $11 the ordering key that goes on without the job from now on, or null
 -- Safe: everything follows from the deleted entry. If the lock was lost, which takes a handler that ended the transaction by itself, this
 -- waits for whoever has the entry now, and finds nothing once that one has ended the job. Times are the clock's, not the transaction's start,
--- which is the handler's.
+-- which is the handler's. A job that is to be given back ('release') or cancelled ('cancel') is not ended here: nothing changes for these words.
 with fenced as materialized (
   delete from queue.ready
   -- guard: its lane [lane = $1 => $1::bigint is not null]; its place [seq = $2 => $2::bigint is not null]; its id [id = $3 => $3::bigint is not null]
   where lane = $1 and seq = $2 and id = $3
+    and $4::text in ('complete', 'forget', 'retry', 'snooze', 'dead')  -- guard: only words that say where the job goes
   returning id, lane
 ), finished as (
   insert into queue.done (id, finished_at, ran_ms, attempts, output)

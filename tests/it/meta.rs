@@ -40,8 +40,8 @@ async fn stored(db: &TestDb, job: JobId) -> Option<Value> {
     sqlx::query_scalar("select meta from queue.job where id = $1").bind(job).fetch_one(&db.pool).await.unwrap()
 }
 
-fn refused(error: Error) -> String {
-    let Error::OutOfRange { what: "the metadata", .. } = &error else { panic!("{error}") };
+fn refused(error: &Error) -> String {
+    let Error::OutOfRange { what: "the metadata", .. } = error else { panic!("{error}") };
     error.to_string()
 }
 
@@ -108,21 +108,21 @@ async fn metadata_that_is_too_large_or_cannot_come_back_is_refused_without_being
     let of = |bytes: usize| "x".repeat(bytes - 9);
     let most = quick().enqueue(&db.pool).meta("k", of(4096)).await.unwrap();
     assert_eq!(stored(&db, most.id()).await.unwrap()["k"].as_str().unwrap().len(), 4087);
-    assert!(refused(quick().enqueue(&db.pool).meta("k", of(4097)).await.unwrap_err()).contains("4 KiB"));
+    assert!(refused(&quick().enqueue(&db.pool).meta("k", of(4097)).await.unwrap_err()).contains("4 KiB"));
     let halves = quick().enqueue(&db.pool).meta("a", of(2048)).meta("b", of(2050));
-    assert!(refused(halves.await.unwrap_err()).contains("4 KiB"), "together");
+    assert!(refused(&halves.await.unwrap_err()).contains("4 KiB"), "together");
     for (key, value) in [("secret", json!("sec\0ret")), ("sec\0ret", json!(1)), ("deep", json!(["x", {"y": "\0"}]))] {
-        let text = refused(quick().enqueue(&db.pool).meta(key, value).await.unwrap_err());
+        let text = refused(&quick().enqueue(&db.pool).meta(key, value).await.unwrap_err());
         assert!(text.contains("U+0000") && !text.contains("sec\0ret"), "{text}");
     }
-    assert!(refused(quick().enqueue(&db.pool).meta("nan", f64::NAN).await.unwrap_err()).contains("`nan`"));
+    assert!(refused(&quick().enqueue(&db.pool).meta("nan", f64::NAN).await.unwrap_err()).contains("`nan`"));
     let all = Do::enqueue_all((0..3).map(|_| quick()), &db.pool).meta("k", of(5000));
-    refused(all.await.unwrap_err());
+    refused(&all.await.unwrap_err());
     let mut batch = Batch::new();
     batch.add(quick()).unwrap();
     batch.add(quick()).unwrap().meta("k", of(5000));
     let Error::OneOfMany { index: 1, source } = batch.enqueue(&db.pool).await.unwrap_err() else { panic!("not of the second") };
-    refused(*source);
+    refused(&source);
 
     for wrong in [json!({"k": of(4097)}), json!([1]), json!("text"), json!(1)] {
         let options = json!({ "meta": wrong });

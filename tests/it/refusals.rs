@@ -55,7 +55,7 @@ async fn none_is_charged_for(codes: [&str; 2]) {
     let dead = enqueue(&db, Act::Terminal("no".into())).await;
     let forgotten = "select queue.enqueue('do', '{\"act\":{\"Sleep\":1}}') from generate_series(1, 20)";
     sqlx::query(forgotten).execute(&db.pool).await.unwrap();
-    db.run_while(db.worker().lease_ttl(Duration::from_secs(9)), async {
+    db.run_while(db.worker().lease_ttl(Duration::from_secs(6)), async {
         within(Duration::from_mins(1), "all are over", async || {
             db.count("select count(*) from queue.jobs where state in ('completed', 'dead')").await == 25
         })

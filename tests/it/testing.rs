@@ -30,6 +30,11 @@ impl Handler for Say {
             }
             "pool" => Ok(sqlx::query_scalar("select jsonb '1'").fetch_one(cx.pool()).await?),
             "begin" => cx.begin().await?.complete(json!(1)).await,
+            "long output" => Ok(json!("x".repeat(16 * 1024 * 1024))),
+            "long error" => Err("é".repeat(8 * 1024).into()),
+            "nul" => Ok(json!("a\0b")),
+            "backslash" => Ok(json!("a\\u0000b")),
+            "nul error" => Err("a\0b".into()),
             "report" => {
                 let from = cx.last_checkpoint::<u32>().await?.unwrap_or(0);
                 cx.progress(0.5);
@@ -86,6 +91,17 @@ async fn a_handler_finds_its_state_and_its_attempt() {
     let ran = say("state").state(Mutex::new(Vec::<u32>::new())).attempt(3).await;
     assert_eq!(ran.output(), json!({ "attempt": 3, "last": true }));
     assert_eq!(say("state").await.outcome, Outcome::Panicked, "no state was given, and the type does not name it");
+}
+
+#[tokio::test]
+async fn f02_f17_texts_are_kept_as_a_worker_keeps_them() {
+    let long = say("long output").await;
+    assert!(long.is_dead() && long.error.as_deref().unwrap().starts_with("the output is longer than 16777216 bytes"), "{:?}", long.outcome);
+    let cut = say("long error").await.error.clone().unwrap();
+    assert_eq!((cut.len(), cut.chars().all(|letter| letter == 'é')), (8 * 1024, true));
+    assert_eq!(say("nul").await.output(), json!("a\u{fffd}b"));
+    assert_eq!(say("backslash").await.output(), json!("a\\u0000b"), "a backslash and what follows it is no NUL");
+    assert_eq!(say("nul error").await.error.as_deref(), Some("a\u{fffd}b"));
 }
 
 #[tokio::test]

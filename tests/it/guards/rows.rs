@@ -5,6 +5,7 @@ use tests::{
     protocol::{flush, settle},
 };
 
+use sqlx::Connection as _;
 use uuid::Uuid;
 
 use super::{MIDNIGHT, connect, leased};
@@ -130,5 +131,20 @@ async fn the_tables_refuse_what_no_statement_of_ours_writes() {
     }
     let name: bool = sqlx::query_scalar("select queue.is_name(null)").fetch_one(&mut connection).await.unwrap();
     assert!(!name, "null is no name");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_word_that_says_nothing_of_where_a_job_goes_leaves_its_entry_alone() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    operate::enqueue(&mut connection, "default", 100, false).await.unwrap();
+    for word in ["release", "cancel", "another"] {
+        let mut transaction = connection.begin().await.unwrap();
+        let entry = operate::take_one(&mut transaction).await.unwrap().unwrap();
+        assert!(!operate::finish_one(&mut transaction, entry, word).await.unwrap(), "{word}");
+        transaction.commit().await.unwrap();
+    }
+    assert_eq!(db.count("select count(*) from queue.ready").await, 1);
     db.finish().await;
 }

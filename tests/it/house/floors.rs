@@ -47,7 +47,7 @@ fn imports_go_down_only() {
                 match floors.get(&path[0]) {
                     Some(other) if other > floor => {}
                     Some(other) if other == floor => {
-                        faults.push(format!("{member}: {file} imports `{}`, of its own floor", path.join("::")))
+                        faults.push(format!("{member}: {file} imports `{}`, of its own floor", path.join("::")));
                     }
                     Some(_) => faults.push(format!("{member}: {file} imports `{}`, which stands above it", path.join("::"))),
                     None => faults.push(format!("{member}: {file} imports `crate::{}`: say from which room", path.join("::"))),

@@ -1,5 +1,7 @@
 //! Where it is decided what comes of an attempt, and what must not be known there.
 
+use queue_core::runner::Ending;
+
 use super::{assert_none, library_code, read};
 
 #[test]
@@ -17,7 +19,10 @@ fn an_attempt_never_touches_the_database() {
 
 #[test]
 fn f29_nothing_of_the_protocol_asks_the_clock_of_the_worker() {
-    let protocol = library_code().filter(|(path, _)| path.starts_with("queue-worker/src/") && !path.starts_with("queue-worker/src/cli/"));
+    let rooms =
+        ["queue-worker/src/", "queue-core/src/attempt/", "queue-core/src/context/", "queue-core/src/define/", "queue-core/src/finish.rs"];
+    let protocol =
+        library_code().filter(|(path, _)| rooms.iter().any(|room| path.starts_with(room)) && !path.starts_with("queue-worker/src/cli/"));
     let (mut asked, mut seen) = (Vec::new(), 0);
     for (path, text) in protocol {
         seen += 1;
@@ -107,6 +112,16 @@ fn the_scanner_of_matches_finds_arms_that_pass_over_a_verdict() {
     let patterns: Vec<&str> = arms.iter().map(|(pattern, _)| pattern.as_str()).collect();
     assert_eq!(patterns, ["Verdict::Retry(wait)", "Verdict::Dead | Verdict::Cancel", "other", "_"]);
     assert!(arms[1].1.starts_with("\"dead\""), "{arms:?}");
+}
+
+/// A word that a statement does not know would take a job out of its lease, or its entry away, and put it nowhere.
+#[test]
+fn the_statements_that_end_jobs_know_every_word_of_a_verdict() {
+    for path in ["queue-worker/sql/settle.sql", "queue-core/sql/finish_one.sql"] {
+        let text = read(path);
+        let unknown: Vec<&str> = Ending::WORDS.into_iter().filter(|word| !text.contains(&format!("'{word}'"))).collect();
+        assert!(unknown.is_empty(), "{path} knows nothing of {unknown:?}");
+    }
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn words_that_are_gone_stay_gone() {
 
 /// A page, or all pages of a folder.
 fn pages_of(place: &str) -> Vec<(String, String)> {
-    if place.ends_with(".md") { vec![(place.to_owned(), read(place))] } else { files(place, "md") }
+    if root().join(place).is_file() { vec![(place.to_owned(), read(place))] } else { files(place, "md") }
 }
 
 #[test]

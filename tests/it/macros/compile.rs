@@ -86,9 +86,10 @@ fn candidates(folder: &Path, name: &str, until: SystemTime) -> Vec<String> {
     let prefix = format!("lib{name}-");
     let mut found: Vec<(SystemTime, PathBuf)> = fs::read_dir(folder)
         .unwrap()
-        .map(|entry| entry.unwrap())
-        .filter(|entry| entry.file_name().to_str().is_some_and(|file| file.starts_with(&prefix) && file.ends_with(".rlib")))
-        .map(|entry| (entry.metadata().unwrap().modified().unwrap(), entry.path()))
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "rlib"))
+        .filter(|path| path.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.starts_with(&prefix)))
+        .map(|path| (fs::metadata(&path).unwrap().modified().unwrap(), path))
         .filter(|(built, _)| *built <= until)
         .collect();
     found.sort_by(|one, other| other.cmp(one));

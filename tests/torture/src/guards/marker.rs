@@ -121,7 +121,7 @@ pub(super) fn code(line: &str) -> &str {
 }
 
 /// The lines of code after this one.
-fn following<'a>(lines: &'a [impl AsRef<str>], number: usize) -> impl Iterator<Item = usize> + 'a {
+fn following(lines: &[impl AsRef<str>], number: usize) -> impl Iterator<Item = usize> {
     (number + 1..lines.len()).filter(|at| !code(lines[*at].as_ref()).trim().is_empty())
 }
 
@@ -158,7 +158,8 @@ fn remove(lines: &mut [String], first: usize, count: usize) -> Result<()> {
         }
     }
     for line in gone {
-        lines[line] = closing(code(&lines[line])).to_owned();
+        let closes = closing(code(&lines[line])).to_owned();
+        lines[line] = closes;
     }
     Ok(())
 }
