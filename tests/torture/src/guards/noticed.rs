@@ -18,7 +18,7 @@ const ENQUEUE: &[&str] = &[
 ];
 const IN_LINE: &[&str] = &["keys::edges keys::hands unique::held", "guards::notices together::", "keys::ways"];
 const OPTIONS: &[&str] =
-    &["guards::notices refuse:: enqueue::", "any_language:: bulk:: payloads::", "unique:: --skip races", "keys::edges"];
+    &["guards::notices refuse:: enqueue:: meta::", "any_language:: bulk:: payloads::", "unique:: --skip races", "keys::edges"];
 const WHERE: &[&str] = &["guards::looks", "unique::held", "unique:: together::a_unique --skip races --skip worker", "results:: operate::"];
 const UNIQUE: &[&str] = &["unique::held", "unique:: together::a_unique --skip races --skip worker", "unique::races"];
 const BEATS: &[&str] = &["guards::", "recovery:: lease::", MODEL];
