@@ -2,7 +2,8 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use queue_core::{Batch, Context, Durability, Error, Handler, Job as _, JobHandle, JobId, JobResult, JobState, job, testing};
+use chrono::{DateTime, Utc};
+use queue_core::{Batch, Context, Durability, Error, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Store, job, testing};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -126,6 +127,13 @@ async fn metadata_that_is_too_large_or_cannot_come_back_is_refused_without_being
     for wrong in [json!({"k": of(4097)}), json!([1]), json!("text"), json!(1)] {
         let options = json!({ "meta": wrong });
         let sql = sqlx::query("select queue.enqueue('do', '{}', $1)").bind(options).execute(&db.pool).await.unwrap_err();
+        assert_eq!(sql.as_database_error().unwrap().code().unwrap(), "22023", "{sql}");
+    }
+    // The statement for many is ours alone, and checks all the same.
+    for wrong in [json!({"k": of(4097)}), json!([1])] {
+        let many = Store::default().sql(include_str!("../../queue-core/sql/insert_with.sql"));
+        let many = sqlx::query(many).bind(vec![json!({})]).bind(vec![1_i64]).bind(vec![1_i16]).bind(vec![None::<DateTime<Utc>>]);
+        let sql = many.bind(vec![json!({ "meta": wrong })]).execute(&db.pool).await.unwrap_err();
         assert_eq!(sql.as_database_error().unwrap().code().unwrap(), "22023", "{sql}");
     }
     assert_eq!(db.count("select count(*) from queue.job").await, 1);

@@ -113,7 +113,7 @@ async fn a_unique_job_that_is_blocked_is_found_replaced_and_put_off() {
 }
 
 #[tokio::test]
-async fn blocked_jobs_take_room_in_a_bounded_queue() {
+async fn blocked_jobs_count_towards_the_capacity_of_their_queue() {
     let db = TestDb::new().await;
     set_capacity(&mut connect(&db).await, Store::default(), "default", Some(5)).await.unwrap();
     for _ in 0..5 {

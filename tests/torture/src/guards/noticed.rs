@@ -18,7 +18,7 @@ const ENQUEUE: &[&str] = &[
 ];
 const IN_LINE: &[&str] = &["keys::edges keys::hands unique::held", "guards::notices together::", "keys::ways"];
 const OPTIONS: &[&str] =
-    &["guards::notices refuse:: enqueue::", "any_language:: bulk:: payloads::", "unique:: --skip races", "keys::edges"];
+    &["guards::notices refuse:: enqueue:: meta::", "any_language:: bulk:: payloads::", "unique:: --skip races", "keys::edges"];
 const WHERE: &[&str] = &["guards::looks", "unique::held", "unique:: together::a_unique --skip races --skip worker", "results:: operate::"];
 const UNIQUE: &[&str] = &["unique::held", "unique:: together::a_unique --skip races --skip worker", "unique::races"];
 const BEATS: &[&str] = &["guards::", "recovery:: lease::", MODEL];
@@ -68,7 +68,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["insert_all.sql"], &["guards::order", "bulk::a_batch", "bulk::", "schedule::", MODEL]),
     (&["meet_lanes.sql"], &["bulk::a_batch", "guards::", "bulk::", MODEL]),
     (&["lock_keys.sql"], &["keys::hands"]),
-    (&["insert_with.sql"], &["together::a_batch guards::order::jobs_stand keys::edges", "keys::ways"]),
+    (&["insert_with.sql"], &["together::a_batch guards::order::jobs_stand keys::edges meta::", "keys::ways"]),
     (&["note.sql"], &["guards::reports", "progress::"]),
     (&["clear_progress.sql"], &["guards::reports", "progress::progress_goes"]),
     (&["announce_waiter.sql", "leave_waiter.sql", "prune_waiters.sql"], &["guards::reports", "results::a_notification"]),
