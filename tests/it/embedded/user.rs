@@ -90,7 +90,8 @@ impl User {
 /// This binary where everybody can run it; to be removed after use.
 pub(super) fn copy_of_ourselves() -> PathBuf {
     let copy = scratch_folder("exe");
-    fs::copy(OURSELVES, &copy).unwrap();
+    // Another process writes it. If this one did, a process that another test starts could hold it open for writing: "text file busy".
+    assert!(Command::new("cp").arg(OURSELVES).arg(&copy).status().unwrap().success());
     copy
 }
 
