@@ -91,7 +91,9 @@ impl User {
 pub(super) fn copy_of_ourselves() -> PathBuf {
     let copy = scratch_folder("exe");
     // Another process writes it. If this one did, a process that another test starts could hold it open for writing: "text file busy".
-    assert!(Command::new("cp").arg(OURSELVES).arg(&copy).status().unwrap().success());
+    // It is told by our number: to that process, `OURSELVES` would be `cp`.
+    let ourselves = format!("/proc/{}/exe", std::process::id());
+    assert!(Command::new("cp").arg(ourselves).arg(&copy).status().unwrap().success());
     copy
 }
 
