@@ -6,6 +6,7 @@ mod connect;
 mod database;
 mod engine;
 mod heartbeat;
+mod settings;
 mod signal;
 mod wake;
 
@@ -15,6 +16,11 @@ pub(crate) use self::{
     connect::{Link, bounded},
     engine::Engine,
     heartbeat::{Identity, Pulse},
+    settings::each_setting,
     wake::{Sleep, listen},
 };
-pub use self::{config::Config, database::Database, signal::shutdown_signal};
+pub use self::{
+    config::Config,
+    database::{Database, DatabaseOptions},
+    signal::shutdown_signal,
+};
