@@ -74,6 +74,9 @@ begin
     said.key_policy := coalesce(options ->> 'key_policy', 'block');
     if said.key_policy not in ('block', 'skip') then  -- guard: a policy is known [said.key_policy not in ('block', 'skip') => false]
       perform queue.refuse_option(options, 'key_policy', 'block or skip');
+    -- guard: a policy is that of a key [said.key is null and options ->> 'key_policy' is not null => false]
+    elsif said.key is null and options ->> 'key_policy' is not null then
+      raise invalid_parameter_value using message = 'queue.enqueue: the option key_policy needs the option key';
     end if;
   end if;
   if options ? 'unique_key' then
@@ -92,6 +95,10 @@ begin
     if said.on_conflict not in ('keep', 'replace', 'debounce') then
       perform queue.refuse_option(options, 'on_conflict', 'keep, replace or debounce');
     end if;
+  end if;
+  -- guard: uniqueness is that of a key [said.unique_key is null and => false and]
+  if said.unique_key is null and coalesce(options ->> 'unique_while', options ->> 'on_conflict') is not null then
+    raise invalid_parameter_value using message = 'queue.enqueue: the options unique_while and on_conflict need the option unique_key';
   end if;
   if options ->> 'meta' is not null then
     said.meta := queue.checked_meta(options -> 'meta');

@@ -305,6 +305,3 @@ begin
   end if;
 end
 $$;
-
--- Control of one job, which refuses a wrong state by name: SQLSTATE P0002 if there is no such job, else 55000. Between two looks a job may pass from
--- one state to another, so each tries a few times.

@@ -14,6 +14,6 @@ use crate::define::{JobResult, JobType};
     note = "if its handler lives in another crate, say so: `#[job(send_only)]`"
 )]
 pub trait Handler: JobType {
-    /// Does the work of one attempt. Any `?` is a retry; see [`Failure`] for the rest.
+    /// Does the work of one attempt. Any `?` is a retry; see [`Failure`](crate::Failure) for the rest.
     fn run(self, cx: &Context) -> impl Future<Output = JobResult<Self::Output>> + Send;
 }

@@ -243,7 +243,6 @@ impl EnqueueOptions {
             Run::After(wait) => to.serialize_entry("after", &wait.as_secs_f64())?,
             Run::At(time) => to.serialize_entry("run_at", &time.to_rfc3339_opts(SecondsFormat::Micros, true))?,
         }
-        to.serialize_entry("key_policy", self.key_policy.name())?;
         if let Some(unique) = &self.unique {
             to.serialize_entry("unique_while", &unique.held.unwrap_or_default().to_sql())?;
             to.serialize_entry("on_conflict", unique.on_conflict.unwrap_or_default().to_sql())?;

@@ -105,6 +105,7 @@ impl Serialize for Carried<'_> {
         self.options.write(&mut to)?;
         if let Some(key) = self.row.key(self.options) {
             to.serialize_entry("key", key)?;
+            to.serialize_entry("key_policy", self.options.key_policy.name())?;
         }
         if let Some(unique_key) = self.row.unique_key(self.options) {
             to.serialize_entry("unique_key", unique_key)?;

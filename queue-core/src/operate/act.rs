@@ -57,7 +57,7 @@ struct Values {
 }
 
 impl Act {
-    /// What SQL calls it: `queue.cancel` is the function for one job, `queue.cancel_all` or similar that for many.
+    /// What SQL calls the function for one job: `queue.cancel`.
     fn name(self) -> &'static str {
         match self {
             Self::Cancel => "cancel",

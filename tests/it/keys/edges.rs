@@ -171,6 +171,10 @@ async fn what_cannot_be_a_job_is_refused_under_a_key_too() {
         (r#"'do', to_jsonb(repeat('x', 262144)), '{"key": "a"}'"#, "the limit is"),
         (r#"'do', '{}', '{"key": 7}'"#, "the option key is"),
         (r#"'do', '{}', '{"key": "a", "key_policy": "wait"}'"#, "the option key_policy is"),
+        (r#"'do', '{}', '{"key_policy": "skip"}'"#, "needs the option key"),
+        (r#"'do', '{}', '{"key": null, "key_policy": "block"}'"#, "needs the option key"),
+        (r#"'do', '{}', '{"on_conflict": "replace"}'"#, "need the option unique_key"),
+        (r#"'do', '{}', '{"unique_key": null, "unique_while": "live"}'"#, "need the option unique_key"),
         (r#"'do', '{}', '{"key": "a", "run_at": "infinity"}'"#, "the option run_at is"),
         (r#"'do', '{}', '{"key": "a", "run_at": "-infinity"}'"#, "the option run_at is"),
         (r#"'do', '{}', '{"unique_key": ["a"]}'"#, "the option unique_key is"),
@@ -183,6 +187,8 @@ async fn what_cannot_be_a_job_is_refused_under_a_key_too() {
         assert!(refused.to_string().contains(why), "{wrong}: {refused}");
     }
     assert_eq!(db.count("select count(*) from queue.job").await, 0);
+    let not_given = r#"{"key_policy": null, "unique_while": null, "on_conflict": null}"#;
+    sqlx::query("select queue.enqueue_with('do', '{}', $1::jsonb)").bind(not_given).execute(&db.pool).await.unwrap();
     let later = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("a").after(Duration::from_hours(1)).await.unwrap().id();
     let known = "select count(*) from queue.jobs where state = 'scheduled' and job_type = 'do'";
     assert_eq!((db.state(later).await, db.count(known).await), (Some(JobState::Scheduled), 1));
