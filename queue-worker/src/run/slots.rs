@@ -19,7 +19,10 @@ use queue_core::{
 use tokio::{runtime::Handle, sync::mpsc::Sender};
 use uuid::Uuid;
 
-use super::running::{Pace, RunningJob};
+use super::{
+    running::{Pace, RunningJob},
+    told::Teller,
+};
 use crate::{
     lanes::Claimed,
     live::{Bell, Config},
@@ -36,6 +39,7 @@ pub(crate) struct SlotContext {
     pub(crate) handlers: Handle,
     /// How long a handler whose job was cancelled may go on.
     pub(crate) cancel_grace: Duration,
+    pub(crate) teller: Teller,
 }
 
 /// The slots of every queue that this worker serves.
@@ -268,7 +272,12 @@ impl Slots {
             None => Ended::terminal("no handler for this job type in this worker"),
         };
         if self.begin_verdict(job.id, job.token) {
+            let (outcome, written) = (ended.outcome(), ended.is_written());
             let settlement = Settlement::of(&claimed, registration, ended, since.elapsed());
+            // Not of a lease that is known to be lost: others have the job.
+            if written || !settlement.over {
+                self.context.teller.tell(job, outcome, &settlement.ending);
+            }
             // Fails only when the worker has ended without waiting for this; then the job is recovered like that of a silent worker.
             let _ = self.context.settle.send(settlement).await;
             self.end_verdict(job.id, job.token, &halt);
