@@ -31,6 +31,8 @@ mod durability;
 mod refuse;
 mod payloads;
 mod panics;
+mod parked;
+mod told;
 mod registry;
 mod schedule;
 mod shutdown;

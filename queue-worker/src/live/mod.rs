@@ -6,6 +6,7 @@ mod connect;
 mod database;
 mod engine;
 mod heartbeat;
+mod panics;
 mod settings;
 mod signal;
 mod wake;
@@ -22,5 +23,6 @@ pub(crate) use self::{
 pub use self::{
     config::Config,
     database::{Database, DatabaseOptions},
+    panics::log_panics,
     signal::shutdown_signal,
 };
