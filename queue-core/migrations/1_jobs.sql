@@ -229,6 +229,15 @@ begin
     perform pg_notify('queue.wake', wake.queue);
   end if;
 end
+-- Tables without a primary key say by whole rows what was updated or deleted, should somebody publish all tables: without an identity, every
+-- statement that may delete from them would be refused. Only a logical replication writes more for it, and rows of these are hardly ever
+-- deleted one by one. Each partition has its own identity.
+alter table queue.lane replica identity full;
+alter table queue.done_many replica identity full;
+alter table queue.done_many_default replica identity full;
+alter table queue.failure replica identity full;
+alter table queue.failure_default replica identity full;
+
 $$;
 
 -- Writes the lane's row unless it can be seen; two at the same time write two, all the same. A new lane of a queue with a capacity is marked.

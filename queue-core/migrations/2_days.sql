@@ -61,6 +61,9 @@ begin
         parent || '_' || queue.day_name(day), parent);
       execute format('alter table queue.%I attach partition queue.%I for values from (%s) to (%s)',
         parent, parent || '_' || queue.day_name(day), lowest, above);
+      if parent in ('done_many', 'failure') then
+        execute format('alter table queue.%I replica identity full', parent || '_' || queue.day_name(day));  -- guard: a day can be published
+      end if;
     end loop;
     made := made + 1;
   end loop;

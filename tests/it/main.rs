@@ -31,6 +31,7 @@ mod durability;
 mod refuse;
 mod payloads;
 mod panics;
+mod published;
 mod registry;
 mod schedule;
 mod shutdown;
