@@ -32,6 +32,7 @@ mod refuse;
 mod payloads;
 mod panics;
 mod published;
+mod bad_rows;
 mod registry;
 mod schedule;
 mod shutdown;
