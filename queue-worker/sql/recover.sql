@@ -75,6 +75,6 @@ with taken as materialized (
   select key, seq
   from freed  -- guard: a freed key is left a hint [freed => freed where false]
 )
-select queue, count(*) as jobs
+select queue, count(*) as jobs, array_agg(id) filter (where crashes >= $2 and not cancelling) as dead
 from fallen
 group by queue

@@ -37,9 +37,10 @@ mod live;
 mod error;
 
 pub use error::Error;
-pub use live::{Config, Database, shutdown_signal};
+pub use live::{Config, Database, log_panics, shutdown_signal};
 #[cfg(feature = "embedded")]
 pub use queue_embedded as embedded;
+pub use run::AttemptOutcome;
 pub use worker::Worker;
 
 /// Without the feature `cli` there is no command line to hand over to.

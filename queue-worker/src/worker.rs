@@ -30,7 +30,7 @@ use crate::{
     error::Error,
     keep::{House, keep_house, keep_pruned, unblock_all},
     live::{Bell, Config, Engine, Identity, Link, Pulse, listen},
-    run::{Queues, SlotContext, Slots, Transact, TransactContext},
+    run::{AttemptOutcome, Queues, SlotContext, Slots, Teller, Transact, TransactContext},
     settle::{DatabaseBackend, Settlement, notify_waiters, settle_all, write_reports},
 };
 
@@ -49,6 +49,7 @@ pub struct Worker {
     config: Config,
     states: States,
     registry: Option<Registry>,
+    teller: Teller,
     broken: Option<RegistryError>,
 }
 
@@ -57,7 +58,7 @@ impl Worker {
     /// claims as fast as it can, one more once there are ordering keys, another once a handler reports progress, one for a moment each
     /// minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
     pub fn new(pool: PgPool) -> Self {
-        Self { pool, config: Config::default(), states: States::default(), registry: None, broken: None }
+        Self { pool, config: Config::default(), states: States::default(), registry: None, teller: Teller::default(), broken: None }
     }
 
     /// With all settings at once; calls after this one change single ones.
@@ -135,13 +136,39 @@ impl Worker {
         self
     }
 
+    /// Tells `hook` what came of each attempt that ends in this worker, for figures and alarms; a later hook takes the place of an earlier one.
+    ///
+    /// It is called by the attempt itself, just before its verdict goes on its way, so let it be quick, and hand work to a task. Should the
+    /// worker lose its lease at that very moment, others have the job, and the verdict is refused. Attempts that ended with their process are
+    /// counted by whoever recovers them, and told only to the log. A panic of the hook is logged, and changes nothing else.
+    ///
+    /// Each failed attempt is logged at `info` and each dead letter at `warn` in any case.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
+    /// use queue_core::Verdict;
+    /// use queue_worker::{Worker, shutdown_signal};
+    ///
+    /// let worker = Worker::new(pool).on_outcome(|attempt| {
+    ///     if attempt.verdict == Verdict::Dead {
+    ///         println!("call somebody: {} of type {}", attempt.job, attempt.job_type);
+    ///     }
+    /// });
+    /// worker.run(shutdown_signal()).await
+    /// # }
+    /// ```
+    pub fn on_outcome(mut self, hook: impl Fn(&AttemptOutcome<'_>) + Send + Sync + 'static) -> Self {
+        self.teller = Teller(Some(Arc::new(hook)));
+        self
+    }
+
     /// Runs jobs until `shutdown` completes, then lets running handlers finish within the grace period, releases the rest uncharged, and
     /// returns. While the database is away it waits for its return.
     ///
     /// # Errors
     /// Before the first job: a setting out of range, job types that cannot be run, a store that is not migrated or out of reach.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        let Self { pool, config, states, registry, broken } = self;
+        let Self { pool, config, states, registry, teller, broken } = self;
         config.check()?;
         if let Some(error) = broken {
             return Err(error.into());
@@ -155,8 +182,8 @@ impl Worker {
 
         // Dropped half-way, this future takes the engine and the heartbeat with it: the jobs are recovered like those of a silent worker.
         let engine = Engine::start("queue engine").map_err(|error| Error::Thread(error.to_string()))?;
-        let running = RunningWorker::start(&engine, &pool, &config, registry, states)?;
-        tracing::info!(name = config.name, queues = ?config.queues, "worker started");
+        let running = RunningWorker::start(&engine, &pool, &config, registry, states, teller)?;
+        tracing::info!(name = config.name, queues = config.served(), "worker started");
         shutdown.await;
         tracing::info!("shutting down");
         // On the engine, where no handler that blocks its thread can hold it up.
@@ -211,7 +238,7 @@ const LAST_VERDICTS: Duration = Duration::from_secs(1);
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
 impl RunningWorker {
-    fn start(engine: &Engine, pool: &PgPool, config: &Config, registry: Registry, states: States) -> Result<Self, Error> {
+    fn start(engine: &Engine, pool: &PgPool, config: &Config, registry: Registry, states: States, teller: Teller) -> Result<Self, Error> {
         let (settle, verdicts) = mpsc::channel(UNSETTLED);
         let bell = Arc::new(Bell::default());
         let types: Vec<&'static str> = registry.names().filter(|(_, known)| !known.options().transactional).map(|(name, _)| name).collect();
@@ -226,6 +253,7 @@ impl RunningWorker {
             bell: Arc::clone(&bell),
             handlers: Handle::current(),
             stop: stop.clone(),
+            teller: teller.clone(),
         };
         let kept: Vec<(&'static str, Option<Duration>)> =
             registry.names().map(|(name, known)| (name, known.options().retain.history())).collect();
@@ -236,6 +264,7 @@ impl RunningWorker {
             bell: Arc::clone(&bell),
             handlers: Handle::current(),
             cancel_grace: config.cancel_grace,
+            teller,
         };
         let queues = Arc::new(Queues::new(context, config));
         let abandon = Abandon(Arc::clone(&queues));

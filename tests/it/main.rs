@@ -33,6 +33,8 @@ mod payloads;
 mod panics;
 mod published;
 mod bad_rows;
+mod parked;
+mod told;
 mod registry;
 mod schedule;
 mod shutdown;

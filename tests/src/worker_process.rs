@@ -23,7 +23,7 @@ impl WorkerProcess {
     /// # Panics
     /// When it cannot be started.
     pub fn start(binary: impl AsRef<Path>, url: &str, settings: &[(&str, &str)]) -> Self {
-        Self { child: spawn(binary.as_ref(), url, settings, Stdio::inherit()), log: Arc::default() }
+        Self { child: spawn(binary.as_ref(), url, &[], settings, Stdio::inherit()), log: Arc::default() }
     }
 
     /// As [`WorkerProcess::start`]; what it logs, warnings and worse, is kept.
@@ -32,7 +32,15 @@ impl WorkerProcess {
     /// When it cannot be started.
     pub fn logged(binary: impl AsRef<Path>, url: &str, settings: &[(&str, &str)]) -> Self {
         let settings = [&[("QUEUE_LOG", "warn"), ("NO_COLOR", "1")], settings].concat();
-        let mut child = spawn(binary.as_ref(), url, &settings, Stdio::piped());
+        Self::running(binary, url, &[], &settings)
+    }
+
+    /// As [`WorkerProcess::logged`], with arguments, and with all that it logs.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn running(binary: impl AsRef<Path>, url: &str, arguments: &[&str], settings: &[(&str, &str)]) -> Self {
+        let mut child = spawn(binary.as_ref(), url, arguments, settings, Stdio::piped());
         let log: Arc<Mutex<Vec<(Instant, String)>>> = Arc::default();
         if let Some(stderr) = child.stderr.take() {
             let log = Arc::clone(&log);
@@ -94,8 +102,9 @@ impl Drop for WorkerProcess {
     }
 }
 
-fn spawn(binary: &Path, url: &str, settings: &[(&str, &str)], stderr: Stdio) -> Child {
+fn spawn(binary: &Path, url: &str, arguments: &[&str], settings: &[(&str, &str)], stderr: Stdio) -> Child {
     Command::new(binary)
+        .args(arguments)
         .env("DATABASE_URL", url)
         .envs(settings.iter().copied())
         .stdin(Stdio::null())

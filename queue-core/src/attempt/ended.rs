@@ -62,15 +62,16 @@ impl Ended {
         Self::new(Outcome::Panicked, format!("panicked: {}", panic_text(panic)))
     }
 
-    /// Of a handler that began a transaction of its own, which came so far.
-    pub(super) fn after(self, state: CommitState, job: JobId) -> Self {
+    /// Of a handler that began a transaction of its own, which came so far and said this of the job.
+    pub(super) fn after(self, state: CommitState, said: Option<Outcome>, job: JobId) -> Self {
         match state {
             CommitState::Written => {
                 if matches!(self.outcome, Outcome::Failed | Outcome::Panicked | Outcome::RetryIn(_) | Outcome::Snoozed(_)) {
                     let error = self.error.as_deref().unwrap_or_default();
                     tracing::warn!(%job, error, "the handler failed after its transaction had ended the job, which stays as it is");
                 }
-                Self { commit: Some(state), ..self }
+                let outcome = said.unwrap_or(self.outcome);
+                Self { commit: Some(state), error: self.error.filter(|_| outcome != Outcome::Ok), outcome, ..self }
             }
             CommitState::Lost => {
                 tracing::warn!(%job, "lease lost: a handler's transaction was rolled back, others have this job");

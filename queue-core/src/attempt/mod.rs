@@ -10,6 +10,7 @@ mod halt;
 use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::FutureExt as _;
+use tracing::Instrument as _;
 
 pub use self::{claimed::ClaimedJob, ended::Ended, halt::Halt};
 use crate::{
@@ -48,7 +49,7 @@ pub async fn run(
     // Whatever a handler makes of being cancelled: only what it completed counts.
     let ended = if ended.outcome() != Outcome::Ok && halt.is_cancelled(job) { Ended::cancelled() } else { ended };
     match cx.begun() {
-        Some(begun) => ended.after(begun.close(LAST_COMMIT).await, job.id),
+        Some(begun) => ended.after(begun.close(LAST_COMMIT).await, begun.said(), job.id),
         None => ended,
     }
 }
@@ -62,7 +63,9 @@ async fn handle(
     halt: &Halt,
     failed: impl FnOnce(Failure),
 ) -> Ended {
-    let running = registration.run(payload, cx);
+    // At the highest level, so that what handlers log is told apart wherever they log at all.
+    let span = tracing::error_span!("attempt", job = %job.id, job_type = job.job_type, attempt = job.attempt);
+    let running = registration.run(payload, cx).instrument(span);
     let limited = async {
         match registration.options().timeout {
             Some(limit) => tokio::time::timeout(limit, running).await.map_err(|_| limit),

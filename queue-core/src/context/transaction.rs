@@ -7,7 +7,7 @@ use std::{
     error::Error as StdError,
     fmt,
     ops::{Deref, DerefMut},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -118,6 +118,8 @@ impl JobTransaction {
         if !begun.move_on(CommitState::Open, CommitState::Committing) {
             return Err(begun.lost().into());
         }
+        // Only one gets here at a time.
+        *begun.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         let (fence, backend, answer) = (begun.fence, Arc::clone(&begun.shared.backend), Answer(Arc::clone(&begun)));
         let number = fence.attempt.unsigned_abs().into();
         // Neither outcome is tried again, so neither the attempts left nor the backoff counts.
@@ -181,6 +183,8 @@ pub(crate) struct Begun {
     shared: Arc<Shared>,
     report: Arc<Report>,
     state: watch::Sender<CommitState>,
+    /// What the last commit says of the job.
+    said: Mutex<Option<Outcome>>,
 }
 
 /// How far an attempt is with its transaction.
@@ -213,7 +217,7 @@ impl CommitState {
 
 impl Begun {
     pub(super) fn new(fence: Fence, shared: Arc<Shared>, report: Arc<Report>) -> Self {
-        Self { fence, shared, report, state: watch::Sender::new(CommitState::Open) }
+        Self { fence, shared, report, state: watch::Sender::new(CommitState::Open), said: Mutex::default() }
     }
 
     /// Once the handler has ended: waits for a commit that is on its way, refuses any later one, and says how far it came.
@@ -235,6 +239,11 @@ impl Begun {
                 return last;
             }
         }
+    }
+
+    /// What the last commit says of the job, if there was one.
+    pub(crate) fn said(&self) -> Option<Outcome> {
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn move_on(&self, from: CommitState, to: CommitState) -> bool {

@@ -65,7 +65,8 @@ Examples:
   queue-worker run --migrate                        bring the schema up to date first
   QUEUE_QUEUES=mail=20,reports queue-worker run     the same options from the environment
 
-A signal stops claiming; handlers may go on for the grace period, the rest goes back uncharged. A second signal ends the process at once.")]
+A signal stops claiming; handlers may go on for the grace period, the rest goes back uncharged. A second signal,
+a second later or more, ends the process at once.")]
     Run(WorkerSettings),
     /// Create the tables, or bring them up to date
     #[command(after_long_help = "\

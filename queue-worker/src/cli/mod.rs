@@ -142,5 +142,6 @@ fn log(settings: &Settings, default: &str) -> Result<(), Problem> {
         LogFormat::Text => log.try_init(),
         LogFormat::Json => log.json().try_init(),
     };
+    crate::live::log_panics();
     Ok(())
 }

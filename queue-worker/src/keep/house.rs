@@ -77,9 +77,12 @@ async fn take_back(house: &mut House) -> sqlx::Result<()> {
     let recovered = bounded(recover(link.get().await?, config.store)).await;
     let recovered = link.note(recovered)?;
     if !recovered.is_empty() {
-        let jobs: i64 = recovered.iter().map(|(_, jobs)| jobs).sum();
+        let jobs: i64 = recovered.iter().map(|(_, jobs, _)| jobs).sum();
         tracing::warn!(jobs, "recovered the jobs of a worker that went silent");
-        let queues: Vec<String> = recovered.into_iter().map(|(queue, _)| queue).collect();
+        for job in recovered.iter().filter_map(|(_, _, dead)| dead.as_ref()).flatten() {
+            tracing::warn!(%job, error = "the process ended during the attempt", "dead letter; mend it, then `requeue {job}`");
+        }
+        let queues: Vec<String> = recovered.into_iter().map(|(queue, ..)| queue).collect();
         let woken = wake_others(link.get().await?, config.store, &queues).await;
         link.note(woken)?;
         bell.ring();

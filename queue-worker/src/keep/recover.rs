@@ -15,8 +15,11 @@ pub(super) async fn cancelling(connection: &mut PgConnection, store: Store, work
 /// The most leases of one recovery.
 const MOST: i64 = 100;
 
-/// Takes back the jobs of silent workers; returns how many there were, by queue.
-pub(super) async fn recover(connection: &mut PgConnection, store: Store) -> sqlx::Result<Vec<(String, i64)>> {
+/// How many jobs of a queue were taken back, and which of them are dead letters now.
+pub(super) type Recovered = (String, i64, Option<Vec<JobId>>);
+
+/// Takes back the jobs of silent workers; returns which, by queue.
+pub(super) async fn recover(connection: &mut PgConnection, store: Store) -> sqlx::Result<Vec<Recovered>> {
     let mut tx = connection.begin().await?;
     let found = sqlx::query(store.sql(include_str!("../../sql/silent.sql"))).bind(MOST).fetch_all(&mut *tx).await?;
     if found.is_empty() {

@@ -72,6 +72,12 @@ pub(crate) const MOST_CRASHES: i16 = 3;
 const MOST_CONCURRENCY: usize = 10_000;
 
 impl Config {
+    /// The queues it serves, for people: `mail=20,web=5`, or `any`.
+    pub(crate) fn served(&self) -> String {
+        let named: Vec<String> = self.queues.iter().map(|(queue, concurrency)| format!("{queue}={concurrency}")).collect();
+        if named.is_empty() { "any".to_owned() } else { named.join(",") }
+    }
+
     /// Checks every setting.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let limits = self.queues.iter().map(|(_, concurrency)| *concurrency).chain([self.concurrency]);

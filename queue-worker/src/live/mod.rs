@@ -6,6 +6,7 @@ mod connect;
 mod database;
 mod engine;
 mod heartbeat;
+mod panics;
 mod signal;
 mod wake;
 
@@ -17,4 +18,4 @@ pub(crate) use self::{
     heartbeat::{Identity, Pulse},
     wake::{Sleep, listen},
 };
-pub use self::{config::Config, database::Database, signal::shutdown_signal};
+pub use self::{config::Config, database::Database, panics::log_panics, signal::shutdown_signal};

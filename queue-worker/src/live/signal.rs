@@ -1,8 +1,15 @@
 //! The signals that end a process.
 
-use tokio::sync::oneshot;
+use std::time::Duration;
+
+use tokio::{sync::oneshot, time::Instant};
+
+/// So soon after the first, a signal is no second one.
+const SAME: Duration = Duration::from_secs(1);
 
 /// Completes at the first SIGTERM or SIGINT. A second one ends the process at once, with exit code 130: what it held is recovered by others.
+/// What comes within a second of the first is taken for the same: Ctrl-C reaches a process and those that started it, which pass it on, and
+/// supervisors signal a group and its leader.
 ///
 /// Signals are heard on a thread of their own, so that handlers which block every thread of the runtime cannot keep a process alive.
 pub async fn shutdown_signal() {
@@ -28,17 +35,27 @@ async fn listen(first: oneshot::Sender<()>) -> std::io::Result<()> {
         }
     };
     next().await;
+    let since = Instant::now();
     let _ = first.send(());
-    next().await;
-    exit()
+    loop {
+        next().await;
+        if since.elapsed() >= SAME {
+            exit()
+        }
+    }
 }
 
 #[cfg(not(unix))]
 async fn listen(first: oneshot::Sender<()>) -> std::io::Result<()> {
     tokio::signal::ctrl_c().await?;
+    let since = Instant::now();
     let _ = first.send(());
-    tokio::signal::ctrl_c().await?;
-    exit()
+    loop {
+        tokio::signal::ctrl_c().await?;
+        if since.elapsed() >= SAME {
+            exit()
+        }
+    }
 }
 
 fn exit() -> ! {

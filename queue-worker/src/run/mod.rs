@@ -3,9 +3,12 @@
 mod lookout;
 mod running;
 mod slots;
+mod told;
 mod transact;
 
+pub use self::told::AttemptOutcome;
 pub(crate) use self::{
     slots::{Promised, Queues, SlotContext, Slots},
+    told::Teller,
     transact::{Transact, TransactContext},
 };

@@ -19,7 +19,10 @@ use queue_core::{
 use tokio::{runtime::Handle, sync::mpsc::Sender};
 use uuid::Uuid;
 
-use super::running::{Pace, RunningJob};
+use super::{
+    running::{Pace, RunningJob},
+    told::Teller,
+};
 use crate::{
     lanes::Claimed,
     live::{Bell, Config},
@@ -36,6 +39,7 @@ pub(crate) struct SlotContext {
     pub(crate) handlers: Handle,
     /// How long a handler whose job was cancelled may go on.
     pub(crate) cancel_grace: Duration,
+    pub(crate) teller: Teller,
 }
 
 /// The slots of every queue that this worker serves.
@@ -97,7 +101,8 @@ struct Jobs {
     queued: VecDeque<Claimed>,
     /// Asked for by claims that are in the air.
     promised: usize,
-    running: HashMap<JobId, RunningJob>,
+    /// By lease and id: a job that somebody has entered twice runs twice, and each of its verdicts is heard.
+    running: HashMap<(Uuid, JobId), RunningJob>,
     /// Tasks alive; each runs one job at a time.
     slots: usize,
     /// The claim loop was told that nothing is free. It is to be rung once so few are queued and a slot is free.
@@ -157,7 +162,7 @@ impl Slots {
     /// Whether this job waits or runs here.
     pub(crate) fn holds(&self, id: JobId) -> bool {
         let jobs = lock(&self.jobs);
-        jobs.running.contains_key(&id) || jobs.queued.iter().any(|job| job.job.id == id)
+        jobs.running.keys().any(|(_, running)| *running == id) || jobs.queued.iter().any(|job| job.job.id == id)
     }
 
     /// Whether nothing is queued or running.
@@ -201,8 +206,8 @@ impl Slots {
     pub(crate) fn cancel(&self, token: Uuid, id: JobId) -> Option<Settlement> {
         let halt = Arc::clone(&lock(&self.halt));
         let mut jobs = lock(&self.jobs);
-        if let Some(running) = jobs.running.get_mut(&id) {
-            if running.released.token == token && !running.judged && !std::mem::replace(&mut running.cancelling, true) {
+        if let Some(running) = jobs.running.get_mut(&(token, id)) {
+            if !running.judged && !std::mem::replace(&mut running.cancelling, true) {
                 tracing::info!(job = %id, "cancelled while it runs: its handler is told to stop");
                 halt.cancel(token, id);
             }
@@ -254,7 +259,7 @@ impl Slots {
             judged: false,
             cancelling: false,
         };
-        jobs.running.insert(job.job.id, running);
+        jobs.running.insert((job.job.token, job.job.id), running);
         Some(job)
     }
 
@@ -267,7 +272,12 @@ impl Slots {
             None => Ended::terminal("no handler for this job type in this worker"),
         };
         if self.begin_verdict(job.id, job.token) {
+            let (outcome, written) = (ended.outcome(), ended.is_written());
             let settlement = Settlement::of(&claimed, registration, ended, since.elapsed());
+            // Not of a lease that is known to be lost: others have the job.
+            if written || !settlement.over {
+                self.context.teller.tell(job, outcome, &settlement.ending);
+            }
             // Fails only when the worker has ended without waiting for this; then the job is recovered like that of a silent worker.
             let _ = self.context.settle.send(settlement).await;
             self.end_verdict(job.id, job.token, &halt);
@@ -276,20 +286,17 @@ impl Slots {
 
     /// Not so when the job was taken from its slot meanwhile: abandoned, or released by a shutdown that could wait no longer.
     fn begin_verdict(&self, id: JobId, token: Uuid) -> bool {
-        match lock(&self.jobs).running.get_mut(&id) {
-            Some(running) if running.released.token == token => {
+        match lock(&self.jobs).running.get_mut(&(token, id)) {
+            Some(running) => {
                 running.judged = true;
                 true
             }
-            _ => false,
+            None => false,
         }
     }
 
     fn end_verdict(&self, id: JobId, token: Uuid, halt: &Halt) {
-        let mut jobs = lock(&self.jobs);
-        if jobs.running.get(&id).is_some_and(|running| running.released.token == token)
-            && jobs.running.remove(&id).is_some_and(|running| running.cancelling)
-        {
+        if lock(&self.jobs).running.remove(&(token, id)).is_some_and(|running| running.cancelling) {
             halt.forget(token, id);
         }
     }

@@ -10,14 +10,17 @@ use std::{
 };
 
 use queue_core::{
-    Registry, Store,
+    Outcome, Registry, Store,
     runner::{ClaimedJob, Ended, Ending, Halt, Shared, finish_one, run},
 };
 use sqlx::{PgConnection, PgPool, Postgres, Transaction, postgres::PgPoolOptions};
 use tokio::{runtime::Handle, sync::Mutex, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::lookout::{LOOK, LockedJob, Lookout};
+use super::{
+    lookout::{LOOK, LockedJob, Lookout},
+    told::Teller,
+};
 use crate::{
     error::complain,
     lanes::Lanes,
@@ -33,6 +36,7 @@ pub(crate) struct TransactContext {
     /// The runtime that handlers run on.
     pub(crate) handlers: Handle,
     pub(crate) stop: CancellationToken,
+    pub(crate) teller: Teller,
 }
 
 /// The loops of a worker.
@@ -157,9 +161,9 @@ impl Crew {
         let Ok((job, ended)) = attempt.await else { return Ok(()) };
         let Some(mut tx) = Arc::into_inner(lent).map(Mutex::into_inner) else { return Ok(()) };
 
-        let ending = |ended: Ended| ended.ending(registration.as_ref(), &job, since.elapsed(), fastrand::f64());
+        let ending = |ended: Ended| (ended.outcome(), ended.ending(registration.as_ref(), &job, since.elapsed(), fastrand::f64()));
         let mut said = ending(ended);
-        if said.is_complete() {
+        if said.1.is_complete() {
             match bounded(sqlx::raw_sql(KEEP).execute(&mut *tx)).await {
                 Ok(_) => return self.finish(tx, &job, seq, said).await,
                 Err(error @ sqlx::Error::Database(_)) if !is_lost(&error) => {
@@ -170,9 +174,13 @@ impl Crew {
             }
         }
         match self.undo(&mut tx, pid).await {
-            Ok(()) if said.is_release() => tx.rollback().await,
+            Ok(()) if said.1.is_release() => {
+                tx.rollback().await?;
+                self.context.teller.tell(&job, said.0, &said.1);
+                Ok(())
+            }
             Ok(()) => self.finish(tx, &job, seq, said).await,
-            Err(error) if is_lost(&error) || said.is_release() => Err(error),
+            Err(error) if is_lost(&error) || said.1.is_release() => Err(error),
             // The handler has ended the transaction by itself. Its failure counts if the entry is still there.
             Err(_) => {
                 drop(tx);
@@ -238,7 +246,13 @@ impl Crew {
     }
 
     /// Writes the ending, and commits.
-    async fn finish(&self, mut tx: Transaction<'static, Postgres>, job: &ClaimedJob, seq: i64, mut ending: Ending) -> sqlx::Result<()> {
+    async fn finish(
+        &self,
+        mut tx: Transaction<'static, Postgres>,
+        job: &ClaimedJob,
+        seq: i64,
+        (outcome, mut ending): (Outcome, Ending),
+    ) -> sqlx::Result<()> {
         let written = match self.write(&mut tx, job, seq, &ending).await {
             // A value that the server refuses: an output that jsonb cannot hold.
             Err(error @ sqlx::Error::Database(_)) if !is_lost(&error) && ending.leave_output_out() => {
@@ -253,6 +267,7 @@ impl Crew {
             return bounded(tx.rollback()).await;
         }
         bounded(tx.commit()).await?;
+        self.context.teller.tell(job, outcome, &ending);
         if ending.freed().is_some() {
             self.context.bell.tell_keys();
         }
