@@ -31,6 +31,8 @@ mod durability;
 mod refuse;
 mod payloads;
 mod panics;
+mod published;
+mod bad_rows;
 mod parked;
 mod told;
 mod registry;
