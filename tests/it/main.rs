@@ -43,6 +43,7 @@ mod statements;
 mod outage;
 mod outages;
 mod clocks;
+mod tls;
 mod refusals;
 mod dropped;
 mod bench;

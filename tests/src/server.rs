@@ -5,7 +5,10 @@ use std::{
     fs::{self, File},
     io::Write as _,
     net::TcpListener,
-    os::unix::{fs::chown, process::CommandExt as _},
+    os::unix::{
+        fs::{PermissionsExt as _, chown},
+        process::CommandExt as _,
+    },
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -75,6 +78,27 @@ impl TestServer {
         server.make("initdb", &["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])?;
         server.make("pg_resetwal", &["--epoch=1", "-D"])?;
         server.restart().await?;
+        Ok(server)
+    }
+
+    /// Which takes the connections of the role `sealed`, a superuser, only if they are encrypted.
+    pub async fn start_encrypted() -> Result<Self> {
+        let server = Self::folder(&["ssl=on"])?;
+        server.make("initdb", &["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])?;
+        let rules = fs::read_to_string(server.data().join("pg_hba.conf"))?;
+        let rules = format!("hostssl all sealed 127.0.0.1/32 trust\nhost all sealed all reject\n{rules}");
+        let files = [("pg_hba.conf", rules.as_str()), ("server.crt", include_str!("../tls/server.pem"))];
+        for (name, text) in files.into_iter().chain([("server.key", include_str!("../tls/server.key"))]) {
+            let path = server.data().join(name);
+            fs::write(&path, text)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+            if let Some((uid, gid)) = server.0.owner {
+                chown(&path, Some(uid), Some(gid))?;
+            }
+        }
+        server.restart().await?;
+        let mut admin = PgConnection::connect(&server.url("postgres")).await?;
+        sqlx::raw_sql("create role sealed superuser login").execute(&mut admin).await?;
         Ok(server)
     }
 

@@ -14,7 +14,7 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: [Migration; 11] = [
+const MIGRATIONS: [Migration; 12] = [
     Migration { version: 1, name: "jobs", sql: include_str!("../../migrations/1_jobs.sql") },
     Migration { version: 2, name: "days", sql: include_str!("../../migrations/2_days.sql") },
     Migration { version: 3, name: "keys", sql: include_str!("../../migrations/3_keys.sql") },
@@ -26,6 +26,7 @@ const MIGRATIONS: [Migration; 11] = [
     Migration { version: 9, name: "requeue", sql: include_str!("../../migrations/9_requeue.sql") },
     Migration { version: 10, name: "control_one", sql: include_str!("../../migrations/10_control_one.sql") },
     Migration { version: 11, name: "history", sql: include_str!("../../migrations/11_history.sql") },
+    Migration { version: 12, name: "figures", sql: include_str!("../../migrations/12_figures.sql") },
 ];
 
 /// The newest version that this release knows.

@@ -97,6 +97,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
         &["capacity::", "refuse::f08 wake::producers bulk::a_queue enqueue::a_lane enqueue::what", "enqueue:: recovery::"],
     ),
     (&["queue.capacity"], &["guards::rows"]),
+    (&["queue.passed", "queue.backlog"], &["operate::figures"]),
     (&["queue.set_capacity", "queue.depth", "queue.take_capacity"], &["capacity::"]),
     (&["queue.progress", "queue.waiter", "queue.look"], &["guards::looks guards::rows", "progress::", "results::"]),
     (&["queue.status", "queue.is_ours", "queue.wait"], &["guards::looks", "any_language::"]),
