@@ -23,7 +23,7 @@ const WHERE: &[&str] = &["guards::looks", "unique::held", "unique:: together::a_
 const UNIQUE: &[&str] = &["unique::held", "unique:: together::a_unique --skip races --skip worker", "unique::races"];
 const BEATS: &[&str] = &["guards::", "recovery:: lease::", MODEL];
 const OPERATORS: &[&str] = &[
-    "guards::control guards::order",
+    "guards::control guards::order control::no_act",
     "interleave::a_second interleave::claims interleave::of_two",
     KEYS,
     MODEL,
@@ -54,11 +54,11 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["prune_done.sql"], &["guards::prune guards::housekeeping", "days::", PAIRS, MODEL]),
     (&["keep_types.sql", "prune_kept.sql", "prune_early.sql", "queue.retention"], PRUNING),
     (&["prune_dead.sql"], &["guards::prune", "retention::", "keys::hands::a_dead_letter"]),
-    (&["queue.requeue_all", "queue.discard_all"], OPERATORS),
+    (&["queue.requeue_all", "queue.discard_all", "queue.lock_some_keys"], OPERATORS),
     (
         &["queue.reopen"],
         &[
-            "guards::control guards::order",
+            "guards::control guards::order control::no_act",
             "interleave::a_second interleave::claims interleave::of_two",
             KEYS,
             MODEL,
