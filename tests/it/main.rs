@@ -32,6 +32,7 @@ mod durability;
 mod refuse;
 mod payloads;
 mod panics;
+mod parked;
 mod told;
 mod registry;
 mod schedule;

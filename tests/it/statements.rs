@@ -14,11 +14,12 @@ const PLANNER: [(&str, &str); 3] = [("enable_seqscan", "off"), ("plan_cache_mode
 const HUGE: [&str; 8] = ["ready", "scheduled", "blocked", "lease", "job", "done", "done_many", "failure"];
 
 /// Scans of whole tables or of whole indexes, with the reason why they are right.
-const WHOLE: [(&str, &str, &str); 22] = [
+const WHOLE: [(&str, &str, &str); 23] = [
     ("choose_running", "lease", "an operator asks for running jobs; there are as many leases as batches in flight"),
     ("cancelling", "lease", "asks of every lease whether a job of it is cancelling; there are as many as batches in flight"),
     ("prune_kept", "done", "only the default partition, once a minute; up to a limit"),
     ("prune_kept", "done_many", "only the default partition, once a minute; up to a limit"),
+    ("park", "lease", "a job whose verdict is refused is looked for in every lease; there are as many as batches in flight"),
     ("silent", "lease", "asks of every lease whether its worker lives; there are as many as batches in flight"),
     ("prune_workers", "lease", "asks for leases of silent workers, once a minute"),
     ("find", "lease", "a job that is nowhere else is looked for in every lease; there are as many as batches in flight"),

@@ -192,6 +192,19 @@ pub async fn settle(connection: &mut PgConnection, said: &[Said]) -> sqlx::Resul
         .await
 }
 
+/// Parks the job of a verdict; whether it is a dead letter now, and `None` if that was refused.
+pub async fn park(connection: &mut PgConnection, said: Said) -> sqlx::Result<Option<bool>> {
+    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/park.sql")))
+        .bind(said.token)
+        .bind(said.job.id)
+        .bind(said.job.lane)
+        .bind(said.job.attempts)
+        .bind(said.job.crashes)
+        .bind("as told")
+        .fetch_optional(connection)
+        .await
+}
+
 /// Settles leases that completed as a whole; returns those refused.
 pub async fn settle_leases(connection: &mut PgConnection, whole: &[Uuid]) -> sqlx::Result<Vec<Uuid>> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/settle_leases.sql"))).bind(whole).fetch_all(connection).await

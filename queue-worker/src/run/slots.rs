@@ -101,7 +101,8 @@ struct Jobs {
     queued: VecDeque<Claimed>,
     /// Asked for by claims that are in the air.
     promised: usize,
-    running: HashMap<JobId, RunningJob>,
+    /// By lease and id: a job that somebody has entered twice runs twice, and each of its verdicts is heard.
+    running: HashMap<(Uuid, JobId), RunningJob>,
     /// Tasks alive; each runs one job at a time.
     slots: usize,
     /// The claim loop was told that nothing is free. It is to be rung once so few are queued and a slot is free.
@@ -161,7 +162,7 @@ impl Slots {
     /// Whether this job waits or runs here.
     pub(crate) fn holds(&self, id: JobId) -> bool {
         let jobs = lock(&self.jobs);
-        jobs.running.contains_key(&id) || jobs.queued.iter().any(|job| job.job.id == id)
+        jobs.running.keys().any(|(_, running)| *running == id) || jobs.queued.iter().any(|job| job.job.id == id)
     }
 
     /// Whether nothing is queued or running.
@@ -205,8 +206,8 @@ impl Slots {
     pub(crate) fn cancel(&self, token: Uuid, id: JobId) -> Option<Settlement> {
         let halt = Arc::clone(&lock(&self.halt));
         let mut jobs = lock(&self.jobs);
-        if let Some(running) = jobs.running.get_mut(&id) {
-            if running.released.token == token && !running.judged && !std::mem::replace(&mut running.cancelling, true) {
+        if let Some(running) = jobs.running.get_mut(&(token, id)) {
+            if !running.judged && !std::mem::replace(&mut running.cancelling, true) {
                 tracing::info!(job = %id, "cancelled while it runs: its handler is told to stop");
                 halt.cancel(token, id);
             }
@@ -258,7 +259,7 @@ impl Slots {
             judged: false,
             cancelling: false,
         };
-        jobs.running.insert(job.job.id, running);
+        jobs.running.insert((job.job.token, job.job.id), running);
         Some(job)
     }
 
@@ -285,20 +286,17 @@ impl Slots {
 
     /// Not so when the job was taken from its slot meanwhile: abandoned, or released by a shutdown that could wait no longer.
     fn begin_verdict(&self, id: JobId, token: Uuid) -> bool {
-        match lock(&self.jobs).running.get_mut(&id) {
-            Some(running) if running.released.token == token => {
+        match lock(&self.jobs).running.get_mut(&(token, id)) {
+            Some(running) => {
                 running.judged = true;
                 true
             }
-            _ => false,
+            None => false,
         }
     }
 
     fn end_verdict(&self, id: JobId, token: Uuid, halt: &Halt) {
-        let mut jobs = lock(&self.jobs);
-        if jobs.running.get(&id).is_some_and(|running| running.released.token == token)
-            && jobs.running.remove(&id).is_some_and(|running| running.cancelling)
-        {
+        if lock(&self.jobs).running.remove(&(token, id)).is_some_and(|running| running.cancelling) {
             halt.forget(token, id);
         }
     }

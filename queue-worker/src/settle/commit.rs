@@ -16,8 +16,8 @@ use queue_core::{
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 
 use super::{
+    send::{is_about_data, settle_within},
     settlement::Settlement,
-    verdicts::{is_about_data, settle_within},
 };
 use crate::live::{Link, bounded};
 

@@ -1,8 +1,10 @@
 //! How jobs end in the store: verdicts in natural batches, a handler's own commit, what jobs report, and who is told that jobs are over.
 
+mod aside;
 mod commit;
 mod notify_waiters;
 mod report;
+mod send;
 mod settlement;
 mod unsettled;
 mod verdicts;

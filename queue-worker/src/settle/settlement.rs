@@ -23,6 +23,7 @@ pub(crate) struct Settlement {
     pub(crate) over: bool,
     pub(crate) ending: Ending,
     /// Dropped once this is written.
+    #[expect(dead_code, reason = "its owner counts how many there are")]
     pub(crate) in_flight: Arc<()>,
 }
 

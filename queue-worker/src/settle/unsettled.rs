@@ -1,6 +1,6 @@
 //! What is to be settled next: verdicts by lease.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use uuid::Uuid;
 
@@ -24,9 +24,8 @@ struct Unfinished {
 #[derive(Default)]
 pub(super) struct Flush {
     pub(super) verdicts: Vec<Settlement>,
-    pub(super) whole: Vec<Uuid>,
-    /// Of the whole leases.
-    pub(super) in_flight: Vec<Arc<()>>,
+    /// Each with its verdicts, in case they must be written one by one.
+    pub(super) whole: Vec<(Uuid, Vec<Settlement>)>,
 }
 
 impl Unsettled {
@@ -58,9 +57,8 @@ impl Unsettled {
         let any_whole = self.leases.values().any(Unfinished::is_whole);
         self.leases.retain(|token, lease| {
             if lease.is_whole() {
-                flush.whole.push(*token);
-                flush.in_flight.extend(lease.verdicts.first().map(|one| Arc::clone(&one.in_flight)));
                 self.waiting -= lease.verdicts.len();
+                flush.whole.push((*token, std::mem::take(&mut lease.verdicts)));
                 return false;
             }
             if lease.verdicts.is_empty() || (any_whole && lease.is_plain() && lease.passed_over < 2) {
@@ -89,6 +87,8 @@ impl Unfinished {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use queue_core::{JobId, Verdict, runner::Ending};
 
     use super::*;
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!((flush.verdicts.len(), flush.whole.len()), (1, 0), "one is out still");
         unsettled.extend([said(token, 3, false)].into_iter());
         let flush = unsettled.next_flush();
-        assert_eq!((flush.verdicts.len(), flush.whole), (0, vec![token]), "all that is left of it");
+        assert_eq!((flush.verdicts.len(), flush.whole[0].0, flush.whole[0].1.len()), (0, token, 1), "all that is left of it");
         assert!(unsettled.leases.is_empty());
     }
 

@@ -1,22 +1,27 @@
 //! Writing verdicts: everything that came in while the last flush was in the air goes into the next.
 //!
-//! A settle is tried until the database answers. What it refuses is a lost lease, which is never an error of the job.
+//! A settle is tried until the database answers. What it refuses is a lost lease, which is never an error of the job. A verdict that the
+//! server refuses to store is set aside, so that the others go on; `aside` knows what becomes of it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use queue_core::{JobId, Store};
-use sqlx::{PgConnection, postgres::PgArguments};
-use tokio::sync::mpsc::Receiver;
+use queue_core::Store;
+use tokio::{sync::mpsc::Receiver, time::sleep_until};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
+    aside::Aside,
+    send::{News, is_about_data, is_refusal, send, send_leases},
     settlement::Settlement,
     unsettled::{Flush, Unsettled},
 };
 use crate::{
     error::complain,
-    live::{Bell, Link, bounded},
+    live::{Bell, Link},
 };
 
 /// The most verdicts of one statement.
@@ -40,11 +45,15 @@ pub(crate) async fn settle_all(
 ) {
     let mut received = Vec::new();
     let mut unsettled = Unsettled::default();
+    let mut aside = Aside::default();
     loop {
-        if !unsettled.is_empty() {
+        if aside.is_full() {
+            // Slots wait for it, as they do while the database is away.
+            aside.wait().await;
+        } else if !unsettled.is_empty() {
             // Whatever came in during the last flush, without waiting for more.
             while received.len() < MOST && incoming.try_recv().map(|one| received.push(one)).is_ok() {}
-        } else if !receive(&mut incoming, &mut received, &closing).await {
+        } else if !receive(&mut incoming, &mut received, &closing, aside.due()).await {
             break;
         }
         // A handler's own transaction has ended these.
@@ -52,78 +61,97 @@ pub(crate) async fn settle_all(
             bell.tell_keys();
         }
         unsettled.extend(received.drain(..));
-        let mut flush = unsettled.next_flush();
-        let due = flush.verdicts.iter().filter_map(|one| one.ending.wait()).min();
-        let released: Vec<i64> = flush.verdicts.iter().filter(|one| one.ending.is_release()).map(|one| one.lane).collect();
-        let frees = flush.verdicts.iter().any(|one| one.ending.freed().is_some());
-        settle(&mut link, store, &mut flush).await;
-        if !released.is_empty() {
-            // Without it they are found by a poll.
-            let _ = wake_released(&mut link, store, &released).await;
-        }
-        if frees {
-            bell.tell_keys();
-        }
-        bell.note_over();
-        if let Some(wait) = due {
-            bell.due_in(wait);
+        let flush = unsettled.next_flush();
+        let news = News::of(&flush.verdicts);
+        settle(&mut link, store, flush, &mut aside).await;
+        news.tell(&mut link, store, &bell).await;
+        if aside.due().is_some_and(|due| due <= Instant::now()) {
+            aside.try_again(&mut link, store, &bell).await;
         }
     }
+    aside.finish(&mut link, store, &bell).await;
     link.close().await;
 }
 
-/// Waits for verdicts; false when there will be none any more.
-async fn receive(incoming: &mut Receiver<Settlement>, received: &mut Vec<Settlement>, closing: &CancellationToken) -> bool {
+/// Waits for verdicts, or for the time at which one is due again; false when there will be none any more.
+async fn receive(
+    incoming: &mut Receiver<Settlement>,
+    received: &mut Vec<Settlement>,
+    closing: &CancellationToken,
+    due: Option<Instant>,
+) -> bool {
     loop {
         tokio::select! {
             biased;
             count = incoming.recv_many(received, MOST) => return count > 0,
             () = closing.cancelled(), if !incoming.is_closed() => incoming.close(),
+            () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => return true,
         }
     }
 }
 
 /// Writes a flush, however often it must be sent.
-async fn settle(link: &mut Link, store: Store, flush: &mut Flush) {
-    if !flush.whole.is_empty() {
+async fn settle(link: &mut Link, store: Store, flush: Flush, aside: &mut Aside) {
+    let Flush { mut verdicts, whole } = flush;
+    if !whole.is_empty() {
+        let tokens: Vec<Uuid> = whole.iter().map(|(token, _)| *token).collect();
         let mut tries = Tries::default();
-        while let Err(error) = send_leases(link, store, &flush.whole).await.map(|lost| tries.report(lost.len())) {
-            tries.pause(&error).await;
-        }
-    }
-    if !flush.verdicts.is_empty() {
-        settle_verdicts(link, store, &mut flush.verdicts).await;
-    }
-}
-
-/// Texts that the database cannot take harm only themselves.
-async fn settle_verdicts(link: &mut Link, store: Store, verdicts: &mut Vec<Settlement>) {
-    let size: usize = verdicts.iter().flat_map(|one| [one.ending.output(), one.ending.error()]).flatten().map(str::len).sum();
-    if size > LARGEST && verdicts.len() > 1 {
-        let mut rest = verdicts.split_off(verdicts.len() / 2);
-        Box::pin(settle_verdicts(link, store, verdicts)).await;
-        return Box::pin(settle_verdicts(link, store, &mut rest)).await;
-    }
-    let mut tries = Tries::default();
-    while let Err(error) = send(link, store, verdicts).await.map(|lost| tries.report(lost.len())) {
-        if is_about_data(&error) && verdicts.len() > 1 {
-            tracing::warn!(jobs = verdicts.len(), error = queue_core::message(&error), "cannot settle together; settling one by one");
-            for one in verdicts.drain(..) {
-                Box::pin(settle_verdicts(link, store, &mut vec![one])).await;
+        loop {
+            match send_leases(link, store, &tokens).await {
+                Ok(lost) => {
+                    tries.report(lost.len());
+                    aside.note_written();
+                    break;
+                }
+                Err(error) if is_refusal(&error) => {
+                    tracing::warn!(
+                        leases = tokens.len(),
+                        error = queue_core::message(&error),
+                        "cannot settle whole leases; settling their jobs"
+                    );
+                    verdicts.extend(whole.into_iter().flat_map(|(_, jobs)| jobs));
+                    break;
+                }
+                Err(error) => tries.pause(&error).await,
             }
-            return;
         }
-        if is_about_data(&error) && redact(verdicts) {
-            tracing::warn!(error = queue_core::message(&error), "cannot settle with these texts; leaving them out");
-            continue;
-        }
-        tries.pause(&error).await;
+    }
+    if !verdicts.is_empty() {
+        settle_verdicts(link, store, verdicts, aside).await;
     }
 }
 
-/// Leaves out the texts of the first verdict that has any left.
-fn redact(verdicts: &mut [Settlement]) -> bool {
-    verdicts.iter_mut().any(|one| one.ending.redact())
+/// Verdicts that the server refuses harm only themselves.
+async fn settle_verdicts(link: &mut Link, store: Store, mut verdicts: Vec<Settlement>, aside: &mut Aside) {
+    let size: usize = verdicts.iter().flat_map(|one| [one.ending.output(), one.ending.error()]).flatten().map(str::len).sum();
+    let mut tries = Tries::default();
+    let refused = loop {
+        if size > LARGEST && verdicts.len() > 1 {
+            break None;
+        }
+        match send(link, store, &verdicts).await {
+            Ok(lost) => {
+                aside.note_written();
+                return tries.report(lost.len());
+            }
+            Err(error) if is_refusal(&error) => break Some(error),
+            Err(error) => tries.pause(&error).await,
+        }
+    };
+    if verdicts.len() > 1 {
+        if let Some(error) = refused {
+            tracing::debug!(jobs = verdicts.len(), error = queue_core::message(&error), "cannot settle together; settling each half");
+        }
+        let rest = verdicts.split_off(verdicts.len() / 2);
+        Box::pin(settle_verdicts(link, store, verdicts, aside)).await;
+        return Box::pin(settle_verdicts(link, store, rest, aside)).await;
+    }
+    let (Some(mut one), Some(error)) = (verdicts.pop(), refused) else { return };
+    if is_about_data(&error) && one.ending.redact() {
+        tracing::warn!(job = %one.id, error = queue_core::message(&error), "cannot settle with these texts; leaving them out");
+        return Box::pin(settle_verdicts(link, store, vec![one], aside)).await;
+    }
+    aside.put(one, &error);
 }
 
 /// How often one statement was sent.
@@ -148,54 +176,4 @@ impl Tries {
             tracing::warn!(refused, "lease lost: verdicts refused, others have these jobs");
         }
     }
-}
-
-/// Whether the server refused a value, rather than the statement or the connection.
-pub(crate) fn is_about_data(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-    code.is_some_and(|code| ["22", "23", "54"].iter().any(|class| code.starts_with(class)))
-}
-
-/// Writes one verdict in a transaction of the caller's; false if it was refused.
-pub(crate) async fn settle_within(connection: &mut PgConnection, store: Store, one: &Settlement) -> sqlx::Result<bool> {
-    let statement = bind(store.sql(include_str!("../../sql/settle.sql")), std::slice::from_ref(one));
-    Ok(bounded(statement.fetch_all(connection)).await?.is_empty())
-}
-
-/// Whole leases; returns what was refused.
-async fn send_leases(link: &mut Link, store: Store, tokens: &[Uuid]) -> sqlx::Result<Vec<Uuid>> {
-    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/settle_leases.sql"))).bind(tokens);
-    let lost = bounded(statement.fetch_all(link.get().await?)).await;
-    link.note(lost)
-}
-
-/// Tells others of jobs that went back to these lanes.
-async fn wake_released(link: &mut Link, store: Store, lanes: &[i64]) -> sqlx::Result<()> {
-    let statement = sqlx::query(store.sql(include_str!("../../sql/wake_released.sql"))).bind(lanes);
-    let woken = bounded(statement.execute(link.get().await?)).await;
-    link.note(woken).map(drop)
-}
-
-type Refused = (Uuid, JobId);
-
-/// One statement; returns what was refused.
-async fn send(link: &mut Link, store: Store, verdicts: &[Settlement]) -> sqlx::Result<Vec<Refused>> {
-    let statement = bind(store.sql(include_str!("../../sql/settle.sql")), verdicts);
-    let lost = bounded(statement.fetch_all(link.get().await?)).await;
-    link.note(lost)
-}
-
-fn bind<'q>(statement: &'static str, batch: &'q [Settlement]) -> sqlx::query::QueryAs<'q, sqlx::Postgres, Refused, PgArguments> {
-    sqlx::query_as(statement)
-        .bind(batch.iter().map(|s| s.token).collect::<Vec<_>>())
-        .bind(batch.iter().map(|s| s.id.0).collect::<Vec<_>>())
-        .bind(batch.iter().map(|s| s.ending.word()).collect::<Vec<_>>())
-        .bind(batch.iter().map(|s| s.lane).collect::<Vec<_>>())
-        .bind(batch.iter().map(|s| s.ending.attempt()).collect::<Vec<_>>())
-        .bind(batch.iter().map(|s| s.crashes).collect::<Vec<_>>())
-        .bind(batch.iter().map(|s| s.ending.wait_ms()).collect::<Vec<_>>())
-        .bind(batch.iter().map(|s| s.ending.ran_ms()).collect::<Vec<_>>())
-        .bind(batch.iter().map(|s| s.ending.output()).collect::<Vec<_>>())
-        .bind(batch.iter().map(|s| s.ending.error()).collect::<Vec<_>>())
-        .bind(batch.iter().map(|s| s.ending.freed()).collect::<Vec<_>>())
 }

@@ -1,0 +1,50 @@
+-- lease -> dead | nothing: one job whose verdict the server keeps refusing; returns whether it is a dead letter now, and no row if it was refused.
+-- $1 token  $2 id  $3 lane  $4 attempt  $5 crashes  $6 error
+-- Safe: fenced as a verdict is, under the lock on its lease. A job that stands elsewhere already, in history or where somebody put it by hand,
+-- only leaves the lease, and then has one entry. Writes as little as it can, for something here refuses what is written.
+with held as materialized (
+  select l.token, l.ids, l.attempts, l.crashes
+  from queue.lease l
+  where l.token = $1 and $2::bigint = any (l.ids)  -- guard: fenced by the token [l.token = $1 and ]; fenced by the id [ and $2::bigint = any (l.ids)]
+  for update  -- guard: locks the lease
+), left_over as materialized (
+  select array_agg(u.id order by u.place) as ids, array_agg(u.attempts order by u.place) as attempts,
+    array_agg(u.crashes order by u.place) as crashes
+  from held h
+  cross join lateral unnest(h.ids, h.attempts, h.crashes) with ordinality u (id, attempts, crashes, place)
+  where u.id <> $2  -- guard: left over are the others
+), ended as (
+  delete from queue.lease
+  where token = (select h.token from held h) and (select o.ids from left_over o) is null
+), shrunk as (
+  update queue.lease l
+  set ids = o.ids, attempts = o.attempts, crashes = o.crashes
+  from left_over o
+  where l.token = (select h.token from held h) and o.ids is not null
+), found as materialized (
+  -- guard: a job that stands elsewhere is not doubled [e.state <> 'running' => false]
+  -- guard: a job in another lease is not doubled [exists .. any (l.ids)) => false]
+  select e.state <> 'running' or exists (select from queue.lease l where l.token <> $1 and $2 = any (l.ids)) as elsewhere,
+    e.state, j.key, j.key_skips
+  from held h
+  cross join queue.entry_of($2) e
+  cross join lateral (select j.key, j.key_skips from queue.job j where j.id = $2 offset 0) j
+), died as (
+  insert into queue.dead (id, died_at, lane, attempts, crashes, error)
+  select $2, statement_timestamp(), $3::bigint, $4::smallint, $5::smallint, $6::text
+  from found
+  where not elsewhere
+), freed as (
+  delete from queue.active_key k
+  using found f
+  -- guard: its own key [k.key = f.key and ]; only as the head [ and k.id = $2]
+  -- guard: a dead letter holds its key [ and (f.key_skips or f.state in ('completed', 'cancelled'))]
+  where k.key = f.key and k.id = $2 and (f.key_skips or f.state in ('completed', 'cancelled'))
+  returning k.key, k.seq
+), hinted as (
+  insert into queue.key_hint (key, after)
+  select key, seq
+  from freed  -- guard: a freed key is left a hint [freed => freed where false]
+)
+select coalesce((select not f.elsewhere from found f), false)
+from held

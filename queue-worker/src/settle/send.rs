@@ -1,0 +1,104 @@
+//! The statements of a settle, what a refusal of theirs is about, and what others are told after them. Tries nothing again.
+
+use std::time::Duration;
+
+use queue_core::{JobId, Store};
+use sqlx::{PgConnection, postgres::PgArguments};
+use uuid::Uuid;
+
+use super::settlement::Settlement;
+use crate::{
+    error::transient,
+    live::{Bell, Link, bounded},
+};
+
+/// What others are to be told once verdicts are written.
+pub(super) struct News {
+    due: Option<Duration>,
+    released: Vec<i64>,
+    frees: bool,
+}
+
+impl News {
+    pub(super) fn of(verdicts: &[Settlement]) -> Self {
+        Self {
+            due: verdicts.iter().filter_map(|one| one.ending.wait()).min(),
+            released: verdicts.iter().filter(|one| one.ending.is_release()).map(|one| one.lane).collect(),
+            frees: verdicts.iter().any(|one| one.ending.freed().is_some()),
+        }
+    }
+
+    pub(super) async fn tell(self, link: &mut Link, store: Store, bell: &Bell) {
+        if !self.released.is_empty() {
+            // Without it they are found by a poll.
+            let _ = wake_released(link, store, &self.released).await;
+        }
+        if self.frees {
+            bell.tell_keys();
+        }
+        bell.note_over();
+        if let Some(wait) = self.due {
+            bell.due_in(wait);
+        }
+    }
+}
+
+/// Whether the server cannot hold a value, such as a text that is no JSON or too large.
+pub(super) fn is_about_data(error: &sqlx::Error) -> bool {
+    is_of_class(error, &["22", "54"])
+}
+
+/// Whether the server is there and answers no, for a reason that waiting does not change.
+pub(super) fn is_refusal(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some() && !transient(error)
+}
+
+/// Whether the server's code is of one of these classes.
+pub(super) fn is_of_class(error: &sqlx::Error, classes: &[&str]) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    code.is_some_and(|code| classes.iter().any(|class| code.starts_with(class)))
+}
+
+/// Writes one verdict in a transaction of the caller's; false if it was refused.
+pub(super) async fn settle_within(connection: &mut PgConnection, store: Store, one: &Settlement) -> sqlx::Result<bool> {
+    let statement = bind(store.sql(include_str!("../../sql/settle.sql")), std::slice::from_ref(one));
+    Ok(bounded(statement.fetch_all(connection)).await?.is_empty())
+}
+
+/// Whole leases; returns what was refused.
+pub(super) async fn send_leases(link: &mut Link, store: Store, tokens: &[Uuid]) -> sqlx::Result<Vec<Uuid>> {
+    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/settle_leases.sql"))).bind(tokens);
+    let lost = bounded(statement.fetch_all(link.get().await?)).await;
+    link.note(lost)
+}
+
+/// Tells others of jobs that went back to these lanes.
+async fn wake_released(link: &mut Link, store: Store, lanes: &[i64]) -> sqlx::Result<()> {
+    let statement = sqlx::query(store.sql(include_str!("../../sql/wake_released.sql"))).bind(lanes);
+    let woken = bounded(statement.execute(link.get().await?)).await;
+    link.note(woken).map(drop)
+}
+
+pub(super) type Refused = (Uuid, JobId);
+
+/// One statement; returns what was refused.
+pub(super) async fn send(link: &mut Link, store: Store, verdicts: &[Settlement]) -> sqlx::Result<Vec<Refused>> {
+    let statement = bind(store.sql(include_str!("../../sql/settle.sql")), verdicts);
+    let lost = bounded(statement.fetch_all(link.get().await?)).await;
+    link.note(lost)
+}
+
+fn bind<'q>(statement: &'static str, batch: &'q [Settlement]) -> sqlx::query::QueryAs<'q, sqlx::Postgres, Refused, PgArguments> {
+    sqlx::query_as(statement)
+        .bind(batch.iter().map(|s| s.token).collect::<Vec<_>>())
+        .bind(batch.iter().map(|s| s.id.0).collect::<Vec<_>>())
+        .bind(batch.iter().map(|s| s.ending.word()).collect::<Vec<_>>())
+        .bind(batch.iter().map(|s| s.lane).collect::<Vec<_>>())
+        .bind(batch.iter().map(|s| s.ending.attempt()).collect::<Vec<_>>())
+        .bind(batch.iter().map(|s| s.crashes).collect::<Vec<_>>())
+        .bind(batch.iter().map(|s| s.ending.wait_ms()).collect::<Vec<_>>())
+        .bind(batch.iter().map(|s| s.ending.ran_ms()).collect::<Vec<_>>())
+        .bind(batch.iter().map(|s| s.ending.output()).collect::<Vec<_>>())
+        .bind(batch.iter().map(|s| s.ending.error()).collect::<Vec<_>>())
+        .bind(batch.iter().map(|s| s.ending.freed()).collect::<Vec<_>>())
+}
