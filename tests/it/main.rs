@@ -13,6 +13,7 @@ mod days;
 mod guards;
 mod lease;
 mod migrate;
+mod rolling;
 mod processes;
 mod recovery;
 mod wake;
