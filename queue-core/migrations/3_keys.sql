@@ -18,7 +18,7 @@ create function queue.key_id(queue text, key text) returns bigint
 -- share one wait for each other, which is no more than a wait.
 create function queue.lock_key(key bigint) returns void
   language sql volatile
-  return pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('queue.key'), (key & 1023)::integer);
+  return pg_catalog.pg_advisory_xact_lock(queue.lock_class('queue.key'), (key & 1023)::integer);
 
 -- Places within keys, and of hints. Not cached: what is given out later is higher, whoever asks.
 create sequence queue.key_seq;

@@ -239,6 +239,12 @@ declare
   taken  uuid := queue.unique_hash(said.queue, enqueue_with.job_type, said.unique_key);
 begin
   if taken is not null then
+    -- A full queue has nothing written to it for a key that nobody has taken.
+    if exists (select from queue.capacity c where c.queue = said.queue)
+      and not exists (select from queue.unique_key u where u.hash = taken)  -- guard: a key that is held needs no capacity [ and .. = taken)]
+    then
+      perform queue.look_capacity(said.queue, 1);
+    end if;
     select t.id, t.outcome into enqueue_with.id, enqueue_with.outcome
     from queue.take_key(taken, enqueue_with.payload, said.run_at, said.on_conflict) t;
     if enqueue_with.id is not null then
@@ -250,9 +256,9 @@ begin
   if said.key is null then
     id := queue.insert_job(enqueue_with.job_type, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.meta);
   else
+    perform queue.take_capacity(said.queue, 1);  -- guard: a keyed job takes capacity
     id := queue.insert_in_line(enqueue_with.job_type, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at,
       said.key, said.key_policy, said.meta);
-    perform queue.take_capacity(said.queue, 1);  -- guard: a keyed job takes capacity
   end if;
   outcome := 'enqueued';
   if taken is not null then

@@ -13,10 +13,10 @@ use crate::live::{Config, bounded};
 const MOST: i64 = 5000;
 
 /// So many uniqueness keys are looked at by one statement: their producers wait for it.
-const KEYS: i32 = 500;
+const KEYS: i32 = 1000;
 
-/// So many of those statements follow each other at most.
-const MOST_LOOKS: usize = 200;
+/// So many of those statements follow each other at most: three times as many keys as come in the minute until the next, at 10,000 a second.
+const MOST_LOOKS: usize = 2000;
 
 /// What there is to do every minute, in this order. Each does without the others: one that fails is told of and tried again a minute later.
 #[derive(Clone, Copy, Debug)]

@@ -23,7 +23,7 @@ const WHERE: &[&str] = &["guards::looks", "unique::held", "unique:: together::a_
 const UNIQUE: &[&str] = &["unique::held", "unique:: together::a_unique --skip races --skip worker", "unique::races"];
 const BEATS: &[&str] = &["guards::", "recovery:: lease::", MODEL];
 const OPERATORS: &[&str] = &[
-    "guards::control guards::order",
+    "guards::control guards::order control::no_act",
     "interleave::a_second interleave::claims interleave::of_two",
     KEYS,
     MODEL,
@@ -54,11 +54,11 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["prune_done.sql"], &["guards::prune guards::housekeeping", "days::", PAIRS, MODEL]),
     (&["keep_types.sql", "prune_kept.sql", "prune_early.sql", "queue.retention"], PRUNING),
     (&["prune_dead.sql"], &["guards::prune", "retention::", "keys::hands::a_dead_letter"]),
-    (&["queue.requeue_all", "queue.discard_all"], OPERATORS),
+    (&["queue.requeue_all", "queue.discard_all", "queue.lock_some_keys"], OPERATORS),
     (
         &["queue.reopen"],
         &[
-            "guards::control guards::order",
+            "guards::control guards::order control::no_act",
             "interleave::a_second interleave::claims interleave::of_two",
             KEYS,
             MODEL,
@@ -99,6 +99,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.capacity"], &["guards::rows"]),
     (&["queue.passed", "queue.backlog"], &["operate::figures"]),
     (&["queue.set_capacity", "queue.depth", "queue.take_capacity"], &["capacity::"]),
+    (&["queue.capacity_class", "queue.say_jobs", "queue.said_jobs", "queue.jobs_since"], &["capacity::"]),
     (&["queue.progress", "queue.waiter", "queue.look"], &["guards::looks guards::rows", "progress::", "results::"]),
     (&["queue.status", "queue.is_ours", "queue.wait"], &["guards::looks", "any_language::"]),
     (&["queue.ready_places", "queue.take_scheduled", "queue.take_waiting", "queue.cancel_waiting_all"], CONTROLS),
