@@ -86,7 +86,7 @@ begin
     said.unique_while := coalesce(options ->> 'unique_while', 'live');
     if said.unique_while not in ('live', 'queued') then
       said.unique_while := 'until';
-      said.unique_until := queue.read_time(options, 'unique_while', 'live, queued or an interval longer than zero');
+      said.unique_until := queue.read_time(options, 'unique_while', 'live, queued or an interval longer than zero that ends before the year 10000');
     end if;
   end if;
   if options ? 'on_conflict' then
@@ -142,8 +142,8 @@ begin
 end
 $$;
 
--- The time that an option means: a time with its date, or for all options but run_at a wait from now. unique_while is an interval that is not
--- over yet, the others are within the range of scheduled.
+-- The time that an option means: a time with its date, or for all options but run_at a wait from now. All are within the range of scheduled, and
+-- unique_while is an interval that is not over yet.
 create function queue.read_time(options jsonb, name text, needs text) returns timestamptz
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -162,10 +162,9 @@ begin
   exception when data_exception then
     meant := null;
   end;
-  if name = 'unique_while' and meant > clock_timestamp() then  -- guard: a key is held for some time [ and meant > clock_timestamp()]
-    return meant;
   -- guard: a time is within range [meant >= '1970-01-01+00' and meant < '10000-01-01+00' => meant is not null]
-  elsif name <> 'unique_while' and meant >= '1970-01-01+00' and meant < '10000-01-01+00' then
+  -- guard: a key is held for some time [(name <> 'unique_while' or meant > clock_timestamp()) => true]
+  if meant >= '1970-01-01+00' and meant < '10000-01-01+00' and (name <> 'unique_while' or meant > clock_timestamp()) then
     return meant;
   end if;
   perform queue.refuse_option(options, name, needs);
@@ -240,6 +239,12 @@ declare
   taken  uuid := queue.unique_hash(said.queue, enqueue_with.job_type, said.unique_key);
 begin
   if taken is not null then
+    -- A full queue has nothing written to it for a key that nobody has taken.
+    if exists (select from queue.capacity c where c.queue = said.queue)
+      and not exists (select from queue.unique_key u where u.hash = taken)  -- guard: a key that is held needs no capacity [ and .. = taken)]
+    then
+      perform queue.look_capacity(said.queue, 1);
+    end if;
     select t.id, t.outcome into enqueue_with.id, enqueue_with.outcome
     from queue.take_key(taken, enqueue_with.payload, said.run_at, said.on_conflict) t;
     if enqueue_with.id is not null then
@@ -251,9 +256,9 @@ begin
   if said.key is null then
     id := queue.insert_job(enqueue_with.job_type, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.meta);
   else
+    perform queue.take_capacity(said.queue, 1);  -- guard: a keyed job takes capacity
     id := queue.insert_in_line(enqueue_with.job_type, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at,
       said.key, said.key_policy, said.meta);
-    perform queue.take_capacity(said.queue, 1);  -- guard: a keyed job takes capacity
   end if;
   outcome := 'enqueued';
   if taken is not null then

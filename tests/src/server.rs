@@ -111,6 +111,22 @@ impl TestServer {
         Ok(standby)
     }
 
+    /// Makes a database on another server from a dump of one of ours.
+    pub async fn restore(&self, from: &Self, database: &str) -> Result<()> {
+        let mut admin = PgConnection::connect(&self.url("postgres")).await?;
+        sqlx::raw_sql(AssertSqlSafe(format!("create database {database}"))).execute(&mut admin).await?;
+        let dump = self.0.folder.join("dump.sql");
+        let run = |program: &str, url: String, flag: &str| -> Result<()> {
+            let done = self.command(program).arg(&url).arg(flag).arg(&dump).stdout(Stdio::null()).output()?;
+            if !done.status.success() {
+                bail!("{program}: {}", String::from_utf8_lossy(&done.stderr));
+            }
+            Ok(())
+        };
+        run("pg_dump", from.url(database), "-f")?;
+        run("psql", self.url(database), "-f")
+    }
+
     fn folder(settings: &[&str]) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("queue-chaos-{}-{:x}", std::process::id(), fastrand::u32(..)));
         fs::create_dir(&folder)?;

@@ -23,7 +23,7 @@ const WHERE: &[&str] = &["guards::looks", "unique::held", "unique:: together::a_
 const UNIQUE: &[&str] = &["unique::held", "unique:: together::a_unique --skip races --skip worker", "unique::races"];
 const BEATS: &[&str] = &["guards::", "recovery:: lease::", MODEL];
 const OPERATORS: &[&str] = &[
-    "guards::control guards::order",
+    "guards::control guards::order control::no_act",
     "interleave::a_second interleave::claims interleave::of_two",
     KEYS,
     MODEL,
@@ -43,9 +43,9 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["finish_one.sql"], &["guards::", "interleave::a_second interleave::a_transactional", "transactional::", "keys::ways"]),
     (&["claim.sql"], &["guards::", PAIRS, MODEL, "recovery:: schedule:: outcomes::f23"]),
     (&["take_one.sql"], &["guards::", "transactional::", PAIRS]),
-    (&["give_back.sql"], &["guards::", "together:: cancelling::", PAIRS, MODEL]),
+    (&["give_back.sql"], &["bad_rows::", "guards::", "together:: cancelling::", PAIRS, MODEL]),
     (&["silent.sql"], &["guards:: recovery::", PAIRS, MODEL]),
-    (&["recover.sql"], &["guards::", KEYS, "cancelling::", MODEL, "lease::f50 lease::crashes recovery::", "keys::ways"]),
+    (&["recover.sql"], &["bad_rows::", "guards::", KEYS, "cancelling::", MODEL, "lease::f50 lease::crashes recovery::", "keys::ways"]),
     (&["beat.sql", "register.sql"], BEATS),
     (&["retire.sql"], &["guards::", "lease::a_worker_that_retires wake::", MODEL]),
     (&["sleep.sql", "wake_up.sql"], &["guards::", "wake:: schedule::"]),
@@ -54,11 +54,11 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["prune_done.sql"], &["guards::prune guards::housekeeping", "days::", PAIRS, MODEL]),
     (&["keep_types.sql", "prune_kept.sql", "prune_early.sql", "queue.retention"], PRUNING),
     (&["prune_dead.sql"], &["guards::prune", "retention::", "keys::hands::a_dead_letter"]),
-    (&["queue.requeue_all", "queue.discard_all"], OPERATORS),
+    (&["queue.requeue_all", "queue.discard_all", "queue.lock_some_keys"], OPERATORS),
     (
         &["queue.reopen"],
         &[
-            "guards::control guards::order",
+            "guards::control guards::order control::no_act",
             "interleave::a_second interleave::claims interleave::of_two",
             KEYS,
             MODEL,
@@ -78,7 +78,9 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.add_days"], &["days::"]),
     (&["queue.drop_day"], &["days:: retention::", "migrate::"]),
     (&["queue.living"], &["days::", "keys::edges keys::hands unique::held", "guards::notices together::"]),
-    (&["queue.blocked", "queue.active_key", "queue.key_hint", "queue.key_id", "queue.insert_in_line", "queue.unblock"], IN_LINE),
+    (&["queue.blocked", "queue.active_key", "queue.key_hint", "queue.key_id", "queue.insert_in_line"], IN_LINE),
+    (&["queue.move_heads", "queue.unblock"], IN_LINE),
+    (&["queue.set_aside", "queue.check_run_at"], &["bad_rows::"]),
     (&["queue.unique_key", "queue.unique_hash", "queue.change_waiting"], UNIQUE),
     (&["queue.take_key", "queue.holds", "queue.forget_keys"], UNIQUE),
     (
@@ -97,6 +99,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.capacity"], &["guards::rows"]),
     (&["queue.passed", "queue.backlog"], &["operate::figures"]),
     (&["queue.set_capacity", "queue.depth", "queue.take_capacity"], &["capacity::"]),
+    (&["queue.capacity_class", "queue.say_jobs", "queue.said_jobs", "queue.jobs_since"], &["capacity::"]),
     (&["queue.progress", "queue.waiter", "queue.look"], &["guards::looks guards::rows", "progress::", "results::"]),
     (&["queue.status", "queue.is_ours", "queue.wait"], &["guards::looks", "any_language::"]),
     (&["queue.ready_places", "queue.take_scheduled", "queue.take_waiting", "queue.cancel_waiting_all"], CONTROLS),
