@@ -90,6 +90,8 @@ pub use payload::PayloadError;
 pub use queue_macros::job;
 pub use results::{JobStatus, Progress, Wait, WaitError, WaitOn, Waiter, Watch};
 pub use schema::{Store, check_name, migrate};
+/// The driver, of the version whose connections an enqueue takes.
+pub use sqlx;
 
 /// What runs attempts is made of these: for `queue-worker`, which stands on them, and nobody else. They change without notice.
 #[doc(hidden)]

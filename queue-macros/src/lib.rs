@@ -8,6 +8,7 @@ mod args;
 mod expand;
 mod fallback;
 mod input;
+mod renamed;
 mod unique;
 mod value;
 

@@ -44,6 +44,7 @@ mod statements;
 mod outage;
 mod outages;
 mod clocks;
+mod ready;
 mod tls;
 mod refusals;
 mod dropped;

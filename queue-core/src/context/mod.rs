@@ -18,6 +18,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use chrono::{DateTime, Utc};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
@@ -46,6 +47,7 @@ pub struct Context {
     id: JobId,
     attempt: u32,
     max_attempts: u32,
+    claimed_at: DateTime<Utc>,
     meta: Meta,
     halt: CancellationToken,
     cancelled: OnceLock<CancellationToken>,
@@ -59,8 +61,13 @@ pub struct Context {
 impl Context {
     pub(crate) fn new(id: JobId, attempt: u32, max_attempts: u32, halt: CancellationToken, shared: Arc<Shared>) -> Self {
         let (cancelled, begun, reporter) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        let meta = Meta::new(None);
-        Self { id, attempt, max_attempts, meta, halt, cancelled, shared, transaction: None, fence: None, begun, reporter }
+        let (meta, claimed_at) = (Meta::new(None), DateTime::UNIX_EPOCH);
+        Self { id, attempt, max_attempts, claimed_at, meta, halt, cancelled, shared, transaction: None, fence: None, begun, reporter }
+    }
+
+    pub(crate) fn claimed(mut self, at: DateTime<Utc>) -> Self {
+        self.claimed_at = at;
+        self
     }
 
     pub(crate) fn with_meta(mut self, text: Option<String>) -> Self {
@@ -104,6 +111,23 @@ impl Context {
     /// Whether a failure of this attempt makes the job a dead letter.
     pub fn is_last_attempt(&self) -> bool {
         self.attempt >= self.max_attempts
+    }
+
+    /// When the job was enqueued, by the database's clock; whatever became of it since.
+    ///
+    /// ```
+    /// # use queue_core::Context;
+    /// # fn example(cx: &Context) {
+    /// let waited = cx.claimed_at() - cx.enqueued_at(); // both by one clock: the worker's may be wrong
+    /// # }
+    /// ```
+    pub fn enqueued_at(&self) -> DateTime<Utc> {
+        self.id.enqueued_at().unwrap_or_default()
+    }
+
+    /// When this attempt was claimed, by the database's clock. Its handler may begin later: jobs are claimed some ahead.
+    pub fn claimed_at(&self) -> DateTime<Utc> {
+        self.claimed_at
     }
 
     /// The metadata that the job was enqueued with, as [`Enqueue::meta`](crate::Enqueue::meta) gave it; empty if it has none.

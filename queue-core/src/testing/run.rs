@@ -2,6 +2,7 @@
 
 use std::{fmt, future::IntoFuture, marker::PhantomData, ops::Deref, pin::Pin};
 
+use chrono::Utc;
 use serde::Serialize;
 use sqlx::PgPool;
 use uuid::Uuid;
@@ -108,6 +109,7 @@ impl<T: Handler> Run<T> {
             token: Uuid::nil(),
             id: JobId(1),
             lane: 0,
+            claimed_at: Utc::now(),
             attempt: narrow(self.attempt),
             crashes: 0,
             max_attempts: self.max_attempts.map_or(T::OPTIONS.max_attempts, narrow),

@@ -5,7 +5,10 @@ use super::{
     problem::{BoxError, Problem},
     settings::Settings,
 };
-use crate::{live::shutdown_signal, worker::Worker};
+use crate::{
+    live::{shutdown_signal, tell_supervisor},
+    worker::Worker,
+};
 
 pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> Result<(), Problem> {
     // Before anything is started for settings that are wrong.
@@ -18,7 +21,11 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
         }
     }
     let worker = prepare(Worker::new(database.pool().clone()).config(config)).await?;
-    worker.run(shutdown_signal()).await?;
+    let told = async {
+        shutdown_signal().await;
+        tell_supervisor("STOPPING=1");
+    };
+    worker.on_ready(|| tell_supervisor("READY=1")).run(told).await?;
     database.close().await;
     Ok(())
 }
