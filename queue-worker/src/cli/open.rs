@@ -2,14 +2,17 @@
 
 use queue_core::Store;
 
-use super::{problem::Problem, settings::Settings};
+use super::{
+    problem::Problem,
+    settings::{Place, Settings},
+};
 use crate::live::Database;
 
-/// The database that the settings name; the embedded one if they name none.
+/// The database that the settings name.
 pub(super) async fn open(settings: &Settings) -> Result<Database, Problem> {
-    Ok(match &settings.database_url {
-        Some(url) => Database::connect(url).await?,
-        None => Database::embedded().await?,
+    Ok(match settings.place(!cfg!(debug_assertions))? {
+        Place::Url(url) => Database::connect(url).await?,
+        Place::Embedded => Database::embedded().await?,
     })
 }
 

@@ -9,8 +9,8 @@ use clap::ValueEnum;
 use queue_core::{Durability, Store};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use super::problem::Problem;
-use crate::live::Config;
+use super::{own_file::read_unasked, problem::Problem};
+use crate::{error::Error, live::Config};
 
 /// Heading of the options that every command takes.
 pub(super) const EVERYWHERE: &str = "Everywhere";
@@ -22,6 +22,10 @@ pub(super) struct Settings {
     /// The database, as `postgres://user:password@host:5432/name`; without one, an embedded PostgreSQL is used
     #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL", help_heading = EVERYWHERE)]
     pub(super) database_url: Option<String>,
+    /// Use a PostgreSQL of this machine's own, which is started when needed; a release build does so only if it is said
+    #[arg(long, global = true, env = "QUEUE_EMBEDDED", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        value_name = "true|false", help_heading = EVERYWHERE)]
+    pub(super) embedded: Option<bool>,
     /// The schema with the queue's tables; default queue
     #[arg(long, global = true, env = "QUEUE_SCHEMA", value_name = "NAME", help_heading = EVERYWHERE)]
     pub(super) schema: Option<String>,
@@ -98,6 +102,13 @@ pub(super) struct Subscription {
     concurrency: Option<usize>,
 }
 
+/// Where the database is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Place<'a> {
+    Url(&'a str),
+    Embedded,
+}
+
 /// A duration, written `30s` or `1h 30m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span(pub(super) Duration);
@@ -106,11 +117,20 @@ pub(super) struct Span(pub(super) Duration);
 const DEFAULT_FILE: &str = "queue.toml";
 
 impl Settings {
-    /// The settings in `file`, or in the default file if that exists; none at all otherwise.
-    pub(super) fn read(file: Option<&Path>) -> Result<Self, Problem> {
+    /// The settings in `file`, or in the default file if that exists and is the user's own; none at all otherwise. Why that was passed over
+    /// goes to `notes`.
+    pub(super) fn read(file: Option<&Path>, notes: &mut Vec<String>) -> Result<Self, Problem> {
         let path = file.unwrap_or(Path::new(DEFAULT_FILE));
-        match std::fs::read_to_string(path) {
-            Ok(text) => Self::parse(&text, path),
+        let read = match file {
+            Some(file) => std::fs::read_to_string(file).map(Ok),
+            None => read_unasked(path),
+        };
+        match read {
+            Ok(Ok(text)) => Self::parse(&text, path),
+            Ok(Err(why)) => {
+                notes.push(format!("./{DEFAULT_FILE} is not read: {why}; name it with `--config` if it is meant"));
+                Ok(Self::default())
+            }
             Err(error) if file.is_none() && error.kind() == ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(Problem::usage(format!("cannot read the settings file {}: {error}", path.display()))),
         }
@@ -136,10 +156,25 @@ impl Settings {
         let given = |text: &String| !text.is_empty();
         Self {
             database_url: self.database_url.filter(given).or(lower.database_url.filter(given)),
+            embedded: self.embedded.or(lower.embedded),
             schema: self.schema.or(lower.schema),
             log: self.log.filter(given).or(lower.log),
             log_format: self.log_format.or(lower.log_format),
             worker: self.worker.over(lower.worker),
+        }
+    }
+
+    /// Where the database is. Without a word a development build has its own; a release build is told where, lest a deployment whose
+    /// variable is missing works on a database that nobody else sees.
+    pub(super) fn place(&self, is_release: bool) -> Result<Place<'_>, Problem> {
+        match (&self.database_url, self.embedded) {
+            (Some(_), Some(true)) => Err(Problem::usage(
+                "a database URL and the embedded PostgreSQL are both named; leave out DATABASE_URL, or `--embedded` (QUEUE_EMBEDDED)",
+            )),
+            (Some(url), _) => Ok(Place::Url(url)),
+            (None, Some(true)) => Ok(Place::Embedded),
+            (None, None) if !is_release => Ok(Place::Embedded),
+            (None, _) => Err(Error::NoDatabase.into()),
         }
     }
 
@@ -318,6 +353,20 @@ mod tests {
         let error = Line::try_parse_from(["w", "--lease-ttl", "-5s"]).err().unwrap();
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("--lease-ttl") && error.to_string().contains("negative"), "{error}");
+    }
+
+    #[test]
+    fn a_release_build_has_a_database_of_its_own_only_if_that_is_said() {
+        let place = |settings: &Settings, is_release| settings.place(is_release).map(|place| format!("{place:?}")).ok();
+        let (silent, embedded) = (Settings::default(), file("embedded = true").unwrap());
+        assert_eq!(place(&silent, false).as_deref(), Some("Embedded"));
+        assert_eq!(place(&silent, true), None);
+        assert!(silent.place(true).unwrap_err().to_string().contains("no database is named"));
+        assert_eq!(place(&embedded, true).as_deref(), Some("Embedded"));
+        assert_eq!(place(&said("w --embedded=false").over(embedded.clone()), false), None);
+        let url = Settings { database_url: Some("postgres:///d".to_owned()), ..Settings::default() };
+        assert_eq!(place(&url, true).as_deref(), Some("Url(\"postgres:///d\")"));
+        assert!(url.over(embedded).place(true).unwrap_err().to_string().contains("both named"));
     }
 
     #[test]
