@@ -13,7 +13,7 @@ use crate::{
     schema::{Session, Store, in_transaction},
 };
 
-const MIGRATIONS: [Migration; 11] = [
+const MIGRATIONS: [Migration; 12] = [
     Migration::new(1, "jobs", include_str!("../../migrations/1_jobs.sql")),
     Migration::new(2, "days", include_str!("../../migrations/2_days.sql")),
     Migration::new(3, "keys", include_str!("../../migrations/3_keys.sql")),
@@ -25,6 +25,7 @@ const MIGRATIONS: [Migration; 11] = [
     Migration::new(9, "requeue", include_str!("../../migrations/9_requeue.sql")),
     Migration::new(10, "control_one", include_str!("../../migrations/10_control_one.sql")),
     Migration::new(11, "history", include_str!("../../migrations/11_history.sql")),
+    Migration::new(12, "figures", include_str!("../../migrations/12_figures.sql")),
 ];
 
 /// The newest version that this release knows.
