@@ -14,6 +14,9 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
     // Before anything is started for settings that are wrong.
     let config = settings.config()?;
     let database = open(settings).await?;
+    if settings.embedded.is_none() {
+        database.tell_where(config.store);
+    }
     if settings.worker.migrate() || database.is_embedded() {
         let applied = database.migrate(config.store).await?;
         if !applied.is_empty() {
