@@ -68,7 +68,7 @@ create function queue.hash(text text) returns bigint
 
 -- A lane's id is a hash of its name, not a number given out: a producer that meets a new lane inserts it without asking anybody, its
 -- rollback takes nothing from the others, and no producer waits for another's commit.
-create function queue.lane_id(queue text, job_type text, priority smallint, solo boolean) returns bigint
+create function queue.lane_id(queue text, job_type text, priority integer, solo boolean) returns bigint
   language sql immutable strict parallel safe
   -- guard: a lane is of a queue [queue || '/' || ]; a lane is of a job type [ || job_type]; a lane is of a priority [ || priority::text]
   -- guard: a lane is solo or not [ || '/' || solo::text]
@@ -261,7 +261,7 @@ $$;
 
 -- Writes the lane's row unless it can be seen; two at the same time write two, all the same. A new lane of a queue with a capacity is marked.
 -- An old snapshot does not show whether the queue has one: then it is marked as well.
-create function queue.meet_lane(queue text, job_type text, priority smallint, solo boolean) returns bigint
+create function queue.meet_lane(queue text, job_type text, priority integer, solo boolean) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
@@ -292,8 +292,8 @@ create function queue.insert_job(
   job_type      text,
   payload       jsonb,
   queue         text        default 'default',
-  priority      smallint    default 100,
-  max_attempts  smallint    default 20,
+  priority      integer     default 100,
+  max_attempts  integer     default 20,
   run_at        timestamptz default null,
   meta          jsonb       default null
 ) returns bigint
@@ -309,7 +309,7 @@ begin
   -- guard: the payload is not null [ or payload is null]; the attempts are not null [ or max_attempts is null]
   if new_lane is null or payload is null or max_attempts is null then
     raise null_value_not_allowed using message = 'queue.enqueue: only run_at may be null';
-  elsif max_attempts operator(pg_catalog.<) 1::smallint then  -- guard: there is an attempt [max_attempts operator(pg_catalog.<) 1::smallint => false]
+  elsif max_attempts operator(pg_catalog.<) 1 then  -- guard: there is an attempt [max_attempts operator(pg_catalog.<) 1 => false]
     raise check_violation using constraint = 'job_max_attempts_is_positive', message = 'queue.enqueue: max_attempts must be at least 1';
   -- guard: the payload fits [bytes operator(pg_catalog.>) queue.payload_limit() => false]
   elsif bytes operator(pg_catalog.>) queue.payload_limit() then

@@ -67,7 +67,7 @@ $$;
 -- under the same key before it. The empty key is that of the whole queue. A dead letter holds up its key under the policy `block`, and
 -- does not under `skip`.
 create function queue.insert_in_line(
-  job_type text, payload jsonb, queue text, priority smallint, max_attempts smallint, run_at timestamptz, key text, key_policy text, meta jsonb
+  job_type text, payload jsonb, queue text, priority integer, max_attempts integer, run_at timestamptz, key text, key_policy text, meta jsonb
 ) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp

@@ -7,10 +7,11 @@
 create table queue.unique_key (
   hash   uuid         not null,               -- see queue.unique_hash
   id     bigint       not null,
-  held   text         not null,               -- live: until the job is over; queued: while it waits unclaimed; until: up to that time
+  -- live: until the job is over; queued: while it waits unclaimed; kept: as long as it is known; until: up to that time
+  held   text         not null,
   until  timestamptz,
   constraint unique_key_pkey primary key (hash),  -- guard: a key has one row
-  constraint unique_key_held_is_known check (held in ('live', 'queued', 'until')),  -- guard: how a key is held is known
+  constraint unique_key_held_is_known check (held in ('live', 'queued', 'kept', 'until')),  -- guard: how a key is held is known
   constraint unique_key_has_its_time check ((held = 'until') = (until is not null)),  -- guard: a key held for a time has one
   constraint unique_key_until_in_range check (until >= '1970-01-01+00' and until < '10000-01-01+00')  -- guard: the time of a key is one
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
@@ -29,6 +30,7 @@ create function queue.holds(held text, until timestamptz, state text) returns bo
     when 'live' then coalesce(state in ('ready', 'scheduled', 'blocked', 'running'), false)
     -- guard: a key is held while its job is scheduled [ 'scheduled', ]; a key is held while its job is blocked [, 'blocked']
     when 'queued' then coalesce(state in ('ready', 'scheduled', 'blocked'), false)
+    when 'kept' then state is not null  -- guard: a key is held as long as its job is known [state is not null => false]
     else until > pg_catalog.clock_timestamp()  -- guard: a key is held for its time [until > pg_catalog.clock_timestamp() => true]
   end;
 
@@ -163,6 +165,7 @@ begin
     cross join lateral (select u.hash, u.id, u.held, u.until from queue.unique_key u where u.hash = m.hash offset 0) u
     left join lateral (
       select case
+          when u.held = 'kept' then 'known'  -- guard: forgets no kept key of a job that is known
           when exists (
             select from queue.ready r
             -- guard: forgets no key of a ready job [r.lane => false and r.lane]

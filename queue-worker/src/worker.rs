@@ -16,7 +16,7 @@ use std::{
 };
 
 use queue_core::{
-    Durability, Handler, Registry, RegistryError, migrate,
+    Durability, Handler, Options, Registry, RegistryError, migrate,
     runner::{ReportSender, Shared, States},
 };
 use sqlx::PgPool;
@@ -227,8 +227,7 @@ impl RunningWorker {
             stop: stop.clone(),
             teller: teller.clone(),
         };
-        let kept: Vec<(&'static str, Option<Duration>)> =
-            registry.names().map(|(name, known)| (name, known.options().retain.history())).collect();
+        let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
         let context = SlotContext {
             registry,
             shared,
@@ -265,7 +264,7 @@ impl RunningWorker {
                     identity: pulse.identity(),
                     settle: settle.clone(),
                 })),
-                engine.handle().spawn(keep_pruned(Link::new(pool, "prune"), config.clone(), kept)),
+                engine.handle().spawn(keep_pruned(Link::new(pool, "prune"), config.clone(), known)),
                 engine.handle().spawn(fence(pulse.identity(), Arc::clone(&queues))),
             ],
             queues,

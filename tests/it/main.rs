@@ -23,6 +23,7 @@ mod operate;
 mod control;
 mod cancelling;
 mod retention;
+mod type_options;
 mod cli;
 mod embedded;
 mod enqueue;

@@ -3,6 +3,7 @@
 //! The worker builds one context an attempt. Everything shared by all attempts sits behind one `Arc`.
 
 mod backend;
+mod cancelled;
 mod decode;
 mod handler;
 mod meta;
@@ -26,7 +27,6 @@ use tokio::{
     runtime::Handle,
     sync::{Mutex, MutexGuard},
 };
-use tokio_util::sync::CancellationToken;
 
 use self::meta::Meta;
 #[cfg(feature = "testing")]
@@ -34,6 +34,7 @@ pub(crate) use self::meta::read_meta;
 pub(crate) use self::transaction::{Begun, CommitState, NOT_COMPLETED};
 pub use self::{
     backend::{Backend, CommitResult, Fence, OwnTransaction},
+    cancelled::{Ask, CancelReason, Cancelled},
     handler::Handler,
     registry::{HandlerFuture, Registration, Registry},
     report::{Report, ReportEntry, ReportSender, Reporter, Written},
@@ -49,8 +50,8 @@ pub struct Context {
     max_attempts: u32,
     claimed_at: DateTime<Utc>,
     meta: Meta,
-    halt: CancellationToken,
-    cancelled: OnceLock<CancellationToken>,
+    ask: Arc<Ask>,
+    cancelled: OnceLock<Cancelled>,
     shared: Arc<Shared>,
     transaction: Option<Lent>,
     fence: Option<Fence>,
@@ -59,10 +60,10 @@ pub struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(id: JobId, attempt: u32, max_attempts: u32, halt: CancellationToken, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(id: JobId, attempt: u32, max_attempts: u32, ask: Arc<Ask>, shared: Arc<Shared>) -> Self {
         let (cancelled, begun, reporter) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
         let (meta, claimed_at) = (Meta::new(None), DateTime::UNIX_EPOCH);
-        Self { id, attempt, max_attempts, claimed_at, meta, halt, cancelled, shared, transaction: None, fence: None, begun, reporter }
+        Self { id, attempt, max_attempts, claimed_at, meta, ask, cancelled, shared, transaction: None, fence: None, begun, reporter }
     }
 
     pub(crate) fn claimed(mut self, at: DateTime<Utc>) -> Self {
@@ -142,10 +143,11 @@ impl Context {
         self.meta.entries()
     }
 
-    /// Fires when the attempt should end early: the worker is shutting down, or has lost its right to this job.
-    pub fn cancelled(&self) -> &CancellationToken {
+    /// Fires when the attempt should end early, and says why: the job was cancelled, or the worker is shutting down, or has lost its right to
+    /// this job.
+    pub fn cancelled(&self) -> &Cancelled {
         // Made when first asked for: most handlers never do, and a token of its own for each attempt shows in a profile.
-        self.cancelled.get_or_init(|| self.halt.child_token())
+        self.cancelled.get_or_init(|| Cancelled::under(&self.ask))
     }
 
     /// The worker's pool, the one given to `Worker::new`.

@@ -253,7 +253,7 @@ async fn one(
     }
     sqlx::raw_sql(SAVE).execute(&mut *connection.lock(None).await?).await?;
     let (states, pool, lent) = (states.clone(), pool.clone(), connection.lent());
-    let mut outturn = Setup { registration, job: &job, checkpoint, states, pool, lent, asked: false }.run().await;
+    let mut outturn = Setup { registration, job: &job, checkpoint, states, pool, lent, asked: None }.run().await;
     let mut on = connection.lock(Some(job.id)).await?;
     if transactional && outturn.attempt.is_completed() {
         if let Err(error) = sqlx::raw_sql(KEEP).execute(&mut *on).await {

@@ -145,14 +145,6 @@ async fn prune_progress(connection: &mut PgConnection, store: Store) -> sqlx::Re
     }
 }
 
-/// Says how long the history of each job type is kept; `None` for as long as the store's.
-pub(crate) async fn keep_types(connection: &mut PgConnection, store: Store, types: &[(&str, Option<Duration>)]) -> sqlx::Result<()> {
-    let statement = sqlx::query(store.sql(include_str!("../../sql/keep_types.sql")))
-        .bind(types.iter().map(|(name, _)| *name).collect::<Vec<_>>())
-        .bind(types.iter().map(|(_, history)| history.map(|history| history.as_secs_f64())).collect::<Vec<_>>());
-    bounded(statement.execute(connection)).await.map(drop)
-}
-
 /// Looks at some keys, and at more as long as a quarter of them is held no more: so there are never many such, and a large table of keys that
 /// are held costs little.
 async fn forget_keys(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
