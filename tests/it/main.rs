@@ -32,6 +32,7 @@ mod refuse;
 mod payloads;
 mod panics;
 mod parked;
+mod go_on;
 mod told;
 mod registry;
 mod schedule;

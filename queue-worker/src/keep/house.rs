@@ -6,15 +6,17 @@ use std::{
 };
 
 use tokio::sync::{mpsc, watch};
+use uuid::Uuid;
 
 use super::{
     promote::wake_others,
     prune::{keep_types, prune},
-    recover::{cancelling, recover},
+    recover::{give_back, own_leases, recover},
     unblock::hinted,
 };
 use crate::{
     error::complain,
+    lanes::KnownLeases,
     live::{Bell, Config, Identity, Link, bounded},
     run::Queues,
     settle::Settlement,
@@ -25,18 +27,21 @@ pub(crate) struct House {
     pub(crate) link: Link,
     pub(crate) config: Config,
     pub(crate) queues: Arc<Queues>,
+    /// What this worker knows of what it holds.
+    pub(crate) held: KnownLeases,
     pub(crate) bell: Arc<Bell>,
     pub(crate) identity: watch::Receiver<Identity>,
     pub(crate) settle: mpsc::Sender<Settlement>,
 }
 
-/// Recovers about every second. Looks for cancelled running jobs as often, and whenever it is notified. Reports handlers that are stuck.
+/// Recovers about every second. Looks over this worker's own leases as often, and whenever it is notified: for jobs that were cancelled, and
+/// for claims that it never heard of. Reports handlers that are stuck.
 pub(crate) async fn keep_house(mut house: House) {
     let pause = (house.config.lease_ttl / 10).min(Duration::from_secs(1));
     let mut next = Instant::now();
     loop {
         if let Err(error) = look_after(&mut house, Instant::now() >= next).await {
-            complain(&error, "cannot recover now, or see which jobs were cancelled; trying again");
+            complain(&error, "cannot recover now, or look over this worker's leases; trying again");
         }
         if Instant::now() >= next {
             for slots in house.queues.all() {
@@ -49,15 +54,24 @@ pub(crate) async fn keep_house(mut house: House) {
 }
 
 async fn look_after(house: &mut House, recover_too: bool) -> sqlx::Result<()> {
-    let House { link, config, queues, bell, identity, settle } = house;
+    let House { link, config, queues, held, bell, identity, settle } = house;
     let us = *identity.borrow();
     if let Some(worker) = us {
-        let found = cancelling(link.get().await?, config.store, worker).await;
-        for (token, id) in link.note(found)? {
+        let found = own_leases(link.get().await?, config.store, worker).await;
+        let found = link.note(found)?;
+        for (token, id) in found.iter().filter_map(|(token, id)| Some((*token, (*id)?))) {
             for not_begun in queues.all().iter().filter_map(|slots| slots.cancel(token, id)) {
                 // Fails only when the worker has ended; then the job is recovered, and cancelled by that.
                 let _ = settle.send(not_begun).await;
             }
+        }
+        // A claim whose answer was lost, or that happened after we gave it up. What we hold was known before its claim was sent.
+        let strays: Vec<Uuid> = found.into_iter().map(|(token, _)| token).filter(|token| !held.knows(*token)).collect();
+        if !strays.is_empty() {
+            tracing::warn!(leases = strays.len(), "claimed for this worker, which never heard of it: given back");
+            let given_back = give_back(link.get().await?, config.store, &strays).await;
+            link.note(given_back)?;
+            bell.ring();
         }
     }
     if !recover_too {

@@ -41,8 +41,16 @@ impl Sleep {
     /// Asleep if those transactions have ended, else the same as before.
     pub(crate) async fn confirm(self, connection: &mut PgConnection) -> sqlx::Result<Self> {
         match self {
-            Self::Announced(xmax) if horizon(connection).await?.0 >= xmax => Ok(Self::Asleep),
+            Self::Announced(_) => Ok(self.once(horizon(connection).await?.0)),
             other => Ok(other),
+        }
+    }
+
+    /// Asleep if this is the lowest transaction that still runs and all those are below it, else the same as before.
+    pub(crate) fn once(self, xmin: i64) -> Self {
+        match self {
+            Self::Announced(xmax) if xmin >= xmax => Self::Asleep,
+            other => other,
         }
     }
 
