@@ -157,7 +157,9 @@ impl Feed {
                 Ok(until) => until,
                 Err(error) => {
                     complain(&error, "cannot claim now; trying again");
+                    // The next connection may be to another server, which took over.
                     (self.sleep, self.nap) = (Sleep::Awake, Duration::ZERO);
+                    self.lanes.forget_server();
                     // Not the bell: every handler that ends now would ring for another failure.
                     let pause = Duration::from_millis(500).mul_f64(1.0 + fastrand::f64());
                     let _ = tokio::time::timeout(pause, stop.cancelled()).await;
@@ -227,6 +229,9 @@ impl Feed {
         if self.sleep == Sleep::Awake || self.flight.is_some() || self.rescan.owed || self.trial.is_quiet() {
             return Ok(None);
         }
+        if self.lanes.are_stale() && self.refresh().await? {
+            return Ok(None);
+        }
         let began = Instant::now();
         let (closely, from_zero) = (self.sleep != Sleep::Asleep || began >= self.belt, self.rescan.may(began));
         if closely {
@@ -243,7 +248,7 @@ impl Feed {
             self.bell.note_due(wait);
         }
         let before = self.sleep;
-        self.sleep = before.once(glance.xmin);
+        self.sleep = before.given(glance.horizon);
         if glance.any || self.sleep != before {
             return Ok(None);
         }

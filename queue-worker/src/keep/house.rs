@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::{
     promote::wake_others,
-    prune::{keep_types, prune},
+    prune::{Chore, keep_types},
     recover::{give_back, own_leases, recover},
     unblock::hinted,
 };
@@ -40,8 +40,17 @@ pub(crate) async fn keep_house(mut house: House) {
     let pause = (house.config.lease_ttl / 10).min(Duration::from_secs(1));
     let mut next = Instant::now();
     loop {
-        if let Err(error) = look_after(&mut house, Instant::now() >= next).await {
-            complain(&error, "cannot recover now, or look over this worker's leases; trying again");
+        // Each without the others: what one of them meets does not stop the rest.
+        if let Err(error) = look_over_own(&mut house).await {
+            complain(&error, "cannot look over this worker's leases; trying again");
+        }
+        if Instant::now() >= next {
+            if let Err(error) = take_back(&mut house).await {
+                complain(&error, "cannot recover now; trying again");
+            }
+            if let Err(error) = look_for_hints(&mut house).await {
+                complain(&error, "cannot see now whether ordering keys may go on; trying again");
+            }
         }
         if Instant::now() >= next {
             for slots in house.queues.all() {
@@ -53,7 +62,8 @@ pub(crate) async fn keep_house(mut house: House) {
     }
 }
 
-async fn look_after(house: &mut House, recover_too: bool) -> sqlx::Result<()> {
+/// Tells handlers whose jobs were cancelled, and gives back what was claimed in our name and we know nothing of.
+async fn look_over_own(house: &mut House) -> sqlx::Result<()> {
     let House { link, config, queues, held, bell, identity, settle } = house;
     let us = *identity.borrow();
     if let Some(worker) = us {
@@ -74,9 +84,11 @@ async fn look_after(house: &mut House, recover_too: bool) -> sqlx::Result<()> {
             bell.ring();
         }
     }
-    if !recover_too {
-        return Ok(());
-    }
+    Ok(())
+}
+
+async fn take_back(house: &mut House) -> sqlx::Result<()> {
+    let House { link, config, bell, .. } = house;
     let recovered = bounded(recover(link.get().await?, config.store)).await;
     let recovered = link.note(recovered)?;
     if !recovered.is_empty() {
@@ -91,6 +103,11 @@ async fn look_after(house: &mut House, recover_too: bool) -> sqlx::Result<()> {
         bell.ring();
         bell.note_over();
     }
+    Ok(())
+}
+
+async fn look_for_hints(house: &mut House) -> sqlx::Result<()> {
+    let House { link, config, bell, .. } = house;
     let any_hint = hinted(link.get().await?, config.store).await;
     if link.note(any_hint)? {
         bell.tell_keys();
@@ -112,13 +129,15 @@ pub(crate) async fn keep_pruned(mut link: Link, config: Config, kept: Vec<(&'sta
                 Err(error) => complain(&error, "cannot say how long job types are kept; trying again"),
             }
         }
-        let pruned = match link.get().await {
-            Ok(connection) => prune(connection, &config).await,
-            Err(error) => Err(error),
-        };
-        // Tried again only later: what stands in the way of a partition is waited for at the cost of producers.
-        if let Err(error) = link.note(pruned) {
-            complain(&error, "cannot prune now; trying again");
+        for chore in Chore::ALL {
+            let done = match link.get().await {
+                Ok(connection) => chore.run(connection, &config).await,
+                Err(error) => Err(error),
+            };
+            // Tried again only later: what stands in the way of a partition is waited for at the cost of producers.
+            if let Err(error) = link.note(done) {
+                complain(&error, chore.failed());
+            }
         }
         let idle = link.another();
         std::mem::replace(&mut link, idle).close().await;

@@ -38,18 +38,19 @@ impl Sleep {
         Ok(Self::Announced(horizon(connection).await?.1))
     }
 
-    /// Asleep if those transactions have ended, else the same as before.
+    /// Asleep if those transactions have ended, else the same as before; awake if the server knows nothing of them, and so of our row.
     pub(crate) async fn confirm(self, connection: &mut PgConnection) -> sqlx::Result<Self> {
         match self {
-            Self::Announced(_) => Ok(self.once(horizon(connection).await?.0)),
+            Self::Announced(_) => Ok(self.given(horizon(connection).await?)),
             other => Ok(other),
         }
     }
 
-    /// Asleep if this is the lowest transaction that still runs and all those are below it, else the same as before.
-    pub(crate) fn once(self, xmin: i64) -> Self {
+    /// The same, where this is the lowest transaction that still runs, and the first not given out yet.
+    pub(crate) fn given(self, (xmin, xmax): (i64, i64)) -> Self {
         match self {
-            Self::Announced(xmax) if xmin >= xmax => Self::Asleep,
+            Self::Announced(noted) if xmax < noted => Self::Awake,
+            Self::Announced(noted) if xmin >= noted => Self::Asleep,
             other => other,
         }
     }
