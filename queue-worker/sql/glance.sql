@@ -1,6 +1,9 @@
 -- What could end an idle worker's sleep, at the least cost: whether a lane was born, how many ms until the next scheduled job is due, by the
 -- database's clock, and the last number given out for an id or a place. Every entry into ready takes one, but for a release, which notifies.
+-- Also which transactions still run, and, if it is asked for, whether a lane holds jobs: one index entry a lane; with too many lanes to ask,
+-- one for all.
 -- $1 snapshot of the last look for lanes, as text; null is for one to be looked for  $2 job types  $3 queues or null for any
+-- $4 whether lanes are asked  $5 lanes, null when there are too many  $6 their floors
 select
   -- Transactions of that snapshot are lost: see lanes.sql.
   coalesce(pg_snapshot_xmax($1::pg_snapshot) > pg_snapshot_xmax(pg_current_snapshot()), true)
@@ -12,4 +15,13 @@ select
       and b.job_type = any ($2) and ($3::text[] is null or b.queue = any ($3))
   ) as born,
   (select extract(epoch from s.run_at - pg_catalog.clock_timestamp())::float8 * 1000 from queue.scheduled s order by s.run_at limit 1) as wait_ms,
-  (select i.last_value from queue.id_seq i) as given
+  (select i.last_value from queue.id_seq i) as given,
+  pg_snapshot_xmin(pg_current_snapshot())::text::bigint as xmin,
+  pg_snapshot_xmax(pg_current_snapshot())::text::bigint as xmax,
+  case when $4 then
+    exists (
+      select from unnest($5::bigint[], $6::bigint[]) l (lane, floor)
+      cross join lateral (select r.seq from queue.ready r where r.lane = l.lane and r.seq >= l.floor order by r.seq limit 1) r
+    )
+    or ($5 is null and exists (select from (select r.lane from queue.ready r order by r.lane, r.seq limit 1) r))
+  end as any_ready

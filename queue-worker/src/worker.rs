@@ -31,6 +31,7 @@ use crate::{
     claim::Feed,
     error::Error,
     keep::{House, keep_house, keep_pruned, unblock_all},
+    lanes::KnownLeases,
     live::{Bell, Config, Engine, Identity, Link, Pulse, listen},
     run::{AttemptOutcome, Queues, SlotContext, Slots, Teller, Transact, TransactContext},
     settle::{DatabaseBackend, Settlement, notify_waiters, settle_all, write_reports},
@@ -191,9 +192,7 @@ struct Abandon(Arc<Queues>);
 
 impl Drop for Abandon {
     fn drop(&mut self) {
-        for slots in self.0.all() {
-            slots.abandon();
-        }
+        self.0.abandon();
     }
 }
 
@@ -241,7 +240,8 @@ impl RunningWorker {
         let abandon = Abandon(Arc::clone(&queues));
         let pulse = Pulse::start(Link::new(pool, "heartbeat"), config)?;
         let link = Link::new(pool, "claim").relaxed();
-        let feed = Feed::new(config, types, Arc::clone(&queues), link, Arc::clone(&bell), pulse.identity());
+        let held = KnownLeases::default();
+        let feed = Feed::new(config, types, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
         let closing = CancellationToken::new();
         let settle_link = match config.durability {
             Durability::Relaxed => Link::new(pool, "settle").relaxed(),
@@ -260,6 +260,7 @@ impl RunningWorker {
                     link: Link::new(pool, "housekeeping"),
                     config: config.clone(),
                     queues: Arc::clone(&queues),
+                    held: held.clone(),
                     bell: Arc::clone(&bell),
                     identity: pulse.identity(),
                     settle: settle.clone(),
@@ -342,9 +343,7 @@ async fn tell_ready(mut identity: watch::Receiver<Identity>, hooks: Vec<Box<dyn 
 async fn fence(mut identity: watch::Receiver<Identity>, queues: Arc<Queues>) {
     while identity.changed().await.is_ok() {
         if identity.borrow_and_update().is_none() {
-            for slots in queues.all() {
-                slots.abandon();
-            }
+            queues.abandon();
         }
     }
 }

@@ -36,6 +36,7 @@ mod panics;
 mod published;
 mod bad_rows;
 mod parked;
+mod go_on;
 mod told;
 mod registry;
 mod schedule;

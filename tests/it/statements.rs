@@ -16,7 +16,7 @@ const HUGE: [&str; 8] = ["ready", "scheduled", "blocked", "lease", "job", "done"
 /// Scans of whole tables or of whole indexes, with the reason why they are right.
 const WHOLE: [(&str, &str, &str); 17] = [
     ("choose_running", "lease", "an operator asks for running jobs; there are as many leases as batches in flight"),
-    ("cancelling", "lease", "asks of every lease whether a job of it is cancelling; there are as many as batches in flight"),
+    ("own_leases", "lease", "asks of every lease whose it is; there are as many as batches in flight"),
     ("prune_kept", "done", "only the default partition, once a minute; up to a limit"),
     ("prune_kept", "done_many", "only the default partition, once a minute; up to a limit"),
     ("park", "lease", "a job whose verdict is refused is looked for in every lease; there are as many as batches in flight"),
@@ -31,7 +31,7 @@ const WHOLE: [(&str, &str, &str); 17] = [
     ("prune_done", "done_many", "only the default partition, once a minute; up to a limit"),
     ("next_run", "scheduled", "the first entry of an index"),
     ("glance", "scheduled", "the first entry of an index"),
-    ("any_ready", "ready", "the first entry of an index, when there are too many lanes to ask one by one"),
+    ("glance", "ready", "the first entry of an index, when there are too many lanes to ask one by one"),
 ];
 
 /// What operators ask for is planned when they ask, so it need not fear a plan of other days.

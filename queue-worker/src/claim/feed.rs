@@ -8,18 +8,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{JobId, Store};
+use queue_core::Store;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::flight::{ClaimResult, Flight, Links};
+use super::{
+    flight::{ClaimResult, Flight, Links},
+    trial::{TICK, Trial},
+};
 use crate::{
     error::complain,
     keep::{next_run, promote, wake_others},
-    lanes::{Lanes, Rescan, Strays},
+    lanes::{KnownLeases, Lanes, Rescan},
     live::{Bell, Config, Identity, Link, Sleep},
-    run::{Queues, Slots},
+    run::Queues,
 };
 
 /// The claim loop's state.
@@ -37,21 +40,19 @@ pub(crate) struct Feed {
     pub(super) late: Option<Flight>,
     /// What the last claim found.
     pub(super) found: ClaimResult,
-    pub(super) strays: Strays,
     pub(super) rescan: Rescan,
     pub(super) bell: Arc<Bell>,
     pub(super) identity: watch::Receiver<Identity>,
     pub(super) sleep: Sleep,
+    /// The last pause on the way to sleep.
+    pub(super) nap: Duration,
     pub(super) traffic: Traffic,
     pub(super) turn: usize,
     pub(super) promoted: Instant,
     pub(super) refreshed: Instant,
-    /// Shared by every job claimed here whose verdict is not written yet.
-    pub(super) in_flight: Arc<()>,
-    /// The suspects that were claimed last.
-    pub(super) running_suspects: Vec<(Arc<Slots>, JobId)>,
-    /// Suspects are not looked for before this.
-    pub(super) suspects: Instant,
+    /// The leases whose verdicts are not all written yet.
+    pub(super) held: KnownLeases,
+    pub(super) trial: Trial,
     /// When an idle worker asks its lanes next.
     pub(super) belt: Instant,
 }
@@ -59,8 +60,12 @@ pub(crate) struct Feed {
 /// While busy, due jobs and new lanes are looked for this often; an idle worker knows when to look.
 pub(super) const LOOK: Duration = Duration::from_millis(250);
 
-/// How soon a worker that is falling asleep looks again whether older transactions have ended.
+/// How soon a worker that is falling asleep looks again whether older transactions have ended: twice as late each time, up to the longest.
 const NAP: Duration = Duration::from_millis(5);
+const LONGEST_NAP: Duration = Duration::from_millis(250);
+
+/// How soon those who look for jobs beside this loop look again while producers do not notify.
+const LOOK_BESIDE: Duration = Duration::from_millis(20);
 
 /// How soon a worker looks again while jobs keep coming.
 const BREATH: Duration = Duration::from_millis(2);
@@ -99,6 +104,7 @@ impl Feed {
         config: &Config,
         types: Vec<&'static str>,
         queues: Arc<Queues>,
+        held: KnownLeases,
         link: Link,
         bell: Arc<Bell>,
         identity: watch::Receiver<Identity>,
@@ -115,18 +121,17 @@ impl Feed {
             flight: None,
             late: None,
             found: ClaimResult::Jobs(0),
-            strays: Strays::default(),
             rescan: Rescan::default(),
             bell,
             identity,
             sleep: Sleep::Awake,
+            nap: Duration::ZERO,
             traffic: Traffic::default(),
             turn: 0,
             promoted: now,
             refreshed: now,
-            in_flight: Arc::default(),
-            running_suspects: Vec::new(),
-            suspects: now,
+            held,
+            trial: Trial::new(),
             belt: now,
         }
     }
@@ -138,22 +143,22 @@ impl Feed {
             let identity = *self.identity.borrow_and_update();
             if identity != us {
                 // Seen here too, because `fence` may sleep through a loss that lasted a millisecond; nothing was claimed under the new one yet.
-                for slots in self.queues.all().into_iter().filter(|_| us.is_some()) {
-                    slots.abandon();
+                if us.is_some() {
+                    self.queues.abandon();
                 }
-                (us, self.sleep) = (identity, Sleep::Awake);
-                self.bell.note_told(false);
+                (us, self.sleep, self.nap) = (identity, Sleep::Awake, Duration::ZERO);
+                self.bell.note_look(LOOK_BESIDE);
             }
             let Some(worker) = identity else {
                 let _ = tokio::time::timeout(self.poll, self.identity.changed()).await;
                 continue;
             };
-            let until = match self.pass(worker, rung, &stop).await {
+            let until = match self.pass(worker, rung).await {
                 Ok(until) => until,
                 Err(error) => {
                     complain(&error, "cannot claim now; trying again");
                     // The next connection may be to another server, which took over.
-                    self.sleep = Sleep::Awake;
+                    (self.sleep, self.nap) = (Sleep::Awake, Duration::ZERO);
                     self.lanes.forget_server();
                     // Not the bell: every handler that ends now would ring for another failure.
                     let pause = Duration::from_millis(500).mul_f64(1.0 + fastrand::f64());
@@ -161,7 +166,11 @@ impl Feed {
                     None
                 }
             };
-            self.bell.note_told(self.sleep == Sleep::Asleep);
+            self.bell.note_look(match self.sleep {
+                Sleep::Awake => LOOK_BESIDE,
+                Sleep::Announced(_) => self.nap.max(LOOK_BESIDE),
+                Sleep::Asleep => self.poll,
+            });
             rung = match until {
                 Some(until) => self.bell.wait(until).await,
                 None => true,
@@ -175,54 +184,56 @@ impl Feed {
     }
 
     /// Asks for all that is needed now; returns until when to wait for the bell, or `None` to go on at once.
-    async fn pass(&mut self, worker: Uuid, rung: bool, stop: &CancellationToken) -> sqlx::Result<Option<Instant>> {
+    async fn pass(&mut self, worker: Uuid, rung: bool) -> sqlx::Result<Option<Instant>> {
         let promoted = self.promote_due().await?;
-        if self.strays.any() {
-            let link = self.links.any();
-            let given_back = self.strays.give_back(link.get().await?, self.store).await;
-            link.note(given_back)?;
-        } else if !rung && !promoted && self.may_sleep().await? {
-            return Ok(Some(self.until(self.poll)));
+        if !rung
+            && !promoted
+            && let Some(until) = self.may_sleep().await?
+        {
+            return Ok(Some(until));
         }
         if let Some(late) = self.late.take_if(|late| late.is_over()) {
             self.land(late).await?;
+        }
+        if !self.try_suspects(worker).await? {
+            return Ok(Some(self.until(TICK)));
         }
         let found = self.claim(worker).await?;
         self.found = found;
         self.traffic.note(found);
         if self.traffic.is_dense() && self.sleep != Sleep::Awake {
-            self.bell.note_told(false);
+            self.bell.note_look(LOOK_BESIDE);
             let link = self.links.any();
             let woken = Sleep::end(link.get().await?, self.store, worker).await;
-            self.sleep = link.note(woken)?;
+            (self.sleep, self.nap) = (link.note(woken)?, Duration::ZERO);
         }
         let is_busy = found == ClaimResult::Full || self.traffic.is_dense();
         if (!is_busy || self.refreshed.elapsed() > LOOK) && self.refresh().await? {
             return Ok(None);
         }
-        let suspects = self.try_suspects(worker, stop).await?;
         match found {
             ClaimResult::Full => Ok(None),
             ClaimResult::Saturated => Ok(Some(self.until(LOOK))),
             ClaimResult::Jobs(_) if self.traffic.is_dense() => Ok(Some(self.until(BREATH))),
             ClaimResult::Jobs(_) => {
-                let owed = self.rescan.owed_at().into_iter().chain(suspects).min();
+                let owed = self.rescan.owed_at().into_iter().chain(self.trial.due()).min();
                 let until = self.fall_asleep(worker).await?;
                 Ok(until.map(|until| owed.map_or(until, |owed| owed.min(until))))
             }
         }
     }
 
-    /// An idle worker's poll: one statement, which sees whether there can be anything to do at all.
-    async fn may_sleep(&mut self) -> sqlx::Result<bool> {
-        if self.sleep != Sleep::Asleep || self.flight.is_some() || self.rescan.owed {
-            return Ok(false);
+    /// An idle worker's poll: one statement, which sees whether there can be anything to do at all. Returns until when to wait if there cannot.
+    /// On its way to sleep it asks every lane, for those who are not seen to have ended yet may not have seen it.
+    async fn may_sleep(&mut self) -> sqlx::Result<Option<Instant>> {
+        if self.sleep == Sleep::Awake || self.flight.is_some() || self.rescan.owed || self.trial.is_quiet() {
+            return Ok(None);
         }
         if self.lanes.are_stale() && self.refresh().await? {
-            return Ok(false);
+            return Ok(None);
         }
         let began = Instant::now();
-        let (closely, from_zero) = (began >= self.belt, self.rescan.may(began));
+        let (closely, from_zero) = (self.sleep != Sleep::Asleep || began >= self.belt, self.rescan.may(began));
         if closely {
             self.belt = began + BELT;
         }
@@ -236,7 +247,19 @@ impl Feed {
         if let Some(wait) = glance.next_run {
             self.bell.note_due(wait);
         }
-        Ok(!glance.any)
+        let before = self.sleep;
+        self.sleep = before.given(glance.horizon);
+        if glance.any || self.sleep != before {
+            return Ok(None);
+        }
+        let pause = if before == Sleep::Asleep { self.poll } else { self.next_nap() };
+        Ok(Some(self.until(pause)))
+    }
+
+    /// How long to wait until the next look on the way to sleep: longer and longer, for a transaction may be open for hours.
+    fn next_nap(&mut self) -> Duration {
+        self.nap = (2 * self.nap).clamp(NAP, LONGEST_NAP).min(self.poll);
+        self.nap
     }
 
     /// One step on the way to sleep; see [`Sleep`].
@@ -253,10 +276,12 @@ impl Feed {
         };
         self.sleep = link.note(step)?;
         if self.sleep != before {
+            self.nap = Duration::ZERO;
             return Ok(None);
         }
         if let Sleep::Announced(_) = before {
-            return Ok(Some(Instant::now() + NAP));
+            let pause = self.next_nap();
+            return Ok(Some(self.until(pause)));
         }
         self.bell.forget_due();
         let next = next_run(link.get().await?, self.store).await;
@@ -274,8 +299,10 @@ impl Feed {
 
     /// Makes ready what is due, if anything may be; returns whether anything was.
     async fn promote_due(&mut self) -> sqlx::Result<bool> {
-        let (now, asleep, mut any) = (Instant::now(), self.sleep == Sleep::Asleep, false);
-        if self.bell.due().is_none_or(|due| now < due) && (asleep || now.duration_since(self.promoted) < LOOK) {
+        // Whoever dozes or sleeps asks for the time with each look.
+        let knows = (self.sleep == Sleep::Asleep || self.nap > Duration::ZERO) && !self.trial.is_quiet();
+        let (now, mut any) = (Instant::now(), false);
+        if self.bell.due().is_none_or(|due| now < due) && (knows || now.duration_since(self.promoted) < LOOK) {
             return Ok(false);
         }
         self.bell.forget_due();

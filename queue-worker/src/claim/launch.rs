@@ -113,7 +113,7 @@ impl Feed {
         if from_zero {
             self.rescan.begin();
         }
-        Ok(Ok((Request::new(worker, shares, most, from_zero, &self.lanes), reserved)))
+        Ok(Ok((Request::new(worker, shares, most, from_zero, &self.lanes, &self.held), reserved)))
     }
 
     fn send(&mut self, request: Request, reserved: Reserved, rings: bool) -> Flight {
@@ -135,7 +135,7 @@ impl Feed {
         self.links.idle.push(link);
         let (worker, most, from_zero, took) = (answer.request.worker, answer.request.most, answer.request.from_zero, answer.took);
         let lanes: Vec<i64> = answer.request.shares.iter().map(|share| share.lane).collect();
-        let claimed = answer.read(&mut self.lanes, &mut self.strays, &self.in_flight).inspect_err(|_| self.rescan.owed |= from_zero)?;
+        let claimed = answer.read(&mut self.lanes).inspect_err(|_| self.rescan.owed |= from_zero)?;
         let count = claimed.len();
         if self.aging.is_some() {
             let reached = if count < most { lanes.len() } else { 0 };
@@ -158,6 +158,10 @@ impl Feed {
                 filled |= jobs.len() >= promised.count;
                 promised.push(jobs);
             }
+        }
+        if ours && *self.identity.borrow() != Some(worker) {
+            // Lost between the question and the push: whoever dropped what ran here may have been quicker than that.
+            self.queues.abandon();
         }
         Ok(if filled { ClaimResult::Full } else { ClaimResult::Jobs(count) })
     }

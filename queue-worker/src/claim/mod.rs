@@ -4,5 +4,6 @@ mod feed;
 mod flight;
 mod launch;
 mod suspects;
+mod trial;
 
 pub(crate) use self::feed::Feed;

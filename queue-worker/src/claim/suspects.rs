@@ -1,4 +1,7 @@
-//! Running jobs that may have ended a process: while nothing else runs.
+//! Running jobs that may have ended a process: while nothing else runs, as far as others need not wait for it.
+//!
+//! A step of each pass. While it is quiet no others are claimed, for a few seconds at a time and at most half of the time; whatever else a pass
+//! does goes on.
 
 use std::{
     collections::HashMap,
@@ -6,7 +9,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::feed::{Feed, LOOK};
@@ -15,51 +17,78 @@ use crate::{
     live::bounded,
 };
 
-/// How long a suspect may have the process to itself before others run beside it again.
-const ALONE: Duration = Duration::from_secs(10);
+/// How long nothing else is claimed, from the wait for an idle process to the end of what is tried in it.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// How much of that those are waited for that run already, before suspects run beside them that another crash would not convict.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// How long one that another crash would convict waits for an idle process, before it runs beside others: lest they keep it waiting for ever.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 impl Feed {
     /// Runs jobs that may have ended a process while nothing else runs here: those that ended one only together, for it takes two more crashes to
-    /// convict any of them; others one at a time, so that a crash convicts the right one. Returns when to look again, if there may be some still.
-    pub(super) async fn try_suspects(&mut self, worker: Uuid, stop: &CancellationToken) -> sqlx::Result<Option<Instant>> {
-        let solo: Vec<i64> = self.lanes.all().filter(|lane| lane.solo).map(|lane| lane.id).collect();
-        if solo.is_empty() || Instant::now() < self.suspects {
-            return Ok(Some(self.suspects).filter(|_| !solo.is_empty()));
-        }
-        self.suspects = Instant::now() + LOOK;
-        let one_of_each = vec![1; solo.len()];
-        if self.waiting_suspects(&solo, &one_of_each).await?.is_empty() {
-            return Ok(None);
-        }
-        for flight in [self.flight.take(), self.late.take()].into_iter().flatten() {
-            self.land(flight).await?;
-        }
-        let (began, mut more) = (Instant::now(), true);
-        self.wait_until_idle(ALONE, stop).await;
-        // Not alone if ordinary jobs outlast our patience, lest they keep the suspect waiting for ever; but never some beside earlier ones, or the
-        // longer ones would be charged with the others' crashes.
-        while began.elapsed() < 2 * ALONE && !stop.is_cancelled() && !self.suspects_run() {
-            let shares = self.next_suspects().await?;
-            let most = shares.iter().map(|share| share.most).sum();
-            if shares.is_empty() {
-                break;
+    /// convict any of them; others one at a time, so that a crash convicts the right one. Returns whether others may be claimed meanwhile.
+    pub(super) async fn try_suspects(&mut self, worker: Uuid) -> sqlx::Result<bool> {
+        let now = Instant::now();
+        let Some(since) = self.trial.quiet else {
+            if now >= self.trial.next && self.look_for_suspects().await? {
+                self.trial.quiet = Some(now);
+                // What they bring is waited for with all that runs.
+                for flight in [self.flight.take(), self.late.take()].into_iter().flatten() {
+                    self.land(flight).await?;
+                }
             }
-            let answer = Request::new(worker, shares, most, true, &self.lanes).send(self.links.any(), self.store).await;
-            let claimed = answer.read(&mut self.lanes, &mut self.strays, &self.in_flight)?;
-            more = !claimed.is_empty();
-            if claimed.is_empty() || *self.identity.borrow() != Some(worker) {
-                break;
-            }
-            self.begin(claimed).await;
-            self.wait_until_idle(ALONE, stop).await;
+            return Ok(!self.trial.is_quiet());
+        };
+        // A crash would charge those whose verdict is not written.
+        let (is_idle, quiet) = (self.held.count() == 0, now - since);
+        if quiet < QUIET && !is_idle && (quiet < DRAIN || self.trial.any_run()) {
+            return Ok(false);
         }
-        // As long for the others as for the suspects, lest one crash of many slow jobs stop everything else.
-        self.suspects = Instant::now() + began.elapsed().max(LOOK);
-        Ok(Some(self.suspects).filter(|_| more))
+        // Never some beside earlier ones, or the longer ones would be charged with the others' crashes.
+        if quiet >= QUIET || self.trial.any_run() || !self.begin_suspects(worker, is_idle).await? {
+            self.trial.give_way(LOOK);
+        }
+        Ok(!self.trial.is_quiet())
     }
 
-    /// The solo lanes to claim from now, for which slots are free: as many as may be tried together, or one job of any.
-    async fn next_suspects(&mut self) -> sqlx::Result<Vec<Share>> {
+    /// Whether there are some to be tried, now that none of the last ones runs.
+    async fn look_for_suspects(&mut self) -> sqlx::Result<bool> {
+        let solo: Vec<i64> = self.lanes.all().filter(|lane| lane.solo).map(|lane| lane.id).collect();
+        if solo.is_empty() {
+            return Ok(false);
+        }
+        self.trial.next = Instant::now() + LOOK;
+        if self.waiting_suspects(&solo, &vec![1; solo.len()]).await?.is_empty() {
+            self.trial.waiting = None;
+            return Ok(false);
+        }
+        self.trial.waiting.get_or_insert_with(Instant::now);
+        Ok(!self.trial.any_run())
+    }
+
+    /// Claims the next ones and begins them; returns whether any were. Those that must be tried alone wait for an idle process with patience.
+    async fn begin_suspects(&mut self, worker: Uuid, is_idle: bool) -> sqlx::Result<bool> {
+        let (shares, alone) = self.next_suspects().await?;
+        let is_patient = self.trial.waiting.is_some_and(|since| since.elapsed() < PATIENCE);
+        if shares.is_empty() || (alone && !is_idle && is_patient) {
+            return Ok(false);
+        }
+        let most = shares.iter().map(|share| share.most).sum();
+        let request = Request::new(worker, shares, most, true, &self.lanes, &self.held);
+        let answer = request.send(self.links.any(), self.store).await;
+        let claimed = answer.read(&mut self.lanes)?;
+        if claimed.is_empty() || *self.identity.borrow() != Some(worker) {
+            return Ok(false);
+        }
+        self.trial.waiting = Some(Instant::now());
+        self.begin(claimed).await;
+        Ok(true)
+    }
+
+    /// The solo lanes to claim from now, for which slots are free: as many as may be tried together, or one job of any, which is to be alone.
+    async fn next_suspects(&mut self) -> sqlx::Result<(Vec<Share>, bool)> {
         let solo = order(self.lanes.all().filter(|lane| lane.solo), self.turn);
         let queues: HashMap<i64, String> = solo.iter().map(|lane| (lane.id, lane.queue.clone())).collect();
         let mut free: HashMap<&str, usize> = HashMap::new();
@@ -79,8 +108,11 @@ impl Feed {
                 shares.push(Share { lane: *lane, most });
             }
         }
+        if !shares.is_empty() {
+            return Ok((shares, false));
+        }
         let alone = lanes.iter().find(|lane| found.contains_key(lane)).map(|lane| Share { lane: *lane, most: 1 });
-        Ok(if shares.is_empty() { alone.into_iter().collect() } else { shares })
+        Ok((alone.into_iter().collect(), true))
     }
 
     /// Which of these solo lanes hold jobs, and how many of each may be tried together.
@@ -95,27 +127,15 @@ impl Feed {
     /// begun then, and the others go back.
     async fn begin(&mut self, claimed: Vec<Claimed>) {
         let alone = claimed.iter().any(|job| job.job.crashes > 1);
-        self.running_suspects.clear();
+        self.trial.running.clear();
         for (nth, job) in claimed.into_iter().enumerate() {
             let Some(slots) = self.lanes.get(job.job.lane).and_then(|lane| self.queues.slots(&lane.queue)) else { continue };
             if alone && nth > 0 {
                 slots.give_back(&job).await;
             } else {
-                self.running_suspects.push((Arc::clone(&slots), job.job.id));
+                self.trial.running.push((Arc::clone(&slots), job.job.id));
                 slots.push(vec![job]);
             }
-        }
-    }
-
-    fn suspects_run(&self) -> bool {
-        self.running_suspects.iter().any(|(slots, id)| slots.holds(*id))
-    }
-
-    /// Until nothing runs here and every verdict is written: a crash would charge those that are not.
-    async fn wait_until_idle(&self, at_most: Duration, stop: &CancellationToken) {
-        let until = Instant::now() + at_most;
-        while Instant::now() < until && !stop.is_cancelled() && Arc::strong_count(&self.in_flight) > 1 {
-            tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
 }

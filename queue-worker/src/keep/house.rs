@@ -7,16 +7,18 @@ use std::{
 
 use queue_core::Options;
 use tokio::sync::{mpsc, watch};
+use uuid::Uuid;
 
 use super::{
     promote::wake_others,
     prune::Chore,
     publish::publish,
-    recover::{cancelling, recover},
+    recover::{give_back, own_leases, recover},
     unblock::hinted,
 };
 use crate::{
     error::complain,
+    lanes::KnownLeases,
     live::{Bell, Config, Identity, Link, bounded},
     run::Queues,
     settle::Settlement,
@@ -27,19 +29,22 @@ pub(crate) struct House {
     pub(crate) link: Link,
     pub(crate) config: Config,
     pub(crate) queues: Arc<Queues>,
+    /// What this worker knows of what it holds.
+    pub(crate) held: KnownLeases,
     pub(crate) bell: Arc<Bell>,
     pub(crate) identity: watch::Receiver<Identity>,
     pub(crate) settle: mpsc::Sender<Settlement>,
 }
 
-/// Recovers about every second. Looks for cancelled running jobs as often, and whenever it is notified. Reports handlers that are stuck.
+/// Recovers about every second. Looks over this worker's own leases as often, and whenever it is notified: for jobs that were cancelled, and
+/// for claims that it never heard of. Reports handlers that are stuck.
 pub(crate) async fn keep_house(mut house: House) {
     let pause = (house.config.lease_ttl / 10).min(Duration::from_secs(1));
     let mut next = Instant::now();
     loop {
         // Each without the others: what one of them meets does not stop the rest.
-        if let Err(error) = tell_cancelled(&mut house).await {
-            complain(&error, "cannot see now which jobs were cancelled; trying again");
+        if let Err(error) = look_over_own(&mut house).await {
+            complain(&error, "cannot look over this worker's leases; trying again");
         }
         if Instant::now() >= next {
             if let Err(error) = take_back(&mut house).await {
@@ -59,16 +64,26 @@ pub(crate) async fn keep_house(mut house: House) {
     }
 }
 
-async fn tell_cancelled(house: &mut House) -> sqlx::Result<()> {
-    let House { link, config, queues, identity, settle, .. } = house;
+/// Tells handlers whose jobs were cancelled, and gives back what was claimed in our name and we know nothing of.
+async fn look_over_own(house: &mut House) -> sqlx::Result<()> {
+    let House { link, config, queues, held, bell, identity, settle } = house;
     let us = *identity.borrow();
     if let Some(worker) = us {
-        let found = cancelling(link.get().await?, config.store, worker).await;
-        for (token, id) in link.note(found)? {
+        let found = own_leases(link.get().await?, config.store, worker).await;
+        let found = link.note(found)?;
+        for (token, id) in found.iter().filter_map(|(token, id)| Some((*token, (*id)?))) {
             for not_begun in queues.all().iter().filter_map(|slots| slots.cancel(token, id)) {
                 // Fails only when the worker has ended; then the job is recovered, and cancelled by that.
                 let _ = settle.send(not_begun).await;
             }
+        }
+        // A claim whose answer was lost, or that happened after we gave it up. What we hold was known before its claim was sent.
+        let strays: Vec<Uuid> = found.into_iter().map(|(token, _)| token).filter(|token| !held.knows(*token)).collect();
+        if !strays.is_empty() {
+            tracing::warn!(leases = strays.len(), "claimed for this worker, which never heard of it: given back");
+            let given_back = give_back(link.get().await?, config.store, &strays).await;
+            link.note(given_back)?;
+            bell.ring();
         }
     }
     Ok(())

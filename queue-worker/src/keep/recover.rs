@@ -6,10 +6,16 @@ use uuid::Uuid;
 
 use crate::live::{MOST_CRASHES, bounded};
 
-/// The jobs that this worker runs and that somebody wants cancelled, each with the token of its lease.
-pub(super) async fn cancelling(connection: &mut PgConnection, store: Store, worker: Uuid) -> sqlx::Result<Vec<(Uuid, JobId)>> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/cancelling.sql"))).bind(worker);
+/// The leases of this worker, each with the jobs of it that somebody wants cancelled.
+pub(super) async fn own_leases(connection: &mut PgConnection, store: Store, worker: Uuid) -> sqlx::Result<Vec<(Uuid, Option<JobId>)>> {
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/own_leases.sql"))).bind(worker);
     bounded(statement.fetch_all(connection)).await
+}
+
+/// lease -> ready, uncharged: what was claimed in our name and we know nothing of.
+pub(super) async fn give_back(connection: &mut PgConnection, store: Store, tokens: &[Uuid]) -> sqlx::Result<()> {
+    let statement = sqlx::query(store.sql(include_str!("../../sql/give_back.sql"))).bind(tokens);
+    bounded(statement.execute(connection)).await.map(drop)
 }
 
 /// The most leases of one recovery.
@@ -20,8 +26,13 @@ pub(super) type Recovered = (String, i64, Option<Vec<JobId>>);
 
 /// Takes back the jobs of silent workers; returns which, by queue.
 pub(super) async fn recover(connection: &mut PgConnection, store: Store) -> sqlx::Result<Vec<Recovered>> {
+    let silent = || sqlx::query(store.sql(include_str!("../../sql/silent.sql"))).bind(MOST);
+    // Nearly always there is nothing, which is not worth a transaction of several statements.
+    if silent().fetch_optional(&mut *connection).await?.is_none() {
+        return Ok(Vec::new());
+    }
     let mut tx = connection.begin().await?;
-    let found = sqlx::query(store.sql(include_str!("../../sql/silent.sql"))).bind(MOST).fetch_all(&mut *tx).await?;
+    let found = silent().fetch_all(&mut *tx).await?;
     if found.is_empty() {
         tx.rollback().await?;
         return Ok(Vec::new());

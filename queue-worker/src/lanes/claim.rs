@@ -12,10 +12,13 @@ use queue_core::{
     Store,
     runner::{ClaimedJob, OrderingKey},
 };
-use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use sqlx::{Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::Lanes;
+use super::{
+    Lanes,
+    held::{Holding, KnownLeases},
+};
 use crate::live::{Link, bounded};
 
 /// A job that this worker holds under a lease.
@@ -24,7 +27,7 @@ pub(crate) struct Claimed {
     /// How many jobs its lease had in all.
     pub(crate) batch: usize,
     /// Kept until its ending is written.
-    pub(crate) in_flight: Arc<()>,
+    pub(crate) holding: Arc<Holding>,
 }
 
 /// A lane to claim from, and how many of it at most.
@@ -37,7 +40,7 @@ pub(crate) struct Share {
 /// One claim: up to `most` jobs of these lanes, which are in the order to be served.
 #[derive(Debug)]
 pub(crate) struct Request {
-    token: Uuid,
+    holding: Arc<Holding>,
     pub(crate) worker: Uuid,
     pub(crate) shares: Vec<Share>,
     pub(crate) most: usize,
@@ -54,9 +57,9 @@ pub(crate) struct Answer {
 }
 
 impl Request {
-    pub(crate) fn new(worker: Uuid, shares: Vec<Share>, most: usize, from_zero: bool, lanes: &Lanes) -> Self {
+    pub(crate) fn new(worker: Uuid, shares: Vec<Share>, most: usize, from_zero: bool, lanes: &Lanes, held: &KnownLeases) -> Self {
         let floors = shares.iter().map(|share| if from_zero { 0 } else { lanes.floor(share.lane) }).collect();
-        Self { token: Uuid::new_v4(), worker, shares, most, from_zero, floors }
+        Self { holding: held.begin(), worker, shares, most, from_zero, floors }
     }
 
     /// Takes no more than so many.
@@ -69,7 +72,7 @@ impl Request {
         let narrow = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
         let began = Instant::now();
         let statement = sqlx::query(store.sql(include_str!("../../sql/claim.sql")))
-            .bind(self.token)
+            .bind(self.holding.token())
             .bind(self.worker)
             .bind(self.shares.iter().map(|share| share.lane).collect::<Vec<_>>())
             .bind(&self.floors)
@@ -88,10 +91,9 @@ impl Request {
 
 impl Answer {
     /// The jobs, in the order in which their lanes were named; each lane's floor is its lowest place among them. If the answer never came,
-    /// its token is kept among the strays.
-    pub(crate) fn read(self, lanes: &mut Lanes, strays: &mut Strays, in_flight: &Arc<()>) -> sqlx::Result<Vec<Claimed>> {
-        let token = self.request.token;
-        let rows = self.rows.inspect_err(|_| strays.note(token))?;
+    /// nobody here knows of the lease any more, and what it lists is given back.
+    pub(crate) fn read(self, lanes: &mut Lanes) -> sqlx::Result<Vec<Claimed>> {
+        let (holding, rows) = (&self.request.holding, self.rows?);
         let rank: HashMap<i64, usize> = self.request.shares.iter().enumerate().map(|(rank, share)| (share.lane, rank)).collect();
         let mut lowest: HashMap<i64, i64> = HashMap::new();
         let mut claimed: Vec<(usize, i64, Claimed)> = Vec::with_capacity(rows.len());
@@ -99,7 +101,7 @@ impl Answer {
             let (lane, seq): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
             lowest.entry(lane).and_modify(|low| *low = seq.min(*low)).or_insert(seq);
             let job = ClaimedJob {
-                token,
+                token: holding.token(),
                 id: row.try_get(2)?,
                 lane,
                 claimed_at: row.try_get(10)?,
@@ -111,7 +113,7 @@ impl Answer {
                 key: key_of(row)?,
                 meta: row.try_get(9)?,
             };
-            let job = Claimed { job, batch: rows.len(), in_flight: Arc::clone(in_flight) };
+            let job = Claimed { job, batch: rows.len(), holding: Arc::clone(holding) };
             claimed.push((rank.get(&lane).copied().unwrap_or(usize::MAX), seq, job));
         }
         lanes.raise_floors(lowest);
@@ -129,32 +131,4 @@ impl Answer {
 pub(crate) fn key_of(row: &PgRow) -> sqlx::Result<Option<OrderingKey>> {
     let Some(id) = row.try_get("key")? else { return Ok(None) };
     Ok(Some(OrderingKey { id, skips_dead: row.try_get::<Option<bool>, _>("key_skips")?.unwrap_or(false) }))
-}
-
-/// Claims whose answer never came. Their jobs may be under a lease of this living worker that it knows nothing of, so nobody would ever
-/// recover them: they are given back by token, for as long as the server may still be at work on the claim.
-#[derive(Default)]
-pub(crate) struct Strays(Vec<(Uuid, Instant)>);
-
-/// Longer than the server may take for one statement of ours.
-const STRAY_FOR: Duration = Duration::from_secs(90);
-
-impl Strays {
-    fn note(&mut self, token: Uuid) {
-        self.0.push((token, Instant::now()));
-    }
-
-    /// Whether there are any.
-    pub(crate) fn any(&self) -> bool {
-        !self.0.is_empty()
-    }
-
-    /// lease -> ready for those whose commit happened after all, uncharged.
-    pub(crate) async fn give_back(&mut self, connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
-        let tokens: Vec<Uuid> = self.0.iter().map(|(token, _)| *token).collect();
-        let statement = sqlx::query(store.sql(include_str!("../../sql/give_back.sql"))).bind(tokens);
-        bounded(statement.execute(connection)).await?;
-        self.0.retain(|(_, since)| since.elapsed() < STRAY_FOR);
-        Ok(())
-    }
 }

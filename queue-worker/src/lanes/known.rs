@@ -62,8 +62,21 @@ pub(crate) struct Glance {
     pub(crate) any: bool,
     /// Whether the lanes were asked.
     pub(crate) asked: bool,
+    /// The lowest transaction that still runs, and the first not given out yet.
+    pub(crate) horizon: (i64, i64),
     /// How long until the next scheduled job is due.
     pub(crate) next_run: Option<Duration>,
+}
+
+/// The same as the statement has it.
+#[derive(sqlx::FromRow)]
+struct LookedOver {
+    born: bool,
+    wait_ms: Option<f64>,
+    given: i64,
+    xmin: i64,
+    xmax: i64,
+    any_ready: Option<bool>,
 }
 
 impl Lanes {
@@ -128,23 +141,31 @@ impl Lanes {
         closely: bool,
         from_zero: bool,
     ) -> sqlx::Result<Glance> {
-        let statement =
-            sqlx::query_as(store.sql(include_str!("../../sql/glance.sql"))).bind(&self.horizon).bind(&self.types).bind(&self.queues);
-        let (born, wait_ms, given): (bool, Option<f64>, i64) = bounded(statement.fetch_one(&mut *connection)).await?;
-        let before = self.given.replace(given);
-        let (mut any, asked) = (born, !born && (closely || self.rested != Some(given)));
+        let looked = self.look_over(&mut *connection, store, closely.then_some(from_zero)).await?;
+        let before = self.given.replace(looked.given);
+        let asked = closely || (!looked.born && self.rested != Some(looked.given));
+        let any_ready =
+            if asked && !closely { self.look_over(connection, store, Some(from_zero)).await?.any_ready } else { looked.any_ready };
         if asked {
-            any = self.any_ready(connection, store, from_zero).await?;
             // Not the number of just now: whoever took that may not have committed yet.
-            self.rested = before.filter(|_| !any);
+            self.rested = before.filter(|_| any_ready == Some(false));
         }
-        Ok(Glance { any, asked, next_run: wait_ms.map(after_ms) })
+        let any = looked.born || any_ready == Some(true);
+        Ok(Glance { any, asked, horizon: (looked.xmin, looked.xmax), next_run: looked.wait_ms.map(after_ms) })
     }
 
-    async fn any_ready(&self, connection: &mut PgConnection, store: Store, from_zero: bool) -> sqlx::Result<bool> {
-        let lanes: Option<Vec<i64>> = (!self.are_many()).then(|| self.known.keys().copied().collect());
-        let floors: Vec<i64> = lanes.iter().flatten().map(|lane| if from_zero { 0 } else { self.floor(*lane) }).collect();
-        let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/any_ready.sql"))).bind(lanes).bind(floors);
+    /// With `from_zero`, whether lanes hold jobs, too: from their floors on, or anywhere.
+    async fn look_over(&self, connection: &mut PgConnection, store: Store, from_zero: Option<bool>) -> sqlx::Result<LookedOver> {
+        let lanes: Option<Vec<i64>> = (from_zero.is_some() && !self.are_many()).then(|| self.known.keys().copied().collect());
+        let floor = |lane: &i64| if from_zero == Some(true) { 0 } else { self.floor(*lane) };
+        let floors: Vec<i64> = lanes.iter().flatten().map(floor).collect();
+        let statement = sqlx::query_as(store.sql(include_str!("../../sql/glance.sql")))
+            .bind(&self.horizon)
+            .bind(&self.types)
+            .bind(&self.queues)
+            .bind(from_zero.is_some())
+            .bind(lanes)
+            .bind(floors);
         bounded(statement.fetch_one(connection)).await
     }
 

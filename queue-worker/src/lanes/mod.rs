@@ -1,11 +1,13 @@
 //! What to claim and where from: the lanes that a worker serves, where each one's jobs begin, and one claim.
 
 mod claim;
+mod held;
 mod known;
 mod rescan;
 
 pub(crate) use self::{
-    claim::{Answer, Claimed, Request, Share, Strays, key_of},
+    claim::{Answer, Claimed, Request, Share, key_of},
+    held::{Holding, KnownLeases},
     known::{Lane, Lanes, order},
     rescan::Rescan,
 };

@@ -14,8 +14,8 @@ pub(crate) struct Bell {
     due: Mutex<Option<Instant>>,
     /// Rung for what is to be done to running jobs.
     control: Notify,
-    /// Whether producers notify us, for those who look for jobs beside the claim loop. Changes with every notification, too.
-    told: watch::Sender<bool>,
+    /// How long those who look for jobs beside the claim loop may wait between two looks. Changes with every notification, too.
+    look: watch::Sender<Duration>,
     /// Ordering keys may go on.
     keys: Notify,
     /// Jobs are over, which somebody may wait for.
@@ -31,7 +31,7 @@ impl Bell {
     /// A notification came: for the claim loop, and for whoever watches.
     pub(crate) fn tell(&self) {
         self.ring();
-        self.told.send_modify(|_| {});
+        self.look.send_modify(|_| {});
     }
 
     /// Ordering keys may go on: for whoever sees to it.
@@ -54,14 +54,14 @@ impl Bell {
         self.control.notified().await;
     }
 
-    /// Whether, from now on, producers notify us of every job.
-    pub(crate) fn note_told(&self, told: bool) {
-        self.told.send_if_modified(|before| std::mem::replace(before, told) != told);
+    /// From now on whoever looks beside the claim loop may wait so long: shorter while producers do not notify us of every job.
+    pub(crate) fn note_look(&self, wait: Duration) {
+        self.look.send_if_modified(|before| std::mem::replace(before, wait) != wait);
     }
 
-    /// What [`Bell::tell`] and [`Bell::note_told`] say.
-    pub(crate) fn watch(&self) -> watch::Receiver<bool> {
-        self.told.subscribe()
+    /// What [`Bell::tell`] and [`Bell::note_look`] say.
+    pub(crate) fn watch(&self) -> watch::Receiver<Duration> {
+        self.look.subscribe()
     }
 
     /// Jobs were ended, and it is committed.

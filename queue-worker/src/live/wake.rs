@@ -40,15 +40,19 @@ impl Sleep {
 
     /// Asleep if those transactions have ended, else the same as before; awake if the server knows nothing of them, and so of our row.
     pub(crate) async fn confirm(self, connection: &mut PgConnection) -> sqlx::Result<Self> {
-        let Self::Announced(noted) = self else { return Ok(self) };
-        let (xmin, xmax) = horizon(connection).await?;
-        Ok(if xmax < noted {
-            Self::Awake
-        } else if xmin >= noted {
-            Self::Asleep
-        } else {
-            self
-        })
+        match self {
+            Self::Announced(_) => Ok(self.given(horizon(connection).await?)),
+            other => Ok(other),
+        }
+    }
+
+    /// The same, where this is the lowest transaction that still runs, and the first not given out yet.
+    pub(crate) fn given(self, (xmin, xmax): (i64, i64)) -> Self {
+        match self {
+            Self::Announced(noted) if xmax < noted => Self::Awake,
+            Self::Announced(noted) if xmin >= noted => Self::Asleep,
+            other => other,
+        }
     }
 
     /// Takes the idle row away.

@@ -22,7 +22,7 @@ pub(super) struct Lookout {
     from_zero: (Instant, Instant),
     /// When to look again before a sleep: what made us look may lie below a floor, and it was too soon to look from zero.
     pub(super) owed: Option<Instant>,
-    pub(super) told: watch::Receiver<bool>,
+    pub(super) told: watch::Receiver<Duration>,
 }
 
 /// How often lanes that are new, and late commits, are looked for while jobs keep coming.
@@ -37,7 +37,7 @@ pub(super) struct LockedJob {
 }
 
 impl Lookout {
-    pub(super) fn new(lanes: Lanes, told: watch::Receiver<bool>) -> Self {
+    pub(super) fn new(lanes: Lanes, told: watch::Receiver<Duration>) -> Self {
         let now = Instant::now();
         Self { lanes, floors: HashMap::new(), turn: 0, refreshed: now, from_zero: (now, now), owed: None, told }
     }

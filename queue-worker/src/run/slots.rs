@@ -79,6 +79,13 @@ impl Queues {
         lock(&self.slots).values().cloned().collect()
     }
 
+    /// Forgets everything: the lease is lost.
+    pub(crate) fn abandon(&self) {
+        for slots in self.all() {
+            slots.abandon();
+        }
+    }
+
     /// The queues that are named, or `None` for any.
     pub(crate) fn named(&self) -> Option<Vec<String>> {
         (!self.named.is_empty()).then(|| self.named.keys().cloned().collect())
@@ -193,8 +200,8 @@ impl Slots {
 
     /// Forgets everything: the lease is lost, and what is queued or running belongs to others.
     pub(crate) fn abandon(&self) {
-        let halt = std::mem::replace(&mut *lock(&self.halt), Arc::new(Halt::new(self.context.cancel_grace)));
         let mut jobs = lock(&self.jobs);
+        let halt = std::mem::replace(&mut *lock(&self.halt), Arc::new(Halt::new(self.context.cancel_grace)));
         jobs.queued.clear();
         jobs.running.clear();
         drop(jobs);
@@ -231,14 +238,15 @@ impl Slots {
     }
 
     async fn work(self: Arc<Self>) {
-        while let Some(job) = self.next() {
-            self.run(job).await;
+        while let Some((job, halt)) = self.next() {
+            self.run(job, halt).await;
             self.finished.fetch_add(1, Relaxed);
         }
     }
 
-    /// The next job, or the end of this slot; under one lock, so that a job handed over meanwhile finds either this slot or one that is free.
-    fn next(&self) -> Option<Claimed> {
+    /// The next job with what tells it to end, or the end of this slot; under one lock, so that a job handed over meanwhile finds either this slot
+    /// or one that is free, and one that is abandoned meanwhile is told.
+    fn next(&self) -> Option<(Claimed, Arc<Halt>)> {
         let mut jobs = lock(&self.jobs);
         let job = jobs.queued.pop_front();
         if jobs.ring_at.is_some_and(|few| jobs.queued.len() <= few) {
@@ -260,12 +268,11 @@ impl Slots {
             cancelling: false,
         };
         jobs.running.insert((job.job.token, job.job.id), running);
-        Some(job)
+        Some((job, Arc::clone(&lock(&self.halt))))
     }
 
-    async fn run(&self, claimed: Claimed) {
-        let since = Instant::now();
-        let (halt, job) = (Arc::clone(&lock(&self.halt)), &claimed.job);
+    async fn run(&self, claimed: Claimed, halt: Arc<Halt>) {
+        let (since, job) = (Instant::now(), &claimed.job);
         let registration = self.context.registry.get(job.job_type);
         let ended = match registration {
             Some(registration) => run(registration, job, &self.context.shared, &halt, None, drop).await,

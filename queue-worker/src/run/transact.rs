@@ -119,7 +119,7 @@ const KEEP: &str = "set constraints all immediate; set local search_path = pg_ca
 const UNDO: &str = "rollback to savepoint queue_job; set local search_path = pg_catalog; set local enable_seqscan = off;
   set local plan_cache_mode = force_generic_plan; set local jit = off; savepoint queue_verdict";
 
-/// How soon to look again while producers do not notify, because the claim loop is awake.
+/// How soon to look again at the earliest.
 const GLANCE: Duration = Duration::from_millis(20);
 
 impl Crew {
@@ -208,7 +208,7 @@ impl Crew {
             if fresh {
                 continue;
             }
-            let wait = if told { self.context.config.poll_interval } else { GLANCE };
+            let wait = told.max(GLANCE);
             let owed = lookout.owed.map(|at| at.saturating_duration_since(Instant::now()));
             let wait = owed.map_or(wait, |owed| wait.min(owed));
             tokio::select! {

@@ -160,6 +160,9 @@ async fn park(link: &mut Link, store: Store, bell: &Bell, mut refused: RefusedVe
             let parking = queue_core::message(&error);
             tracing::error!(job = %id, verdict = word, error = reason, parking, "neither this verdict nor a dead letter can be stored; the job \
                 stays in its lease until this worker ends: mend what refuses it, then restart the worker");
+            if let Some(holding) = &refused.one.holding {
+                holding.give_up();
+            }
             return None;
         }
         Err(error) => {

@@ -8,7 +8,7 @@ use queue_core::{
 };
 use uuid::Uuid;
 
-use crate::lanes::Claimed;
+use crate::lanes::{Claimed, Holding};
 
 /// The ending of one claimed job, and the lease that it is written under.
 #[derive(Debug)]
@@ -22,9 +22,8 @@ pub(crate) struct Settlement {
     /// Nothing is to be written: the job has left its lease, be it by its handler's own transaction.
     pub(crate) over: bool,
     pub(crate) ending: Ending,
-    /// Dropped once this is written.
-    #[expect(dead_code, reason = "its owner counts how many there are")]
-    pub(crate) in_flight: Arc<()>,
+    /// Of its lease, if it is the settle loop that writes this; dropped once it has.
+    pub(crate) holding: Option<Arc<Holding>>,
 }
 
 impl Settlement {
@@ -47,12 +46,12 @@ impl Settlement {
     /// For a handler's own transaction.
     pub(super) fn within(fence: Fence, ending: Ending) -> Self {
         let Fence { token, id, lane, crashes, .. } = fence;
-        Self { token, id, lane, crashes, batch: 1, over: false, ending, in_flight: Arc::default() }
+        Self { token, id, lane, crashes, batch: 1, over: false, ending, holding: None }
     }
 
     fn with(claimed: &Claimed, over: bool, ending: Ending) -> Self {
-        let Claimed { job, batch, in_flight } = claimed;
+        let Claimed { job, batch, holding } = claimed;
         let (token, id, lane, crashes) = (job.token, job.id, job.lane, job.crashes);
-        Self { token, id, lane, crashes, batch: *batch, over, ending, in_flight: Arc::clone(in_flight) }
+        Self { token, id, lane, crashes, batch: *batch, over, ending, holding: Some(Arc::clone(holding)) }
     }
 }

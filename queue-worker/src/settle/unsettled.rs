@@ -87,15 +87,13 @@ impl Unfinished {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use queue_core::{JobId, Verdict, runner::Ending};
 
     use super::*;
 
     fn said(token: Uuid, id: i64, over: bool) -> Settlement {
         let ending = Ending::new(Verdict::Complete, 1, None);
-        Settlement { token, id: JobId(id), lane: 1, crashes: 0, batch: 3, over, ending, in_flight: Arc::default() }
+        Settlement { token, id: JobId(id), lane: 1, crashes: 0, batch: 3, over, ending, holding: None }
     }
 
     #[test]

@@ -1,0 +1,97 @@
+//! The leases that this worker knows of: from before their claim is sent until all of their verdicts are written.
+//!
+//! Whatever else stands under its name in the store, nobody would ever end while it lives: `keep` looks for that. Does not touch the database.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use uuid::Uuid;
+
+/// The tokens of a worker's leases, and of claims in the air.
+#[derive(Clone, Default)]
+pub(crate) struct KnownLeases(Arc<Mutex<Tokens>>);
+
+#[derive(Default)]
+struct Tokens {
+    held: HashSet<Uuid>,
+    /// Their jobs can be neither settled nor parked, so that giving them back would begin it all anew.
+    given_up: HashSet<Uuid>,
+}
+
+impl KnownLeases {
+    /// For a claim that is about to be sent, under a token of its own.
+    pub(super) fn begin(&self) -> Arc<Holding> {
+        let token = Uuid::new_v4();
+        self.tokens().held.insert(token);
+        Arc::new(Holding { token, held: self.clone() })
+    }
+
+    /// How many leases have jobs whose verdicts are not written yet, and how many claims are in the air.
+    pub(crate) fn count(&self) -> usize {
+        self.tokens().held.len()
+    }
+
+    /// Whether somebody here sees to this lease.
+    pub(crate) fn knows(&self, token: Uuid) -> bool {
+        let tokens = self.tokens();
+        tokens.held.contains(&token) || tokens.given_up.contains(&token)
+    }
+
+    /// Nothing is half-written under this lock, so that one which a panic left poisoned is as good as any.
+    fn tokens(&self) -> MutexGuard<'_, Tokens> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Kept by a claim, then by each job of its lease until its verdict is written.
+pub(crate) struct Holding {
+    token: Uuid,
+    held: KnownLeases,
+}
+
+impl Holding {
+    /// What names the lease.
+    pub(crate) fn token(&self) -> Uuid {
+        self.token
+    }
+
+    /// What is left of the lease is not to be given back while this worker lives.
+    pub(crate) fn give_up(&self) {
+        self.held.tokens().given_up.insert(self.token);
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.held.tokens().held.remove(&self.token);
+    }
+}
+
+impl std::fmt::Debug for Holding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Holding").field(&self.token).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_known_until_its_last_job_is_written_and_one_given_up_for_ever() {
+        let held = KnownLeases::default();
+        let (claim, other) = (held.begin(), held.begin());
+        let job = Arc::clone(&claim);
+        let token = claim.token();
+        drop(claim);
+        assert!(held.knows(token) && held.count() == 2);
+        drop(job);
+        assert!(!held.knows(token) && held.count() == 1);
+        other.give_up();
+        let token = other.token();
+        drop(other);
+        assert!(held.knows(token) && held.count() == 0);
+    }
+}
