@@ -1,6 +1,6 @@
 //! Enqueues in SQL take what workers have published of a job type; those in Rust say all of it themselves.
 
-use queue_core::{Context, Handler, Job as _, JobId, JobResult, Store, job};
+use queue_core::{Context, Handler, Job as _, JobHandle, JobId, JobResult, Store, job};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
@@ -129,7 +129,7 @@ async fn what_is_published_changes_no_enqueue_from_rust() {
         letter("unless").enqueue(&db.pool).unless_at_capacity().await.unwrap().unwrap().id(),
     ];
     let many = Letter::enqueue_all((0..3).map(|n| letter(&n.to_string())), &db.pool).returning_ids().await.unwrap();
-    jobs.extend(many.iter().map(|job| job.id()));
+    jobs.extend(many.iter().map(JobHandle::id));
     for job in jobs {
         assert_eq!(place(&mut on, job).await, "post 150 3");
     }
