@@ -19,7 +19,8 @@ create function queue.day_name(day date) returns text
   return to_char(day, 'YYYYMMDD');
 
 -- Makes the partitions of today and the days ahead; returns how many days it made. A day whose jobs are in the default partition already
--- stays there: moving them would lock out producers.
+-- stays there: moving them would lock out producers. So does one that cannot be made, because its tables or its range are somebody's: it is
+-- told of.
 create function queue.add_days(ahead integer) returns integer
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -43,7 +44,7 @@ begin
     lowest := queue.id_at(day::timestamp at time zone 'UTC');
     -- guard: a day ends where the clock's does [timestamp at time zone 'UTC' => timestamptz]
     above := queue.id_at((day + 1)::timestamp at time zone 'UTC');
-    -- guard: a day is made once [to_regclass('queue.job_' || queue.day_name(day)) is not null => false]
+    -- redundant: a day is made once [to_regclass('queue.job_' || queue.day_name(day)) is not null => false] (what is there is not made again)
     continue when to_regclass('queue.job_' || queue.day_name(day)) is not null
       -- guard: not a day of jobs in the default; only that day's jobs count: from [d.id >= lowest and ]
       -- guard: only that day's jobs count: to [ and d.id < above]
@@ -57,107 +58,142 @@ begin
       -- guard: not a day of failures in the default [or exists .. d.id < above)]; only that day's failures count: from [d.id >= lowest and ]
       -- guard: only that day's failures count: to [ and d.id < above]
       or exists (select from queue.failure_default d where d.id >= lowest and d.id < above);
-    foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
-      -- Made apart and attached: that takes a weaker lock on the parent than making it in place.
-      execute format('create table queue.%I (like queue.%I including defaults including constraints including storage)',
-        parent || '_' || queue.day_name(day), parent);
-      if parent in ('done_many', 'failure') then
-        execute format('alter table queue.%I replica identity full', parent || '_' || queue.day_name(day));  -- guard: a day can be published
-      end if;
-      execute format('alter table queue.%I attach partition queue.%I for values from (%s) to (%s)',
-        parent, parent || '_' || queue.day_name(day), lowest, above);
-    end loop;
-    made := made + 1;
+    begin
+      foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
+        -- Made apart and attached: that takes a weaker lock on the parent than making it in place.
+        execute format('create table queue.%I (like queue.%I including defaults including constraints including storage)',
+          parent || '_' || queue.day_name(day), parent);
+        if parent in ('done_many', 'failure') then
+          execute format('alter table queue.%I replica identity full', parent || '_' || queue.day_name(day));  -- guard: a day can be published
+        end if;
+        execute format('alter table queue.%I attach partition queue.%I for values from (%s) to (%s)',
+          parent, parent || '_' || queue.day_name(day), lowest, above);
+      end loop;
+      made := made + 1;
+    -- guard: a day that cannot be made stops no other (2 lines)
+    exception when duplicate_table or invalid_object_definition then
+      raise warning 'queue.add_days: the day % cannot be made, and its jobs go to the default partitions: %', queue.day_name(day), sqlerrm;
+    end;
   end loop;
   return made;
 end
 $$;
 
--- Drops the oldest day that ended before the retention, and returns it; null when there is none. What lives longer than its day (far
--- schedules, dead letters, jobs that finished lately or whose type is kept for longer) moves to the default partitions first. Without a
--- type of its own retention that costs one look at an empty table.
-create function queue.drop_day(retention interval) returns date
+-- Drops the oldest day that ended before the retention and is nearly empty, and returns it; null when there is none. What lives longer than its
+-- day (far schedules, dead letters, jobs that finished lately or whose type is kept for longer) moves to the default partitions, while
+-- producers and claims wait: so no more than `most` jobs do. A day that more outlive stays, and is thinned out meanwhile (prune_days). Days
+-- cost every statement a little, so if more than `days` stay, the oldest goes when no more than `at_most` jobs outlive it. A day that cannot
+-- be dropped is told of, and stops no other.
+create function queue.drop_day(retention interval, most integer default 1000, days integer default 30, at_most integer default 20000)
+  returns date
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
   set lock_timeout = '50ms'  -- guard: a drop waits for no lock for long
 as $$
 declare
   cutoff timestamptz := clock_timestamp() - drop_day.retention;
+  names  text[];
+  name   text;
+  oldest text;
   day    date;
   lowest bigint;
   above  bigint;
   parent text;
+  allowed integer;
   living bigint[];
 begin
+  if retention is null then  -- guard: how long history is kept is said [retention is null => false]
+    raise null_value_not_allowed using message = 'queue.drop_day: the retention may not be null';
+  end if;
   -- guard: one drops days at a time (3 lines)
   if not pg_try_advisory_xact_lock(hashtextextended('queue.days', 0)) then
     return null;
   end if;
-  select min(to_date(right(c.relname, 8), 'YYYYMMDD')) into day  -- guard: the oldest day goes first [min => max]
-  from pg_inherits i join pg_class c on c.oid = i.inhrelid
-  where i.inhparent = 'queue.job'::regclass and c.relname ~ '^job_[0-9]{8}$';
-  -- guard: none if there is none [ day is null or ]; only days that are over [ or (day + 1)::timestamp at time zone 'UTC' > cutoff]
-  -- guard: over is at the day's end [(day + 1) => day]; over is at the end of the clock's day [timestamp at time zone 'UTC' => timestamptz]
-  if day is null or (day + 1)::timestamp at time zone 'UTC' > cutoff then
-    return null;
-  end if;
-  lowest := queue.id_at(day::timestamp at time zone 'UTC');
-  above := queue.id_at((day + 1)::timestamp at time zone 'UTC');
+  -- A name is that of a day, and names are in the order of days.
+  names := array(
+    select c.relname
+    from pg_inherits i
+    join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'queue.job'::regclass and c.relname ~ '^job_[0-9]{8}$'
+      -- guard: only days that are over [c.relname < .. 'YYYYMMDD') => true]
+      -- guard: over is at the end of the clock's day [cutoff at time zone 'UTC' => cutoff]
+      and c.relname < 'job_' || to_char(cutoff at time zone 'UTC', 'YYYYMMDD')
+    order by c.relname  -- guard: the oldest day goes first [c.relname => c.relname desc]
+  );
+  oldest := names[1];
+  foreach name in array names loop
+    begin
+      day := to_date(right(name, 8), 'YYYYMMDD');
+      lowest := queue.id_at(day::timestamp at time zone 'UTC');
+      above := queue.id_at((day + 1)::timestamp at time zone 'UTC');
+      -- guard: of many days that stay the oldest goes [cardinality(names) > days => false]; only the oldest [name = oldest and ]
+      allowed := case when name = oldest and cardinality(names) > days then at_most else most end;
 
-  -- Found before the lock, because the day may be large; what an operator brings back meanwhile is found after it.
-  living := array(
-    -- guard: what lives stays (2 lines)
-    -- redundant: what lives is looked for in that day [ where l.id >= lowest and l.id < above] (for speed: only rows of the day are moved)
-    select l.id from queue.living l where l.id >= lowest and l.id < above
-    -- guard: what finished lately stays (2 lines)
-    union
-    -- guard: what finished long ago goes [ and d.finished_at >= cutoff]
-    select d.id from queue.done d where d.id >= lowest and d.id < above and d.finished_at >= cutoff
-    -- guard: what finished plainly of late stays (2 lines)
-    union
-    -- guard: what finished plainly long ago goes [ and d.finished_at >= cutoff]
-    select unnest(d.ids) from queue.done_many d where d.first_id >= lowest and d.first_id < above and d.finished_at >= cutoff);
-  -- guard: what is kept for longer lives on [exists .. ) => false]
-  -- redundant: asks for types only if one is kept for longer [exists .. ) => true] (for speed: what is kept for less than the day is not found)
-  if exists (select from queue.retention k where k.history > drop_day.retention) then
-    living := array(
-      -- guard: kept for longer: what else stays (2 lines)
-      select unnest(living)
-      union
-      select d.id
-      from queue.done d
-      join queue.job j on j.id = d.id
-      join queue.lane l on l.lane = j.lane  -- guard: kept for longer: its own type [l.lane = j.lane => j.lane is not null]
-      -- guard: kept for longer: its type's own time [k.job_type = l.job_type => l.job_type is not null]
-      join queue.retention k on k.job_type = l.job_type
-      -- guard: kept for longer: not for ever [ and d.finished_at >= clock_timestamp() - k.history]
-      where d.id >= lowest and d.id < above and j.id >= lowest and j.id < above and d.finished_at >= clock_timestamp() - k.history
-      -- guard: plainly done: kept for longer (6 lines)
-      union
-      select unnest(d.ids)
-      from queue.done_many d
-      join queue.lane l on l.lane = d.lane  -- guard: plainly done: its own type [l.lane = d.lane => d.lane is not null]
-      -- guard: plainly done: its type's own time [k.job_type = l.job_type => l.job_type is not null]
-      join queue.retention k on k.job_type = l.job_type
-      -- guard: plainly done: kept by its type's time [ and d.finished_at >= clock_timestamp() - k.history]
-      where d.first_id >= lowest and d.first_id < above and d.finished_at >= clock_timestamp() - k.history);
-  end if;
-  foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
-    execute format('alter table queue.%I detach partition queue.%I', parent, parent || '_' || queue.day_name(day));
+      -- Found before the lock, because the day may be large; what an operator brings back meanwhile is found after it.
+      living := array(
+        -- guard: what lives stays (2 lines)
+        -- redundant: what lives is looked for in that day [ where l.id >= lowest and l.id < above] (for speed: only rows of the day are moved)
+        select l.id from queue.living l where l.id >= lowest and l.id < above
+        -- guard: what finished lately stays (2 lines)
+        union all
+        -- guard: what finished long ago goes [ and d.finished_at >= cutoff]
+        select d.id from queue.done d where d.id >= lowest and d.id < above and d.finished_at >= cutoff
+        -- guard: what finished plainly of late stays (2 lines)
+        union all
+        -- guard: what finished plainly long ago goes [ and d.finished_at >= cutoff]
+        select unnest(d.ids) from queue.done_many d where d.first_id >= lowest and d.first_id < above and d.finished_at >= cutoff
+        limit allowed + 1);
+      -- guard: what is kept for longer lives on [exists .. ) => false]
+      -- redundant: asks for types only if one is kept for longer [exists .. ) => true] (for speed: what is kept for less than the day is not found)
+      if exists (select from queue.retention k where k.history > drop_day.retention) then
+        living := living || array(
+          select d.id
+          from queue.done d
+          join queue.job j on j.id = d.id
+          join queue.lane l on l.lane = j.lane  -- guard: kept for longer: its own type [l.lane = j.lane => j.lane is not null]
+          -- guard: kept for longer: its type's own time [k.job_type = l.job_type => l.job_type is not null]
+          join queue.retention k on k.job_type = l.job_type
+          -- guard: kept for longer: not for ever [ and d.finished_at >= clock_timestamp() - k.history]
+          where d.id >= lowest and d.id < above and j.id >= lowest and j.id < above and d.finished_at >= clock_timestamp() - k.history
+          -- guard: plainly done: kept for longer (6 lines)
+          union all
+          select unnest(d.ids)
+          from queue.done_many d
+          join queue.lane l on l.lane = d.lane  -- guard: plainly done: its own type [l.lane = d.lane => d.lane is not null]
+          -- guard: plainly done: its type's own time [k.job_type = l.job_type => l.job_type is not null]
+          join queue.retention k on k.job_type = l.job_type
+          -- guard: plainly done: kept by its type's time [ and d.finished_at >= clock_timestamp() - k.history]
+          where d.first_id >= lowest and d.first_id < above and d.finished_at >= clock_timestamp() - k.history
+          limit allowed + 1);
+      end if;
+      continue when cardinality(living) > allowed;  -- guard: a day that many outlive stays
+      foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
+        execute format('alter table queue.%I detach partition queue.%I', parent, parent || '_' || queue.day_name(day));
+      end loop;
+      -- Of what is ready only what came back: all else was ready before, and there may be much of it.
+      living := living || array(
+        -- guard: what is brought back meanwhile stays [r.seq <> r.id => false]
+        select r.id from queue.ready r where r.id >= lowest and r.id < above and r.seq <> r.id
+        union all select s.id from queue.scheduled s where s.id >= lowest and s.id < above
+        union all select u.id from queue.lease h cross join lateral unnest(h.ids) u (id) where u.id >= lowest and u.id < above
+        union all select d.id from queue.dead d where d.id >= lowest and d.id < above
+        union all select b.id from queue.blocked b where b.id >= lowest and b.id < above);
+      foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
+        -- guard: only what stays is moved [= any ($1) => is not null and $1 is not null]
+        execute format('insert into queue.%I select * from queue.%I d where d.%I = any ($1)',
+          parent, parent || '_' || queue.day_name(day), case parent when 'done_many' then 'first_id' else 'id' end)
+          using living;
+        execute format('drop table queue.%I', parent || '_' || queue.day_name(day));
+      end loop;
+      return day;
+    exception
+      -- What passes by itself is for the next call.
+      when lock_not_available or deadlock_detected or insufficient_resources then  -- guard: a lock that is not to be had ends the call (2 lines)
+        raise;
+      when others then
+        raise warning 'queue.drop_day: the day % cannot be dropped, and stays: %', right(name, 8), sqlerrm;
+    end;
   end loop;
-  living := array(
-    -- guard: what was found before stays (2 lines)
-    select unnest(living)
-    -- guard: what is brought back meanwhile stays (2 lines)
-    union
-    select l.id from queue.living l where l.id >= lowest and l.id < above);
-  foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
-    -- guard: only what stays is moved [= any ($1) => is not null and $1 is not null]
-    execute format('insert into queue.%I select * from queue.%I d where d.%I = any ($1)',
-      parent, parent || '_' || queue.day_name(day), case parent when 'done_many' then 'first_id' else 'id' end)
-      using living;
-    execute format('drop table queue.%I', parent || '_' || queue.day_name(day));
-  end loop;
-  return day;
+  return null;
 end
 $$;

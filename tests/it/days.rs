@@ -1,6 +1,7 @@
 //! Partitions by day: made ahead, dropped once their retention is over, and what outlives its day.
 
 mod edges;
+mod survivors;
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::SeqCst},

@@ -312,3 +312,33 @@ async fn f51_a_handler_that_never_awaits_is_reported_as_stuck_once() {
     within(Duration::from_secs(25), "the other job is completed", async || db.state(prompt).await == Some(JobState::Completed)).await;
     db.finish().await;
 }
+
+/// Returns what JSON has no number for, in a transaction of its own if it is told so.
+#[job(output = Vec<f64>)]
+#[derive(Serialize, Deserialize)]
+struct Divide {
+    own: bool,
+}
+
+impl Handler for Divide {
+    async fn run(self, cx: &Context) -> JobResult<Vec<f64>> {
+        let output = vec![1.0, f64::NAN];
+        if self.own { cx.begin().await?.complete(output).await } else { Ok(output) }
+    }
+}
+
+#[tokio::test]
+async fn an_output_that_is_not_a_number_is_refused_as_a_payload_is_and_never_null() {
+    let db = TestDb::new().await;
+    let mut jobs = Vec::new();
+    for own in [false, true] {
+        jobs.push(Divide { own }.enqueue(&db.pool).await.unwrap().id());
+    }
+    db.run_until_idle(Worker::new(db.pool.clone()).register::<Divide>()).await;
+    for job in jobs {
+        assert_eq!(db.state(job).await, Some(JobState::Dead));
+        let error = error(&db, job).await;
+        assert!(error.contains("the number at `$[1]` is NaN or infinite"), "{error}");
+    }
+    db.finish().await;
+}

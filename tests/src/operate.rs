@@ -237,3 +237,15 @@ pub async fn prune_early(connection: &mut PgConnection) -> sqlx::Result<i64> {
 pub async fn prune_dead(connection: &mut PgConnection) -> sqlx::Result<i64> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_dead.sql"))).bind(AHEAD).bind(5000_i64).fetch_one(connection).await
 }
+
+/// Deletes what is over in days that stay, `most` rows of history at a look; returns how many looks that took.
+pub async fn prune_days(connection: &mut PgConnection, days: f64, most: i64) -> sqlx::Result<i64> {
+    let mut from = Some(i64::MIN);
+    let mut looks = 0;
+    while let Some(begin) = from {
+        let look = sqlx::query_scalar::<_, Option<i64>>(sql(include_str!("../../queue-worker/sql/prune_days.sql")));
+        from = look.bind(days * 86_400.0).bind(begin).bind(most).fetch_optional(&mut *connection).await?.flatten();
+        looks += 1;
+    }
+    Ok(looks)
+}

@@ -9,6 +9,7 @@ use super::{Context, Handler, States, decode::decode};
 use crate::{
     define::{Failure, Options, TerminalExt as _},
     error::RegistryError,
+    payload::encode_output,
     schema::check_name,
 };
 
@@ -60,7 +61,7 @@ impl fmt::Debug for Registration {
 fn run<'a, T: Handler>(payload: &'a str, cx: &'a Context) -> HandlerFuture<'a> {
     Box::pin(async move {
         let job: T = decode(payload, cx.attempt(), &T::OPTIONS.backoff)?;
-        let output = serde_json::to_string(&job.run(cx).await?).terminal()?;
+        let output = encode_output(&job.run(cx).await?).terminal()?;
         Ok((output != "null").then_some(output))
     })
 }

@@ -24,6 +24,7 @@ use super::{
 use crate::{
     define::{Backoff, Ending, Failure, JobResult, Outcome, TerminalExt as _, check_output, verdict},
     error::Error,
+    payload::encode_output,
 };
 
 /// A transaction that ends its job with its commit; from [`Context::begin`](crate::Context::begin).
@@ -92,7 +93,7 @@ impl JobTransaction {
     /// A connection that is lost in the commit is no error by itself: what the commit came to is looked up. Only if the database stays out of
     /// reach that is an error, and then the attempt counts as failed if, and only if, it turns out not to have been committed.
     pub async fn complete<T: Serialize + Send>(self, output: T) -> JobResult<T> {
-        let text = serde_json::to_string(&output).terminal()?;
+        let text = encode_output(&output).terminal()?;
         let text = (text != "null").then_some(text);
         check_output(text.as_deref()).terminal()?;
         self.settle(Outcome::Ok, text, None).await?;

@@ -37,6 +37,17 @@ pub(crate) fn encode<T: Serialize + ?Sized>(job: &T, limit: usize) -> Result<Str
     Ok(text)
 }
 
+/// An output as JSON text, unless it holds NaN or an infinity, for which `serde_json` writes `null` and says nothing. What else jsonb cannot hold
+/// is dealt with by whoever stores it: a job that is done is not to fail over a character.
+pub(crate) fn encode_output<T: Serialize + ?Sized>(output: &T) -> Result<String, String> {
+    let buffer = PayloadBuffer::new(usize::MAX);
+    let mut serializer = serde_json::Serializer::new(&buffer);
+    let written = output.serialize(Checked::on(&buffer, &mut serializer));
+    let text = buffer.finish().map_err(|error| format!("the output cannot be stored: {error}"))?;
+    written.map_err(|error| format!("the output's `Serialize` failed: {}", shorten(&error.to_string())))?;
+    String::from_utf8(text).map_err(|_| "the output's `Serialize` did not write text".to_owned())
+}
+
 fn not_json() -> PayloadError {
     PayloadError::Encode("it did not write valid json; derive it, or write each key with its value".to_owned())
 }

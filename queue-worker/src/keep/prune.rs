@@ -29,12 +29,13 @@ pub(super) enum Chore {
     ForgetWorkers,
     ForgetWaiters,
     ForgetProgress,
-    /// Last: it may fail for a lock.
     DropDays,
+    /// After that: what could not be dropped stays.
+    ThinDays,
 }
 
 impl Chore {
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::MakeDays,
         Self::DeleteOld,
         Self::DeleteEarly,
@@ -44,6 +45,7 @@ impl Chore {
         Self::ForgetWaiters,
         Self::ForgetProgress,
         Self::DropDays,
+        Self::ThinDays,
     ];
 
     /// What a log says when it fails.
@@ -58,6 +60,7 @@ impl Chore {
             Self::ForgetWaiters => "cannot delete the rows of processes that wait no longer now; trying again in a minute",
             Self::ForgetProgress => "cannot delete the progress of jobs that are over now; trying again in a minute",
             Self::DropDays => "cannot drop days that are over now; trying again in a minute",
+            Self::ThinDays => "cannot delete what is over in days that stay now; trying again in a minute",
         }
     }
 
@@ -83,6 +86,7 @@ impl Chore {
             }
             Self::ForgetProgress => prune_progress(connection, store).await,
             Self::DropDays => drop_days(connection, store, seconds).await,
+            Self::ThinDays => thin_days(connection, store, seconds).await,
         }
     }
 }
@@ -129,6 +133,16 @@ async fn drop_days(connection: &mut PgConnection, store: Store, seconds: f64) ->
         let dropped = sqlx::query_scalar::<_, bool>(store.sql(include_str!("../../sql/drop_day.sql"))).bind(seconds);
         bounded(dropped.fetch_one(&mut *connection)).await?
     } {}
+    Ok(())
+}
+
+/// Deletes what is over in days that stay because many of their jobs outlive them.
+async fn thin_days(connection: &mut PgConnection, store: Store, seconds: f64) -> sqlx::Result<()> {
+    let mut from = Some(JobId(i64::MIN));
+    while let Some(begin) = from {
+        let page = sqlx::query_scalar::<_, Option<JobId>>(store.sql(include_str!("../../sql/prune_days.sql")));
+        from = bounded(page.bind(seconds).bind(begin).bind(MOST).fetch_optional(&mut *connection)).await?.flatten();
+    }
     Ok(())
 }
 

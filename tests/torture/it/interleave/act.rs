@@ -55,6 +55,8 @@ pub(super) enum Act {
     /// Of a type that is kept for less than an instant.
     PruneEarly,
     PruneDead,
+    /// In days that stay, all of them.
+    PruneDays,
 }
 
 pub(super) const PRODUCERS: &[Act] =
@@ -67,7 +69,7 @@ pub(super) const HOUSEKEEPING: &[Act] = &[Act::AddDays, Act::DropDay, Act::Prune
 pub(super) const HEARTS: &[Act] = &[Act::Register, Act::Beat, Act::Retire, Act::Sleep, Act::WakeUp];
 
 pub(super) const CONTROLS: &[Act] = &[Act::Reschedule, Act::RunNow, Act::SetPriority, Act::CancelRunning];
-pub(super) const RETENTIONS: &[Act] = &[Act::KeepTypes, Act::PruneKept, Act::PruneEarly, Act::PruneDead];
+pub(super) const RETENTIONS: &[Act] = &[Act::KeepTypes, Act::PruneKept, Act::PruneEarly, Act::PruneDead, Act::PruneDays];
 
 /// All of them.
 pub(super) fn acts() -> impl Iterator<Item = Act> {
@@ -133,6 +135,7 @@ impl Act {
             Self::PruneKept => operate::prune_kept(on).await?,
             Self::PruneEarly => operate::keep_types(on, 0.000_001).await? + operate::prune_early(on).await?,
             Self::PruneDead => operate::prune_dead(on).await?,
+            Self::PruneDays => operate::prune_days(on, -30.0, 5000).await?,
         })
     }
 
@@ -172,12 +175,13 @@ impl Act {
             Self::PruneKept => &["prune_kept"],
             Self::PruneEarly => &["keep_types", "prune_early"],
             Self::PruneDead => &["prune_dead"],
+            Self::PruneDays => &["prune_days"],
         }
     }
 
     /// Whether jobs that are over lose their history by it.
     pub(super) fn forgets(self) -> bool {
-        matches!(self, Self::PruneDone | Self::DropDay | Self::PruneKept | Self::PruneEarly | Self::PruneDead)
+        matches!(self, Self::PruneDone | Self::DropDay | Self::PruneKept | Self::PruneEarly | Self::PruneDead | Self::PruneDays)
     }
 
     /// Whether it is a verdict on all of the lease.

@@ -47,7 +47,7 @@ pub(super) async fn standing(on: &mut PgConnection) -> sqlx::Result<Vec<(i64, St
 pub(super) fn adds_up(before: Tally, acts: &[(Act, i64)], found: Tally) -> bool {
     let among = |act: &[Act]| acts.iter().any(|(one, _)| act.contains(one));
     // Of these it is not said how much history they deleted; and of what is deleted, not how many attempts and failures it had.
-    let vague = among(&[Act::PruneEarly, Act::DropDay]);
+    let vague = among(&[Act::PruneEarly, Act::PruneDays, Act::DropDay]);
     let loose = vague || among(&[Act::PruneDone, Act::PruneKept]);
     let equal = |sum: &Tally| {
         sum.iter().zip(found).enumerate().all(|(place, (sum, found))| match place {
