@@ -2,6 +2,7 @@
 -- $1 tokens  $2 ids  $3 verdicts  $4 lanes  $5 attempts  $6 crashes  $7 waits in ms  $8 run times in ms  $9 outputs as JSON text  $10 errors
 -- $11 ordering keys that go on without their jobs from now on, else null
 -- Safe: a verdict counts only while its token names a lease and its id is still in it; a slow, doubled or zombie worker changes nothing.
+-- Of two verdicts on one job one counts, whichever it is.
 -- Leases are locked in the order of their tokens, and what is read from them is their latest version. A lease always lists just what is
 -- not settled; the verdict that empties it deletes it. A released job's place is its id, which nobody else takes: it stands where its age
 -- puts it, and below a floor it is found within about a second. A job that is cancelling is cancelled, unless it
@@ -22,8 +23,10 @@ with said as materialized (
   from held h
   cross join lateral unnest(h.ids, h.attempts, h.crashes) with ordinality u (id, attempts, crashes, place)
 ), fenced as materialized (
-  -- guard: what is cancelling is cancelled [case .. end => s.verdict]; unless it completed [ and s.verdict not in ('complete', 'forget')]
-  select s.token, s.id, case when l.cancelling and s.verdict not in ('complete', 'forget') then 'cancel' else s.verdict end as verdict,
+  -- guard: a job of which two verdicts are said has one [distinct on (s.token, s.id) ]
+  select distinct on (s.token, s.id) s.token, s.id,
+    -- guard: what is cancelling is cancelled [case .. end => s.verdict]; unless it completed [ and s.verdict not in ('complete', 'forget')]
+    case when l.cancelling and s.verdict not in ('complete', 'forget') then 'cancel' else s.verdict end as verdict,
     s.lane, s.attempts, s.crashes, s.wait_ms, s.ran_ms, s.output, s.error,
     -- guard: one that was cancelled frees its key [(select j.key from queue.job j where j.id = s.id) => s.freed]
     case when l.cancelling and s.verdict not in ('complete', 'forget') then (select j.key from queue.job j where j.id = s.id)

@@ -72,6 +72,27 @@ async fn f33_a_verdict_after_the_recovery_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
+async fn of_two_verdicts_on_one_job_in_one_settle_one_counts() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    let worker = register(&mut connection).await.unwrap();
+    for first in VERDICTS {
+        for second in VERDICTS {
+            let jobs = enqueue(&db, 2).await;
+            let lease = claim(&mut connection, worker, 100).await.unwrap();
+            let said = [lease.one(0, first), lease.one(1, "snooze"), lease.one(0, second)];
+            assert_eq!(settle(&mut connection, &said).await.unwrap(), [], "{first}, {second}");
+            db.check_invariant().await;
+            let failures = format!("select count(*) from queue.failure where id = {}", jobs[0]);
+            assert!(db.count(&failures).await <= 1, "{first}, {second}");
+            let released = "with gone as (delete from queue.ready returning id) delete from queue.job where id in (select id from gone)";
+            sqlx::query(released).execute(&mut connection).await.unwrap();
+        }
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn a_second_verdict_is_refused_and_changes_nothing() {
     let (db, mut connection, _, lease) = claimed(VERDICTS.len()).await;
     let said: Vec<Said> = VERDICTS.iter().enumerate().map(|(index, verdict)| lease.one(index, verdict)).collect();

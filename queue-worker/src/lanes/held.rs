@@ -22,7 +22,7 @@ struct Tokens {
 
 impl KnownLeases {
     /// For a claim that is about to be sent, under a token of its own.
-    pub(super) fn begin(&self) -> Arc<Holding> {
+    pub(crate) fn begin(&self) -> Arc<Holding> {
         let token = Uuid::new_v4();
         self.tokens().held.insert(token);
         Arc::new(Holding { token, held: self.clone() })

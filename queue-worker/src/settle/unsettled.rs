@@ -1,6 +1,6 @@
 //! What is to be settled next: verdicts by lease.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use uuid::Uuid;
 
@@ -76,8 +76,10 @@ impl Unsettled {
 }
 
 impl Unfinished {
+    /// As many verdicts as jobs, each of another job: one said twice would pass for that of a job that still runs.
     fn is_whole(&self) -> bool {
-        self.left == self.verdicts.len() && self.is_plain()
+        let jobs = || self.verdicts.iter().map(|one| one.id).collect::<HashSet<_>>().len();
+        self.left == self.verdicts.len() && self.is_plain() && jobs() == self.left
     }
 
     fn is_plain(&self) -> bool {
@@ -106,6 +108,14 @@ mod tests {
         let flush = unsettled.next_flush();
         assert_eq!((flush.verdicts.len(), flush.whole[0].0, flush.whole[0].1.len()), (0, token, 1), "all that is left of it");
         assert!(unsettled.leases.is_empty());
+    }
+
+    #[test]
+    fn a_verdict_that_is_said_twice_does_not_stand_for_another_job() {
+        let (token, mut unsettled) = (Uuid::new_v4(), Unsettled::default());
+        unsettled.extend([1, 1, 2].map(|id| said(token, id, false)).into_iter());
+        let flush = unsettled.next_flush();
+        assert_eq!((flush.verdicts.len(), flush.whole.len()), (3, 0), "the third of its jobs runs");
     }
 
     #[test]

@@ -43,6 +43,7 @@ const PRUNING: &[&str] = &["guards::prune", "retention::"];
 const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["settle.sql"], &["guards:: recovery::", "keys::hands together::the_head", "cancelling::", MODEL, "outcomes::", PAIRS]),
     (&["settle_leases.sql"], &["guards:: recovery::", "interleave::a_second", MODEL]),
+    (&["limit_beats.sql"], &["clocks:: recovery:: guards::", "lease::"]),
     (&["own_leases.sql"], &["processes:: lease:: go_on::f73", "cancelling::"]),
     (&["park.sql"], &["parked::f66_only parked::f66_a_job parked::f66_a_parked", "parked::"]),
     (&["finish_one.sql"], &["guards::", "interleave::a_second interleave::a_transactional", "transactional::", "keys::ways"]),
