@@ -42,8 +42,13 @@ pub async fn enqueue_with(connection: &mut PgConnection, key: Option<&str>, uniq
         .bind("do")
         .bind(PAYLOAD)
         .bind(
-            serde_json::json!({ "max_attempts": 3, "key": key, "unique_key": unique, "unique_while": "queued", "on_conflict": "replace" })
-                .to_string(),
+            match unique {
+                Some(unique) => serde_json::json!({
+                    "max_attempts": 3, "key": key, "unique_key": unique, "unique_while": "queued", "on_conflict": "replace"
+                }),
+                None => serde_json::json!({ "max_attempts": 3, "key": key }),
+            }
+            .to_string(),
         )
         .bind(false);
     let (id, outcome): (JobId, String) = enqueue.fetch_one(connection).await?;
