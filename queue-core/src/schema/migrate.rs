@@ -74,13 +74,13 @@ async fn apply(tx: &mut PgConnection, store: Store) -> Result<Vec<i32>, Error> {
     // Or a default `now()` would be whatever the caller's search_path finds first. Put back by hand: the caller may be in a transaction.
     let path: String = sqlx::query_scalar("select pg_catalog.current_setting('search_path')").fetch_one(&mut *tx).await?;
     sqlx::query(SEARCH_PATH).bind("pg_catalog, pg_temp").execute(&mut *tx).await?;
-    sqlx::query("select pg_advisory_xact_lock(hashtextextended($1, 0))").bind(store.sql("queue.migrate")).execute(&mut *tx).await?;
+    sqlx::query("select pg_advisory_xact_lock(hashtextextended($1, 0))").bind(store.text("queue.migrate")).execute(&mut *tx).await?;
     sqlx::raw_sql(AssertSqlSafe(create_schema(store))).execute(&mut *tx).await?;
-    sqlx::raw_sql(store.sql(BOOTSTRAP)).execute(&mut *tx).await?;
+    sqlx::raw_sql(store.text(BOOTSTRAP)).execute(&mut *tx).await?;
     let applied = check(tx, store).await?;
     let mut fresh = Vec::new();
     for migration in MIGRATIONS.iter().filter(|migration| !applied.contains(&migration.version)) {
-        sqlx::raw_sql(store.sql(migration.sql)).execute(&mut *tx).await?;
+        sqlx::raw_sql(store.text(migration.sql)).execute(&mut *tx).await?;
         sqlx::query(store.sql("insert into queue.migration (version, name, hash) values ($1, $2, $3)"))
             .bind(migration.version)
             .bind(migration.name)
@@ -127,15 +127,15 @@ pub async fn verify(connection: &mut PgConnection, store: Store) -> Result<(), E
 
 /// The whole SQL of a fresh store, for those who apply it by other means. It records itself: a later [`migrate`] finds nothing to do.
 pub fn print(store: Store) -> String {
-    let mut text = format!("begin;\nset local search_path = pg_catalog, pg_temp;\n\n{};\n{}", create_schema(store), store.sql(BOOTSTRAP));
+    let mut text = format!("begin;\nset local search_path = pg_catalog, pg_temp;\n\n{};\n{}", create_schema(store), store.text(BOOTSTRAP));
     for migration in &MIGRATIONS {
         let (version, name) = (migration.version, migration.name);
-        let record = store.sql("insert into queue.migration (version, name, hash) values");
+        let record = store.text("insert into queue.migration (version, name, hash) values");
         let hash = migration.hash();
-        let sql = store.sql(migration.sql);
+        let sql = store.text(migration.sql);
         text = format!("{text}\n-- Migration {version}: {name}\n\n{sql}\n{record} ({version}, '{name}', {hash});\n");
     }
-    text + store.sql("\nselect queue.add_days(7);\n\ncommit;\n")
+    text + store.text("\nselect queue.add_days(7);\n\ncommit;\n")
 }
 
 const BOOTSTRAP: &str = "
@@ -162,7 +162,7 @@ impl Migration {
 }
 
 async fn exists(connection: &mut PgConnection, store: Store) -> Result<bool, Error> {
-    let table = store.sql("queue.migration");
+    let table = store.text("queue.migration");
     Ok(sqlx::query_scalar("select pg_catalog.to_regclass($1) is not null").bind(table).fetch_one(connection).await?)
 }
 

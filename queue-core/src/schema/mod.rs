@@ -1,6 +1,7 @@
 //! The store: its schema's name in statements, its migrations, and a transaction on a connection of the caller's. Knows nothing of jobs.
 
 pub mod migrate;
+mod qualify;
 mod session;
 mod store;
 
