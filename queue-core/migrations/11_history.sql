@@ -1,5 +1,5 @@
--- What operators read, from any language, and the history that it is read from. Each function is one statement, inlined into the caller's and
--- planned with it. All of them only read.
+-- What operators read, from any language, and the history that it is read from. Each function is one statement; most are inlined into the
+-- caller's and planned with it. All of them only read.
 
 -- Jobs, the newest first, each once with its state: those in this state, of this queue, of one of these job types, below this id; with this text
 -- in the error of a dead letter; not older than since, at least as old as older_than, by the end of a job that is over and by the enqueue
@@ -188,10 +188,11 @@ end;
 
 -- How many jobs each queue and job type has in each state. Of the history only the newest rows are counted, so many of done and of done_many,
 -- which hold one to some hundred jobs each; `partial` says that there are more. One pass over what waits, runs or is dead, and one index
--- probe for each row of done.
+-- probe for each row of done. Not compiled, whoever asks: that would take seconds at every call.
 create function queue.counts(done bigint default 100000, done_many bigint default 50000)
   returns table (queue text, job_type text, state text, jobs bigint, partial boolean)
   language sql stable
+  set jit = off
 begin atomic
   with over as materialized (
     select d.id, d.cancelled
@@ -241,22 +242,6 @@ begin atomic
   cross join lateral (select l.queue, l.job_type from queue.lane l where l.lane = c.lane limit 1) l
   group by l.queue, l.job_type, c.state
   order by l.queue, l.job_type, c.state;
-end;
-
--- For each queue with ready jobs: since when the first of them has been ready, by the database's clock. Reads one index entry a lane; a place
--- in a lane is an id, and so tells when it was taken.
-create function queue.oldest()
-  returns table (queue text, since timestamptz, waited_ms double precision)
-  language sql stable
-begin atomic
-  select w.queue, w.since, extract(epoch from pg_catalog.clock_timestamp() - w.since)::float8 * 1000 as waited_ms
-  from (
-    select l.queue, queue.enqueued_at(pg_catalog.min(r.seq)) as since
-    from (select distinct l.lane, l.queue from queue.lane l) l
-    cross join lateral (select r.seq from queue.ready r where r.lane = l.lane order by r.seq limit 1) r
-    group by l.queue
-  ) w
-  order by w.since, w.queue;
 end;
 
 -- Every worker with a heartbeat row, and how many jobs it holds. One that is not alive is silent: its jobs are about to be recovered.

@@ -33,6 +33,19 @@ create function queue.is_name(name text) returns boolean
   language sql immutable parallel safe
   return name is not null and name ~ '^[A-Za-z0-9_.:-]{1,64}$';  -- guard: null is no name [name is not null and ]
 
+-- Refuses a time that no table of ours holds. It is called by whatever takes a time to run at; null is now.
+create function queue.check_run_at(run_at timestamptz) returns void
+  language plpgsql immutable
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  -- guard: a time to run at is within range [run_at < '1970-01-01+00' or run_at >= '10000-01-01+00' => false]
+  if run_at < '1970-01-01+00' or run_at >= '10000-01-01+00' then
+    raise invalid_parameter_value using message = format('queue: run_at is a time within the years 1970 to 9999, not %s', run_at);
+  end if;
+end
+$$;
+
 -- The most bytes of a payload's text. Replace this function to change it for the store.
 create function queue.payload_limit() returns integer
   language sql immutable parallel safe
@@ -216,6 +229,15 @@ create table queue.done_default partition of queue.done default;
 create table queue.done_many_default partition of queue.done_many default;
 create table queue.failure_default partition of queue.failure default;
 
+-- Tables without a primary key say by whole rows what was updated or deleted, should somebody publish all tables: without an identity, every
+-- statement that may delete from them would be refused. Only a logical replication writes more for it, and rows of these are hardly ever
+-- deleted one by one. Each partition has its own identity.
+alter table queue.lane replica identity full;
+alter table queue.done_many replica identity full;
+alter table queue.done_many_default replica identity full;
+alter table queue.failure replica identity full;
+alter table queue.failure_default replica identity full;
+
 -- Wakes workers that sleep and would take a job of this queue; silent when nobody sleeps, because NOTIFY makes commits queue up behind
 -- each other. To be called last: whoever commits the idle row after this looked has a snapshot that waits for us.
 create function queue.wake(queue text) returns void
@@ -290,6 +312,9 @@ begin
     raise check_violation using constraint = 'job_payload_fits',
       message = pg_catalog.format('queue.enqueue: the payload has %s bytes, the limit is %s; store a reference, not the blob',
         bytes, queue.payload_limit());
+  -- guard: a time to run at is one [run_at operator(pg_catalog.<) .. '10000-01-01+00' => false]
+  elsif run_at operator(pg_catalog.<) '1970-01-01+00' or run_at operator(pg_catalog.>=) '10000-01-01+00' then
+    perform queue.check_run_at(insert_job.run_at);
   end if;
   insert into queue.job (id, lane, max_attempts, payload, meta)
   values (new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta);

@@ -9,7 +9,9 @@ create table queue.retention (
   pruned_to  bigint    not null default 0,
   constraint retention_pkey primary key (job_type),  -- guard: a type is there once
   constraint retention_job_type_is_a_name check (queue.is_name(job_type)),  -- guard: a type is a name
-  constraint retention_is_positive check (history > '0')  -- guard: it is kept for some time
+  constraint retention_is_positive check (history > '0'),  -- guard: it is kept for some time
+  -- Or reckoning when it began would fail, for all types.
+  constraint retention_in_range check (history <= '400000 days')  -- guard: it is kept for no longer than times go back
 );
 
 create function queue.day_name(day date) returns text
@@ -59,6 +61,9 @@ begin
       -- Made apart and attached: that takes a weaker lock on the parent than making it in place.
       execute format('create table queue.%I (like queue.%I including defaults including constraints including storage)',
         parent || '_' || queue.day_name(day), parent);
+      if parent in ('done_many', 'failure') then
+        execute format('alter table queue.%I replica identity full', parent || '_' || queue.day_name(day));  -- guard: a day can be published
+      end if;
       execute format('alter table queue.%I attach partition queue.%I for values from (%s) to (%s)',
         parent, parent || '_' || queue.day_name(day), lowest, above);
     end loop;

@@ -29,7 +29,8 @@ create table queue.blocked (
   id      bigint       not null,
   lane    bigint       not null,
   run_at  timestamptz,            -- not before this, once it is the head; until then it holds up the key
-  constraint blocked_line primary key (key, seq)  -- guard: a place in a key is one [primary key (key, seq) => check (true)]
+  constraint blocked_line primary key (key, seq),  -- guard: a place in a key is one [primary key (key, seq) => check (true)]
+  constraint blocked_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')  -- guard: a blocked job's time is one
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
   autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0
@@ -84,6 +85,9 @@ begin
   if payload is null or octet_length(payload::text) > queue.payload_limit() then
     perform queue.check_payload(insert_in_line.payload);  -- guard: a keyed payload fits
   end if;
+  if run_at is not null then
+    perform queue.check_run_at(insert_in_line.run_at);  -- guard: a keyed job's time is one
+  end if;
   perform queue.lock_key(job_key);  -- guard: places follow commits
   new_id := queue.next_id();
   place := nextval('queue.key_seq');
@@ -121,47 +125,18 @@ begin
 end
 $$;
 
--- Consumes up to `most` hints from the place `floor` on. Each key without a head gets one: its first job becomes ready, or scheduled if its
--- time has not come. Returns how many hints there were, the lowest of them, and how many jobs were moved; `wait_ms` is when the first of the
--- scheduled ones is due. Waits for nobody: a job that somebody is at work on keeps its hint. To be called under read committed: there the
--- second statement sees whatever was committed before the first one ended.
-create function queue.unblock(floor bigint, most integer, out hints integer, out lowest bigint, out moved integer, out wait_ms double precision)
+-- The heads of these keys, as far as they are free: each becomes ready or scheduled. For queue.unblock, whose hints they were.
+create function queue.move_heads(keys bigint[], afters bigint[], out moved integer, out wait_ms double precision, out lanes bigint[])
   returns record
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  keys    bigint[];
-  afters  bigint[];
-  lanes   bigint[];
   moment  timestamptz := clock_timestamp();
 begin
-  with taken as materialized (
-    delete from queue.key_hint
-    where ctid = any (array(
-      select h.ctid
-      from queue.key_hint h
-      where h.seq >= unblock.floor  -- redundant: hints from a floor on (for speed: dead index entries are not walked)
-      order by h.seq  -- guard: hints in their order
-      limit unblock.most  -- guard: no more hints than asked for
-      for update skip locked  -- guard: passes over hints that others have [ skip locked]
-    ))
-    returning key_hint.seq, key_hint.key, key_hint.after
-  ), once as materialized (
-    select t.key, max(t.after) as after, count(*) as hints, min(t.seq) as lowest
-    from taken t
-    group by t.key
-  )
-  select coalesce(sum(o.hints), 0), min(o.lowest), array_agg(o.key order by o.key), array_agg(o.after order by o.key), 0
-  into hints, lowest, keys, afters, moved
-  from once o;
-  if hints = 0 then
-    return;
-  end if;
-
   with free as materialized (
     select k.key, k.after
-    from unnest(keys, afters) k (key, after)
+    from unnest(move_heads.keys, move_heads.afters) k (key, after)
     where (select a.id from queue.active_key a where a.key = k.key) is null  -- guard: only keys that have no head
   ), head as materialized (
     select f.key, f.after, b.at
@@ -209,6 +184,114 @@ begin
   select count(*), extract(epoch from min(e.run_at) filter (where e.run_at > moment) - moment) * 1000, array_agg(distinct e.lane)
   into moved, wait_ms, lanes
   from entered e;
+end
+$$;
+
+-- blocked -> dead: the first job of a key, which no other table takes. Under the policy `block` it holds up its key until an operator requeues
+-- or discards it; under `skip` the key goes on. If it has another entry already, that stays, and this one goes. Returns the job.
+create function queue.set_aside(key bigint, why text) returns bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  gone    queue.blocked;
+  state   text;
+  skips   boolean;
+begin
+  delete from queue.blocked b
+  where b.ctid = any (array(
+    select h.ctid
+    from queue.blocked h
+    -- guard: set aside: the first of the key [f.key = set_aside.key => true]
+    where h.ctid = (select f.ctid from queue.blocked f where f.key = set_aside.key order by f.seq limit 1)
+    for update skip locked
+  ))
+  returning b.* into gone;
+  if not found then
+    insert into queue.key_hint (key) values (set_aside.key);  -- guard: set aside: later, if somebody is at work on it
+    return null;
+  end if;
+  state := (select e.state from queue.entry_of(gone.id) e);
+  skips := (select j.key_skips from queue.job j where j.id = gone.id);
+  -- The entry that was deleted is not seen any more, so a job without another one seems to run.
+  if state = 'running' then
+    -- guard: set aside: as a dead letter (2 lines)
+    insert into queue.dead (id, died_at, lane, attempts, crashes, error)
+    values (gone.id, clock_timestamp(), gone.lane, 0, 0, 'its ordering key could not go on with it: ' || set_aside.why);
+  end if;
+  if state in ('ready', 'scheduled') or state = 'running' and not skips then
+    -- guard: set aside: it holds up its key
+    insert into queue.active_key (key, seq, id) values (gone.key, gone.seq, gone.id) on conflict do nothing;
+  else
+    insert into queue.key_hint (key, after) values (gone.key, gone.seq);  -- guard: set aside: or its key goes on
+  end if;
+  return gone.id;
+end
+$$;
+
+-- Consumes up to `most` hints from the place `floor` on. Each key without a head gets one: its first job becomes ready, or scheduled if its
+-- time has not come. Returns how many hints there were, the lowest of them, and how many jobs were moved; `wait_ms` is when the first of the
+-- scheduled ones is due. Waits for nobody: a job that somebody is at work on keeps its hint. To be called under read committed: there the
+-- second statement sees whatever was committed before the first one ended.
+--
+-- A job that the tables refuse, whatever is wrong with its row, stops no other key: then each key is tried by itself, and those that fail are
+-- set aside; `aside` lists their jobs, which are dead letters now.
+create function queue.unblock(
+  floor bigint, most integer, out hints integer, out lowest bigint, out moved integer, out wait_ms double precision, out aside bigint[]
+)
+  returns record
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  keys    bigint[];
+  afters  bigint[];
+  lanes   bigint[];
+  one     record;
+  part    record;
+begin
+  with taken as materialized (
+    delete from queue.key_hint
+    where ctid = any (array(
+      select h.ctid
+      from queue.key_hint h
+      where h.seq >= unblock.floor  -- redundant: hints from a floor on (for speed: dead index entries are not walked)
+      order by h.seq  -- guard: hints in their order
+      limit unblock.most  -- guard: no more hints than asked for
+      for update skip locked  -- guard: passes over hints that others have [ skip locked]
+    ))
+    returning key_hint.seq, key_hint.key, key_hint.after
+  ), once as materialized (
+    select t.key, max(t.after) as after, count(*) as hints, min(t.seq) as lowest
+    from taken t
+    group by t.key
+  )
+  select coalesce(sum(o.hints), 0), min(o.lowest), array_agg(o.key order by o.key), array_agg(o.after order by o.key), 0
+  into hints, lowest, keys, afters, moved
+  from once o;
+  if hints = 0 then
+    return;
+  end if;
+  begin
+    select m.moved, m.wait_ms, m.lanes into moved, wait_ms, lanes from queue.move_heads(keys, afters) m;
+  -- guard: one key stops no other (2 lines)
+  exception when data_exception or integrity_constraint_violation then
+    moved := null;
+  end;
+  if moved is null then
+    moved := 0;
+    for one in select k.key, k.after from unnest(keys, afters) k (key, after) loop
+      begin
+        select m.* into part from queue.move_heads(array[one.key], array[one.after]) m;
+        moved := moved + part.moved;
+        wait_ms := least(wait_ms, part.wait_ms);
+        lanes := lanes || part.lanes;
+      exception when data_exception or integrity_constraint_violation then
+        -- guard: who cannot go on is set aside [queue .. sqlerrm) => null::bigint]
+        aside := array_remove(aside || queue.set_aside(one.key, sqlerrm), null);
+      end;
+    end loop;
+  end if;
   perform queue.wake(q.queue)  -- guard: whoever serves its queue is told [ queue.wake]
   from (
     select distinct l.queue

@@ -11,7 +11,8 @@ create table queue.unique_key (
   until  timestamptz,
   constraint unique_key_pkey primary key (hash),  -- guard: a key has one row
   constraint unique_key_held_is_known check (held in ('live', 'queued', 'until')),  -- guard: how a key is held is known
-  constraint unique_key_has_its_time check ((held = 'until') = (until is not null))  -- guard: a key held for a time has one
+  constraint unique_key_has_its_time check ((held = 'until') = (until is not null)),  -- guard: a key held for a time has one
+  constraint unique_key_until_in_range check (until >= '1970-01-01+00' and until < '10000-01-01+00')  -- guard: the time of a key is one
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 -- A key of any length, within its queue and job type, in 16 bytes. The names hold no slash, so that no two keys are written alike.
@@ -46,6 +47,9 @@ declare
   later  boolean := on_conflict = 'debounce' and coalesce(change_waiting.run_at > greatest(due, clock_timestamp()), false);
   taken  record;
 begin
+  if later then
+    perform queue.check_run_at(change_waiting.run_at);  -- guard: a job is put off to a time
+  end if;
   if state = 'ready' then
     if later or on_conflict = 'replace' then
       delete from queue.ready r

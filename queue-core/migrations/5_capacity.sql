@@ -25,8 +25,9 @@ select nextval('queue.ticket_seq');
 create function queue.depth(queue text, most bigint default null) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off
+  set enable_seqscan = off set enable_bitmapscan = off
   set plan_cache_mode = force_generic_plan
+  set jit = off
 as $$
 begin
   return (
@@ -36,8 +37,9 @@ begin
       -- guard: counts its own queue [ where l.queue = depth.queue]; counts a lane once [ distinct]
       from (select distinct l.lane from queue.lane l where l.queue = depth.queue) l
       cross join lateral (
+        -- From behind: in front there are dead entries, more of them the longer anybody holds a snapshot.
         -- guard: counts what is ready (2 lines)
-        select from queue.ready r where r.lane = l.lane
+        (select from queue.ready r where r.lane = l.lane order by r.seq desc limit most)
         union all
         -- guard: counts what is scheduled (2 lines)
         select from queue.scheduled s where s.lane = l.lane

@@ -86,7 +86,7 @@ begin
     said.unique_while := coalesce(options ->> 'unique_while', 'live');
     if said.unique_while not in ('live', 'queued') then
       said.unique_while := 'until';
-      said.unique_until := queue.read_time(options, 'unique_while', 'live, queued or an interval longer than zero');
+      said.unique_until := queue.read_time(options, 'unique_while', 'live, queued or an interval longer than zero that ends before the year 10000');
     end if;
   end if;
   if options ? 'on_conflict' then
@@ -143,8 +143,8 @@ begin
 end
 $$;
 
--- The time that an option means: a time with its date, or for all options but run_at a wait from now. unique_while is an interval that is not
--- over yet, the others are within the range of scheduled.
+-- The time that an option means: a time with its date, or for all options but run_at a wait from now. All are within the range of scheduled, and
+-- unique_while is an interval that is not over yet.
 create function queue.read_time(options jsonb, name text, needs text) returns timestamptz
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -163,10 +163,9 @@ begin
   exception when data_exception then
     meant := null;
   end;
-  if name = 'unique_while' and meant > clock_timestamp() then  -- guard: a key is held for some time [ and meant > clock_timestamp()]
-    return meant;
   -- guard: a time is within range [meant >= '1970-01-01+00' and meant < '10000-01-01+00' => meant is not null]
-  elsif name <> 'unique_while' and meant >= '1970-01-01+00' and meant < '10000-01-01+00' then
+  -- guard: a key is held for some time [(name <> 'unique_while' or meant > clock_timestamp()) => true]
+  if meant >= '1970-01-01+00' and meant < '10000-01-01+00' and (name <> 'unique_while' or meant > clock_timestamp()) then
     return meant;
   end if;
   perform queue.refuse_option(options, name, needs);

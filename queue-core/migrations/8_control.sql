@@ -208,6 +208,7 @@ as $$
 declare
   moved bigint[];
 begin
+  perform queue.check_run_at(reschedule_all.run_at);  -- guard: put off: to a time
   with put_off as (
     insert into queue.scheduled (run_at, id, lane, attempts, crashes)
     select reschedule_all.run_at, t.id, t.lane, t.attempts, t.crashes

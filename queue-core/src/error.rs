@@ -62,19 +62,35 @@ pub enum Error {
         "an enqueue cannot wait for capacity inside a transaction, which may hold up those that end waiting jobs; do it on the pool, or say `unless_at_capacity`"
     )]
     WaitInTransaction,
-    /// The schema has no tables of ours, or older ones.
+    /// The schema has no tables of ours.
     #[error("the schema `{schema}` holds no job queue; run `queue-worker migrate`, or call `queue_core::migrate`")]
     NotMigrated {
         /// The schema.
         schema: String,
     },
-    /// The schema was migrated by a newer release.
-    #[error("the schema `{schema}` is at version {found}, newer than this release's {known}; deploy the newer release here too")]
+    /// The schema was migrated by an older release.
+    #[error(
+        "the schema `{schema}` is at version {found}, older than this release's {known}; run `queue-worker migrate`, or call `queue_core::migrate`"
+    )]
+    OlderSchema {
+        /// The schema.
+        schema: String,
+        /// The version found.
+        found: i32,
+        /// The newest version that this release knows.
+        known: i32,
+    },
+    /// The schema was migrated by a newer release, with which this one cannot work.
+    #[error(
+        "the schema `{schema}` is at version {found}, which works with releases that know {compatible}; this one is older and knows {known}; deploy the newer release here too"
+    )]
     NewerSchema {
         /// The schema.
         schema: String,
         /// The version found.
         found: i32,
+        /// The version that a release must know to work with it.
+        compatible: i32,
         /// The newest version that this release knows.
         known: i32,
     },
@@ -87,6 +103,26 @@ pub enum Error {
         schema: String,
         /// Which migration it is.
         version: i32,
+    },
+    /// The schema holds something else than a store of ours.
+    #[error(
+        "the schema `{schema}` holds no store of this project's releases: {why}; name another schema, or drop this one if nobody needs it"
+    )]
+    ForeignSchema {
+        /// The schema.
+        schema: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A migration did not get a lock for a minute: a transaction of somebody else's holds it.
+    #[error(
+        "the schema `{schema}` cannot be migrated while {holders} hold locks on its tables; end their transactions, then migrate again"
+    )]
+    SchemaInUse {
+        /// The schema.
+        schema: String,
+        /// Who they are.
+        holders: String,
     },
     /// The attempt has no right to its job any more: others have it, or it is over. What it wrote in the transaction is rolled back.
     #[error("the lease on job {job} is lost, or the job is over already: this attempt can change nothing any more")]

@@ -99,5 +99,6 @@ pub mod runner {
         context::{Backend, CommitResult, Fence, Lent, OwnTransaction, Report, ReportEntry, ReportSender, Shared, States, Written},
         define::{Ending, OrderingKey},
         finish::finish_one,
+        schema::{Migration, migrate::migrate_with},
     };
 }

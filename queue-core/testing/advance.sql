@@ -11,5 +11,5 @@ with waiting as (
   where ctid = any (array(select b.ctid from queue.blocked b where b.run_at is not null for update skip locked))
 )
 update queue.unique_key
-set until = until - $1::float8 * interval '1 millisecond'
+set until = greatest(until - $1::float8 * interval '1 millisecond', timestamptz '1970-01-01+00')
 where ctid = any (array(select u.ctid from queue.unique_key u where u.held = 'until' for update skip locked))

@@ -12,6 +12,7 @@ with held as materialized (
   from held h
   cross join lateral unnest(h.ids, h.attempts) u (id, attempts)
   where u.id = any (h.cancelling)
+  on conflict do nothing  -- guard: a job that is over already stops no claim
   returning id
 ), freed as (
   delete from queue.active_key
@@ -33,3 +34,4 @@ cross join lateral unnest(h.ids, h.attempts, h.crashes) u (id, attempts, crashes
 cross join lateral (select j.lane from queue.job j where j.id = u.id offset 0) j  -- guard: each its own lane [= u.id offset 0 => > 0 limit 1]
 cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l  -- guard: once each [ limit 1]
 where u.id = any (h.cancelling) is not true  -- guard: what was cancelled does not return
+on conflict do nothing  -- guard: a job that stands there already stops no claim

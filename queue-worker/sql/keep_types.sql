@@ -2,7 +2,8 @@
 -- $1 job types  $2 seconds
 -- Safe: workers of two releases may disagree; the one that started last is believed. Types are locked in the order of their names.
 with said as materialized (
-  select s.job_type, s.seconds * interval '1 second' as history
+  -- guard: no longer than a time can be reckoned [least(s.seconds, 31557600000) => s.seconds]
+  select s.job_type, case when s.seconds is not null then least(s.seconds, 31557600000) end * interval '1 second' as history
   from unnest($1::text[], $2::float8[]) s (job_type, seconds)
 ), forgotten as (
   delete from queue.retention k

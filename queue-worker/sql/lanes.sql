@@ -1,12 +1,20 @@
 -- The lanes born since the snapshot $1 that a worker with the job types $2 and the queues $3 (null for any) serves, and this statement's
 -- snapshot for the next time: what is not visible in the one is in the answer of the other, however long its transaction took. A snapshot,
--- not the oldest transaction in it: while that one goes on, every look would bring all lanes again.
--- $1 snapshot as text  $2 job types  $3 queues or null
+-- not the oldest transaction in it: while that one goes on, every look would bring all lanes again. All lanes if $1 is null, or if it is of a
+-- server that had come further: that one's transactions are lost, and others have their numbers now.
+-- A lane with a number that was not given out yet was restored from another cluster. It was not born just now; a look at all lanes finds it.
+-- $1 snapshot as text, or null for all lanes  $2 job types  $3 queues or null
 select h.horizon, l.lane, l.queue, l.job_type, l.priority, l.solo
-from (select pg_current_snapshot()::text as horizon) h
+from (
+  select n.now::text as horizon,
+    case when pg_snapshot_xmax($1::pg_snapshot) <= pg_snapshot_xmax(n.now) then $1::pg_snapshot end as before,
+    case when pg_snapshot_xmax($1::pg_snapshot) <= pg_snapshot_xmax(n.now) then pg_snapshot_xmax(n.now) end as above
+  from (select pg_current_snapshot() as now) n
+) h
 left join lateral (
   select distinct b.lane, b.queue, b.job_type, b.priority, b.solo
   from queue.lane b
-  where b.born >= pg_snapshot_xmin($1::pg_snapshot) and not pg_visible_in_snapshot(b.born, $1::pg_snapshot)
+  where b.born >= coalesce(pg_snapshot_xmin(h.before), '0'::xid8) and coalesce(not pg_visible_in_snapshot(b.born, h.before), true)
+    and coalesce(b.born < h.above, true)
     and b.job_type = any ($2) and ($3::text[] is null or b.queue = any ($3))
 ) l on true

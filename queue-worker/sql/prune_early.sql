@@ -1,5 +1,6 @@
 -- done | done_many -> nothing: the next $2 rows of the history are looked through for jobs of the type $1, whose own retention is over before its
--- day's is; returns whether there are more rows. A job that finished long after those enqueued with it goes with its day.
+-- day's is; returns whether there are more rows. A job that finished long after those enqueued with it goes with its day, as does one whose row
+-- of history somebody holds just then.
 -- $1 job type  $2 how many rows at most  $3 the store's retention in seconds
 -- Safe: only jobs whose done row is deleted here lose their payload and failures. One worker at a time looks, the others pass.
 with due as materialized (
@@ -25,22 +26,32 @@ with due as materialized (
   from queue.lane l
   where l.job_type = $1  -- guard: the lanes of that type
 ), over as materialized (
-  delete from queue.done d
-  using page p
-  -- redundant: from the page's begin [d.id >= p.pruned_to and ] (for speed: those before it were looked through)
-  -- guard: to the page's end [ and d.id < p.pruned_to_now]; only what is over for so long [ and d.finished_at < now() - p.history]
-  where d.id >= p.pruned_to and d.id < p.pruned_to_now and d.finished_at < now() - p.history
-    and (select j.lane from queue.job j where j.id = d.id) in (select n.lane from lanes n)  -- guard: only that type
-  returning d.id
+  delete from queue.done
+  where id = any (array(
+    select d.id
+    from queue.done d
+    cross join page p
+    -- redundant: from the page's begin [d.id >= p.pruned_to and ] (for speed: those before it were looked through)
+    -- guard: to the page's end [ and d.id < p.pruned_to_now]; only what is over for so long [ and d.finished_at < now() - p.history]
+    where d.id >= p.pruned_to and d.id < p.pruned_to_now and d.finished_at < now() - p.history
+      and (select j.lane from queue.job j where j.id = d.id) in (select n.lane from lanes n)  -- guard: only that type
+    for update of d skip locked  -- guard: passes over what others hold [ skip locked]
+  ))
+  returning id
 ), over_plainly as materialized (
-  delete from queue.done_many m
-  using page p
-  -- redundant: plain ones from the page's begin [m.first_id >= p.pruned_to and ] (for speed: those before it were looked through)
-  -- guard: plain ones to the page's end [ and m.first_id < p.pruned_to_now]
-  -- guard: plain ones only once they are over for so long [ and m.finished_at < now() - p.history]
-  where m.first_id >= p.pruned_to and m.first_id < p.pruned_to_now and m.finished_at < now() - p.history
-    and m.lane in (select n.lane from lanes n)  -- guard: plain ones only of that type
-  returning m.ids
+  delete from queue.done_many
+  where first_id = any (array(
+    select m.first_id
+    from queue.done_many m
+    cross join page p
+    -- redundant: plain ones from the page's begin [m.first_id >= p.pruned_to and ] (for speed: those before it were looked through)
+    -- guard: plain ones to the page's end [ and m.first_id < p.pruned_to_now]
+    -- guard: plain ones only once they are over for so long [ and m.finished_at < now() - p.history]
+    where m.first_id >= p.pruned_to and m.first_id < p.pruned_to_now and m.finished_at < now() - p.history
+      and m.lane in (select n.lane from lanes n)  -- guard: plain ones only of that type
+    for update of m skip locked  -- guard: passes over plain ones that others hold [ skip locked]
+  ))
+  returning ids
 ), gone as materialized (
   select o.id from over o
   union all

@@ -4,14 +4,19 @@
 -- In one statement with the lock it would bring back completed jobs. Every job goes to its lane's solo twin, where it runs apart from
 -- all that never ended a process, and after a second crash alone, so that the third convicts the right one.
 -- A dead letter frees its ordering key only if the job says so; every other job stays the head of its.
--- Those that are cancelling are cancelled, and free their keys.
+-- Those that are cancelling are cancelled, and free their keys. No row can make it fail, whatever a lease lists: one bad lease would stop the
+-- recovery of all.
 with taken as materialized (
   delete from queue.lease
   where token = any ($1)  -- guard: only the leases locked [token = any ($1) => $1::uuid[] is not null]
   returning claimed_at, ids, attempts, crashes, cancelling
 ), fallen as materialized (
-  -- guard: counts the crash [(u.crashes + 1)::smallint => u.crashes]
-  select u.id, u.attempts, (u.crashes + 1)::smallint as crashes, l.queue, l.job_type, l.priority, t.claimed_at,
+  -- guard: counts the crash [least(coalesce(u.crashes, 0) + 1, 32767)::smallint => u.crashes]
+  -- guard: an attempt that is not known is the first [coalesce(u.attempts, 1::smallint) as attempts => u.attempts]
+  -- guard: crashes that are not known are none [coalesce(u.crashes, 0) + 1, 32767) => u.crashes + 1, 32767)]
+  -- guard: counts no more crashes than a smallint has [least(coalesce(u.crashes, 0) + 1, 32767) => (coalesce(u.crashes, 0) + 1)]
+  select u.id, coalesce(u.attempts, 1::smallint) as attempts, least(coalesce(u.crashes, 0) + 1, 32767)::smallint as crashes,
+    l.queue, l.job_type, l.priority, t.claimed_at,
     -- guard: and only of keys that skip [case .. end => j.key]; and those that were cancelled [ or u.id = any (t.cancelling)]
     case when j.key_skips or u.id = any (t.cancelling) then j.key end as freed,
     coalesce(u.id = any (t.cancelling), false) as cancelling
@@ -42,15 +47,20 @@ with taken as materialized (
   join solo s on s.queue = f.queue and s.job_type = f.job_type and s.priority = f.priority
   where f.crashes >= $2  -- guard: died: of many crashes [where f.crashes >= $2]
     and not f.cancelling
+  on conflict do nothing  -- guard: a job that is dead already stops no recovery
 ), cancelled as (
   insert into queue.done (id, finished_at, ran_ms, attempts, cancelled)
   select id, now(), 0, attempts, true
   from fallen
   where cancelling  -- guard: only what is cancelling is cancelled
+  on conflict do nothing  -- guard: a job that is over already stops no recovery
 ), failed as (
   insert into queue.failure (id, attempt, at, ran_ms, error)
-  -- guard: a long run fits [least .. ) * 1000, 2147483647) => (extract(epoch from now() - claimed_at) * 1000)]
-  select id, attempts, now(), least(extract(epoch from now() - claimed_at) * 1000, 2147483647)::int, 'the process ended during the attempt'
+  -- guard: a long run fits [least(( .. 2147483647) => ((extract(epoch from now()) - extract(epoch from claimed_at)) * 1000)]
+  -- guard: a run that has not begun by the clock fits [greatest(least( => (least(]
+  -- also: a run that has not begun by the clock fits [, 0)::int => )::int]
+  select id, attempts, now(), greatest(least((extract(epoch from now()) - extract(epoch from claimed_at)) * 1000, 2147483647), 0)::int,
+    'the process ended during the attempt'
   from fallen
 ), freed as (
   delete from queue.active_key

@@ -19,10 +19,10 @@ pub enum Error {
     #[error(transparent)]
     Registry(#[from] RegistryError),
     /// The database failed.
-    #[error("{}", queue_core::message(.0))]
+    #[error("{}", said(.0))]
     Database(#[from] sqlx::Error),
     /// The database does not let us in, or is not there.
-    #[error("cannot connect to {place}: {}", queue_core::message(.source))]
+    #[error("cannot connect to {place}: {}", said(.source))]
     Connect {
         /// Host, port and database; no password.
         place: String,
@@ -84,7 +84,35 @@ pub(crate) fn complain(error: &sqlx::Error, what: &'static str) {
     } else {
         0
     };
-    tracing::warn!(error = queue_core::message(error), unsaid, "{what}");
+    tracing::warn!(error = said(error), unsaid, "{what}");
+}
+
+/// What is wrong with a connection, and what to do about it if it was for the want of encryption.
+fn said(error: &sqlx::Error) -> String {
+    let message = queue_core::message(error);
+    match encryption(&message) {
+        Some(fix) => format!("{message}; {fix}"),
+        None => message,
+    }
+}
+
+/// What helps when client and server do not agree about encryption, or about a certificate.
+fn encryption(message: &str) -> Option<&'static str> {
+    const WITHOUT: &str = "this program was built without TLS: turn on the feature `tls` of `queue-worker`, which is on by default";
+    let about = |text| message.contains(text);
+    if about("built without TLS") || about("no encryption") && !cfg!(feature = "tls") {
+        Some(WITHOUT)
+    } else if about("no encryption") {
+        Some("the server takes only encrypted connections: say `sslmode=require` in the database's URL")
+    } else if about("does not support TLS") {
+        Some("turn on `ssl` in the server's settings, or leave `sslmode` out of the URL if the network can be trusted")
+    } else if about("UnknownIssuer") {
+        Some("name the authority that signed the server's certificate: `sslrootcert=/path/to/ca.pem` in the URL")
+    } else if about("certificate not valid for name") || about("NotValidForName") {
+        Some("use the server's name as its certificate has it, or `sslmode=verify-ca`")
+    } else {
+        None
+    }
 }
 
 /// As [`Error::is_transient`], for the driver's own error.

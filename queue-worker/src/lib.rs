@@ -15,8 +15,9 @@
 //!
 //! # Features
 //!
-//! `cli` is the command line and `embedded` the private PostgreSQL for when no database is named; both are on by default. A program that only runs
-//! a [`Worker`] says `default-features = false`, and links thirty crates fewer.
+//! `cli` is the command line, `embedded` the private PostgreSQL for when no database is named, `tls` what a server that wants encrypted
+//! connections needs (rustls, with the system's certificates); all are on by default. A program that only runs a [`Worker`] says
+//! `default-features = false`, and links forty crates fewer.
 //!
 //! # What it promises
 //!
@@ -37,7 +38,7 @@ mod live;
 mod error;
 
 pub use error::Error;
-pub use live::{Config, Database, log_panics, shutdown_signal};
+pub use live::{Config, Database, DatabaseOptions, log_panics, shutdown_signal};
 #[cfg(feature = "embedded")]
 pub use queue_embedded as embedded;
 pub use run::AttemptOutcome;

@@ -8,13 +8,15 @@
 //!
 //! The claim loop is in `feed`; this file starts everything, and ends it in the right order.
 
+mod builder;
+
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use queue_core::{
-    Durability, Handler, Registry, RegistryError, Store, migrate,
+    Durability, Handler, Registry, RegistryError, migrate,
     runner::{ReportSender, Shared, States},
 };
 use sqlx::PgPool;
@@ -61,64 +63,9 @@ impl Worker {
         Self { pool, config: Config::default(), states: States::default(), registry: None, teller: Teller::default(), broken: None }
     }
 
-    /// With all settings at once; calls after this one change single ones.
-    pub fn config(mut self, config: Config) -> Self {
-        self.config = config;
-        self
-    }
-
-    /// Serves this queue with so many handlers at a time. Once a queue is named, others are not served.
-    pub fn queue(mut self, queue: impl Into<String>, concurrency: usize) -> Self {
-        self.config.queues.push((queue.into(), concurrency));
-        self
-    }
-
-    /// How many handlers of each queue run at a time when no queue is named. Default 50.
-    pub fn concurrency(mut self, concurrency: usize) -> Self {
-        self.config.concurrency = concurrency;
-        self
-    }
-
-    /// How many transactional jobs of each named queue, or of all, run at a time. Default 4; each takes a connection of the worker's own.
-    pub fn transactional(mut self, most: usize) -> Self {
-        self.config.transactional = most;
-        self
-    }
-
-    /// Works on this store instead of the default one.
-    pub fn store(mut self, store: Store) -> Self {
-        self.config.store = store;
-        self
-    }
-
-    /// How long jobs of a lower priority may be passed over before some of them go first. Default: for ever, so that priority is strict.
-    pub fn aging(mut self, aging: Duration) -> Self {
-        self.config.aging = Some(aging);
-        self
-    }
-
-    /// Whether a verdict waits for the disk. Default [`Durability::Full`]; see [`Durability::Relaxed`] for what the other risks.
-    pub fn durability(mut self, durability: Durability) -> Self {
-        self.config.durability = durability;
-        self
-    }
-
-    /// How long running handlers may go on after the shutdown. Default 20 s.
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.config.grace = grace;
-        self
-    }
-
-    /// How long a running handler may go on after its job was cancelled, before its future is dropped. Default 10 s.
-    pub fn cancel_grace(mut self, grace: Duration) -> Self {
-        self.config.cancel_grace = grace;
-        self
-    }
-
-    /// How long this worker may be silent before others take its jobs. Default 30 s.
-    pub fn lease_ttl(mut self, ttl: Duration) -> Self {
-        self.config.lease_ttl = ttl;
-        self
+    /// The pool that it was given: for whatever its handlers' state is made of.
+    pub fn pool(&self) -> &PgPool {
+        &self.pool
     }
 
     /// What handlers get with `cx.state::<T>()`; one value a type.

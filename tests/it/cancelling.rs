@@ -35,7 +35,7 @@ async fn handlers_on_two_workers_are_asked_to_end_and_are_not_tried_again() {
     let db = TestDb::new().await;
     let jobs = [enqueue(&db, until_asked(Act::Fail("asked".into()))).await, enqueue(&db, until_asked(Act::Panic)).await];
     let (one, other) = (db.worker().concurrency(1), db.worker().concurrency(1));
-    db.run_while(one, async {
+    Box::pin(db.run_while(one, async {
         db.run_while(other, async {
             for job in jobs {
                 at_work(&db, job).await;
@@ -49,7 +49,7 @@ async fn handlers_on_two_workers_are_asked_to_end_and_are_not_tried_again() {
             }
         })
         .await;
-    })
+    }))
     .await;
     for job in jobs {
         assert_eq!(effects(&db.pool, job).await.unwrap(), 1);

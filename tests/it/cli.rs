@@ -11,6 +11,7 @@ use serde_json::Value;
 use tests::{Act, Do, TestDb, eventually};
 
 mod control;
+mod settings;
 
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 const EMPTY: &str = env!("CARGO_BIN_EXE_test-empty-cli");

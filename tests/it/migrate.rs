@@ -36,7 +36,10 @@ async fn f56_of_ten_migrations_at_once_one_applies_and_all_succeed() {
 #[tokio::test]
 async fn f56_a_newer_schema_is_refused_and_left_alone() {
     let db = TestDb::new().await;
-    sqlx::query("insert into queue.migration (version, name, hash) values (1000, 'from the future', 0)").execute(&db.pool).await.unwrap();
+    sqlx::query("insert into queue.migration (version, name, hash, compatible) values (1000, 'from the future', 0, 1000)")
+        .execute(&db.pool)
+        .await
+        .unwrap();
     let mut connection = connect(&db).await;
     for refused in [
         migrate(&mut connection, Store::default()).await.map(drop),

@@ -4,6 +4,7 @@
 mod away;
 mod full;
 mod half_open;
+mod numbers;
 mod pooler;
 mod standby;
 

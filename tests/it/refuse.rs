@@ -162,7 +162,7 @@ const REFUSED: [(&str, &str); 35] = [
     ("insert_job('do', '{}', max_attempts => (-32768)::smallint)", "max_attempts must be at least 1"),
     ("insert_job('do', '{}', '')", "lane_queue_is_a_name"),
     ("insert_job('do', '{}', '''; drop table queue.job; --')", "lane_queue_is_a_name"),
-    ("insert_job('do', '{}', run_at => 'infinity')", "scheduled_run_at_in_range"),
+    ("insert_job('do', '{}', run_at => 'infinity')", "run_at is a time within the years 1970 to 9999, not infinity"),
     ("enqueue('do', '{}', '{\"queue\": \"\"}')", "the option queue is a name"),
     ("enqueue('do', '{}', jsonb_build_object('queue', e'a\\nb'))", "the option queue is a name"),
     ("enqueue('do', '{}', jsonb_build_object('queue', repeat('x', 65)))", "the option queue is a name"),

@@ -14,7 +14,7 @@ const PLANNER: [(&str, &str); 3] = [("enable_seqscan", "off"), ("plan_cache_mode
 const HUGE: [&str; 8] = ["ready", "scheduled", "blocked", "lease", "job", "done", "done_many", "failure"];
 
 /// Scans of whole tables or of whole indexes, with the reason why they are right.
-const WHOLE: [(&str, &str, &str); 23] = [
+const WHOLE: [(&str, &str, &str); 17] = [
     ("choose_running", "lease", "an operator asks for running jobs; there are as many leases as batches in flight"),
     ("cancelling", "lease", "asks of every lease whether a job of it is cancelling; there are as many as batches in flight"),
     ("prune_kept", "done", "only the default partition, once a minute; up to a limit"),
@@ -24,12 +24,6 @@ const WHOLE: [(&str, &str, &str); 23] = [
     ("prune_workers", "lease", "asks for leases of silent workers, once a minute"),
     ("find", "lease", "a job that is nowhere else is looked for in every lease; there are as many as batches in flight"),
     ("workers", "lease", "counts what each worker holds, for an operator"),
-    ("counts", "ready", "an operator asks how many there are"),
-    ("counts", "scheduled", "an operator asks how many there are"),
-    ("counts", "blocked", "an operator asks how many there are"),
-    ("counts", "lease", "an operator asks how many there are"),
-    ("counts", "done", "newest first, up to a limit"),
-    ("counts", "done_many", "newest first, up to a limit"),
     ("list", "ready", "an operator's page, by id, which ready is not ordered by"),
     ("list", "blocked", "an operator's page, by id, which blocked is not ordered by"),
     ("list", "lease", "an operator's page"),

@@ -5,7 +5,10 @@ use std::{
     fs::{self, File},
     io::Write as _,
     net::TcpListener,
-    os::unix::{fs::chown, process::CommandExt as _},
+    os::unix::{
+        fs::{PermissionsExt as _, chown},
+        process::CommandExt as _,
+    },
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -78,6 +81,27 @@ impl TestServer {
         Ok(server)
     }
 
+    /// Which takes the connections of the role `sealed`, a superuser, only if they are encrypted.
+    pub async fn start_encrypted() -> Result<Self> {
+        let server = Self::folder(&["ssl=on"])?;
+        server.make("initdb", &["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])?;
+        let rules = fs::read_to_string(server.data().join("pg_hba.conf"))?;
+        let rules = format!("hostssl all sealed 127.0.0.1/32 trust\nhost all sealed all reject\n{rules}");
+        let files = [("pg_hba.conf", rules.as_str()), ("server.crt", include_str!("../tls/server.pem"))];
+        for (name, text) in files.into_iter().chain([("server.key", include_str!("../tls/server.key"))]) {
+            let path = server.data().join(name);
+            fs::write(&path, text)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+            if let Some((uid, gid)) = server.0.owner {
+                chown(&path, Some(uid), Some(gid))?;
+            }
+        }
+        server.restart().await?;
+        let mut admin = PgConnection::connect(&server.url("postgres")).await?;
+        sqlx::raw_sql("create role sealed superuser login").execute(&mut admin).await?;
+        Ok(server)
+    }
+
     /// A server that follows this one through `upstream`, which is its own port or a proxy's; started, and read-only until promoted.
     pub async fn standby(&self, upstream: u16) -> Result<Self> {
         let from = |port: u16| format!("host=127.0.0.1 port={port} user=postgres sslmode=disable");
@@ -85,6 +109,22 @@ impl TestServer {
         standby.make("pg_basebackup", &["-d", &from(self.port()), "--write-recovery-conf", "--checkpoint=fast", "-D"])?;
         standby.restart().await?;
         Ok(standby)
+    }
+
+    /// Makes a database on another server from a dump of one of ours.
+    pub async fn restore(&self, from: &Self, database: &str) -> Result<()> {
+        let mut admin = PgConnection::connect(&self.url("postgres")).await?;
+        sqlx::raw_sql(AssertSqlSafe(format!("create database {database}"))).execute(&mut admin).await?;
+        let dump = self.0.folder.join("dump.sql");
+        let run = |program: &str, url: String, flag: &str| -> Result<()> {
+            let done = self.command(program).arg(&url).arg(flag).arg(&dump).stdout(Stdio::null()).output()?;
+            if !done.status.success() {
+                bail!("{program}: {}", String::from_utf8_lossy(&done.stderr));
+            }
+            Ok(())
+        };
+        run("pg_dump", from.url(database), "-f")?;
+        run("psql", self.url(database), "-f")
     }
 
     fn folder(settings: &[&str]) -> Result<Self> {

@@ -3,6 +3,7 @@
 //! The worker builds one context an attempt. Everything shared by all attempts sits behind one `Arc`.
 
 mod backend;
+mod decode;
 mod handler;
 mod meta;
 mod registry;

@@ -5,7 +5,7 @@
 
 use std::{any::type_name, collections::BTreeMap, fmt, future::Future, pin::Pin};
 
-use super::{Context, Handler, States};
+use super::{Context, Handler, States, decode::decode};
 use crate::{
     define::{Failure, Options, TerminalExt as _},
     error::RegistryError,
@@ -44,7 +44,8 @@ impl Registration {
         (self.rust_type)()
     }
 
-    /// Runs one attempt on the payload's JSON text. A payload that cannot be decoded is a terminal failure.
+    /// Runs one attempt on the payload's JSON text. A payload that does not fit the type is a failure to be tried again,
+    /// for another release may read it; one that no JSON reader takes is a terminal failure.
     pub fn run<'a>(&self, payload: &'a str, cx: &'a Context) -> HandlerFuture<'a> {
         (self.run)(payload, cx)
     }
@@ -58,25 +59,9 @@ impl fmt::Debug for Registration {
 
 fn run<'a, T: Handler>(payload: &'a str, cx: &'a Context) -> HandlerFuture<'a> {
     Box::pin(async move {
-        let job: T = decode(payload)?;
+        let job: T = decode(payload, cx.attempt(), &T::OPTIONS.backoff)?;
         let output = serde_json::to_string(&job.run(cx).await?).terminal()?;
         Ok((output != "null").then_some(output))
-    })
-}
-
-/// The error names the place, never the value: it is stored and shown.
-fn decode<T: Handler>(payload: &str) -> Result<T, Failure> {
-    serde_json::from_str(payload).map_err(|error| {
-        let what = match error.classify() {
-            serde_json::error::Category::Data => "does not fit the type",
-            _ => "cannot be read",
-        };
-        Failure::terminal(format!(
-            "the payload {what} `{}` (line {}, column {}); after a deploy that reads it, requeue this job",
-            type_name::<T>(),
-            error.line(),
-            error.column()
-        ))
     })
 }
 

@@ -47,7 +47,7 @@ const MOST: i64 = 1 << 48;
 /// The database's.
 pub async fn capacities(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Capacity>, Error> {
     let mut on = on.into_connection();
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/capacities.sql"))).persistent(false);
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/capacities.sql")));
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 

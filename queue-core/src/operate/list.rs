@@ -69,13 +69,13 @@ impl JobRef {
 
 async fn find(connection: &mut PgConnection, job: JobRef) -> sqlx::Result<Option<JobRecord>> {
     let (id, store) = (job.id(), job.store());
-    // Planned for each call, as all of an operator's statements are: a plan made while a table was empty is a bad one once it is full.
+    // Planned for each call, as all that is inlined and not a figure: a plan made while a table was empty is a bad one once it is full.
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/find.sql"))).bind(id).bind(true).persistent(false);
     let Some(mut found): Option<JobRecord> = statement.fetch_optional(&mut *connection).await? else { return Ok(None) };
     // The history of failures is only ever added to, so it may be read a moment later.
     let failures = sqlx::query_as(store.sql(include_str!("../../sql/failures.sql"))).bind(id).bind(FAILURES);
     found.failures = failures.fetch_all(&mut *connection).await?;
-    let said = sqlx::query_as(store.sql(include_str!("../../sql/progress_of.sql"))).bind(id).persistent(false);
+    let said = sqlx::query_as(store.sql(include_str!("../../sql/progress_of.sql"))).bind(id);
     found.progress = said.fetch_optional(&mut *connection).await?;
     if found.error.is_none() && found.attempts > 0 && !matches!(found.state, JobState::Completed | JobState::Cancelled) {
         found.error = found.failures.last().map(|failure| failure.error.clone());
@@ -84,7 +84,7 @@ async fn find(connection: &mut PgConnection, job: JobRef) -> sqlx::Result<Option
 }
 
 async fn status(connection: &mut PgConnection, job: JobRef) -> sqlx::Result<Option<JobStatus<Box<RawValue>>>> {
-    let statement = sqlx::query(job.store().sql(include_str!("../../sql/status.sql"))).bind(job.id()).persistent(false);
+    let statement = sqlx::query(job.store().sql(include_str!("../../sql/status.sql"))).bind(job.id());
     let Some(row) = statement.fetch_optional(connection).await? else { return Ok(None) };
     let state: &str = row.try_get("state")?;
     let output: Option<String> = row.try_get("output")?;

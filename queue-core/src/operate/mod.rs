@@ -22,7 +22,7 @@ pub use self::{
     act::{Act, Acted},
     all::{ActAll, Swept, act_all, count_matching},
     capacity::{Capacity, capacities, set_capacity},
-    counts::{Count, Oldest, WorkerRecord, counts, oldest, workers},
+    counts::{Backlog, Count, Oldest, WorkerRecord, backlog, counts, oldest, workers},
     filter::Filter,
     job::{cancel_all, discard_all, requeue_all, reschedule_all, run_now_all, set_priority_all, snooze_all},
     list::{Page, add_failures, list},

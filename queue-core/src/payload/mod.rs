@@ -17,6 +17,7 @@ use serde::de::IgnoredAny;
 use self::buffer::PayloadBuffer;
 use self::check::Checked;
 pub use self::error::PayloadError;
+pub(crate) use self::path::path_step;
 use self::stored::Stored;
 
 /// The most bytes of a payload as jsonb prints it; `queue.payload_limit()` in SQL says the same.

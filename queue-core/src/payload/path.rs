@@ -58,6 +58,11 @@ enum Frame {
     Array(usize),
 }
 
+/// A key as it is written in a path.
+pub(crate) fn path_step(key: &str) -> String {
+    step(serde_json::Value::from(key).to_string().as_bytes())
+}
+
 /// A key as it is written in a path, from its JSON text: bare when it is a plain name, else in brackets and still escaped.
 fn step(key: &[u8]) -> String {
     let key = String::from_utf8_lossy(key);

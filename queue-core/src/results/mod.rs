@@ -50,8 +50,7 @@ impl<J: JobType> JobHandle<J> {
     /// [`WaitError::Gone`] when it is not there; [`WaitError::Output`] when it is completed with an output that is no `J::Output`; [`WaitError::Store`].
     pub async fn status(&self, on: impl Into<WaitOn>) -> Result<JobStatus<J::Output>, WaitError> {
         let (pool, store) = (on.into().pool(), self.store());
-        // Planned for each call: a plan made while a table was empty is a bad one once it is full.
-        let statement = sqlx::query(store.sql(include_str!("../../sql/status.sql"))).bind(self.id()).persistent(false);
+        let statement = sqlx::query(store.sql(include_str!("../../sql/status.sql"))).bind(self.id());
         let fail = |error| WaitError::store(explain(error, store));
         let row = statement.fetch_optional(&pool).await.map_err(fail)?.ok_or(WaitError::Gone { job: self.id() })?;
         let state: &str = row.try_get("state").map_err(fail)?;

@@ -1,35 +1,39 @@
 //! Brings a store's schema up to date. Our own table of migrations lives in our schema, so that it never meets the user's.
 
-use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+use std::time::{Duration, Instant};
 
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use super::{
+    applied::{Applied, applied},
+    migration::Migration,
+};
 use crate::{
     error::Error,
-    schema::{Session, Store},
+    schema::{Session, Store, in_transaction},
 };
 
-/// One step of the schema. Its text is final once released: a change is a new migration.
-struct Migration {
-    version: i32,
-    name: &'static str,
-    sql: &'static str,
-}
-
-const MIGRATIONS: [Migration; 11] = [
-    Migration { version: 1, name: "jobs", sql: include_str!("../../migrations/1_jobs.sql") },
-    Migration { version: 2, name: "days", sql: include_str!("../../migrations/2_days.sql") },
-    Migration { version: 3, name: "keys", sql: include_str!("../../migrations/3_keys.sql") },
-    Migration { version: 4, name: "unique", sql: include_str!("../../migrations/4_unique.sql") },
-    Migration { version: 5, name: "capacity", sql: include_str!("../../migrations/5_capacity.sql") },
-    Migration { version: 6, name: "enqueue", sql: include_str!("../../migrations/6_enqueue.sql") },
-    Migration { version: 7, name: "results", sql: include_str!("../../migrations/7_results.sql") },
-    Migration { version: 8, name: "control", sql: include_str!("../../migrations/8_control.sql") },
-    Migration { version: 9, name: "requeue", sql: include_str!("../../migrations/9_requeue.sql") },
-    Migration { version: 10, name: "control_one", sql: include_str!("../../migrations/10_control_one.sql") },
-    Migration { version: 11, name: "history", sql: include_str!("../../migrations/11_history.sql") },
+const MIGRATIONS: [Migration; 12] = [
+    Migration::new(1, "jobs", include_str!("../../migrations/1_jobs.sql")),
+    Migration::new(2, "days", include_str!("../../migrations/2_days.sql")),
+    Migration::new(3, "keys", include_str!("../../migrations/3_keys.sql")),
+    Migration::new(4, "unique", include_str!("../../migrations/4_unique.sql")),
+    Migration::new(5, "capacity", include_str!("../../migrations/5_capacity.sql")),
+    Migration::new(6, "enqueue", include_str!("../../migrations/6_enqueue.sql")),
+    Migration::new(7, "results", include_str!("../../migrations/7_results.sql")),
+    Migration::new(8, "control", include_str!("../../migrations/8_control.sql")),
+    Migration::new(9, "requeue", include_str!("../../migrations/9_requeue.sql")),
+    Migration::new(10, "control_one", include_str!("../../migrations/10_control_one.sql")),
+    Migration::new(11, "history", include_str!("../../migrations/11_history.sql")),
+    Migration::new(12, "figures", include_str!("../../migrations/12_figures.sql")),
 ];
 
 /// The newest version that this release knows.
 pub const LATEST: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
+
+/// The compatibility number that this release writes: releases that know this version work on with a store that this one has migrated. It is
+/// raised by a migration that takes away or changes what they use; one that only adds leaves it.
+pub const COMPATIBLE: i32 = LATEST;
 
 /// How many days ahead partitions are made.
 pub const DAYS_AHEAD: i32 = 7;
@@ -41,25 +45,71 @@ pub struct MigrationStatus {
     /// Its number, from 1.
     pub version: i32,
     /// What it is about.
-    pub name: &'static str,
+    pub name: String,
     /// When it was applied, by the database's clock; `None` if it was not.
     pub applied_at: Option<chrono::DateTime<chrono::Utc>>,
 }
 
-/// Applies what is missing, in one transaction; returns the versions applied. Any number of processes may call it at once: one works, the
-/// others wait and find nothing to do.
+/// No statement waits longer for a lock: enqueues that come meanwhile wait behind it.
+const LOCK_TIMEOUT: &str = "set local lock_timeout = '50ms'";
+
+/// Between two tries, so that whoever waited behind the first has passed; and how long it is tried.
+const PAUSE: Duration = Duration::from_millis(250);
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Applies what is missing; returns the versions applied. Any number of processes may call it at once: one works, the others wait and find
+/// nothing to do. A fresh store is made in one transaction. On a store in use each migration is one, which waits 50 ms at most for a lock, and is
+/// tried again for a minute. In a transaction of the caller's all of it is part of that, and nothing is tried again.
 ///
 /// # Errors
-/// [`Error::NewerSchema`], [`Error::ChangedMigration`], or the database's error, after which nothing has changed.
+/// [`Error::NewerSchema`], [`Error::ChangedMigration`], [`Error::ForeignSchema`], [`Error::SchemaInUse`], or the database's error. After an error
+/// the migration that failed has changed nothing.
 pub async fn migrate(connection: &mut PgConnection, store: Store) -> Result<Vec<i32>, Error> {
+    migrate_with(connection, store, &[], PATIENCE).await
+}
+
+/// As [`migrate`], with later migrations too and with this patience, for tests of what a migration does to a store in use.
+#[doc(hidden)]
+pub async fn migrate_with(connection: &mut PgConnection, store: Store, later: &[Migration], patience: Duration) -> Result<Vec<i32>, Error> {
+    let known = [&MIGRATIONS, later].concat();
+    let (lent, began) = (in_transaction(connection).await?, Instant::now());
+    let mut fresh = Vec::new();
+    loop {
+        match one_step(connection, store, &known, lent).await {
+            Ok(Step { done, more }) => {
+                fresh.extend(done);
+                if !more {
+                    break;
+                }
+            }
+            Err(Error::Database(error)) if is_locked(&error) && !lent => {
+                if began.elapsed() > patience {
+                    return Err(in_the_way(connection, store, began.elapsed()).await.unwrap_or(Error::Database(error)));
+                }
+                tracing::debug!(schema = store.schema(), "a migration waits until nobody else holds a lock that it needs");
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(fresh)
+}
+
+/// What one transaction has applied, and whether there is more.
+struct Step {
+    done: Vec<i32>,
+    more: bool,
+}
+
+async fn one_step(connection: &mut PgConnection, store: Store, known: &[Migration], lent: bool) -> Result<Step, Error> {
     // Not the driver's `begin`, which leaves its connection in a transaction when this future is dropped half-way.
     let mut session = Session::on(connection).await?;
     // After an error the caller's own transaction, if there is one, is as it was.
     sqlx::raw_sql("savepoint queue_migrate").execute(session.connection()).await?;
-    match apply(session.connection(), store).await {
-        Ok(fresh) => {
+    match apply(session.connection(), store, known, lent).await {
+        Ok(step) => {
             session.commit().await?;
-            Ok(fresh)
+            Ok(step)
         }
         Err(error) => {
             // Fails with its connection only, and then there is nothing to undo.
@@ -70,59 +120,108 @@ pub async fn migrate(connection: &mut PgConnection, store: Store) -> Result<Vec<
     }
 }
 
-async fn apply(tx: &mut PgConnection, store: Store) -> Result<Vec<i32>, Error> {
+async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: bool) -> Result<Step, Error> {
     // Or a default `now()` would be whatever the caller's search_path finds first. Put back by hand: the caller may be in a transaction.
-    let path: String = sqlx::query_scalar("select pg_catalog.current_setting('search_path')").fetch_one(&mut *tx).await?;
-    sqlx::query(SEARCH_PATH).bind("pg_catalog, pg_temp").execute(&mut *tx).await?;
+    let before = "select pg_catalog.current_setting('search_path'), pg_catalog.current_setting('lock_timeout')";
+    let (path, lock_timeout): (String, String) = sqlx::query_as(before).fetch_one(&mut *tx).await?;
+    sqlx::query(SET).bind("search_path").bind("pg_catalog, pg_temp").execute(&mut *tx).await?;
+    // Waited for without a timeout: whoever has it migrates this store, and holds no lock for long.
     sqlx::query("select pg_advisory_xact_lock(hashtextextended($1, 0))").bind(store.text("queue.migrate")).execute(&mut *tx).await?;
-    sqlx::raw_sql(AssertSqlSafe(create_schema(store))).execute(&mut *tx).await?;
-    sqlx::raw_sql(store.text(BOOTSTRAP)).execute(&mut *tx).await?;
-    let applied = check(tx, store).await?;
-    let mut fresh = Vec::new();
-    for migration in MIGRATIONS.iter().filter(|migration| !applied.contains(&migration.version)) {
+    let found = match applied(tx, store, known).await? {
+        Applied::Absent => {
+            sqlx::raw_sql(AssertSqlSafe(create_schema(store))).execute(&mut *tx).await?;
+            sqlx::raw_sql(store.text(BOOTSTRAP)).execute(&mut *tx).await?;
+            Vec::new()
+        }
+        Applied::Versions(versions) => versions,
+    };
+    let is_fresh = found.is_empty();
+    let missing: Vec<&Migration> = known.iter().filter(|migration| !found.contains(&migration.version)).collect();
+    let (mut done, all) = (Vec::new(), missing.len());
+    for migration in missing.into_iter().take(if is_fresh || lent { all } else { 1 }) {
+        if !is_fresh {
+            sqlx::raw_sql(LOCK_TIMEOUT).execute(&mut *tx).await?;
+        }
         sqlx::raw_sql(store.text(migration.sql)).execute(&mut *tx).await?;
-        sqlx::query(store.sql("insert into queue.migration (version, name, hash) values ($1, $2, $3)"))
+        sqlx::query(store.sql("insert into queue.migration (version, name, hash, compatible) values ($1, $2, $3, $4)"))
             .bind(migration.version)
             .bind(migration.name)
             .bind(migration.hash())
+            .bind(COMPATIBLE)
             .execute(&mut *tx)
             .await?;
-        fresh.push(migration.version);
+        done.push(migration.version);
     }
-    if !fresh.is_empty() {
+    let more = done.len() < all;
+    if is_fresh && all > 0 {
         sqlx::query(store.sql("select queue.add_days($1)")).bind(DAYS_AHEAD).execute(&mut *tx).await?;
     }
-    sqlx::query(SEARCH_PATH).bind(path).execute(&mut *tx).await?;
+    for (name, value) in [("search_path", path), ("lock_timeout", lock_timeout)] {
+        sqlx::query(SET).bind(name).bind(value).execute(&mut *tx).await?;
+    }
     sqlx::raw_sql("release savepoint queue_migrate").execute(tx).await?;
-    Ok(fresh)
+    Ok(Step { done, more })
 }
 
-const SEARCH_PATH: &str = "select pg_catalog.set_config('search_path', $1, true)";
+const SET: &str = "select pg_catalog.set_config($1, $2, true)";
 
-/// Each migration of this release, and when the store got it.
+fn is_locked(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    code.is_some_and(|code| code == "55P03" || code == "40P01")
+}
+
+/// Who holds locks on the store's tables in a transaction that has been open for so long.
+async fn in_the_way(connection: &mut PgConnection, store: Store, open_for: Duration) -> sqlx::Result<Error> {
+    let pids: Vec<i32> = sqlx::query_scalar(HOLDERS).bind(store.schema()).bind(open_for.as_secs_f64()).fetch_all(connection).await?;
+    let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
+    let holders = if pids.is_empty() { "others".to_owned() } else { format!("server processes {}", pids.join(", ")) };
+    Ok(Error::SchemaInUse { schema: store.schema().to_owned(), holders })
+}
+
+const HOLDERS: &str = "
+select distinct a.pid
+from pg_catalog.pg_stat_activity a
+join pg_catalog.pg_locks l on l.pid operator(pg_catalog.=) a.pid
+join pg_catalog.pg_class c on c.oid operator(pg_catalog.=) l.relation
+join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) c.relnamespace
+where n.nspname operator(pg_catalog.=) $1::name
+  and l.granted
+  and a.xact_start operator(pg_catalog.<) (pg_catalog.now() operator(pg_catalog.-) pg_catalog.make_interval(secs => $2))
+order by 1";
+
+/// Each migration of this release, and when the store got it; then those of newer releases that the store has.
 ///
 /// # Errors
 /// As [`migrate`].
 pub async fn status(connection: &mut PgConnection, store: Store) -> Result<Vec<MigrationStatus>, Error> {
-    let mut found = Vec::new();
-    if exists(connection, store).await? {
-        check(connection, store).await?;
-        let rows = sqlx::query(store.sql("select version, applied_at from queue.migration")).fetch_all(&mut *connection).await?;
-        for row in rows {
-            found.push((row.try_get::<i32, _>(0)?, row.try_get(1)?));
+    let mut found: Vec<MigrationStatus> = Vec::new();
+    if let Applied::Versions(_) = applied(connection, store, &MIGRATIONS).await? {
+        let rows = sqlx::query_as(store.sql("select version, name, applied_at from queue.migration order by version"));
+        for (version, name, applied_at) in rows.fetch_all(&mut *connection).await? {
+            found.push(MigrationStatus { version, name, applied_at: Some(applied_at) });
         }
     }
-    let applied_at = |version| found.iter().find(|(other, _)| *other == version).map(|(_, at)| *at);
-    Ok(MIGRATIONS.iter().map(|m| MigrationStatus { version: m.version, name: m.name, applied_at: applied_at(m.version) }).collect())
+    let missing: Vec<&Migration> = MIGRATIONS.iter().filter(|known| found.iter().all(|found| found.version != known.version)).collect();
+    found.extend(missing.into_iter().map(|m| MigrationStatus { version: m.version, name: m.name.to_owned(), applied_at: None }));
+    found.sort_by_key(|migration| migration.version);
+    Ok(found)
 }
 
-/// Checks that the store is at this release's version.
+/// Checks that this release can work on the store: it is at this release's version, or at a newer one that is compatible with it.
 ///
 /// # Errors
-/// [`Error::NotMigrated`] when it is older or absent, [`Error::NewerSchema`] when it is newer.
+/// [`Error::NotMigrated`] when there is none, [`Error::OlderSchema`] when it is older, [`Error::NewerSchema`] when it is newer and not compatible,
+/// [`Error::ChangedMigration`] and [`Error::ForeignSchema`] when it is none of ours.
 pub async fn verify(connection: &mut PgConnection, store: Store) -> Result<(), Error> {
-    let current = status(connection, store).await?.iter().all(|migration| migration.applied_at.is_some());
-    if current { Ok(()) } else { Err(Error::NotMigrated { schema: store.schema().to_owned() }) }
+    let schema = store.schema().to_owned();
+    match applied(connection, store, &MIGRATIONS).await? {
+        Applied::Absent => Err(Error::NotMigrated { schema }),
+        Applied::Versions(versions) => match versions.last().copied() {
+            None => Err(Error::NotMigrated { schema }),
+            Some(found) if found < LATEST => Err(Error::OlderSchema { schema, found, known: LATEST }),
+            Some(_) => Ok(()),
+        },
+    }
 }
 
 /// The whole SQL of a fresh store, for those who apply it by other means. It records itself: a later [`migrate`] finds nothing to do.
@@ -130,10 +229,10 @@ pub fn print(store: Store) -> String {
     let mut text = format!("begin;\nset local search_path = pg_catalog, pg_temp;\n\n{};\n{}", create_schema(store), store.text(BOOTSTRAP));
     for migration in &MIGRATIONS {
         let (version, name) = (migration.version, migration.name);
-        let record = store.text("insert into queue.migration (version, name, hash) values");
+        let record = store.text("insert into queue.migration (version, name, hash, compatible) values");
         let hash = migration.hash();
         let sql = store.text(migration.sql);
-        text = format!("{text}\n-- Migration {version}: {name}\n\n{sql}\n{record} ({version}, '{name}', {hash});\n");
+        text = format!("{text}\n-- Migration {version}: {name}\n\n{sql}\n{record} ({version}, '{name}', {hash}, {COMPATIBLE});\n");
     }
     text + store.text("\nselect queue.add_days(7);\n\ncommit;\n")
 }
@@ -143,6 +242,7 @@ create table if not exists queue.migration (
   version     integer     not null,
   name        text        not null,
   hash        bigint      not null,
+  compatible  integer     not null,
   applied_at  timestamptz not null default now(),
   constraint migration_pkey primary key (version)
 );
@@ -150,34 +250,4 @@ create table if not exists queue.migration (
 
 fn create_schema(store: Store) -> String {
     format!("create schema if not exists \"{}\"", store.schema())
-}
-
-impl Migration {
-    /// FNV-1a of the lines without their comments, which may be mended: tells that a file was edited after its release, no more.
-    fn hash(&self) -> i64 {
-        let code = self.sql.lines().filter_map(|line| line.split("--").next().map(str::trim_end)).filter(|line| !line.is_empty());
-        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        code.flat_map(|line| line.bytes().chain([b'\n'])).fold(0xcbf2_9ce4_8422_2325, step) as i64
-    }
-}
-
-async fn exists(connection: &mut PgConnection, store: Store) -> Result<bool, Error> {
-    let table = store.text("queue.migration");
-    Ok(sqlx::query_scalar("select pg_catalog.to_regclass($1) is not null").bind(table).fetch_one(connection).await?)
-}
-
-/// The versions applied, each checked against this release's.
-async fn check(connection: &mut PgConnection, store: Store) -> Result<Vec<i32>, Error> {
-    let schema = || store.schema().to_owned();
-    let rows = sqlx::query(store.sql("select version, hash from queue.migration order by version")).fetch_all(connection).await?;
-    let mut versions = Vec::with_capacity(rows.len());
-    for row in rows {
-        let (version, hash): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
-        match MIGRATIONS.iter().find(|migration| migration.version == version) {
-            None => return Err(Error::NewerSchema { schema: schema(), found: version, known: LATEST }),
-            Some(known) if known.hash() != hash => return Err(Error::ChangedMigration { schema: schema(), version }),
-            Some(_) => versions.push(version),
-        }
-    }
-    Ok(versions)
 }

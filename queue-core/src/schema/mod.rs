@@ -1,6 +1,8 @@
 //! The store: its schema's name in statements, its migrations, and a transaction on a connection of the caller's. Knows nothing of jobs.
 
 pub mod migrate;
+mod applied;
+mod migration;
 mod qualify;
 mod session;
 mod store;
@@ -8,5 +10,6 @@ mod store;
 pub(crate) use self::session::{Connection, Session, in_transaction};
 pub use self::{
     migrate::migrate,
+    migration::Migration,
     store::{Store, check_name},
 };

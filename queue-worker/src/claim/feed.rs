@@ -152,7 +152,9 @@ impl Feed {
                 Ok(until) => until,
                 Err(error) => {
                     complain(&error, "cannot claim now; trying again");
+                    // The next connection may be to another server, which took over.
                     self.sleep = Sleep::Awake;
+                    self.lanes.forget_server();
                     // Not the bell: every handler that ends now would ring for another failure.
                     let pause = Duration::from_millis(500).mul_f64(1.0 + fastrand::f64());
                     let _ = tokio::time::timeout(pause, stop.cancelled()).await;
@@ -214,6 +216,9 @@ impl Feed {
     /// An idle worker's poll: one statement, which sees whether there can be anything to do at all.
     async fn may_sleep(&mut self) -> sqlx::Result<bool> {
         if self.sleep != Sleep::Asleep || self.flight.is_some() || self.rescan.owed {
+            return Ok(false);
+        }
+        if self.lanes.are_stale() && self.refresh().await? {
             return Ok(false);
         }
         let began = Instant::now();

@@ -34,7 +34,7 @@ pub(super) async fn migrate(settings: &Settings, step: Option<Step>, as_json: bo
             }
             let rows = migrations.iter().map(|migration| {
                 let applied = migration.applied_at.map_or_else(|| "not yet".to_owned(), print::time);
-                [migration.version.to_string(), migration.name.to_owned(), applied]
+                [migration.version.to_string(), migration.name.clone(), applied]
             });
             print::lines(&print::table(["version", "name", "applied"], rows))
         }

@@ -27,6 +27,7 @@ use std::{
 
 use clap::Parser as _;
 use queue_core::Registry;
+use sqlx::PgPool;
 use tracing_subscriber::EnvFilter;
 
 pub use self::problem::BoxError;
@@ -44,30 +45,78 @@ use crate::{error::Error, worker::Worker};
 /// queue_worker::main!(my_app);
 /// ```
 ///
-/// Several crates are separated by commas. For handlers that ask for state, write `main` yourself and call
-/// [`cli::main_with`](crate::cli::main_with).
+/// Several crates are separated by commas. What handlers ask for with `cx.state::<T>()` is made by functions that are given the pool; one value
+/// a type, `; state = ..` for each:
+///
+/// ```no_run
+/// # mod my_app {}
+/// struct Templates(Vec<String>);
+///
+/// async fn templates(pool: sqlx::PgPool) -> sqlx::Result<Templates> {
+///     sqlx::query_scalar("select text from template").fetch_all(&pool).await.map(Templates)
+/// }
+///
+/// queue_worker::main!(my_app; state = templates);
+/// ```
+///
+/// For anything else write `main` yourself and call [`cli::main_with`](crate::cli::main_with).
 #[macro_export]
 macro_rules! main {
-    ($($first:ident $(:: $more:ident)*),* $(,)?) => {
+    (@run) => { $crate::cli::main() };
+    (@run $($setup:expr),+) => {
+        $crate::cli::main_of_linked(async |worker| {
+            $(let worker = $crate::cli::with_state(worker, $setup).await?;)+
+            ::core::result::Result::Ok(worker)
+        })
+    };
+    ($($first:ident $(:: $more:ident)*),* $(,)? $(; state = $setup:expr)* $(;)?) => {
         fn main() -> ::std::process::ExitCode {
             $(
                 #[allow(unused_imports, clippy::single_component_path_imports)]
                 use $first $(:: $more)* as _;
             )*
-            $crate::cli::main()
+            $crate::main!(@run $($setup),*)
         }
+    };
+    ($($other:tt)*) => {
+        ::core::compile_error!(
+            "`main!` takes the crates with job types, as code names them, and functions that make state of the pool: \
+            `main!(my_app, other_app; state = setup)`; a `-` in a crate's name is `_` in code"
+        );
+        // So that this is the only message.
+        fn main() {}
     };
 }
 
 /// Reads the arguments, does what they say, and reports what went wrong. The exit codes are in `--help`.
 pub fn main() -> ExitCode {
+    main_of_linked(async |worker| Ok(worker))
+}
+
+/// As [`main_with`], for a worker that runs the job types linked into this binary and no others.
+#[doc(hidden)]
+pub fn main_of_linked(prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> ExitCode {
     let args = Args::parse();
     let empty = matches!(args.command, Command::Run(_)).then(Registry::linked);
     // Said before a database is looked for, or an embedded one is made, for a worker that could do nothing with it.
     match empty {
         Some(Ok(registry)) if registry.is_empty() => Problem::from(Error::from(queue_core::RegistryError::Empty)).report(),
-        _ => finish(start(args, async |worker| Ok(worker))),
+        _ => finish(start(args, prepare)),
     }
+}
+
+/// What `main!` does with each `state = ..`.
+///
+/// # Errors
+/// What the function returns.
+#[doc(hidden)]
+pub async fn with_state<T, E>(worker: Worker, setup: impl AsyncFnOnce(PgPool) -> Result<T, E>) -> Result<Worker, BoxError>
+where
+    T: Send + Sync + 'static,
+    E: Into<BoxError>,
+{
+    let state = setup(worker.pool().clone()).await.map_err(Into::into)?;
+    Ok(worker.state(state))
 }
 
 /// As [`main()`], with a last word on the worker before it runs: its state, above all.

@@ -7,10 +7,7 @@ use crate::live::Database;
 
 /// The database that the settings name; the embedded one if they name none.
 pub(super) async fn open(settings: &Settings) -> Result<Database, Problem> {
-    Ok(match &settings.database_url {
-        Some(url) => Database::connect(url).await?,
-        None => Database::embedded().await?,
-    })
+    Ok(settings.database().connect().await?)
 }
 
 /// As [`open`], with the store checked to be what this release needs.

@@ -1,7 +1,7 @@
 //! Settings from options, environment, file and defaults, merged in that order into one [`Config`].
 //!
-//! The two structs are read by clap (option, then environment) and by serde (file) alike, so that a setting is named once. Nothing here
-//! connects to anything.
+//! The two structs are read by clap (option, then environment) and by serde (file) alike, so that a setting is named once; a worker's are the
+//! list in `live`. Nothing here connects to anything.
 
 use std::{io::ErrorKind, path::Path, str::FromStr, time::Duration};
 
@@ -10,7 +10,7 @@ use queue_core::{Durability, Store};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::problem::Problem;
-use crate::live::Config;
+use crate::live::{Config, Database, DatabaseOptions, each_setting};
 
 /// Heading of the options that every command takes.
 pub(super) const EVERYWHERE: &str = "Everywhere";
@@ -35,50 +35,53 @@ pub(super) struct Settings {
     pub(super) worker: WorkerSettings,
 }
 
-/// What `run` needs besides.
-#[derive(clap::Args, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct WorkerSettings {
-    /// Serve this queue, so many handlers at a time; may be repeated. Default: every queue with this binary's job types
-    #[arg(long = "queue", env = "QUEUE_QUEUES", value_delimiter = ',', value_name = "NAME[=CONCURRENCY]")]
-    queues: Option<Vec<Subscription>>,
-    /// How many handlers run at a time: of each queue without a number of its own; default 50
-    #[arg(long, env = "QUEUE_CONCURRENCY", value_name = "N")]
-    concurrency: Option<usize>,
-    /// Shown to operators; default the host's name
-    #[arg(long, env = "QUEUE_NAME")]
-    name: Option<String>,
-    /// How often to look for jobs unasked; default 1s
-    #[arg(long, env = "QUEUE_POLL_INTERVAL", value_name = "DURATION", allow_hyphen_values = true)]
-    poll_interval: Option<Span>,
-    /// How long this worker may be silent before others take its jobs; default 30s
-    #[arg(long, env = "QUEUE_LEASE_TTL", value_name = "DURATION", allow_hyphen_values = true)]
-    lease_ttl: Option<Span>,
-    /// How long handlers may go on after a signal; default 20s
-    #[arg(long, env = "QUEUE_GRACE", value_name = "DURATION", allow_hyphen_values = true)]
-    grace: Option<Span>,
-    /// How long completed and cancelled jobs are kept, unless their type says otherwise; default 7 days
-    #[arg(long, env = "QUEUE_RETENTION", value_name = "DURATION", allow_hyphen_values = true)]
-    retention: Option<Span>,
-    /// How long dead letters are kept; default until somebody acts
-    #[arg(long, env = "QUEUE_DEAD_RETENTION", value_name = "DURATION", allow_hyphen_values = true)]
-    dead_retention: Option<Span>,
-    /// How long a running handler may go on after its job was cancelled; default 10s
-    #[arg(long, env = "QUEUE_CANCEL_GRACE", value_name = "DURATION", allow_hyphen_values = true)]
-    cancel_grace: Option<Span>,
-    /// How many jobs one claim takes at most; default 500
-    #[arg(long, env = "QUEUE_BATCH", value_name = "N")]
-    batch: Option<usize>,
-    /// How long jobs of a lower priority may be passed over before some go first; default for ever
-    #[arg(long, env = "QUEUE_AGING", value_name = "DURATION", allow_hyphen_values = true)]
-    aging: Option<Span>,
-    /// Do not wait for the disk with verdicts: after a crash of the database's machine the last jobs may run again
-    #[arg(long, env = "QUEUE_RELAXED", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
-    relaxed: Option<bool>,
-    /// Bring the schema up to date first, as is always done with the embedded database
-    #[arg(long, env = "QUEUE_MIGRATE", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
-    migrate: Option<bool>,
+macro_rules! worker_settings {
+    ($($(#[$said:meta])* $name:ident($variable:literal, $value:literal): $type:ty, $taken:ty, $written:ty = $default:expr;)*) => {
+        /// What `run` needs besides: the list of a worker's settings, and what is its process's.
+        #[derive(clap::Args, Clone, Default, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub(super) struct WorkerSettings {
+            /// Serve this queue, so many handlers at a time; may be repeated. Default: every queue with this binary's job types
+            #[arg(long = "queue", env = "QUEUE_QUEUES", value_delimiter = ',', value_name = "NAME[=CONCURRENCY]")]
+            queues: Option<Vec<Subscription>>,
+            $($(#[$said])* #[arg(long, env = $variable, value_name = $value, allow_hyphen_values = true)] $name: Option<$written>,)*
+            /// How many connections handlers have to share. Default 20; the worker has its own
+            #[arg(long, env = "QUEUE_POOL_SIZE", value_name = "N")]
+            pool_size: Option<u32>,
+            /// Do not wait for the disk with verdicts: after a crash of the database's machine the last jobs may run again
+            #[arg(long, env = "QUEUE_RELAXED", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
+            relaxed: Option<bool>,
+            /// Bring the schema up to date first, as is always done with the embedded database
+            #[arg(long, env = "QUEUE_MIGRATE", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
+            migrate: Option<bool>,
+        }
+
+        impl WorkerSettings {
+            fn over(self, lower: Self) -> Self {
+                Self {
+                    queues: self.queues.or(lower.queues),
+                    $($name: self.$name.or(lower.$name),)*
+                    pool_size: self.pool_size.or(lower.pool_size),
+                    relaxed: self.relaxed.or(lower.relaxed),
+                    migrate: self.migrate.or(lower.migrate),
+                }
+            }
+
+            /// These, else what stands there.
+            fn put(self, config: &mut Config) {
+                $(if let Some(said) = self.$name {
+                    config.$name = said.into();
+                })*
+                if self.relaxed == Some(true) {
+                    config.durability = Durability::Relaxed;
+                }
+                let own = |Subscription { queue, concurrency }| (queue, concurrency.unwrap_or(config.concurrency));
+                config.queues = self.queues.into_iter().flatten().map(own).collect();
+            }
+        }
+    };
 }
+each_setting!(worker_settings);
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
@@ -148,50 +151,24 @@ impl Settings {
         Ok(self.schema.as_deref().map_or_else(|| Ok(Store::default()), Store::new)?)
     }
 
+    /// The database meant; the embedded one if none is named.
+    pub(super) fn database(&self) -> DatabaseOptions {
+        self.database_url.iter().fold(self.worker.pool(Database::options()), DatabaseOptions::url)
+    }
+
     /// What a worker is given: these settings, else its defaults.
     pub(super) fn config(&self) -> Result<Config, Problem> {
-        let worker = self.worker.clone();
-        let default = Config::default();
-        let concurrency = worker.concurrency.unwrap_or(default.concurrency);
-        let queues = worker.queues.unwrap_or_default().into_iter();
-        let config = Config {
-            name: worker.name.unwrap_or(default.name),
-            store: self.store()?,
-            queues: queues.map(|Subscription { queue, concurrency: own }| (queue, own.unwrap_or(concurrency))).collect(),
-            concurrency,
-            transactional: default.transactional,
-            poll_interval: worker.poll_interval.map_or(default.poll_interval, |span| span.0),
-            lease_ttl: worker.lease_ttl.map_or(default.lease_ttl, |span| span.0),
-            grace: worker.grace.map_or(default.grace, |span| span.0),
-            retention: worker.retention.map_or(default.retention, |span| span.0),
-            dead_retention: worker.dead_retention.map(|span| span.0).or(default.dead_retention),
-            cancel_grace: worker.cancel_grace.map_or(default.cancel_grace, |span| span.0),
-            batch: worker.batch.unwrap_or(default.batch),
-            aging: worker.aging.map(|span| span.0).or(default.aging),
-            durability: if worker.relaxed.unwrap_or(false) { Durability::Relaxed } else { default.durability },
-        };
+        let mut config = Config { store: self.store()?, ..Config::default() };
+        self.worker.clone().put(&mut config);
         config.check()?;
         Ok(config)
     }
 }
 
 impl WorkerSettings {
-    fn over(self, lower: Self) -> Self {
-        Self {
-            queues: self.queues.or(lower.queues),
-            concurrency: self.concurrency.or(lower.concurrency),
-            name: self.name.or(lower.name),
-            poll_interval: self.poll_interval.or(lower.poll_interval),
-            lease_ttl: self.lease_ttl.or(lower.lease_ttl),
-            grace: self.grace.or(lower.grace),
-            retention: self.retention.or(lower.retention),
-            dead_retention: self.dead_retention.or(lower.dead_retention),
-            cancel_grace: self.cancel_grace.or(lower.cancel_grace),
-            batch: self.batch.or(lower.batch),
-            aging: self.aging.or(lower.aging),
-            relaxed: self.relaxed.or(lower.relaxed),
-            migrate: self.migrate.or(lower.migrate),
-        }
+    /// Where the pool that handlers share leads, and how large it is.
+    fn pool(&self, options: DatabaseOptions) -> DatabaseOptions {
+        self.pool_size.into_iter().fold(options, DatabaseOptions::pool_size)
     }
 
     /// Whether the schema is to be brought up to date first.
@@ -227,6 +204,18 @@ impl FromStr for Span {
     }
 }
 
+impl From<Span> for Duration {
+    fn from(span: Span) -> Self {
+        span.0
+    }
+}
+
+impl From<Span> for Option<Duration> {
+    fn from(span: Span) -> Self {
+        Some(span.0)
+    }
+}
+
 impl<'de> Deserialize<'de> for Subscription {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
@@ -241,7 +230,7 @@ impl<'de> Deserialize<'de> for Span {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use clap::{Args as _, Parser};
 
     use super::*;
 
@@ -271,6 +260,46 @@ mod tests {
         assert_eq!((config.lease_ttl, config.concurrency), (Duration::from_secs(9), 7));
         assert_eq!(config.queues, [("mail".to_owned(), 3), ("web".to_owned(), 7)]);
         assert_eq!(config.grace, Config::default().grace);
+    }
+
+    #[test]
+    fn every_setting_is_an_option_a_variable_and_a_key_of_the_file() {
+        let command = <Line as clap::CommandFactory>::command();
+        let settings: Vec<_> = command.get_arguments().collect();
+        for setting in &settings {
+            let (key, said) = (setting.get_id().as_str(), setting.get_env().and_then(std::ffi::OsStr::to_str));
+            let variable = said.unwrap_or_else(|| panic!("`{key}` has no variable"));
+            assert!(setting.get_long().is_some() && (variable == "DATABASE_URL" || variable.starts_with("QUEUE_")), "{key}: {variable}");
+            let section = if WorkerSettings::augment_args(clap::Command::new("w")).get_arguments().any(|worker| worker.get_id() == key) {
+                "[worker]\n"
+            } else {
+                ""
+            };
+            let is_key = ["1", "'1s'", "'text'", "true", "['mail']"].iter().any(|value| file(&format!("{section}{key} = {value}")).is_ok());
+            assert!(is_key, "`{key}` is no key of the file");
+        }
+        // The list, from which the methods of `Worker` come too.
+        macro_rules! names {
+            ($($(#[$said:meta])* $name:ident($variable:literal, $value:literal): $type:ty, $taken:ty, $written:ty = $default:expr;)*) => {
+                [$((stringify!($name), $variable)),*]
+            };
+        }
+        for (name, variable) in each_setting!(names) {
+            let setting = settings.iter().find(|setting| setting.get_id() == name).unwrap();
+            assert_eq!(setting.get_long(), Some(name.replace('_', "-").as_str()));
+            assert_eq!(
+                (setting.get_env().unwrap().to_str(), variable),
+                (Some(variable), format!("QUEUE_{}", name.to_uppercase()).as_str())
+            );
+        }
+    }
+
+    #[test]
+    fn connections_of_transactional_jobs_are_said_as_any_other_setting() {
+        let lower = file("[worker]\ntransactional = 7\nbatch = 9").unwrap();
+        let config = said("w --batch 8").over(lower).config().unwrap();
+        assert_eq!((config.transactional, config.batch), (7, 8));
+        assert_eq!(said("w --transactional 3").config().unwrap().transactional, 3);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{
     promote::wake_others,
-    prune::{keep_types, prune},
+    prune::{Chore, keep_types},
     recover::{cancelling, recover},
     unblock::hinted,
 };
@@ -35,8 +35,17 @@ pub(crate) async fn keep_house(mut house: House) {
     let pause = (house.config.lease_ttl / 10).min(Duration::from_secs(1));
     let mut next = Instant::now();
     loop {
-        if let Err(error) = look_after(&mut house, Instant::now() >= next).await {
-            complain(&error, "cannot recover now, or see which jobs were cancelled; trying again");
+        // Each without the others: what one of them meets does not stop the rest.
+        if let Err(error) = tell_cancelled(&mut house).await {
+            complain(&error, "cannot see now which jobs were cancelled; trying again");
+        }
+        if Instant::now() >= next {
+            if let Err(error) = take_back(&mut house).await {
+                complain(&error, "cannot recover now; trying again");
+            }
+            if let Err(error) = look_for_hints(&mut house).await {
+                complain(&error, "cannot see now whether ordering keys may go on; trying again");
+            }
         }
         if Instant::now() >= next {
             for slots in house.queues.all() {
@@ -48,8 +57,8 @@ pub(crate) async fn keep_house(mut house: House) {
     }
 }
 
-async fn look_after(house: &mut House, recover_too: bool) -> sqlx::Result<()> {
-    let House { link, config, queues, bell, identity, settle } = house;
+async fn tell_cancelled(house: &mut House) -> sqlx::Result<()> {
+    let House { link, config, queues, identity, settle, .. } = house;
     let us = *identity.borrow();
     if let Some(worker) = us {
         let found = cancelling(link.get().await?, config.store, worker).await;
@@ -60,9 +69,11 @@ async fn look_after(house: &mut House, recover_too: bool) -> sqlx::Result<()> {
             }
         }
     }
-    if !recover_too {
-        return Ok(());
-    }
+    Ok(())
+}
+
+async fn take_back(house: &mut House) -> sqlx::Result<()> {
+    let House { link, config, bell, .. } = house;
     let recovered = bounded(recover(link.get().await?, config.store)).await;
     let recovered = link.note(recovered)?;
     if !recovered.is_empty() {
@@ -77,6 +88,11 @@ async fn look_after(house: &mut House, recover_too: bool) -> sqlx::Result<()> {
         bell.ring();
         bell.note_over();
     }
+    Ok(())
+}
+
+async fn look_for_hints(house: &mut House) -> sqlx::Result<()> {
+    let House { link, config, bell, .. } = house;
     let any_hint = hinted(link.get().await?, config.store).await;
     if link.note(any_hint)? {
         bell.tell_keys();
@@ -98,13 +114,15 @@ pub(crate) async fn keep_pruned(mut link: Link, config: Config, kept: Vec<(&'sta
                 Err(error) => complain(&error, "cannot say how long job types are kept; trying again"),
             }
         }
-        let pruned = match link.get().await {
-            Ok(connection) => prune(connection, &config).await,
-            Err(error) => Err(error),
-        };
-        // Tried again only later: what stands in the way of a partition is waited for at the cost of producers.
-        if let Err(error) = link.note(pruned) {
-            complain(&error, "cannot prune now; trying again");
+        for chore in Chore::ALL {
+            let done = match link.get().await {
+                Ok(connection) => chore.run(connection, &config).await,
+                Err(error) => Err(error),
+            };
+            // Tried again only later: what stands in the way of a partition is waited for at the cost of producers.
+            if let Err(error) = link.note(done) {
+                complain(&error, chore.failed());
+            }
         }
         let idle = link.another();
         std::mem::replace(&mut link, idle).close().await;

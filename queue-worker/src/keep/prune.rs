@@ -18,20 +18,94 @@ const KEYS: i32 = 500;
 /// So many of those statements follow each other at most.
 const MOST_LOOKS: usize = 200;
 
-/// Makes days ahead. Deletes history that has no day, dead letters, and what goes before its day. Drops old days last: that may fail for a
-/// lock.
-pub(crate) async fn prune(connection: &mut PgConnection, config: &Config) -> sqlx::Result<()> {
-    let (store, seconds) = (config.store, config.retention.as_secs_f64());
-    let made = sqlx::query_scalar::<_, i32>(store.sql(include_str!("../../sql/add_days.sql"))).bind(DAYS_AHEAD);
-    bounded(made.fetch_one(&mut *connection)).await?;
+/// What there is to do every minute, in this order. Each does without the others: one that fails is told of and tried again a minute later.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Chore {
+    MakeDays,
+    DeleteOld,
+    DeleteEarly,
+    DeleteDead,
+    ForgetKeys,
+    ForgetWorkers,
+    ForgetWaiters,
+    ForgetProgress,
+    /// Last: it may fail for a lock.
+    DropDays,
+}
+
+impl Chore {
+    pub(super) const ALL: [Self; 9] = [
+        Self::MakeDays,
+        Self::DeleteOld,
+        Self::DeleteEarly,
+        Self::DeleteDead,
+        Self::ForgetKeys,
+        Self::ForgetWorkers,
+        Self::ForgetWaiters,
+        Self::ForgetProgress,
+        Self::DropDays,
+    ];
+
+    /// What a log says when it fails.
+    pub(super) fn failed(self) -> &'static str {
+        match self {
+            Self::MakeDays => "cannot make days ahead now; trying again in a minute",
+            Self::DeleteOld => "cannot delete history that is over now; trying again in a minute",
+            Self::DeleteEarly => "cannot delete the history of job types that are kept for less now; trying again in a minute",
+            Self::DeleteDead => "cannot delete old dead letters now; trying again in a minute",
+            Self::ForgetKeys => "cannot delete uniqueness keys that nobody holds now; trying again in a minute",
+            Self::ForgetWorkers => "cannot delete the rows of silent workers now; trying again in a minute",
+            Self::ForgetWaiters => "cannot delete the rows of processes that wait no longer now; trying again in a minute",
+            Self::ForgetProgress => "cannot delete the progress of jobs that are over now; trying again in a minute",
+            Self::DropDays => "cannot drop days that are over now; trying again in a minute",
+        }
+    }
+
+    pub(super) async fn run(self, connection: &mut PgConnection, config: &Config) -> sqlx::Result<()> {
+        let (store, seconds) = (config.store, config.retention.as_secs_f64());
+        match self {
+            Self::MakeDays => {
+                let made = sqlx::query_scalar::<_, i32>(store.sql(include_str!("../../sql/add_days.sql"))).bind(DAYS_AHEAD);
+                bounded(made.fetch_one(connection)).await.map(drop)
+            }
+            Self::DeleteOld => delete_old(connection, store, seconds).await,
+            Self::DeleteEarly => delete_early(connection, store, seconds).await,
+            Self::DeleteDead => match config.dead_retention {
+                Some(retention) => delete_dead(connection, store, retention).await,
+                None => Ok(()),
+            },
+            Self::ForgetKeys => forget_keys(connection, store).await,
+            Self::ForgetWorkers => {
+                bounded(sqlx::query(store.sql(include_str!("../../sql/prune_workers.sql"))).execute(connection)).await.map(drop)
+            }
+            Self::ForgetWaiters => {
+                bounded(sqlx::query(store.sql(include_str!("../../sql/prune_waiters.sql"))).execute(connection)).await.map(drop)
+            }
+            Self::ForgetProgress => prune_progress(connection, store).await,
+            Self::DropDays => drop_days(connection, store, seconds).await,
+        }
+    }
+}
+
+/// The job types that have a retention of their own, and whether it is shorter than the store's.
+async fn kept_types(connection: &mut PgConnection, store: Store, seconds: f64) -> sqlx::Result<Vec<(String, bool)>> {
     let kept = sqlx::query_as(store.sql(include_str!("../../sql/kept_types.sql"))).bind(seconds);
-    let kept: Vec<(String, bool)> = bounded(kept.fetch_all(&mut *connection)).await?;
+    bounded(kept.fetch_all(connection)).await
+}
+
+async fn delete_old(connection: &mut PgConnection, store: Store, seconds: f64) -> sqlx::Result<()> {
+    let kept = kept_types(connection, store, seconds).await?;
     // The same but for the types: without any, it need not look at those of its jobs.
     let over = if kept.is_empty() { include_str!("../../sql/prune_done.sql") } else { include_str!("../../sql/prune_kept.sql") };
     while {
         let over = sqlx::query_scalar::<_, i64>(store.sql(over)).bind(seconds).bind(MOST);
         bounded(over.fetch_one(&mut *connection)).await? >= MOST
     } {}
+    Ok(())
+}
+
+async fn delete_early(connection: &mut PgConnection, store: Store, seconds: f64) -> sqlx::Result<()> {
+    let kept = kept_types(connection, store, seconds).await?;
     for (job_type, _) in kept.iter().filter(|(_, is_shorter)| *is_shorter) {
         while {
             let early =
@@ -39,16 +113,18 @@ pub(crate) async fn prune(connection: &mut PgConnection, config: &Config) -> sql
             bounded(early.fetch_optional(&mut *connection)).await? == Some(true)
         } {}
     }
-    if let Some(retention) = config.dead_retention {
-        while {
-            let dead = sqlx::query_scalar::<_, i64>(store.sql(include_str!("../../sql/prune_dead.sql")));
-            bounded(dead.bind(retention.as_secs_f64()).bind(MOST).fetch_one(&mut *connection)).await? >= MOST
-        } {}
-    }
-    forget_keys(connection, store).await?;
-    bounded(sqlx::query(store.sql(include_str!("../../sql/prune_workers.sql"))).execute(&mut *connection)).await?;
-    bounded(sqlx::query(store.sql(include_str!("../../sql/prune_waiters.sql"))).execute(&mut *connection)).await?;
-    prune_progress(connection, store).await?;
+    Ok(())
+}
+
+async fn delete_dead(connection: &mut PgConnection, store: Store, retention: Duration) -> sqlx::Result<()> {
+    while {
+        let dead = sqlx::query_scalar::<_, i64>(store.sql(include_str!("../../sql/prune_dead.sql")));
+        bounded(dead.bind(retention.as_secs_f64()).bind(MOST).fetch_one(&mut *connection)).await? >= MOST
+    } {}
+    Ok(())
+}
+
+async fn drop_days(connection: &mut PgConnection, store: Store, seconds: f64) -> sqlx::Result<()> {
     while {
         let dropped = sqlx::query_scalar::<_, bool>(store.sql(include_str!("../../sql/drop_day.sql"))).bind(seconds);
         bounded(dropped.fetch_one(&mut *connection)).await?

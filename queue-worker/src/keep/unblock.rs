@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::Store;
+use queue_core::{JobId, Store};
 use sqlx::{PgConnection, Row as _};
 
 use crate::{
@@ -24,6 +24,10 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// For so long after the last one.
 const RESTLESS: Duration = Duration::from_secs(2);
+
+/// Other keys go on.
+const SET_ASIDE: &str = "the first job of an ordering key cannot become ready, and is set aside: its dead letter says why; requeue it once that is \
+    mended, or discard it";
 
 /// Whether any hint waits: for whoever looks every second or so.
 pub(crate) async fn hinted(connection: &mut PgConnection, store: Store) -> sqlx::Result<bool> {
@@ -46,6 +50,9 @@ pub(crate) async fn unblock_all(link: Link, store: Store, bell: Arc<Bell>) {
         loop {
             match keys.unblock().await {
                 Ok(found) => {
+                    for job in &found.aside {
+                        tracing::warn!(%job, "{SET_ASIDE}");
+                    }
                     if found.hints > 0 {
                         restless = Some(Instant::now() + RESTLESS);
                     }
@@ -85,6 +92,8 @@ struct Unblocked {
     hints: i32,
     moved: i32,
     wait_ms: Option<f64>,
+    /// Jobs that no table takes.
+    aside: Vec<JobId>,
 }
 
 impl Unblocker {
@@ -103,6 +112,12 @@ impl Unblocker {
         }
         let lowest: Option<i64> = row.try_get("lowest")?;
         self.floor = lowest.unwrap_or(self.floor);
-        Ok(Unblocked { hints: row.try_get("hints")?, moved: row.try_get("moved")?, wait_ms: row.try_get("wait_ms")? })
+        let aside: Option<Vec<JobId>> = row.try_get("aside")?;
+        Ok(Unblocked {
+            hints: row.try_get("hints")?,
+            moved: row.try_get("moved")?,
+            wait_ms: row.try_get("wait_ms")?,
+            aside: aside.unwrap_or_default(),
+        })
     }
 }

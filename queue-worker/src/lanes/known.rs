@@ -19,6 +19,9 @@ const MANY: usize = 200;
 /// How many of them one look finds. Priorities are strict among these.
 const WINDOW: usize = 500;
 
+/// All lanes are looked at anew this often, but never for more than a hundredth of the time.
+const ANEW: Duration = Duration::from_secs(3);
+
 /// Fewer are not split between two claims.
 const FEW: usize = 100;
 
@@ -36,8 +39,10 @@ pub(crate) struct Lane {
 pub(crate) struct Lanes {
     types: Vec<&'static str>,
     queues: Option<Vec<String>>,
-    /// The snapshot of the last look for new ones.
-    horizon: String,
+    /// The snapshot of the last look for new ones; none if all are to be looked at.
+    horizon: Option<String>,
+    /// When to look at all of them anew.
+    anew: Instant,
     known: HashMap<i64, Lane>,
     floors: HashMap<i64, i64>,
     /// The last number given out for a place, when an idle worker last looked; and the one after which it found all lanes empty.
@@ -67,7 +72,8 @@ impl Lanes {
         Self {
             types,
             queues,
-            horizon: "1:1:".to_owned(),
+            horizon: None,
+            anew: Instant::now(),
             known: HashMap::new(),
             floors: HashMap::new(),
             given: None,
@@ -78,14 +84,32 @@ impl Lanes {
         }
     }
 
-    /// Learns of the lanes born since the last time; returns whether there were any.
+    /// Whether it is time to look at all lanes, an idle worker's too.
+    pub(crate) fn are_stale(&self) -> bool {
+        Instant::now() >= self.anew
+    }
+
+    /// Forgets what only the last connection's server could know: another one has other transactions under the same numbers, and may be behind.
+    pub(crate) fn forget_server(&mut self) {
+        (self.horizon, self.given, self.rested) = (None, None, None);
+    }
+
+    /// Learns of the lanes born since the last time, and now and then of all; returns whether there were any new ones.
+    ///
+    /// Birth is told by numbers of transactions, which say nothing across a restore, or a failover that lost some: so it is for speed, and what
+    /// it misses is found by the look at all.
     pub(crate) async fn refresh(&mut self, connection: &mut PgConnection, store: Store) -> sqlx::Result<bool> {
-        let statement =
-            sqlx::query(store.sql(include_str!("../../sql/lanes.sql"))).bind(&self.horizon).bind(&self.types).bind(&self.queues);
+        let began = Instant::now();
+        let horizon = self.horizon.as_ref().filter(|_| !self.are_stale());
+        let all = horizon.is_none();
+        let statement = sqlx::query(store.sql(include_str!("../../sql/lanes.sql"))).bind(horizon).bind(&self.types).bind(&self.queues);
         let rows = bounded(statement.fetch_all(connection)).await?;
+        if all {
+            self.anew = Instant::now() + ANEW.max(100 * began.elapsed());
+        }
         let before = self.known.len();
         for row in &rows {
-            self.horizon = row.try_get("horizon")?;
+            self.horizon = Some(row.try_get("horizon")?);
             let Some(id) = row.try_get::<Option<i64>, _>("lane")? else { continue };
             let name: &str = row.try_get("job_type")?;
             let Some(job_type) = self.types.iter().find(|known| **known == name) else { continue };

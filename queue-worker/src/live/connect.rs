@@ -64,7 +64,8 @@ impl Link {
     pub(crate) async fn get(&mut self) -> sqlx::Result<&mut PgConnection> {
         let connection = match self.connection.take() {
             Some(connection) => connection,
-            None => bounded(self.connect()).await?,
+            // Boxed: with encryption it is large, and every loop holds one of these.
+            None => bounded(Box::pin(self.connect())).await?,
         };
         Ok(self.connection.insert(connection))
     }
@@ -72,7 +73,7 @@ impl Link {
     async fn connect(&self) -> sqlx::Result<PgConnection> {
         let connected = self.options.connect().await;
         if let Err(error) = &connected
-            && error.as_database_error().is_some_and(|error| error.message().starts_with("unsupported startup parameter"))
+            && is_refused_setting(error)
         {
             complain(error, POOLER);
             return self.plain.connect().await;
@@ -111,6 +112,11 @@ impl Link {
             let _ = timeout(Duration::from_secs(1), connection.close()).await;
         }
     }
+}
+
+/// Whether a pooler refused settings with which a connection was to begin.
+pub(super) fn is_refused_setting(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|error| error.message().starts_with("unsupported startup parameter"))
 }
 
 /// A statement that takes longer than any of ours should fails as a broken connection does, and [`Link::note`] drops it.

@@ -1,7 +1,7 @@
 //! Where the database is: at a URL, or in the embedded server. Makes the pool that handlers share; the worker's own connections are made
 //! in `connect`.
 
-use std::{str::FromStr as _, time::Duration};
+use std::{fmt, str::FromStr as _, time::Duration};
 
 use queue_core::{Store, migrate};
 use sqlx::{
@@ -10,6 +10,7 @@ use sqlx::{
 };
 use tokio::time::timeout;
 
+use super::connect::is_refused_setting;
 use crate::error::Error;
 
 /// A pool of connections, and with it the embedded server if that is where they lead.
@@ -32,8 +33,23 @@ pub struct Database {
     embedded: Option<queue_embedded::Embedded>,
 }
 
+/// Where a database is, and how large the pool of connections to it. [`Database::options`] makes one.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), queue_worker::Error> {
+/// let database = queue_worker::Database::options().url("postgres://app@db.internal/app").pool_size(40).connect().await?;
+/// # database.close().await;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "nothing is connected before `connect` is awaited"]
+pub struct DatabaseOptions {
+    url: Option<String>,
+    pool_size: u32,
+}
+
 /// The pool is for handlers, of which many wait for something else most of the time.
-const MOST_CONNECTIONS: u32 = 20;
+const POOL_SIZE: u32 = 20;
 
 /// A connection that lay idle for longer is tried before it is lent. Trying each doubles a short query's time; trying none gives a handler
 /// the connections that a restarted server has closed.
@@ -46,15 +62,13 @@ const TRIED_FOR: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Database {
-    /// The database at `DATABASE_URL`; without that variable the embedded server's, which is started if it does not run yet.
+    /// The database at `DATABASE_URL`; without that variable the embedded server's, which is started if it does not run yet. The size of the
+    /// pool is `QUEUE_POOL_SIZE`'s.
     ///
     /// # Errors
-    /// As [`Database::connect`] and [`Database::embedded`].
+    /// As [`DatabaseOptions::connect`]; [`Error::Config`] for a size that is no number.
     pub async fn from_env() -> Result<Self, Error> {
-        match std::env::var_os("DATABASE_URL").filter(|url| !url.is_empty()) {
-            Some(url) => Self::connect(&url.to_string_lossy()).await,
-            None => Self::embedded().await,
-        }
+        DatabaseOptions::from_env()?.connect().await
     }
 
     /// The database at `url`, which looks like `postgres://user:password@host:5432/name`.
@@ -62,14 +76,28 @@ impl Database {
     /// # Errors
     /// [`Error::Database`] for an URL that cannot be read, [`Error::Connect`] when there is no way in.
     pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::options().url(url).connect().await
+    }
+
+    /// Says which database, and how large its pool is, before it connects.
+    pub fn options() -> DatabaseOptions {
+        DatabaseOptions::default()
+    }
+
+    /// The embedded server's database, which outlives this value; the server stops with its last user.
+    ///
+    /// # Errors
+    /// `Error::Embedded`, which says what to install; [`Error::NoDatabase`] when this crate was built without the feature `embedded`.
+    pub async fn embedded() -> Result<Self, Error> {
+        Self::options().connect().await
+    }
+
+    async fn at(url: &str, pool_size: u32) -> Result<Self, Error> {
         let options = read(url)?;
         let options = if options.get_application_name().is_some() { options } else { options.application_name("queue-worker") };
         // One connection by hand: the pool would try for half a minute and then only say that it waited.
-        let probe =
-            timeout(PATIENCE, options.connect()).await.unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())));
-        let probe = probe.map_err(|source| Error::Connect { place: place(&options), source })?;
-        let _ = timeout(PATIENCE, probe.close()).await;
-        let pool = PgPoolOptions::new().max_connections(MOST_CONNECTIONS).test_before_acquire(false).before_acquire(|connection, lent| {
+        let options = probe(options).await?;
+        let pool = PgPoolOptions::new().max_connections(pool_size).test_before_acquire(false).before_acquire(|connection, lent| {
             Box::pin(async move {
                 if lent.idle_for > TRIED_AFTER {
                     return Ok(timeout(TRIED_FOR, connection.ping()).await.is_ok_and(|alive| alive.is_ok()));
@@ -84,21 +112,12 @@ impl Database {
         })
     }
 
-    /// The embedded server's database, which outlives this value; the server stops with its last user.
-    ///
-    /// # Errors
-    /// `Error::Embedded`, which says what to install; [`Error::NoDatabase`] when this crate was built without the feature `embedded`.
-    #[cfg_attr(not(feature = "embedded"), expect(clippy::unused_async, reason = "the same call with and without the feature"))]
-    pub async fn embedded() -> Result<Self, Error> {
-        #[cfg(feature = "embedded")]
-        {
-            let server = queue_embedded::start(queue_embedded::EmbeddedOptions::default()).await?;
-            tracing::info!(folder = %server.folder().display(), "using the embedded PostgreSQL; set DATABASE_URL for another");
-            let database = Self::connect(server.url()).await?;
-            Ok(Self { embedded: Some(server), ..database })
-        }
-        #[cfg(not(feature = "embedded"))]
-        Err(Error::NoDatabase)
+    #[cfg(feature = "embedded")]
+    async fn in_embedded(pool_size: u32) -> Result<Self, Error> {
+        let server = queue_embedded::start(queue_embedded::EmbeddedOptions::default()).await?;
+        tracing::info!(folder = %server.folder().display(), "using the embedded PostgreSQL; set DATABASE_URL for another");
+        let database = Self::at(server.url(), pool_size).await?;
+        Ok(Self { embedded: Some(server), ..database })
     }
 
     /// The pool: for enqueuing, for [`Worker::new`](crate::Worker::new), and for whatever else the program keeps there.
@@ -127,6 +146,87 @@ impl Database {
     pub async fn close(self) {
         let _ = timeout(PATIENCE, self.pool.close()).await;
     }
+}
+
+impl Default for DatabaseOptions {
+    fn default() -> Self {
+        Self { url: None, pool_size: POOL_SIZE }
+    }
+}
+
+/// Without the URL, which may hold a password.
+impl fmt::Debug for DatabaseOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DatabaseOptions").field("pool_size", &self.pool_size).finish_non_exhaustive()
+    }
+}
+
+impl DatabaseOptions {
+    /// What `DATABASE_URL` and `QUEUE_POOL_SIZE` say.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a size that is no number.
+    pub fn from_env() -> Result<Self, Error> {
+        let said = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned());
+        let pool_size = match said("QUEUE_POOL_SIZE") {
+            None => POOL_SIZE,
+            Some(value) => value.parse().map_err(|_| Error::Config { key: "pool_size", value, range: SIZES })?,
+        };
+        Ok(Self { url: said("DATABASE_URL"), pool_size })
+    }
+
+    /// The database at this URL, which looks like `postgres://user:password@host:5432/name`. Without one it is the embedded server's.
+    pub fn url(mut self, url: impl Into<String>) -> Self {
+        self.url = Some(url.into());
+        self
+    }
+
+    /// How many connections the pool has at most, for handlers and the program to share: a worker makes its own. Default 20.
+    pub fn pool_size(mut self, pool_size: u32) -> Self {
+        self.pool_size = pool_size;
+        self
+    }
+
+    /// Connects, and starts the embedded server if it is meant and does not run yet.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a pool of a size out of range, [`Error::Database`] for an URL that cannot be read, [`Error::Connect`] when there
+    /// is no way in, `Error::Embedded`, which says what to install; [`Error::NoDatabase`] when this crate was built without the feature
+    /// `embedded`.
+    pub async fn connect(self) -> Result<Database, Error> {
+        let Self { url, pool_size } = self;
+        if !(1..=10_000).contains(&pool_size) {
+            return Err(Error::Config { key: "pool_size", value: pool_size.to_string(), range: SIZES });
+        }
+        match url {
+            Some(url) => Database::at(&url, pool_size).await,
+            #[cfg(feature = "embedded")]
+            None => Database::in_embedded(pool_size).await,
+            #[cfg(not(feature = "embedded"))]
+            None => Err(Error::NoDatabase),
+        }
+    }
+}
+
+const SIZES: &str = "1 to 10000";
+
+/// The options with which a connection was made by hand. No statement of ours is compiled: that takes the server longer than the statement.
+/// Where a pooler refuses such a setting, it is left out.
+async fn probe(options: PgConnectOptions) -> Result<PgConnectOptions, Error> {
+    let own = options.clone().options([("jit", "off")]);
+    match try_out(&own).await {
+        Ok(()) => Ok(own),
+        Err(Error::Connect { source, .. }) if is_refused_setting(&source) => try_out(&options).await.map(|()| options),
+        Err(error) => Err(error),
+    }
+}
+
+async fn try_out(options: &PgConnectOptions) -> Result<(), Error> {
+    let away = || Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()));
+    let connected = timeout(PATIENCE, options.connect()).await.unwrap_or_else(|_| away());
+    let connection = connected.map_err(|source| Error::Connect { place: place(options), source })?;
+    let _ = timeout(PATIENCE, connection.close()).await;
+    Ok(())
 }
 
 /// The driver takes anything with a colon for an URL. Where a scheme is missing, or a password holds a `/` or `#` that is not escaped, parts

@@ -7,6 +7,7 @@ mod database;
 mod engine;
 mod heartbeat;
 mod panics;
+mod settings;
 mod signal;
 mod wake;
 
@@ -16,6 +17,12 @@ pub(crate) use self::{
     connect::{Link, bounded},
     engine::Engine,
     heartbeat::{Identity, Pulse},
+    settings::each_setting,
     wake::{Sleep, listen},
 };
-pub use self::{config::Config, database::Database, panics::log_panics, signal::shutdown_signal};
+pub use self::{
+    config::Config,
+    database::{Database, DatabaseOptions},
+    panics::log_panics,
+    signal::shutdown_signal,
+};

@@ -38,12 +38,17 @@ impl Sleep {
         Ok(Self::Announced(horizon(connection).await?.1))
     }
 
-    /// Asleep if those transactions have ended, else the same as before.
+    /// Asleep if those transactions have ended, else the same as before; awake if the server knows nothing of them, and so of our row.
     pub(crate) async fn confirm(self, connection: &mut PgConnection) -> sqlx::Result<Self> {
-        match self {
-            Self::Announced(xmax) if horizon(connection).await?.0 >= xmax => Ok(Self::Asleep),
-            other => Ok(other),
-        }
+        let Self::Announced(noted) = self else { return Ok(self) };
+        let (xmin, xmax) = horizon(connection).await?;
+        Ok(if xmax < noted {
+            Self::Awake
+        } else if xmin >= noted {
+            Self::Asleep
+        } else {
+            self
+        })
     }
 
     /// Takes the idle row away.

@@ -168,3 +168,39 @@ async fn what_types_say_twice_is_said_once_and_of_no_others() {
     }
     db.finish().await;
 }
+
+#[tokio::test]
+async fn what_somebody_holds_keeps_nothing_else_from_being_pruned() {
+    let db = TestDb::new().await;
+    let (mut on, mut holder) = (hasty(&db).await, connect(&db).await);
+    sqlx::query("insert into queue.retention (job_type, history) values ('brief', '1 hour')").execute(&mut on).await.unwrap();
+    let (done, plain) = (over(&mut on, DONE, "brief", 2, 2).await, over(&mut on, PLAIN, "brief", 2, 2).await);
+    let rows = "insert into queue.worker (id, expires_at, name, host, pid, version, queues)
+      select gen_random_uuid(), now() - interval '2 hours', n, '', 1, '', '{}' from unnest(array['a', 'b']) n;
+      insert into queue.idle select w.name, w.id from queue.worker w;
+      insert into queue.waiter select w.id, w.expires_at from queue.worker w";
+    sqlx::raw_sql(rows).execute(&mut on).await.unwrap();
+    let mut held = holder.begin().await.unwrap();
+    sqlx::query("select from queue.done where id = $1 for update").bind(done[0]).execute(&mut *held).await.unwrap();
+    sqlx::query("select from queue.done_many where first_id = $1 for update").bind(plain[0]).execute(&mut *held).await.unwrap();
+    sqlx::raw_sql(
+        "select from queue.worker where name = 'a' for update; select from queue.idle where queue = 'a' for update;
+         select from queue.waiter where id = (select id from queue.worker where name = 'a') for update",
+    )
+    .execute(&mut *held)
+    .await
+    .unwrap();
+    let early = sqlx::query_scalar::<_, bool>(Store::default().sql(PRUNE_EARLY)).bind("brief").bind(100_i64).bind(86_400.0 * 30.0);
+    assert_eq!(early.fetch_optional(&mut on).await.unwrap(), Some(false));
+    for statement in
+        [include_str!("../../../queue-worker/sql/prune_workers.sql"), include_str!("../../../queue-worker/sql/prune_waiters.sql")]
+    {
+        sqlx::query(Store::default().sql(statement)).execute(&mut on).await.unwrap();
+    }
+    assert_eq!(left(&db).await, [done[0], plain[0]]);
+    for table in ["worker", "idle", "waiter"] {
+        assert_eq!(db.count(&format!("select count(*) from queue.{table}")).await, 1, "{table}");
+    }
+    held.rollback().await.unwrap();
+    db.finish().await;
+}

@@ -91,6 +91,11 @@ async fn the_tables_refuse_what_no_statement_of_ours_writes() {
         ("ready_claim", "insert into queue.ready (lane, seq, id) values (1, 1, 1), (1, 1, 2)"),
         ("scheduled_due", "insert into queue.scheduled (run_at, id, lane) values ('2026-01-01', 1, 1), ('2026-01-01', 1, 1)"),
         ("scheduled_run_at_in_range", "insert into queue.scheduled (run_at, id, lane) values ('infinity', 1, 1)"),
+        ("scheduled_run_at_in_range", "insert into queue.scheduled (run_at, id, lane) values ('1969-12-31', 1, 1)"),
+        ("blocked_run_at_in_range", "insert into queue.blocked (key, seq, id, lane, run_at) values (1, 1, 1, 1, 'infinity')"),
+        ("blocked_run_at_in_range", "insert into queue.blocked (key, seq, id, lane, run_at) values (1, 1, 1, 1, '1969-12-31')"),
+        ("unique_key_until_in_range", "insert into queue.unique_key values (gen_random_uuid(), 1, 'until', 'infinity')"),
+        ("retention_in_range", "insert into queue.retention (job_type, history) values ('x', '10000 years')"),
         (
             "lease_holds_something",
             "insert into queue.lease (token, worker, ids, attempts, crashes) select w, w, '{}', '{}', '{}' from gen_random_uuid() w",

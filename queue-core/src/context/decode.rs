@@ -1,0 +1,197 @@
+//! From a payload's text to its Rust type; or why this release cannot read it: the place and the kind of the fault, never a value.
+//!
+//! What is no JSON for any reader is a terminal failure. What does not fit the type may be what a newer or an older release has written, so it
+//! is tried again by whoever claims it then, after a wait that leaves a deploy some time, until its attempts have run out.
+
+use std::{any::type_name, time::Duration};
+
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+use serde_path_to_error::{Path, Segment};
+
+use crate::{
+    define::{Backoff, Failure},
+    payload::path_step,
+};
+
+/// The least waits of a job whose payload does not fit, whatever its type says: with three attempts a deploy has half a minute.
+const DEPLOY: Backoff = Backoff::exponential(Duration::from_secs(10)).max(Duration::from_mins(5));
+
+/// The payload, read for attempt number `attempt` of a type with this backoff.
+pub(super) fn decode<T: DeserializeOwned>(payload: &str, attempt: u32, backoff: &Backoff) -> Result<T, Failure> {
+    serde_json::from_str(payload).map_err(|error| {
+        let rust_type = type_name::<T>();
+        if error.classify() != Category::Data {
+            let (line, column) = (error.line(), error.column());
+            return Failure::terminal(format!(
+                "the payload cannot be read as JSON for `{rust_type}` (line {line}, column {column}); after a deploy that reads it, requeue this job"
+            ));
+        }
+        let wait = backoff.wait(attempt, 0.5).max(DEPLOY.wait(attempt, 0.5));
+        let fault = fault::<T>(payload, &error);
+        Failure::retry_in(
+            wait,
+            format!("the payload does not fit the type `{rust_type}`: {fault}; deploy a release that reads it, or requeue this job after that"),
+        )
+    })
+}
+
+/// Reads it once more, to learn where the fault is: jobs that are fine do not pay for that.
+fn fault<T: DeserializeOwned>(payload: &str, first: &serde_json::Error) -> String {
+    let reread = serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_str(payload));
+    match reread {
+        Err(error) => format!("{} at `{}`", kind(&error.inner().to_string()), place(error.path())),
+        Ok(_) => format!("{} at line {}, column {}", kind(&first.to_string()), first.line(), first.column()),
+    }
+}
+
+/// `$.user.names[3]`: keys are names in nearly every payload, and cut when long.
+fn place(path: &Path) -> String {
+    path.iter().fold("$".to_owned(), |path, segment| match segment {
+        Segment::Seq { index } => format!("{path}[{index}]"),
+        Segment::Map { key } => path + &path_step(key),
+        Segment::Enum { variant } => path + &path_step(variant),
+        Segment::Unknown => path + ".?",
+    })
+}
+
+/// What `serde` calls the kinds of values that it meets.
+const MET: [&str; 12] = [
+    "boolean",
+    "integer",
+    "floating point",
+    "character",
+    "string",
+    "byte array",
+    "null",
+    "unit value",
+    "sequence",
+    "map",
+    "newtype struct",
+    "enum",
+];
+
+/// No list of what was expected is shown longer.
+const LONGEST: usize = 200;
+
+/// Of the message of a data error only what is known not to come from the payload. A type's own `Deserialize` may say anything, values too.
+fn kind(message: &str) -> String {
+    let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
+    let expected = || message.rsplit_once(", expected ").map(|(_, expected)| expected.chars().take(LONGEST).collect::<String>());
+    for fault in ["missing field", "duplicate field", "unknown field"] {
+        let name = message.strip_prefix(fault).and_then(|rest| rest.trim_start().strip_prefix('`')?.split_once('`'));
+        if let Some((name, _)) = name.filter(|(name, _)| is_name(name)) {
+            return format!("{fault} `{name}`");
+        }
+    }
+    for fault in ["invalid type", "invalid value", "invalid length"] {
+        let Some(met) = message.strip_prefix(fault).and_then(|rest| rest.strip_prefix(": ")) else { continue };
+        let met = MET.iter().find(|known| met.starts_with(**known)).map(|met| format!(": {met}")).unwrap_or_default();
+        return expected().map_or_else(|| fault.to_owned(), |expected| format!("{fault}{met}, expected {expected}"));
+    }
+    if message.starts_with("unknown variant ") {
+        return expected().map_or_else(|| "unknown variant".to_owned(), |expected| format!("unknown variant, expected {expected}"));
+    }
+    if message.starts_with("data did not match any variant of untagged enum ") {
+        return "no variant of an untagged enum matches".to_owned();
+    }
+    "refused by its `Deserialize`".to_owned()
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=64).contains(&name.len()) && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-.".contains(letter))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, de::Error as _};
+
+    use super::*;
+    use crate::define::FailureKind;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code, reason = "only read")]
+    struct Mail {
+        subject: String,
+        #[serde(default)]
+        to: Vec<u32>,
+        #[serde(default)]
+        kind: Kind,
+        #[serde(default)]
+        tags: BTreeMap<String, bool>,
+        #[serde(default)]
+        own: Own,
+    }
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    #[allow(dead_code, reason = "only read")]
+    enum Kind {
+        #[default]
+        Plain,
+        Dated {
+            day: u8,
+        },
+    }
+
+    #[derive(Debug, Default)]
+    struct Own;
+
+    impl<'de> Deserialize<'de> for Own {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            let text = String::deserialize(from)?;
+            Err(D::Error::custom(format!("{text} is no such thing")))
+        }
+    }
+
+    fn failure(payload: &str) -> Failure {
+        decode::<Mail>(payload, 1, &Backoff::DEFAULT).unwrap_err()
+    }
+
+    #[test]
+    fn a_payload_that_does_not_fit_is_told_by_place_and_kind_and_never_by_value() {
+        for (payload, wanted) in [
+            (r#"{"to": [1]}"#, "missing field `subject` at `$`"),
+            (r#"{"subject": "s", "to": [1, "hunter2, expected hunter2"]}"#, "invalid type: string, expected u32 at `$.to[1]`"),
+            (r#"{"subject": "s", "to": [1, -5]}"#, "invalid value: integer, expected u32 at `$.to[1]`"),
+            (r#"{"subject": 5}"#, "invalid type: integer, expected a string at `$.subject`"),
+            (r#"{"subject": "s", "kind": "hunter2"}"#, "unknown variant, expected `plain` or `dated` at `$.kind`"),
+            (r#"{"subject": "s", "kind": {"dated": {"day": 1.5}}}"#, "invalid type: floating point, expected u8 at `$.kind.dated.day`"),
+            (r#"{"subject": "s", "kind": {"dated": {}}}"#, "missing field `day` at `$.kind.dated`"),
+            (r#"{"subject": "s", "tags": {"é b": null}}"#, "invalid type: null, expected a boolean at `$.tags[\"é b\"]`"),
+            (r#"{"subject": "s", "subject": "t"}"#, "duplicate field `subject` at `$"),
+            (r#"{"subject": "s", "subjekt": "hunter2"}"#, "unknown field `subjekt` at `$"),
+            (r#"{"subject": "s", "own": "hunter2"}"#, "refused by its `Deserialize` at `$.own`"),
+            (r#"["hunter2", 5]"#, "invalid type: integer, expected a sequence at `$[1]`"),
+            (r#""hunter2""#, "invalid type: string, expected struct Mail at `$`"),
+        ] {
+            let said = failure(payload);
+            assert!(matches!(said.kind(), FailureKind::RetryIn(_)), "{payload}: {said:?}");
+            let said = said.to_string();
+            assert!(said.contains(wanted) && said.contains("::Mail`") && said.contains("requeue"), "{payload}: {said}");
+            assert!(!said.contains("hunter2"), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_can_read_is_not_tried_again() {
+        for payload in [r#"{"subject": 1e400}"#, "{", r#"{"subject": "s"} {}"#] {
+            assert_eq!(failure(payload).kind(), FailureKind::Terminal, "{payload}");
+        }
+    }
+
+    #[test]
+    fn a_deploy_has_time_whatever_the_backoff_says_and_a_longer_backoff_stays() {
+        let wait = |backoff: Backoff, attempt| match decode::<Mail>("{}", attempt, &backoff).unwrap_err().kind() {
+            FailureKind::RetryIn(wait) => wait.as_secs(),
+            other => panic!("{other:?}"),
+        };
+        let (quick, slow) = (Backoff::fixed(Duration::from_millis(50)), Backoff::fixed(Duration::from_hours(1)));
+        assert_eq!([1, 2, 3, 20].map(|attempt| wait(quick, attempt)), [10, 20, 40, 300]);
+        assert_eq!(wait(slow, 1), 3600);
+    }
+}
