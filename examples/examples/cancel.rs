@@ -17,7 +17,7 @@ impl Handler for Render {
         for frame in 0..self.frames {
             tokio::select! {
                 () = cx.cancelled().cancelled() => {
-                    println!("told to stop after {frame} frames");
+                    println!("told to stop after {frame} frames: {:?}", cx.cancelled().reason()); // a shutdown would be another reason
                     return Err("not finished".into()); // of a cancelled job: no failure, no retry
                 }
                 () = tokio::time::sleep(Duration::from_millis(20)) => {}

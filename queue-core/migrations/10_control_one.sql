@@ -38,7 +38,8 @@ begin
 end
 $$;
 
--- Does an act to one job; returns what became of it. Between two looks a job may pass from one state to another that fits, so it tries a few times.
+-- Does an act to one job; returns what became of it. Between two looks a job may pass from one state to another that fits, and what others have
+-- locked is passed over: so it tries again, for about half a second.
 create function queue.act_on_one(id bigint, act text, run_at timestamptz default null, priority integer default null) returns text
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -46,6 +47,7 @@ as $$
 declare
   became  text;
   state   text;
+  give_up timestamptz := clock_timestamp() + interval '500 ms';
   wanted  text[] := case act
     when 'cancel' then '{ready,scheduled,blocked,running}'
     when 'reschedule' then '{ready,scheduled}'
@@ -65,7 +67,7 @@ declare
     when 'discard' then 'discarded'
   end;
 begin
-  for tries in 1 .. 5 loop  -- guard: tried again [5 => 1]
+  for tries in 1 .. 25 loop  -- guard: tried again [25 => 1]
     select a.became into became
     from queue.act_on_all(array[act_on_one.id], act_on_one.act, act_on_one.run_at, act_on_one.priority) a;
     if became is not null then
@@ -75,8 +77,9 @@ begin
       return 'requeued';
     end if;
     state := queue.state_of(act_on_one.id);
-    exit when state is null or state <> all (wanted);  -- guard: no longer than it may help
-    perform pg_sleep(0.01);
+    -- guard: no longer than it may help
+    exit when state is null or state <> all (wanted) or clock_timestamp() > give_up;
+    perform pg_sleep(0.02);
   end loop;
   raise exception using
     -- guard: an unknown job is none [ when state is null then 'P0002']
@@ -86,7 +89,8 @@ begin
       when state is null then
         format('there is no job %s', act_on_one.id)
       when state = any (wanted) then
-        format('job %s is %s, but another transaction has it locked: somebody changes it, or it runs in one', act_on_one.id, state)
+        format('job %s is %s, but another transaction has it locked: somebody changes it, enqueues under its key, or it runs in one',
+          act_on_one.id, state)
       else
         format('job %s is %s; only a job that is %s can be %s', act_on_one.id, state, array_to_string(wanted, ' or '), done)
       end,

@@ -68,7 +68,7 @@ create function queue.hash(text text) returns bigint
 
 -- A lane's id is a hash of its name, not a number given out: a producer that meets a new lane inserts it without asking anybody, its
 -- rollback takes nothing from the others, and no producer waits for another's commit.
-create function queue.lane_id(queue text, job_type text, priority smallint, solo boolean) returns bigint
+create function queue.lane_id(queue text, job_type text, priority integer, solo boolean) returns bigint
   language sql immutable strict parallel safe
   -- guard: a lane is of a queue [queue || '/' || ]; a lane is of a job type [ || job_type]; a lane is of a priority [ || priority::text]
   -- guard: a lane is solo or not [ || '/' || solo::text]
@@ -238,6 +238,12 @@ alter table queue.done_many_default replica identity full;
 alter table queue.failure replica identity full;
 alter table queue.failure_default replica identity full;
 
+-- The first half of an advisory lock's key: what the lock is for. The other half is a number: one of 1024 for names and keys, since a transaction
+-- of many must not fill the server's table of locks. Two that share one wait for each other, which is no more than a wait.
+create function queue.lock_class(purpose text) returns integer
+  language sql immutable strict parallel safe
+  return pg_catalog.hashtext(purpose);
+
 -- Wakes workers that sleep and would take a job of this queue; silent when nobody sleeps, because NOTIFY makes commits queue up behind
 -- each other. To be called last: whoever commits the idle row after this looked has a snapshot that waits for us.
 create function queue.wake(queue text) returns void
@@ -255,7 +261,7 @@ $$;
 
 -- Writes the lane's row unless it can be seen; two at the same time write two, all the same. A new lane of a queue with a capacity is marked.
 -- An old snapshot does not show whether the queue has one: then it is marked as well.
-create function queue.meet_lane(queue text, job_type text, priority smallint, solo boolean) returns bigint
+create function queue.meet_lane(queue text, job_type text, priority integer, solo boolean) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
@@ -267,8 +273,8 @@ begin
   if not exists (select from queue.lane l where l.lane = met) then
     -- Nothing is enqueued into a solo lane, and a recovery must not wait.
     if not solo then  -- guard: a recovery waits for no bound [not solo => true]
-      -- guard: whoever meets a lane says so [perform .. .queue, 0)) => null]
-      perform pg_advisory_xact_lock_shared(hashtextextended('queue.lanes/' || meet_lane.queue, 0));
+      -- guard: whoever meets a lane says so [perform .. & 1023) => null]
+      perform pg_advisory_xact_lock_shared(queue.lock_class('queue.lanes'), hashtext(meet_lane.queue) & 1023);
     end if;
     insert into queue.lane (lane, queue, job_type, priority, solo, has_capacity)
     values (met, meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo,
@@ -281,14 +287,13 @@ end
 $$;
 
 -- Enqueues one job without an ordering key in the caller's transaction, and returns its id: the fast path of queue.enqueue. Everything in it is
--- qualified, operators too, instead of setting a search_path: that setting was a fifth of its cost. The last look also sees whether the
--- queue may have a capacity.
+-- qualified, operators too, instead of setting a search_path: that setting was a fifth of its cost.
 create function queue.insert_job(
   job_type      text,
   payload       jsonb,
   queue         text        default 'default',
-  priority      smallint    default 100,
-  max_attempts  smallint    default 20,
+  priority      integer     default 100,
+  max_attempts  integer     default 20,
   run_at        timestamptz default null,
   meta          jsonb       default null
 ) returns bigint
@@ -298,14 +303,13 @@ declare
   new_id   bigint := queue.next_id();
   new_lane bigint := queue.lane_id(insert_job.queue, insert_job.job_type, insert_job.priority, false);
   bytes    integer := pg_catalog.octet_length(payload::pg_catalog.text);
-  has_capacity  boolean;
   sleeper  boolean;
 begin
   -- guard: nothing is null [new_lane is null or payload is null or max_attempts is null => false]; the lane is not null [new_lane is null or ]
   -- guard: the payload is not null [ or payload is null]; the attempts are not null [ or max_attempts is null]
   if new_lane is null or payload is null or max_attempts is null then
     raise null_value_not_allowed using message = 'queue.enqueue: only run_at may be null';
-  elsif max_attempts operator(pg_catalog.<) 1::smallint then  -- guard: there is an attempt [max_attempts operator(pg_catalog.<) 1::smallint => false]
+  elsif max_attempts operator(pg_catalog.<) 1 then  -- guard: there is an attempt [max_attempts operator(pg_catalog.<) 1 => false]
     raise check_violation using constraint = 'job_max_attempts_is_positive', message = 'queue.enqueue: max_attempts must be at least 1';
   -- guard: the payload fits [bytes operator(pg_catalog.>) queue.payload_limit() => false]
   elsif bytes operator(pg_catalog.>) queue.payload_limit() then
@@ -316,30 +320,28 @@ begin
   elsif run_at operator(pg_catalog.<) '1970-01-01+00' or run_at operator(pg_catalog.>=) '10000-01-01+00' then
     perform queue.check_run_at(insert_job.run_at);
   end if;
+  -- In one statement, for a look of its own would be a twentieth of an enqueue. A queue that may be full is asked before anything is written.
   insert into queue.job (id, lane, max_attempts, payload, meta)
-  values (new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta);
+  select new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta
+  where not (select l.has_capacity from queue.lane l where l.lane operator(pg_catalog.=) new_lane limit 1);
+  -- guard: an enqueue into a new lane, or one of a queue with a capacity, is written too (7 lines)
+  if not found then
+    perform queue.take_capacity(insert_job.queue, 1);  -- guard: an enqueue takes capacity
+    perform queue.meet_lane(insert_job.queue, insert_job.job_type, insert_job.priority, false);  -- guard: a lane is met [meet_lane => lane_id]
+    new_id := queue.next_id();  -- redundant: an id of now (for speed: what lies below the floors is found later)
+    insert into queue.job (id, lane, max_attempts, payload, meta)
+    values (new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta);
+  end if;
   -- guard: later is later [operator(pg_catalog.>) pg_catalog.clock_timestamp() => is not null]
   if run_at operator(pg_catalog.>) pg_catalog.clock_timestamp() then
     insert into queue.scheduled (run_at, id, lane) values (insert_job.run_at, new_id, new_lane);
   else
     insert into queue.ready (lane, seq, id) values (new_lane, new_id, new_id);
   end if;
-  select
-    (select l.has_capacity from queue.lane l where l.lane operator(pg_catalog.=) new_lane limit 1),
+  sleeper := exists (
     -- guard: an enqueue wakes who sleeps over this queue [i.queue operator(pg_catalog.=) insert_job.queue or ]
     -- guard: an enqueue wakes who sleeps over any [ or i.queue operator(pg_catalog.=) '*'::pg_catalog.text]
-    exists (select from queue.idle i where i.queue operator(pg_catalog.=) insert_job.queue or i.queue operator(pg_catalog.=) '*'::pg_catalog.text)
-    into has_capacity, sleeper;
-  -- guard: a lane is met [has_capacity is null => false]
-  -- redundant: a lane is met once [has_capacity is null => true] (for speed: meeting a lane is to look whether it is there)
-  if has_capacity is null then
-    perform queue.meet_lane(insert_job.queue, insert_job.job_type, insert_job.priority, false);
-  end if;
-  -- guard: an enqueue takes capacity [coalesce(has_capacity, true) => false]
-  -- guard: an enqueue into a new lane takes capacity [coalesce(has_capacity, true) => has_capacity]
-  if coalesce(has_capacity, true) then
-    perform queue.take_capacity(insert_job.queue, 1);
-  end if;
+    select from queue.idle i where i.queue operator(pg_catalog.=) insert_job.queue or i.queue operator(pg_catalog.=) '*'::pg_catalog.text);
   -- Under an older snapshot than this statement's own, a sleeper may be there unseen.
   -- guard: an enqueue wakes [sleeper or ]; an enqueue wakes under an old snapshot [ or .. .text]
   -- guard: an enqueue wakes only who sleeps [sleeper .. .text => true]

@@ -18,7 +18,7 @@ create function queue.key_id(queue text, key text) returns bigint
 -- share one wait for each other, which is no more than a wait.
 create function queue.lock_key(key bigint) returns void
   language sql volatile
-  return pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('queue.key'), (key & 1023)::integer);
+  return pg_catalog.pg_advisory_xact_lock(queue.lock_class('queue.key'), (key & 1023)::integer);
 
 -- Places within keys, and of hints. Not cached: what is given out later is higher, whoever asks.
 create sequence queue.key_seq;
@@ -67,7 +67,7 @@ $$;
 -- under the same key before it. The empty key is that of the whole queue. A dead letter holds up its key under the policy `block`, and
 -- does not under `skip`.
 create function queue.insert_in_line(
-  job_type text, payload jsonb, queue text, priority smallint, max_attempts smallint, run_at timestamptz, key text, key_policy text, meta jsonb
+  job_type text, payload jsonb, queue text, priority integer, max_attempts integer, run_at timestamptz, key text, key_policy text, meta jsonb
 ) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp

@@ -3,14 +3,15 @@
 --
 --   capacity  written by operators (set_capacity), and by producers that count (take_capacity)
 
--- How many jobs may wait in a queue; a queue without a row has no capacity. The rest is what the last producer that counted has left to the
--- others: numbers of ticket_seq above since, up to tickets, each good for one job. The row is rewritten by every count, in place.
+-- How many jobs may wait in a queue; a queue without a row has no capacity. The rest is what a producer that counted has left to the others:
+-- numbers of ticket_seq above since, up to tickets, each good for one job. A count rewrites the row in place, unless another has it locked.
 create table queue.capacity (
   queue     text    not null,
   capacity  bigint  not null,
   counted   bigint  not null default 0,
   since     bigint  not null default 0,
   tickets   bigint  not null default 0,
+  beside    bigint  not null default 0,  -- numbers of beside_seq above this are of jobs that were counted and did not rewrite the row
   constraint capacity_pkey primary key (queue),  -- guard: a queue has one bound
   constraint capacity_queue_is_a_name check (queue.is_name(queue)),  -- guard: a bound is of a name
   constraint capacity_is_not_negative check (capacity >= 0)  -- guard: a bound is not negative
@@ -20,6 +21,10 @@ create table queue.capacity (
 -- The first is drawn here, for nobody: last_value of a sequence that was never asked is the number that it will give next, a ticket too many.
 create sequence queue.ticket_seq;
 select nextval('queue.ticket_seq');
+
+-- Numbered as tickets are: the jobs of counts that found the row locked. Who has an old snapshot sees by it that there were any.
+create sequence queue.beside_seq;
+select nextval('queue.beside_seq');
 
 -- How many jobs wait in a queue, counted up to most.
 create function queue.depth(queue text, most bigint default null) returns bigint
@@ -62,14 +67,16 @@ create function queue.set_capacity(queue text, capacity bigint) returns void
   set lock_timeout = '5s'  -- guard: a bound waits for nobody for ever
 as $$
 begin
-  perform pg_advisory_xact_lock(hashtextextended('queue.lanes/' || set_capacity.queue, 0));  -- guard: a bound waits for lanes that are being met
+  -- guard: a bound waits for lanes that are being met
+  perform pg_advisory_xact_lock(queue.lock_class('queue.lanes'), hashtext(set_capacity.queue) & 1023);
   if set_capacity.capacity is null then
     delete from queue.capacity c where c.queue = set_capacity.queue;  -- guard: a bound ends alone [ where c.queue = set_capacity.queue]
   else
-    insert into queue.capacity as c (queue, capacity)
-    values (set_capacity.queue, set_capacity.capacity)
+    insert into queue.capacity as c (queue, capacity, beside)
+    values (set_capacity.queue, set_capacity.capacity, (select s.last_value from queue.beside_seq s))
+    on conflict on constraint capacity_pkey do update
     -- guard: tickets of an old bound end [, counted = 0, since = 0, tickets = 0]
-    on conflict on constraint capacity_pkey do update set capacity = excluded.capacity, counted = 0, since = 0, tickets = 0;
+    set capacity = excluded.capacity, counted = 0, since = 0, tickets = 0, beside = excluded.beside;
   end if;
   update queue.lane l
   set has_capacity = set_capacity.capacity is not null  -- guard: a bound marks its lanes [set_capacity.capacity is not null => false]
@@ -79,73 +86,201 @@ begin
 end
 $$;
 
--- Lets the transaction keep so many jobs that it has written to a queue, or raises QCAPA with {"queue", "capacity"} as its detail.
---
--- Far from the capacity a producer draws tickets, under a lock that all of them share until their transactions end. Who finds none left takes
--- that lock alone: nobody else's jobs of this queue are uncommitted then. It counts, and leaves as many tickets as are missing to four
--- fifths of the capacity; above that, everybody counts. A transaction that has drawn tickets and has to count later waits for the others that
--- have; of two such, one is ended as a deadlock (40P01).
-create function queue.take_capacity(queue text, jobs bigint) returns void
+-- The advisory locks of a queue's producers: (class, n), shared, held by a transaction until its end, says that it has up to n jobs in the queue
+-- that nobody else sees yet. (class, 0), alone, is for whoever decides over jobs, and held only meanwhile. Who waits for that has said n already,
+-- and (class, m - 2^31) tells of how many of them it is sure.
+create function queue.capacity_class(queue text) returns integer
+  language sql immutable strict parallel safe
+  return queue.lock_class('queue.capacity/' || queue);  -- guard: a capacity of its own queue [ || queue]
+
+-- Says that this transaction has so many jobs more; returns what it had said before. That stands in a setting that ends with the transaction, and
+-- with a savepoint, as the locks do. One that enqueues many jobs one by one says somewhat more than it has, or it would hold a lock for each.
+create function queue.say_jobs(class integer, jobs bigint) returns integer
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  gate   bigint := hashtextextended('queue.capacity/' || take_capacity.queue, 0);  -- guard: a capacity of its own queue [ || take_capacity.queue]
-  fresh  boolean := current_setting('transaction_isolation') = 'read committed';
-  tally   queue.capacity;
-  depth  bigint;
-  drawn  bigint;
+  told   jsonb := coalesce(nullif(current_setting('queue_capacity.told', true), ''), '{}');
+  total  bigint := coalesce((told -> class::text ->> 0)::bigint, 0) + jobs;  -- guard: jobs of before count [coalesce .. , 0) + => ]
+  before bigint := coalesce((told -> class::text ->> 1)::bigint, 0);
+  shown  bigint := before;
 begin
-  select * into tally from queue.capacity c where c.queue = take_capacity.queue;
-  if not found or jobs = 0 then  -- guard: no jobs take no capacity [ or jobs = 0]
-    return;
+  if total > shown then
+    -- redundant: says somewhat more [greatest(total, shown + shown / 4) => total] (for the server: a lock for each job would fill its table)
+    shown := least(greatest(total, shown + shown / 4), 2147483647);
+    perform pg_advisory_xact_lock_shared(class, shown::integer);  -- guard: jobs are said
   end if;
-  -- Under an old snapshot the row says nothing of today's tickets.
-  -- redundant: no tickets if too few are left [ and .. s) >= jobs] (for speed: numbers beyond the last ticket are void, and the next one counts)
-  -- guard: tickets are drawn under a new snapshot [fresh and ]
-  if fresh and tally.tickets - (select s.last_value from queue.ticket_seq s) >= jobs then
+  perform set_config('queue_capacity.told', (told || jsonb_build_object(class, jsonb_build_array(total, shown)))::text, true);
+  return before;
+end
+$$;
+
+-- How many jobs other transactions have said that they have; of who waits to decide, those of which it is sure. Who has ended before this is
+-- asked is seen by the next snapshot; one that ends just now may be counted by both.
+create function queue.said_jobs(class integer) returns bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return (
+    with said as materialized (
+      select l.virtualtransaction as who, l.objid::bigint as n, l.granted
+      from pg_locks l
+      -- guard: others said so of this queue [ and l.classid .. ::oid]
+      where l.locktype = 'advisory' and l.objsubid = 2 and l.classid = (said_jobs.class::bigint & 4294967295)::oid
+        and l.database = (select d.oid from pg_database d where d.datname = current_database())
+        and l.pid is distinct from pg_backend_pid()  -- guard: what it said itself does not count
+    )
+    select coalesce(sum(s.jobs), 0)
+    from (
+      select case
+          -- guard: of what one said, the last counts [max => min]; who waits has not got what it asks for [bool_and(k.granted) => true]
+          when bool_and(k.granted) then max(k.n) filter (where k.n < 2147483648)
+          else max(k.n) filter (where k.n >= 2147483648) - 2147483648  -- guard: who waits has what it was sure of [max => null and max]
+        end as jobs
+      from said k
+      group by k.who
+    ) s
+  );
+end
+$$;
+
+create function queue.refuse_jobs(queue text, capacity bigint) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  raise sqlstate 'QCAPA' using
+    message = format('the queue %s is at its capacity of %s waiting jobs', refuse_jobs.queue, refuse_jobs.capacity),
+    detail = json_build_object('queue', refuse_jobs.queue, 'capacity', refuse_jobs.capacity)::text,
+    hint = 'Wait for its workers, or raise its capacity with queue.set_capacity.';
+end
+$$;
+
+-- Refuses so many jobs (QCAPA) if the queue is surely too full for them, at the cost of looking: nothing is written, no lock taken. For who
+-- would write something before it takes the capacity.
+create function queue.look_capacity(queue text, jobs bigint) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  tally  queue.capacity;
+begin
+  select * into tally from queue.capacity c where c.queue = look_capacity.queue;
+  if not found or jobs = 0 or current_setting('transaction_isolation') = 'read committed'
+    and tally.tickets - (select s.last_value from queue.ticket_seq s) >= jobs
+  then
+    return;
+  elsif queue.depth(look_capacity.queue, tally.capacity + 1) + jobs > tally.capacity then
+    perform queue.refuse_jobs(look_capacity.queue, tally.capacity);
+  end if;
+end
+$$;
+
+-- How many jobs a queue may have by enqueues, by a row that was written earlier: what was counted then, the tickets drawn since, and the jobs of
+-- counts that did not rewrite it. Tickets of who was rolled back count too.
+create function queue.jobs_since(tally queue.capacity, drawn bigint) returns bigint
+  language sql volatile
+  -- guard: jobs since an old snapshot: as counted then [tally.counted +]
+  -- guard: jobs since an old snapshot: by their tickets [ + greatest(least(drawn, tally.tickets) - tally.since, 0)]
+  -- guard: jobs since an old snapshot: not by the marks of counts [least(drawn, tally.tickets) => drawn]
+  -- guard: jobs since an old snapshot: beside the row [ + (select .. - tally.beside]
+  return tally.counted + greatest(least(drawn, tally.tickets) - tally.since, 0) + (select s.last_value from queue.beside_seq s) - tally.beside;
+
+-- Lets the transaction have so many jobs in a queue, or raises QCAPA with {"queue", "capacity"} as its detail. So many of them are written already.
+--
+-- Far from the capacity a producer says that it has these jobs, and draws tickets for them. Who finds none left looks how many jobs wait: if too
+-- many, it is refused at once. Else it says that it has its jobs and counts, alone: what others have said, and then what waits. Nobody waits
+-- here for another's transaction for longer than 80 ms, nor in a way that could be a deadlock: who might be let in once others end looks
+-- again and again, and is then refused.
+--
+-- Exact: each job draws a number. Who draws a ticket has said its jobs before, so a count that draws its numbers and then looks sees it, or its
+-- ticket is beyond the count's numbers. Who counts does so alone, and has said its jobs when the next one looks.
+create function queue.take_capacity(queue text, jobs bigint, written bigint default 0) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  class    integer := queue.capacity_class(take_capacity.queue);
+  fresh    boolean := current_setting('transaction_isolation') = 'read committed';
+  before   integer;
+  give_up  timestamptz := clock_timestamp() + interval '80 ms';
+  tally    queue.capacity;
+  depth    bigint;
+  others   bigint;
+  drawn    bigint;
+  aside    bigint;
+begin
+  for look in 1 .. 40 loop
+    select * into tally from queue.capacity c where c.queue = take_capacity.queue;
+    if not found or jobs = 0 then  -- guard: no jobs take no capacity [ or jobs = 0]
+      return;
+    end if;
+    -- Under an old snapshot the row says nothing of today's tickets.
+    -- redundant: no tickets if too few are left [ and .. s) >= jobs] (for speed: numbers beyond the last ticket are void, and the next one counts)
+    -- guard: tickets are drawn under a new snapshot [fresh and ]
+    if fresh and tally.tickets - (select s.last_value from queue.ticket_seq s) >= jobs then
+      begin
+        perform queue.say_jobs(class, jobs);  -- guard: who draws tickets says so
+        select max(nextval('queue.ticket_seq')) into drawn from generate_series(1, jobs);  -- guard: a ticket each [jobs => 1]
+        if drawn <= tally.tickets then  -- guard: tickets end [drawn <= tally.tickets => true]
+          return;
+        end if;
+        raise sqlstate 'QVOID';  -- redundant: what was said for a void ticket is taken back (for speed: others would look again)
+      exception when sqlstate 'QVOID' then
+        null;
+      end;
+    end if;
+    -- redundant: looks one further than the capacity [ + 1] (the jobs that are not written yet are more than none)
+    depth := queue.depth(take_capacity.queue, tally.capacity + 1) + jobs - written;
+    if not fresh then
+      -- redundant: a row that was rewritten since is told of early (for others: no tickets are drawn in vain)
+      perform from queue.capacity c where c.queue = take_capacity.queue for update skip locked;
+      depth := greatest(depth, queue.jobs_since(tally, (select s.last_value from queue.ticket_seq s)) + jobs);
+    end if;
+    exit when depth > tally.capacity;  -- redundant: a full queue refuses before anything is said (for speed: the count says so too)
     begin
-      perform pg_advisory_xact_lock_shared(gate);  -- guard: tickets are drawn under a lock
-      -- Who counted while we waited has left others.
-      select * into tally from queue.capacity c where c.queue = take_capacity.queue;  -- guard: who counted meanwhile is believed
-      select max(nextval('queue.ticket_seq')) into drawn from generate_series(1, jobs);  -- guard: a ticket each [jobs => 1]
-      -- redundant: a bound that ended meanwhile takes no tickets [tally.capacity is null or ] (for speed: whoever counts next finds no bound either)
-      -- guard: tickets end [tally.capacity is null or drawn <= tally.tickets => true]
-      if tally.capacity is null or drawn <= tally.tickets then
-        return;
+      before := queue.say_jobs(class, jobs);  -- guard: who is let in says so [queue.say_jobs(class, jobs) => 0]
+      begin
+        perform pg_advisory_xact_lock_shared(class, -2147483648 + before);  -- guard: who waits says of what it is sure
+        perform pg_advisory_xact_lock(class, 0);  -- guard: whoever counts is alone
+        select max(nextval('queue.ticket_seq')) into drawn from generate_series(1, jobs);
+        others := queue.said_jobs(class);
+        aside := (select s.last_value from queue.beside_seq s);
+        -- guard: counts one further than the capacity [ + 1]
+        depth := queue.depth(take_capacity.queue, tally.capacity + 1) + jobs - written;
+        if not fresh then  -- guard: what was committed since an old snapshot counts [not fresh => false]
+          -- What was committed since our snapshot had tickets, left its mark beside the row, or rewrote it: then it cannot be locked below. Many
+          -- jobs at once may be refused early here.
+          -- guard: jobs since an old snapshot: and its own [ + jobs]
+          depth := greatest(depth, queue.jobs_since(tally, drawn - jobs) + jobs);
+        end if;
+        raise sqlstate 'QDONE';  -- redundant: whoever has counted lets the next one count (the next one would wait, and be right as well)
+      exception when sqlstate 'QDONE' then
+        null;
+      end;
+      -- guard: what others have said counts [ + others]; a full queue refuses [depth + others > tally.capacity => false]
+      if depth + others > tally.capacity then
+        raise sqlstate 'QVOID';
       end if;
-      raise sqlstate 'QVOID';  -- guard: the lock of a ticket that was void is given back
+      -- guard: a count waits for nobody's row [ skip locked]
+      perform from queue.capacity c where c.queue = take_capacity.queue for update skip locked;
+      if found then
+        update queue.capacity c
+        -- redundant: no fewer tickets than none [greatest .. , 0) => (tally.capacity * 4 / 5 - depth)] (a number drawn is never drawn again)
+        -- guard: near its capacity everybody counts [ * 4 / 5]
+        set counted = depth + others, since = drawn, tickets = drawn + greatest(tally.capacity * 4 / 5 - depth - others, 0), beside = aside
+        where c.queue = take_capacity.queue;  -- guard: a count is of one queue [where c.queue = take_capacity.queue]
+      else
+        perform nextval('queue.beside_seq') from generate_series(1, jobs);  -- guard: a count beside the row leaves its mark
+      end if;
+      return;
     exception when sqlstate 'QVOID' then
-      -- Gives the lock back: two producers that shared it could not both have it alone.
       null;
     end;
-  end if;
-  perform pg_advisory_xact_lock(gate);  -- guard: whoever counts is alone
-  select * into tally from queue.capacity c where c.queue = take_capacity.queue;  -- guard: who counts believes the newest bound
-  if not found then
-    return;
-  end if;
-  depth := queue.depth(take_capacity.queue, tally.capacity + 1);  -- guard: counts one further than the capacity [ + 1]
-  drawn := (select s.last_value from queue.ticket_seq s);
-  if not fresh then  -- guard: what was committed since an old snapshot counts [not fresh => false]
-    -- Jobs that were committed since our snapshot have drawn tickets, or else the update below fails. Tickets of who was rolled back count too:
-    -- many jobs at once may be refused early here.
-    -- guard: jobs since an old snapshot: as counted then [ tally.counted +]
-    -- guard: jobs since an old snapshot: by their tickets [ + greatest(least(drawn, tally.tickets) - tally.since, 0)]
-    -- guard: jobs since an old snapshot: not by the marks of counts [least(drawn, tally.tickets) => drawn]
-    -- guard: jobs since an old snapshot: and its own [ + jobs]
-    depth := greatest(depth, tally.counted + greatest(least(drawn, tally.tickets) - tally.since, 0) + jobs);
-  end if;
-  if depth > tally.capacity then  -- guard: a full queue refuses [depth > tally.capacity => false]
-    raise sqlstate 'QCAPA' using
-      message = format('the queue %s is at its capacity of %s waiting jobs', take_capacity.queue, tally.capacity),
-      detail = json_build_object('queue', take_capacity.queue, 'capacity', tally.capacity)::text,
-      hint = 'Wait for its workers, or raise its capacity with queue.set_capacity.';
-  end if;
-  update queue.capacity c
-  -- redundant: no fewer tickets than none [greatest .. , 0) => (tally.capacity * 4 / 5 - depth)] (a number drawn is never drawn again)
-  -- guard: near its capacity everybody counts [ * 4 / 5]
-  set counted = depth, since = drawn, tickets = drawn + greatest(tally.capacity * 4 / 5 - depth, 0)
-  where c.queue = take_capacity.queue;  -- guard: a count is of one queue [where c.queue = take_capacity.queue]
+    exit when not fresh or clock_timestamp() > give_up;  -- guard: nobody waits for others for long [clock_timestamp() > give_up => false]
+    perform pg_sleep(0.002 + random() * 0.003);
+  end loop;
+  perform queue.refuse_jobs(take_capacity.queue, tally.capacity);
 end
 $$;

@@ -1,5 +1,19 @@
 -- The enqueue, for every language: queue.enqueue(job_type, payload, options). Options are named in a jsonb object; this file is where they are
 -- read and checked. Plain jobs go on to queue.insert_job, jobs with an ordering key to queue.insert_in_line.
+--
+--   type_options   written by workers when they start (publish_types), read by enqueues that leave out one of these options
+
+-- Where the jobs of a type go, and how often they are tried, if their enqueue does not say so: what the type's workers have. A type that says
+-- nothing of it has no row. Enqueues in Rust say all of it, and read nothing here.
+create table queue.type_options (
+  job_type      text     not null,
+  queue         text     not null,
+  priority      smallint not null,
+  max_attempts  smallint not null,
+  constraint type_options_pkey primary key (job_type),  -- guard: a type's options are published once [primary key (job_type) => check (true)]
+  constraint type_options_queue_is_a_name check (queue.is_name(queue)),  -- guard: a published queue is a name
+  constraint type_options_attempts_are_positive check (max_attempts >= 1)  -- guard: published attempts are some
+);
 
 -- What an enqueue's options say, checked.
 create type queue.options as (
@@ -10,20 +24,21 @@ create type queue.options as (
   key           text,         -- the ordering key, or null
   key_policy    text,
   unique_key    text,         -- the uniqueness key, or null
-  unique_while  text,         -- how that is held: live, queued or until
+  unique_while  text,         -- how that is held: live, queued, kept or until
   unique_until  timestamptz,  -- until when
   on_conflict   text,
   meta          jsonb
 );
 
--- Reads the options of an enqueue: an unknown one, or one of a wrong type or out of range, is 22023 and named. JSON null is as not given. It goes
--- through the names that there are, not those that are given: a loop over these was much of its cost.
-create function queue.read_options(options jsonb) returns queue.options
+-- Reads the options of an enqueue of this type: an unknown one, or one of a wrong type or out of range, is 22023 and named. JSON null is as not
+-- given. It goes through the names that there are, not those that are given: a loop over these was much of its cost.
+create function queue.read_options(job_type text, options jsonb) returns queue.options
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
   said    queue.options := row('default', 100, 20, null, null, 'block', null, 'live', null, 'keep', null);
+  typed   queue.type_options;
   whole   integer; -- a whole number that may be in range, or null
   known   text[] := '{queue,priority,max_attempts,run_at,after,key,key_policy,unique_key,unique_while,on_conflict,meta}';
 begin
@@ -34,15 +49,25 @@ begin
     raise invalid_parameter_value using message = format('queue.enqueue: there is no option %s; the options are %s',
       (select to_json(min(k.name)) from jsonb_object_keys(options - known) k (name)), array_to_string(known, ', '));
   end if;
+  -- guard: what is not said is looked for [options .. 'max_attempts' is null => false]; no queue said [options ->> 'queue' is null or ]
+  -- guard: no priority said [ or options ->> 'priority' is null]; no attempts said [ or options ->> 'max_attempts' is null]
+  if options ->> 'queue' is null or options ->> 'priority' is null or options ->> 'max_attempts' is null then
+    select p.* into typed from queue.type_options p where p.job_type = read_options.job_type;  -- guard: what that type says [ where p. .. .job_type]
+    if found then
+      said.queue := typed.queue;
+      said.priority := typed.priority;
+      said.max_attempts := typed.max_attempts;
+    end if;
+  end if;
   if options ? 'queue' then
-    said.queue := coalesce(options ->> 'queue', 'default');
+    said.queue := coalesce(options ->> 'queue', said.queue);
     -- guard: a queue is a text [jsonb_typeof .. or ]; a queue is a name [not queue.is_name(said.queue) => false]
     if jsonb_typeof(options -> 'queue') not in ('string', 'null') or not queue.is_name(said.queue) then
       perform queue.refuse_option(options, 'queue', 'a name: 1 to 64 of A-Z a-z 0-9 _ . : -');
     end if;
   end if;
   if options ? 'priority' then
-    whole := queue.read_whole(options -> 'priority', 100);
+    whole := queue.read_whole(options -> 'priority', said.priority);
     -- guard: a priority is in range [whole between -32768 and 32767 is not true => false]
     if whole between -32768 and 32767 is not true then
       perform queue.refuse_option(options, 'priority', 'a whole number from -32768 to 32767');
@@ -50,7 +75,7 @@ begin
     said.priority := whole;
   end if;
   if options ? 'max_attempts' then
-    whole := queue.read_whole(options -> 'max_attempts', 20);
+    whole := queue.read_whole(options -> 'max_attempts', said.max_attempts);
     -- guard: there is an attempt [whole between 1 and 32767 is not true => false]
     if whole between 1 and 32767 is not true then
       perform queue.refuse_option(options, 'max_attempts', 'a whole number from 1 to 32767');
@@ -84,9 +109,10 @@ begin
   end if;
   if options ? 'unique_while' then
     said.unique_while := coalesce(options ->> 'unique_while', 'live');
-    if said.unique_while not in ('live', 'queued') then
+    if said.unique_while not in ('live', 'queued', 'kept') then
       said.unique_while := 'until';
-      said.unique_until := queue.read_time(options, 'unique_while', 'live, queued or an interval longer than zero that ends before the year 10000');
+      said.unique_until := queue.read_time(options, 'unique_while',
+        'live, queued, kept or an interval longer than zero that ends before the year 10000');
     end if;
   end if;
   if options ? 'on_conflict' then
@@ -211,18 +237,26 @@ $$;
 
 -- Enqueues one job in the caller's transaction and returns its id; with a uniqueness key that is held, the id of the job that holds it. Options:
 --
---   queue, priority, max_attempts      else 'default', 100 and 20
+--   queue, priority, max_attempts      else what workers of the type have published, else 'default', 100 and 20
 --   run_at | after                     a time, or an interval or seconds from now by the database's clock
 --   key, key_policy                    jobs of one ordering key run one at a time in the order of their commits; a dead one holds up its key
 --                                      (block) or does not (skip)
---   unique_key, unique_while,          one job holds the key: until it is over (live), while it waits unclaimed (queued), or for an interval;
---   on_conflict                        the next enqueue keeps it as it is, replaces its payload or debounces it (puts it off to its own time)
+--   unique_key, unique_while,          one job holds the key: until it is over (live), while it waits unclaimed (queued), as long as its history
+--   on_conflict                        is kept (kept), or for an interval; the next enqueue keeps it as it is, replaces its payload or
+--                                      debounces it (puts it off to its own time)
 --   meta                               a small object that stays with the job, for its handler and for filters
 create function queue.enqueue(job_type text, payload jsonb, options jsonb default '{}') returns bigint
   language plpgsql volatile
 as $$
+declare
+  typed  queue.type_options;
 begin
   if options operator(pg_catalog.=) '{}'::pg_catalog.jsonb then
+    -- guard: a plain enqueue takes what its type says [ operator(pg_catalog.=) enqueue.job_type => is null]
+    select p.* into typed from queue.type_options p where p.job_type operator(pg_catalog.=) enqueue.job_type;
+    if found then
+      return queue.insert_job(enqueue.job_type, enqueue.payload, typed.queue, typed.priority, typed.max_attempts);
+    end if;
     return queue.insert_job(enqueue.job_type, enqueue.payload);
   end if;
   return (select e.id from queue.enqueue_with(enqueue.job_type, enqueue.payload, enqueue.options) e);
@@ -236,10 +270,16 @@ create function queue.enqueue_with(job_type text, payload jsonb, options jsonb d
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  said   queue.options := queue.read_options(enqueue_with.options);
+  said   queue.options := queue.read_options(enqueue_with.job_type, enqueue_with.options);
   taken  uuid := queue.unique_hash(said.queue, enqueue_with.job_type, said.unique_key);
 begin
   if taken is not null then
+    -- A full queue has nothing written to it for a key that nobody has taken.
+    if exists (select from queue.capacity c where c.queue = said.queue)
+      and not exists (select from queue.unique_key u where u.hash = taken)  -- guard: a key that is held needs no capacity [ and .. = taken)]
+    then
+      perform queue.look_capacity(said.queue, 1);
+    end if;
     select t.id, t.outcome into enqueue_with.id, enqueue_with.outcome
     from queue.take_key(taken, enqueue_with.payload, said.run_at, said.on_conflict) t;
     if enqueue_with.id is not null then
@@ -251,9 +291,9 @@ begin
   if said.key is null then
     id := queue.insert_job(enqueue_with.job_type, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.meta);
   else
+    perform queue.take_capacity(said.queue, 1);  -- guard: a keyed job takes capacity
     id := queue.insert_in_line(enqueue_with.job_type, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at,
       said.key, said.key_policy, said.meta);
-    perform queue.take_capacity(said.queue, 1);  -- guard: a keyed job takes capacity
   end if;
   outcome := 'enqueued';
   if taken is not null then

@@ -164,39 +164,51 @@ end
 $$;
 
 -- lease, marked: those of the jobs that are running are cancelling from now on. Workers look for it when they are notified, and about every second.
--- Leases are locked in the order of their tokens, as a settle does; a job that a settle has ended meanwhile is not found in the row.
+-- While somebody is at work on one of the leases, it marks none and looks again: a settle has one for a moment, an open transaction for longer.
+-- After half a second the jobs of such a lease are passed over. A job that a settle has ended meanwhile is not found in the row.
 create function queue.cancel_running_all(ids bigint[]) returns setof bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
+declare
+  marked  bigint[];
 begin
-  return query
-  with held as materialized (
-    select h.token
-    from queue.lease h
-    -- guard: cancelling: no lease but those that hold the jobs
-    where exists (select from unnest(h.ids) u (id) where u.id = any (cancel_running_all.ids))
-    order by h.token  -- guard: cancelling: locks in one order
-    for update of h
-  ), marked as (
-    update queue.lease l
-    set cancelling = array(
-      -- guard: cancelling: those before stay so (2 lines)
-      select u.id from unnest(l.cancelling) u (id)
-      union
-      -- guard: cancelling: only the jobs named [ where u.id = any (cancel_running_all.ids)]
-      select u.id from unnest(l.ids) u (id) where u.id = any (cancel_running_all.ids))
-    from held h
-    where l.token = h.token
-    returning l.ids
-  )
-  select u.id
-  from marked m
-  cross join lateral unnest(m.ids) u (id)
-  where u.id = any (cancel_running_all.ids);
-  if found then  -- guard: cancelling: nobody is told if nothing was [found => true]
+  for tries in 1 .. 25 loop  -- guard: cancelling: looks again [25 => 1]
+    begin
+      with held as materialized (
+        select h.token
+        from queue.lease h
+        -- guard: cancelling: no lease but those that hold the jobs
+        where exists (select from unnest(h.ids) u (id) where u.id = any (cancel_running_all.ids))
+        for update of h skip locked  -- guard: cancelling: waits for nobody [ skip locked]
+      ), changed as (
+        update queue.lease l
+        set cancelling = array(
+          -- guard: cancelling: those before stay so (2 lines)
+          select u.id from unnest(l.cancelling) u (id)
+          union
+          -- guard: cancelling: only the jobs named [ where u.id = any (cancel_running_all.ids)]
+          select u.id from unnest(l.ids) u (id) where u.id = any (cancel_running_all.ids))
+        from held h
+        where l.token = h.token
+        returning l.ids
+      )
+      select array_agg(u.id) into marked
+      from changed c
+      cross join lateral unnest(c.ids) u (id)
+      where u.id = any (cancel_running_all.ids);
+      exit when tries = 25 or not exists (
+        select from queue.lease h cross join lateral unnest(h.ids) u (id)
+        where u.id = any (cancel_running_all.ids) and u.id <> all (coalesce(marked, '{}')));
+      raise sqlstate 'QWAIT';  -- redundant: holds none while it waits (for a settle of several of them)
+    exception when sqlstate 'QWAIT' then
+      perform pg_sleep(0.02);
+    end;
+  end loop;
+  if cardinality(marked) > 0 then  -- guard: cancelling: nobody is told if nothing was [cardinality(marked) > 0 => true]
     perform pg_notify('queue.wake', '!control');  -- guard: told at once [perform pg_notify('queue.wake', '!control') => null]
   end if;
+  return query select u.id from unnest(marked) u (id);
 end
 $$;
 

@@ -1,15 +1,43 @@
--- What is done to jobs that are over, from any language; as in 8_control.sql, but that rows which others hold are waited for.
+-- What is done to jobs that are over, from any language; as in 8_control.sql: rows which others hold are passed over.
 --
 --   requeue_all   dead -> ready | blocked
 --   reopen        done | done_many -> ready | blocked
 --   discard_all   dead -> nothing
 
+-- Locks ordering keys, by their stripes, until the end of the transaction; returns those that were to be had. All together it waits for a second
+-- at most: a key is locked by who enqueues under it, until that one's transaction ends.
+create function queue.lock_some_keys(stripes bigint[]) returns bigint[]
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set lock_timeout = '500ms'  -- guard: a key is not waited for without end
+as $$
+declare
+  give_up timestamptz := clock_timestamp() + interval '500 ms';
+  had     bigint[] := '{}';
+  stripe  bigint;
+begin
+  for stripe in select distinct s from unnest(stripes) s order by s loop  -- guard: keys are locked in one order [ order by s]
+    begin
+      if clock_timestamp() >= give_up then
+        set local lock_timeout = '1ms';  -- redundant: the wait is for all keys together (for whoever requeues thousands)
+      end if;
+      perform queue.lock_key(stripe);
+      had := had || stripe;
+    -- guard: a key that is not to be had is passed over (2 lines)
+    exception when lock_not_available then
+      null;
+    end;
+  end loop;
+  return had;
+end
+$$;
+
 -- dead -> ready | blocked: those of these jobs that are dead letters, to the end of their own lanes with no attempt and no crash; returns them.
 -- Their failures stay.
--- Safe: only what is deleted from dead here enters ready. A second operator waits for the row, finds it gone and does nothing, as does a
--- discard; a claim sees the job at our commit. Rows are locked in the order of their ids. A job under suspicion leaves its solo lane: the
--- operator says that it is mended. One that holds up its ordering key keeps its place; one whose key went on without it goes to the end of the
--- key's line, under the key's lock.
+-- Safe: only what is deleted from dead here enters ready. A second operator passes over the row, or finds it gone, as does a discard; a claim sees
+-- the job at our commit. Rows are locked in the order of their ids. A job under suspicion leaves its solo lane: the operator says that it is
+-- mended. One that holds up its ordering key keeps its place; one whose key went on without it goes to the end of the key's line, under the key's
+-- lock, and stays dead if that is not to be had.
 create function queue.requeue_all(ids bigint[]) returns setof bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -17,19 +45,29 @@ as $$
 declare
   back  bigint[];
   keys  boolean;
+  late  bigint[] := array(
+    select distinct j.key & 1023
+    from queue.dead d
+    cross join lateral (select j.key from queue.job j where j.id = d.id offset 0) j
+    where d.id = any (requeue_all.ids) and j.key is not null
+      -- redundant: a key that the job holds up is not locked [ and not exists .. a.id = d.id)] (for others: the job keeps its place)
+      and not exists (select from queue.active_key a where a.key = j.key and a.id = d.id));
 begin
+  late := queue.lock_some_keys(late);  -- guard: requeue: places follow commits
   with held as materialized (
     select d.id
     from queue.dead d
     where d.id = any (requeue_all.ids)  -- guard: requeue: only the jobs named
-    order by d.id  -- guard: requeue: locks in one order
-    for update  -- guard: requeue: locks
+    order by d.id  -- redundant: requeue: locks in one order (with skip locked nobody waits)
+    for update skip locked  -- guard: requeue: locks; requeue: waits for nobody [ skip locked]
   ), risen as materialized (
     delete from queue.dead d
     using held h
     -- guard: requeue: each its own lane [= h.id offset 0 => > 0 limit 1]
     cross join lateral (select j.lane, j.key from queue.job j where j.id = h.id offset 0) j
     where d.id = h.id  -- guard: requeue: only what was locked
+      -- guard: requeue: only under a key that is locked
+      and (j.key is null or j.key & 1023 = any (late) or exists (select from queue.active_key a where a.key = j.key and a.id = d.id))
     returning d.id, j.lane, j.key,
       -- guard: the head keeps its place [ and not .. .id = d.id)]
       j.key is not null and not exists (select from queue.active_key a where a.key = j.key and a.id = d.id) as is_late
@@ -39,15 +77,11 @@ begin
     from risen r
     where not r.is_late  -- guard: late ones are not ready
     order by r.id  -- guard: requeue: in the order of ids
-  ), locked as materialized (
-    select queue.lock_key(s.stripe)  -- guard: requeue: places follow commits [queue.lock_key(s.stripe) => s.stripe]
-    from (select distinct r.key & 1023 as stripe from risen r where r.is_late order by 1) s
   ), queued_up as (
     insert into queue.blocked (key, seq, id, lane)
     select r.key, nextval('queue.key_seq'), r.id, r.lane
-    from (select count(*) from locked) l
     -- guard: late ones in the order of their ids [ order by r.id]; only late ones to the end [ where r.is_late]
-    cross join (select r.* from risen r where r.is_late order by r.id) r
+    from (select r.* from risen r where r.is_late order by r.id) r
   ), hinted as (
     insert into queue.key_hint (key)
     select distinct r.key
@@ -65,9 +99,10 @@ $$;
 
 -- done | done_many -> ready | blocked: the job, if it is completed or cancelled, to the end of its lane or ordering key with no attempt; says
 -- whether it was. Its failures stay, its output goes, and its checkpoint with it: the job is to begin anew.
--- Safe: it enters ready only if its done row is deleted here, or its id is taken out of its done_many row. A second operator waits for the row
--- and then finds the job gone from it. If at that moment the row has become one of this job alone, neither branch takes it: the caller looks,
--- sees it completed and tries again. Pruning deletes the same row before it deletes the payload, so one of us two gets neither.
+-- Safe: it enters ready only if its done row is deleted here, or its id is taken out of its done_many row. A row that another has locked is passed
+-- over, and so is a job whose key is not to be had in time: the caller looks, sees it completed and tries again. If between two looks the row has
+-- become one of this job alone, neither branch takes it, and the same follows. Pruning deletes the same row before it deletes the payload, so one
+-- of us two gets neither.
 create function queue.reopen(id bigint) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -75,7 +110,22 @@ as $$
 declare
   came  bigint[];
   keys  boolean;
+  line  bigint := (select j.key from queue.job j where j.id = reopen.id);
 begin
+  -- guard: reopen: places follow commits [cardinality .. = 0 => false]
+  if line is not null and cardinality(queue.lock_some_keys(array[line & 1023])) = 0 then
+    return false;
+  end if;
+  perform from queue.done d where d.id = reopen.id for update skip locked;  -- guard: reopen: waits for no row of done [ skip locked]
+  if not found then
+    perform from queue.done_many m
+    -- redundant: reopen: looks in the same span [m.first_id .. and m.last_id >= reopen.id and ] (for the plan: the row holds the id)
+    where m.first_id between (reopen.id >> 33) << 33 and reopen.id and m.last_id >= reopen.id and reopen.id = any (m.ids)
+    for update skip locked;  -- guard: reopen: waits for no row of many [ skip locked]
+  end if;
+  if not found then
+    return false;  -- guard: reopen: only what is locked [return false => null]
+  end if;
   with reopened as materialized (
     delete from queue.done d
     where d.id = reopen.id  -- guard: reopen: only the job named
@@ -108,15 +158,11 @@ begin
     select b.lane, queue.next_id(), b.id  -- guard: reopen: a new place [queue.next_id() => b.id]
     from back b
     where b.key is null  -- guard: ready only without a key
-  ), locked as materialized (
-    select queue.lock_key(b.key)  -- guard: reopen: places follow commits [queue.lock_key(b.key) => b.key]
-    from back b
-    where b.key is not null  -- guard: to the end of a key only with one
   ), queued_up as (
     insert into queue.blocked (key, seq, id, lane)
     select b.key, nextval('queue.key_seq'), b.id, b.lane
-    from locked l
-    cross join back b
+    from back b
+    where b.key is not null  -- guard: to the end of a key only with one
   ), hinted as (
     insert into queue.key_hint (key)
     select b.key
@@ -136,8 +182,8 @@ end
 $$;
 
 -- dead -> nothing: those of these jobs that are dead letters, with payload and failures; returns them.
--- Safe: only a job whose dead row is deleted here loses its payload. A second operator waits for the row, finds it gone and does nothing, as
--- does a requeue. Rows are locked in the order of their ids. One that held up its ordering key frees it.
+-- Safe: only a job whose dead row is deleted here loses its payload. A second operator passes over the row, or finds it gone, as does a requeue.
+-- Rows are locked in the order of their ids. One that held up its ordering key frees it.
 create function queue.discard_all(ids bigint[]) returns setof bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -150,8 +196,8 @@ begin
     select d.id
     from queue.dead d
     where d.id = any (discard_all.ids)  -- guard: discard: only the jobs named
-    order by d.id  -- guard: discard: locks in one order
-    for update  -- guard: discard: locks
+    order by d.id  -- redundant: discard: locks in one order (with skip locked nobody waits)
+    for update skip locked  -- guard: discard: locks; discard: waits for nobody [ skip locked]
   ), gone as materialized (
     delete from queue.dead d
     using held h

@@ -1,4 +1,5 @@
--- The lanes ($1 queue, $2 job type, $3 priority)[n], in that order; the time now; and the most bytes a payload may have in this store.
+-- The lanes ($1 queue, $2 job type, $3 priority)[n], in that order; the time now; the most bytes a payload may have in this store; and whether
+-- one of the queues has a capacity.
 -- Lanes that cannot be seen are written.
 -- $1 queues  $2 job types  $3 priorities, each pair of them at most once
 -- Safe: queue.meet_lane waits for nobody; written twice, a lane is the same, and rolled back, it takes nothing from others.
@@ -9,4 +10,6 @@ select array(
     order by l.place  -- guard: in the order asked for [place => place desc]
   ) as lanes,
   pg_catalog.clock_timestamp() as now,
-  queue.payload_limit() as payload_limit
+  queue.payload_limit() as payload_limit,
+  -- redundant: asks whether there is a capacity [exists .. [])) => false] (for speed: many jobs are refused before they are written)
+  exists (select from queue.capacity c where c.queue = any ($1::pg_catalog.text[])) as has_capacity

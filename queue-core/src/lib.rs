@@ -79,7 +79,9 @@ pub mod private;
 mod mutants;
 
 pub use connect::{IntoConnection, JobRef};
-pub use context::{Context, Handler, HandlerFuture, JobTransaction, Registration, Registry, Reporter, TransactionGuard};
+pub use context::{
+    CancelReason, Cancelled, Context, Handler, HandlerFuture, JobTransaction, Registration, Registry, Reporter, TransactionGuard,
+};
 pub use define::{
     Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, OnConflict, Options, Outcome,
     Priority, Retain, StateKey, TerminalExt, Unique, UniqueKey, UnknownState, Verdict, While, verdict,
@@ -90,13 +92,15 @@ pub use payload::PayloadError;
 pub use queue_macros::job;
 pub use results::{JobStatus, Progress, Wait, WaitError, WaitOn, Waiter, Watch};
 pub use schema::{Store, check_name, migrate};
+/// The driver, of the version whose connections an enqueue takes.
+pub use sqlx;
 
 /// What runs attempts is made of these: for `queue-worker`, which stands on them, and nobody else. They change without notice.
 #[doc(hidden)]
 pub mod runner {
     pub use crate::{
         attempt::{ClaimedJob, Ended, Halt, run},
-        context::{Backend, CommitResult, Fence, Lent, OwnTransaction, Report, ReportEntry, ReportSender, Shared, States, Written},
+        context::{Ask, Backend, CommitResult, Fence, Lent, OwnTransaction, Report, ReportEntry, ReportSender, Shared, States, Written},
         define::{Ending, OrderingKey},
         finish::finish_one,
         schema::{Migration, migrate::migrate_with},

@@ -180,7 +180,14 @@ fn states(option: &Named, input: ParseStream) -> Result<Vec<Type>> {
     if input.peek(token::Paren) {
         let content;
         parenthesized!(content in input);
-        each(&content, |input| input.parse().map(|one| types.push(one)))?;
+        each(&content, |input| {
+            if input.peek(LitStr) {
+                let quoted: LitStr = input.parse()?;
+                let fix = if quoted.parse::<Type>().is_ok() { quoted.value() } else { "Mailer".to_owned() };
+                return Err(Error::new(quoted.span(), format!("`state` takes types, without quotes: `state({fix})`")));
+            }
+            input.parse().map(|one| types.push(one))
+        })?;
     }
     if types.is_empty() { Err(option.wrong(option.key, "types in parentheses")) } else { Ok(types) }
 }

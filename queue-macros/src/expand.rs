@@ -11,12 +11,19 @@ use crate::{
     args::{self, Args},
     fallback::{self, Mistakes},
     input::{self, Input},
+    renamed,
     value::{Backoff, Time, Value},
 };
 
 pub(crate) fn job(args: TokenStream, item: &TokenStream) -> TokenStream {
     let mut mistakes = Mistakes::default();
-    let args = args::parse(args, &mut mistakes);
+    let mut args = args::parse(args, &mut mistakes);
+    if args.root.is_none()
+        && let Some((name, mistake)) = renamed::check()
+    {
+        mistakes.push(mistake);
+        args.root = Some(name.into());
+    }
     let Some(input) = input::parse(item, &mut mistakes) else { return fallback::item(item, mistakes) };
     match mistakes.or(name(&args, &input)) {
         Ok(name) => {

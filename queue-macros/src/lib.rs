@@ -8,6 +8,7 @@ mod args;
 mod expand;
 mod fallback;
 mod input;
+mod renamed;
 mod unique;
 mod value;
 
@@ -55,7 +56,7 @@ use proc_macro::TokenStream;
 /// | `key = self.account_id` | the ordering key: jobs of one key in a queue run one at a time, in the order of their commits | an expression over the payload that has `to_string` | none |
 /// | `fifo` | one ordering key for the whole queue | | |
 /// | `key_policy = skip` | a dead job holds up its key until somebody requeues or discards it (`block`), or does not | `block` or `skip` | `block` |
-/// | `unique(fields(user, month), while = live, on_conflict = keep)` | jobs whose fields are equal are unique | `while`: `live`, `queued` or a duration; `on_conflict`: `keep`, `replace` or `debounce` | not unique; `live`; `keep` |
+/// | `unique(fields(user, month), while = live, on_conflict = keep)` | jobs whose fields are equal are unique | `while`: `live`, `queued`, `kept` or a duration; `on_conflict`: `keep`, `replace` or `debounce` | not unique; `live`; `keep` |
 /// | `send_only` | the handler lives in another crate; nothing is registered | | |
 /// | `crate = my::path` | where `queue_core` is found | a path | `::queue_core` |
 ///

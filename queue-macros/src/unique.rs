@@ -36,7 +36,7 @@ enum HowLong {
 /// What may stand in the parentheses, each with an example.
 const OPTIONS: &[(&str, &str)] = &[("fields", "fields(user, month)"), ("while", "while = live"), ("on_conflict", "on_conflict = keep")];
 
-const HELD: &[&str] = &["live", "queued"];
+const HELD: &[&str] = &["live", "queued", "kept"];
 
 const ON_CONFLICT: &[&str] = &["keep", "replace", "debounce"];
 

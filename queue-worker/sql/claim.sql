@@ -31,7 +31,8 @@ with taken as materialized (
   from (select * from taken order by id) t  -- guard: a lease lists its jobs by id [ order by id]
   having count(*) > 0  -- guard: no lease for nothing
 )
-select t.lane, t.seq, t.id, t.attempts, t.crashes, j.max_attempts, j.payload::text as payload, j.key, j.key_skips, j.meta::text as meta
+select t.lane, t.seq, t.id, t.attempts, t.crashes, j.max_attempts, j.payload::text as payload, j.key, j.key_skips, j.meta::text as meta,
+  now() as claimed_at
 from taken t
 -- guard: payloads of the jobs taken [= t.id offset 0 => > 0 limit 1]; a job without a payload is told of too [left]
 left join lateral (select j.max_attempts, j.payload, j.key, j.key_skips, j.meta from queue.job j where j.id = t.id offset 0) j on true

@@ -4,7 +4,7 @@
 -- over what is locked. When the transaction ends otherwise, however that comes about, the entry is as it was. The payload is probed
 -- (offset 0 sees to it): a plan made while job was empty must not read all of it later.
 select p.lane, p.seq, p.id, p.attempts, p.crashes, j.max_attempts, j.payload::text as payload, pg_backend_pid() as pid, j.key, j.key_skips,
-  j.meta::text as meta
+  j.meta::text as meta, now() as claimed_at
 from (
   select e.lane, e.seq, e.id, e.attempts, e.crashes
   from unnest($1::bigint[], $2::bigint[]) l (lane, floor)

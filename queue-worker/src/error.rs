@@ -30,7 +30,9 @@ pub enum Error {
         source: sqlx::Error,
     },
     /// No database was named, and there is no embedded one.
-    #[error("no database is named; set DATABASE_URL, or build with the feature `embedded` on a system with PostgreSQL's binaries")]
+    #[error(
+        "no database is named; set DATABASE_URL, or QUEUE_EMBEDDED=true (`--embedded`) for a PostgreSQL of this machine's own that nobody elsewhere sees, if the feature `embedded` is on"
+    )]
     NoDatabase,
     /// The embedded server does not start.
     #[cfg(feature = "embedded")]

@@ -42,6 +42,8 @@ pub use live::{Config, Database, DatabaseOptions, log_panics, shutdown_signal};
 #[cfg(feature = "embedded")]
 pub use queue_embedded as embedded;
 pub use run::AttemptOutcome;
+/// The driver, of the version whose pools a [`Worker`] takes.
+pub use sqlx;
 pub use worker::Worker;
 
 /// Without the feature `cli` there is no command line to hand over to.

@@ -16,7 +16,7 @@ use std::{
 };
 
 use queue_core::{
-    Durability, Handler, Registry, RegistryError, migrate,
+    Durability, Handler, Options, Registry, RegistryError, migrate,
     runner::{ReportSender, Shared, States},
 };
 use sqlx::PgPool;
@@ -52,6 +52,7 @@ pub struct Worker {
     states: States,
     registry: Option<Registry>,
     teller: Teller,
+    ready: Vec<Box<dyn FnOnce() + Send>>,
     broken: Option<RegistryError>,
 }
 
@@ -60,7 +61,8 @@ impl Worker {
     /// claims as fast as it can, one more once there are ordering keys, another once a handler reports progress, one for a moment each
     /// minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
     pub fn new(pool: PgPool) -> Self {
-        Self { pool, config: Config::default(), states: States::default(), registry: None, teller: Teller::default(), broken: None }
+        let (config, states, teller) = (Config::default(), States::default(), Teller::default());
+        Self { pool, config, states, registry: None, teller, ready: Vec::new(), broken: None }
     }
 
     /// The pool that it was given: for whatever its handlers' state is made of.
@@ -109,13 +111,33 @@ impl Worker {
         self
     }
 
+    /// Calls `hook` once, when this worker is ready: it is announced to the store, and claims jobs. Hooks of several calls are all called.
+    ///
+    /// For a health check, or a supervisor; that of the command line tells systemd by itself (`Type=notify`). It stands in the way of nothing
+    /// but other hooks. While the database is away a worker is not ready.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
+    /// use queue_worker::{Worker, shutdown_signal};
+    ///
+    /// let (ready, is_ready) = tokio::sync::oneshot::channel();
+    /// let worker = Worker::new(pool).on_ready(move || ready.send(()).unwrap_or_default());
+    /// tokio::spawn(async move { is_ready.await.map(|()| println!("at work")) });
+    /// worker.run(shutdown_signal()).await
+    /// # }
+    /// ```
+    pub fn on_ready(mut self, hook: impl FnOnce() + Send + 'static) -> Self {
+        self.ready.push(Box::new(hook));
+        self
+    }
+
     /// Runs jobs until `shutdown` completes, then lets running handlers finish within the grace period, releases the rest uncharged, and
     /// returns. While the database is away it waits for its return.
     ///
     /// # Errors
     /// Before the first job: a setting out of range, job types that cannot be run, a store that is not migrated or out of reach.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        let Self { pool, config, states, registry, teller, broken } = self;
+        let Self { pool, config, states, registry, teller, ready, broken } = self;
         config.check()?;
         if let Some(error) = broken {
             return Err(error.into());
@@ -131,6 +153,9 @@ impl Worker {
         let engine = Engine::start("queue engine").map_err(|error| Error::Thread(error.to_string()))?;
         let running = RunningWorker::start(&engine, &pool, &config, registry, states, teller)?;
         tracing::info!(name = config.name, queues = config.served(), "worker started");
+        if !ready.is_empty() {
+            tokio::spawn(tell_ready(running.pulse.identity(), ready));
+        }
         shutdown.await;
         tracing::info!("shutting down");
         // On the engine, where no handler that blocks its thread can hold it up.
@@ -202,8 +227,7 @@ impl RunningWorker {
             stop: stop.clone(),
             teller: teller.clone(),
         };
-        let kept: Vec<(&'static str, Option<Duration>)> =
-            registry.names().map(|(name, known)| (name, known.options().retain.history())).collect();
+        let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
         let context = SlotContext {
             registry,
             shared,
@@ -240,7 +264,7 @@ impl RunningWorker {
                     identity: pulse.identity(),
                     settle: settle.clone(),
                 })),
-                engine.handle().spawn(keep_pruned(Link::new(pool, "prune"), config.clone(), kept)),
+                engine.handle().spawn(keep_pruned(Link::new(pool, "prune"), config.clone(), known)),
                 engine.handle().spawn(fence(pulse.identity(), Arc::clone(&queues))),
             ],
             queues,
@@ -302,6 +326,15 @@ async fn give_back(settle: &mpsc::Sender<Settlement>, released: Vec<Settlement>)
 async fn wait_for(subscriptions: &[Arc<Slots>], until: Instant) {
     while Instant::now() < until && !subscriptions.iter().all(|slots| slots.is_idle()) {
         tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Calls the hooks once this worker is announced; never, if it ends before.
+async fn tell_ready(mut identity: watch::Receiver<Identity>, hooks: Vec<Box<dyn FnOnce() + Send>>) {
+    if identity.wait_for(Identity::is_some).await.is_ok() {
+        for hook in hooks {
+            hook();
+        }
     }
 }
 

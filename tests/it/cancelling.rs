@@ -1,8 +1,15 @@
 //! Cancelling jobs that run: the request reaches their worker wherever it is, and no other attempt follows, whatever becomes of this one.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
 
-use queue_core::{Job as _, JobId, JobRef, JobState, operate::Acted};
+use queue_core::{
+    CancelReason, Context, Handler, Job as _, JobId, JobRef, JobResult, JobState, Outcome, Verdict, job, operate::Acted, testing,
+};
+use queue_worker::Worker;
+use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, PgConnection};
 use tests::{
     Act, Do, TestDb, WorkerProcess, effects, eventually,
@@ -208,4 +215,94 @@ async fn recovery_and_a_claim_given_back_honour_the_request() {
         cancel(&db, beside).await;
     }
     db.finish().await;
+}
+
+/// Notes why it is to end: at once by a task of its own that holds on to the token, and once more at its end.
+#[job(send_only, name = "says_why", state(Reasons))]
+#[derive(Serialize, Deserialize)]
+struct SaysWhy;
+
+#[derive(Clone, Default)]
+struct Reasons(Arc<Mutex<Vec<Option<CancelReason>>>>);
+
+impl Reasons {
+    fn note(&self, reason: Option<CancelReason>) {
+        self.0.lock().unwrap().push(reason);
+    }
+
+    fn take(&self) -> Vec<Option<CancelReason>> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Handler for SaysWhy {
+    async fn run(self, cx: &Context) -> JobResult {
+        let (reasons, cancelled) = (cx.state::<Reasons>().clone(), cx.cancelled().clone());
+        if cx.attempt() > 1 {
+            return Ok(());
+        }
+        reasons.note(cancelled.reason());
+        let theirs = reasons.clone();
+        let task = tokio::spawn(async move {
+            cancelled.cancelled().await;
+            theirs.note(cancelled.reason());
+        });
+        cx.cancelled().cancelled().await;
+        reasons.note(cx.cancelled().reason());
+        task.await?;
+        Err("told to end".into())
+    }
+}
+
+#[tokio::test]
+async fn a_handler_is_told_a_cancel_from_a_shutdown_and_from_a_lost_lease() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    for why in [CancelReason::Cancelled, CancelReason::Shutdown, CancelReason::LeaseLost] {
+        let reasons = Reasons::default();
+        let job = SaysWhy.enqueue(&db.pool).await.unwrap();
+        // Beside the one that is cancelled, in the same slots: it is told what concerns all, and only that.
+        let other = Do { act: until_asked(Act::Ok(String::new())) }.enqueue(&db.pool).await.unwrap();
+        let worker = Worker::new(db.pool.clone()).register::<SaysWhy>().register::<Do>().state(reasons.clone());
+        // Short enough for a lease to be lost, long enough for a machine that stands still.
+        let ttl = Duration::from_secs(if why == CancelReason::LeaseLost { 1 } else { 30 });
+        db.run_while(worker.lease_ttl(ttl).grace(Duration::from_millis(1)), async {
+            eventually("it runs", async || reasons.0.lock().unwrap().len() == 1).await;
+            at_work(&db, other.id()).await;
+            match why {
+                CancelReason::Cancelled => {
+                    assert_eq!(cancel(&db, job.id()).await, Acted::Cancelling);
+                    db.until(job.id(), JobState::Cancelled).await;
+                    assert_eq!(db.state(other.id()).await, Some(JobState::Running));
+                }
+                CancelReason::LeaseLost => {
+                    let mut locked = on.begin().await.unwrap();
+                    sqlx::query("select from queue.worker for update").execute(&mut *locked).await.unwrap();
+                    eventually("it was told", async || reasons.0.lock().unwrap().len() == 3).await;
+                    locked.rollback().await.unwrap();
+                    db.until(job.id(), JobState::Completed).await;
+                }
+                _ => {}
+            }
+        })
+        .await;
+        assert_eq!(reasons.take(), [None, Some(why), Some(why)]);
+        if why == CancelReason::Shutdown {
+            assert_eq!(db.state(job.id()).await, Some(JobState::Ready), "given back");
+        }
+        sqlx::query("select queue.cancel(id) from queue.jobs where state in ('ready', 'scheduled')").execute(&db.pool).await.unwrap();
+    }
+    db.finish().await;
+}
+
+/// In a test of the user's, without a worker.
+#[tokio::test]
+async fn the_kit_cancels_a_job_and_stops_its_worker() {
+    let reasons = Reasons::default();
+    let attempt = testing::run(SaysWhy).state(reasons.clone()).cancelled().await;
+    assert_eq!((attempt.verdict, attempt.outcome), (Verdict::Cancel, Outcome::Cancelled));
+    assert_eq!(reasons.take()[1..], [Some(CancelReason::Cancelled); 2]);
+    let attempt = testing::run(SaysWhy).state(reasons.clone()).shutting_down().await;
+    assert_eq!(attempt.verdict, Verdict::Release);
+    assert_eq!(reasons.take(), [Some(CancelReason::Shutdown); 3]);
 }

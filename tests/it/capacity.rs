@@ -1,6 +1,7 @@
 //! Queues with a capacity: never above it by an enqueue, never refused below it, and nothing that comes back is refused.
 
 mod attacks;
+mod open;
 
 use std::{
     future::IntoFuture as _,
@@ -127,51 +128,6 @@ async fn with_consumers_in_between_it_is_never_above_its_capacity_and_goes_on() 
     drain(&db).await;
     let completed = db.count("select count(*) from queue.jobs where state = 'completed'").await;
     assert_eq!(completed.unsigned_abs(), entered.load(Ordering::SeqCst));
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn far_from_it_producers_do_not_wait_for_each_other_and_near_it_they_do() {
-    let db = bounded(100).await;
-    quick().enqueue(&db.pool).await.unwrap();
-    let (mut first, mut second) = (db.pool.begin().await.unwrap(), db.pool.begin().await.unwrap());
-    for tx in [&mut first, &mut second] {
-        tx.execute("set local lock_timeout = '2s'").await.unwrap();
-        quick().enqueue(tx).await.unwrap();
-    }
-    // What is uncommitted counts: nobody knows yet whether these will fit.
-    let mut near = db.pool.begin().await.unwrap();
-    near.execute("set local lock_timeout = '100ms'").await.unwrap();
-    let error = Do::enqueue_all((0..90).map(|_| quick()), &mut near).await.unwrap_err();
-    assert!(error.to_string().contains("lock timeout"), "{error}");
-    near.rollback().await.unwrap();
-    first.commit().await.unwrap();
-    second.rollback().await.unwrap();
-    assert_eq!(Do::enqueue_all((0..98).map(|_| quick()), &db.pool).await.unwrap(), 98, "what is rolled back does not count");
-    assert!(is_full(&quick().enqueue(&db.pool).await.unwrap_err()));
-    assert_eq!(waiting(&db).await, 100);
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn of_two_transactions_that_began_far_and_come_near_one_is_a_deadlock_and_the_other_goes_on() {
-    let db = bounded(100).await;
-    quick().enqueue(&db.pool).await.unwrap();
-    let (mut first, mut second) = (db.pool.begin().await.unwrap(), db.pool.begin().await.unwrap());
-    for tx in [&mut first, &mut second] {
-        tx.execute("set local deadlock_timeout = '100ms'").await.unwrap();
-        quick().enqueue(tx).await.unwrap();
-    }
-    let many = async |mut tx: sqlx::Transaction<'static, sqlx::Postgres>| {
-        Do::enqueue_all((0..90).map(|_| quick()), &mut tx).await?;
-        tx.commit().await?;
-        Ok::<_, Error>(())
-    };
-    let results: [Result<(), Error>; 2] = tokio::join!(many(first), many(second)).into();
-    let errors: Vec<queue_worker::Error> = results.into_iter().filter_map(|result| result.err().map(Into::into)).collect();
-    assert_eq!(errors.len(), 1, "{errors:?}");
-    assert!(errors[0].is_transient() && errors[0].to_string().contains("40P01"), "{errors:?}");
-    assert_eq!(waiting(&db).await, 92);
     db.finish().await;
 }
 

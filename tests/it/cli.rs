@@ -10,6 +10,7 @@ use queue_core::{Job as _, JobId, JobState};
 use serde_json::Value;
 use tests::{Act, Do, TestDb, eventually};
 
+mod asked;
 mod control;
 mod settings;
 

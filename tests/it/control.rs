@@ -1,5 +1,7 @@
 //! What operators and programs do to jobs that wait: one by one, all of a kind, against claims and against each other.
 
+mod locked;
+
 use std::time::{Duration, Instant};
 
 use chrono::Utc;
@@ -155,24 +157,6 @@ async fn operators_at_once_leave_each_job_one_entry() {
     db.check_invariant().await;
     act_all(&mut connect(&db).await, Store::default(), &Filter::default(), Control::Cancel).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.done where cancelled").await, 60);
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn a_job_that_an_open_transaction_has_locked_is_said_to_be_locked() {
-    let db = TestDb::new().await;
-    let job = enqueue(&db).await;
-    let mut holder = connect(&db).await;
-    let mut tx = holder.begin().await.unwrap();
-    sqlx::query("select from queue.ready where id = $1 for update").bind(job).execute(&mut *tx).await.unwrap();
-    for what in [Control::Cancel, Control::Snooze(HOUR), Control::Priority(1)] {
-        let error = act(&mut connect(&db).await, job, what).await.unwrap_err();
-        assert!(matches!(error, Error::Locked { state: JobState::Ready, .. }), "{error}");
-    }
-    let said = sqlx::query("select queue.cancel($1)").bind(job).execute(&db.pool).await.unwrap_err();
-    assert!(said.to_string().contains("another transaction has it locked"), "{said}");
-    tx.rollback().await.unwrap();
-    assert_eq!(act(&mut connect(&db).await, job, Control::Cancel).await.unwrap(), Acted::Done);
     db.finish().await;
 }
 

@@ -3,6 +3,7 @@
 
 mod refusals;
 mod root;
+mod unnamed;
 mod user;
 
 use std::{

@@ -1,6 +1,7 @@
 //! Unique jobs: one for each key, whoever enqueues when; what becomes of the others; a key that is free again exactly when its job is over.
 
 mod held;
+mod kept;
 mod races;
 
 use std::time::Duration;

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use crate::{
@@ -17,6 +18,8 @@ pub struct ClaimedJob {
     pub id: JobId,
     /// The lane it was taken from.
     pub lane: i64,
+    /// When it was taken, by the database's clock.
+    pub claimed_at: DateTime<Utc>,
     /// The number of the attempt that begins; the first is 1.
     pub attempt: i16,
     /// How many attempts ended with their process.

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashSet,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -10,13 +10,13 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::ClaimedJob;
-use crate::define::JobId;
+use crate::{context::Ask, define::JobId};
 
 /// How handlers are told to end: asked first, then dropped. All of a queue at once, or a single one that was cancelled.
 #[derive(Default)]
 pub struct Halt {
     /// Fires when handlers should end.
-    pub ask: CancellationToken,
+    pub ask: Arc<Ask>,
     /// Fires when handlers are dropped.
     pub drop: CancellationToken,
     /// How long a handler whose job was cancelled may go on.

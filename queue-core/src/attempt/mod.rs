@@ -37,7 +37,8 @@ pub async fn run(
     failed: impl FnOnce(Failure) + Send,
 ) -> Ended {
     let Some(payload) = &job.payload else { return Ended::terminal("the job's payload is missing from the store") };
-    let cx = Context::new(job.id, job.number(), job.most_attempts(), halt.ask.clone(), Arc::clone(shared)).with_meta(job.meta.clone());
+    let cx = Context::new(job.id, job.number(), job.most_attempts(), Arc::clone(&halt.ask), Arc::clone(shared));
+    let cx = cx.claimed(job.claimed_at).with_meta(job.meta.clone());
     let cx = if registration.options().transactional { cx.within(lent) } else { cx.under(job.fence(registration)) };
     let handling = AssertUnwindSafe(handle(registration, payload, job, &cx, halt, failed)).catch_unwind();
     let ended = handling.await.unwrap_or_else(Ended::panicked);
@@ -81,7 +82,7 @@ async fn handle(
                 () = changed.cancelled() => if halt.drop.is_cancelled() { return Ended::interrupted() },
             }
         } else {
-            cx.cancelled().cancel();
+            cx.cancelled().cancel_job();
             tokio::select! {
                 biased;
                 result = &mut limited => break result,
@@ -97,7 +98,7 @@ async fn handle(
         },
         Ok(Err(failure)) => {
             // A handler that ends early because it was asked to has not failed.
-            let ended = if halt.ask.is_cancelled() { Ended::interrupted() } else { Ended::failed_with(&failure) };
+            let ended = if halt.ask.is_asked() { Ended::interrupted() } else { Ended::failed_with(&failure) };
             failed(failure);
             ended
         }

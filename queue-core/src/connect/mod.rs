@@ -22,7 +22,8 @@ use crate::{
 #[diagnostic::on_unimplemented(
     message = "a job cannot be enqueued on `{Self}`",
     label = "give `&pool`, `&mut connection` or `&mut transaction`",
-    note = "a transaction is lent, not given away: `.enqueue(&mut tx)`"
+    note = "a transaction is lent, not given away: `.enqueue(&mut tx)`; where `tx` is a `&mut` already: `.enqueue(&mut *tx)`",
+    note = "connections of another version of sqlx are other types: this crate has 0.9, which is `queue_core::sqlx`"
 )]
 pub trait IntoConnection<'c>: sealed::Sealed {
     #[doc(hidden)]

@@ -3,6 +3,7 @@
 //! The worker builds one context an attempt. Everything shared by all attempts sits behind one `Arc`.
 
 mod backend;
+mod cancelled;
 mod decode;
 mod handler;
 mod meta;
@@ -18,6 +19,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use chrono::{DateTime, Utc};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
@@ -25,7 +27,6 @@ use tokio::{
     runtime::Handle,
     sync::{Mutex, MutexGuard},
 };
-use tokio_util::sync::CancellationToken;
 
 use self::meta::Meta;
 #[cfg(feature = "testing")]
@@ -33,6 +34,7 @@ pub(crate) use self::meta::read_meta;
 pub(crate) use self::transaction::{Begun, CommitState, NOT_COMPLETED};
 pub use self::{
     backend::{Backend, CommitResult, Fence, OwnTransaction},
+    cancelled::{Ask, CancelReason, Cancelled},
     handler::Handler,
     registry::{HandlerFuture, Registration, Registry},
     report::{Report, ReportEntry, ReportSender, Reporter, Written},
@@ -46,9 +48,10 @@ pub struct Context {
     id: JobId,
     attempt: u32,
     max_attempts: u32,
+    claimed_at: DateTime<Utc>,
     meta: Meta,
-    halt: CancellationToken,
-    cancelled: OnceLock<CancellationToken>,
+    ask: Arc<Ask>,
+    cancelled: OnceLock<Cancelled>,
     shared: Arc<Shared>,
     transaction: Option<Lent>,
     fence: Option<Fence>,
@@ -57,10 +60,15 @@ pub struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(id: JobId, attempt: u32, max_attempts: u32, halt: CancellationToken, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(id: JobId, attempt: u32, max_attempts: u32, ask: Arc<Ask>, shared: Arc<Shared>) -> Self {
         let (cancelled, begun, reporter) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        let meta = Meta::new(None);
-        Self { id, attempt, max_attempts, meta, halt, cancelled, shared, transaction: None, fence: None, begun, reporter }
+        let (meta, claimed_at) = (Meta::new(None), DateTime::UNIX_EPOCH);
+        Self { id, attempt, max_attempts, claimed_at, meta, ask, cancelled, shared, transaction: None, fence: None, begun, reporter }
+    }
+
+    pub(crate) fn claimed(mut self, at: DateTime<Utc>) -> Self {
+        self.claimed_at = at;
+        self
     }
 
     pub(crate) fn with_meta(mut self, text: Option<String>) -> Self {
@@ -106,6 +114,23 @@ impl Context {
         self.attempt >= self.max_attempts
     }
 
+    /// When the job was enqueued, by the database's clock; whatever became of it since.
+    ///
+    /// ```
+    /// # use queue_core::Context;
+    /// # fn example(cx: &Context) {
+    /// let waited = cx.claimed_at() - cx.enqueued_at(); // both by one clock: the worker's may be wrong
+    /// # }
+    /// ```
+    pub fn enqueued_at(&self) -> DateTime<Utc> {
+        self.id.enqueued_at().unwrap_or_default()
+    }
+
+    /// When this attempt was claimed, by the database's clock. Its handler may begin later: jobs are claimed some ahead.
+    pub fn claimed_at(&self) -> DateTime<Utc> {
+        self.claimed_at
+    }
+
     /// The metadata that the job was enqueued with, as [`Enqueue::meta`](crate::Enqueue::meta) gave it; empty if it has none.
     ///
     /// ```
@@ -118,10 +143,11 @@ impl Context {
         self.meta.entries()
     }
 
-    /// Fires when the attempt should end early: the worker is shutting down, or has lost its right to this job.
-    pub fn cancelled(&self) -> &CancellationToken {
+    /// Fires when the attempt should end early, and says why: the job was cancelled, or the worker is shutting down, or has lost its right to
+    /// this job.
+    pub fn cancelled(&self) -> &Cancelled {
         // Made when first asked for: most handlers never do, and a token of its own for each attempt shows in a profile.
-        self.cancelled.get_or_init(|| self.halt.child_token())
+        self.cancelled.get_or_init(|| Cancelled::under(&self.ask))
     }
 
     /// The worker's pool, the one given to `Worker::new`.

@@ -6,6 +6,7 @@
 use std::{
     error::Error as StdError,
     fmt,
+    future::{Pending, pending},
     ops::{Deref, DerefMut},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -111,6 +112,26 @@ impl JobTransaction {
         }
     }
 
+    /// Is not there: a job's transaction ends with [`complete`](Self::complete) or [`fail`](Self::fail), which commit.
+    #[doc(hidden)]
+    pub fn commit(self) -> Pending<Result<(), Error>>
+    where
+        for<'a> &'a Self: ByCommit,
+    {
+        drop(self);
+        pending()
+    }
+
+    /// Is not there either: dropped, the transaction is rolled back.
+    #[doc(hidden)]
+    pub fn rollback(self) -> Pending<Result<(), Error>>
+    where
+        for<'a> &'a Self: ByRollback,
+    {
+        drop(self);
+        pending()
+    }
+
     async fn settle(self, outcome: Outcome, output: Option<String>, error: Option<String>) -> Result<(), Failure> {
         let Self { tx, begun } = self;
         // Under the lease, which has the job no longer once this is committed.
@@ -142,6 +163,23 @@ impl JobTransaction {
         }
     }
 }
+
+/// What has it can be called; nothing has.
+#[diagnostic::on_unimplemented(
+    message = "a job's transaction is not ended with `commit`",
+    label = "say `complete` or `fail`",
+    note = "`tx.complete(output).await` writes the job's completion, commits, and gives what the handler returns: it is its last expression",
+    note = "`Err(tx.fail(\"why\").await)` commits what was written and makes the job a dead letter"
+)]
+pub trait ByCommit {}
+
+/// What has it can be called; nothing has.
+#[diagnostic::on_unimplemented(
+    message = "a job's transaction is not ended with `rollback`",
+    label = "drop it",
+    note = "dropped, it is rolled back: `drop(tx)`, or return an error and the attempt is tried again"
+)]
+pub trait ByRollback {}
 
 /// The failure of a handler that returned `Ok` over its own transaction.
 pub(crate) const NOT_COMPLETED: &str =

@@ -22,6 +22,10 @@ pub enum While {
     /// A job that is found waiting is not claimed before the transaction that found it ends: it sees what that has written. A transactional
     /// job waits until it ends, and the enqueue for it.
     Queued,
+    /// As long as it is known at all: until its history goes, as its type's [`retain`](crate::Options::retain) or the store's retention says. So
+    /// what has been done is not done again. A dead letter is known until it is discarded or its own retention is over; of a type with
+    /// `retain = "none"` nothing is known once it has completed.
+    Kept,
     /// For so long from its enqueue, whatever becomes of it. By the database's clock; at least 1 ms.
     For(Duration),
 }
@@ -32,6 +36,7 @@ impl While {
         match self {
             Self::Live => "live".to_owned(),
             Self::Queued => "queued".to_owned(),
+            Self::Kept => "kept".to_owned(),
             Self::For(time) => format!("{} milliseconds", time.as_millis()),
         }
     }
@@ -109,7 +114,7 @@ impl Unique {
         Self { held: While::Live, on_conflict: OnConflict::Keep }
     }
 
-    /// `while = live`, `queued`, or a duration such as `"1h"`: see [`While`]. Default: live.
+    /// `while = live`, `queued`, `kept`, or a duration such as `"1h"`: see [`While`]. Default: live.
     #[must_use]
     pub const fn held(mut self, held: While) -> Self {
         self.held = held;

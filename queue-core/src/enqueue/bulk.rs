@@ -45,6 +45,7 @@ pub(super) async fn write_all(
             each::write(connection, &places, first, rows, &mut written, &mut keys).await?;
             return places.wake(connection, 0, keys != LockedKeys::None).await;
         }
+        places.look(connection, first.len() as u64).await?;
         if copies {
             let all: Rows<'_> = Box::new(first.into_iter().map(Ok).chain(rows));
             rows = copy::write(connection, &places, all, &mut written).await?;

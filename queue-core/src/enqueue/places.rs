@@ -50,6 +50,8 @@ pub(super) struct Places<'t> {
     /// One for each of the options.
     of_options: Vec<Place>,
     payload_limit: usize,
+    /// Whether one of the queues has a capacity.
+    has_capacity: bool,
 }
 
 /// Where a job goes.
@@ -70,6 +72,7 @@ impl<'t> Places<'t> {
             .await
             .map_err(|error| explain(error, store))?;
         let (met, now, limit): (Vec<i64>, DateTime<Utc>, i32) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let has_capacity = row.try_get(3)?;
         lanes.values_mut().zip(met).for_each(|(lane, met)| *lane = met);
         let place = |options: &EnqueueOptions| Place {
             lane: lanes[&lane_of(options)],
@@ -77,7 +80,7 @@ impl<'t> Places<'t> {
             run_at: options.run.due(now),
         };
         let payload_limit = usize::try_from(limit).unwrap_or(0);
-        Ok(Self { store, options, of_options: options.iter().map(place).collect(), payload_limit })
+        Ok(Self { store, options, of_options: options.iter().map(place).collect(), payload_limit, has_capacity })
     }
 
     /// Where a row goes, unless its payload is too large: a store may have a lower limit than ours. `index` is the row's.
@@ -100,22 +103,32 @@ impl<'t> Places<'t> {
         row.key(self.options_of(row))
     }
 
+    /// Whether so many jobs are surely too many for a queue's capacity: then nothing is written.
+    pub(super) async fn look(&self, connection: &mut PgConnection, jobs: u64) -> Result<(), Error> {
+        if self.has_capacity { self.of_queues(connection, include_str!("../../sql/look_capacity.sql"), jobs).await } else { Ok(()) }
+    }
+
     /// The last act: takes the capacity for the jobs written, 0 if they have taken it themselves, wakes each queue's sleeping workers, once,
     /// and whoever sees to ordering keys.
     pub(super) async fn wake(&self, connection: &mut PgConnection, jobs: u64, keyed: bool) -> Result<(), Error> {
         if keyed {
             sqlx::query(self.store.sql(include_str!("../../sql/wake_keys.sql"))).execute(&mut *connection).await?;
         }
+        self.of_queues(connection, include_str!("../../sql/wake_all.sql"), jobs).await
+    }
+
+    /// A statement over the queues and how many of these jobs go to each.
+    async fn of_queues(&self, connection: &mut PgConnection, statement: &'static str, jobs: u64) -> Result<(), Error> {
         // Rows have options in common, all of them, or each its own.
         let each = if self.options.len() == 1 { jobs } else { jobs.min(1) };
         let mut queues: BTreeMap<&str, i64> = BTreeMap::new();
         for options in self.options {
             *queues.entry(&*options.queue).or_default() += each as i64;
         }
-        let wake = sqlx::query(self.store.sql(include_str!("../../sql/wake_all.sql")))
+        let statement = sqlx::query(self.store.sql(statement))
             .bind(queues.keys().copied().collect::<Vec<_>>())
             .bind(queues.values().copied().collect::<Vec<_>>());
-        wake.execute(connection).await.map_err(|error| explain(error, self.store))?;
+        statement.execute(connection).await.map_err(|error| explain(error, self.store))?;
         Ok(())
     }
 }

@@ -51,6 +51,16 @@ pub async fn capacities(on: impl IntoConnection<'_>, store: Store) -> Result<Vec
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
+/// The queues that there are, by name: those into which a job was enqueued, and those that have a capacity.
+///
+/// # Errors
+/// The database's.
+pub async fn queues(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<String>, Error> {
+    let mut on = on.into_connection();
+    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/queues.sql"))).persistent(false);
+    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+}
+
 impl FromRow<'_, PgRow> for Capacity {
     fn from_row(row: &PgRow) -> sqlx::Result<Self> {
         // Neither is negative: the one by a CHECK, the other is a count.

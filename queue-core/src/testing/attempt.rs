@@ -16,7 +16,7 @@ use tokio::{runtime::Handle, sync::mpsc};
 use super::backend::{Notes, TestBackend};
 use crate::{
     attempt::{self, ClaimedJob, Ended, Halt},
-    context::{Lent, Registration, Report, ReportSender, Shared, States, Written},
+    context::{CancelReason, Lent, Registration, Report, ReportSender, Shared, States, Written},
     define::{Ending, Failure, JobId, JobType, Outcome, Verdict},
     error::Error,
     results::Progress,
@@ -96,7 +96,7 @@ pub(super) struct Setup<'a> {
     pub(super) pool: PgPool,
     pub(super) lent: Option<Lent>,
     /// The worker is shutting down.
-    pub(super) asked: bool,
+    pub(super) asked: Option<CancelReason>,
 }
 
 /// What came of it, and what only the caller of one attempt sees.
@@ -121,6 +121,9 @@ impl Outturn {
     }
 }
 
+/// A worker's default.
+const CANCEL_GRACE: Duration = Duration::from_secs(10);
+
 /// No jitter, so that waits can be compared.
 const DICE: f64 = 0.5;
 
@@ -130,9 +133,11 @@ impl Setup<'_> {
         let backend = Arc::new(TestBackend::new(job.attempt, checkpoint, lent.clone()));
         let (reports, mut said) = ReportSender::open();
         let shared = Arc::new(Shared { pool, states, handlers: Handle::current(), backend: Arc::<TestBackend>::clone(&backend), reports });
-        let halt = Halt::default();
-        if asked {
-            halt.ask.cancel();
+        let halt = Halt::new(CANCEL_GRACE);
+        match asked {
+            Some(CancelReason::Cancelled) => halt.cancel(job.token, job.id),
+            Some(_) => halt.ask.shut_down(),
+            None => {}
         }
         let (since, failure) = (Instant::now(), Mutex::new(None));
         let note = |failed| *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failed);

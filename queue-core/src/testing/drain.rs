@@ -216,6 +216,7 @@ impl Taken {
             token: Uuid::nil(),
             id: row.try_get("id")?,
             lane: row.try_get("lane")?,
+            claimed_at: row.try_get("claimed_at")?,
             attempt: row.try_get::<i16, _>("attempts")?.saturating_add(1),
             crashes: row.try_get("crashes")?,
             max_attempts: row.try_get("max_attempts")?,
@@ -252,7 +253,7 @@ async fn one(
     }
     sqlx::raw_sql(SAVE).execute(&mut *connection.lock(None).await?).await?;
     let (states, pool, lent) = (states.clone(), pool.clone(), connection.lent());
-    let mut outturn = Setup { registration, job: &job, checkpoint, states, pool, lent, asked: false }.run().await;
+    let mut outturn = Setup { registration, job: &job, checkpoint, states, pool, lent, asked: None }.run().await;
     let mut on = connection.lock(Some(job.id)).await?;
     if transactional && outturn.attempt.is_completed() {
         if let Err(error) = sqlx::raw_sql(KEEP).execute(&mut *on).await {

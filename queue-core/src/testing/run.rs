@@ -2,6 +2,7 @@
 
 use std::{fmt, future::IntoFuture, marker::PhantomData, ops::Deref, pin::Pin};
 
+use chrono::Utc;
 use serde::Serialize;
 use sqlx::PgPool;
 use uuid::Uuid;
@@ -9,7 +10,7 @@ use uuid::Uuid;
 use super::attempt::{Attempt, Setup, is_without_pool, no_pool};
 use crate::{
     attempt::ClaimedJob,
-    context::{Handler, Registration, States},
+    context::{CancelReason, Handler, Registration, States},
     define::{Failure, JobId},
     enqueue::EnqueueOptions,
     error::RegistryError,
@@ -31,14 +32,14 @@ pub struct Run<T> {
     pool: Option<PgPool>,
     checkpoint: Option<String>,
     options: EnqueueOptions,
-    asked: bool,
+    asked: Option<CancelReason>,
 }
 
 impl<T: Handler> Run<T> {
     /// See [`run`].
     pub fn new(job: T) -> Self {
         let options = EnqueueOptions::of::<T>();
-        Self { job, states: States::default(), attempt: 1, max_attempts: None, pool: None, checkpoint: None, options, asked: false }
+        Self { job, states: States::default(), attempt: 1, max_attempts: None, pool: None, checkpoint: None, options, asked: None }
     }
 
     /// What the handler gets with `cx.state::<S>()`, as `Worker::state`.
@@ -83,7 +84,13 @@ impl<T: Handler> Run<T> {
 
     /// Runs it under a worker that is shutting down: `cx.cancelled()` has fired, and a failure is no failure.
     pub fn shutting_down(mut self) -> Self {
-        self.asked = true;
+        self.asked = Some(CancelReason::Shutdown);
+        self
+    }
+
+    /// Runs it as a job that was cancelled: `cx.cancelled()` has fired, and 10 s later its future is dropped.
+    pub fn cancelled(mut self) -> Self {
+        self.asked = Some(CancelReason::Cancelled);
         self
     }
 
@@ -108,6 +115,7 @@ impl<T: Handler> Run<T> {
             token: Uuid::nil(),
             id: JobId(1),
             lane: 0,
+            claimed_at: Utc::now(),
             attempt: narrow(self.attempt),
             crashes: 0,
             max_attempts: self.max_attempts.map_or(T::OPTIONS.max_attempts, narrow),

@@ -1,6 +1,9 @@
 //! What is done to jobs: each job by itself, so that one that is refused does not hold up the others; or all of a kind, in batches.
 
-use std::process::ExitCode;
+use std::{
+    io::{BufRead, IsTerminal as _, Write as _, stderr, stdin},
+    process::ExitCode,
+};
 
 use chrono::{DateTime, Utc};
 use clap::Subcommand;
@@ -13,6 +16,7 @@ use serde_json::json;
 
 use super::{
     chosen::Chosen,
+    known_queue::check_queue,
     open::open_store,
     print,
     problem::{Problem, REFUSED},
@@ -28,7 +32,7 @@ pub(super) enum ActCommand {
 Examples:
   queue-worker requeue 1879032461361152001 1879032461361152002
   queue-worker requeue --all --type send_email      every dead letter of this type; completed and cancelled jobs stay
-  queue-worker requeue --all --error timeout --rate 50/s                  no more than 50 a second; a signal ends it in order")]
+  queue-worker requeue --all --error timeout --rate 50/s --yes            no more than 50 a second; a signal ends it in order")]
     Requeue {
         #[command(flatten)]
         chosen: Chosen,
@@ -93,13 +97,7 @@ Examples:
   queue-worker discard 1879032461361152001
   queue-worker discard --all --queue mail --dry-run how many dead letters of this queue there are
   queue-worker discard --all --queue mail --yes     delete them")]
-    Discard {
-        #[command(flatten)]
-        chosen: Chosen,
-        /// With --all: delete them, for good
-        #[arg(long)]
-        yes: bool,
-    },
+    Discard(Chosen),
 }
 
 /// An act on the jobs chosen.
@@ -118,15 +116,7 @@ impl ActCommand {
             Self::Snooze { by, chosen } => (Act::Snooze(by.0), chosen, None),
             Self::RunNow(chosen) => (Act::RunNow, chosen, None),
             Self::Priority { to, chosen } => (Act::Priority(to), chosen, None),
-            Self::Discard { chosen, yes } => {
-                chosen.check(yes)?;
-                if chosen.all && !yes && !chosen.dry_run {
-                    return Err(Problem::usage(
-                        "`discard --all` deletes for good; say `--yes`, or `--dry-run` to see how many dead letters that would be",
-                    ));
-                }
-                (Act::Discard, chosen, None)
-            }
+            Self::Discard(chosen) => (Act::Discard, chosen, None),
         };
         chosen.check(rate.is_some())?;
         Ok(Asked { act, chosen, rate })
@@ -149,6 +139,7 @@ pub(super) async fn act(settings: &Settings, command: ActCommand) -> Result<Exit
 /// A signal ends it after the batch that is on its way.
 async fn all(database: &Database, store: Store, Asked { act, chosen, rate }: &Asked) -> Result<(), Problem> {
     let (pool, filter, as_json) = (database.pool(), chosen.filter(), chosen.output.json);
+    check_queue(database, store, filter.queue.as_deref()).await?;
     if chosen.dry_run {
         let jobs = operate::count_matching(pool, store, &filter, *act).await?;
         return if as_json {
@@ -157,6 +148,12 @@ async fn all(database: &Database, store: Store, Asked { act, chosen, rate }: &As
             print::lines(&format!("{jobs} jobs would be {}", act.done()))
         };
     }
+    if matches!(act, Act::Requeue | Act::Cancel | Act::Discard) && !chosen.yes {
+        let jobs = operate::count_matching(pool, store, &filter, *act).await?;
+        if jobs > 0 {
+            confirm(&format!("{jobs} jobs would be {}", act.done()), &mut stdin().lock(), stdin().is_terminal())?;
+        }
+    }
     let acting = operate::act_all(pool, store, &filter, *act).until(shutdown_signal());
     let swept = if let Some(rate) = rate { acting.rate(*rate).await? } else { acting.await? };
     if as_json {
@@ -164,6 +161,18 @@ async fn all(database: &Database, store: Store, Asked { act, chosen, rate }: &As
     }
     let running = if swept.cancelling > 0 { format!(", cancelling {} that run", swept.cancelling) } else { String::new() };
     print::lines(&format!("{} {} jobs{running}", act.done(), swept.done))
+}
+
+/// Asks whoever sits there; from a script it must be said.
+fn confirm(what: &str, answers: &mut impl BufRead, is_terminal: bool) -> Result<(), Problem> {
+    if !is_terminal {
+        return Err(Problem::usage(format!("{what}, and nobody can be asked here; say `--yes`, or `--dry-run` to see how many")));
+    }
+    // With stderr closed there is nobody to ask, and no answer is no.
+    let _ = write!(stderr(), "{what}. Go on? [y/N] ");
+    let mut answer = String::new();
+    answers.read_line(&mut answer).map_err(Problem::failed)?;
+    if ["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) { Ok(()) } else { Err(Problem::failed("nothing was done")) }
 }
 
 /// A job that was left as it is, as `--json` shows it.
@@ -199,4 +208,21 @@ async fn each(database: &Database, store: Store, Asked { act, chosen, .. }: &Ask
         Problem::from(error).report();
     }
     Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(answer: &str) -> bool {
+        confirm("7 jobs would be cancelled", &mut answer.as_bytes(), true).is_ok()
+    }
+
+    #[test]
+    fn only_yes_is_yes_and_a_script_must_say_it() {
+        assert!(["y\n", "Yes\n", " YES "].into_iter().all(answered));
+        assert!(!["", "\n", "n\n", "yesterday\n", "\u{1b}y\n"].into_iter().any(answered));
+        let refused = confirm("7 jobs would be cancelled", &mut "y\n".as_bytes(), false).unwrap_err();
+        assert!(refused.to_string().contains("7 jobs"), "{refused}");
+    }
 }

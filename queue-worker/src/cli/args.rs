@@ -40,7 +40,7 @@ Examples:
   queue-worker stats                                how many jobs are where, and who works
   queue-worker list --state dead --queue mail       the dead letters of one queue
   queue-worker show 1879032461361152001             one job, with why each attempt failed
-  queue-worker requeue --all --type send_email      try every dead send_email again
+  queue-worker requeue --all --type send_email      try every dead send_email again; it says how many, and asks
 
 Settings come from, in this order: option, environment (QUEUE_..., DATABASE_URL), file, default. The file is TOML:
   database_url = \"postgres://app@db.internal/app\"
@@ -49,7 +49,9 @@ Settings come from, in this order: option, environment (QUEUE_..., DATABASE_URL)
   [worker]
   queues = [\"mail=20\", \"reports\"]
   lease_ttl = \"30s\"
-Without a database URL, a private PostgreSQL is started from the binaries on this machine, and stopped when it is not used any more.
+A queue.toml in the working directory is read if nobody else can have written it. A QUEUE_ variable that is no setting is told.
+With --embedded, in a development build also without a database URL, a private PostgreSQL is started from the binaries on this machine, and
+stopped when it is not used any more.
 
 Exit codes:
   0  done

@@ -3,11 +3,13 @@
 use queue_core::operate;
 use serde_json::json;
 
-use super::{open::open_store, print, problem::Problem, settings::Settings, values::Bound};
+use super::{known_queue::check_queue, open::open_store, print, problem::Problem, settings::Settings, values::Bound};
 
 /// Gives a queue a capacity, if one is named, and shows those that have one.
 pub(super) async fn capacity(settings: &Settings, queue: Option<&str>, bound: Option<Bound>, as_json: bool) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
+    // Before it has a capacity, by which it would be known.
+    check_queue(&database, store, queue).await?;
     if let (Some(queue), Some(Bound(capacity))) = (queue, bound) {
         operate::set_capacity(database.pool(), store, queue, capacity).await?;
     }

@@ -63,6 +63,9 @@ pub(super) struct Chosen {
     /// With --all: say how many they are, and do nothing
     #[arg(long)]
     pub(super) dry_run: bool,
+    /// With --all: do not ask
+    #[arg(long)]
+    pub(super) yes: bool,
     /// With --all: in this state only
     #[arg(long)]
     state: Option<JobState>,
@@ -75,7 +78,7 @@ pub(super) struct Chosen {
 impl Chosen {
     /// What chooses among all is refused beside ids: it would not be looked at. `more` is what a command has besides.
     pub(super) fn check(&self, more: bool) -> Result<(), Problem> {
-        if !self.all && (more || self.dry_run || self.state.is_some() || self.kind.is_said()) {
+        if !self.all && (more || self.dry_run || self.yes || self.state.is_some() || self.kind.is_said()) {
             return Err(Problem::usage(
                 "jobs are named by their ids, and options are given that choose among all; give `--all` instead of ids",
             ));

@@ -6,10 +6,11 @@ use queue_core::{
 };
 use sqlx::PgPool;
 
-use super::{chosen::List, inert, open::open_store, print, problem::Problem, settings::Settings};
+use super::{chosen::List, inert, known_queue::check_queue, open::open_store, print, problem::Problem, settings::Settings};
 
 pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
+    check_queue(&database, store, asked.filter().queue.as_deref()).await?;
     let page = gather(database.pool(), store, asked.filter()).await?;
     database.close().await;
     if asked.output.json {

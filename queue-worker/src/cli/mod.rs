@@ -6,6 +6,9 @@ mod args;
 mod chosen;
 mod values;
 mod settings;
+mod own_file;
+mod variables;
+mod known_queue;
 mod run;
 mod open;
 mod migrate;
@@ -25,7 +28,7 @@ use std::{
     process::ExitCode,
 };
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use queue_core::Registry;
 use sqlx::PgPool;
 use tracing_subscriber::EnvFilter;
@@ -145,12 +148,17 @@ fn start(args: Args, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxErro
     let Args { config, settings, command } = args;
     // In the environment `RUST_LOG` stands behind our own variable, and like it before the file.
     let rust_log = Settings { log: std::env::var("RUST_LOG").ok(), ..Settings::default() };
-    let settings = settings.over(rust_log).over(Settings::read(config.as_deref())?);
+    let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let mut notes = variables::unknown(&Args::command(), set);
+    let settings = settings.over(rust_log).over(Settings::read(config.as_deref(), &mut notes)?);
     let settings = match &command {
         Command::Run(worker) => Settings { worker: worker.clone(), ..Settings::default() }.over(settings),
         _ => settings,
     };
     log(&settings, if matches!(command, Command::Run(_)) { RUN_LOG } else { COMMAND_LOG })?;
+    for note in notes {
+        tracing::warn!("{}", inert::lines(&note));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Problem::failed)?;
     let result = runtime.block_on(obey(command, &settings, prepare));
     // Not waited for: a handler that never yields has had its grace period.

@@ -3,10 +3,11 @@
 use queue_core::Store;
 
 use super::{problem::Problem, settings::Settings};
-use crate::live::Database;
+use crate::{error::Error, live::Database};
 
-/// The database that the settings name; the embedded one if they name none.
+/// The database that the settings name.
 pub(super) async fn open(settings: &Settings) -> Result<Database, Problem> {
+    check_place(settings, !cfg!(debug_assertions))?;
     Ok(settings.database().connect().await?)
 }
 
@@ -18,4 +19,44 @@ pub(super) async fn open_store(settings: &Settings) -> Result<(Database, Store),
     queue_core::migrate::verify(&mut connection, store).await?;
     drop(connection);
     Ok((database, store))
+}
+
+/// Without a word a development build has a database of its own; a release build is told where it is, lest a deployment whose variable is missing
+/// works on one that nobody else sees.
+fn check_place(settings: &Settings, is_release: bool) -> Result<(), Problem> {
+    match (&settings.database_url, settings.embedded) {
+        (Some(_), Some(true)) => Err(Problem::usage(
+            "a database URL and the embedded PostgreSQL are both named; leave out DATABASE_URL, or `--embedded` (QUEUE_EMBEDDED)",
+        )),
+        (Some(_), _) | (None, Some(true)) => Ok(()),
+        (None, None) if !is_release => Ok(()),
+        (None, _) => Err(Error::NoDatabase.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_build_has_a_database_of_its_own_only_if_that_is_said() {
+        let url = Some("postgres:///d".to_owned());
+        for (database_url, embedded, is_release, wanted) in [
+            (None, None, false, Ok(())),
+            (None, None, true, Err("no database is named")),
+            (None, Some(true), true, Ok(())),
+            (None, Some(false), false, Err("no database is named")),
+            (url.clone(), None, true, Ok(())),
+            (url.clone(), Some(false), true, Ok(())),
+            (url, Some(true), false, Err("both named")),
+        ] {
+            let settings = Settings { database_url, embedded, ..Settings::default() };
+            let said = check_place(&settings, is_release).map_err(|problem| problem.to_string());
+            match (said, wanted) {
+                (Ok(()), Ok(())) => {}
+                (Err(said), Err(wanted)) if said.contains(wanted) => {}
+                (said, wanted) => panic!("{said:?} where {wanted:?} was to be"),
+            }
+        }
+    }
 }

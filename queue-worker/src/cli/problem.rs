@@ -19,6 +19,12 @@ pub(super) struct Problem {
     code: u8,
 }
 
+/// Says on stderr what may be wrong with what is done all the same.
+pub(super) fn warn(text: &str) {
+    // With stderr closed there is nobody to tell.
+    let _ = Problem::new(text, FAILED).write_as("warning", AnsiColor::Yellow, &mut anstream::stderr());
+}
+
 /// Something failed.
 const FAILED: u8 = 1;
 /// Usage or configuration.
@@ -51,9 +57,13 @@ impl Problem {
     }
 
     fn write(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
+        self.write_as("error", AnsiColor::Red, out)
+    }
+
+    fn write_as(&self, what: &str, colour: AnsiColor, out: &mut impl std::io::Write) -> std::io::Result<()> {
         let style = |colour: AnsiColor| Style::new().bold().fg_color(Some(colour.into()));
-        let (error, help) = (style(AnsiColor::Red), style(AnsiColor::Cyan));
-        writeln!(out, "{error}error:{error:#} {}", self.text)?;
+        let (head, help) = (style(colour), style(AnsiColor::Cyan));
+        writeln!(out, "{head}{what}:{head:#} {}", self.text)?;
         self.fix.iter().try_for_each(|fix| writeln!(out, "{help}help:{help:#} {fix}"))
     }
 }

@@ -5,12 +5,18 @@ use super::{
     problem::{BoxError, Problem},
     settings::Settings,
 };
-use crate::{live::shutdown_signal, worker::Worker};
+use crate::{
+    live::{shutdown_signal, tell_supervisor},
+    worker::Worker,
+};
 
 pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> Result<(), Problem> {
     // Before anything is started for settings that are wrong.
     let config = settings.config()?;
     let database = open(settings).await?;
+    if settings.embedded.is_none() {
+        database.tell_where(config.store);
+    }
     if settings.worker.migrate() || database.is_embedded() {
         let applied = database.migrate(config.store).await?;
         if !applied.is_empty() {
@@ -18,7 +24,11 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
         }
     }
     let worker = prepare(Worker::new(database.pool().clone()).config(config)).await?;
-    worker.run(shutdown_signal()).await?;
+    let told = async {
+        shutdown_signal().await;
+        tell_supervisor("STOPPING=1");
+    };
+    worker.on_ready(|| tell_supervisor("READY=1")).run(told).await?;
     database.close().await;
     Ok(())
 }

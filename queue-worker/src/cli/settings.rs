@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use queue_core::{Durability, Store};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use super::problem::Problem;
+use super::{own_file::read_unasked, problem::Problem};
 use crate::live::{Config, Database, DatabaseOptions, each_setting};
 
 /// Heading of the options that every command takes.
@@ -22,6 +22,10 @@ pub(super) struct Settings {
     /// The database, as `postgres://user:password@host:5432/name`; without one, an embedded PostgreSQL is used
     #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL", help_heading = EVERYWHERE)]
     pub(super) database_url: Option<String>,
+    /// Use a PostgreSQL of this machine's own, which is started when needed; a release build does so only if it is said
+    #[arg(long, global = true, env = "QUEUE_EMBEDDED", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        value_name = "true|false", help_heading = EVERYWHERE)]
+    pub(super) embedded: Option<bool>,
     /// The schema with the queue's tables; default queue
     #[arg(long, global = true, env = "QUEUE_SCHEMA", value_name = "NAME", help_heading = EVERYWHERE)]
     pub(super) schema: Option<String>,
@@ -109,11 +113,20 @@ pub(super) struct Span(pub(super) Duration);
 const DEFAULT_FILE: &str = "queue.toml";
 
 impl Settings {
-    /// The settings in `file`, or in the default file if that exists; none at all otherwise.
-    pub(super) fn read(file: Option<&Path>) -> Result<Self, Problem> {
+    /// The settings in `file`, or in the default file if that exists and is the user's own; none at all otherwise. Why that was passed over
+    /// goes to `notes`.
+    pub(super) fn read(file: Option<&Path>, notes: &mut Vec<String>) -> Result<Self, Problem> {
         let path = file.unwrap_or(Path::new(DEFAULT_FILE));
-        match std::fs::read_to_string(path) {
-            Ok(text) => Self::parse(&text, path),
+        let read = match file {
+            Some(file) => std::fs::read_to_string(file).map(Ok),
+            None => read_unasked(path),
+        };
+        match read {
+            Ok(Ok(text)) => Self::parse(&text, path),
+            Ok(Err(why)) => {
+                notes.push(format!("./{DEFAULT_FILE} is not read: {why}; name it with `--config` if it is meant"));
+                Ok(Self::default())
+            }
             Err(error) if file.is_none() && error.kind() == ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(Problem::usage(format!("cannot read the settings file {}: {error}", path.display()))),
         }
@@ -139,6 +152,7 @@ impl Settings {
         let given = |text: &String| !text.is_empty();
         Self {
             database_url: self.database_url.filter(given).or(lower.database_url.filter(given)),
+            embedded: self.embedded.or(lower.embedded),
             schema: self.schema.or(lower.schema),
             log: self.log.filter(given).or(lower.log),
             log_format: self.log_format.or(lower.log_format),

@@ -5,11 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use queue_core::Options;
 use tokio::sync::{mpsc, watch};
 
 use super::{
     promote::wake_others,
-    prune::{Chore, keep_types},
+    prune::Chore,
+    publish::publish,
     recover::{cancelling, recover},
     unblock::hinted,
 };
@@ -101,17 +103,17 @@ async fn look_for_hints(house: &mut House) -> sqlx::Result<()> {
 }
 
 /// Pruning every minute, on a connection that is there only meanwhile: it may take long, and nothing else is to wait for it.
-pub(crate) async fn keep_pruned(mut link: Link, config: Config, kept: Vec<(&'static str, Option<Duration>)>) {
+pub(crate) async fn keep_pruned(mut link: Link, config: Config, types: Vec<(&'static str, Options)>) {
     let mut told = false;
     loop {
         if !told {
             let written = match link.get().await {
-                Ok(connection) => keep_types(connection, config.store, &kept).await,
+                Ok(connection) => publish(connection, config.store, &types).await,
                 Err(error) => Err(error),
             };
             match link.note(written) {
                 Ok(()) => told = true,
-                Err(error) => complain(&error, "cannot say how long job types are kept; trying again"),
+                Err(error) => complain(&error, "cannot say how long job types are kept, and where they go; trying again"),
             }
         }
         for chore in Chore::ALL {

@@ -3,6 +3,7 @@
 mod house;
 mod promote;
 mod prune;
+mod publish;
 mod recover;
 mod unblock;
 

@@ -102,6 +102,7 @@ impl Answer {
                 token,
                 id: row.try_get(2)?,
                 lane,
+                claimed_at: row.try_get(10)?,
                 attempt: row.try_get(3)?,
                 crashes: row.try_get(4)?,
                 max_attempts: row.try_get::<Option<i16>, _>(5)?.unwrap_or(1),

@@ -62,13 +62,37 @@ const TRIED_FOR: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Database {
-    /// The database at `DATABASE_URL`; without that variable the embedded server's, which is started if it does not run yet. The size of the
-    /// pool is `QUEUE_POOL_SIZE`'s.
+    /// The database at `DATABASE_URL`; without that variable the embedded server's, which is started if it does not run yet, and a warning that
+    /// nobody elsewhere sees it. A release build does that only if `QUEUE_EMBEDDED` is `true`: a deployment without its variable is to fail. The
+    /// size of the pool is `QUEUE_POOL_SIZE`'s.
     ///
     /// # Errors
-    /// As [`DatabaseOptions::connect`]; [`Error::Config`] for a size that is no number.
+    /// As [`DatabaseOptions::connect`]; [`Error::NoDatabase`]; [`Error::Config`] for a size that is no number.
     pub async fn from_env() -> Result<Self, Error> {
-        DatabaseOptions::from_env()?.connect().await
+        let options = DatabaseOptions::from_env()?;
+        let is_said = std::env::var_os("QUEUE_EMBEDDED").is_some_and(|said| said == "true");
+        if options.url.is_none() && !is_said && !cfg!(debug_assertions) {
+            return Err(Error::NoDatabase);
+        }
+        let database = options.connect().await?;
+        if !is_said {
+            database.tell_where(Store::default());
+        }
+        Ok(database)
+    }
+
+    /// Warns that this is a server of our own, if it is: nobody has named a database.
+    pub(crate) fn tell_where(&self, store: Store) {
+        #[cfg(feature = "embedded")]
+        if let Some(server) = &self.embedded {
+            tracing::warn!(
+                folder = %server.folder().display(),
+                schema = store.schema(),
+                "no database is named, so this works on a PostgreSQL of this machine's own, which nobody elsewhere sees; set DATABASE_URL"
+            );
+        }
+        #[cfg(not(feature = "embedded"))]
+        let _ = store;
     }
 
     /// The database at `url`, which looks like `postgres://user:password@host:5432/name`.

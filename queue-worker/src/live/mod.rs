@@ -9,8 +9,12 @@ mod heartbeat;
 mod panics;
 mod settings;
 mod signal;
+#[cfg(feature = "cli")]
+mod supervisor;
 mod wake;
 
+#[cfg(feature = "cli")]
+pub(crate) use self::supervisor::tell_supervisor;
 pub(crate) use self::{
     bell::{Bell, after_ms},
     config::MOST_CRASHES,

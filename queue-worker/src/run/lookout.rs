@@ -80,6 +80,7 @@ impl Lookout {
             token: Uuid::nil(),
             id: row.try_get("id")?,
             lane,
+            claimed_at: row.try_get("claimed_at")?,
             attempt: row.try_get::<i16, _>("attempts")?.saturating_add(1),
             crashes: row.try_get("crashes")?,
             max_attempts: row.try_get::<Option<i16>, _>("max_attempts")?.unwrap_or(1),

@@ -178,7 +178,7 @@ impl Slots {
 
     /// Tells running handlers that they should end now.
     pub(crate) fn ask(&self) {
-        lock(&self.halt).ask.cancel();
+        lock(&self.halt).ask.shut_down();
     }
 
     /// Drops running handlers at their next `await`; each is released.
@@ -198,7 +198,7 @@ impl Slots {
         jobs.queued.clear();
         jobs.running.clear();
         drop(jobs);
-        halt.ask.cancel();
+        halt.ask.lose();
         halt.drop.cancel();
     }
 

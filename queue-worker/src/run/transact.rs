@@ -79,7 +79,7 @@ impl Transact {
         if tokio::time::timeout_at(until.into(), self.loops.wait()).await.is_ok() {
             return;
         }
-        self.halt.ask.cancel();
+        self.halt.ask.shut_down();
         if timeout(LAST_WORDS, self.loops.wait()).await.is_ok() {
             return;
         }

@@ -1,5 +1,7 @@
 //! Attacks on bounds: two queues at once, bounds that change while somebody waits, tickets of the past, snapshots of the past.
 
+use std::future::IntoFuture as _;
+
 use queue_core::operate::set_capacity;
 use queue_core::{Error, Job as _, Store};
 use sqlx::{Connection as _, Executor as _, Postgres, Transaction};
@@ -35,9 +37,9 @@ async fn old_snapshot(db: &TestDb) -> Transaction<'static, Postgres> {
     old
 }
 
-async fn somebody_waits(db: &TestDb) {
-    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-    eventually("it waits", async || db.count(waits).await == 1).await;
+async fn looks_again(db: &TestDb) {
+    let sleeps = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
+    eventually("it looks again", async || db.count(sleeps).await == 1).await;
 }
 
 #[tokio::test]
@@ -52,7 +54,7 @@ async fn the_bound_of_one_queue_is_not_that_of_another() {
     assert_eq!((taken(&db, "default").await, taken(&db, "other").await, taken(&db, "third").await), (1, 0, 10));
     bound(&db, Some(22)).await;
     bound_other(&db, Some(4)).await;
-    // Near their capacity, producers of one queue wait for each other, not for those of the other.
+    // What is open in one queue is not open in the other.
     let mut near = db.pool.begin().await.unwrap();
     quick().enqueue(&mut near).await.unwrap();
     let mut beside = db.pool.begin().await.unwrap();
@@ -117,34 +119,52 @@ async fn tickets_that_only_an_old_snapshot_shows_are_void() {
     db.finish().await;
 }
 
+/// Whoever is let in only if another rolls back looks again, and believes what it finds then: room, or another bound.
 #[tokio::test]
-async fn whoever_waited_for_a_ticket_believes_who_counted_meanwhile() {
+async fn whoever_waits_for_another_transaction_believes_what_that_leaves() {
     let db = bounded(100).await;
     quick().enqueue(&db.pool).await.unwrap();
-    let mut counting = db.pool.begin().await.unwrap();
-    Do::enqueue_all((0..99).map(|_| quick()), &mut counting).await.unwrap();
-    let (late, ()) = tokio::join!(async { quick().enqueue(&db.pool).await }, async {
-        somebody_waits(&db).await;
-        counting.commit().await.unwrap();
-    });
-    assert!(is_full(&late.unwrap_err()));
-    assert_eq!(waiting(&db).await, 100);
+    for (rolls_back, capacity, enters) in [(false, 100, false), (true, 100, true), (true, 50, false)] {
+        bound(&db, Some(100)).await;
+        let mut counting = db.pool.begin().await.unwrap();
+        let before = waiting(&db).await;
+        Do::enqueue_all((0..100 - before).map(|_| quick()), &mut counting).await.unwrap();
+        let patient = quick().enqueue(&db.pool).wait_for_capacity(std::time::Duration::from_secs(30)).into_future();
+        let many = Do::enqueue_all((0..60).map(|_| quick()), &db.pool);
+        if rolls_back {
+            let (late, ()) = tokio::join!(patient, async {
+                looks_again(&db).await;
+                counting.rollback().await.unwrap();
+            });
+            late.unwrap();
+            bound(&db, Some(capacity)).await;
+            assert_eq!(many.await.is_ok(), enters);
+        } else {
+            let (late, ()) = tokio::join!(many.into_future(), async {
+                looks_again(&db).await;
+                counting.commit().await.unwrap();
+            });
+            assert!(is_full(&late.unwrap_err()));
+            assert_eq!(waiting(&db).await, 100);
+            db.pool.execute("select queue.cancel(id) from (select id from queue.ready limit 99) r").await.unwrap();
+        }
+    }
     db.finish().await;
 }
 
+/// While the row is locked, counts leave their mark beside it: without that, an old snapshot would not see the jobs of those that count then.
 #[tokio::test]
-async fn whoever_waited_to_count_believes_the_bound_of_then() {
+async fn what_was_counted_beside_a_locked_row_counts_under_an_old_snapshot() {
     let db = bounded(100).await;
-    quick().enqueue(&db.pool).await.unwrap();
-    let mut drawing = db.pool.begin().await.unwrap();
-    quick().enqueue(&mut drawing).await.unwrap();
-    let (late, ()) = tokio::join!(async { Do::enqueue_all((0..90).map(|_| quick()), &db.pool).await }, async {
-        somebody_waits(&db).await;
-        bound(&db, Some(50)).await;
-        drawing.commit().await.unwrap();
-    });
-    assert!(matches!(late.unwrap_err(), Error::AtCapacity { capacity: 50, .. }));
-    assert_eq!(waiting(&db).await, 2);
+    Do::enqueue_all((0..85).map(|_| quick()), &db.pool).await.unwrap();
+    let mut holds = db.pool.begin().await.unwrap();
+    quick().enqueue(&mut holds).await.unwrap();
+    let mut old = old_snapshot(&db).await;
+    Do::enqueue_all((0..10).map(|_| quick()), &db.pool).await.unwrap();
+    holds.rollback().await.unwrap();
+    Do::enqueue_all((0..10).map(|_| quick()), &mut old).await.unwrap_err();
+    old.rollback().await.unwrap();
+    assert_eq!(waiting(&db).await, 95);
     db.finish().await;
 }
 

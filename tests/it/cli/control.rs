@@ -23,7 +23,7 @@ async fn jobs_that_wait_are_put_off_hurried_ranked_and_cancelled_one_by_one_or_a
     assert_eq!(json(&db, &["priority", "--all", "--state", "ready", "--to", "9"])["changed"], 1);
     let (code, said) = failed(&on(&db, &["run-now", &first]));
     assert!(code == Some(3) && said.contains("is ready"), "{said}");
-    let all = json(&db, &["cancel", "--all", "--queue", "default"]);
+    let all = json(&db, &["cancel", "--all", "--queue", "default", "--yes"]);
     assert_eq!((all["cancelled"].clone(), all["cancelling"].clone()), (2.into(), 0.into()));
     assert_eq!(text(&on(&db, &["cancel", "--all"]).stdout), "cancelled 0 jobs\n");
     for (arguments, what) in [
@@ -32,7 +32,6 @@ async fn jobs_that_wait_are_put_off_hurried_ranked_and_cancelled_one_by_one_or_a
         (vec!["priority", &first, "--to", "40000"], "40000"),
         (vec!["requeue", "--all", "--rate", "0/s"], "50/s"),
         (vec!["requeue", &first, "--rate", "1/s"], "--all"),
-        (vec!["discard", "--all"], "--yes"),
         (vec!["run-now", "--all", "--state", "dead"], "it must be scheduled"),
         (vec!["cancel", &first, "--dry-run"], "--all"),
         (vec!["cancel", &first, "--state", "ready"], "--all"),
@@ -96,7 +95,7 @@ async fn jobs_are_chosen_by_their_metadata_which_list_show_and_export_have() {
     let exported = on(&db, &["export", "--meta", "tenant=acme"]);
     assert_eq!(text(&exported.stdout).matches(r#""meta":{"#).count(), 2);
     assert_eq!(json(&db, &["cancel", "--all", "--meta", "tenant=acme", "--dry-run"])["found"], 2);
-    assert_eq!(json(&db, &["cancel", "--all", "--meta", "tenant=acme"])["cancelled"], 2);
+    assert_eq!(json(&db, &["cancel", "--all", "--meta", "tenant=acme", "--yes"])["cancelled"], 2);
     assert_eq!(ids(&json(&db, &["list", "--state", "ready"])), [plain, jobs[2].clone()]);
     db.finish().await;
 }

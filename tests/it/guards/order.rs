@@ -135,25 +135,6 @@ async fn leases_are_locked_in_the_order_of_their_tokens() {
 }
 
 #[tokio::test]
-async fn dead_letters_are_locked_in_the_order_of_their_ids() {
-    let db = TestDb::new().await;
-    let mut connection = connect(&db).await;
-    let jobs = enqueue(&mut connection, &["default"; 2]).await;
-    for raise in [true, false] {
-        let worker = register(&mut connection).await.unwrap();
-        let lease = claim(&mut connection, worker, 2).await.unwrap();
-        assert_eq!(settle(&mut connection, &lease.all("dead")).await.unwrap(), []);
-        turn(&mut connection, "dead", "id").await;
-        locks_in_order(&db, "select from queue.dead order by id", async |on| {
-            let changed = if raise { operate::requeue(on, &jobs).await } else { operate::discard(on, &jobs).await };
-            assert_eq!(changed.unwrap().len(), 2);
-        })
-        .await;
-    }
-    db.finish().await;
-}
-
-#[tokio::test]
 async fn many_ids_ascend_even_where_their_sequence_begins_again() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;

@@ -115,16 +115,12 @@ async fn a_dead_letter_whose_key_went_on_frees_nothing_and_goes_behind_whoever_e
     let head = enqueue(&mut c, "a").await;
     JobRef::from_id(dead[0]).discard(&mut c).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.active_key").await, 1, "the key is another's");
-    // Two operators wait for a producer.
+    // A key that a producer has is waited for, and then its jobs are passed over.
     let mut tx = producer.begin().await.unwrap();
     let last = enqueue(&mut tx, "a").await;
-    sqlx::raw_sql("set lock_timeout = '100ms'").execute(&mut operator).await.unwrap();
-    for error in [operate::requeue(&mut operator, &dead).await.unwrap_err(), operate::reopen(&mut operator, over).await.unwrap_err()] {
-        let sqlx::Error::Database(error) = error else { panic!("{error}") };
-        assert_eq!(error.code().as_deref(), Some("55P03"), "{error}");
-    }
+    assert_eq!(operate::requeue(&mut operator, &dead).await.unwrap(), []);
+    assert!(!operate::reopen(&mut operator, over).await.unwrap());
     tx.commit().await.unwrap();
-    sqlx::raw_sql("set lock_timeout = 0").execute(&mut operator).await.unwrap();
     turn(&mut operator, "dead", "id").await;
     assert_eq!(operate::requeue(&mut operator, &dead).await.unwrap().len(), 2);
     assert!(operate::reopen(&mut operator, over).await.unwrap());

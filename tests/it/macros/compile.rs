@@ -19,10 +19,10 @@ pub(super) struct Compiler {
 }
 
 /// What a case may name.
-const NAMED: [&str; 3] = ["queue_core", "serde", "serde_json"];
+const NAMED: [&str; 4] = ["queue_core", "serde", "serde_json", "queue_worker"];
 
-/// Names them all: compiles with libraries that go together, and with no others.
-const PROBE: &str = "ui/pass/serde_attributes.rs";
+/// Name them all: compile with libraries that go together, and with no others.
+const PROBES: [&str; 2] = ["ui/pass/serde_attributes.rs", "ui/pass/worker.rs"];
 
 impl Compiler {
     /// Beside this binary may lie libraries of several builds, with other features or of another day. Ours were there before it, and of these
@@ -35,16 +35,23 @@ impl Compiler {
         fs::create_dir(&folder).unwrap();
         let mut found = Self { libraries, externs: Default::default(), folder };
         let mut said = "there are none".to_owned();
-        let [cores, serdes, jsons] = NAMED.map(|name| candidates(&found.libraries, name, built));
+        let [cores, serdes, jsons, workers] = NAMED.map(|name| candidates(&found.libraries, name, built));
         let pairs = cores.iter().flat_map(|core| serdes.iter().map(move |serde| (core, serde)));
         for (core, serde, json) in pairs.flat_map(|(core, serde)| jsons.iter().map(move |json| (core, serde, json))) {
-            found.externs = [core.clone(), serde.clone(), json.clone()];
-            match found.check(PROBE) {
-                Ok(()) => return found,
-                Err(error) => said = error,
+            found.externs = [core.clone(), serde.clone(), json.clone(), String::new()];
+            if let Err(error) = found.check(PROBES[0]) {
+                said = error;
+                continue;
+            }
+            for worker in &workers {
+                found.externs[3].clone_from(worker);
+                match found.check(PROBES[1]) {
+                    Ok(()) => return found,
+                    Err(error) => said = error,
+                }
             }
         }
-        panic!("no libraries in {} that {PROBE} compiles with: {said}", found.libraries.display());
+        panic!("no libraries in {} that {PROBES:?} compile with: {said}", found.libraries.display());
     }
 
     /// Looks at types and lifetimes only.
@@ -59,16 +66,19 @@ impl Compiler {
 
     fn rustc(&self, case: &str, args: &[&str], ending: &str) -> Result<PathBuf, String> {
         let name = Path::new(case).file_stem().unwrap().to_str().unwrap();
-        let made = self.folder.join(format!("{name}.{ending}"));
+        let text = fs::read_to_string(case).unwrap();
+        let (made, manifest) = (self.folder.join(format!("{name}.{ending}")), Path::new(case).with_extension("toml"));
         let output = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
             .args(["--edition=2024", "--crate-type=bin", "--color=never", "--diagnostic-width=140"])
             .args(args)
             .arg(format!("-Ldependency={}", self.libraries.display()))
-            .args(&self.externs)
+            // What rustc lists of types alike should not hang on crates that a case does not name.
+            .args(self.externs.iter().zip(NAMED).filter(|(_, name)| *name != NAMED[3] || text.contains(name)).map(|(one, _)| one))
             .args(["--crate-name", name])
             .arg("-o")
             .args([made.as_path(), Path::new(case)])
             .env_remove("RUSTFLAGS")
+            .envs(manifest.exists().then_some(("CARGO_MANIFEST_PATH", manifest)))
             .output()
             .unwrap();
         if output.status.success() { Ok(made) } else { Err(normal(&String::from_utf8_lossy(&output.stderr))) }

@@ -117,3 +117,26 @@ async fn the_tables_of_keys_refuse_what_no_statement_of_ours_writes() {
     }
     db.finish().await;
 }
+
+/// More than a round of housekeeping used to delete; the next round is a minute later.
+#[tokio::test]
+async fn keys_are_forgotten_as_fast_as_they_come() {
+    let db = TestDb::new().await;
+    sqlx::raw_sql(
+        "with job as materialized (select queue.next_id() as id, n from generate_series(1, 150000) n),
+           stored as (insert into queue.job (id, lane, max_attempts, payload)
+             select id, queue.meet_lane('default', 'do', 100::smallint, false), 3, '{}' from job),
+           over as (insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
+             select min(id), max(id), now(), 1, array_agg(id order by id) from job group by n / 100, id >> 33, (id >> 20) / 86400000)
+         insert into queue.unique_key (hash, id, held) select encode(substring(sha256(n::text::bytea), 1, 16), 'hex')::uuid, id, 'live' from job;
+         analyze",
+    )
+    .execute(&db.pool)
+    .await
+    .unwrap();
+    db.run_while(db.worker(), async {
+        eventually("they are forgotten", async || db.count("select count(*) from queue.unique_key").await < 1000).await;
+    })
+    .await;
+    db.finish().await;
+}

@@ -49,7 +49,7 @@ async fn of_fifty_producers_with_one_key_exactly_one_enqueues_in_every_mode() {
     for _ in 0..PRODUCERS {
         connections.push(connect(&db).await);
     }
-    for held in [While::Live, While::Queued, While::For(Duration::from_hours(1))] {
+    for held in [While::Live, While::Queued, While::Kept, While::For(Duration::from_hours(1))] {
         for (on_conflict, other) in
             [(OnConflict::Keep, Enqueued::Kept), (OnConflict::Replace, Enqueued::Replaced), (OnConflict::Debounce, Enqueued::Debounced)]
         {

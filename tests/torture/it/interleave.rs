@@ -78,8 +78,9 @@ async fn whatever_meets_the_retention_of_types_no_job_is_lost_or_doubled() {
 /// Many at once of what `enqueue_with` is one of; `keys::crowd` plays them against everything.
 const MANY: [&str; 2] = ["insert_with", "enqueue_each"];
 
-/// Write no entry of a job: who waits for jobs, and what jobs say of themselves; `guards::reports` attacks these.
-const BESIDE: [&str; 7] = ["announce_waiter", "leave_waiter", "prune_waiters", "checkpoint", "note", "clear_progress", "forget_keys"];
+/// Write no entry of a job: who waits for jobs, and what jobs and their types say of themselves; `guards::reports` and `type_options` attack these.
+const BESIDE: [&str; 8] =
+    ["announce_waiter", "leave_waiter", "prune_waiters", "checkpoint", "note", "clear_progress", "forget_keys", "publish_types"];
 
 #[test]
 fn every_statement_that_writes_is_played() {

@@ -17,13 +17,17 @@ const ENQUEUE: &[&str] = &[
     "migrate:: payloads:: refuse:: bulk:: recovery::",
 ];
 const IN_LINE: &[&str] = &["keys::edges keys::hands unique::held", "guards::notices together::", "keys::ways"];
-const OPTIONS: &[&str] =
-    &["guards::notices refuse:: enqueue:: meta::", "any_language:: bulk:: payloads::", "unique:: --skip races", "keys::edges"];
+const OPTIONS: &[&str] = &[
+    "guards::notices refuse:: enqueue:: meta:: type_options::",
+    "any_language:: bulk:: payloads::",
+    "unique:: --skip races",
+    "keys::edges",
+];
 const WHERE: &[&str] = &["guards::looks", "unique::held", "unique:: together::a_unique --skip races --skip worker", "results:: operate::"];
-const UNIQUE: &[&str] = &["unique::held", "unique:: together::a_unique --skip races --skip worker", "unique::races"];
+const UNIQUE: &[&str] = &["unique::held unique::kept", "unique:: together::a_unique --skip races --skip worker", "unique::races"];
 const BEATS: &[&str] = &["guards::", "recovery:: lease::", MODEL];
 const OPERATORS: &[&str] = &[
-    "guards::control guards::order",
+    "guards::control guards::order control::no_act",
     "interleave::a_second interleave::claims interleave::of_two",
     KEYS,
     MODEL,
@@ -53,12 +57,13 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["prune_workers.sql"], &["guards::", "lease::a_silent", MODEL]),
     (&["prune_done.sql"], &["guards::prune guards::housekeeping", "days::", PAIRS, MODEL]),
     (&["keep_types.sql", "prune_kept.sql", "prune_early.sql", "queue.retention"], PRUNING),
+    (&["publish_types.sql", "queue.type_options", "queue.enqueue"], &["type_options::"]),
     (&["prune_dead.sql"], &["guards::prune", "retention::", "keys::hands::a_dead_letter"]),
-    (&["queue.requeue_all", "queue.discard_all"], OPERATORS),
+    (&["queue.requeue_all", "queue.discard_all", "queue.lock_some_keys"], OPERATORS),
     (
         &["queue.reopen"],
         &[
-            "guards::control guards::order",
+            "guards::control guards::order control::no_act",
             "interleave::a_second interleave::claims interleave::of_two",
             KEYS,
             MODEL,
@@ -99,6 +104,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.capacity"], &["guards::rows"]),
     (&["queue.passed", "queue.backlog"], &["operate::figures"]),
     (&["queue.set_capacity", "queue.depth", "queue.take_capacity"], &["capacity::"]),
+    (&["queue.capacity_class", "queue.say_jobs", "queue.said_jobs", "queue.jobs_since"], &["capacity::"]),
     (&["queue.progress", "queue.waiter", "queue.look"], &["guards::looks guards::rows", "progress::", "results::"]),
     (&["queue.status", "queue.is_ours", "queue.wait"], &["guards::looks", "any_language::"]),
     (&["queue.ready_places", "queue.take_scheduled", "queue.take_waiting", "queue.cancel_waiting_all"], CONTROLS),

@@ -1,0 +1,110 @@
+//! How a handler learns that its attempt should end early, and why.
+
+use std::{
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool,
+            Ordering::{Acquire, Release},
+        },
+    },
+};
+
+use tokio_util::sync::CancellationToken;
+
+/// Why an attempt should end early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CancelReason {
+    /// Somebody cancelled the job: it is not tried again, unless this attempt completes it.
+    Cancelled,
+    /// The worker stops. An attempt that ends now without having completed is not counted, and the job runs again elsewhere.
+    Shutdown,
+    /// The worker has lost its right to the job, so others have it: whatever this attempt makes of it is not written.
+    LeaseLost,
+}
+
+/// Fires when an attempt should end early, and says why: a [`CancellationToken`] of this attempt alone, with a [`reason`](Self::reason).
+///
+/// ```
+/// use queue_core::{CancelReason, Context, Failure};
+///
+/// # async fn step() {}
+/// # async fn example(cx: &Context) -> Result<(), Failure> {
+/// tokio::select! {
+///     () = step() => Ok(()),
+///     () = cx.cancelled().cancelled() => {
+///         if cx.cancelled().reason() == Some(CancelReason::Cancelled) {
+///             println!("nobody wants it any more: undo what was done");
+///         }
+///         Err("not finished".into())
+///     }
+/// }
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Cancelled {
+    token: CancellationToken,
+    all: Arc<Ask>,
+    /// This job was cancelled, whatever becomes of the others.
+    single: Arc<AtomicBool>,
+}
+
+impl Cancelled {
+    pub(super) fn under(all: &Arc<Ask>) -> Self {
+        Self { token: all.token.child_token(), all: Arc::clone(all), single: Arc::default() }
+    }
+
+    /// Why it fired; `None` as long as it has not. If there are several reasons, a lost lease goes before a cancelled job, and that before a
+    /// shutdown.
+    pub fn reason(&self) -> Option<CancelReason> {
+        if self.all.lost.load(Acquire) {
+            Some(CancelReason::LeaseLost)
+        } else if self.single.load(Acquire) {
+            Some(CancelReason::Cancelled)
+        } else {
+            self.all.is_asked().then_some(CancelReason::Shutdown)
+        }
+    }
+
+    /// The job was cancelled.
+    pub(crate) fn cancel_job(&self) {
+        self.single.store(true, Release);
+        self.token.cancel();
+    }
+}
+
+impl Deref for Cancelled {
+    type Target = CancellationToken;
+
+    fn deref(&self) -> &CancellationToken {
+        &self.token
+    }
+}
+
+/// Asks all handlers of a queue to end.
+#[doc(hidden)]
+#[derive(Debug, Default)]
+pub struct Ask {
+    token: CancellationToken,
+    lost: AtomicBool,
+}
+
+impl Ask {
+    /// For the worker stops.
+    pub fn shut_down(&self) {
+        self.token.cancel();
+    }
+
+    /// For others have their jobs.
+    pub fn lose(&self) {
+        self.lost.store(true, Release);
+        self.token.cancel();
+    }
+
+    /// Whether it has.
+    pub fn is_asked(&self) -> bool {
+        self.token.is_cancelled()
+    }
+}

@@ -1,0 +1,61 @@
+//! Whether the crate at hand calls `queue-core` something else, read off its `Cargo.toml`: rustc would only say that there is no `queue_core`.
+
+use std::{env, fs};
+
+use proc_macro2::Span;
+use syn::{Error, Ident};
+
+/// The name under which the crate has it, if that is not its own, and what to say about that.
+pub(crate) fn check() -> Option<(Ident, Error)> {
+    let name = other_name(&fs::read_to_string(env::var_os("CARGO_MANIFEST_PATH")?).ok()?)?;
+    let message = format!("this crate calls `queue-core` `{name}` in its Cargo.toml; say so here: `#[job(crate = {name})]`");
+    Some((syn::parse_str(&name).ok()?, Error::new(Span::call_site(), message)))
+}
+
+/// Of a manifest's dependencies the one whose package is `queue-core`, unless one bears that name. What cannot be told by looking at lines, such as
+/// a name given by the workspace, is left to rustc.
+fn other_name(manifest: &str) -> Option<String> {
+    let (mut section, mut other) = (String::new(), None);
+    for line in manifest.lines() {
+        let line: String = line.split('#').next().unwrap_or_default().split_whitespace().collect::<String>().replace('\'', "\"");
+        if line.starts_with('[') {
+            line.trim_matches(['[', ']']).clone_into(&mut section);
+        }
+        let (table, entry) = section.rsplit_once("dependencies").map_or(("none", ""), |(table, entry)| (table, entry));
+        if table == "none" || table.starts_with("workspace.") {
+            continue;
+        }
+        let key = match entry.strip_prefix('.') {
+            Some(key) => key,
+            None => line.split(['=', '.']).next().unwrap_or_default(),
+        };
+        match key.trim_matches('"') {
+            "queue-core" | "queue_core" => return None,
+            key if line.contains("package=\"queue-core\"") => other = Some(key.replace('-', "_")),
+            _ => {}
+        }
+    }
+    other
+}
+
+#[cfg(test)]
+mod tests {
+    use super::other_name;
+
+    #[test]
+    fn a_dependency_of_another_name_is_found_wherever_it_stands() {
+        for (manifest, found) in [
+            ("[dependencies]\nserde = '1'\njobs = { package = 'queue-core', version = '0.1' }", Some("jobs")),
+            ("[dependencies]\nour-jobs = { version = \"0.1\", package=\"queue-core\" } # ours", Some("our_jobs")),
+            ("[dependencies.jobs]\nversion = '0.1'\npackage = 'queue-core'\n\n[features]\n", Some("jobs")),
+            ("[target.'cfg(unix)'.dependencies]\njobs.package = 'queue-core'", Some("jobs")),
+            ("[dependencies]\nqueue-core = '0.1'\n[dev-dependencies]\njobs = { package = 'queue-core' }", None),
+            ("[dependencies]\nqueue-core.workspace = true", None),
+            ("[dependencies.queue-core]\nversion = '0.1'", None),
+            ("[workspace.dependencies]\njobs = { package = 'queue-core' }", None),
+            ("[package]\nname = 'jobs'\n# jobs = { package = 'queue-core' }", None),
+        ] {
+            assert_eq!(other_name(manifest).as_deref(), found, "{manifest}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! What job types say of themselves, written where SQL finds it: how long their history is kept, where their jobs go and how often they are tried.
+//!
+//! Written once, at a worker's start. Workers of two releases may disagree; the last to start is believed.
+
+use queue_core::{Options, Store};
+use sqlx::PgConnection;
+
+use crate::live::bounded;
+
+/// Says it of these types, each by every name it goes under.
+pub(crate) async fn publish(connection: &mut PgConnection, store: Store, types: &[(&str, Options)]) -> sqlx::Result<()> {
+    let names = || types.iter().map(|(name, _)| *name).collect::<Vec<_>>();
+    let histories = types.iter().map(|(_, options)| options.retain.history().map(|history| history.as_secs_f64()));
+    let kept = sqlx::query(store.sql(include_str!("../../sql/keep_types.sql"))).bind(names()).bind(histories.collect::<Vec<_>>());
+    bounded(kept.execute(&mut *connection)).await?;
+    let published = sqlx::query(store.sql(include_str!("../../sql/publish_types.sql")))
+        .bind(names())
+        .bind(types.iter().map(|(_, options)| options.queue).collect::<Vec<_>>())
+        .bind(types.iter().map(|(_, options)| options.priority).collect::<Vec<_>>())
+        .bind(types.iter().map(|(_, options)| options.max_attempts).collect::<Vec<_>>());
+    bounded(published.execute(connection)).await.map(drop)
+}

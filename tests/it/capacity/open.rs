@@ -1,0 +1,186 @@
+//! Producers that have something open: what they have counts, nobody waits for them, and a full queue is refused at once.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use queue_core::operate::set_capacity;
+use queue_core::{Error, Job as _, Store};
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use tests::{
+    Do,
+    protocol::{claim, register, settle},
+};
+use tokio::task::JoinSet;
+
+use super::{bounded, connect, is_full, quick, waiting};
+
+/// What is uncommitted counts. Whoever it leaves room for waits for nobody, far from the capacity or near it.
+#[tokio::test]
+async fn producers_do_not_wait_for_each_other_and_what_they_have_open_counts() {
+    let db = bounded(100).await;
+    quick().enqueue(&db.pool).await.unwrap();
+    let (mut first, mut second) = (db.pool.begin().await.unwrap(), db.pool.begin().await.unwrap());
+    for tx in [&mut first, &mut second] {
+        tx.execute("set local lock_timeout = '2s'").await.unwrap();
+        quick().enqueue(tx).await.unwrap();
+    }
+    let mut near = db.pool.begin().await.unwrap();
+    near.execute("set local lock_timeout = '2s'").await.unwrap();
+    assert_eq!(Do::enqueue_all((0..90).map(|_| quick()), &mut near).await.unwrap(), 90);
+    // 1 that is committed and 92 that are not: 7 find room, an 8th does not, for nobody knows yet whether the others will be there.
+    for tx in [&mut first, &mut second] {
+        assert_eq!(Do::enqueue_all((0..3).map(|_| quick()), &mut *tx).await.unwrap(), 3);
+    }
+    assert!(quick().enqueue(&mut first).unless_at_capacity().await.unwrap().is_some());
+    assert!(is_full(&quick().enqueue(&db.pool).await.unwrap_err()));
+    assert!(quick().enqueue(&mut second).unless_at_capacity().await.unwrap().is_none());
+    near.rollback().await.unwrap();
+    first.commit().await.unwrap();
+    second.rollback().await.unwrap();
+    assert_eq!(Do::enqueue_all((0..94).map(|_| quick()), &db.pool).await.unwrap(), 94, "what is rolled back does not count");
+    assert!(is_full(&quick().enqueue(&db.pool).await.unwrap_err()));
+    assert_eq!(waiting(&db).await, 100);
+    db.finish().await;
+}
+
+/// Each waits for nobody, so none waits for one that waits for it: two queues in either order, jobs with keys, many at once, savepoints.
+#[tokio::test]
+async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_is_a_deadlock() {
+    let db = bounded(100).await;
+    set_capacity(&mut connect(&db).await, Store::default(), "other", Some(100)).await.unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut producers = JoinSet::new();
+    for n in 0..40 {
+        let (mut on, stop) = (connect(&db).await, stop.clone());
+        producers.spawn(async move {
+            let mut committed = 0;
+            for round in 0_usize.. {
+                if stop.load(Ordering::SeqCst) {
+                    break;
+                }
+                let mut tx = on.begin().await.unwrap();
+                let entered = mix(&mut tx, n + round).await;
+                match entered {
+                    Ok(_) if round % 5 == 4 => tx.rollback().await.unwrap(),
+                    Ok(entered) => {
+                        tx.commit().await.unwrap();
+                        committed += entered;
+                    }
+                    Err(Error::AtCapacity { .. }) => tx.rollback().await.unwrap(),
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+            committed
+        });
+    }
+    let (mut most, mut taken) = (0, 0);
+    let mut on = connect(&db).await;
+    let worker = register(&mut on).await.unwrap();
+    while taken < 3000 {
+        let waiting = "select greatest(queue.depth('default'), queue.depth('other'))";
+        most = most.max(sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut on).await.unwrap());
+        sqlx::query("select queue.unblock(0, 1000)").execute(&mut on).await.unwrap();
+        let lease = claim(&mut on, worker, 10).await.unwrap();
+        taken += lease.ids().len();
+        settle(&mut on, &lease.all("plain")).await.unwrap();
+    }
+    stop.store(true, Ordering::SeqCst);
+    let committed: usize = producers.join_all().await.into_iter().sum();
+    assert!(committed >= taken, "{committed} entered and {taken} were taken");
+    assert!((70..=100).contains(&most), "{most} waited at once");
+    sqlx::query("select pg_stat_force_next_flush()").execute(&mut on).await.unwrap();
+    assert_eq!(db.count("select deadlocks from pg_stat_database where datname = current_database()").await, 0);
+    db.finish().await;
+}
+
+/// One of several transactions; returns how many jobs it has written.
+async fn mix(tx: &mut PgConnection, kind: usize) -> Result<usize, Error> {
+    let (one, other) = if kind.is_multiple_of(2) { ("default", "other") } else { ("other", "default") };
+    match kind % 6 {
+        0 | 1 => {
+            quick().enqueue(&mut *tx).queue(one).await?;
+            let beside = quick().enqueue(&mut *tx).queue(other).unless_at_capacity().await?;
+            Ok(1 + usize::from(beside.is_some()))
+        }
+        2 | 3 => {
+            quick().enqueue(&mut *tx).queue(one).key(format!("key {}", kind % 7)).await?;
+            quick().enqueue(&mut *tx).queue(other).await?;
+            Ok(2 + Do::enqueue_all((0..3).map(|_| quick()), &mut *tx).queue(one).await? as usize)
+        }
+        _ => {
+            let mut entered = 0;
+            for queue in [one, one, other] {
+                entered += usize::from(quick().enqueue(&mut *tx).queue(queue).unless_at_capacity().await?.is_some());
+            }
+            Ok(entered)
+        }
+    }
+}
+
+/// Full by what is committed, or by what an idle transaction has: refused either way, soon, and without writing anything.
+#[tokio::test]
+async fn a_full_queue_refuses_at_once_and_writes_nothing_while_another_producer_sits_in_a_transaction() {
+    let db = bounded(100).await;
+    Do::enqueue_all((0..99).map(|_| quick()), &db.pool).await.unwrap();
+    let mut idle = db.pool.begin().await.unwrap();
+    quick().enqueue(&mut idle).await.unwrap();
+    // The best of several: a machine that is busy with other tests may be slow once.
+    let refuse = async || {
+        let mut best = Duration::MAX;
+        for _ in 0..10 {
+            let began = Instant::now();
+            assert!(is_full(&quick().enqueue(&db.pool).await.unwrap_err()));
+            best = best.min(began.elapsed());
+        }
+        best
+    };
+    let open = refuse().await;
+    assert!(open < Duration::from_millis(100), "full by what is open: refused after {open:?}");
+    idle.commit().await.unwrap();
+    let mut idle = db.pool.begin().await.unwrap();
+    assert!(quick().enqueue(&mut idle).unless_at_capacity().await.unwrap().is_none());
+    let full = refuse().await;
+    assert!(full < Duration::from_millis(50), "full: refused after {full:?}");
+    // A transaction that has written nothing has no id.
+    let mut tx = db.pool.begin().await.unwrap();
+    assert!(quick().enqueue(&mut tx).unless_at_capacity().await.unwrap().is_none());
+    assert!(quick().enqueue(&mut tx).unless_at_capacity().unique("new").await.unwrap().is_none());
+    assert!(quick().enqueue(&mut tx).unless_at_capacity().key("new").await.unwrap().is_none());
+    assert!(quick().enqueue(&mut tx).unless_at_capacity().priority(7).await.unwrap().is_none());
+    let wrote = "select pg_current_xact_id_if_assigned() is not null";
+    assert!(!sqlx::query_scalar::<_, bool>(wrote).fetch_one(&mut *tx).await.unwrap());
+    tx.execute("savepoint one").await.unwrap();
+    assert!(is_full(&Do::enqueue_all((0..20).map(|_| quick()), &mut tx).await.unwrap_err()));
+    tx.execute("rollback to one").await.unwrap();
+    assert!(!sqlx::query_scalar::<_, bool>(wrote).fetch_one(&mut *tx).await.unwrap(), "many are refused before they are written");
+    tx.rollback().await.unwrap();
+    idle.rollback().await.unwrap();
+    db.finish().await;
+}
+
+/// What a transaction has said of its jobs is taken back with a savepoint, and grows with each job, however many there are.
+#[tokio::test]
+async fn a_transaction_that_enqueues_many_jobs_one_by_one_holds_few_locks_and_is_counted() {
+    let db = bounded(2000).await;
+    let mut tx = db.pool.begin().await.unwrap();
+    tx.execute("savepoint before").await.unwrap();
+    quick().enqueue(&mut tx).await.unwrap();
+    tx.execute("rollback to before").await.unwrap();
+    assert_eq!(Do::enqueue_all((0..1000).map(|_| quick()), &db.pool).await.unwrap(), 1000, "none is open");
+    for _ in 0..900 {
+        quick().enqueue(&mut tx).await.unwrap();
+    }
+    let locks = "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()";
+    let locks: i64 = sqlx::query_scalar(locks).fetch_one(&mut *tx).await.unwrap();
+    assert!(locks < 60, "{locks} locks");
+    assert!(Do::enqueue_all((0..101).map(|_| quick()), &db.pool).await.is_err(), "what is open counts");
+    tx.commit().await.unwrap();
+    assert_eq!(Do::enqueue_all((0..100).map(|_| quick()), &db.pool).await.unwrap(), 100);
+    assert!(quick().enqueue(&db.pool).await.is_err());
+    db.finish().await;
+}

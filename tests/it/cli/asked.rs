@@ -1,0 +1,114 @@
+//! What the command line tells and asks before it does something that may not be meant.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
+
+use queue_core::{JobState, Priority};
+use tests::{Act, TestDb};
+
+use super::{CLI, command, enqueue, failed, folder, json, on, text};
+
+/// A folder with a settings file that leads elsewhere.
+fn folder_with_settings(name: &str, mode: u32) -> PathBuf {
+    let folder = folder().join(name);
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("queue.toml");
+    fs::write(&file, "schema = 'elsewhere'\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+    folder
+}
+
+#[tokio::test]
+async fn f83_a_settings_file_that_others_may_write_is_not_read_unasked_and_told() {
+    let db = TestDb::new().await;
+    let stats = |folder: &PathBuf, arguments: &[&str]| {
+        command(CLI, &[&["stats"], arguments].concat()).current_dir(folder).env("DATABASE_URL", &db.url).output().unwrap()
+    };
+    let ours = folder_with_settings("ours", 0o600);
+    let (code, said) = failed(&stats(&ours, &[]));
+    assert!(code == Some(1) && said.contains("elsewhere"), "it is read: {said}");
+
+    let open = folder_with_settings("open", 0o666);
+    let passed_over = stats(&open, &[]);
+    let said = text(&passed_over.stderr);
+    assert_eq!(passed_over.status.code(), Some(0), "{said}");
+    assert!(said.contains("queue.toml is not read: others may write it") && said.contains("--config"), "{said}");
+    let (code, said) = failed(&stats(&open, &["--config", "queue.toml"]));
+    assert!(code == Some(1) && said.contains("elsewhere"), "whoever names it means it: {said}");
+
+    let theirs = folder_with_settings("theirs", 0o644);
+    // Only root can give a file away.
+    if std::os::unix::fs::chown(theirs.join("queue.toml"), Some(4321), Some(4321)).is_ok() {
+        let passed_over = stats(&theirs, &[]);
+        let said = text(&passed_over.stderr);
+        assert!(passed_over.status.success() && said.contains("belongs to another user (uid 4321)"), "{said}");
+    }
+    let piped = folder().join("piped");
+    fs::create_dir_all(&piped).unwrap();
+    let _ = fs::remove_file(piped.join("queue.toml"));
+    assert!(std::process::Command::new("mkfifo").arg(piped.join("queue.toml")).status().unwrap().success());
+    let passed_over = stats(&piped, &[]);
+    assert!(passed_over.status.success() && text(&passed_over.stderr).contains("it is no file"), "it does not wait for a writer");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_misspelt_variable_is_told() {
+    let db = TestDb::new().await;
+    let mut stats = command(CLI, &["stats"]);
+    stats.envs([("DATABASE_URL", db.url.as_str()), ("QUEUE_CONCURENCY", "5"), ("QUEUE_COLOUR", "red"), ("QUEUE_GRACE", "1s")]);
+    stats.envs([("QUEUE_PG_DATA", "/nowhere"), ("QUEUES", "1"), ("QUEUE_SCHEMA", "queue")]);
+    let output = stats.output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("QUEUE_CONCURENCY is no setting; did you mean QUEUE_CONCURRENCY?"), "{said}");
+    assert!(said.contains("QUEUE_COLOUR is no setting; `--help`"), "{said}");
+    assert_eq!(said.lines().count(), 2, "the others are known, or none of ours: {said}");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_queue_that_there_is_none_of_is_told() {
+    let db = TestDb::new().await;
+    let job = tests::Do { act: Act::Hang };
+    queue_core::Job::enqueue(job, &db.pool).queue("mail").priority(Priority::BACKFILL).await.unwrap();
+    for arguments in [
+        &["cancel", "--all", "--queue", "mial", "--yes"][..],
+        &["requeue", "--all", "--queue", "mial", "--dry-run"],
+        &["list", "--queue", "mial"],
+        // Which it is all the same: jobs may come.
+        &["capacity", "mial", "7"],
+    ] {
+        let output = on(&db, arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
+        assert!(said.contains("no job was ever enqueued into the queue `mial`") && said.contains("did you mean `mail`?"), "{said}");
+    }
+    for arguments in [&["capacity", "mail", "7"][..], &["list", "--queue", "mail"], &["cancel", "--all", "--queue", "mail", "--yes"]] {
+        assert_eq!(text(&on(&db, arguments).stderr), "", "{arguments:?}");
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_takes_many_jobs_at_once_says_how_many_and_does_nothing_unasked() {
+    let db = TestDb::new().await;
+    let waiting = [enqueue(&db, Act::Hang).await, enqueue(&db, Act::Hang).await];
+    let (code, said) = failed(&on(&db, &["cancel", "--all"]));
+    assert!(code == Some(2) && said.contains("2 jobs would be cancelled") && said.contains("--yes"), "{code:?}: {said}");
+    for id in waiting {
+        assert_eq!(db.state(id).await, Some(JobState::Ready));
+    }
+    assert_eq!(json(&db, &["cancel", "--all", "--yes"])["cancelled"], 2);
+    let dead = enqueue(&db, Act::Terminal("no way".into())).await;
+    db.run_until_idle(db.worker()).await;
+    for act in ["requeue", "discard"] {
+        let (code, said) = failed(&on(&db, &[act, "--all"]));
+        assert!(code == Some(2) && said.contains("1 jobs would be"), "{act}: {code:?}: {said}");
+        assert_eq!(db.state(dead).await, Some(JobState::Dead));
+    }
+    assert_eq!(json(&db, &["requeue", "--all", "--yes"])["requeued"], 1);
+    assert_eq!(json(&db, &["discard", "--all"])["discarded"], 0, "there is nothing to ask for");
+    let (code, said) = failed(&on(&db, &["cancel", &dead.to_string(), "--yes"]));
+    assert!(code == Some(2) && said.contains("--all"), "{said}");
+    db.finish().await;
+}

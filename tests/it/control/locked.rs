@@ -1,0 +1,96 @@
+//! What another transaction has locked: an act says so, or passes over it, and waits for none that stays open.
+
+use std::{future::IntoFuture as _, time::Duration};
+
+use queue_core::{
+    Error, Job as _, JobState, KeyPolicy, Store,
+    operate::{Act as Control, Acted, Filter, Swept, act_all},
+};
+use sqlx::{Connection as _, Executor as _};
+use tests::{
+    TestDb, operate,
+    protocol::{claim, register, settle},
+};
+
+use super::{HOUR, act, connect, enqueue, ok};
+
+#[tokio::test]
+async fn a_job_that_an_open_transaction_has_locked_is_said_to_be_locked() {
+    let db = TestDb::new().await;
+    let job = enqueue(&db).await;
+    let mut holder = connect(&db).await;
+    let mut tx = holder.begin().await.unwrap();
+    sqlx::query("select from queue.ready where id = $1 for update").bind(job).execute(&mut *tx).await.unwrap();
+    for what in [Control::Cancel, Control::Snooze(HOUR), Control::Priority(1)] {
+        let error = act(&mut connect(&db).await, job, what).await.unwrap_err();
+        assert!(matches!(error, Error::Locked { state: JobState::Ready, .. }), "{error}");
+    }
+    let said = sqlx::query("select queue.cancel($1)").bind(job).execute(&db.pool).await.unwrap_err();
+    assert!(said.to_string().contains("another transaction has it locked"), "{said}");
+    tx.rollback().await.unwrap();
+    assert_eq!(act(&mut connect(&db).await, job, Control::Cancel).await.unwrap(), Acted::Done);
+    db.finish().await;
+}
+
+/// Rows and keys that an open transaction may have locked, and the act that would wait for it.
+#[tokio::test]
+async fn no_act_waits_without_end_for_an_open_transaction() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let worker = register(&mut on).await.unwrap();
+    for (verdict, locks, what) in [
+        ("dead", "select from queue.dead for update", Control::Requeue),
+        ("dead", "select from queue.dead for update", Control::Discard),
+        ("dead", "select queue.lock_key(key) from queue.job", Control::Requeue),
+        ("complete", "select from queue.done for update", Control::Requeue),
+        ("plain", "select from queue.done_many for update", Control::Requeue),
+        ("plain", "select queue.lock_key(key) from queue.job", Control::Requeue),
+        ("", "select from queue.lease for update", Control::Cancel),
+    ] {
+        let key_policy = if verdict == "dead" { KeyPolicy::Skip } else { KeyPolicy::Block };
+        let job = ok().enqueue(&db.pool).key("key").key_policy(key_policy).await.unwrap().id();
+        let lease = claim(&mut on, worker, 1).await.unwrap();
+        if !verdict.is_empty() {
+            assert_eq!(settle(&mut on, &lease.all(verdict)).await.unwrap(), []);
+        }
+        let mut holder = connect(&db).await;
+        let mut tx = holder.begin().await.unwrap();
+        tx.execute(locks).await.unwrap();
+        let mut operator = connect(&db).await;
+        let one = tokio::time::timeout(Duration::from_secs(10), act(&mut operator, job, what)).await;
+        let error = one.unwrap_or_else(|_| panic!("{what:?} waits for `{locks}`")).unwrap_err();
+        assert!(matches!(error, Error::Locked { job: named, .. } if named == job), "{error}");
+        let all = act_all(&mut operator, Store::default(), &Filter::default(), what).into_future();
+        let all = tokio::time::timeout(Duration::from_secs(10), all).await.unwrap_or_else(|_| panic!("{what:?} of all waits"));
+        assert_eq!(all.unwrap(), Swept::default(), "what is locked is passed over");
+        tx.rollback().await.unwrap();
+        act(&mut operator, job, what).await.unwrap();
+        db.pool.execute("select queue.unblock(0, 10)").await.unwrap();
+        act_all(&mut operator, Store::default(), &Filter::default(), Control::Cancel).await.unwrap();
+        if verdict.is_empty() {
+            assert_eq!(settle(&mut on, &lease.all("retry")).await.unwrap(), []);
+        }
+        db.pool.execute("select queue.unblock(0, 10)").await.unwrap();
+    }
+    db.finish().await;
+}
+
+/// Dead letters that somebody has are passed over: of two operators at once, each does what the other does not.
+#[tokio::test]
+async fn dead_letters_that_others_have_are_passed_over() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let jobs = [enqueue(&db).await, enqueue(&db).await, enqueue(&db).await, enqueue(&db).await];
+    let worker = register(&mut on).await.unwrap();
+    let lease = claim(&mut on, worker, 4).await.unwrap();
+    assert_eq!(settle(&mut on, &lease.all("dead")).await.unwrap(), []);
+    let mut holder = connect(&db).await;
+    let mut tx = holder.begin().await.unwrap();
+    for taken in [0, 2] {
+        sqlx::query("select from queue.dead where id = $1 for update").bind(jobs[taken]).execute(&mut *tx).await.unwrap();
+    }
+    assert_eq!(operate::requeue(&mut on, &jobs[..2]).await.unwrap(), jobs[1..2]);
+    assert_eq!(operate::discard(&mut on, &jobs[2..]).await.unwrap(), jobs[3..]);
+    tx.rollback().await.unwrap();
+    db.finish().await;
+}

@@ -1,0 +1,137 @@
+//! Keys that are held as long as the history of their job.
+
+use queue_core::{Enqueued, Job as _, JobHandle, OnConflict, While, job};
+use serde::{Deserialize, Serialize};
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use tests::{
+    Do, TestDb, operate,
+    protocol::{VERDICTS, claim, register, settle},
+};
+
+use super::{connect, say};
+
+/// An invoice is sent once.
+#[job(send_only, unique(fields(number), while = kept))]
+#[derive(Clone, Serialize, Deserialize)]
+struct Invoice {
+    number: u64,
+}
+
+async fn enqueue(on: &mut PgConnection, text: &str, on_conflict: OnConflict) -> JobHandle<Do> {
+    say(text).enqueue(on).unique("key").unique_while(While::Kept).on_conflict(on_conflict).await.unwrap()
+}
+
+/// Housekeeping, until it finds nothing to forget.
+async fn forget(on: &mut PgConnection) -> i32 {
+    let mut all = 0;
+    loop {
+        let gone: i32 =
+            sqlx::query_scalar(include_str!("../../../queue-worker/sql/forget_keys.sql")).bind(500).fetch_one(&mut *on).await.unwrap();
+        if gone == 0 {
+            return all;
+        }
+        all += gone;
+    }
+}
+
+/// So many days go by, for all that is known of jobs.
+async fn days_pass(on: &mut PgConnection) {
+    for (table, ids) in [
+        ("job", "id = id - (30::bigint * 86400000 << 20)"),
+        ("done", "id = id - (30::bigint * 86400000 << 20), finished_at = finished_at - interval '30 days'"),
+        (
+            "done_many",
+            "first_id = first_id - (30::bigint * 86400000 << 20), last_id = last_id - (30::bigint * 86400000 << 20),
+           ids = array(select u - (30::bigint * 86400000 << 20) from unnest(ids) u), finished_at = finished_at - interval '30 days'",
+        ),
+        ("unique_key", "id = id - (30::bigint * 86400000 << 20)"),
+    ] {
+        on.execute(sqlx::AssertSqlSafe(format!("update queue.{table} set {ids}"))).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_kept_key_is_held_as_long_as_anything_is_known_of_its_job() {
+    for verdict in VERDICTS {
+        let db = TestDb::new().await;
+        let mut on = connect(&db).await;
+        let first = enqueue(&mut on, "1", OnConflict::Keep).await;
+        assert_eq!(first.outcome(), Enqueued::New);
+        let worker = register(&mut on).await.unwrap();
+        let lease = claim(&mut on, worker, 1).await.unwrap();
+        settle(&mut on, &lease.all(verdict)).await.unwrap();
+        let (waits, known) = (["retry", "snooze", "release"].contains(&verdict), verdict != "forget");
+        assert_eq!(forget(&mut on).await, i32::from(!known), "{verdict}: only of a job that nothing is known of");
+        for on_conflict in [OnConflict::Keep, OnConflict::Replace, OnConflict::Debounce] {
+            let second = enqueue(&mut on, "2", on_conflict).await;
+            assert_eq!(second.id() == first.id(), known, "{verdict}, {on_conflict:?}");
+            if known && !waits {
+                assert_eq!(second.outcome(), Enqueued::Kept, "{verdict}, {on_conflict:?}: it is over");
+            }
+        }
+        db.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn a_kept_key_is_free_once_its_history_has_gone_whichever_way_that_goes() {
+    let over = |way| ["complete", "plain", "cancel"].map(|verdict| (way, verdict));
+    for (way, verdict) in [over("its day").as_slice(), &over("without a day"), &[("discarded", "dead")]].concat() {
+        let db = TestDb::new().await;
+        let mut on = connect(&db).await;
+        let first = enqueue(&mut on, "1", OnConflict::Keep).await;
+        let worker = register(&mut on).await.unwrap();
+        let lease = claim(&mut on, worker, 1).await.unwrap();
+        settle(&mut on, &lease.all(verdict)).await.unwrap();
+        assert_eq!(enqueue(&mut on, "2", OnConflict::Keep).await.id(), first.id(), "{way}, {verdict}");
+        match way {
+            "its day" => while operate::drop_day(&mut on).await.unwrap() {},
+            "without a day" => {
+                days_pass(&mut on).await;
+                assert_eq!(enqueue(&mut on, "3", OnConflict::Keep).await.outcome(), Enqueued::Kept, "{verdict}: old, and still known");
+                assert_eq!(operate::prune_done(&mut on).await.unwrap(), 1);
+            }
+            _ => first.discard(&mut on).await.unwrap(),
+        }
+        let mut tx = on.begin().await.unwrap();
+        assert_eq!(enqueue(&mut tx, "4", OnConflict::Keep).await.outcome(), Enqueued::New, "{way}, {verdict}");
+        tx.rollback().await.unwrap();
+        assert_eq!(forget(&mut on).await, 1, "{way}, {verdict}");
+        db.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn a_kept_key_is_said_by_a_type_and_in_sql() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let first = Invoice { number: 7 }.enqueue(&mut on).await.unwrap();
+    first.cancel(&mut on).await.unwrap();
+    let second = Invoice { number: 7 }.enqueue(&mut on).await.unwrap();
+    assert_eq!((second.id(), second.outcome()), (first.id(), Enqueued::Kept));
+    assert_eq!(Invoice { number: 8 }.enqueue(&mut on).await.unwrap().outcome(), Enqueued::New);
+    // An operator who wants it done again says so.
+    first.requeue(&mut on).await.unwrap();
+    assert_eq!(Invoice { number: 7 }.enqueue(&mut on).await.unwrap().id(), first.id());
+
+    let enqueue = r#"select outcome from queue.enqueue_with('paid', '{}', '{"unique_key": "7", "unique_while": "kept"}')"#;
+    let mut outcome = async || sqlx::query_scalar::<_, String>(enqueue).fetch_one(&mut on).await.unwrap();
+    assert_eq!((outcome().await, outcome().await), ("enqueued".to_owned(), "kept".to_owned()));
+    assert_eq!(db.count("select count(queue.cancel(id)) from queue.jobs where job_type = 'paid'").await, 1);
+    assert_eq!(outcome().await, "kept");
+    db.finish().await;
+}
+
+/// Many ask for one key while its job runs and ends: whoever comes when, there is one job.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_producers_that_meet_the_end_of_a_job_none_enqueues_another() {
+    let db = TestDb::new().await;
+    let ask = async || {
+        for n in 0..40 {
+            say(&n.to_string()).enqueue(&db.pool).unique("key").unique_while(While::Kept).await.unwrap();
+        }
+    };
+    db.run_while(db.worker(), async { tokio::join!(ask(), ask(), ask(), ask()) }).await;
+    assert_eq!(db.count("select count(*) from queue.job").await, 1);
+    db.finish().await;
+}

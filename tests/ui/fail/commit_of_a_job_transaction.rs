@@ -1,0 +1,20 @@
+//! A job's transaction ends with the job's completion, or its failure.
+
+use queue_core::{Context, Handler, JobResult, job};
+use serde::{Deserialize, Serialize};
+
+#[job]
+#[derive(Serialize, Deserialize)]
+struct Ship;
+
+impl Handler for Ship {
+    async fn run(self, cx: &Context) -> JobResult {
+        let tx = cx.begin().await?;
+        tx.commit().await?;
+        let tx = cx.begin().await?;
+        tx.rollback().await?;
+        Ok(())
+    }
+}
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! What is made of the pool is `state`.
+
+queue_worker::main!(std; states = setup);

@@ -1,0 +1,18 @@
+//! A crate that is called something else is named.
+
+extern crate queue_core as jobs;
+
+use jobs::{Context, Handler, JobResult, job};
+use serde::{Deserialize, Serialize};
+
+#[job(queue = "mail")]
+#[derive(Serialize, Deserialize)]
+struct SendEmail;
+
+impl Handler for SendEmail {
+    async fn run(self, _: &Context) -> JobResult {
+        Ok(())
+    }
+}
+
+fn main() {}
