@@ -9,7 +9,7 @@ with seen as materialized (
       select true
       from queue.done_many m
       -- guard: in the row of history [ and u.id = any (m.ids)]
-      where m.first_id between (u.id >> 33) << 33 and u.id and m.last_id >= u.id and u.id = any (m.ids)
+      where m.first_id >= (u.id >> 33) << 33 and m.first_id <= u.id and m.last_id >= u.id and u.id = any (m.ids)
       limit 1
     ),
     (select false from queue.job j where j.id = u.id limit 1),  -- guard: each by its own absence [j.id = u.id => false]

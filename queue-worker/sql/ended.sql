@@ -7,7 +7,7 @@ select
   or $2 = 1 and exists (
     select
     from queue.done_many m
-    where m.first_id between ($1 >> 33) << 33 and $1 and m.last_id >= $1 and $1 = any (m.ids)
+    where m.first_id >= ($1 >> 33) << 33 and m.first_id <= $1 and m.last_id >= $1 and $1 = any (m.ids)
   )
   or exists (select from queue.dead d where d.id = $1 and d.attempts = $2 and d.crashes = $3::smallint)
   or not exists (select from queue.job j where j.id = $1)

@@ -43,6 +43,7 @@ mod schedule;
 mod shutdown;
 mod house;
 mod statements;
+mod search_path;
 mod outage;
 mod outages;
 mod clocks;

@@ -287,7 +287,7 @@ impl WaiterConnection {
             // dropped, which says goodbye to a connection that may have fallen silent.
             let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(self.options.clone());
             let mut listener = PgListener::connect_with(&own).await?;
-            listener.listen(self.store.sql("queue.over")).await?;
+            listener.listen(self.store.text("queue.over")).await?;
             self.listener = Some(listener);
         }
         let Some(listener) = &mut self.listener else { return Ok(()) };

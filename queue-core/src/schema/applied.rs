@@ -16,7 +16,7 @@ pub(super) enum Applied {
 /// Those that the store has, each that is known here checked against it.
 pub(super) async fn applied(connection: &mut PgConnection, store: Store, known: &[Migration]) -> Result<Applied, Error> {
     let schema = || store.schema().to_owned();
-    let columns: Vec<String> = sqlx::query_scalar(COLUMNS).bind(store.sql("queue.migration")).fetch_all(&mut *connection).await?;
+    let columns: Vec<String> = sqlx::query_scalar(COLUMNS).bind(store.text("queue.migration")).fetch_all(&mut *connection).await?;
     if columns.is_empty() {
         return Ok(Applied::Absent);
     }

@@ -126,11 +126,11 @@ async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: b
     let (path, lock_timeout): (String, String) = sqlx::query_as(before).fetch_one(&mut *tx).await?;
     sqlx::query(SET).bind("search_path").bind("pg_catalog, pg_temp").execute(&mut *tx).await?;
     // Waited for without a timeout: whoever has it migrates this store, and holds no lock for long.
-    sqlx::query("select pg_advisory_xact_lock(hashtextextended($1, 0))").bind(store.sql("queue.migrate")).execute(&mut *tx).await?;
+    sqlx::query("select pg_advisory_xact_lock(hashtextextended($1, 0))").bind(store.text("queue.migrate")).execute(&mut *tx).await?;
     let found = match applied(tx, store, known).await? {
         Applied::Absent => {
             sqlx::raw_sql(AssertSqlSafe(create_schema(store))).execute(&mut *tx).await?;
-            sqlx::raw_sql(store.sql(BOOTSTRAP)).execute(&mut *tx).await?;
+            sqlx::raw_sql(store.text(BOOTSTRAP)).execute(&mut *tx).await?;
             Vec::new()
         }
         Applied::Versions(versions) => versions,
@@ -142,7 +142,7 @@ async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: b
         if !is_fresh {
             sqlx::raw_sql(LOCK_TIMEOUT).execute(&mut *tx).await?;
         }
-        sqlx::raw_sql(store.sql(migration.sql)).execute(&mut *tx).await?;
+        sqlx::raw_sql(store.text(migration.sql)).execute(&mut *tx).await?;
         sqlx::query(store.sql("insert into queue.migration (version, name, hash, compatible) values ($1, $2, $3, $4)"))
             .bind(migration.version)
             .bind(migration.name)
@@ -226,15 +226,15 @@ pub async fn verify(connection: &mut PgConnection, store: Store) -> Result<(), E
 
 /// The whole SQL of a fresh store, for those who apply it by other means. It records itself: a later [`migrate`] finds nothing to do.
 pub fn print(store: Store) -> String {
-    let mut text = format!("begin;\nset local search_path = pg_catalog, pg_temp;\n\n{};\n{}", create_schema(store), store.sql(BOOTSTRAP));
+    let mut text = format!("begin;\nset local search_path = pg_catalog, pg_temp;\n\n{};\n{}", create_schema(store), store.text(BOOTSTRAP));
     for migration in &MIGRATIONS {
         let (version, name) = (migration.version, migration.name);
-        let record = store.sql("insert into queue.migration (version, name, hash, compatible) values");
+        let record = store.text("insert into queue.migration (version, name, hash, compatible) values");
         let hash = migration.hash();
-        let sql = store.sql(migration.sql);
+        let sql = store.text(migration.sql);
         text = format!("{text}\n-- Migration {version}: {name}\n\n{sql}\n{record} ({version}, '{name}', {hash}, {COMPATIBLE});\n");
     }
-    text + store.sql("\nselect queue.add_days(7);\n\ncommit;\n")
+    text + store.text("\nselect queue.add_days(7);\n\ncommit;\n")
 }
 
 const BOOTSTRAP: &str = "

@@ -3,6 +3,7 @@
 pub mod migrate;
 mod applied;
 mod migration;
+mod qualify;
 mod session;
 mod store;
 

@@ -1,11 +1,11 @@
 //! A store: one schema in one database with our tables. This file knows its name and how statements are written for it, nothing else.
 
 use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError, RwLock},
 };
 
-use crate::error::Error;
+use crate::{error::Error, schema::qualify::qualify};
 
 /// Names the schema that jobs are kept in. The default is `queue`; a process may work on several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,10 +13,10 @@ pub struct Store {
     schema: &'static str,
 }
 
-/// Statements by schema and original text.
-type Rewritten = HashMap<(&'static str, &'static str), &'static str>;
+/// A text by where it and the name of its schema are kept: to look that up costs less than to hash what it says.
+type Place = (usize, usize, usize);
 
-static REWRITTEN: Mutex<Option<Rewritten>> = Mutex::new(None);
+static STATEMENTS: RwLock<BTreeMap<Place, &'static str>> = RwLock::new(BTreeMap::new());
 
 /// The schema whose name stands in our SQL files.
 const DEFAULT_SCHEMA: &str = "queue";
@@ -46,18 +46,32 @@ impl Store {
 
     /// The channel on which sleeping workers listen.
     pub fn channel(self) -> &'static str {
-        self.sql("queue.wake")
+        self.text("queue.wake")
     }
 
-    /// A statement of ours, written for this store's schema. For `queue` that is the text as it stands; for others it is rewritten once.
+    /// A statement of ours, written for this store's schema, and so that it means the same whatever the caller's `search_path` is: operators,
+    /// functions and types are named with their schema too. It is written once in the life of the process.
     pub fn sql(self, statement: &'static str) -> &'static str {
+        let place = (self.schema.as_ptr().addr(), statement.as_ptr().addr(), statement.len());
+        if let Some(known) = STATEMENTS.read().unwrap_or_else(PoisonError::into_inner).get(&place) {
+            return known;
+        }
         #[cfg(queue_mutants)]
         let statement = crate::mutants::instead_of(statement);
-        if self.schema == DEFAULT_SCHEMA {
-            return statement;
-        }
-        let mut rewritten = REWRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
-        rewritten.get_or_insert_default().entry((self.schema, statement)).or_insert_with(|| intern(rewrite(statement, self.schema)))
+        let written = intern(self.rewritten(&qualify(statement)));
+        STATEMENTS.write().unwrap_or_else(PoisonError::into_inner).insert(place, written);
+        written
+    }
+
+    /// A text of ours, a migration or a name, with this store's schema in it and as it stands otherwise.
+    pub(crate) fn text(self, text: &'static str) -> &'static str {
+        #[cfg(queue_mutants)]
+        let text = crate::mutants::instead_of(text);
+        if self.schema == DEFAULT_SCHEMA { text } else { intern(self.rewritten(text)) }
+    }
+
+    fn rewritten(self, text: &str) -> String {
+        if self.schema == DEFAULT_SCHEMA { text.to_owned() } else { rewrite(text, self.schema) }
     }
 }
 
