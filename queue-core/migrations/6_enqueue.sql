@@ -49,7 +49,7 @@ begin
     raise invalid_parameter_value using message = format('queue.enqueue: there is no option %s; the options are %s',
       (select to_json(min(k.name)) from jsonb_object_keys(options - known) k (name)), array_to_string(known, ', '));
   end if;
-  -- guard: what is not said is looked for [options .. 'max_attempts' is null => false]; no queue said [options ->> 'queue' is null or ]
+  -- guard: what is not said is looked for [options ->> 'queue' is null or .. 'max_attempts' is null => false]; no queue said [options ->> 'queue' is null or ]
   -- guard: no priority said [ or options ->> 'priority' is null]; no attempts said [ or options ->> 'max_attempts' is null]
   if options ->> 'queue' is null or options ->> 'priority' is null or options ->> 'max_attempts' is null then
     select p.* into typed from queue.type_options p where p.job_type = read_options.job_type;  -- guard: what that type says [ where p. .. .job_type]
@@ -178,20 +178,21 @@ as $$
 declare
   kind  text := jsonb_typeof(options -> name);
   word  text := options ->> name;
-  meant timestamptz;
+  moment timestamptz := clock_timestamp();
+  meant  timestamptz;
 begin
   begin
     meant := case
       when name = 'run_at' then case when kind = 'string' then word::timestamptz end
-      when kind = 'string' then clock_timestamp() + word::interval
-      when kind = 'number' and name = 'after' then clock_timestamp() + word::double precision * interval '1 second'
+      when kind = 'string' then moment + word::interval
+      when kind = 'number' and name = 'after' then moment + word::double precision * interval '1 second'
     end;
   exception when data_exception then
     meant := null;
   end;
   -- guard: a time is within range [meant >= '1970-01-01+00' and meant < '10000-01-01+00' => meant is not null]
-  -- guard: a key is held for some time [(name <> 'unique_while' or meant > clock_timestamp()) => true]
-  if meant >= '1970-01-01+00' and meant < '10000-01-01+00' and (name <> 'unique_while' or meant > clock_timestamp()) then
+  -- guard: a key is held for some time [(name <> 'unique_while' or meant > moment) => true]
+  if meant >= '1970-01-01+00' and meant < '10000-01-01+00' and (name <> 'unique_while' or meant > moment) then
     return meant;
   end if;
   perform queue.refuse_option(options, name, needs);
@@ -252,7 +253,7 @@ declare
   typed  queue.type_options;
 begin
   if options operator(pg_catalog.=) '{}'::pg_catalog.jsonb then
-    -- guard: a plain enqueue takes what its type says [ operator(pg_catalog.=) enqueue.job_type => is null]
+    -- guard: a plain enqueue takes what its type says [p.job_type operator(pg_catalog.=) enqueue.job_type => p.job_type is null]
     select p.* into typed from queue.type_options p where p.job_type operator(pg_catalog.=) enqueue.job_type;
     if found then
       return queue.insert_job(enqueue.job_type, enqueue.payload, typed.queue, typed.priority, typed.max_attempts);

@@ -65,5 +65,5 @@ with past as materialized (
   delete from queue.failure
   where id = any (array(select g.id from gone g))  -- guard: days: failures only of those pruned
 )
-select nullif(p.until, p.above)
+select case when p.until <> p.above then p.until end
 from page p

@@ -86,6 +86,12 @@ pub async fn give_back(connection: &mut PgConnection, tokens: &[Uuid]) -> sqlx::
     Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
 }
 
+/// Has workers that are said to live for too long live for no longer than a heartbeat lasts; returns how many.
+pub async fn limit_beats(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    let done = sqlx::query(sql(include_str!("../../queue-worker/sql/limit_beats.sql"))).execute(connection).await?;
+    Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
+}
+
 /// Promotes up to `most` jobs; returns how many it did.
 pub async fn promote(connection: &mut PgConnection, most: i64) -> sqlx::Result<i64> {
     let promote = sqlx::query_as(sql(include_str!("../../queue-worker/sql/promote.sql"))).bind(most);

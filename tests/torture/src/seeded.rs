@@ -117,7 +117,7 @@ pub const BUGS: [Bug; 12] = [
     Bug {
         name: "recovery that ignores crashes",
         scene: "poison",
-        edits: &[edit(RECOVER, "(u.crashes + 1)::smallint as crashes", "u.crashes")],
+        edits: &[edit(RECOVER, "least(coalesce(u.crashes, 0) + 1, 32767)::smallint as crashes", "u.crashes")],
     },
     // One payload that cannot be read takes all that were claimed with it along.
     Bug {

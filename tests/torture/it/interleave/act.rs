@@ -20,6 +20,8 @@ pub(super) enum Act {
     Settle,
     SettlePart,
     SettleWhole,
+    /// Of one job, whose verdict is refused for ever.
+    Park,
     GiveBack,
     TakeOne,
     /// Under the lock that took it.
@@ -43,6 +45,7 @@ pub(super) enum Act {
     PruneWorkers,
     Register,
     Beat,
+    LimitBeats,
     Retire,
     Sleep,
     WakeUp,
@@ -61,12 +64,12 @@ pub(super) enum Act {
 
 pub(super) const PRODUCERS: &[Act] =
     &[Act::Enqueue, Act::EnqueueRelaxed, Act::InsertAll, Act::MeetLanes, Act::EnqueueKeyed, Act::EnqueueUnique];
-pub(super) const WORKERS: &[Act] = &[Act::Claim, Act::Settle, Act::SettlePart, Act::SettleWhole, Act::GiveBack];
+pub(super) const WORKERS: &[Act] = &[Act::Claim, Act::Settle, Act::SettlePart, Act::SettleWhole, Act::Park, Act::GiveBack];
 pub(super) const TRANSACTIONS: &[Act] = &[Act::TakeOne, Act::FinishOne, Act::FinishUnlocked];
 pub(super) const RECOVERIES: &[Act] = &[Act::LockSilent, Act::Recover, Act::Promote, Act::Unblock];
 pub(super) const OPERATORS: &[Act] = &[Act::Requeue, Act::Cancel, Act::Discard, Act::Reopen, Act::ReopenPlain, Act::ReopenTwin];
 pub(super) const HOUSEKEEPING: &[Act] = &[Act::AddDays, Act::DropDay, Act::PruneDone, Act::PruneWorkers];
-pub(super) const HEARTS: &[Act] = &[Act::Register, Act::Beat, Act::Retire, Act::Sleep, Act::WakeUp];
+pub(super) const HEARTS: &[Act] = &[Act::Register, Act::Beat, Act::LimitBeats, Act::Retire, Act::Sleep, Act::WakeUp];
 
 pub(super) const CONTROLS: &[Act] = &[Act::Reschedule, Act::RunNow, Act::SetPriority, Act::CancelRunning];
 pub(super) const RETENTIONS: &[Act] = &[Act::KeepTypes, Act::PruneKept, Act::PruneEarly, Act::PruneDead, Act::PruneDays];
@@ -95,6 +98,7 @@ impl Act {
             Self::Settle => 2 - count(protocol::settle(on, &lease.all("complete")).await?.len()),
             Self::SettlePart => 1 - count(protocol::settle(on, &[lease.one(0, "release")]).await?.len()),
             Self::SettleWhole => 1 - count(protocol::settle_leases(on, &[lease.token]).await?.len()),
+            Self::Park => i64::from(protocol::park(on, lease.one(0, "fail")).await? == Some(true)),
             Self::GiveBack => operate::give_back(on, &[lease.token]).await?,
             Self::TakeOne => count(operate::take_one(on).await?.into_iter().len()),
             Self::FinishOne => match operate::take_one(on).await? {
@@ -124,6 +128,7 @@ impl Act {
             Self::PruneWorkers => operate::prune_workers(on).await.map(|()| 1)?,
             Self::Register => protocol::register(on).await.map(|_| 1)?,
             Self::Beat => i64::from(protocol::beat(on, *worker).await?),
+            Self::LimitBeats => operate::limit_beats(on).await?,
             Self::Retire => operate::retire(on, *worker).await.map(|()| 1)?,
             Self::Sleep => operate::sleep(on, *worker).await.map(|()| 1)?,
             Self::WakeUp => operate::wake_up(on, *worker).await.map(|()| 1)?,
@@ -150,6 +155,7 @@ impl Act {
             Self::Claim => &["claim"],
             Self::Settle | Self::SettlePart => &["settle"],
             Self::SettleWhole => &["settle_leases"],
+            Self::Park => &["park"],
             Self::GiveBack => &["give_back"],
             Self::TakeOne => &["take_one"],
             Self::FinishOne => &["take_one", "finish_one"],
@@ -168,6 +174,7 @@ impl Act {
             Self::PruneWorkers => &["prune_workers"],
             Self::Register => &["register"],
             Self::Beat => &["beat"],
+            Self::LimitBeats => &["limit_beats"],
             Self::Retire => &["retire"],
             Self::Sleep => &["sleep"],
             Self::WakeUp => &["wake_up"],

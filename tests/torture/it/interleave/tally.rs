@@ -78,6 +78,7 @@ fn moves(act: Act, n: i64, beside: &[(Act, i64)]) -> Vec<Tally> {
         Act::SettlePart => vec![[n, -n, 0, 0, 0, -n, 0], [0, -n, n, 0, 0, 0, 0]],
         // A lease, of one job or of two.
         Act::SettleWhole => (n..=2 * n).map(|jobs| [0, -jobs, jobs, 0, 0, 0, 0]).collect(),
+        Act::Park => vec![[0, -n, 0, n, 0, 0, 0]],
         Act::GiveBack => off().map(|off| [n, -n - off, off, 0, 0, -n - off, 0]).collect(),
         Act::Recover => off().map(|off| [n - off, -n, off, 0, 0, 0, n]).collect(),
         // What has been recovered is at its second attempt, which is passed over here: these always say that it was the first.

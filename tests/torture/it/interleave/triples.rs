@@ -55,7 +55,9 @@ async fn among(acts: &[Act], wanted: impl Fn([Act; 3]) -> bool) -> Seen {
 
 #[tokio::test]
 async fn of_three_that_want_a_leased_job_one_has_it() {
-    let seen = among(&[Act::Settle, Act::SettlePart, Act::SettleWhole, Act::GiveBack, Act::Recover, Act::CancelRunning], |_| true).await;
+    let seen =
+        among(&[Act::Settle, Act::SettlePart, Act::SettleWhole, Act::Park, Act::GiveBack, Act::Recover, Act::CancelRunning], |_| true)
+            .await;
     assert!(seen.queues > 10, "two waited for the first: {seen:?}");
 }
 
@@ -76,14 +78,14 @@ async fn of_three_that_want_a_scheduled_job_one_has_it() {
 async fn of_three_that_want_a_dead_letter_or_its_key_one_has_it() {
     let wanting = [Act::Requeue, Act::Discard, Act::PruneDead, Act::Unblock, Act::EnqueueKeyed, Act::Cancel];
     let seen = among(&wanting, |_| true).await;
-    assert!(seen.waits > 10 && seen.queues > 0, "{seen:?}");
+    assert!(seen.waits > 0 && seen.queues == 0, "operators pass over what others have: {seen:?}");
 }
 
 #[tokio::test]
 async fn of_three_that_want_a_job_that_is_over_one_has_it() {
     let wanting = [Act::Reopen, Act::ReopenPlain, Act::ReopenTwin, Act::PruneDone, Act::PruneKept, Act::PruneEarly];
     let seen = among(&wanting, |_| true).await;
-    assert!(seen.waits > 10 && seen.queues > 0, "{seen:?}");
+    assert!(seen.waits > 0 && seen.queues == 0, "operators pass over what others have: {seen:?}");
 }
 
 /// A producer, a claim, a verdict, a claim given back, a recovery, a promotion, an operator, one who controls, and housekeeping.
