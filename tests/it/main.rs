@@ -36,6 +36,7 @@ mod published;
 mod bad_rows;
 mod parked;
 mod told;
+mod unserved;
 mod registry;
 mod schedule;
 mod shutdown;
