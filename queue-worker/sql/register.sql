@@ -1,4 +1,4 @@
 -- nothing -> worker: announces a process, alive for $2 ms.
--- $1 worker, random  $2 ttl in ms  $3 name  $4 host  $5 pid  $6 version  $7 queues
-insert into queue.worker (id, expires_at, name, host, pid, version, queues, ttl)
-values ($1, now() + $2 * interval '1 millisecond', $3, $4, $5, $6, $7, $2 * interval '1 ms')  -- guard: alive for a while [1 millisecond => 0]
+-- $1 worker, random  $2 ttl in ms  $3 name  $4 host  $5 pid  $6 version  $7 queues  $8 job types
+insert into queue.worker (id, expires_at, name, host, pid, version, queues, types, ttl)
+values ($1, now() + $2 * interval '1 millisecond', $3, $4, $5, $6, $7, $8, $2 * interval '1 ms')  -- guard: alive for a while [1 millisecond => 0]

@@ -213,6 +213,7 @@ impl RunningWorker {
         let (settle, verdicts) = mpsc::channel(UNSETTLED);
         let bell = Arc::new(Bell::default());
         let types: Vec<&'static str> = registry.names().filter(|(_, known)| !known.options().transactional).map(|(name, _)| name).collect();
+        let names: Vec<&'static str> = registry.names().map(|(name, _)| name).collect();
         let (sender, reports) = ReportSender::open();
         let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store: config.store });
         let shared = Arc::new(Shared { pool: pool.clone(), states, handlers: Handle::current(), backend, reports: sender });
@@ -238,7 +239,7 @@ impl RunningWorker {
         };
         let queues = Arc::new(Queues::new(context, config));
         let abandon = Abandon(Arc::clone(&queues));
-        let pulse = Pulse::start(Link::new(pool, "heartbeat"), config)?;
+        let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, names)?;
         let link = Link::new(pool, "claim").relaxed();
         let held = KnownLeases::default();
         let feed = Feed::new(config, types, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());

@@ -38,6 +38,7 @@ mod bad_rows;
 mod parked;
 mod go_on;
 mod told;
+mod unserved;
 mod registry;
 mod schedule;
 mod shutdown;

@@ -35,7 +35,7 @@ const WHOLE: [(&str, &str, &str); 17] = [
 ];
 
 /// What operators ask for is planned when they ask, so it need not fear a plan of other days.
-const OPERATORS: [&str; 13] = [
+const OPERATORS: [&str; 14] = [
     "cancel_waiting",
     "choose_blocked",
     "choose_dead",
@@ -48,6 +48,7 @@ const OPERATORS: [&str; 13] = [
     "find",
     "list",
     "oldest",
+    "unserved",
     "workers",
 ];
 

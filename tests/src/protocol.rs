@@ -88,6 +88,7 @@ pub async fn register(connection: &mut PgConnection) -> sqlx::Result<Uuid> {
         .bind(1)
         .bind("0")
         .bind(Vec::<String>::new())
+        .bind(None::<Vec<String>>)
         .execute(connection)
         .await?;
     Ok(worker)

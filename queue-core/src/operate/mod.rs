@@ -16,6 +16,7 @@ mod job;
 mod list;
 mod record;
 mod refusal;
+mod unserved;
 mod walk;
 
 pub use self::{
@@ -27,4 +28,5 @@ pub use self::{
     job::{cancel_all, discard_all, requeue_all, reschedule_all, run_now_all, set_priority_all, snooze_all},
     list::{Page, add_failures, list},
     record::{AttemptFailure, JobRecord},
+    unserved::{Unserved, unserved},
 };

@@ -2,7 +2,7 @@
 
 use queue_core::{
     JobState, Store,
-    operate::{self, Filter, JobRecord, Page},
+    operate::{self, Filter, JobRecord, Page, Unserved},
 };
 use sqlx::PgPool;
 
@@ -12,6 +12,7 @@ pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Proble
     let (database, store) = open_store(settings).await?;
     check_queue(&database, store, asked.filter().queue.as_deref()).await?;
     let page = gather(database.pool(), store, asked.filter()).await?;
+    let unserved = if asked.output.json { Vec::new() } else { operate::unserved(database.pool(), store).await? };
     database.close().await;
     if asked.output.json {
         return print::json(&page);
@@ -21,7 +22,7 @@ pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Proble
         jobs => {
             let with_meta = jobs.iter().any(|job| job.meta.is_some());
             let header = ["id", "state", "queue", "type", "attempts", "enqueued", "note"].into_iter().chain(with_meta.then_some("meta"));
-            print::table(header, jobs.iter().map(|job| row(job).into_iter().chain(with_meta.then(|| metadata(job)))))
+            print::table(header, jobs.iter().map(|job| row(job, &unserved).into_iter().chain(with_meta.then(|| metadata(job)))))
         }
     };
     let older = page.next.map_or_else(String::new, |next| format!("\n\nolder jobs: --before {next}"));
@@ -46,11 +47,17 @@ async fn gather(pool: &PgPool, store: Store, mut filter: Filter) -> Result<Page,
     Ok(page)
 }
 
-fn row(job: &JobRecord) -> [String; 7] {
+/// Whether the job is ready, and no living worker serves it.
+pub(super) fn waits_for_nobody(job: &JobRecord, unserved: &[Unserved]) -> bool {
+    job.state == JobState::Ready && unserved.iter().any(|waits| waits.queue == job.queue && waits.job_type == job.job_type)
+}
+
+fn row(job: &JobRecord, unserved: &[Unserved]) -> [String; 7] {
     let error = || job.error.as_deref().map(|error| inert::short(error, 60)).unwrap_or_default();
     let note = match job.state {
         JobState::Scheduled => format!("due {} {}", job.run_at.map(print::time).unwrap_or_default(), error()),
         JobState::Running => job.worker.map(|worker| format!("by {worker}")).unwrap_or_default(),
+        JobState::Ready if waits_for_nobody(job, unserved) => format!("no worker serves it {}", error()),
         _ => error(),
     };
     [

@@ -1,29 +1,36 @@
 //! `show`: one job with its history.
 
 use humantime::format_duration;
-use queue_core::{JobId, JobRef, JobState, Progress, operate::JobRecord};
+use queue_core::{
+    JobId, JobRef, JobState, Progress,
+    operate::{self, JobRecord},
+};
 use serde_json::value::RawValue;
 
-use super::{inert, open::open_store, print, problem::Problem, settings::Settings};
+use super::{inert, list::waits_for_nobody, open::open_store, print, problem::Problem, settings::Settings};
 
 pub(super) async fn show(settings: &Settings, id: JobId, payload: bool, as_json: bool) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
     let mut job = JobRef::from_id(id).in_store(store).find(database.pool()).await?;
+    let unserved = if as_json { Vec::new() } else { operate::unserved(database.pool(), store).await? };
     database.close().await;
     if !payload {
         job.payload = None;
         job.output = None;
     }
-    if as_json { print::json(&job) } else { print::lines(&describe(&job)) }
+    if as_json { print::json(&job) } else { print::lines(&describe(&job, waits_for_nobody(&job, &unserved))) }
 }
 
-fn describe(job: &JobRecord) -> String {
+fn describe(job: &JobRecord, waits_for_nobody: bool) -> String {
     let mut said = Vec::new();
     let mut say = |name: &str, value: &str| said.push(format!("{name:<10} {}", value.trim_end().replace('\n', "\n           ")));
     say("job", &job.id.to_string());
     say("type", &job.job_type);
     say("queue", &format!("{}, priority {}", job.queue, job.priority));
     say("state", &if job.cancelling { format!("{}, cancelling", job.state) } else { job.state.to_string() });
+    if waits_for_nobody {
+        say("worker", "none that lives serves this queue and type");
+    }
     let crashes = if job.crashes > 0 { format!("; the process ended during {} of them", job.crashes) } else { String::new() };
     say("attempts", &format!("{} of {}{crashes}", job.attempts, job.max_attempts));
     say("enqueued", &print::time(job.enqueued_at));

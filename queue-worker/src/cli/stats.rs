@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use humantime::format_duration;
 use queue_core::{
     JobState,
-    operate::{self, Count, Oldest, WorkerRecord},
+    operate::{self, Count, Oldest, Unserved, WorkerRecord},
 };
 use serde::Serialize;
 
@@ -16,6 +16,7 @@ use super::{open::open_store, print, problem::Problem, settings::Settings};
 struct Stats {
     counts: Vec<Count>,
     oldest: Vec<Oldest>,
+    unserved: Vec<Unserved>,
     workers: Vec<WorkerRecord>,
 }
 
@@ -24,13 +25,16 @@ pub(super) async fn stats(settings: &Settings, as_json: bool) -> Result<(), Prob
     let stats = Stats {
         counts: operate::counts(database.pool(), store).await?,
         oldest: operate::oldest(database.pool(), store).await?,
+        unserved: operate::unserved(database.pool(), store).await?,
         workers: operate::workers(database.pool(), store).await?,
     };
     database.close().await;
     if as_json {
         return print::json(&stats);
     }
-    print::lines(&[counted(&stats.counts), waiting(&stats.oldest), working(&stats.workers)].join("\n\n"))
+    let parts = [counted(&stats.counts), waiting(&stats.oldest)].into_iter();
+    let parts = parts.chain(without_worker(&stats.unserved)).chain([working(&stats.workers)]);
+    print::lines(&parts.collect::<Vec<_>>().join("\n\n"))
 }
 
 /// A row for each queue and type, a column for each state.
@@ -58,6 +62,13 @@ fn waiting(oldest: &[Oldest]) -> String {
         [first.queue.clone(), print::time(first.since), format_duration(waited).to_string()]
     });
     print::table(["queue", "oldest ready since", "waited"], rows)
+}
+
+/// Nothing where all is well.
+fn without_worker(unserved: &[Unserved]) -> Option<String> {
+    let count = |jobs| format!("{jobs}{}", if jobs >= Unserved::MOST { "+" } else { "" });
+    let rows = unserved.iter().map(|waits| [waits.queue.clone(), waits.job_type.clone(), count(waits.jobs)]);
+    (!unserved.is_empty()).then(|| print::table(["no worker for queue", "type", "ready"], rows))
 }
 
 fn working(workers: &[WorkerRecord]) -> String {

@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::Options;
+use queue_core::{
+    Options,
+    operate::{Unserved, unserved},
+};
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
@@ -41,6 +44,8 @@ pub(crate) struct House {
 pub(crate) async fn keep_house(mut house: House) {
     let pause = (house.config.lease_ttl / 10).min(Duration::from_secs(1));
     let mut next = Instant::now();
+    // Not at once: workers that were started together with this one are announced by then.
+    let mut look = next + house.config.lease_ttl;
     loop {
         // Each without the others: what one of them meets does not stop the rest.
         if let Err(error) = look_over_own(&mut house).await {
@@ -57,6 +62,10 @@ pub(crate) async fn keep_house(mut house: House) {
         if Instant::now() >= next {
             for slots in house.queues.all() {
                 slots.report_stuck();
+            }
+            if Instant::now() >= look {
+                tell_unserved(&mut house).await;
+                look = Instant::now() + Duration::from_mins(1);
             }
             next = Instant::now() + pause.mul_f64(0.75 + 0.25 * fastrand::f64());
         }
@@ -87,6 +96,34 @@ async fn look_over_own(house: &mut House) -> sqlx::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Says which ready jobs wait for nobody.
+async fn tell_unserved(house: &mut House) {
+    const LINES: usize = 20;
+    let House { link, config, .. } = house;
+    let found = match link.get().await {
+        Ok(connection) => bounded(async { unserved(connection, config.store).await.map_err(sqlx_error) }).await,
+        Err(error) => Err(error),
+    };
+    match link.note(found) {
+        Ok(found) => {
+            for Unserved { queue, job_type, jobs, .. } in found.iter().take(LINES) {
+                tracing::warn!(queue, job_type, jobs, "ready jobs that no living worker serves; start one with this queue and job type");
+            }
+            if let Some(more) = found.len().checked_sub(LINES).filter(|more| *more > 0) {
+                tracing::warn!(more, "further queues and job types have such jobs; see `stats`");
+            }
+        }
+        Err(error) => complain(&error, "cannot see now whether ready jobs wait for nobody; trying again"),
+    }
+}
+
+fn sqlx_error(error: queue_core::Error) -> sqlx::Error {
+    match error {
+        queue_core::Error::Database(error) => error,
+        other => sqlx::Error::Protocol(other.to_string()),
+    }
 }
 
 async fn take_back(house: &mut House) -> sqlx::Result<()> {

@@ -27,12 +27,12 @@ pub(crate) struct Pulse {
 
 impl Pulse {
     /// Starts the thread. The identity is `None` until the worker has been announced to the store.
-    pub(crate) fn start(link: Link, config: &Config) -> Result<Self, Error> {
+    pub(crate) fn start(link: Link, config: &Config, types: Vec<&'static str>) -> Result<Self, Error> {
         let (publish, identity) = watch::channel(None);
         let stop = CancellationToken::new();
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Error::Thread(error.to_string()))?;
-        let heart = Heart { link, config: config.clone(), publish };
+        let heart = Heart { link, config: config.clone(), types, publish };
         let token = stop.clone();
         let thread = std::thread::Builder::new()
             .name("queue heartbeat".to_owned())
@@ -58,6 +58,8 @@ impl Pulse {
 struct Heart {
     link: Link,
     config: Config,
+    /// What this worker can run.
+    types: Vec<&'static str>,
     publish: watch::Sender<Identity>,
 }
 
@@ -120,7 +122,8 @@ impl Heart {
             .bind(host)
             .bind(std::process::id().cast_signed())
             .bind(env!("CARGO_PKG_VERSION"))
-            .bind(queues);
+            .bind(queues)
+            .bind(&self.types);
         let done = bounded(statement.execute(self.link.get().await?)).await;
         self.link.note(done).map(drop)
     }

@@ -1,0 +1,34 @@
+//! What waits for nobody: ready jobs that no living worker serves.
+
+use serde::Serialize;
+use sqlx::FromRow;
+
+use super::refusal::explain;
+use crate::{connect::IntoConnection, error::Error, schema::Store};
+
+/// Ready jobs of one queue and type that no living worker serves: none has the queue, or none that has it knows the type.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
+#[non_exhaustive]
+pub struct Unserved {
+    /// The queue.
+    pub queue: String,
+    /// The job type, as it is stored.
+    pub job_type: String,
+    /// How many are ready, counted up to [`Unserved::MOST`].
+    pub jobs: i64,
+}
+
+impl Unserved {
+    /// So many jobs of each queue and type are counted.
+    pub const MOST: i64 = 10_000;
+}
+
+/// The queues and job types with ready jobs that no living worker serves, by name. Looks at every lane, and at ready jobs of these only.
+///
+/// # Errors
+/// The database's.
+pub async fn unserved(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Unserved>, Error> {
+    let mut on = on.into_connection();
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/unserved.sql"))).bind(Unserved::MOST);
+    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+}

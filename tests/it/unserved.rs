@@ -1,0 +1,83 @@
+//! Ready jobs of a type or queue that no living worker serves are told, by workers and on the command line.
+
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use queue_core::{Job as _, JobState, Store, job, operate};
+use serde::{Deserialize, Serialize};
+use tests::{Act, Do, TestDb, WorkerProcess, eventually};
+
+const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
+
+/// A type that no worker of these tests knows.
+#[job(send_only, queue = "mail")]
+#[derive(Serialize, Deserialize)]
+struct Forgotten;
+
+fn quick() -> Do {
+    Do { act: Act::Ok(String::new()) }
+}
+
+async fn said(db: &TestDb, arguments: &[&str]) -> String {
+    let (url, arguments) = (db.url.clone(), arguments.iter().map(|argument| (*argument).to_owned()).collect::<Vec<_>>());
+    let run = move || Command::new(CLI).args(arguments).env("DATABASE_URL", url).env("NO_COLOR", "1").output().unwrap();
+    let output = tokio::task::spawn_blocking(run).await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn ready_jobs_that_no_living_worker_serves_are_told_and_others_are_not() {
+    let db = TestDb::new().await;
+    let forgotten = Forgotten.enqueue(&db.pool).await.unwrap().id();
+    let elsewhere = quick().enqueue(&db.pool).queue("elsewhere").await.unwrap().id();
+    Forgotten.enqueue(&db.pool).queue("later").after(Duration::from_hours(1)).await.unwrap();
+    let found = async || {
+        let found = operate::unserved(&db.pool, Store::default()).await.unwrap();
+        found.into_iter().map(|waits| format!("{} {} {}", waits.queue, waits.job_type, waits.jobs)).collect::<Vec<_>>()
+    };
+    assert_eq!(found().await, ["elsewhere do 1", "mail forgotten 1"], "where there is no worker, nothing is served");
+
+    // A worker of this queue alone; what it says when its first lease is over is of the others.
+    let since = Instant::now();
+    let arguments = ["run", "--queue", "default=5", "--lease-ttl", "1s", "--log-format", "json"];
+    let process = WorkerProcess::running(CLI, &db.url, &arguments, &[("QUEUE_LOG", "info")]);
+    let served = quick().enqueue(&db.pool).await.unwrap().id();
+    db.until(served, JobState::Completed).await;
+    let told = || {
+        let lines = process.log_since(since).into_iter().filter(|line| line.contains("no living worker serves"));
+        let lines: Vec<serde_json::Value> = lines.map(|line| serde_json::from_str(&line).unwrap()).collect();
+        let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        let what = |line: &serde_json::Value| (text(&line["level"]), text(&line["fields"]["queue"]), text(&line["fields"]["job_type"]));
+        lines.iter().map(what).collect::<Vec<_>>()
+    };
+    eventually("the worker says so", async || told().len() >= 2).await;
+    let warned = |queue: &str, job_type: &str| ("WARN".to_owned(), queue.to_owned(), job_type.to_owned());
+    assert_eq!(told(), [warned("elsewhere", "do"), warned("mail", "forgotten")], "each once in its minute");
+    let stats = said(&db, &["stats"]).await;
+    assert!(stats.contains("NO WORKER FOR QUEUE"), "{stats}");
+    for (id, is_served) in [(forgotten, false), (elsewhere, false), (served, true)] {
+        let id = id.to_string();
+        let shown = said(&db, &["show", &id]).await;
+        assert_eq!(shown.contains("none that lives serves this queue and type"), !is_served, "{shown}");
+        let list = said(&db, &["list"]).await;
+        let line = list.lines().find(|line| line.starts_with(&id)).unwrap();
+        assert_eq!(line.contains("no worker serves it"), !is_served, "{list}");
+    }
+
+    // A worker of every queue serves the one, and knows nothing of the other; once it is silent it serves none.
+    let any = WorkerProcess::running(CLI, &db.url, &["run", "--lease-ttl", "1s"], &[]);
+    db.until(elsewhere, JobState::Completed).await;
+    assert_eq!(found().await, ["mail forgotten 1"]);
+    any.kill();
+    quick().enqueue(&db.pool).queue("elsewhere").await.unwrap();
+    eventually("nobody serves it", async || found().await == ["elsewhere do 1", "mail forgotten 1"]).await;
+    // A worker of an older release, which did not say what it can run.
+    let old = "insert into queue.worker (id, expires_at, name, host, pid, version, queues) values (gen_random_uuid(), 'infinity', '', '', 1, '', '{mail}')";
+    sqlx::query(old).execute(&db.pool).await.unwrap();
+    assert_eq!(found().await, ["elsewhere do 1"]);
+    drop(process);
+    db.finish().await;
+}
