@@ -49,7 +49,8 @@ begin
     raise invalid_parameter_value using message = format('queue.enqueue: there is no option %s; the options are %s',
       (select to_json(min(k.name)) from jsonb_object_keys(options - known) k (name)), array_to_string(known, ', '));
   end if;
-  -- guard: what is not said is looked for [options ->> 'queue' is null or .. 'max_attempts' is null => false]; no queue said [options ->> 'queue' is null or ]
+  -- guard: what is not said is looked for [options ->> 'queue' is null or .. 'max_attempts' is null => false]
+  -- guard: no queue said [options ->> 'queue' is null or ]
   -- guard: no priority said [ or options ->> 'priority' is null]; no attempts said [ or options ->> 'max_attempts' is null]
   if options ->> 'queue' is null or options ->> 'priority' is null or options ->> 'max_attempts' is null then
     select p.* into typed from queue.type_options p where p.job_type = read_options.job_type;  -- guard: what that type says [ where p. .. .job_type]

@@ -339,7 +339,10 @@ async fn a_worker_keeps_house_by_itself() {
     config.retention = Duration::from_secs(1);
     db.run_while(queue_worker::Worker::new(db.pool.clone()).config(config).register::<Do>(), async {
         // A day that somebody reads just then is left for the next round, a minute later.
-        let gone = async || db.state(dropped).await.is_none() && db.state(pruned).await.is_none();
+        let gone = async || {
+            let jobs = db.state(dropped).await.is_none() && db.state(pruned).await.is_none();
+            jobs && days(&db).await.len() == before
+        };
         within(Duration::from_mins(3), "the past is gone", gone).await;
         // Once it is completed it is history of the past, and may be gone at any moment.
         eventually("its straggler has run", async || tests::effects(&db.pool, ready).await.unwrap() == 1).await;
