@@ -92,7 +92,7 @@ impl Database {
             );
         }
         #[cfg(not(feature = "embedded"))]
-        let _ = store;
+        let _ = (self, store);
     }
 
     /// The database at `url`, which looks like `postgres://user:password@host:5432/name`.
