@@ -25,8 +25,9 @@ const MANY: &str = "
 select queue.enqueue('example_greet', jsonb_build_object('name', name), '{\"priority\": 150}')
 from unnest(array['ada', 'bob']) name";
 
-/// A payload that does not fit the type is a dead letter that says so; it can be requeued after a deploy that reads it.
-const WRONG: &str = r#"select queue.enqueue('example_greet', '{"nom": "psql"}')"#;
+/// A payload that does not fit the type is tried again, for a release that reads it may be on its way, and is a dead letter once its attempts
+/// are used up, with an error that says what does not fit.
+const WRONG: &str = r#"select queue.enqueue('example_greet', '{"nom": "psql"}', '{"max_attempts": 1}')"#;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
