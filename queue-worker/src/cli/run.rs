@@ -24,8 +24,10 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
         }
     }
     let worker = prepare(Worker::new(database.pool().clone()).config(config)).await?;
-    let told = async {
-        shutdown_signal().await;
+    // Heard from here on: nothing has been claimed yet, and before, a signal ends the process at once.
+    let stopped = shutdown_signal();
+    let told = async move {
+        stopped.await;
         tell_supervisor("STOPPING=1");
     };
     worker.on_ready(|| tell_supervisor("READY=1")).run(told).await?;

@@ -1,6 +1,6 @@
 //! The signals that end a process.
 
-use std::time::Duration;
+use std::{sync::mpsc, time::Duration};
 
 use tokio::{sync::oneshot, time::Instant};
 
@@ -11,23 +11,30 @@ const SAME: Duration = Duration::from_secs(1);
 /// What comes within a second of the first is taken for the same: Ctrl-C reaches a process and those that started it, which pass it on, and
 /// supervisors signal a group and its leader.
 ///
-/// Signals are heard on a thread of their own, so that handlers which block every thread of the runtime cannot keep a process alive.
-pub async fn shutdown_signal() {
+/// Signals are heard from this call on, so that one that comes while the worker starts is not the end of the process. They are heard on a thread
+/// of their own, so that handlers which block every thread of the runtime cannot keep a process alive.
+pub fn shutdown_signal() -> impl Future<Output = ()> + Send + 'static {
     let (first, heard) = oneshot::channel();
+    let (ready, is_ready) = mpsc::channel();
     let listening = std::thread::Builder::new().name("queue signals".to_owned()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(listen(first))
+        runtime.block_on(listen(ready, first))
     });
-    if listening.is_err() || heard.await.is_err() {
-        tracing::error!("cannot listen for signals; this worker ends only with its process");
-        std::future::pending::<()>().await;
+    // A thread that could not listen has dropped its end.
+    let listens = listening.is_ok() && is_ready.recv().is_ok();
+    async move {
+        if !listens || heard.await.is_err() {
+            tracing::error!("cannot listen for signals; this worker ends only with its process");
+            std::future::pending::<()>().await;
+        }
     }
 }
 
 #[cfg(unix)]
-async fn listen(first: oneshot::Sender<()>) -> std::io::Result<()> {
+async fn listen(ready: mpsc::Sender<()>, first: oneshot::Sender<()>) -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let _ = ready.send(());
     let mut next = async || {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -46,7 +53,8 @@ async fn listen(first: oneshot::Sender<()>) -> std::io::Result<()> {
 }
 
 #[cfg(not(unix))]
-async fn listen(first: oneshot::Sender<()>) -> std::io::Result<()> {
+async fn listen(ready: mpsc::Sender<()>, first: oneshot::Sender<()>) -> std::io::Result<()> {
+    let _ = ready.send(());
     tokio::signal::ctrl_c().await?;
     let since = Instant::now();
     let _ = first.send(());
