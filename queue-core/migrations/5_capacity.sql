@@ -267,9 +267,13 @@ begin
       perform from queue.capacity c where c.queue = take_capacity.queue for update skip locked;
       if found then
         update queue.capacity c
-        -- redundant: no fewer tickets than none [greatest .. , 0) => (tally.capacity * 4 / 5 - depth)] (a number drawn is never drawn again)
-        -- guard: near its capacity everybody counts [ * 4 / 5]
-        set counted = depth + others, since = drawn, tickets = drawn + greatest(tally.capacity * 4 / 5 - depth - others, 0), beside = aside
+        set counted = depth + others, since = drawn, beside = aside,
+          -- Near the capacity half of what is left: a count reads the whole queue, and would else be paid for by each job. An old snapshot takes
+          -- the tickets of all queues for those of its own, and has the other half.
+          -- guard: others are left what an old snapshot may have [ / 2 => ]
+          -- redundant: far from the capacity one count is enough [tally.capacity * 4 / 5 - depth - others, ] (for speed: the next one is earlier)
+          -- redundant: no fewer tickets than none [, 0) => )] (a number drawn is never drawn again)
+          tickets = drawn + greatest(tally.capacity * 4 / 5 - depth - others, (tally.capacity - depth - others) / 2, 0)
         where c.queue = take_capacity.queue;  -- guard: a count is of one queue [where c.queue = take_capacity.queue]
       else
         perform nextval('queue.beside_seq') from generate_series(1, jobs);  -- guard: a count beside the row leaves its mark
