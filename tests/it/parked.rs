@@ -5,7 +5,7 @@ use std::time::Duration;
 use queue_core::{Job as _, JobId, JobState};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tests::{
-    Act, Do, TestDb, eventually,
+    Act, Do, TestDb, Within, eventually,
     protocol::{self, Said, claim, park, register, settle},
     within,
 };
@@ -267,6 +267,26 @@ async fn f66_a_refused_verdict_is_not_completed_with_what_is_left_of_its_lease()
             within(Duration::from_secs(20), "it is parked", async || db.state(bad).await == Some(end)).await;
         })
         .await;
+        db.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn f66_a_transactional_job_whose_ending_is_refused_is_charged_and_dead_in_the_end() {
+    for (table, reason) in [("done", "cannot be committed"), ("scheduled", "`retry` cannot be stored")] {
+        let db = TestDb::new().await;
+        let how = if table == "done" { "complete" } else { "fail" };
+        let bad = Within { how: how.to_owned() }.enqueue(&db.pool).await.unwrap().id();
+        let good = Within { how: "complete".to_owned() }.enqueue(&db.pool).await.unwrap().id();
+        refuse(&db, table, &format!("new.id = {bad}"), "23514").await;
+        db.run_while(db.worker().register::<Within>(), async {
+            within(Duration::from_secs(20), "it is dead", async || db.state(bad).await == Some(JobState::Dead)).await;
+            within(Duration::from_secs(5), "the other is completed", async || db.state(good).await == Some(JobState::Completed)).await;
+        })
+        .await;
+        let error: String = sqlx::query_scalar("select error from queue.dead where id = $1").bind(bad).fetch_one(&db.pool).await.unwrap();
+        assert!(error.contains(reason) && error.contains("as told (23514)"), "{error}");
+        assert_eq!(db.count("select count(*) from effect").await, 1, "nothing is left of what it wrote");
         db.finish().await;
     }
 }
