@@ -67,8 +67,6 @@ create function queue.set_capacity(queue text, capacity bigint) returns void
   set lock_timeout = '5s'  -- guard: a bound waits for nobody for ever
 as $$
 begin
-  -- guard: a bound waits for lanes that are being met
-  perform pg_advisory_xact_lock(queue.lock_class('queue.lanes'), hashtext(set_capacity.queue) & 1023);
   if set_capacity.capacity is null then
     delete from queue.capacity c where c.queue = set_capacity.queue;  -- guard: a bound ends alone [ where c.queue = set_capacity.queue]
   else
@@ -78,6 +76,9 @@ begin
     -- guard: tickets of an old bound end [, counted = 0, since = 0, tickets = 0]
     set capacity = excluded.capacity, counted = 0, since = 0, tickets = 0, beside = excluded.beside;
   end if;
+  -- After the row: a producer that has counted holds that, and may meet a lane then. Who meets one waits for no row.
+  -- guard: a bound waits for lanes that are being met
+  perform pg_advisory_xact_lock(queue.lock_class('queue.lanes'), hashtext(set_capacity.queue) & 1023);
   update queue.lane l
   set has_capacity = set_capacity.capacity is not null  -- guard: a bound marks its lanes [set_capacity.capacity is not null => false]
   -- guard: a bound marks only its lanes [l.queue = set_capacity.queue and ]
