@@ -67,8 +67,6 @@ create function queue.set_capacity(queue text, capacity bigint) returns void
   set lock_timeout = '5s'  -- guard: a bound waits for nobody for ever
 as $$
 begin
-  -- guard: a bound waits for lanes that are being met
-  perform pg_advisory_xact_lock(queue.lock_class('queue.lanes'), hashtext(set_capacity.queue) & 1023);
   if set_capacity.capacity is null then
     delete from queue.capacity c where c.queue = set_capacity.queue;  -- guard: a bound ends alone [ where c.queue = set_capacity.queue]
   else
@@ -78,6 +76,9 @@ begin
     -- guard: tickets of an old bound end [, counted = 0, since = 0, tickets = 0]
     set capacity = excluded.capacity, counted = 0, since = 0, tickets = 0, beside = excluded.beside;
   end if;
+  -- After the row: a producer that has counted holds that, and may meet a lane then. Who meets one waits for no row.
+  -- guard: a bound waits for lanes that are being met
+  perform pg_advisory_xact_lock(queue.lock_class('queue.lanes'), hashtext(set_capacity.queue) & 1023);
   update queue.lane l
   set has_capacity = set_capacity.capacity is not null  -- guard: a bound marks its lanes [set_capacity.capacity is not null => false]
   -- guard: a bound marks only its lanes [l.queue = set_capacity.queue and ]
@@ -267,9 +268,13 @@ begin
       perform from queue.capacity c where c.queue = take_capacity.queue for update skip locked;
       if found then
         update queue.capacity c
-        -- redundant: no fewer tickets than none [greatest .. , 0) => (tally.capacity * 4 / 5 - depth)] (a number drawn is never drawn again)
-        -- guard: near its capacity everybody counts [ * 4 / 5]
-        set counted = depth + others, since = drawn, tickets = drawn + greatest(tally.capacity * 4 / 5 - depth - others, 0), beside = aside
+        set counted = depth + others, since = drawn, beside = aside,
+          -- Near the capacity half of what is left: a count reads the whole queue, and would else be paid for by each job. An old snapshot takes
+          -- the tickets of all queues for those of its own, and has the other half.
+          -- guard: others are left what an old snapshot may have [ / 2 => ]
+          -- redundant: far from the capacity one count is enough [tally.capacity * 4 / 5 - depth - others, ] (for speed: the next one is earlier)
+          -- redundant: no fewer tickets than none [, 0) => )] (a number drawn is never drawn again)
+          tickets = drawn + greatest(tally.capacity * 4 / 5 - depth - others, (tally.capacity - depth - others) / 2, 0)
         where c.queue = take_capacity.queue;  -- guard: a count is of one queue [where c.queue = take_capacity.queue]
       else
         perform nextval('queue.beside_seq') from generate_series(1, jobs);  -- guard: a count beside the row leaves its mark

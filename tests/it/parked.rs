@@ -5,7 +5,7 @@ use std::time::Duration;
 use queue_core::{Job as _, JobId, JobState};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tests::{
-    Act, Do, TestDb, eventually,
+    Act, Do, TestDb, Within, eventually,
     protocol::{self, Said, claim, park, register, settle},
     within,
 };
@@ -223,6 +223,70 @@ async fn f66_a_parked_job_frees_its_ordering_key_only_if_that_skips_the_dead() {
         assert_eq!(park(&mut on, lease.one(at, "complete")).await.unwrap(), Some(true));
         assert_eq!(db.count("select count(*) from queue.active_key").await, if skips { 1 } else { 2 });
         assert_eq!(db.count("select count(*) from queue.key_hint").await, i64::from(skips));
+        db.finish().await;
+    }
+}
+
+/// Fails, or completes without an output once it is let go.
+#[queue_core::job(max_attempts = 1)]
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Outlast {
+    fails: bool,
+}
+
+static LET_GO: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(0);
+
+impl queue_core::Handler for Outlast {
+    async fn run(self, _: &queue_core::Context) -> queue_core::JobResult {
+        if self.fails {
+            return Err(queue_core::Failure::terminal("as told"));
+        }
+        LET_GO.acquire().await.unwrap().forget();
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn f66_a_refused_verdict_is_not_completed_with_what_is_left_of_its_lease() {
+    for (tables, end) in [(&["failure"][..], JobState::Dead), (&["failure", "dead"], JobState::Running)] {
+        let db = TestDb::new().await;
+        let bad = Outlast { fails: true }.enqueue(&db.pool).await.unwrap().id();
+        let good = Outlast { fails: false }.enqueue(&db.pool).await.unwrap().id();
+        let mut refused = String::new();
+        for table in tables {
+            // A number that was drawn stays drawn, whatever is rolled back.
+            sqlx::raw_sql(AssertSqlSafe(format!("create sequence public.of_{table}"))).execute(&db.pool).await.unwrap();
+            refuse(&db, table, &format!("new.id = {bad} and nextval('public.of_{table}') > 0"), "P0001").await;
+            refused = format!("select count(*) from public.of_{table} where is_called");
+        }
+        let worker = queue_worker::Worker::new(db.pool.clone()).register::<Outlast>();
+        db.run_while(worker, async {
+            within(Duration::from_secs(20), "the failure is refused", async || db.count(&refused).await > 0).await;
+            LET_GO.add_permits(1);
+            within(Duration::from_secs(5), "the other is completed", async || db.state(good).await == Some(JobState::Completed)).await;
+            within(Duration::from_secs(20), "it is parked", async || db.state(bad).await == Some(end)).await;
+        })
+        .await;
+        db.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn f66_a_transactional_job_whose_ending_is_refused_is_charged_and_dead_in_the_end() {
+    for (table, reason) in [("done", "cannot be committed"), ("scheduled", "`retry` cannot be stored")] {
+        let db = TestDb::new().await;
+        let how = if table == "done" { "complete" } else { "fail" };
+        let bad = Within { how: how.to_owned() }.enqueue(&db.pool).await.unwrap().id();
+        let good = Within { how: "complete".to_owned() }.enqueue(&db.pool).await.unwrap().id();
+        refuse(&db, table, &format!("new.id = {bad}"), "23514").await;
+        db.run_while(db.worker().register::<Within>(), async {
+            within(Duration::from_secs(20), "it is dead", async || db.state(bad).await == Some(JobState::Dead)).await;
+            within(Duration::from_secs(5), "the other is completed", async || db.state(good).await == Some(JobState::Completed)).await;
+        })
+        .await;
+        let error: String = sqlx::query_scalar("select error from queue.dead where id = $1").bind(bad).fetch_one(&db.pool).await.unwrap();
+        assert!(error.contains(reason) && error.contains("as told (23514)"), "{error}");
+        assert_eq!(db.count("select count(*) from effect").await, 1, "nothing is left of what it wrote");
         db.finish().await;
     }
 }

@@ -37,9 +37,14 @@ pub async fn run(
     failed: impl FnOnce(Failure) + Send,
 ) -> Ended {
     let Some(payload) = &job.payload else { return Ended::terminal("the job's payload is missing from the store") };
-    let cx = Context::new(job.id, job.number(), job.most_attempts(), Arc::clone(&halt.ask), Arc::clone(shared));
-    let cx = cx.claimed(job.claimed_at).with_meta(job.meta.clone());
-    let cx = if registration.options().transactional { cx.within(lent) } else { cx.under(job.fence(registration)) };
+    let mut cx = Context::new(job.id, job.number(), job.most_attempts(), Arc::clone(&halt.ask), Arc::clone(shared));
+    cx.set_claimed(job.claimed_at);
+    cx.set_meta(job.meta.clone());
+    if registration.options().transactional {
+        cx.set_transaction(lent);
+    } else {
+        cx.set_fence(job.fence(registration));
+    }
     let handling = AssertUnwindSafe(handle(registration, payload, job, &cx, halt, failed)).catch_unwind();
     let ended = handling.await.unwrap_or_else(Ended::panicked);
     let ended = if halt.drop.is_cancelled() && ended.outcome() == Outcome::Panicked { Ended::interrupted() } else { ended };

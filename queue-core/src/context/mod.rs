@@ -66,24 +66,20 @@ impl Context {
         Self { id, attempt, max_attempts, claimed_at, meta, ask, cancelled, shared, transaction: None, fence: None, begun, reporter }
     }
 
-    pub(crate) fn claimed(mut self, at: DateTime<Utc>) -> Self {
+    pub(crate) fn set_claimed(&mut self, at: DateTime<Utc>) {
         self.claimed_at = at;
-        self
     }
 
-    pub(crate) fn with_meta(mut self, text: Option<String>) -> Self {
+    pub(crate) fn set_meta(&mut self, text: Option<String>) {
         self.meta = Meta::new(text);
-        self
     }
 
-    pub(crate) fn within(mut self, transaction: Option<Lent>) -> Self {
+    pub(crate) fn set_transaction(&mut self, transaction: Option<Lent>) {
         self.transaction = transaction;
-        self
     }
 
-    pub(crate) fn under(mut self, fence: Fence) -> Self {
+    pub(crate) fn set_fence(&mut self, fence: Fence) {
         self.fence = Some(fence);
-        self
     }
 
     pub(crate) fn begun(&self) -> Option<&Arc<Begun>> {

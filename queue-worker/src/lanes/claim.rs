@@ -12,7 +12,7 @@ use queue_core::{
     Store,
     runner::{ClaimedJob, OrderingKey},
 };
-use sqlx::{Row as _, postgres::PgRow};
+use sqlx::{ColumnIndex, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::{
@@ -97,21 +97,24 @@ impl Answer {
         let rank: HashMap<i64, usize> = self.request.shares.iter().enumerate().map(|(rank, share)| (share.lane, rank)).collect();
         let mut lowest: HashMap<i64, i64> = HashMap::new();
         let mut claimed: Vec<(usize, i64, Claimed)> = Vec::with_capacity(rows.len());
+        // The same in every row.
+        let Some(claimed_at) = rows.first().map(|row| row.try_get(10)).transpose()? else { return Ok(Vec::new()) };
         for row in &rows {
-            let (lane, seq): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+            // Unchecked: the types of the columns are the statement's, which the first claim of any test would find wrong.
+            let (lane, seq): (i64, i64) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
             lowest.entry(lane).and_modify(|low| *low = seq.min(*low)).or_insert(seq);
             let job = ClaimedJob {
                 token: holding.token(),
-                id: row.try_get(2)?,
+                id: row.try_get_unchecked(2)?,
                 lane,
-                claimed_at: row.try_get(10)?,
-                attempt: row.try_get(3)?,
-                crashes: row.try_get(4)?,
-                max_attempts: row.try_get::<Option<i16>, _>(5)?.unwrap_or(1),
+                claimed_at,
+                attempt: row.try_get_unchecked(3)?,
+                crashes: row.try_get_unchecked(4)?,
+                max_attempts: row.try_get_unchecked::<Option<i16>, _>(5)?.unwrap_or(1),
                 job_type: lanes.get(lane).map_or("", |lane| lane.job_type),
-                payload: row.try_get(6)?,
-                key: key_of(row)?,
-                meta: row.try_get(9)?,
+                payload: row.try_get_unchecked(6)?,
+                key: key_of(row, 7, 8)?,
+                meta: row.try_get_unchecked(9)?,
             };
             let job = Claimed { job, batch: rows.len(), holding: Arc::clone(holding) };
             claimed.push((rank.get(&lane).copied().unwrap_or(usize::MAX), seq, job));
@@ -127,8 +130,8 @@ impl Answer {
     }
 }
 
-/// The ordering key in a row of a claim.
-pub(crate) fn key_of(row: &PgRow) -> sqlx::Result<Option<OrderingKey>> {
-    let Some(id) = row.try_get("key")? else { return Ok(None) };
-    Ok(Some(OrderingKey { id, skips_dead: row.try_get::<Option<bool>, _>("key_skips")?.unwrap_or(false) }))
+/// The ordering key in a row of a claim: its columns' places or names.
+pub(crate) fn key_of<I: ColumnIndex<PgRow>>(row: &PgRow, key: I, skips_dead: I) -> sqlx::Result<Option<OrderingKey>> {
+    let Some(id) = row.try_get_unchecked(key)? else { return Ok(None) };
+    Ok(Some(OrderingKey { id, skips_dead: row.try_get_unchecked::<Option<bool>, _>(skips_dead)?.unwrap_or(false) }))
 }

@@ -87,7 +87,7 @@ impl Lookout {
             job_type: lanes.iter().find(|known| known.id == lane).map_or("", |lane| lane.job_type),
             payload: row.try_get("payload")?,
             meta: row.try_get("meta")?,
-            key: key_of(&row)?,
+            key: key_of(&row, "key", "key_skips")?,
         };
         Ok(Some(LockedJob { job, seq, pid: row.try_get("pid")? }))
     }

@@ -1,15 +1,16 @@
 //! What runs, and how fast.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use crate::settle::Settlement;
+use crate::lanes::Claimed;
 
 /// A handler at work, with what it takes to write a verdict without it.
 pub(super) struct RunningJob {
-    pub(super) released: Settlement,
-    pub(super) job_type: &'static str,
+    pub(super) claimed: Arc<Claimed>,
     pub(super) since: Instant,
-    pub(super) limit: Option<Duration>,
     pub(super) reported: bool,
     /// Its handler has ended, and its verdict is on its way to the settle loop.
     pub(super) judged: bool,

@@ -105,15 +105,35 @@ pub(crate) struct Slots {
 /// What waits and what runs.
 #[derive(Default)]
 struct Jobs {
-    queued: VecDeque<Claimed>,
+    queued: VecDeque<Arc<Claimed>>,
     /// Asked for by claims that are in the air.
     promised: usize,
-    /// By lease and id: a job that somebody has entered twice runs twice, and each of its verdicts is heard.
-    running: HashMap<(Uuid, JobId), RunningJob>,
-    /// Tasks alive; each runs one job at a time.
-    slots: usize,
+    /// By slot, each of which is a task that runs one job at a time. A job that somebody has entered twice runs twice, and each of its verdicts is
+    /// heard.
+    running: Vec<Option<RunningJob>>,
+    /// The slots that have no task.
+    vacant: Vec<usize>,
     /// The claim loop was told that nothing is free. It is to be rung once so few are queued and a slot is free.
     ring_at: Option<usize>,
+}
+
+impl Jobs {
+    /// How many slots have a task.
+    fn slots(&self) -> usize {
+        self.running.len() - self.vacant.len()
+    }
+
+    /// A slot for one more task.
+    fn open(&mut self) -> usize {
+        self.vacant.pop().unwrap_or_else(|| {
+            self.running.push(None);
+            self.running.len() - 1
+        })
+    }
+
+    fn running(&mut self) -> impl Iterator<Item = &mut RunningJob> {
+        self.running.iter_mut().flatten()
+    }
 }
 
 impl Slots {
@@ -134,7 +154,7 @@ impl Slots {
     pub(crate) fn demand(self: &Arc<Self>, most: usize) -> Promised {
         let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(4 * most);
         let mut jobs = lock(&self.jobs);
-        let (coming, free) = (jobs.queued.len() + jobs.promised, self.concurrency.saturating_sub(jobs.slots));
+        let (coming, free) = (jobs.queued.len() + jobs.promised, self.concurrency.saturating_sub(jobs.slots()));
         let full = coming > ahead / 2 || (coming >= free && ahead == 0);
         jobs.ring_at = full.then_some(ahead / 2);
         let count = if full { 0 } else { (free + ahead - coming).min(most) };
@@ -146,18 +166,18 @@ impl Slots {
     /// Hands jobs to the slots, in this order.
     pub(crate) fn push(self: &Arc<Self>, claimed: Vec<Claimed>) {
         let mut jobs = lock(&self.jobs);
-        let more = claimed.len().min(self.concurrency.saturating_sub(jobs.slots));
-        jobs.queued.extend(claimed);
-        jobs.slots += more;
+        let more = claimed.len().min(self.concurrency.saturating_sub(jobs.slots()));
+        jobs.queued.extend(claimed.into_iter().map(Arc::new));
         for _ in 0..more {
-            self.context.handlers.spawn(Arc::clone(self).work());
+            let slot = jobs.open();
+            self.context.handlers.spawn(Arc::clone(self).work(slot));
         }
     }
 
     /// How many handlers could begin now.
     pub(crate) fn free(&self) -> usize {
         let jobs = lock(&self.jobs);
-        if jobs.queued.is_empty() && jobs.promised == 0 { self.concurrency.saturating_sub(jobs.slots) } else { 0 }
+        if jobs.queued.is_empty() && jobs.promised == 0 { self.concurrency.saturating_sub(jobs.slots()) } else { 0 }
     }
 
     /// Releases a job that no slot has seen.
@@ -168,14 +188,14 @@ impl Slots {
 
     /// Whether this job waits or runs here.
     pub(crate) fn holds(&self, id: JobId) -> bool {
-        let jobs = lock(&self.jobs);
-        jobs.running.keys().any(|(_, running)| *running == id) || jobs.queued.iter().any(|job| job.job.id == id)
+        let mut jobs = lock(&self.jobs);
+        jobs.running().any(|running| running.claimed.job.id == id) || jobs.queued.iter().any(|job| job.job.id == id)
     }
 
     /// Whether nothing is queued or running.
     pub(crate) fn is_idle(&self) -> bool {
-        let jobs = lock(&self.jobs);
-        jobs.queued.is_empty() && jobs.running.is_empty()
+        let mut jobs = lock(&self.jobs);
+        jobs.queued.is_empty() && jobs.running().next().is_none()
     }
 
     /// Takes back what no slot has begun, to be released.
@@ -195,7 +215,9 @@ impl Slots {
 
     /// What runs all the same, because it never awaits: to be released without its slot.
     pub(crate) fn take_running(&self) -> Vec<Settlement> {
-        lock(&self.jobs).running.extract_if(|_, running| !running.judged).map(|(_, running)| running.released).collect()
+        let mut jobs = lock(&self.jobs);
+        let taken = jobs.running.iter_mut().filter_map(|slot| slot.take_if(|running| !running.judged));
+        taken.map(|running| Settlement::release(&running.claimed)).collect()
     }
 
     /// Forgets everything: the lease is lost, and what is queued or running belongs to others.
@@ -203,7 +225,7 @@ impl Slots {
         let mut jobs = lock(&self.jobs);
         let halt = std::mem::replace(&mut *lock(&self.halt), Arc::new(Halt::new(self.context.cancel_grace)));
         jobs.queued.clear();
-        jobs.running.clear();
+        jobs.running.fill_with(|| None);
         drop(jobs);
         halt.ask.lose();
         halt.drop.cancel();
@@ -213,11 +235,15 @@ impl Slots {
     pub(crate) fn cancel(&self, token: Uuid, id: JobId) -> Option<Settlement> {
         let halt = Arc::clone(&lock(&self.halt));
         let mut jobs = lock(&self.jobs);
-        if let Some(running) = jobs.running.get_mut(&(token, id)) {
+        let mut runs = false;
+        for running in jobs.running().filter(|running| running.claimed.job.token == token && running.claimed.job.id == id) {
+            runs = true;
             if !running.judged && !std::mem::replace(&mut running.cancelling, true) {
                 tracing::info!(job = %id, "cancelled while it runs: its handler is told to stop");
                 halt.cancel(token, id);
             }
+        }
+        if runs {
             return None;
         }
         let place = jobs.queued.iter().position(|job| job.job.token == token && job.job.id == id)?;
@@ -226,59 +252,52 @@ impl Slots {
 
     /// Reports, once each, handlers that go on long after their timeout, which means that they never await.
     pub(crate) fn report_stuck(&self) {
-        for running in lock(&self.jobs).running.values_mut() {
-            if let Some(limit) = running.limit
+        for running in lock(&self.jobs).running() {
+            let known = self.context.registry.get(running.claimed.job.job_type);
+            if let Some(limit) = known.and_then(|known| known.options().timeout)
                 && running.since.elapsed() > limit + Duration::from_secs(5)
                 && !std::mem::replace(&mut running.reported, true)
             {
-                let (job, job_type, seconds) = (running.released.id, running.job_type, running.since.elapsed().as_secs());
+                let (job, job_type) = (running.claimed.job.id, running.claimed.job.job_type);
+                let seconds = running.since.elapsed().as_secs();
                 tracing::error!(%job, job_type, seconds, "handler is stuck: past its timeout and never awaiting; move blocking work to `spawn_blocking`");
             }
         }
     }
 
-    async fn work(self: Arc<Self>) {
-        while let Some((job, halt)) = self.next() {
-            self.run(job, halt).await;
+    async fn work(self: Arc<Self>, slot: usize) {
+        while let Some(attempt) = self.next(slot) {
+            self.run(slot, attempt).await;
             self.finished.fetch_add(1, Relaxed);
         }
     }
 
-    /// The next job with what tells it to end, or the end of this slot; under one lock, so that a job handed over meanwhile finds either this slot
-    /// or one that is free, and one that is abandoned meanwhile is told.
-    fn next(&self) -> Option<(Claimed, Arc<Halt>)> {
+    /// The slot's next job with what tells it to end, or the end of this slot; under one lock, so that a job handed over meanwhile finds either this
+    /// slot or one that is free, and one that is abandoned meanwhile is told.
+    fn next(&self, slot: usize) -> Option<Attempt> {
         let mut jobs = lock(&self.jobs);
         let job = jobs.queued.pop_front();
         if jobs.ring_at.is_some_and(|few| jobs.queued.len() <= few) {
             jobs.ring_at = None;
             self.context.bell.ring();
         }
-        let Some(job) = job else {
-            jobs.slots -= 1;
+        let Some(claimed) = job else {
+            jobs.vacant.push(slot);
             return None;
         };
-        let limit = self.context.registry.get(job.job.job_type).and_then(|known| known.options().timeout);
-        let running = RunningJob {
-            released: Settlement::release(&job),
-            job_type: job.job.job_type,
-            since: Instant::now(),
-            limit,
-            reported: false,
-            judged: false,
-            cancelling: false,
-        };
-        jobs.running.insert((job.job.token, job.job.id), running);
-        Some((job, Arc::clone(&lock(&self.halt))))
+        let since = Instant::now();
+        jobs.running[slot] = Some(RunningJob { claimed: Arc::clone(&claimed), since, reported: false, judged: false, cancelling: false });
+        Some(Attempt { claimed, since, halt: Arc::clone(&lock(&self.halt)) })
     }
 
-    async fn run(&self, claimed: Claimed, halt: Arc<Halt>) {
-        let (since, job) = (Instant::now(), &claimed.job);
+    async fn run(&self, slot: usize, Attempt { claimed, since, halt }: Attempt) {
+        let job = &claimed.job;
         let registration = self.context.registry.get(job.job_type);
         let ended = match registration {
             Some(registration) => run(registration, job, &self.context.shared, &halt, None, drop).await,
             None => Ended::terminal("no handler for this job type in this worker"),
         };
-        if self.begin_verdict(job.id, job.token) {
+        if self.begin_verdict(slot) {
             let (outcome, written) = (ended.outcome(), ended.is_written());
             let settlement = Settlement::of(&claimed, registration, ended, since.elapsed());
             // Not of a lease that is known to be lost: others have the job.
@@ -287,26 +306,26 @@ impl Slots {
             }
             // Fails only when the worker has ended without waiting for this; then the job is recovered like that of a silent worker.
             let _ = self.context.settle.send(settlement).await;
-            self.end_verdict(job.id, job.token, &halt);
+            if lock(&self.jobs).running[slot].take().is_some_and(|running| running.cancelling) {
+                halt.forget(job.token, job.id);
+            }
         }
     }
 
     /// Not so when the job was taken from its slot meanwhile: abandoned, or released by a shutdown that could wait no longer.
-    fn begin_verdict(&self, id: JobId, token: Uuid) -> bool {
-        match lock(&self.jobs).running.get_mut(&(token, id)) {
-            Some(running) => {
-                running.judged = true;
-                true
-            }
-            None => false,
-        }
+    fn begin_verdict(&self, slot: usize) -> bool {
+        lock(&self.jobs).running[slot].as_mut().is_some_and(|running| {
+            running.judged = true;
+            true
+        })
     }
+}
 
-    fn end_verdict(&self, id: JobId, token: Uuid, halt: &Halt) {
-        if lock(&self.jobs).running.remove(&(token, id)).is_some_and(|running| running.cancelling) {
-            halt.forget(token, id);
-        }
-    }
+/// What a slot runs next.
+struct Attempt {
+    claimed: Arc<Claimed>,
+    since: Instant,
+    halt: Arc<Halt>,
 }
 
 /// Slots that are reserved for the jobs of a claim in the air, until this is dropped.

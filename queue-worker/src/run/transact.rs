@@ -22,7 +22,7 @@ use super::{
     told::Teller,
 };
 use crate::{
-    error::complain,
+    error::{complain, transient},
     lanes::Lanes,
     live::{Bell, Config, bounded},
 };
@@ -119,6 +119,9 @@ const KEEP: &str = "set constraints all immediate; set local search_path = pg_ca
 const UNDO: &str = "rollback to savepoint queue_job; set local search_path = pg_catalog; set local enable_seqscan = off;
   set local plan_cache_mode = force_generic_plan; set local jit = off; savepoint queue_verdict";
 
+/// The verdict is to go, and nothing else.
+const FORGET: &str = "rollback to savepoint queue_verdict";
+
 /// How soon to look again at the earliest.
 const GLANCE: Duration = Duration::from_millis(20);
 
@@ -164,29 +167,42 @@ impl Crew {
         let ending = |ended: Ended| (ended.outcome(), ended.ending(registration.as_ref(), &job, since.elapsed(), fastrand::f64()));
         let mut said = ending(ended);
         if said.1.is_complete() {
-            match bounded(sqlx::raw_sql(KEEP).execute(&mut *tx)).await {
-                Ok(_) => return self.finish(tx, &job, seq, said).await,
-                Err(error @ sqlx::Error::Database(_)) if !is_lost(&error) => {
-                    let why = format!("the handler succeeded, but its transaction cannot be committed: {}", queue_core::message(&error));
-                    said = ending(Ended::failed(why));
-                }
+            let why = match bounded(sqlx::raw_sql(KEEP).execute(&mut *tx)).await {
+                Ok(_) => match self.write(&mut tx, &job, seq, &mut said.1).await {
+                    Err(error) if is_refusal(&error) => queue_core::message(&error),
+                    written => return self.commit(tx, &job, written?, said).await,
+                },
+                Err(error @ sqlx::Error::Database(_)) if !is_lost(&error) => queue_core::message(&error),
                 Err(error) => return Err(error),
-            }
+            };
+            said = ending(Ended::failed(format!("the handler succeeded, but its transaction cannot be committed: {why}")));
         }
         match self.undo(&mut tx, pid).await {
             Ok(()) if said.1.is_release() => {
                 tx.rollback().await?;
                 self.context.teller.tell(&job, said.0, &said.1);
-                Ok(())
+                return Ok(());
             }
-            Ok(()) => self.finish(tx, &job, seq, said).await,
-            Err(error) if is_lost(&error) || said.1.is_release() => Err(error),
+            Ok(()) => {}
+            Err(error) if is_lost(&error) || said.1.is_release() => return Err(error),
             // The handler has ended the transaction by itself. Its failure counts if the entry is still there.
             Err(_) => {
-                drop(tx);
-                self.finish(self.begin().await?, &job, seq, said).await
+                tx = self.begin().await?;
+                bounded(sqlx::raw_sql("savepoint queue_verdict").execute(&mut *tx)).await?;
             }
         }
+        let written = match self.write(&mut tx, &job, seq, &mut said.1).await {
+            // Else the handler would run again and again, uncharged, and its job stand before all others.
+            Err(error) if is_refusal(&error) => {
+                let (word, why) = (said.1.word(), queue_core::message(&error));
+                tracing::error!(job = %job.id, verdict = word, error = why, "cannot store this verdict; making a dead letter of the job");
+                said = ending(Ended::terminal(format!("its verdict `{word}` cannot be stored: {why}")));
+                bounded(sqlx::raw_sql(FORGET).execute(&mut *tx)).await?;
+                self.write(&mut tx, &job, seq, &mut said.1).await?
+            }
+            written => written?,
+        };
+        self.commit(tx, &job, written, said).await
     }
 
     /// The next job, locked; waits until there is one. `None` once it is time to stop.
@@ -245,23 +261,28 @@ impl Crew {
         }
     }
 
-    /// Writes the ending, and commits.
-    async fn finish(
-        &self,
-        mut tx: Transaction<'static, Postgres>,
-        job: &ClaimedJob,
-        seq: i64,
-        (outcome, mut ending): (Outcome, Ending),
-    ) -> sqlx::Result<()> {
-        let written = match self.write(&mut tx, job, seq, &ending).await {
-            // A value that the server refuses: an output that jsonb cannot hold.
-            Err(error @ sqlx::Error::Database(_)) if !is_lost(&error) && ending.leave_output_out() => {
-                tracing::warn!(job = %job.id, error = queue_core::message(&error), "cannot keep this output; leaving it out");
-                bounded(sqlx::raw_sql("rollback to savepoint queue_verdict").execute(&mut *tx)).await?;
-                self.write(&mut tx, job, seq, &ending).await?
+    /// Writes the ending; false if the job is not ours any more.
+    async fn write(&self, tx: &mut PgConnection, job: &ClaimedJob, seq: i64, ending: &mut Ending) -> sqlx::Result<bool> {
+        loop {
+            match bounded(finish_one(self.store, job, seq, ending).fetch_optional(&mut *tx)).await {
+                // A value that the server refuses: an output that jsonb cannot hold.
+                Err(error) if is_refusal(&error) && ending.leave_output_out() => {
+                    tracing::warn!(job = %job.id, error = queue_core::message(&error), "cannot keep this output; leaving it out");
+                    bounded(sqlx::raw_sql(FORGET).execute(&mut *tx)).await?;
+                }
+                found => return Ok(found?.is_some()),
             }
-            other => other?,
-        };
+        }
+    }
+
+    /// Commits what was written, and tells of it.
+    async fn commit(
+        &self,
+        tx: Transaction<'static, Postgres>,
+        job: &ClaimedJob,
+        written: bool,
+        (outcome, ending): (Outcome, Ending),
+    ) -> sqlx::Result<()> {
         if !written {
             tracing::warn!(job = %job.id, "the transaction of this job was ended by its handler, and others have the job: verdict refused");
             return bounded(tx.rollback()).await;
@@ -277,10 +298,11 @@ impl Crew {
         }
         Ok(())
     }
+}
 
-    async fn write(&self, tx: &mut PgConnection, job: &ClaimedJob, seq: i64, ending: &Ending) -> sqlx::Result<bool> {
-        Ok(bounded(finish_one(self.store, job, seq, ending).fetch_optional(tx)).await?.is_some())
-    }
+/// Whether the server does not store this, for a reason that waiting does not change.
+fn is_refusal(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Database(_)) && !is_lost(error) && !transient(error)
 }
 
 /// Whether the connection is gone, and with it the lock.

@@ -3,12 +3,13 @@
 //! A parked job leaves its lease: for a dead letter that says why, or for nothing if history has it already. `verdicts` decides what is refused.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashSet, VecDeque},
     time::{Duration, Instant},
 };
 
 use queue_core::Store;
 use tokio::time::sleep_until;
+use uuid::Uuid;
 
 use super::{
     send::{News, is_of_class, is_refusal, send},
@@ -36,6 +37,8 @@ const STATEMENT: [&str; 1] = ["42"];
 #[derive(Default)]
 pub(super) struct Aside {
     refused: VecDeque<RefusedVerdict>,
+    /// Leases that have a job for good that can be neither settled nor parked.
+    given_up: HashSet<Uuid>,
     /// How many statements of others have been accepted.
     written: u64,
 }
@@ -70,6 +73,11 @@ impl Aside {
         tracing::warn!(job = %one.id, verdict = one.ending.word(), error = reason, "the server refuses this verdict; others go on, and it is tried again");
         let since = is_of_class(error, &STATEMENT).then_some(self.written);
         self.refused.push_back(RefusedVerdict { one, reason, tries: 0, next: Instant::now() + PAUSE, since });
+    }
+
+    /// Whether this lease lists a job whose verdict is not written: by its token alone, that would be completed with the others.
+    pub(super) fn holds(&self, token: Uuid) -> bool {
+        self.given_up.contains(&token) || self.refused.iter().any(|refused| refused.one.token == token)
     }
 
     /// When the next is to be tried again.
@@ -128,7 +136,7 @@ impl Aside {
                 refused.reason = queue_core::message(&error);
                 let is_to_blame = refused.since.is_none_or(|since| self.written > since);
                 if refused.tries >= most && is_to_blame {
-                    return park(link, store, bell, refused).await;
+                    return self.park(link, store, bell, refused).await;
                 }
             }
             Err(error) => complain(&error, "cannot settle; trying again"),
@@ -136,44 +144,45 @@ impl Aside {
         refused.put_off();
         Some(refused)
     }
+
+    /// Returns it if the database is away.
+    async fn park(&mut self, link: &mut Link, store: Store, bell: &Bell, mut refused: RefusedVerdict) -> Option<RefusedVerdict> {
+        let (id, word, reason) = (refused.one.id, refused.one.ending.word(), refused.reason.as_str());
+        match write(link, store, &refused).await {
+            Ok(Parked::Dead) => {
+                tracing::error!(job = %id, verdict = word, error = reason, "parked as a dead letter, for its verdict cannot be stored; \
+                    mend what refuses it, then requeue or discard the job");
+            }
+            Ok(Parked::Dropped) => {
+                tracing::error!(job = %id, verdict = word, error = reason, "this verdict was dropped: the job stands elsewhere in the store already");
+            }
+            Ok(Parked::Lost) => return None,
+            Err(error) if is_refusal(&error) => {
+                let parking = queue_core::message(&error);
+                tracing::error!(job = %id, verdict = word, error = reason, parking, "neither this verdict nor a dead letter can be stored; the job \
+                    stays in its lease until this worker ends: mend what refuses it, then restart the worker");
+                self.given_up.insert(refused.one.token);
+                if let Some(holding) = &refused.one.holding {
+                    holding.give_up();
+                }
+                return None;
+            }
+            Err(error) => {
+                complain(&error, "cannot settle; trying again");
+                refused.put_off();
+                return Some(refused);
+            }
+        }
+        bell.tell_keys();
+        bell.note_over();
+        None
+    }
 }
 
 impl RefusedVerdict {
     fn put_off(&mut self) {
         self.next = Instant::now() + PAUSE.saturating_mul(1 << self.tries.min(10)).min(LONGEST);
     }
-}
-
-/// Returns it if the database is away.
-async fn park(link: &mut Link, store: Store, bell: &Bell, mut refused: RefusedVerdict) -> Option<RefusedVerdict> {
-    let (id, word, reason) = (refused.one.id, refused.one.ending.word(), refused.reason.as_str());
-    match write(link, store, &refused).await {
-        Ok(Parked::Dead) => {
-            tracing::error!(job = %id, verdict = word, error = reason, "parked as a dead letter, for its verdict cannot be stored; \
-                mend what refuses it, then requeue or discard the job");
-        }
-        Ok(Parked::Dropped) => {
-            tracing::error!(job = %id, verdict = word, error = reason, "this verdict was dropped: the job stands elsewhere in the store already");
-        }
-        Ok(Parked::Lost) => return None,
-        Err(error) if is_refusal(&error) => {
-            let parking = queue_core::message(&error);
-            tracing::error!(job = %id, verdict = word, error = reason, parking, "neither this verdict nor a dead letter can be stored; the job \
-                stays in its lease until this worker ends: mend what refuses it, then restart the worker");
-            if let Some(holding) = &refused.one.holding {
-                holding.give_up();
-            }
-            return None;
-        }
-        Err(error) => {
-            complain(&error, "cannot settle; trying again");
-            refused.put_off();
-            return Some(refused);
-        }
-    }
-    bell.tell_keys();
-    bell.note_over();
-    None
 }
 
 async fn write(link: &mut Link, store: Store, refused: &RefusedVerdict) -> sqlx::Result<Parked> {

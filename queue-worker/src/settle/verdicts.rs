@@ -93,6 +93,8 @@ async fn receive(
 /// Writes a flush, however often it must be sent.
 async fn settle(link: &mut Link, store: Store, flush: Flush, aside: &mut Aside) {
     let Flush { mut verdicts, whole } = flush;
+    let (shared, whole): (Vec<_>, Vec<_>) = whole.into_iter().partition(|(token, _)| aside.holds(*token));
+    verdicts.extend(shared.into_iter().flat_map(|(_, jobs)| jobs));
     if !whole.is_empty() {
         let tokens: Vec<Uuid> = whole.iter().map(|(token, _)| *token).collect();
         let mut tries = Tries::default();

@@ -230,3 +230,22 @@ async fn a_bound_does_not_wait_for_ever_for_a_lane_that_is_being_met() {
     tx.rollback().await.unwrap();
     db.finish().await;
 }
+
+#[tokio::test]
+async fn a_producer_that_has_counted_and_meets_a_lane_is_no_deadlock_with_a_new_bound() {
+    let db = bounded(100).await;
+    quick().enqueue(&db.pool).await.unwrap();
+    // Without tickets it counts, and has the row until its end.
+    bound(&db, Some(100)).await;
+    let mut producer = db.pool.begin().await.unwrap();
+    quick().enqueue(&mut producer).await.unwrap();
+    let mut operator = connect(&db).await;
+    let bounding = tokio::spawn(async move { set_capacity(&mut operator, Store::default(), "default", Some(50)).await });
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    eventually("the new bound waits", async || db.count(waits).await == 1).await;
+    quick().enqueue(&mut producer).priority(7).await.expect("a new lane is met");
+    producer.commit().await.unwrap();
+    bounding.await.unwrap().unwrap();
+    assert_eq!(db.count("select count(*) from queue.lane where not has_capacity").await, 0);
+    db.finish().await;
+}

@@ -10,19 +10,103 @@ mod tokens;
 use self::tokens::{Kind, Token, tokens};
 
 /// Names with a parenthesis that are no functions.
-const FORMS: &str = "all any array cast coalesce exists extract greatest least nullif operator row some";
+const FORMS: &[&str] =
+    &["all", "any", "array", "cast", "coalesce", "exists", "extract", "greatest", "least", "nullif", "operator", "row", "some"];
 
 /// Types that are words of the language, which no schema has.
-const TYPES: &str = "bigint bit boolean char character decimal double float int integer interval numeric real smallint varchar";
+const TYPES: &[&str] = &[
+    "bigint",
+    "bit",
+    "boolean",
+    "char",
+    "character",
+    "decimal",
+    "double",
+    "float",
+    "int",
+    "integer",
+    "interval",
+    "numeric",
+    "real",
+    "smallint",
+    "varchar",
+];
 
 /// Types that may stand before their literal.
-const LITERALS: &str = "date jsonb text timestamptz uuid xid8";
+const LITERALS: &[&str] = &["date", "jsonb", "text", "timestamptz", "uuid", "xid8"];
 
 /// Words between which an expression stands.
-const BOUNDS: &str = "and as asc between by case conflict cross default delete desc distinct do else end except fetch following for from full \
-    group having in inner insert intersect into is isnull join lateral left limit locked materialized natural not nothing \
-    notnull nulls of offset on only or order ordinality outer partition preceding range recursive returning right row rows \
-    select set share skip then union update using values when where with";
+const BOUNDS: &[&str] = &[
+    "and",
+    "as",
+    "asc",
+    "between",
+    "by",
+    "case",
+    "conflict",
+    "cross",
+    "default",
+    "delete",
+    "desc",
+    "distinct",
+    "do",
+    "else",
+    "end",
+    "except",
+    "fetch",
+    "following",
+    "for",
+    "from",
+    "full",
+    "group",
+    "having",
+    "in",
+    "inner",
+    "insert",
+    "intersect",
+    "into",
+    "is",
+    "isnull",
+    "join",
+    "lateral",
+    "left",
+    "limit",
+    "locked",
+    "materialized",
+    "natural",
+    "not",
+    "nothing",
+    "notnull",
+    "nulls",
+    "of",
+    "offset",
+    "on",
+    "only",
+    "or",
+    "order",
+    "ordinality",
+    "outer",
+    "partition",
+    "preceding",
+    "range",
+    "recursive",
+    "returning",
+    "right",
+    "row",
+    "rows",
+    "select",
+    "set",
+    "share",
+    "skip",
+    "then",
+    "union",
+    "update",
+    "using",
+    "values",
+    "when",
+    "where",
+    "with",
+];
 
 /// How tight operators bind, from comparisons on; `in` and all that have no place of their own are between.
 const COMPARES: u8 = 1;
@@ -86,7 +170,7 @@ impl<'a> Reader<'_, 'a> {
             } else if token.kind == Kind::Mark || token.is_one_of(BOUNDS) && !token.is("case") {
                 self.at += 1;
                 push(out, token);
-                sets = token.is("set") || sets && !token.is_one_of("from where returning");
+                sets = token.is("set") || sets && !token.is_one_of(&["from", "where", "returning"]);
                 begins = token.is("set") || token.is(",");
             } else {
                 out.push_str(&self.expression(0).0);
@@ -123,7 +207,7 @@ impl<'a> Reader<'_, 'a> {
 
     /// `in`, whose list or query comes next.
     fn contains(&mut self, left: &str, is_not_in: bool) -> String {
-        let is_query = self.after().is_some_and(|token| token.is_one_of("select values with"));
+        let is_query = self.after().is_some_and(|token| token.is_one_of(&["select", "values", "with"]));
         let mut right = String::new();
         self.group(&mut right);
         let (space, body) = split(left);

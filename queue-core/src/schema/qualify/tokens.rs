@@ -26,8 +26,8 @@ impl Token<'_> {
         self.text.eq_ignore_ascii_case(word)
     }
 
-    pub(super) fn is_one_of(self, words: &str) -> bool {
-        self.kind == Kind::Word && words.split(' ').any(|word| self.is(word))
+    pub(super) fn is_one_of(self, words: &[&str]) -> bool {
+        self.kind == Kind::Word && words.iter().any(|word| self.is(word))
     }
 }
 

@@ -30,11 +30,12 @@ async fn a_handler_that_begins_while_its_lease_is_abandoned_is_dropped() {
     let (bell, handlers, cancel_grace) = (Arc::default(), Handle::current(), Duration::ZERO);
     let context = SlotContext { registry, shared: Arc::new(shared), settle, bell, handlers, cancel_grace, teller: Teller::default() };
     let slots = Slots::new(&Arc::new(context), 1);
-    lock(&slots.jobs).queued.push_back(Claimed { job: hang(), batch: 1, holding: KnownLeases::default().begin() });
+    lock(&slots.jobs).queued.push_back(Arc::new(Claimed { job: hang(), batch: 1, holding: KnownLeases::default().begin() }));
 
-    let (job, halt) = slots.next().unwrap();
+    let slot = lock(&slots.jobs).open();
+    let attempt = slots.next(slot).unwrap();
     slots.abandon();
-    tokio::time::timeout(Duration::from_secs(20), slots.run(job, halt)).await.expect("it is told, though it has only just begun");
+    tokio::time::timeout(Duration::from_secs(20), slots.run(slot, attempt)).await.expect("it is told, though it has only just begun");
     assert!(settled.try_recv().is_err() && slots.is_idle(), "others have the job");
 }
 
