@@ -27,6 +27,7 @@ mod type_options;
 mod cli;
 mod embedded;
 mod enqueue;
+mod large;
 mod unique;
 mod capacity;
 mod durability;
