@@ -28,6 +28,7 @@ mod cli;
 mod embedded;
 mod enqueue;
 mod large;
+mod locked_leases;
 mod unique;
 mod capacity;
 mod durability;

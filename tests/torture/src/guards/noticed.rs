@@ -78,6 +78,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["lock_keys.sql"], &["keys::hands"]),
     (&["insert_with.sql"], &["together::a_batch guards::order::jobs_stand keys::edges meta::", "keys::ways"]),
     (&["note.sql"], &["guards::reports", "progress::"]),
+    (&["locked_leases.sql"], &["locked_leases::"]),
     (&["clear_progress.sql"], &["guards::reports", "progress::progress_goes"]),
     (&["announce_waiter.sql", "leave_waiter.sql", "prune_waiters.sql"], &["guards::reports", "results::a_notification"]),
     (&["queue.job", "queue.ready", "queue.scheduled", "queue.lease", "queue.done", "queue.done_many", "queue.dead"], EVERYTHING),
