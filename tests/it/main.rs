@@ -27,6 +27,7 @@ mod type_options;
 mod cli;
 mod embedded;
 mod enqueue;
+mod lanes;
 mod large;
 mod locked_leases;
 mod unique;

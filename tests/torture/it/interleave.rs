@@ -61,6 +61,11 @@ async fn whatever_meets_housekeeping_no_job_is_lost_or_doubled() {
 }
 
 #[tokio::test]
+async fn whatever_meets_the_end_of_a_lane_no_job_is_left_without_one() {
+    against_all(act::LANES).await;
+}
+
+#[tokio::test]
 async fn whatever_meets_a_heartbeat_no_job_is_lost_or_doubled() {
     against_all(act::HEARTS).await;
 }
