@@ -75,6 +75,10 @@ create function queue.lane_id(queue text, job_type text, priority integer, solo 
   return queue.hash(queue || '/' || job_type || '/' || priority::text || '/' || solo::text);
 
 -- The dictionary of lanes. Producers that meet a lane at the same time write its row more than once, all the same; readers take any.
+--
+-- A row that is leaving is one that producers see no more: whoever enqueues into its lane writes a new row. So it goes once nobody is left who
+-- may have seen it otherwise, and either there is such a new row or no job of its lane (leave_lanes, pass_lanes, forget_lanes). It costs an
+-- enqueue nothing, and nobody waits.
 create table queue.lane (
   lane      bigint   not null,
   queue     text     not null,
@@ -83,8 +87,14 @@ create table queue.lane (
   solo      boolean  not null,                               -- jobs under suspicion of ending their process: claimed one at a time
   born      xid8     not null default pg_current_xact_id(),  -- workers ask for what was born since they last looked
   -- Whether an enqueue into this lane has to ask for the capacity of its queue: it looks at this row anyway, and asking every time would be a
-  -- tenth of its cost. True of every lane of a queue with a capacity; elsewhere it may be, and does no harm.
-  has_capacity  boolean  not null default false,
+  -- tenth of its cost. True of every lane of a queue with a capacity; elsewhere it may be, and does no harm. Null of one that is leaving.
+  has_capacity  boolean  default false,
+  since    timestamptz not null default now(),  -- when it was met; of one that is leaving, since when nobody used it
+  leaving  xid8,                                -- the transaction from which on producers do not see it
+  passed   xid8,                                -- later than all transactions that may have seen it otherwise, but for their end
+  above    bigint,                              -- once these have ended: no job of it that nobody sees has an id above this
+  walked   bigint   not null default 0,         -- up to this id no job was of it
+  constraint lane_is_seen_or_leaving check ((leaving is null) = (has_capacity is not null)),  -- guard: a lane is seen or leaving
   constraint lane_queue_is_a_name check (queue.is_name(queue)),  -- guard: a lane's queue is a name
   constraint lane_job_type_is_a_name check (queue.is_name(job_type)),  -- guard: a lane's job type is a name
   constraint lane_is_its_hash check (lane = queue.lane_id(queue, job_type, priority, solo))  -- guard: a lane is its hash
@@ -270,9 +280,9 @@ as $$
 declare
   met bigint := queue.lane_id(meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo);
 begin
-  -- guard: writes a lane that cannot be seen [ where l.lane = met]
-  -- guard: writes a lane only then [not exists (select from queue.lane l where l.lane = met) => true]
-  if not exists (select from queue.lane l where l.lane = met) then
+  -- guard: writes a lane that cannot be seen [l.lane = met and ]; writes a lane that is leaving [ and l.leaving is null]
+  -- guard: writes a lane only then [not exists .. is null) => true]
+  if not exists (select from queue.lane l where l.lane = met and l.leaving is null) then
     -- Nothing is enqueued into a solo lane, and a recovery must not wait.
     if not solo then  -- guard: a recovery waits for no bound [not solo => true]
       -- guard: whoever meets a lane says so [perform .. & 1023) => null]
@@ -325,7 +335,8 @@ begin
   -- In one statement, for a look of its own would be a twentieth of an enqueue. A queue that may be full is asked before anything is written.
   insert into queue.job (id, lane, max_attempts, payload, meta)
   select new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta
-  where not (select l.has_capacity from queue.lane l where l.lane operator(pg_catalog.=) new_lane limit 1);
+  -- redundant: looks at a row that is not leaving [ and l.has_capacity is not null] (for speed: a lane in use has one beside it)
+  where not (select l.has_capacity from queue.lane l where l.lane operator(pg_catalog.=) new_lane and l.has_capacity is not null limit 1);
   -- guard: an enqueue into a new lane, or one of a queue with a capacity, is written too (7 lines)
   if not found then
     perform queue.take_capacity(insert_job.queue, 1);  -- guard: an enqueue takes capacity

@@ -82,8 +82,9 @@ begin
   update queue.lane l
   set has_capacity = set_capacity.capacity is not null  -- guard: a bound marks its lanes [set_capacity.capacity is not null => false]
   -- guard: a bound marks only its lanes [l.queue = set_capacity.queue and ]
-  -- redundant: a bound marks only lanes that are not yet [ and .. )] (for speed: the same is written again)
-  where l.queue = set_capacity.queue and l.has_capacity <> (set_capacity.capacity is not null);
+  -- redundant: a bound marks only lanes that are not yet [ and l.has_capacity .. )] (for speed: the same is written again)
+  -- redundant: a bound marks only lanes that are not leaving [ and l.leaving is null] (those are neither)
+  where l.queue = set_capacity.queue and l.leaving is null and l.has_capacity <> (set_capacity.capacity is not null);
 end
 $$;
 

@@ -1,5 +1,6 @@
 -- ready -> lease: up to $6 jobs of the lanes $3, in the order of the lanes, each lane from its floor $4 on and at most $5 of it.
--- $1 token, random, chosen by the worker  $2 worker  $3 lanes  $4 floors  $5 how many of each lane  $6 how many in all
+-- $1 token, random, chosen by the worker  $2 worker  $3 lanes  $4 floors  $5 how many of each lane  $6 how many in all  $7 the most bytes of a
+-- payload: one that has more is left out, and read by itself (payloads.sql)
 -- Safe: rows are locked with SKIP LOCKED and deleted in one statement, so two claims never take the same job; a worker whose heartbeat has
 -- expired takes none. Runs with synchronous_commit=off: a lost claim is a ready job. The attempt is counted here, so that one which ends
 -- with its process has been counted. Payloads are probed one by one (offset 0 sees to it): a plan made while job was empty must not read all
@@ -31,8 +32,13 @@ with taken as materialized (
   from (select * from taken order by id) t  -- guard: a lease lists its jobs by id [ order by id]
   having count(*) > 0  -- guard: no lease for nothing
 )
-select t.lane, t.seq, t.id, t.attempts, t.crashes, j.max_attempts, j.payload::text as payload, j.key, j.key_skips, j.meta::text as meta,
+select t.lane, t.seq, t.id, t.attempts, t.crashes, j.max_attempts,
+  -- guard: large payloads are left out [case .. end => j.payload]
+  case when octet_length(j.payload) <= $7 then j.payload end as payload, j.key, j.key_skips, j.meta::text as meta,
   now() as claimed_at
 from taken t
--- guard: payloads of the jobs taken [= t.id offset 0 => > 0 limit 1]; a job without a payload is told of too [left]
-left join lateral (select j.max_attempts, j.payload, j.key, j.key_skips, j.meta from queue.job j where j.id = t.id offset 0) j on true
+left join lateral (  -- guard: a job without a payload is told of too [left]
+  select j.max_attempts, j.payload::text as payload, j.key, j.key_skips, j.meta
+  from queue.job j
+  where j.id = t.id offset 0  -- guard: payloads of the jobs taken [= t.id offset 0 => > 0 limit 1]
+) j on true

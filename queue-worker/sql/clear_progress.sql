@@ -1,7 +1,8 @@
 -- progress -> nothing: of the jobs $1, those that were completed, cancelled or deleted; returns how many.
 -- $1 ids
 -- Safe: only a row that is as it was when its job was seen to be over. If an operator has brought the job back meanwhile, what its new attempt
--- wrote has another time, and stays. Each question is one of its own, and not an exists, which a plan may answer from all of a table.
+-- wrote has another time, and stays. What somebody has locked is cleared later: those who report wait for this. Each question is one of its
+-- own, and not an exists, which a plan may answer from all of a table.
 with seen as materialized (
   select p.id, p.updated_at, coalesce(
     (select true from queue.done d where d.id = u.id limit 1),  -- guard: each by its own end [ where d.id = u.id]
@@ -19,10 +20,16 @@ with seen as materialized (
   -- guard: only the jobs named [= u.id offset => >]
   cross join lateral (select p.id, p.updated_at from queue.progress p where p.id = u.id offset 0) p
 ), cleared as (
-  delete from queue.progress p
-  using seen s
-  -- guard: only as it was seen [ and p.updated_at = s.updated_at]; only what was seen [p.id = s.id and ]; only what is over [ and s.is_over]
-  where p.id = s.id and p.updated_at = s.updated_at and s.is_over
-  returning p.id
+  delete from queue.progress
+  where ctid = any (array(
+    select p.ctid
+    from seen s
+    cross join queue.progress p
+    -- redundant: only as it was seen [ and p.updated_at = s.updated_at] (the delete does not see a row that changed since)
+    -- guard: only what was seen [p.id = s.id and ]; only what is over [ and s.is_over]
+    where p.id = s.id and p.updated_at = s.updated_at and s.is_over
+    for update of p skip locked  -- guard: locks; passes over what others hold [ skip locked]
+  ))
+  returning id
 )
 select count(*) from cleared

@@ -245,8 +245,8 @@ impl RunningWorker {
         let feed = Feed::new(config, types, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
         let closing = CancellationToken::new();
         let settle_link = match config.durability {
-            Durability::Relaxed => Link::new(pool, "settle").relaxed(),
-            _ => Link::new(pool, "settle"),
+            Durability::Relaxed => Link::new(pool, "settle").impatient().relaxed(),
+            _ => Link::new(pool, "settle").impatient(),
         };
         Ok(Self {
             claims: engine.handle().spawn(feed.run(stop.clone())),
@@ -256,7 +256,7 @@ impl RunningWorker {
                 engine.handle().spawn(listen(pool.clone(), config.store, Arc::clone(&bell))),
                 engine.handle().spawn(unblock_all(Link::new(pool, "keys").relaxed(), config.store, Arc::clone(&bell))),
                 engine.handle().spawn(notify_waiters(Link::new(pool, "tell").relaxed(), config.store, Arc::clone(&bell))),
-                engine.handle().spawn(write_reports(reports, Link::new(pool, "report"), config.store)),
+                engine.handle().spawn(write_reports(reports, Link::new(pool, "report").impatient(), config.store)),
                 engine.handle().spawn(keep_house(House {
                     link: Link::new(pool, "housekeeping"),
                     config: config.clone(),

@@ -29,7 +29,7 @@ pub struct TestDb {
     finished: bool,
 }
 
-/// Every id in `job` has exactly one entry, and no entry is without its job: the ids for which this is not so.
+/// Every id in `job` has exactly one entry, no entry is without its job, and no job without its lane (jobs: -1): the ids for which this is not so.
 pub const INVARIANT: &str = "
 with entry as (
   select id from queue.ready union all select id from queue.scheduled union all select unnest(ids) from queue.lease
@@ -40,6 +40,8 @@ select coalesce(e.id, j.id) as id, count(e.id) as entries, count(j.id) as jobs
 from entry e full join queue.job j on j.id = e.id
 group by 1
 having count(e.id) <> 1 or count(j.id) <> 1
+union all
+select j.id, 1, -1 from queue.job j where not exists (select from queue.lane l where l.lane = j.lane)
 limit 20";
 
 impl TestDb {

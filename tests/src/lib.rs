@@ -3,6 +3,7 @@
 mod act;
 mod commit_proxy;
 mod db;
+pub mod lanes;
 pub mod server;
 pub mod operate;
 mod ordered;

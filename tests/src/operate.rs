@@ -63,6 +63,7 @@ pub async fn meet_lanes(connection: &mut PgConnection, lanes: &[(&str, i16)]) ->
         .bind(lanes.iter().map(|(queue, _)| *queue).collect::<Vec<_>>())
         .bind(vec!["do"; lanes.len()])
         .bind(lanes.iter().map(|(_, priority)| *priority).collect::<Vec<_>>())
+        .bind(false)
         .fetch_one(connection)
         .await
 }

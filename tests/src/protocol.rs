@@ -165,7 +165,8 @@ pub async fn claim_of(
         .bind(lanes)
         .bind(floors)
         .bind(each)
-        .bind(most);
+        .bind(most)
+        .bind(i32::MAX);
     let mut jobs: Vec<ClaimedJob> = claim.fetch_all(connection).await?;
     jobs.sort_unstable_by_key(|job| job.id);
     Ok(Lease { token, jobs })

@@ -1,9 +1,9 @@
 //! What every way to write many jobs shares: the rows on their way, where each goes, and what was written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
-use sqlx::{PgConnection, Row as _};
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::{explain, options::EnqueueOptions, row::Row};
 use crate::{
@@ -64,13 +64,7 @@ pub(super) struct Place {
 impl<'t> Places<'t> {
     pub(super) async fn meet(connection: &mut PgConnection, store: Store, options: &'t [EnqueueOptions]) -> Result<Self, Error> {
         let mut lanes: BTreeMap<_, i64> = options.iter().map(|options| (lane_of(options), 0)).collect();
-        let row = sqlx::query(store.sql(include_str!("../../sql/meet_lanes.sql")))
-            .bind(lanes.keys().map(|(queue, ..)| *queue).collect::<Vec<&str>>())
-            .bind(lanes.keys().map(|(_, job_type, _)| *job_type).collect::<Vec<&str>>())
-            .bind(lanes.keys().map(|(.., priority)| *priority).collect::<Vec<i16>>())
-            .fetch_one(connection)
-            .await
-            .map_err(|error| explain(error, store))?;
+        let row = meet(connection, store, lanes.keys(), false).await?;
         let (met, now, limit): (Vec<i64>, DateTime<Utc>, i32) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         let has_capacity = row.try_get(3)?;
         lanes.values_mut().zip(met).for_each(|(lane, met)| *lane = met);
@@ -105,7 +99,13 @@ impl<'t> Places<'t> {
 
     /// Whether so many jobs are surely too many for a queue's capacity: then nothing is written.
     pub(super) async fn look(&self, connection: &mut PgConnection, jobs: u64) -> Result<(), Error> {
-        if self.has_capacity { self.of_queues(connection, include_str!("../../sql/look_capacity.sql"), jobs).await } else { Ok(()) }
+        if self.has_capacity {
+            self.of_queues(&mut *connection, include_str!("../../sql/look_capacity.sql"), jobs).await?;
+            // They may have begun to leave meanwhile. Now there is something to write, and from here on they stay.
+            let lanes: BTreeSet<_> = self.options.iter().map(lane_of).collect();
+            meet(connection, self.store, lanes.iter(), true).await?;
+        }
+        Ok(())
     }
 
     /// The last act: takes the capacity for the jobs written, 0 if they have taken it themselves, wakes each queue's sleeping workers, once,
@@ -131,6 +131,21 @@ impl<'t> Places<'t> {
         statement.execute(connection).await.map_err(|error| explain(error, self.store))?;
         Ok(())
     }
+}
+
+/// Meets lanes, for jobs that are surely written next or may be refused yet.
+async fn meet<'l>(
+    connection: &mut PgConnection,
+    store: Store,
+    lanes: impl Iterator<Item = &'l (&'l str, &'static str, i16)> + Clone,
+    surely: bool,
+) -> Result<PgRow, Error> {
+    let statement = sqlx::query(store.sql(include_str!("../../sql/meet_lanes.sql")))
+        .bind(lanes.clone().map(|(queue, ..)| *queue).collect::<Vec<&str>>())
+        .bind(lanes.clone().map(|(_, job_type, _)| *job_type).collect::<Vec<&str>>())
+        .bind(lanes.map(|(.., priority)| *priority).collect::<Vec<i16>>())
+        .bind(surely);
+    statement.fetch_one(connection).await.map_err(|error| explain(error, store))
 }
 
 /// What makes a lane.

@@ -12,7 +12,7 @@ use super::{
     feed::Feed,
     flight::{ClaimResult, Flight, Reserved},
 };
-use crate::lanes::{Claimed, Request, Share};
+use crate::lanes::{Brought, Claimed, Request, Share};
 
 impl Feed {
     /// Claims for every queue with free slots. While there is more than one claim can take, another is in the air beside it.
@@ -90,7 +90,7 @@ impl Feed {
         }
         self.turn = self.turn.wrapping_add(1);
         let mut reserved = Reserved::new();
-        let mut shares = Vec::new();
+        let mut shares: Vec<Share> = Vec::new();
         for lane in self.lanes.offer(self.turn, self.found == ClaimResult::Full) {
             let promised = match reserved.entry(lane.queue.clone()) {
                 Entry::Occupied(known) => known.into_mut(),
@@ -108,7 +108,11 @@ impl Feed {
             return Ok(Err(if self.lanes.more_wait() { ClaimResult::Full } else { saturated }));
         }
         self.let_age(&mut shares);
-        let most = reserved.values().map(|promised| promised.count).sum::<usize>().min(self.batch);
+        for share in &mut shares {
+            share.most = share.most.min(self.lanes.fitting(share.lane));
+        }
+        let asked = shares.iter().fold(0_usize, |sum, share| sum.saturating_add(share.most));
+        let most = reserved.values().map(|promised| promised.count).sum::<usize>().min(asked).min(self.batch);
         let from_zero = from_zero || self.lanes.are_many() || (!self.looks_aside() && self.rescan.is_due());
         if from_zero {
             self.rescan.begin();
@@ -135,8 +139,8 @@ impl Feed {
         self.links.idle.push(link);
         let (worker, most, from_zero, took) = (answer.request.worker, answer.request.most, answer.request.from_zero, answer.took);
         let lanes: Vec<i64> = answer.request.shares.iter().map(|share| share.lane).collect();
-        let claimed = answer.read(&mut self.lanes).inspect_err(|_| self.rescan.owed |= from_zero)?;
-        let count = claimed.len();
+        let Brought { jobs: claimed, unread } = answer.read(&mut self.lanes).inspect_err(|_| self.rescan.owed |= from_zero)?;
+        let count = claimed.len() + unread.len();
         if self.aging.is_some() {
             let reached = if count < most { lanes.len() } else { 0 };
             self.lanes.served(lanes[..reached].iter().copied().chain(claimed.iter().map(|job| job.job.lane)));
@@ -157,6 +161,14 @@ impl Feed {
             if let Some(promised) = reserved.get(queue).filter(|_| ours) {
                 filled |= jobs.len() >= promised.count;
                 promised.push(jobs);
+            }
+        }
+        for job in &unread {
+            // Others may have raised the floor by the time they are back.
+            self.rescan.owed = true;
+            let slots = self.lanes.get(job.job.lane).and_then(|lane| self.queues.slots(&lane.queue));
+            if let Some(slots) = slots.filter(|_| ours) {
+                slots.give_back(job).await;
             }
         }
         if ours && *self.identity.borrow() != Some(worker) {

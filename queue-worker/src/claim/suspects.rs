@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::feed::{Feed, LOOK};
 use crate::{
-    lanes::{Claimed, Request, Share, order},
+    lanes::{Brought, Claimed, Request, Share, order},
     live::bounded,
 };
 
@@ -78,7 +78,12 @@ impl Feed {
         let most = shares.iter().map(|share| share.most).sum();
         let request = Request::new(worker, shares, most, true, &self.lanes, &self.held);
         let answer = request.send(self.links.any(), self.store).await;
-        let claimed = answer.read(&mut self.lanes)?;
+        let Brought { jobs: claimed, unread } = answer.read(&mut self.lanes)?;
+        for job in &unread {
+            if let Some(slots) = self.lanes.get(job.job.lane).and_then(|lane| self.queues.slots(&lane.queue)) {
+                slots.give_back(job).await;
+            }
+        }
         if claimed.is_empty() || *self.identity.borrow() != Some(worker) {
             return Ok(false);
         }

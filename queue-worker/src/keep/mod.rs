@@ -1,6 +1,7 @@
 //! What goes on without anybody asking: recovery, promotion, ordering keys, cancellation of running jobs, pruning.
 
 mod house;
+mod lanes;
 mod promote;
 mod prune;
 mod publish;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use queue_core::{JobId, Store, migrate::DAYS_AHEAD};
 use sqlx::PgConnection;
 
+use super::lanes::forget_lanes;
 use crate::live::{Config, bounded};
 
 /// The most jobs of one statement.
@@ -32,10 +33,12 @@ pub(super) enum Chore {
     DropDays,
     /// After that: what could not be dropped stays.
     ThinDays,
+    /// Once their jobs are gone.
+    ForgetLanes,
 }
 
 impl Chore {
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::MakeDays,
         Self::DeleteOld,
         Self::DeleteEarly,
@@ -46,6 +49,7 @@ impl Chore {
         Self::ForgetProgress,
         Self::DropDays,
         Self::ThinDays,
+        Self::ForgetLanes,
     ];
 
     /// What a log says when it fails.
@@ -61,6 +65,7 @@ impl Chore {
             Self::ForgetProgress => "cannot delete the progress of jobs that are over now; trying again in a minute",
             Self::DropDays => "cannot drop days that are over now; trying again in a minute",
             Self::ThinDays => "cannot delete what is over in days that stay now; trying again in a minute",
+            Self::ForgetLanes => "cannot forget lanes that nobody uses now; trying again in a minute",
         }
     }
 
@@ -87,6 +92,7 @@ impl Chore {
             Self::ForgetProgress => prune_progress(connection, store).await,
             Self::DropDays => drop_days(connection, store, seconds).await,
             Self::ThinDays => thin_days(connection, store, seconds).await,
+            Self::ForgetLanes => forget_lanes(connection, store, config.retention).await,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use queue_core::{
-    Store,
+    JobId, Store,
     runner::{ClaimedJob, OrderingKey},
 };
 use sqlx::{ColumnIndex, Row as _, postgres::PgRow};
@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::{
     Lanes,
     held::{Holding, KnownLeases},
+    large::{self, LARGEST},
 };
 use crate::live::{Link, bounded};
 
@@ -52,8 +53,24 @@ pub(crate) struct Request {
 /// What came of it.
 pub(crate) struct Answer {
     pub(crate) request: Request,
-    rows: sqlx::Result<Vec<PgRow>>,
+    /// The payloads that were read apart, too.
+    rows: sqlx::Result<(Vec<PgRow>, HashMap<JobId, String>)>,
     pub(crate) took: Duration,
+}
+
+/// What a claim brought.
+#[derive(Default)]
+pub(crate) struct Brought {
+    pub(crate) jobs: Vec<Claimed>,
+    /// Jobs whose payloads would be too much at once: to be given back.
+    pub(crate) unread: Vec<Claimed>,
+}
+
+/// What it brought of a lane.
+struct OfLane {
+    lowest: i64,
+    jobs: usize,
+    bytes: usize,
 }
 
 impl Request {
@@ -77,10 +94,14 @@ impl Request {
             .bind(self.shares.iter().map(|share| share.lane).collect::<Vec<_>>())
             .bind(&self.floors)
             .bind(self.shares.iter().map(|share| narrow(share.most)).collect::<Vec<_>>())
-            .bind(narrow(self.most));
+            .bind(narrow(self.most))
+            .bind(narrow(LARGEST / self.most.max(1)));
         let is_first = link.is_new();
         let rows = match link.get().await {
-            Ok(connection) => bounded(statement.fetch_all(connection)).await,
+            Ok(connection) => match bounded(statement.fetch_all(&mut *connection)).await {
+                Ok(rows) => large::read(connection, store, &rows).await.map(|large| (rows, large)),
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         let rows = link.note(rows);
@@ -92,41 +113,62 @@ impl Request {
 impl Answer {
     /// The jobs, in the order in which their lanes were named; each lane's floor is its lowest place among them. If the answer never came,
     /// nobody here knows of the lease any more, and what it lists is given back.
-    pub(crate) fn read(self, lanes: &mut Lanes) -> sqlx::Result<Vec<Claimed>> {
-        let (holding, rows) = (&self.request.holding, self.rows?);
+    pub(crate) fn read(self, lanes: &mut Lanes) -> sqlx::Result<Brought> {
+        let (holding, (rows, mut large)) = (&self.request.holding, self.rows?);
+        // What is taken for one that was not read.
+        let mean = large.values().map(String::len).sum::<usize>() / large.len().max(1);
+        let mut unread = Vec::new();
         let rank: HashMap<i64, usize> = self.request.shares.iter().enumerate().map(|(rank, share)| (share.lane, rank)).collect();
-        let mut lowest: HashMap<i64, i64> = HashMap::new();
+        let mut of_lanes: HashMap<i64, OfLane> = HashMap::new();
         let mut claimed: Vec<(usize, i64, Claimed)> = Vec::with_capacity(rows.len());
         // The same in every row.
-        let Some(claimed_at) = rows.first().map(|row| row.try_get(10)).transpose()? else { return Ok(Vec::new()) };
+        let Some(claimed_at) = rows.first().map(|row| row.try_get(10)).transpose()? else { return Ok(Brought::default()) };
         for row in &rows {
             // Unchecked: the types of the columns are the statement's, which the first claim of any test would find wrong.
             let (lane, seq): (i64, i64) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
-            lowest.entry(lane).and_modify(|low| *low = seq.min(*low)).or_insert(seq);
+            let (id, max_attempts): (JobId, Option<i16>) = (row.try_get_unchecked(2)?, row.try_get_unchecked(5)?);
+            let mut payload: Option<String> = row.try_get_unchecked(6)?;
+            if payload.is_none() && !large.is_empty() {
+                payload = large.remove(&id);
+            }
+            // Without either there is no such job, which its attempt tells of.
+            let is_unread = payload.is_none() && max_attempts.is_some();
+            let of_lane = of_lanes.entry(lane).or_insert(OfLane { lowest: seq, jobs: 0, bytes: 0 });
+            of_lane.lowest = seq.min(of_lane.lowest);
+            of_lane.jobs += 1;
+            of_lane.bytes += payload.as_ref().map_or(if is_unread { mean } else { 0 }, String::len);
             let job = ClaimedJob {
                 token: holding.token(),
-                id: row.try_get_unchecked(2)?,
+                id,
                 lane,
                 claimed_at,
                 attempt: row.try_get_unchecked(3)?,
                 crashes: row.try_get_unchecked(4)?,
-                max_attempts: row.try_get_unchecked::<Option<i16>, _>(5)?.unwrap_or(1),
+                max_attempts: max_attempts.unwrap_or(1),
                 job_type: lanes.get(lane).map_or("", |lane| lane.job_type),
-                payload: row.try_get_unchecked(6)?,
+                payload,
                 key: key_of(row, 7, 8)?,
                 meta: row.try_get_unchecked(9)?,
             };
             let job = Claimed { job, batch: rows.len(), holding: Arc::clone(holding) };
-            claimed.push((rank.get(&lane).copied().unwrap_or(usize::MAX), seq, job));
+            if is_unread {
+                unread.push(job);
+            } else {
+                claimed.push((rank.get(&lane).copied().unwrap_or(usize::MAX), seq, job));
+            }
         }
+        let bytes = of_lanes.values().map(|of| of.bytes).sum::<usize>() - unread.len() * mean;
+        tracing::debug!(jobs = rows.len(), bytes, unread = unread.len(), "claimed");
+        lanes.note_sizes(of_lanes.iter().map(|(lane, of)| (*lane, of.bytes / of.jobs)));
+        let lowest = of_lanes.into_iter().map(|(lane, of)| (lane, of.lowest));
         lanes.raise_floors(lowest);
         claimed.sort_unstable_by_key(|(rank, seq, _)| (*rank, *seq));
-        if claimed.len() >= self.request.most
+        if rows.len() >= self.request.most
             && let Some((rank, ..)) = claimed.last()
         {
             lanes.take_back(self.request.shares.iter().skip(*rank).map(|share| share.lane));
         }
-        Ok(claimed.into_iter().map(|(_, _, job)| job).collect())
+        Ok(Brought { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread })
     }
 }
 

@@ -11,6 +11,7 @@ use std::{
 use queue_core::Store;
 use sqlx::{PgConnection, Row as _};
 
+use super::large::{fitting, is_large};
 use crate::live::{after_ms, bounded};
 
 /// With more lanes than this, those that hold jobs are looked for first: asking an empty one costs about a microsecond.
@@ -48,6 +49,8 @@ pub(crate) struct Lanes {
     /// The last number given out for a place, when an idle worker last looked; and the one after which it found all lanes empty.
     given: Option<i64>,
     rested: Option<i64>,
+    /// How many bytes a payload had in each lane's last claim, of those that are not small.
+    sizes: HashMap<i64, usize>,
     /// When each lane last had its turn, or was first seen.
     served: HashMap<i64, Instant>,
     /// What the last look found and no claim has been offered yet, best first.
@@ -91,6 +94,7 @@ impl Lanes {
             floors: HashMap::new(),
             given: None,
             rested: None,
+            sizes: HashMap::new(),
             served: HashMap::new(),
             window: VecDeque::new(),
             cursor: i64::MIN,
@@ -107,11 +111,12 @@ impl Lanes {
         (self.horizon, self.given, self.rested) = (None, None, None);
     }
 
-    /// Learns of the lanes born since the last time, and now and then of all; returns whether there were any new ones.
+    /// Learns of the lanes born since the last time, and now and then of all; returns whether there were any new ones. A look at all forgets
+    /// those that are gone, unless a claim is in the air (`may_forget`), which may bring jobs of one that was born again meanwhile.
     ///
     /// Birth is told by numbers of transactions, which say nothing across a restore, or a failover that lost some: so it is for speed, and what
     /// it misses is found by the look at all.
-    pub(crate) async fn refresh(&mut self, connection: &mut PgConnection, store: Store) -> sqlx::Result<bool> {
+    pub(crate) async fn refresh(&mut self, connection: &mut PgConnection, store: Store, may_forget: bool) -> sqlx::Result<bool> {
         let began = Instant::now();
         let horizon = self.horizon.as_ref().filter(|_| !self.are_stale());
         let all = horizon.is_none();
@@ -120,16 +125,24 @@ impl Lanes {
         if all {
             self.anew = Instant::now() + ANEW.max(100 * began.elapsed());
         }
-        let before = self.known.len();
+        let mut found = HashMap::new();
         for row in &rows {
             self.horizon = Some(row.try_get("horizon")?);
             let Some(id) = row.try_get::<Option<i64>, _>("lane")? else { continue };
             let name: &str = row.try_get("job_type")?;
             let Some(job_type) = self.types.iter().find(|known| **known == name) else { continue };
             let lane = Lane { id, queue: row.try_get("queue")?, job_type, priority: row.try_get("priority")?, solo: row.try_get("solo")? };
-            self.known.insert(id, lane);
+            found.insert(id, lane);
         }
-        Ok(self.known.len() > before)
+        let any_new = found.keys().any(|id| !self.known.contains_key(id));
+        if all && may_forget {
+            self.known.retain(|id, _| found.contains_key(id));
+            self.floors.retain(|id, _| found.contains_key(id));
+            self.served.retain(|id, _| found.contains_key(id));
+            self.sizes.retain(|id, _| found.contains_key(id));
+        }
+        self.known.extend(found);
+        Ok(any_new)
     }
 
     /// One look at everything that could end an idle worker's sleep. Lanes are asked only if a place was given out since they were found empty,
@@ -187,6 +200,22 @@ impl Lanes {
     /// These lanes' jobs now begin here.
     pub(crate) fn raise_floors(&mut self, lowest: impl IntoIterator<Item = (i64, i64)>) {
         self.floors.extend(lowest);
+    }
+
+    /// How many bytes the payloads of these lanes have.
+    pub(super) fn note_sizes(&mut self, sizes: impl Iterator<Item = (i64, usize)>) {
+        for (lane, bytes) in sizes {
+            if is_large(bytes) {
+                self.sizes.insert(lane, bytes);
+            } else if !self.sizes.is_empty() {
+                self.sizes.remove(&lane);
+            }
+        }
+    }
+
+    /// How many jobs of this lane one claim may ask for, by the bytes of the last ones.
+    pub(crate) fn fitting(&self, lane: i64) -> usize {
+        self.sizes.get(&lane).map_or(usize::MAX, |bytes| fitting(*bytes))
     }
 
     /// Whether better lanes have kept this one waiting for so long.

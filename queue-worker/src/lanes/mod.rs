@@ -3,10 +3,11 @@
 mod claim;
 mod held;
 mod known;
+mod large;
 mod rescan;
 
 pub(crate) use self::{
-    claim::{Answer, Claimed, Request, Share, key_of},
+    claim::{Answer, Brought, Claimed, Request, Share, key_of},
     held::{Holding, KnownLeases},
     known::{Lane, Lanes, order},
     rescan::Rescan,

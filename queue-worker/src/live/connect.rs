@@ -55,6 +55,12 @@ impl Link {
         self
     }
 
+    /// Waits for a lock for a second, and then is told so, which costs a statement that need not wait nothing.
+    pub(crate) fn impatient(mut self) -> Self {
+        self.options = self.options.options([("lock_timeout", "1s")]);
+        self
+    }
+
     /// Whether it has no connection yet.
     pub(crate) fn is_new(&self) -> bool {
         self.connection.is_none()

@@ -95,6 +95,6 @@ impl Lookout {
     /// Learns of new lanes; returns whether there were any.
     pub(super) async fn refresh(&mut self, tx: &mut PgConnection, store: Store) -> sqlx::Result<bool> {
         self.refreshed = Instant::now();
-        self.lanes.refresh(tx, store).await
+        self.lanes.refresh(tx, store, true).await
     }
 }

@@ -2,6 +2,7 @@
 
 mod aside;
 mod commit;
+mod locked;
 mod notify_waiters;
 mod report;
 mod send;

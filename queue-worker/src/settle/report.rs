@@ -5,7 +5,7 @@
 //! about jobs.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -17,6 +17,7 @@ use queue_core::{
 use tokio::{sync::mpsc::UnboundedReceiver, time::timeout_at};
 use uuid::Uuid;
 
+use super::locked::{is_locked, locked_leases};
 use crate::{
     error::complain,
     live::{Link, bounded},
@@ -102,10 +103,15 @@ async fn write(link: &mut Link, store: Store, reports: Vec<Arc<Report>>) -> bool
 }
 
 /// One statement, however often it must be sent: said twice it is the same.
-async fn write_some(link: &mut Link, store: Store, entries: Vec<(Arc<Report>, ReportEntry)>) {
+async fn write_some(link: &mut Link, store: Store, mut entries: Vec<(Arc<Report>, ReportEntry)>) {
     let mut tries = 1;
     let accepted = loop {
         match send(link, store, &entries).await {
+            Err(error) if is_locked(&error) && refuse_locked(link, store, &mut entries).await => {
+                if entries.is_empty() {
+                    return;
+                }
+            }
             Err(error) if tries < TRIES && error.as_database_error().is_none() => {
                 tries += 1;
                 tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await;
@@ -125,6 +131,18 @@ async fn write_some(link: &mut Link, store: Store, entries: Vec<(Arc<Report>, Re
         };
         report.answer(entry, &written);
     }
+}
+
+/// Answers those on leases that somebody's open transaction has locked, and takes them out of the others; returns whether there were any.
+async fn refuse_locked(link: &mut Link, store: Store, entries: &mut Vec<(Arc<Report>, ReportEntry)>) -> bool {
+    let tokens: HashSet<Uuid> = entries.iter().map(|(_, entry)| entry.fence.token).collect();
+    let Ok(locked) = locked_leases(link, store, &tokens.into_iter().collect::<Vec<_>>()).await else { return false };
+    let locked: HashMap<Uuid, Option<i32>> = locked.into_iter().map(|(token, pid, ..)| (token, pid)).collect();
+    for (report, entry) in entries.extract_if(.., |(_, entry)| locked.contains_key(&entry.fence.token)) {
+        let pid = locked.get(&entry.fence.token).copied().flatten().map_or_else(|| "?".to_owned(), |pid| pid.to_string());
+        report.answer(entry, &Written::Failed(format!("the open transaction of the session {pid} has locked the job's lease")));
+    }
+    !locked.is_empty()
 }
 
 /// Returns which were accepted.

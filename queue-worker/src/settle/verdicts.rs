@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::{
     aside::Aside,
+    locked::{Locked, is_locked},
     send::{News, is_about_data, is_refusal, send, send_leases},
     settlement::Settlement,
     unsettled::{Flush, Unsettled},
@@ -46,14 +47,17 @@ pub(crate) async fn settle_all(
     let mut received = Vec::new();
     let mut unsettled = Unsettled::default();
     let mut aside = Aside::default();
+    let mut locked = Locked::default();
     loop {
+        // Slots wait for these, as they do while the database is away.
         if aside.is_full() {
-            // Slots wait for it, as they do while the database is away.
             aside.wait().await;
+        } else if locked.is_full() {
+            locked.wait().await;
         } else if !unsettled.is_empty() {
             // Whatever came in during the last flush, without waiting for more.
             while received.len() < MOST && incoming.try_recv().map(|one| received.push(one)).is_ok() {}
-        } else if !receive(&mut incoming, &mut received, &closing, aside.due()).await {
+        } else if !receive(&mut incoming, &mut received, &closing, aside.due().into_iter().chain(locked.due()).min()).await {
             break;
         }
         // A handler's own transaction has ended these.
@@ -62,15 +66,29 @@ pub(crate) async fn settle_all(
         }
         unsettled.extend(received.drain(..));
         let flush = unsettled.next_flush();
-        let news = News::of(&flush.verdicts);
-        settle(&mut link, store, flush, &mut aside).await;
-        news.tell(&mut link, store, &bell).await;
+        settle_and_tell(&mut link, store, flush, &mut aside, &mut locked, &bell).await;
+        if locked.due().is_some_and(|due| due <= Instant::now()) {
+            let free = locked.free(&mut link, store).await;
+            settle_and_tell(&mut link, store, free, &mut aside, &mut locked, &bell).await;
+        }
         if aside.due().is_some_and(|due| due <= Instant::now()) {
             aside.try_again(&mut link, store, &bell).await;
         }
     }
     aside.finish(&mut link, store, &bell).await;
+    // Whoever stops the worker does not wait for it for long.
+    while locked.due().is_some() {
+        locked.wait().await;
+        let free = locked.free(&mut link, store).await;
+        settle_and_tell(&mut link, store, free, &mut aside, &mut locked, &bell).await;
+    }
     link.close().await;
+}
+
+async fn settle_and_tell(link: &mut Link, store: Store, flush: Flush, aside: &mut Aside, locked: &mut Locked, bell: &Bell) {
+    let news = News::of(&flush.verdicts);
+    settle(link, store, flush, aside, locked).await;
+    news.tell(link, store, bell).await;
 }
 
 /// Waits for verdicts, or for the time at which one is due again; false when there will be none any more.
@@ -91,14 +109,14 @@ async fn receive(
 }
 
 /// Writes a flush, however often it must be sent.
-async fn settle(link: &mut Link, store: Store, flush: Flush, aside: &mut Aside) {
+async fn settle(link: &mut Link, store: Store, flush: Flush, aside: &mut Aside, locked: &mut Locked) {
     let Flush { mut verdicts, whole } = flush;
-    let (shared, whole): (Vec<_>, Vec<_>) = whole.into_iter().partition(|(token, _)| aside.holds(*token));
+    let (shared, mut whole): (Vec<_>, Vec<_>) = whole.into_iter().partition(|(token, _)| aside.holds(*token) || locked.holds(*token));
     verdicts.extend(shared.into_iter().flat_map(|(_, jobs)| jobs));
     if !whole.is_empty() {
-        let tokens: Vec<Uuid> = whole.iter().map(|(token, _)| *token).collect();
         let mut tries = Tries::default();
-        loop {
+        while !whole.is_empty() {
+            let tokens: Vec<Uuid> = whole.iter().map(|(token, _)| *token).collect();
             match send_leases(link, store, &tokens).await {
                 Ok(lost) => {
                     tries.report(lost.len());
@@ -114,17 +132,18 @@ async fn settle(link: &mut Link, store: Store, flush: Flush, aside: &mut Aside) 
                     verdicts.extend(whole.into_iter().flat_map(|(_, jobs)| jobs));
                     break;
                 }
+                Err(error) if is_locked(&error) && locked.take_whole(link, store, &mut whole).await => {}
                 Err(error) => tries.pause(&error).await,
             }
         }
     }
     if !verdicts.is_empty() {
-        settle_verdicts(link, store, verdicts, aside).await;
+        settle_verdicts(link, store, verdicts, aside, locked).await;
     }
 }
 
 /// Verdicts that the server refuses harm only themselves.
-async fn settle_verdicts(link: &mut Link, store: Store, mut verdicts: Vec<Settlement>, aside: &mut Aside) {
+async fn settle_verdicts(link: &mut Link, store: Store, mut verdicts: Vec<Settlement>, aside: &mut Aside, locked: &mut Locked) {
     let size: usize = verdicts.iter().flat_map(|one| [one.ending.output(), one.ending.error()]).flatten().map(str::len).sum();
     let mut tries = Tries::default();
     let refused = loop {
@@ -137,6 +156,11 @@ async fn settle_verdicts(link: &mut Link, store: Store, mut verdicts: Vec<Settle
                 return tries.report(lost.len());
             }
             Err(error) if is_refusal(&error) => break Some(error),
+            Err(error) if is_locked(&error) && locked.take(link, store, &mut verdicts).await => {
+                if verdicts.is_empty() {
+                    return;
+                }
+            }
             Err(error) => tries.pause(&error).await,
         }
     };
@@ -145,13 +169,13 @@ async fn settle_verdicts(link: &mut Link, store: Store, mut verdicts: Vec<Settle
             tracing::debug!(jobs = verdicts.len(), error = queue_core::message(&error), "cannot settle together; settling each half");
         }
         let rest = verdicts.split_off(verdicts.len() / 2);
-        Box::pin(settle_verdicts(link, store, verdicts, aside)).await;
-        return Box::pin(settle_verdicts(link, store, rest, aside)).await;
+        Box::pin(settle_verdicts(link, store, verdicts, aside, locked)).await;
+        return Box::pin(settle_verdicts(link, store, rest, aside, locked)).await;
     }
     let (Some(mut one), Some(error)) = (verdicts.pop(), refused) else { return };
     if is_about_data(&error) && one.ending.redact() {
         tracing::warn!(job = %one.id, error = queue_core::message(&error), "cannot settle with these texts; leaving them out");
-        return Box::pin(settle_verdicts(link, store, vec![one], aside)).await;
+        return Box::pin(settle_verdicts(link, store, vec![one], aside, locked)).await;
     }
     aside.put(one, &error);
 }

@@ -120,18 +120,13 @@ async fn what_an_attempt_says_while_its_job_is_brought_back_is_not_cleared() {
     let lease = claim(&mut on, worker, 1).await.unwrap();
     assert!(note(&mut on, lease.token, lease.jobs[0], "before").await.unwrap());
     assert_eq!(settle(&mut on, &lease.all("complete")).await.unwrap(), []);
-    // As the next attempt's report would: the clearing has seen the job completed, and waits for the row.
+    // As the next attempt's report would: the clearing sees the job completed meanwhile.
     let mut reporting = other.begin().await.unwrap();
     sqlx::query("update queue.progress set updated_at = clock_timestamp(), stage = 'after'").execute(&mut *reporting).await.unwrap();
-    let waiting = async {
-        eventually("it waits", async || {
-            db.count("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'").await == 1
-        })
-        .await;
-        reporting.commit().await.unwrap();
-    };
-    let (cleared, ()) = tokio::join!(clear_progress(&mut on, &jobs), waiting);
-    assert_eq!((cleared.unwrap(), stages(&db).await.len()), (0, 1));
+    sqlx::query("set lock_timeout = '2s'").execute(&mut on).await.unwrap();
+    assert_eq!(clear_progress(&mut on, &jobs).await.unwrap(), 0);
+    reporting.commit().await.unwrap();
+    assert_eq!(stages(&db).await, [(jobs[0], 1, "after".to_owned())]);
     db.finish().await;
 }
 
@@ -158,5 +153,28 @@ async fn the_row_of_a_waiter_lasts_a_minute_from_its_last_renewal_and_is_its_own
     assert_eq!(db.count("select count(*) from queue.waiter").await, 1);
     sqlx::query(leave).bind(mine).execute(&mut on).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.waiter").await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn reports_of_jobs_that_are_over_are_cleared_but_for_those_that_somebody_holds() {
+    let db = TestDb::new().await;
+    let (mut on, mut holder) = (connect(&db).await, connect(&db).await);
+    let jobs = enqueue(&mut on, &["default"; 2]).await;
+    let worker = register(&mut on).await.unwrap();
+    let lease = claim(&mut on, worker, 2).await.unwrap();
+    for job in &lease.jobs {
+        assert!(note(&mut on, lease.token, *job, "said").await.unwrap());
+    }
+    assert_eq!(settle(&mut on, &lease.all("complete")).await.unwrap(), []);
+    let mut held = holder.begin().await.unwrap();
+    sqlx::query("select from queue.progress where id = $1 for update").bind(jobs[0]).execute(&mut *held).await.unwrap();
+    sqlx::query("set lock_timeout = '2s'").execute(&mut on).await.unwrap();
+    assert_eq!(clear_progress(&mut on, &jobs).await.unwrap(), 1, "what is locked is left to a later look, and nobody waits for it");
+    held.rollback().await.unwrap();
+    let mut first = holder.begin().await.unwrap();
+    assert_eq!(clear_progress(&mut first, &jobs).await.unwrap(), 1);
+    assert_eq!(clear_progress(&mut on, &jobs).await.unwrap(), 0, "of two at once one has it");
+    first.commit().await.unwrap();
     db.finish().await;
 }

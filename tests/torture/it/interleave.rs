@@ -61,6 +61,11 @@ async fn whatever_meets_housekeeping_no_job_is_lost_or_doubled() {
 }
 
 #[tokio::test]
+async fn whatever_meets_the_end_of_a_lane_no_job_is_left_without_one() {
+    against_all(act::LANES).await;
+}
+
+#[tokio::test]
 async fn whatever_meets_a_heartbeat_no_job_is_lost_or_doubled() {
     against_all(act::HEARTS).await;
 }
@@ -79,8 +84,17 @@ async fn whatever_meets_the_retention_of_types_no_job_is_lost_or_doubled() {
 const MANY: [&str; 2] = ["insert_with", "enqueue_each"];
 
 /// Write no entry of a job: who waits for jobs, and what jobs and their types say of themselves; `guards::reports` and `type_options` attack these.
-const BESIDE: [&str; 8] =
-    ["announce_waiter", "leave_waiter", "prune_waiters", "checkpoint", "note", "clear_progress", "forget_keys", "publish_types"];
+const BESIDE: [&str; 9] = [
+    "announce_waiter",
+    "leave_waiter",
+    "prune_waiters",
+    "checkpoint",
+    "note",
+    "clear_progress",
+    "forget_keys",
+    "publish_types",
+    "locked_leases",
+];
 
 #[test]
 fn every_statement_that_writes_is_played() {

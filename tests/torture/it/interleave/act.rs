@@ -1,7 +1,7 @@
 //! The statements, each with something to do on a fixture that has jobs in every state.
 
 use sqlx::PgConnection;
-use tests::{operate, protocol};
+use tests::{lanes, operate, protocol};
 
 use super::fixture::{Fixture, KEY};
 
@@ -60,6 +60,12 @@ pub(super) enum Act {
     PruneDead,
     /// In days that stay, all of them.
     PruneDays,
+    /// All of them.
+    LeaveLanes,
+    PassLanes,
+    ReplacedLanes,
+    /// Those of which there is no job.
+    WalkLanes,
 }
 
 pub(super) const PRODUCERS: &[Act] =
@@ -69,6 +75,7 @@ pub(super) const TRANSACTIONS: &[Act] = &[Act::TakeOne, Act::FinishOne, Act::Fin
 pub(super) const RECOVERIES: &[Act] = &[Act::LockSilent, Act::Recover, Act::Promote, Act::Unblock];
 pub(super) const OPERATORS: &[Act] = &[Act::Requeue, Act::Cancel, Act::Discard, Act::Reopen, Act::ReopenPlain, Act::ReopenTwin];
 pub(super) const HOUSEKEEPING: &[Act] = &[Act::AddDays, Act::DropDay, Act::PruneDone, Act::PruneWorkers];
+pub(super) const LANES: &[Act] = &[Act::LeaveLanes, Act::PassLanes, Act::ReplacedLanes, Act::WalkLanes];
 pub(super) const HEARTS: &[Act] = &[Act::Register, Act::Beat, Act::LimitBeats, Act::Retire, Act::Sleep, Act::WakeUp];
 
 pub(super) const CONTROLS: &[Act] = &[Act::Reschedule, Act::RunNow, Act::SetPriority, Act::CancelRunning];
@@ -76,7 +83,10 @@ pub(super) const RETENTIONS: &[Act] = &[Act::KeepTypes, Act::PruneKept, Act::Pru
 
 /// All of them.
 pub(super) fn acts() -> impl Iterator<Item = Act> {
-    [PRODUCERS, WORKERS, TRANSACTIONS, RECOVERIES, OPERATORS, HOUSEKEEPING, HEARTS, CONTROLS, RETENTIONS].into_iter().flatten().copied()
+    [PRODUCERS, WORKERS, TRANSACTIONS, RECOVERIES, OPERATORS, HOUSEKEEPING, HEARTS, CONTROLS, RETENTIONS, LANES]
+        .into_iter()
+        .flatten()
+        .copied()
 }
 
 impl Act {
@@ -141,6 +151,13 @@ impl Act {
             Self::PruneEarly => operate::keep_types(on, 0.000_001).await? + operate::prune_early(on).await?,
             Self::PruneDead => operate::prune_dead(on).await?,
             Self::PruneDays => operate::prune_days(on, -30.0, 5000).await?,
+            Self::LeaveLanes => lanes::leave_lanes(on, -1.0, 100).await?,
+            Self::PassLanes => {
+                let unseen = lanes::unseen_lanes(on).await?;
+                lanes::pass_lanes(on, &unseen, 100).await?
+            }
+            Self::ReplacedLanes => lanes::replaced_lanes(on, 100).await?,
+            Self::WalkLanes => lanes::walk_lanes(on).await?,
         })
     }
 
@@ -183,6 +200,10 @@ impl Act {
             Self::PruneEarly => &["keep_types", "prune_early"],
             Self::PruneDead => &["prune_dead"],
             Self::PruneDays => &["prune_days"],
+            Self::LeaveLanes => &["leave_lanes"],
+            Self::PassLanes => &["pass_lanes"],
+            Self::ReplacedLanes => &["replaced_lanes"],
+            Self::WalkLanes => &["forget_lanes"],
         }
     }
 

@@ -1,0 +1,155 @@
+//! Lanes that nobody uses are forgotten, whatever a producer does meanwhile, and are met again.
+
+mod attacks;
+mod steps;
+
+use std::time::Duration;
+
+use queue_core::{Job as _, JobState};
+use queue_worker::{Config, Worker};
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use tests::{Act, Do, TestDb, eventually, lanes};
+
+async fn connect(db: &TestDb) -> PgConnection {
+    PgConnection::connect(&db.url).await.unwrap()
+}
+
+fn quick() -> Do {
+    Do { act: Act::Ok(String::new()) }
+}
+
+/// How many rows this queue's lanes have.
+async fn rows(db: &TestDb, queue: &str) -> i64 {
+    db.count(&format!("select count(*) from queue.lane where queue = '{queue}'")).await
+}
+
+/// As if the history of all that is over had gone.
+async fn forget_history(on: &mut PgConnection) {
+    let over = "with d as (delete from queue.done returning id), m as (delete from queue.done_many returning ids)
+      delete from queue.job where id = any (array(select id from d union all select unnest(ids) from m))";
+    on.execute(over).await.unwrap();
+}
+
+/// All steps, each a minute's; returns how many lanes went.
+async fn forget(on: &mut PgConnection) -> i64 {
+    lanes::leave_lanes(on, -1.0, 1000).await.unwrap();
+    let mut gone = 0;
+    for _ in 0..2 {
+        // Housekeeping of the server may have a snapshot just now.
+        let mut unseen = Vec::new();
+        for _ in 0..200 {
+            unseen = lanes::unseen_lanes(on).await.unwrap();
+            if !unseen.is_empty() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        lanes::pass_lanes(on, &unseen, 1000).await.unwrap();
+        gone = lanes::replaced_lanes(on, 1000).await.unwrap() + lanes::walk_lanes(on).await.unwrap();
+    }
+    gone
+}
+
+#[tokio::test]
+async fn a_lane_that_nobody_used_goes_and_a_running_worker_serves_it_when_it_is_born_again() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let mut config = Config::default();
+    config.poll_interval = Duration::from_millis(200);
+    db.run_while(Worker::new(db.pool.clone()).config(config).register::<Do>(), async {
+        for round in 0..3 {
+            let job = quick().enqueue(&db.pool).queue("once").await.unwrap().id();
+            db.until(job, JobState::Completed).await;
+            forget_history(&mut on).await;
+            eventually("the lane goes", async || {
+                forget(&mut on).await;
+                rows(&db, "once").await == 0
+            })
+            .await;
+            // Only a look at all lanes finds one with a number that is yet to come: by then the worker has seen that the other is gone.
+            let number = 4_000_000_000_000_i64 + round;
+            let restored = format!(
+                "with l as (
+                   insert into queue.lane (lane, queue, job_type, priority, solo, born)
+                   values (queue.lane_id('restored{round}', 'do', 100, false), 'restored{round}', 'do', 100, false, '{number}'::xid8)
+                   returning lane
+                 ), j as (
+                   insert into queue.job (id, lane, max_attempts, payload)
+                   select queue.next_id(), lane, 3, '{{\"act\":{{\"Ok\":\"\"}}}}' from l returning id, lane
+                 )
+                 insert into queue.ready (lane, seq, id) select lane, id, id from j returning id"
+            );
+            let told = queue_core::JobId(db.count(&restored).await);
+            db.until(told, JobState::Completed).await;
+        }
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn housekeeping_forgets_lanes_that_nobody_uses_and_those_of_jobs_that_are_there_stay() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let mut over = Vec::new();
+    for queue in ["gone", "used"] {
+        over.push((quick().enqueue(&db.pool).queue(queue).await.unwrap().id(), JobState::Completed));
+    }
+    quick().enqueue(&db.pool).queue("waits").after(Duration::from_hours(1000)).await.unwrap();
+    let dead = Do { act: Act::Terminal("x".to_owned()) };
+    over.push((dead.enqueue(&db.pool).queue("dead").await.unwrap().id(), JobState::Dead));
+    db.run_while(db.worker(), async {
+        for (job, state) in over {
+            db.until(job, state).await;
+        }
+    })
+    .await;
+    forget_history(&mut on).await;
+    // Each start of a worker is a minute's step.
+    for step in ["leaving", "passed", "above"] {
+        on.execute("update queue.lane set since = now() - interval '30 days'").await.unwrap();
+        if step == "passed" {
+            quick().enqueue(&db.pool).queue("used").await.unwrap();
+        }
+        let left = format!("select count(*) from queue.lane where queue <> 'used' and {step} is null");
+        let stepped = async || db.count(&left).await == 0 && (step != "above" || rows(&db, "gone").await == 0);
+        // Transactions of other databases may be in its way, and the next look is a minute later.
+        let mut starts = 0;
+        while !stepped().await {
+            starts += 1;
+            assert!(starts < 60, "it does not take the step to `{step}`");
+            let pruned =
+                "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'queue-worker prune'";
+            db.run_while(db.worker(), async {
+                eventually("it prunes", async || db.count(pruned).await > 0 || stepped().await).await;
+                eventually("it has pruned", async || db.count(pruned).await == 0).await;
+            })
+            .await;
+        }
+    }
+    let left = sqlx::query_scalar::<_, String>("select distinct queue from queue.lane order by queue");
+    assert_eq!(left.fetch_all(&mut on).await.unwrap(), ["dead", "used", "waits"]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_queue_with_a_capacity_keeps_it_when_its_lane_is_met_again() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    on.execute("select queue.enqueue('do', '{}')").await.unwrap();
+    on.execute("delete from queue.ready; delete from queue.job").await.unwrap();
+    lanes::leave_lanes(&mut on, -1.0, 10).await.unwrap();
+    // A row that is leaving takes no mark.
+    on.execute("select queue.set_capacity('default', 2)").await.unwrap();
+    let full = "select count(*) from generate_series(1, 5) n cross join lateral queue.try_enqueue('do', jsonb_build_object('n', n)) e where e.id is null";
+    assert_eq!(db.count(full).await, 3);
+    on.execute("delete from queue.ready; delete from queue.job").await.unwrap();
+    eventually("the lane goes", async || {
+        forget(&mut on).await;
+        rows(&db, "default").await == 0
+    })
+    .await;
+    assert_eq!(db.count(full).await, 3);
+    assert_eq!(db.count("select capacity from queue.capacity").await, 2);
+    db.finish().await;
+}

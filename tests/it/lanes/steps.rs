@@ -1,0 +1,225 @@
+//! Each step that forgets a lane, by itself: what it takes on, how much of it, and what it leaves to others.
+
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use tests::{TestDb, eventually, lanes, operate};
+
+use super::{connect, forget, rows};
+
+/// A connection that waits for nobody.
+async fn hasty(db: &TestDb) -> PgConnection {
+    let mut on = connect(db).await;
+    on.execute("set lock_timeout = '2s'").await.unwrap();
+    on
+}
+
+/// Four lanes, of a queue each.
+async fn four(on: &mut PgConnection) {
+    operate::meet_lanes(on, &[("a", 1), ("b", 1), ("c", 1), ("d", 1)]).await.unwrap();
+}
+
+async fn leave(on: &mut PgConnection) -> i64 {
+    lanes::leave_lanes(on, -1.0, 100).await.unwrap()
+}
+
+/// Those that are unseen, once nobody else's snapshot is in the way.
+async fn unseen(on: &mut PgConnection) -> Vec<String> {
+    eventually("nobody has an old snapshot", async || !lanes::unseen_lanes(on).await.unwrap().is_empty()).await;
+    lanes::unseen_lanes(on).await.unwrap()
+}
+
+async fn pass(on: &mut PgConnection) {
+    let unseen = unseen(on).await;
+    lanes::pass_lanes(on, &unseen, 100).await.unwrap();
+}
+
+/// Until nobody is left who may have seen them before.
+async fn done_with(on: &mut PgConnection) {
+    pass(on).await;
+    eventually("those who saw them have ended", async || {
+        lanes::pass_lanes(on, &[], 100).await.unwrap();
+        let left: i64 = sqlx::query_scalar("select count(*) from queue.lane where leaving is not null and above is null")
+            .fetch_one(&mut *on)
+            .await
+            .unwrap();
+        left == 0
+    })
+    .await;
+}
+
+const LEAVING: &str = "select count(*) from queue.lane where leaving is not null";
+const PASSED: &str = "select count(*) from queue.lane where passed is not null";
+const ABOVE: &str = "select count(*) from queue.lane where above is not null";
+const HOLD: &str = "select from queue.lane where queue = 'a' for update";
+
+#[tokio::test]
+async fn lanes_leave_after_the_retention_so_many_at_a_time_but_for_what_somebody_holds() {
+    let db = TestDb::new().await;
+    let (mut on, mut holder) = (hasty(&db).await, connect(&db).await);
+    four(&mut on).await;
+    assert_eq!(lanes::leave_lanes(&mut on, 3600.0, 100).await.unwrap(), 0, "it was met just now");
+    let mut held = holder.begin().await.unwrap();
+    held.execute(HOLD).await.unwrap();
+    assert_eq!(lanes::leave_lanes(&mut on, -1.0, 2).await.unwrap(), 2);
+    assert_eq!(leave(&mut on).await, 1);
+    held.rollback().await.unwrap();
+    assert_eq!((leave(&mut on).await, leave(&mut on).await), (1, 0));
+    // Of two at once one has it.
+    on.execute("delete from queue.lane").await.unwrap();
+    four(&mut on).await;
+    let mut first = holder.begin().await.unwrap();
+    assert_eq!(leave(&mut first).await, 4);
+    assert_eq!(leave(&mut on).await, 0);
+    first.commit().await.unwrap();
+    on.execute("update queue.lane set leaving = '9000000000000' where queue in ('a', 'b')").await.unwrap();
+    on.execute("update queue.lane set passed = '9000000000000' where queue in ('b', 'c')").await.unwrap();
+    assert_eq!(leave(&mut on).await, 3, "numbers of another cluster are of no use here");
+    assert_eq!(db.count(PASSED).await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn lanes_pass_when_nobody_sees_them_as_they_were_and_nobody_is_left_who_did() {
+    let db = TestDb::new().await;
+    let (mut on, mut old, mut writer) = (hasty(&db).await, connect(&db).await, connect(&db).await);
+    four(&mut on).await;
+    let mut seen = old.begin().await.unwrap();
+    seen.execute("set transaction isolation level repeatable read").await.unwrap();
+    seen.execute("select count(*) from queue.lane").await.unwrap();
+    leave(&mut on).await;
+    assert!(lanes::unseen_lanes(&mut on).await.unwrap().is_empty(), "somebody has an old snapshot");
+    // It has a number higher than that in which they began to leave.
+    seen.execute("select pg_current_xact_id()").await.unwrap();
+    assert!(lanes::unseen_lanes(&mut on).await.unwrap().is_empty());
+    seen.rollback().await.unwrap();
+    let marks = unseen(&mut on).await;
+    let mut own = on.begin().await.unwrap();
+    own.execute("select pg_current_xact_id()").await.unwrap();
+    assert!(lanes::unseen_lanes(&mut own).await.unwrap().is_empty(), "what it writes has a number that was given out before");
+    own.rollback().await.unwrap();
+    let mut open = writer.begin().await.unwrap();
+    open.execute("select pg_current_xact_id()").await.unwrap();
+    let mut held = old.begin().await.unwrap();
+    held.execute(HOLD).await.unwrap();
+    assert_eq!(lanes::pass_lanes(&mut on, &[], 100).await.unwrap(), 0, "only those named");
+    assert_eq!(lanes::pass_lanes(&mut on, &marks, 2).await.unwrap(), 2);
+    assert_eq!(lanes::pass_lanes(&mut on, &marks, 100).await.unwrap(), 1, "but for what somebody holds");
+    held.rollback().await.unwrap();
+    {
+        let mut first = old.begin().await.unwrap();
+        assert_eq!(lanes::pass_lanes(&mut first, &marks, 100).await.unwrap(), 1);
+        assert_eq!(lanes::pass_lanes(&mut on, &marks, 100).await.unwrap(), 0, "of two at once one has it");
+        first.commit().await.unwrap();
+    }
+    assert_eq!((db.count(PASSED).await, db.count(ABOVE).await), (4, 0), "somebody wrote before they passed");
+    assert_eq!(lanes::replaced_lanes(&mut on, 100).await.unwrap() + lanes::walk_lanes(&mut on).await.unwrap(), 0);
+    open.commit().await.unwrap();
+    eventually("they are done with", async || {
+        lanes::pass_lanes(&mut on, &[], 100).await.unwrap();
+        db.count(ABOVE).await == 4
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_row_beside_a_new_one_of_its_lane_goes() {
+    let db = TestDb::new().await;
+    let (mut on, mut holder) = (hasty(&db).await, connect(&db).await);
+    four(&mut on).await;
+    leave(&mut on).await;
+    four(&mut on).await;
+    assert_eq!((rows(&db, "a").await, db.count(LEAVING).await), (2, 4), "producers do not see what is leaving");
+    four(&mut on).await;
+    assert_eq!(rows(&db, "a").await, 2, "but what is new");
+    assert_eq!(lanes::replaced_lanes(&mut on, 100).await.unwrap(), 0, "somebody may have seen it before");
+    done_with(&mut on).await;
+    on.execute("delete from queue.lane where queue = 'd' and leaving is null").await.unwrap();
+    let mut held = holder.begin().await.unwrap();
+    held.execute(HOLD).await.unwrap();
+    assert_eq!(lanes::replaced_lanes(&mut on, 1).await.unwrap(), 1, "so many at a time");
+    assert_eq!(lanes::replaced_lanes(&mut on, 100).await.unwrap(), 1, "but for what somebody holds");
+    held.rollback().await.unwrap();
+    {
+        let mut first = holder.begin().await.unwrap();
+        assert_eq!(lanes::replaced_lanes(&mut first, 100).await.unwrap(), 1);
+        assert_eq!(lanes::replaced_lanes(&mut on, 100).await.unwrap(), 0, "of two at once one has it");
+        first.commit().await.unwrap();
+    }
+    assert_eq!((db.count(LEAVING).await, rows(&db, "d").await), (1, 1), "a lane without a new row keeps what it has");
+    // Two that are leaving do not stand for each other.
+    on.execute("insert into queue.lane select * from queue.lane where queue = 'd'").await.unwrap();
+    assert_eq!(lanes::replaced_lanes(&mut on, 100).await.unwrap(), 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_lane_of_which_there_is_no_job_goes_and_so_does_its_solo_twin() {
+    let db = TestDb::new().await;
+    let (mut on, mut holder) = (hasty(&db).await, connect(&db).await);
+    four(&mut on).await;
+    on.execute("select queue.meet_lane(q, 'do', 1, true) from unnest(array['a', 'b']) q").await.unwrap();
+    on.execute("insert into queue.job (id, lane, max_attempts, payload) select 7, queue.lane_id('a', 'do', 1, false), 1, '{}'")
+        .await
+        .unwrap();
+    on.execute("insert into queue.dead (id, died_at, lane, attempts, crashes, error) select 7, now(), lane, 1, 0, '' from queue.job")
+        .await
+        .unwrap();
+    leave(&mut on).await;
+    assert!(lanes::due_lanes(&mut on, -1.0, 100).await.unwrap().is_empty(), "somebody may have seen them before");
+    done_with(&mut on).await;
+    assert!(lanes::due_lanes(&mut on, 3600.0, 100).await.unwrap().is_empty(), "nobody used them for how long?");
+    let due = lanes::due_lanes(&mut on, -1.0, 100).await.unwrap();
+    assert_eq!(due.len(), 6);
+    on.execute("update queue.lane set walked = 5 where queue = 'b'").await.unwrap();
+    let last: Vec<i64> = lanes::due_lanes(&mut on, -1.0, 100).await.unwrap().iter().map(|due| due.3).collect();
+    assert_eq!(last, [0, 0, 0, 0, 5, 5], "those that were looked through for least first");
+    let (end, used) = lanes::walk_jobs(&mut on, 0, i64::MAX, 10).await.unwrap();
+    assert_eq!((end, used.len()), (None, 1));
+    assert_eq!(lanes::walk_jobs(&mut on, 7, i64::MAX, 10).await.unwrap(), (None, vec![]));
+    assert_eq!(lanes::walk_jobs(&mut on, 0, 6, 10).await.unwrap(), (None, vec![]));
+    assert_eq!(lanes::walk_jobs(&mut on, 0, i64::MAX, 1).await.unwrap().0, Some(7), "there may be more");
+    assert_eq!(lanes::forget_lanes(&mut on, &due, &used, 6).await.unwrap(), 0, "not to the end");
+    assert_eq!(db.count("select count(*) from queue.lane where walked = 6").await, 4, "the next look goes on from there");
+    let mut others = due.clone();
+    others.iter_mut().for_each(|due| due.1 = "3".to_owned());
+    assert_eq!(lanes::forget_lanes(&mut on, &others, &used, 7).await.unwrap(), 0, "only what left then");
+    let mut held = holder.begin().await.unwrap();
+    held.execute("select from queue.lane where queue = 'c' for update").await.unwrap();
+    let named: Vec<_> = due.iter().filter(|due| due.0 == due.2).cloned().collect();
+    assert_eq!(lanes::forget_lanes(&mut on, &named[..0], &used, 7).await.unwrap(), 0, "only those named");
+    assert_eq!(lanes::forget_lanes(&mut on, &due, &used, 7).await.unwrap(), 3, "but for what somebody holds");
+    held.rollback().await.unwrap();
+    {
+        let mut first = holder.begin().await.unwrap();
+        assert_eq!(lanes::forget_lanes(&mut first, &due, &used, 7).await.unwrap(), 1);
+        assert_eq!(lanes::forget_lanes(&mut on, &due, &used, 7).await.unwrap(), 0, "of two at once one has it");
+        first.commit().await.unwrap();
+    }
+    assert_eq!((rows(&db, "a").await, db.count("select count(*) from queue.lane").await), (2, 2), "of the dead letter, and its twin");
+    assert_eq!(db.count("select count(*) from queue.lane where walked = 0").await, 2, "they are looked for from the first job on");
+    on.execute("delete from queue.dead; delete from queue.job").await.unwrap();
+    eventually("the last lane goes", async || {
+        forget(&mut on).await;
+        rows(&db, "a").await == 0
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn of_a_lane_that_began_to_leave_twice_the_later_one_waits_for_its_own_time() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    four(&mut on).await;
+    leave(&mut on).await;
+    done_with(&mut on).await;
+    let due = lanes::due_lanes(&mut on, -1.0, 100).await.unwrap();
+    four(&mut on).await;
+    leave(&mut on).await;
+    assert_eq!(lanes::forget_lanes(&mut on, &due, &[], i64::MAX).await.unwrap(), 4);
+    on.execute("update queue.lane set leaving = '3'").await.unwrap();
+    let again: Vec<_> = due.into_iter().map(|due| (due.0, "3".to_owned(), due.2, due.3, due.4)).collect();
+    assert_eq!(lanes::forget_lanes(&mut on, &again, &[], i64::MAX).await.unwrap(), 0, "somebody may have seen it before");
+    assert_eq!(db.count(LEAVING).await, 4);
+    db.finish().await;
+}

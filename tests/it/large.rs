@@ -1,0 +1,85 @@
+//! Large payloads: how much a claim brings at once, and that what it does not bring is run all the same.
+
+use std::time::{Duration, Instant};
+
+use sqlx::Executor as _;
+use tests::{TestDb, WorkerProcess, within};
+
+/// As `queue-worker/src/lanes/large.rs` has it.
+const LARGEST: usize = 32 * MB;
+
+const MB: usize = 1024 * 1024;
+
+/// A claim, as its worker logs it.
+#[derive(Debug)]
+struct Claim {
+    jobs: usize,
+    /// Of the payloads that came.
+    bytes: usize,
+    /// Jobs whose payloads did not.
+    unread: usize,
+}
+
+/// A store that takes jobs of any size.
+async fn store() -> TestDb {
+    let db = TestDb::new().await;
+    let limit = "create or replace function queue.payload_limit() returns integer language sql immutable parallel safe return 100000000";
+    db.pool.execute(limit).await.unwrap();
+    db
+}
+
+/// Enqueues jobs with so many bytes each.
+async fn enqueue(db: &TestDb, count: i32, bytes: usize) {
+    let enqueue = "select queue.enqueue('do', jsonb_build_object('act', jsonb_build_object('Ok', ''), 'ballast', repeat('x', $2)))
+      from generate_series(1, $1)";
+    sqlx::query(enqueue).bind(count).bind(i32::try_from(bytes).unwrap()).execute(&db.pool).await.unwrap();
+}
+
+/// What a worker logs of its claims until all jobs are run, at the first attempt each.
+async fn run(db: &TestDb, jobs: i64) -> Vec<Claim> {
+    let since = Instant::now();
+    let settings = [("QUEUE_LOG", "queue_worker=debug"), ("QUEUE_CONCURRENCY", "500")];
+    let worker = WorkerProcess::running(env!("CARGO_BIN_EXE_test-cli"), &db.url, &["run", "--log-format", "json"], &settings);
+    let over = "select count(*) from queue.done where attempts = 1";
+    within(Duration::from_mins(5), "all are run", async || db.count(over).await == jobs).await;
+    assert_eq!(db.count("select count(*) from queue.failure").await, 0);
+    let log = worker.log_since(since);
+    let lines = log.iter().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["fields"].take());
+    let number = |fields: &serde_json::Value, name: &str| usize::try_from(fields[name].as_u64().unwrap()).unwrap();
+    let claims = lines.filter(|fields| fields["message"] == "claimed" && fields["jobs"] != 0);
+    claims.map(|of| Claim { jobs: number(&of, "jobs"), bytes: number(&of, "bytes"), unread: number(&of, "unread") }).collect()
+}
+
+#[tokio::test]
+async fn a_claim_of_large_jobs_brings_no_more_bytes_than_its_limit_and_all_are_run() {
+    let db = store().await;
+    enqueue(&db, 500, MB).await;
+    let claims = run(&db, 500).await;
+    let most = claims.iter().map(|claim| claim.bytes).max().unwrap();
+    assert!((MB..=LARGEST + MB).contains(&most), "{claims:?}");
+    // Only the first one does not know how large they are; another may be in the air beside it.
+    let given_back: usize = claims.iter().map(|claim| claim.unread).sum();
+    assert!((1..=1000).contains(&given_back), "{claims:?}");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_larger_than_the_limit_is_run_and_keeps_no_other_waiting() {
+    let db = store().await;
+    enqueue(&db, 3, 40 * MB).await;
+    enqueue(&db, 300, 10).await;
+    let claims = run(&db, 303).await;
+    assert!(claims.iter().all(|claim| claim.bytes <= LARGEST + 41 * MB), "{claims:?}");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn small_jobs_come_in_large_batches_again_after_large_ones() {
+    let db = store().await;
+    enqueue(&db, 60, MB).await;
+    enqueue(&db, 3000, 10).await;
+    let claims = run(&db, 3060).await;
+    assert!(claims.iter().all(|claim| claim.bytes <= LARGEST + MB), "{claims:?}");
+    assert!(claims.iter().any(|claim| claim.jobs >= 100 && claim.bytes < MB), "{claims:?}");
+    db.finish().await;
+}

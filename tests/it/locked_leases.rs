@@ -1,0 +1,173 @@
+//! A lease that somebody's open transaction has locked: its own verdicts wait, and nobody else's.
+
+use std::time::{Duration, Instant};
+
+use queue_core::{Context, Failure, Handler, Job as _, JobId, JobResult, JobState, Store, job};
+use queue_worker::Worker;
+use serde::{Deserialize, Serialize};
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use tests::{
+    Act, Do, TestDb, WorkerProcess, eventually, operate,
+    protocol::{claim, register},
+};
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+async fn connect(db: &TestDb) -> PgConnection {
+    PgConnection::connect(&db.url).await.unwrap()
+}
+
+static MAY_END: Semaphore = Semaphore::const_new(0);
+
+/// Ends when it may, without an output, so that its lease is settled as a whole; or at once.
+#[job]
+#[derive(Serialize, Deserialize)]
+struct Plain {
+    waits: bool,
+}
+
+impl Handler for Plain {
+    async fn run(self, cx: &Context) -> JobResult {
+        let mut stage = 0;
+        while self.waits {
+            // What it reports waits as its verdict does.
+            cx.stage(stage.to_string());
+            stage += 1;
+            if let Ok(Ok(permit)) = tokio::time::timeout(Duration::from_millis(20), MAY_END.acquire()).await {
+                permit.forget();
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn whole_leases_and_reports_go_on_while_somebody_has_another_lease_locked() {
+    let db = TestDb::new().await;
+    db.run_while(Worker::new(db.pool.clone()).register::<Plain>(), async {
+        let first = Plain { waits: true }.enqueue(&db.pool).await.unwrap().id();
+        db.until(first, JobState::Running).await;
+        let mut holder = connect(&db).await;
+        let mut held = holder.begin().await.unwrap();
+        held.execute("select from queue.lease for update").await.unwrap();
+        MAY_END.add_permits(1);
+        for _ in 0..10 {
+            let other = Plain { waits: false }.enqueue(&db.pool).await.unwrap().id();
+            db.until(other, JobState::Completed).await;
+        }
+        let reports = Plain { waits: true }.enqueue(&db.pool).await.unwrap().id();
+        let stage = format!("select count(*) from queue.progress where id = {reports}");
+        eventually("reports go on", async || db.count(&stage).await == 1).await;
+        MAY_END.add_permits(1);
+        db.until(reports, JobState::Completed).await;
+        assert_eq!(db.state(first).await, Some(JobState::Running));
+        held.rollback().await.unwrap();
+        db.until(first, JobState::Completed).await;
+    })
+    .await;
+    db.finish().await;
+}
+
+/// Ends once it may, as it is told.
+#[job(max_attempts = 1)]
+#[derive(Serialize, Deserialize)]
+struct Told {
+    fails: bool,
+}
+
+static MAY_FAIL: Semaphore = Semaphore::const_new(0);
+static MAY_SUCCEED: Semaphore = Semaphore::const_new(0);
+
+impl Handler for Told {
+    async fn run(self, _: &Context) -> JobResult {
+        let may = if self.fails { &MAY_FAIL } else { &MAY_SUCCEED };
+        may.acquire().await.unwrap().forget();
+        if self.fails { Err(Failure::terminal("as told")) } else { Ok(()) }
+    }
+}
+
+/// The verdict that waits is not that of the others of its lease, which completed and would be settled by its token.
+#[tokio::test]
+async fn a_failure_that_waited_for_its_lease_is_not_completed_with_what_is_left_of_it() {
+    let db = TestDb::new().await;
+    let mut both = db.pool.begin().await.unwrap();
+    let bad = Told { fails: true }.enqueue(&mut both).await.unwrap().id();
+    let good = Told { fails: false }.enqueue(&mut both).await.unwrap().id();
+    both.commit().await.unwrap();
+    db.run_while(Worker::new(db.pool.clone()).register::<Told>().register::<Plain>(), async {
+        db.until(good, JobState::Running).await;
+        assert_eq!(db.count("select count(*) from queue.lease").await, 1);
+        let mut holder = connect(&db).await;
+        let mut held = holder.begin().await.unwrap();
+        held.execute("select from queue.lease for update").await.unwrap();
+        let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        for may in [&MAY_FAIL, &MAY_SUCCEED] {
+            may.add_permits(1);
+            eventually("its verdict waits", async || db.count(waits).await == 1).await;
+            let other = Plain { waits: false }.enqueue(&db.pool).await.unwrap().id();
+            db.until(other, JobState::Completed).await;
+        }
+        held.rollback().await.unwrap();
+        db.until(good, JobState::Completed).await;
+        db.until(bad, JobState::Dead).await;
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn verdicts_go_on_and_the_log_says_whose_transaction_has_a_lease_locked() {
+    let db = TestDb::new().await;
+    let since = Instant::now();
+    let settings = [("QUEUE_LOG", "warn")];
+    let worker = WorkerProcess::running(env!("CARGO_BIN_EXE_test-cli"), &db.url, &["run", "--log-format", "json"], &settings);
+    let enqueue = async |act| Do { act }.enqueue(&db.pool).await.unwrap().id();
+    let first: JobId = enqueue(Act::Sleep(2000)).await;
+    db.until(first, JobState::Running).await;
+    let mut holder = connect(&db).await;
+    let pid: i64 = sqlx::query_scalar("select pg_backend_pid()::bigint").fetch_one(&mut holder).await.unwrap();
+    let mut held = holder.begin().await.unwrap();
+    held.execute("select from queue.lease for update").await.unwrap();
+    let told = || {
+        let lines: Vec<serde_json::Value> = worker.log_since(since).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        lines.into_iter().find(|line| line["fields"]["pid"] == pid)
+    };
+    eventually("it is told", async || told().is_some()).await;
+    assert!(told().unwrap()["fields"]["message"].as_str().unwrap().contains("pg_terminate_backend"), "{:?}", told());
+    for act in [Act::Ok("x".to_owned()), Act::Terminal("x".to_owned())] {
+        let state = if matches!(act, Act::Ok(_)) { JobState::Completed } else { JobState::Dead };
+        let other = enqueue(act).await;
+        db.until(other, state).await;
+    }
+    assert_eq!(db.state(first).await, Some(JobState::Running));
+    held.rollback().await.unwrap();
+    db.until(first, JobState::Completed).await;
+    assert_eq!(db.count("select count(*) from queue.done where attempts <> 1").await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn of_the_leases_named_those_are_told_that_another_has_locked() {
+    let db = TestDb::new().await;
+    let (mut on, mut holder) = (connect(&db).await, connect(&db).await);
+    let mut tokens = Vec::new();
+    let worker = register(&mut on).await.unwrap();
+    for _ in 0..3 {
+        operate::enqueue(&mut on, "default", 100, false).await.unwrap();
+        tokens.push(claim(&mut on, worker, 1).await.unwrap().token);
+    }
+    let pid: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut holder).await.unwrap();
+    let mut held = holder.begin().await.unwrap();
+    sqlx::query("select from queue.lease where token <> $1 for update").bind(tokens[0]).execute(&mut *held).await.unwrap();
+    on.execute("set lock_timeout = '2s'").await.unwrap();
+    let locked = Store::default().sql(include_str!("../../queue-worker/sql/locked_leases.sql"));
+    let found: Vec<(Uuid, Option<i32>)> = {
+        let rows = sqlx::query(locked).bind(&tokens[..2]).fetch_all(&mut on).await.unwrap();
+        rows.iter().map(|row| (sqlx::Row::get(row, "token"), sqlx::Row::get(row, "pid"))).collect()
+    };
+    assert_eq!(found, [(tokens[1], Some(pid))]);
+    assert_eq!(sqlx::query(locked).bind(&tokens[..1]).fetch_all(&mut on).await.unwrap().len(), 0);
+    held.rollback().await.unwrap();
+    db.finish().await;
+}

@@ -1,0 +1,60 @@
+//! Lanes that nobody uses, forgotten step by step, as housekeeping does.
+
+use sqlx::PgConnection;
+
+use crate::protocol::sql;
+
+/// Has lanes leave that were met so many seconds ago; returns how many rows.
+pub async fn leave_lanes(connection: &mut PgConnection, seconds: f64, most: i64) -> sqlx::Result<i64> {
+    let leave = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/leave_lanes.sql"))).bind(seconds).bind(most);
+    leave.fetch_one(connection).await
+}
+
+/// The transactions in which lanes began to leave that nobody sees as they were before.
+pub async fn unseen_lanes(connection: &mut PgConnection) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/unseen_lanes.sql"))).fetch_all(connection).await
+}
+
+/// Takes lanes that are leaving a step further; returns how many rows.
+pub async fn pass_lanes(connection: &mut PgConnection, unseen: &[String], most: i64) -> sqlx::Result<i64> {
+    let pass = sqlx::query(sql(include_str!("../../queue-worker/sql/pass_lanes.sql"))).bind(unseen).bind(most);
+    Ok(i64::try_from(pass.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))
+}
+
+/// Deletes rows beside new ones; returns how many.
+pub async fn replaced_lanes(connection: &mut PgConnection, most: i64) -> sqlx::Result<i64> {
+    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/replaced_lanes.sql"))).bind(most).fetch_one(connection).await
+}
+
+/// A row that may go: its lane, the transaction in which it began to leave, the lane that names its jobs, from where to look, and up to where.
+pub type DueLane = (i64, String, i64, i64, i64);
+
+/// The rows that may go after so many seconds.
+pub async fn due_lanes(connection: &mut PgConnection, seconds: f64, most: i64) -> sqlx::Result<Vec<DueLane>> {
+    let due = sqlx::query_as(sql(include_str!("../../queue-worker/sql/due_lanes.sql"))).bind(seconds).bind(most);
+    due.fetch_all(connection).await
+}
+
+/// The lanes of the next jobs, and the last of these unless there are no more.
+pub async fn walk_jobs(connection: &mut PgConnection, after: i64, to: i64, most: i64) -> sqlx::Result<(Option<i64>, Vec<i64>)> {
+    let walk = sqlx::query_as(sql(include_str!("../../queue-worker/sql/walk_jobs.sql"))).bind(after).bind(to).bind(most);
+    walk.fetch_one(connection).await
+}
+
+/// Deletes those of these rows that are not used, as far as jobs were looked through; returns how many.
+pub async fn forget_lanes(connection: &mut PgConnection, due: &[DueLane], used: &[i64], to: i64) -> sqlx::Result<i64> {
+    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/forget_lanes.sql")))
+        .bind(due.iter().map(|due| due.0).collect::<Vec<_>>())
+        .bind(due.iter().map(|due| due.1.as_str()).collect::<Vec<_>>())
+        .bind(due.iter().map(|due| used.contains(&due.2)).collect::<Vec<_>>())
+        .bind(to)
+        .fetch_one(connection)
+        .await
+}
+
+/// Looks through all jobs for those of lanes that may go, and deletes those of which there are none; returns how many.
+pub async fn walk_lanes(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    let due = due_lanes(connection, -1.0, 1000).await?;
+    let (_, used) = walk_jobs(connection, 0, i64::MAX, 100_000).await?;
+    forget_lanes(connection, &due, &used, i64::MAX).await
+}
