@@ -14,7 +14,8 @@ create table queue.capacity (
   beside    bigint  not null default 0,  -- numbers of beside_seq above this are of jobs that were counted and did not rewrite the row
   constraint capacity_pkey primary key (queue),  -- guard: a queue has one bound
   constraint capacity_queue_is_a_name check (queue.is_name(queue)),  -- guard: a bound is of a name
-  constraint capacity_is_not_negative check (capacity >= 0)  -- guard: a bound is not negative
+  constraint capacity_is_not_negative check (capacity >= 0),  -- guard: a bound is not negative
+  constraint capacity_can_be_reckoned_with check (capacity <= 281474976710656)  -- guard: a bound can be reckoned with
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
 -- Numbered by all queues with a capacity together, outside any transaction: a number that was drawn is gone, whatever becomes of who drew it.

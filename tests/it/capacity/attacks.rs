@@ -249,3 +249,15 @@ async fn a_producer_that_has_counted_and_meets_a_lane_is_no_deadlock_with_a_new_
     assert_eq!(db.count("select count(*) from queue.lane where not has_capacity").await, 0);
     db.finish().await;
 }
+
+#[tokio::test]
+async fn a_bound_that_cannot_be_reckoned_with_is_refused() {
+    let db = TestDb::new().await;
+    let set = async |capacity: i64| sqlx::query("select queue.set_capacity('default', $1)").bind(capacity).execute(&db.pool).await;
+    for capacity in [i64::MAX, (1 << 48) + 1, -1] {
+        set(capacity).await.unwrap_err();
+    }
+    set(1 << 48).await.unwrap();
+    assert_eq!(taken(&db, "default").await, 10);
+    db.finish().await;
+}
