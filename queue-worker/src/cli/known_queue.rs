@@ -1,13 +1,14 @@
 //! Queues that are named and that there are none of: a misspelt name would do nothing, or do it to nobody.
 
-use queue_core::{Store, operate};
+use queue_core::{Store, check_name, operate};
 
 use super::problem::{Problem, warn};
 use crate::live::Database;
 
-/// Says so on stderr if this queue is unknown to the store.
+/// Says so on stderr if this queue is unknown to the store. What no queue can be called is refused: it is not to be shown as it is.
 pub(super) async fn check_queue(database: &Database, store: Store, queue: Option<&str>) -> Result<(), Problem> {
     let Some(queue) = queue else { return Ok(()) };
+    check_name("queue name", queue)?;
     let known = operate::queues(database.pool(), store).await?;
     if !known.iter().any(|known| known == queue) {
         warn(&unknown(queue, &known));

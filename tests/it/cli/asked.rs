@@ -42,6 +42,17 @@ async fn f83_a_settings_file_that_others_may_write_is_not_read_unasked_and_told(
         let said = text(&passed_over.stderr);
         assert!(passed_over.status.success() && said.contains("belongs to another user (uid 4321)"), "{said}");
     }
+    let linked = folder().join("linked");
+    fs::create_dir_all(&linked).unwrap();
+    let link = linked.join("queue.toml");
+    let _ = fs::remove_file(&link);
+    std::os::unix::fs::symlink(ours.join("queue.toml"), &link).unwrap();
+    assert_eq!(failed(&stats(&linked, &[])).0, Some(1), "the user's own link is followed");
+    if std::os::unix::fs::lchown(&link, Some(4321), Some(4321)).is_ok() {
+        let passed_over = stats(&linked, &[]);
+        let said = text(&passed_over.stderr);
+        assert!(passed_over.status.success() && said.contains("belongs to another user (uid 4321)"), "whose link it is: {said}");
+    }
     let piped = folder().join("piped");
     fs::create_dir_all(&piped).unwrap();
     let _ = fs::remove_file(piped.join("queue.toml"));
@@ -86,6 +97,8 @@ async fn a_queue_that_there_is_none_of_is_told() {
     for arguments in [&["capacity", "mail", "7"][..], &["list", "--queue", "mail"], &["cancel", "--all", "--queue", "mail", "--yes"]] {
         assert_eq!(text(&on(&db, arguments).stderr), "", "{arguments:?}");
     }
+    let (code, said) = failed(&on(&db, &["list", "--queue", "no; such\nname"]));
+    assert_eq!((code, said.matches("no such").count(), said.contains("warning")), (Some(2), 0, false), "refused, and not told of: {said}");
     db.finish().await;
 }
 
