@@ -128,29 +128,6 @@ begin atomic
   limit 1;
 end;
 
--- Where these jobs are, and what their entries say, in one snapshot: a row for each that there is.
-create function queue.entry(ids bigint[])
-  returns table (
-    id bigint, state text, lane bigint, seq bigint, run_at timestamptz, attempts smallint, crashes smallint, worker uuid, cancelling boolean,
-    finished_at timestamptz, ran_ms integer, error text, output jsonb
-  )
-  language plpgsql stable
-  set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off
-  set plan_cache_mode = force_generic_plan
-  set jit = off
-as $$
-#variable_conflict use_column
-begin
-  return query
-    select u.id, e.state, e.lane, e.seq, e.run_at, coalesce(e.attempts, a.attempts), coalesce(e.crashes, a.crashes), a.worker,
-      coalesce(a.cancelling, false), e.finished_at, e.ran_ms, e.error, e.output
-    from unnest(entry.ids) u (id)
-    cross join lateral queue.entry_of(u.id) e
-    left join lateral (select a.* from queue.attempt_of(u.id) a where e.state = 'running' offset 0) a on true;
-end
-$$;
-
 -- How far these jobs are, in one snapshot: state is completed, dead, cancelled, or live for all that is not over. A job that is not there has no
 -- row: unknown, not committed yet, pruned, or completed without a record. The settings are there because a plan made while a table was
 -- empty would stay a scan of all of it.

@@ -42,6 +42,24 @@ fn every_sql_file_is_loaded_and_explained_and_names_its_tables_in_full() {
     assert_none(&faults, "one statement, one file, every name qualified");
 }
 
+#[test]
+fn every_function_of_a_store_is_called_or_told_of() {
+    let sql: Vec<(String, String)> = ["queue-core", "queue-worker"].into_iter().flat_map(|member| files(member, "sql")).collect();
+    let texts: String = library_code().chain(sql.iter().cloned()).chain(files("docs", "md")).map(|(_, text)| text).collect();
+    let (mut faults, mut seen) = (Vec::new(), 0);
+    for (path, text) in &sql {
+        for (at, create) in text.match_indices("create function queue.") {
+            let name = first_word(&text[at + create.len()..]);
+            seen += 1;
+            if texts.matches(&format!("queue.{name}(")).count() < 2 {
+                faults.push(format!("{path}: queue.{name} is called nowhere"));
+            }
+        }
+    }
+    assert!(seen > 50, "only {seen} functions were found");
+    assert_none(&faults, "nothing stands in the store that nobody uses");
+}
+
 /// Names of ours that follow a word after which a table stands, or are called as functions, without `queue.`.
 fn unqualified(text: &str, ours: &BTreeSet<String>) -> Vec<String> {
     let text: String = text.lines().map(|line| line.split("--").next().unwrap_or_default().to_owned() + "\n").collect();

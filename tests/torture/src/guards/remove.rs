@@ -304,7 +304,7 @@ const CALLS: &str = "select queue.drop_day('-30 days') from generate_series(1, 8
     queue.try_enqueue('do', '{}', '{\"key\": \"a\"}') from generate_series(1, 2) k;
   select queue.unblock(0, 9), queue.forget_keys(9), queue.cancel_waiting_all('{}'), queue.cancel_running_all('{}'), queue.run_now_all('{}'),
     queue.reschedule_all('{}', now()), queue.set_priority_all('{}', 7), queue.requeue_all('{}'), queue.discard_all('{}'), queue.reopen(7);
-  select queue.tell_waiters(), queue.set_capacity('default', 9); select queue.look('{7}'); select queue.status(7); select queue.entry('{7}')";
+  select queue.tell_waiters(), queue.set_capacity('default', 9); select queue.look('{7}'); select queue.status(7)";
 
 /// The numbers of the parameters of a statement.
 fn parameters(text: &str) -> BTreeSet<u32> {
