@@ -80,7 +80,7 @@ mod mutants;
 
 pub use connect::{IntoConnection, JobRef};
 pub use context::{
-    CancelReason, Cancelled, Context, Handler, HandlerFuture, JobTransaction, Registration, Registry, Reporter, TransactionGuard,
+    CancelReason, Cancelled, Context, Handler, HandlerFuture, JobFuture, JobTransaction, Registration, Registry, Reporter, TransactionGuard,
 };
 pub use define::{
     Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, OnConflict, Options, Outcome,

@@ -2,6 +2,7 @@
 
 mod floors;
 mod imports;
+mod packages;
 mod sql;
 mod verdicts;
 mod words;

@@ -15,5 +15,19 @@ use crate::define::{JobResult, JobType};
 )]
 pub trait Handler: JobType {
     /// Does the work of one attempt. Any `?` is a retry; see [`Failure`](crate::Failure) for the rest.
-    fn run(self, cx: &Context) -> impl Future<Output = JobResult<Self::Output>> + Send;
+    ///
+    /// Written as `async fn run(self, cx: &Context) -> JobResult<..>`, with what `#[job(output = ..)]` declares.
+    fn run(self, cx: &Context) -> impl JobFuture<Self::Output> + Send;
 }
+
+/// A future that ends with a [`JobResult<T>`](JobResult): every such future is one. So that a handler whose output is not the declared one is
+/// told of `output`; a bound on [`Future::Output`] is answered with types alone.
+#[diagnostic::on_unimplemented(
+    message = "the handler returns another output than its job declares, which is `{T}`",
+    label = "not `JobResult<{T}>`",
+    note = "declare what the handler returns: `#[job(output = T)]`; without it, a job returns nothing"
+)]
+pub trait JobFuture<T>: Future<Output = JobResult<T>> {}
+
+#[diagnostic::do_not_recommend]
+impl<F: Future<Output = JobResult<T>>, T> JobFuture<T> for F {}

@@ -35,7 +35,7 @@ pub(crate) use self::transaction::{Begun, CommitState, NOT_COMPLETED};
 pub use self::{
     backend::{Backend, CommitResult, Fence, OwnTransaction},
     cancelled::{Ask, CancelReason, Cancelled},
-    handler::Handler,
+    handler::{Handler, JobFuture},
     registry::{HandlerFuture, Registration, Registry},
     report::{Report, ReportEntry, ReportSender, Reporter, Written},
     states::States,

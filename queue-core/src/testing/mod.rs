@@ -1,4 +1,4 @@
-#![doc = include_str!("../../../docs/TESTING.md")]
+#![doc = include_str!("../../docs/TESTING.md")]
 
 // In the order in which a test needs them.
 mod run;

@@ -1,0 +1,132 @@
+//! The libraries as users get them: what is in each package, and which compiler it needs. `scripts/check-packages.sh` builds them from there.
+
+use std::{collections::BTreeSet, path::Path, process::Command};
+
+use serde_json::Value;
+
+use super::{LIBRARIES, assert_none, files, read, root};
+
+fn cargo(arguments: &[&str]) -> String {
+    let ran = Command::new(env!("CARGO")).args(arguments).current_dir(root()).output().unwrap();
+    assert!(ran.status.success(), "cargo {arguments:?}: {}", String::from_utf8_lossy(&ran.stderr));
+    String::from_utf8(ran.stdout).unwrap()
+}
+
+#[test]
+fn each_package_has_all_that_its_code_includes_its_readme_and_its_licences() {
+    let mut faults = Vec::new();
+    for library in LIBRARIES {
+        let manifest = format!("{library}/Cargo.toml");
+        let listed = cargo(&["package", "--list", "--offline", "--allow-dirty", "--manifest-path", &manifest]);
+        let listed: BTreeSet<&str> = listed.lines().collect();
+        for wanted in ["README.md", "LICENSE-MIT", "LICENSE-APACHE", "Cargo.toml", "src/lib.rs"] {
+            if !listed.contains(wanted) {
+                faults.push(format!("{library} is packaged without {wanted}"));
+            }
+        }
+        for (path, text) in files(&format!("{library}/src"), "rs") {
+            for included in text.split("include_str!(\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+                let inside = inside(Path::new(&path).strip_prefix(library).unwrap().parent().unwrap(), included);
+                if !inside.as_deref().is_some_and(|inside| listed.contains(inside)) {
+                    faults.push(format!("{path}: {included} is not in the package of {library}"));
+                }
+            }
+        }
+    }
+    assert_none(&faults, "a package builds by itself");
+    let script = read("scripts/check-packages.sh");
+    let packed = script.lines().find_map(|line| line.strip_prefix("libraries=(")).unwrap().trim_end_matches(')').split(' ').count();
+    assert_eq!(packed, LIBRARIES.len(), "each library is built from its package");
+}
+
+/// Where a path from this folder leads, if it stays in the crate.
+fn inside(folder: &Path, path: &str) -> Option<String> {
+    let mut parts: Vec<&str> = folder.iter().map(|part| part.to_str().unwrap()).collect();
+    for part in path.split('/') {
+        if part == ".." {
+            parts.pop()?;
+        } else {
+            parts.push(part);
+        }
+    }
+    Some(parts.join("/"))
+}
+
+#[test]
+fn each_package_says_what_it_is() {
+    let metadata: Value = serde_json::from_str(&cargo(&["metadata", "--offline", "--no-deps", "--format-version", "1"])).unwrap();
+    let mut faults = Vec::new();
+    for library in LIBRARIES {
+        let manifest = root().join(library).join("Cargo.toml");
+        let packages = metadata["packages"].as_array().unwrap();
+        let package = packages.iter().find(|package| Path::new(package["manifest_path"].as_str().unwrap()) == manifest).unwrap();
+        for wanted in ["description", "license", "rust_version", "readme"] {
+            if package[wanted].as_str().is_none_or(str::is_empty) {
+                faults.push(format!("{library} has no {wanted}"));
+            }
+        }
+        let counts = ["keywords", "categories"].map(|wanted| package[wanted].as_array().map_or(0, Vec::len));
+        if counts.iter().any(|count| !(1..=5).contains(count)) {
+            faults.push(format!("{library} has {counts:?} keywords and categories"));
+        }
+        if package["metadata"]["docs"]["rs"]["all-features"] != true {
+            faults.push(format!("{library}: its pages are to show all features"));
+        }
+        if !read(format!("{library}/README.md")).contains("Apache 2.0") {
+            faults.push(format!("{library}: its README says nothing of its licence"));
+        }
+    }
+    assert_none(&faults, "a package says what it is");
+}
+
+/// A number such as 1.95.
+fn version(text: &str) -> (u64, u64) {
+    let mut parts = text.split(['.', '-']).map(|part| part.parse().unwrap());
+    (parts.next().unwrap(), parts.next().unwrap_or(0))
+}
+
+/// What the compiler in use says of itself.
+fn compiler() -> String {
+    let said = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())).arg("-vV").output().unwrap();
+    String::from_utf8(said.stdout).unwrap()
+}
+
+/// The `rust-version` of the workspace.
+fn promised() -> String {
+    let manifest = read("Cargo.toml");
+    manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap().trim_matches('"').to_owned()
+}
+
+#[test]
+fn the_compiler_that_is_promised_is_one_that_all_of_this_is_tried_with() {
+    let (promised, compiler) = (promised(), compiler());
+    let release = compiler.lines().find_map(|line| line.strip_prefix("release: ")).unwrap();
+    assert!(version(release) >= version(&promised), "this is built by {release}, where {promised} is promised");
+    assert!(read("README.md").contains(&format!("Rust {promised}")), "the README says another compiler than {promised}");
+    // On a later one, the CI compiles the libraries with the promised one too.
+    assert!(read(".ci/run").contains("rustc $oldest."), "nobody tries Rust {promised}");
+    for library in LIBRARIES {
+        assert!(read(format!("{library}/Cargo.toml")).contains("\nrust-version.workspace = true\n"), "{library} promises another compiler");
+    }
+}
+
+#[test]
+fn no_dependency_needs_a_later_compiler_than_is_promised() {
+    // What other platforms need is not here.
+    let compiler = compiler();
+    let platform = compiler.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
+    let all = ["metadata", "--offline", "--locked", "--all-features", "--format-version", "1", "--filter-platform", platform];
+    let metadata: Value = serde_json::from_str(&cargo(&all)).unwrap();
+    let promised = promised();
+    let mut asked = 0;
+    let mut faults = Vec::new();
+    for package in metadata["packages"].as_array().unwrap() {
+        let Some(needs) = package["rust_version"].as_str() else { continue };
+        asked += 1;
+        if version(needs) > version(&promised) {
+            faults.push(format!("{} {} needs {needs}", package["name"], package["version"]));
+        }
+    }
+    assert!(asked > 50, "only {asked} packages say which compiler they need");
+    assert_none(&faults, &format!("Rust {promised} is promised"));
+}
