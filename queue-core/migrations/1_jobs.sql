@@ -250,11 +250,37 @@ alter table queue.done_many_default replica identity full;
 alter table queue.failure replica identity full;
 alter table queue.failure_default replica identity full;
 
--- The first half of an advisory lock's key: what the lock is for. The other half is a number: one of 1024 for names and keys, since a transaction
--- of many must not fill the server's table of locks. Two that share one wait for each other, which is no more than a wait.
-create function queue.lock_class(purpose text) returns integer
-  language sql immutable strict parallel safe
-  return pg_catalog.hashtext(purpose);
+-- What nobody may guess: anybody who may connect can notify a channel whose name is known, and take an advisory lock whose number is. So both are
+-- made of this. Nobody but the owner is given a right to it, and it stands in no function's body, which all can read.
+create table queue.secret (
+  one    boolean  not null default true,
+  wake   text     not null default 'wake_' || replace(gen_random_uuid()::text, '-', ''),  -- the channel of workers that sleep
+  over   text     not null default 'over_' || replace(gen_random_uuid()::text, '-', ''),  -- the channel of those who wait for jobs
+  marks  text     not null default replace(gen_random_uuid()::text, '-', ''),             -- see queue.capacity_mark
+  constraint secret_pkey primary key (one),  -- guard: there is one secret
+  constraint secret_is_one check (one)  -- guard: there is no second secret
+);
+insert into queue.secret default values;
+
+-- The name of a channel, for those who listen: 'wake' or 'over'.
+create function queue.channel(purpose text) returns text
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return (select case purpose when 'wake' then s.wake when 'over' then s.over end from queue.secret s);
+end
+$$;
+
+-- Says something over a channel, at the end of the transaction. Nothing secret: whoever has the name can listen.
+create function queue.notify(purpose text, payload text) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pg_notify(queue.channel(purpose), payload);
+end
+$$;
 
 -- Wakes workers that sleep and would take a job of this queue; silent when nobody sleeps, because NOTIFY makes commits queue up behind
 -- each other. To be called last: whoever commits the idle row after this looked has a snapshot that waits for us.
@@ -266,7 +292,7 @@ begin
   -- guard: wakes only who sleeps [exists .. ') <> 'read committed' => true]; wakes who sleeps over this queue [wake.queue, ]
   -- guard: wakes who sleeps over any [, '*']; wakes under an old snapshot [ or .. ') <> 'read committed']
   if exists (select from queue.idle i where i.queue in (wake.queue, '*')) or current_setting('transaction_isolation') <> 'read committed' then
-    perform pg_notify('queue.wake', wake.queue);
+    perform queue.notify('wake', wake.queue);
   end if;
 end
 $$;
@@ -285,8 +311,8 @@ begin
   if not exists (select from queue.lane l where l.lane = met and l.leaving is null) then
     -- Nothing is enqueued into a solo lane, and a recovery must not wait.
     if not solo then  -- guard: a recovery waits for no bound [not solo => true]
-      -- guard: whoever meets a lane says so [perform .. & 1023) => null]
-      perform pg_advisory_xact_lock_shared(queue.lock_class('queue.lanes'), hashtext(meet_lane.queue) & 1023);
+      -- guard: whoever meets a lane says so [perform .. true) => null]
+      perform queue.lock_stripe('lanes', hashtext(meet_lane.queue) & 1023, true);
     end if;
     insert into queue.lane (lane, queue, job_type, priority, solo, has_capacity)
     values (met, meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo,
@@ -359,7 +385,7 @@ begin
   -- guard: an enqueue wakes [sleeper or ]; an enqueue wakes under an old snapshot [ or .. .text]
   -- guard: an enqueue wakes only who sleeps [sleeper .. .text => true]
   if sleeper or pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::pg_catalog.text then
-    perform pg_catalog.pg_notify('queue.wake', insert_job.queue);
+    perform pg_catalog.pg_notify(s.wake, insert_job.queue) from queue.secret s;  -- as queue.notify, which would be a third of the cost
   end if;
   return new_id;
 end

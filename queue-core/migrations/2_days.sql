@@ -35,8 +35,9 @@ declare
   parent text;
   made   integer := 0;
 begin
-  -- guard: one makes days at a time (3 lines)
-  if not pg_try_advisory_xact_lock(hashtextextended('queue.days', 0)) then
+  -- guard: one makes days at a time (4 lines)
+  perform from queue.stripe s where s.purpose = 'days' for update skip locked;
+  if not found then
     return 0;
   end if;
   for day in select today + n from generate_series(0, ahead) n loop
@@ -105,8 +106,9 @@ begin
   if retention is null then  -- guard: how long history is kept is said [retention is null => false]
     raise null_value_not_allowed using message = 'queue.drop_day: the retention may not be null';
   end if;
-  -- guard: one drops days at a time (3 lines)
-  if not pg_try_advisory_xact_lock(hashtextextended('queue.days', 0)) then
+  -- guard: one drops days at a time (4 lines)
+  perform from queue.stripe s where s.purpose = 'days' for update skip locked;
+  if not found then
     return null;
   end if;
   -- A name is that of a day, and names are in the order of days.

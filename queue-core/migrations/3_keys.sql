@@ -14,11 +14,44 @@ create function queue.key_id(queue text, key text) returns bigint
   language sql immutable strict parallel safe
   return queue.hash(queue || '/' || key);  -- guard: a key is of a queue [queue || '/' || ]
 
--- One of 1024 locks, until the end of the transaction: a transaction of many keys must not fill the server's table of locks. Two keys that
--- share one wait for each other, which is no more than a wait.
+-- Locks of ours are rows, not advisory locks: anybody who may connect can take any of those, and sees in pg_locks which are in use. For keys, names
+-- and queues there are 1024 each. Two that share one wait for each other, which is no more than a wait.
+create table queue.stripe (
+  purpose  text     not null,
+  stripe   integer  not null,
+  constraint stripe_pkey primary key (purpose, stripe)  -- guard: a stripe is one
+);
+insert into queue.stripe (purpose, stripe)
+select p.purpose, n from unnest('{keys,lanes,counts}'::text[]) p (purpose) cross join generate_series(0, 1023) n
+union all
+select 'days', 0;
+
+-- Locks it until the end of the transaction, alone or with others. Qualified instead of setting a path, for speed.
+create function queue.lock_stripe(purpose text, stripe bigint, shared boolean default false) returns void
+  language plpgsql volatile strict
+as $$
+begin
+  if shared then
+    perform from queue.stripe s
+    where s.purpose operator(pg_catalog.=) lock_stripe.purpose and s.stripe operator(pg_catalog.=) lock_stripe.stripe
+    for share;  -- guard: whoever shares a stripe has it [for share]
+  else
+    perform from queue.stripe s
+    -- redundant: a stripe of its purpose [s.purpose operator(pg_catalog.=) lock_stripe.purpose and ] (for others: fewer wait for each other)
+    -- guard: one stripe [ and s.stripe .. .stripe]
+    where s.purpose operator(pg_catalog.=) lock_stripe.purpose and s.stripe operator(pg_catalog.=) lock_stripe.stripe
+    for update;  -- guard: a stripe is one's own [for update]
+  end if;
+  if not found then  -- guard: a stripe that is not there is no lock [not found => false]
+    raise no_data_found using message = pg_catalog.format('queue: there is no stripe %s of %s', stripe, purpose);
+  end if;
+end
+$$;
+
+-- Locks a key, by its stripe, until the end of the transaction.
 create function queue.lock_key(key bigint) returns void
   language sql volatile
-  return pg_catalog.pg_advisory_xact_lock(queue.lock_class('queue.key'), (key & 1023)::integer);
+  return queue.lock_stripe('keys', key & 1023);
 
 -- Places within keys, and of hints. Not cached: what is given out later is higher, whoever asks.
 create sequence queue.key_seq;
@@ -58,7 +91,7 @@ create function queue.wake_keys() returns void
 as $$
 begin
   if exists (select from queue.idle) or current_setting('transaction_isolation') <> 'read committed' then
-    perform pg_notify('queue.wake', '#');
+    perform queue.notify('wake', '#');
   end if;
 end
 $$;

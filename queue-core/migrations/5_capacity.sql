@@ -77,9 +77,9 @@ begin
     -- guard: tickets of an old bound end [, counted = 0, since = 0, tickets = 0]
     set capacity = excluded.capacity, counted = 0, since = 0, tickets = 0, beside = excluded.beside;
   end if;
-  -- After the row: a producer that has counted holds that, and may meet a lane then. Who meets one waits for no row.
+  -- After the row: a producer that has counted holds that, and may meet a lane then. Who meets one waits for no such row.
   -- guard: a bound waits for lanes that are being met
-  perform pg_advisory_xact_lock(queue.lock_class('queue.lanes'), hashtext(set_capacity.queue) & 1023);
+  perform queue.lock_stripe('lanes', hashtext(set_capacity.queue) & 1023);
   update queue.lane l
   set has_capacity = set_capacity.capacity is not null  -- guard: a bound marks its lanes [set_capacity.capacity is not null => false]
   -- guard: a bound marks only its lanes [l.queue = set_capacity.queue and ]
@@ -89,58 +89,94 @@ begin
 end
 $$;
 
--- The advisory locks of a queue's producers: (class, n), shared, held by a transaction until its end, says that it has up to n jobs in the queue
--- that nobody else sees yet. (class, 0), alone, is for whoever decides over jobs, and held only meanwhile. Who waits for that has said n already,
--- and (class, m - 2^31) tells of how many of them it is sure.
-create function queue.capacity_class(queue text) returns integer
+-- The marks of a queue's producers: a shared advisory lock (mark, n), held by a transaction until its end, says that it has up to n jobs in the
+-- queue that nobody else sees yet. Who waits for its turn to count has said n already, and n + 2^31 tells of how many of them it is sure.
+-- Anybody can hold an advisory lock. But a mark is made of the secret, the number of its transaction and n: of another transaction, or with
+-- another n, it says nothing, so that nobody can say jobs that it does not have, nor knows of a lock before it is held.
+create function queue.capacity_mark(secret text, queue text, xid bigint, n bigint) returns integer
   language sql immutable strict parallel safe
-  return queue.lock_class('queue.capacity/' || queue);  -- guard: a capacity of its own queue [ || queue]
+  -- guard: a mark is secret [secret || '/' || ]; a mark is of its own queue [queue || '/' || ]
+  -- guard: a mark is of its own transaction [xid::text || '/' || ]; a mark is of its own number [ || '/' || (n & 4294967295)::text]
+  return (queue.hash(secret || '/' || queue || '/' || xid::text || '/' || (n & 4294967295)::text) >> 32)::integer;
+
+-- Marks our transaction; false if somebody else happens to have that very lock, which is not waited for.
+create function queue.mark_jobs(queue text, n bigint) returns boolean
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  secret  text;
+  xid     bigint := pg_current_xact_id()::text::bigint & 4294967295;
+begin
+  select s.marks into strict secret from queue.secret s;
+  -- guard: jobs are said [pg_try .. n::integer) => true]
+  return pg_try_advisory_xact_lock_shared(queue.capacity_mark(secret, mark_jobs.queue, xid, n), n::integer);
+end
+$$;
 
 -- Says that this transaction has so many jobs more; returns what it had said before. That stands in a setting that ends with the transaction, and
--- with a savepoint, as the locks do. One that enqueues many jobs one by one says somewhat more than it has, or it would hold a lock for each.
-create function queue.say_jobs(class integer, jobs bigint) returns integer
+-- with a savepoint, as the marks do. One that enqueues many jobs one by one says somewhat more than it has, or it would hold a lock for each.
+create function queue.say_jobs(queue text, jobs bigint) returns integer
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
   told   jsonb := coalesce(nullif(current_setting('queue_capacity.told', true), ''), '{}');
-  total  bigint := coalesce((told -> class::text ->> 0)::bigint, 0) + jobs;  -- guard: jobs of before count [coalesce .. , 0) + => ]
-  before bigint := coalesce((told -> class::text ->> 1)::bigint, 0);
+  total  bigint := coalesce((told -> say_jobs.queue ->> 0)::bigint, 0) + jobs;  -- guard: jobs of before count [coalesce .. , 0) + => ]
+  before bigint := coalesce((told -> say_jobs.queue ->> 1)::bigint, 0);
   shown  bigint := before;
 begin
   if total > shown then
     -- redundant: says somewhat more [greatest(total, shown + shown / 4) => total] (for the server: a lock for each job would fill its table)
     shown := least(greatest(total, shown + shown / 4), 2147483647);
-    perform pg_advisory_xact_lock_shared(class, shown::integer);  -- guard: jobs are said
+    while not queue.mark_jobs(say_jobs.queue, shown) loop
+      shown := shown + 1;
+    end loop;
   end if;
-  perform set_config('queue_capacity.told', (told || jsonb_build_object(class, jsonb_build_array(total, shown)))::text, true);
+  perform set_config('queue_capacity.told', (told || jsonb_build_object(say_jobs.queue, jsonb_build_array(total, shown)))::text, true);
   return before;
 end
 $$;
 
 -- How many jobs other transactions have said that they have; of who waits to decide, those of which it is sure. Who has ended before this is
 -- asked is seen by the next snapshot; one that ends just now may be counted by both.
-create function queue.said_jobs(class integer) returns bigint
+create function queue.said_jobs(queue text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
+declare
+  secret  text;
 begin
+  select s.marks into strict secret from queue.secret s;
   return (
-    with said as materialized (
-      select l.virtualtransaction as who, l.objid::bigint as n, l.granted
+    with held as materialized (
+      select l.virtualtransaction as who, l.locktype, l.mode, l.granted, l.transactionid, l.classid, l.objid::bigint as n, l.objsubid
       from pg_locks l
-      -- guard: others said so of this queue [ and l.classid .. ::oid]
-      where l.locktype = 'advisory' and l.objsubid = 2 and l.classid = (said_jobs.class::bigint & 4294967295)::oid
-        and l.database = (select d.oid from pg_database d where d.datname = current_database())
+      -- redundant: locks of this database [coalesce .. , true) => true] (a mark is of one transaction, and that of one database)
+      where coalesce(l.database = (select d.oid from pg_database d where d.datname = current_database()), true)
         and l.pid is distinct from pg_backend_pid()  -- guard: what it said itself does not count
+    ), transaction as materialized (
+      -- A savepoint has a number too; that of the whole transaction is the oldest.
+      -- guard: the whole transaction's number [desc => asc]
+      select h.who, (array_agg(h.transactionid order by age(h.transactionid) desc))[1]::text::bigint as xid
+      from held h
+      where h.locktype = 'transactionid' and h.mode = 'ExclusiveLock'  -- guard: its own number [ and h.mode = 'ExclusiveLock']
+      group by h.who
+    ), said as materialized (
+      select h.who, h.n, exists (select from held w where w.who = h.who and not w.granted) as waits
+      from held h
+      join transaction t on t.who = h.who
+      where h.locktype = 'advisory' and h.objsubid = 2 and h.granted
+        -- guard: others said so of this queue
+        and h.classid = (queue.capacity_mark(secret, said_jobs.queue, t.xid, h.n)::bigint & 4294967295)::oid
     )
     select coalesce(sum(s.jobs), 0)
     from (
-      select case
-          -- guard: of what one said, the last counts [max => min]; who waits has not got what it asks for [bool_and(k.granted) => true]
-          when bool_and(k.granted) then max(k.n) filter (where k.n < 2147483648)
-          else max(k.n) filter (where k.n >= 2147483648) - 2147483648  -- guard: who waits has what it was sure of [max => null and max]
-        end as jobs
+      select coalesce(
+          -- guard: who waits has what it was sure of [k.waits => false]
+          max(k.n) filter (where k.n >= 2147483648 and k.waits) - 2147483648,
+          max(k.n) filter (where k.n < 2147483648)  -- guard: of what one said, the last counts [max => min]
+        ) as jobs
       from said k
       group by k.who
     ) s
@@ -204,7 +240,6 @@ create function queue.take_capacity(queue text, jobs bigint, written bigint defa
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  class    integer := queue.capacity_class(take_capacity.queue);
   fresh    boolean := current_setting('transaction_isolation') = 'read committed';
   before   integer;
   give_up  timestamptz := clock_timestamp() + interval '80 ms';
@@ -224,7 +259,7 @@ begin
     -- guard: tickets are drawn under a new snapshot [fresh and ]
     if fresh and tally.tickets - (select s.last_value from queue.ticket_seq s) >= jobs then
       begin
-        perform queue.say_jobs(class, jobs);  -- guard: who draws tickets says so
+        perform queue.say_jobs(take_capacity.queue, jobs);  -- guard: who draws tickets says so
         select max(nextval('queue.ticket_seq')) into drawn from generate_series(1, jobs);  -- guard: a ticket each [jobs => 1]
         if drawn <= tally.tickets then  -- guard: tickets end [drawn <= tally.tickets => true]
           return;
@@ -243,12 +278,12 @@ begin
     end if;
     exit when depth > tally.capacity;  -- redundant: a full queue refuses before anything is said (for speed: the count says so too)
     begin
-      before := queue.say_jobs(class, jobs);  -- guard: who is let in says so [queue.say_jobs(class, jobs) => 0]
+      before := queue.say_jobs(take_capacity.queue, jobs);  -- guard: who is let in says so [queue.say_jobs(take_capacity.queue, jobs) => 0]
       begin
-        perform pg_advisory_xact_lock_shared(class, -2147483648 + before);  -- guard: who waits says of what it is sure
-        perform pg_advisory_xact_lock(class, 0);  -- guard: whoever counts is alone
+        perform queue.mark_jobs(take_capacity.queue, -2147483648 + before);  -- guard: who waits says of what it is sure
+        perform queue.lock_stripe('counts', hashtext(take_capacity.queue) & 1023);  -- guard: whoever counts is alone
         select max(nextval('queue.ticket_seq')) into drawn from generate_series(1, jobs);
-        others := queue.said_jobs(class);
+        others := queue.said_jobs(take_capacity.queue);
         aside := (select s.last_value from queue.beside_seq s);
         -- guard: counts one further than the capacity [ + 1]
         depth := queue.depth(take_capacity.queue, tally.capacity + 1) + jobs - written;

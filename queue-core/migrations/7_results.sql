@@ -32,7 +32,7 @@ as $$
 begin
   -- guard: nobody is told if nobody waits [ where exists .. > now())]
   -- guard: who no longer waits is nobody [ where w.expires_at > now()]
-  perform pg_notify('queue.over', '') where exists (select from queue.waiter w where w.expires_at > now());
+  perform queue.notify('over', '') where exists (select from queue.waiter w where w.expires_at > now());
 end
 $$;
 

@@ -206,7 +206,7 @@ begin
     end;
   end loop;
   if cardinality(marked) > 0 then  -- guard: cancelling: nobody is told if nothing was [cardinality(marked) > 0 => true]
-    perform pg_notify('queue.wake', '!control');  -- guard: told at once [perform pg_notify('queue.wake', '!control') => null]
+    perform queue.notify('wake', '!control');  -- guard: told at once [perform queue.notify('wake', '!control') => null]
   end if;
   return query select u.id from unnest(marked) u (id);
 end

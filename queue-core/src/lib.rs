@@ -103,6 +103,6 @@ pub mod runner {
         context::{Ask, Backend, CommitResult, Fence, Lent, OwnTransaction, Report, ReportEntry, ReportSender, Shared, States, Written},
         define::{Ending, OrderingKey},
         finish::finish_one,
-        schema::{Migration, migrate::migrate_with},
+        schema::{Channel, Migration, migrate::migrate_with},
     };
 }

@@ -10,7 +10,7 @@ use std::{
 use chrono::{DateTime, Utc};
 use queue_core::{Batch, Context, Error, Handler, Job, JobHandle, JobId, JobResult, JobState, PayloadError, Store, job, migrate};
 use serde::{Deserialize, Serialize};
-use sqlx::{Connection as _, Executor as _, PgConnection, PgPool, postgres::PgListener};
+use sqlx::{Connection as _, Executor as _, PgConnection, PgPool};
 use tests::{Act, Do, TestDb, within};
 
 /// More than one chunk holds: by COPY on a pool, in several chunks elsewhere.
@@ -295,8 +295,7 @@ async fn jobs_go_to_the_store_that_was_named() {
 #[tokio::test]
 async fn each_queue_is_woken_once_and_only_if_somebody_sleeps() {
     let db = TestDb::new().await;
-    let mut listener = PgListener::connect(&db.url).await.unwrap();
-    listener.listen("queue.wake").await.unwrap();
+    let mut listener = db.listen("wake").await;
     let mut batch = Batch::new();
     for n in 0..30 {
         batch.add(note(n)).unwrap().queue(["a", "b", "c"][n as usize % 3]).priority(n as i16);
@@ -312,7 +311,7 @@ async fn each_queue_is_woken_once_and_only_if_somebody_sleeps() {
     batch.enqueue(&mut tx).await.unwrap();
     Note::enqueue_all(notes(MANY), &db.pool).queue("b").await.unwrap();
     tx.commit().await.unwrap();
-    db.pool.execute("select pg_notify('queue.wake', 'end')").await.unwrap();
+    db.pool.execute("select queue.notify('wake', 'end')").await.unwrap();
     let mut woken = Vec::new();
     while woken.last().is_none_or(|queue| queue != "end") {
         woken.push(listener.recv().await.unwrap().payload().to_owned());
@@ -324,8 +323,7 @@ async fn each_queue_is_woken_once_and_only_if_somebody_sleeps() {
 #[tokio::test]
 async fn a_queue_is_woken_if_somebody_sleeps_over_all_or_might_sleep_unseen() {
     let db = TestDb::new().await;
-    let mut listener = PgListener::connect(&db.url).await.unwrap();
-    listener.listen("queue.wake").await.unwrap();
+    let mut listener = db.listen("wake").await;
     db.pool.execute("insert into queue.idle (queue, worker) values ('*', gen_random_uuid())").await.unwrap();
     Note::enqueue_all(notes(2), &db.pool).queue("a").await.unwrap();
     db.pool.execute("delete from queue.idle").await.unwrap();
@@ -335,7 +333,7 @@ async fn a_queue_is_woken_if_somebody_sleeps_over_all_or_might_sleep_unseen() {
     Note::enqueue_all(notes(2), &mut old).queue("c").await.unwrap();
     quick().enqueue(&mut old).queue("d").await.unwrap();
     old.commit().await.unwrap();
-    db.pool.execute("select pg_notify('queue.wake', 'end')").await.unwrap();
+    db.pool.execute("select queue.notify('wake', 'end')").await.unwrap();
     let mut woken = Vec::new();
     while woken.last().is_none_or(|queue| queue != "end") {
         woken.push(listener.recv().await.unwrap().payload().to_owned());

@@ -48,6 +48,7 @@ mod shutdown;
 mod house;
 mod statements;
 mod search_path;
+mod secret;
 mod outage;
 mod outages;
 mod clocks;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use queue_core::{Error, Job as _, JobId, JobState};
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, postgres::PgListener};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tests::{Act, Do, TestDb, effects, eventually, within};
 
 /// What a worker writes, from claim to settle.
@@ -145,10 +145,9 @@ async fn f38_notifications_can_be_switched_off_while_all_is_at_work() {
        create trigger notify_off before insert on queue.idle for each row execute function queue.not_asleep();
        delete from queue.idle";
     let db = TestDb::new().await;
-    let mut listener = PgListener::connect_with(&db.pool).await.unwrap();
-    listener.listen("queue.wake").await.unwrap();
+    let mut listener = db.listen("wake").await;
     let mut heard = async |what: &str| {
-        sqlx::query("notify \"queue.wake\", 'probe'").execute(&db.pool).await.unwrap();
+        sqlx::query("select queue.notify('wake', 'probe')").execute(&db.pool).await.unwrap();
         let mut heard = 0;
         while listener.recv().await.unwrap().payload() != "probe" {
             heard += 1;

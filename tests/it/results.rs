@@ -5,7 +5,7 @@ use std::{sync::Mutex, time::Duration};
 use queue_core::{Context, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Store, WaitError, Waiter, job};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
-use sqlx::{Executor as _, postgres::PgListener};
+use sqlx::Executor as _;
 use tests::{Act, Do, TestDb, WorkerProcess, eventually};
 use tokio::task::JoinSet;
 
@@ -239,8 +239,7 @@ async fn a_notification_that_is_lost_costs_no_result() {
 #[tokio::test]
 async fn workers_and_operators_notify_while_somebody_waits_and_only_then() {
     let db = TestDb::new().await;
-    let mut listener = PgListener::connect(&db.url).await.unwrap();
-    listener.listen("queue.over").await.unwrap();
+    let mut listener = db.listen("over").await;
     let scheduled = Quiet.enqueue(&db.pool).after(Duration::from_mins(10)).await.unwrap();
     db.run_while(worker(&db), async {
         Quiet.enqueue(&db.pool).await.unwrap().wait(&db.pool).await.unwrap();

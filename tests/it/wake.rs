@@ -144,7 +144,7 @@ async fn no_job_is_overlooked_by_a_worker_that_just_began() {
 
 /// What was sent since the last time: notifications come in the order of their commits, so whatever was is here before a probe.
 async fn heard(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
-    sqlx::query("notify \"queue.wake\", 'probe'").execute(&db.pool).await.unwrap();
+    sqlx::query("select queue.notify('wake', 'probe')").execute(&db.pool).await.unwrap();
     let mut payloads = Vec::new();
     loop {
         match listener.recv().await.unwrap().payload() {
@@ -157,8 +157,7 @@ async fn heard(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
 #[tokio::test]
 async fn producers_notify_only_when_somebody_sleeps_over_their_queue() {
     let db = TestDb::new().await;
-    let mut listener = PgListener::connect(&db.url).await.unwrap();
-    listener.listen("queue.wake").await.unwrap();
+    let mut listener = db.listen("wake").await;
     enqueue(&db).await;
     assert_eq!(heard(&db, &mut listener).await, [] as [String; 0], "nobody sleeps");
 
@@ -190,8 +189,7 @@ async fn a_worker_under_load_is_not_notified() {
     sqlx::query("select queue.enqueue('do', '{\"act\":{\"Sleep\":1}}') from generate_series(1, 20000)").execute(&db.pool).await.unwrap();
     db.run_while(sleeper(&db), async {
         within(Duration::from_secs(20), "it is at work", async || db.count("select count(*) from queue.done").await > 500).await;
-        let mut listener = PgListener::connect(&db.url).await.unwrap();
-        listener.listen("queue.wake").await.unwrap();
+        let mut listener = db.listen("wake").await;
         for _ in 0..20 {
             enqueue(&db).await;
         }

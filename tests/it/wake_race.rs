@@ -28,8 +28,7 @@ impl Race {
         // A lane that the worker knows of, so that it could claim the job if it saw it.
         Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap();
         sqlx::raw_sql("truncate queue.job, queue.ready").execute(&db.pool).await.unwrap();
-        let mut listener = PgListener::connect(&db.url).await.unwrap();
-        listener.listen("queue.wake").await.unwrap();
+        let listener = db.listen("wake").await;
         let mut connection = PgConnection::connect(&db.url).await.unwrap();
         let worker = register(&mut connection).await.unwrap();
         let mut producer = PgConnection::connect(&db.url).await.unwrap();
@@ -52,7 +51,7 @@ impl Race {
 
     /// Whether a notification came. A later one marks the end of those that could have come, since they arrive in the order of commits.
     async fn is_woken(&mut self) -> bool {
-        sqlx::query("select pg_notify('queue.wake', 'the end')").execute(&self.db.pool).await.unwrap();
+        sqlx::query("select queue.notify('wake', 'the end')").execute(&self.db.pool).await.unwrap();
         let mut woken = false;
         while self.listener.recv().await.unwrap().payload() != "the end" {
             woken = true;

@@ -15,7 +15,7 @@ use queue_worker::{
 };
 use sqlx::{
     AssertSqlSafe, Connection as _, PgConnection, PgPool,
-    postgres::{PgConnectOptions, PgPoolOptions},
+    postgres::{PgConnectOptions, PgListener, PgPoolOptions},
 };
 
 /// A migrated database of a test's own. End the test with [`TestDb::finish`], which checks the invariant.
@@ -64,6 +64,20 @@ impl TestDb {
     /// A worker of [`Do`](crate::Do) jobs with little patience.
     pub fn worker(&self) -> Worker {
         Worker::new(self.pool.clone()).register::<crate::Do>().lease_ttl(Duration::from_secs(5)).grace(Duration::from_secs(2))
+    }
+
+    /// One that listens to a channel of the store: `wake` or `over`.
+    ///
+    /// # Panics
+    /// When the database does not answer.
+    pub async fn listen(&self, purpose: &str) -> PgListener {
+        let listening = async {
+            let channel: String = sqlx::query_scalar("select queue.channel($1)").bind(purpose).fetch_one(&self.pool).await?;
+            let mut listener = PgListener::connect(&self.url).await?;
+            listener.listen(&channel).await?;
+            Ok::<_, sqlx::Error>(listener)
+        };
+        listening.await.unwrap_or_else(|error| panic!("cannot listen to {purpose}: {error}"))
     }
 
     /// The state of a job, as the view `jobs` shows it.

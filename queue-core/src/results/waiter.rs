@@ -14,7 +14,7 @@ use std::{
 };
 
 use sqlx::{
-    PgPool,
+    ConnectOptions as _, PgPool,
     postgres::{PgConnectOptions, PgListener, PgPoolOptions},
 };
 use tokio::{
@@ -26,7 +26,13 @@ use uuid::Uuid;
 
 use super::error::WaitError;
 use super::look::{JobSnapshot, PATIENCE, WaitOutcome, look, may_pass, nobody};
-use crate::{connect::JobRef, define::JobId, enqueue::explain, error::Error, schema::Store};
+use crate::{
+    connect::JobRef,
+    define::JobId,
+    enqueue::explain,
+    error::Error,
+    schema::{Channel, Store},
+};
 
 /// Waits for any number of jobs over one connection of its own. For a process that waits for many, such as a web server: make one, clone it
 /// wherever it is needed, and pass it where a pool would do: `handle.wait(&waiter)`, `handle.watch(&waiter)`.
@@ -251,6 +257,8 @@ struct WaiterConnection {
     options: PgConnectOptions,
     store: Store,
     listener: Option<PgListener>,
+    /// Whether it may know the channel.
+    told: bool,
     /// When the row that asks workers to notify was last written.
     announced: Option<Instant>,
     tried: Option<Instant>,
@@ -258,8 +266,8 @@ struct WaiterConnection {
 
 impl WaiterConnection {
     fn new(inner: &Inner) -> Self {
-        let options = (*inner.pool.connect_options()).clone().application_name("queue waiter");
-        Self { id: Uuid::new_v4(), options, store: inner.store, listener: None, announced: None, tried: None }
+        let options = (*inner.pool.connect_options()).clone().application_name("queue waiter").disable_statement_logging();
+        Self { id: Uuid::new_v4(), options, store: inner.store, listener: None, told: false, announced: None, tried: None }
     }
 
     /// Looks at all of these jobs, announced first.
@@ -287,16 +295,21 @@ impl WaiterConnection {
             // dropped, which says goodbye to a connection that may have fallen silent.
             let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(self.options.clone());
             let mut listener = PgListener::connect_with(&own).await?;
-            listener.listen(self.store.text("queue.over")).await?;
+            self.told = match Channel::Over.name(&mut listener, self.store).await {
+                Ok(channel) => listener.listen(&channel).await.map(|()| true)?,
+                // Who may not know it looks more often instead.
+                Err(sqlx::Error::Database(_)) => false,
+                Err(error) => return Err(error),
+            };
             self.listener = Some(listener);
         }
         let Some(listener) = &mut self.listener else { return Ok(()) };
-        if self.tried.is_none_or(|at| at.elapsed() > RENEW) {
+        if self.told && self.tried.is_none_or(|at| at.elapsed() > RENEW) {
             self.tried = Some(Instant::now());
             let row = sqlx::query(self.store.sql(include_str!("../../sql/announce_waiter.sql"))).bind(self.id);
             self.announced = match row.execute(&mut *listener).await {
                 Ok(_) => self.tried,
-                // Who may only read looks more often instead.
+                // So does who may only read.
                 Err(sqlx::Error::Database(_)) => None,
                 Err(error) => return Err(error),
             };

@@ -53,6 +53,9 @@ pub struct MigrationStatus {
 /// No statement waits longer for a lock: enqueues that come meanwhile wait behind it.
 const LOCK_TIMEOUT: &str = "set local lock_timeout = '50ms'";
 
+/// How often it is tried to make a store that somebody else has made meanwhile.
+const MEETINGS: u32 = 5;
+
 /// Between two tries, so that whoever waited behind the first has passed; and how long it is tried.
 const PAUSE: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -73,7 +76,7 @@ pub async fn migrate(connection: &mut PgConnection, store: Store) -> Result<Vec<
 pub async fn migrate_with(connection: &mut PgConnection, store: Store, later: &[Migration], patience: Duration) -> Result<Vec<i32>, Error> {
     let known = [&MIGRATIONS, later].concat();
     let (lent, began) = (in_transaction(connection).await?, Instant::now());
-    let mut fresh = Vec::new();
+    let (mut fresh, mut met) = (Vec::new(), 0);
     loop {
         match one_step(connection, store, &known, lent).await {
             Ok(Step { done, more }) => {
@@ -82,6 +85,8 @@ pub async fn migrate_with(connection: &mut PgConnection, store: Store, later: &[
                     break;
                 }
             }
+            // Somebody else has made the store while we did: then there is nothing to do.
+            Err(Error::Database(error)) if is_there(&error) && met < MEETINGS => met += 1,
             Err(Error::Database(error)) if is_locked(&error) && !lent => {
                 if began.elapsed() > patience {
                     return Err(in_the_way(connection, store, began.elapsed()).await.unwrap_or(Error::Database(error)));
@@ -125,16 +130,7 @@ async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: b
     let before = "select pg_catalog.current_setting('search_path'), pg_catalog.current_setting('lock_timeout')";
     let (path, lock_timeout): (String, String) = sqlx::query_as(before).fetch_one(&mut *tx).await?;
     sqlx::query(SET).bind("search_path").bind("pg_catalog, pg_temp").execute(&mut *tx).await?;
-    // Waited for without a timeout: whoever has it migrates this store, and holds no lock for long.
-    sqlx::query("select pg_advisory_xact_lock(hashtextextended($1, 0))").bind(store.text("queue.migrate")).execute(&mut *tx).await?;
-    let found = match applied(tx, store, known).await? {
-        Applied::Absent => {
-            sqlx::raw_sql(AssertSqlSafe(create_schema(store))).execute(&mut *tx).await?;
-            sqlx::raw_sql(store.text(BOOTSTRAP)).execute(&mut *tx).await?;
-            Vec::new()
-        }
-        Applied::Versions(versions) => versions,
-    };
+    let found = found_alone(tx, store, known).await?;
     let is_fresh = found.is_empty();
     let missing: Vec<&Migration> = known.iter().filter(|migration| !found.contains(&migration.version)).collect();
     let (mut done, all) = (Vec::new(), missing.len());
@@ -163,7 +159,34 @@ async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: b
     Ok(Step { done, more })
 }
 
+/// The migrations that the store has, and nobody else will apply one before our transaction ends. By the table's lock, for which one needs a right
+/// to the table: anybody could hold an advisory lock. A fresh store's schema or table is made by one, and is there to the others.
+async fn found_alone(tx: &mut PgConnection, store: Store, known: &[Migration]) -> Result<Vec<i32>, Error> {
+    match applied(tx, store, known).await? {
+        Applied::Absent => {
+            sqlx::raw_sql(AssertSqlSafe(create_schema(store))).execute(&mut *tx).await?;
+            sqlx::raw_sql(store.text(BOOTSTRAP)).execute(&mut *tx).await?;
+            Ok(Vec::new())
+        }
+        Applied::Versions(found) if known.iter().all(|migration| found.contains(&migration.version)) => Ok(found),
+        Applied::Versions(_) => {
+            // Waited for as long as the caller's lock_timeout says: whoever has it migrates this store.
+            sqlx::raw_sql(store.text("lock table queue.migration in share row exclusive mode")).execute(&mut *tx).await?;
+            match applied(tx, store, known).await? {
+                Applied::Versions(found) => Ok(found),
+                Applied::Absent => Ok(Vec::new()),
+            }
+        }
+    }
+}
+
 const SET: &str = "select pg_catalog.set_config($1, $2, true)";
+
+/// A schema, or a table, that was not there when we looked.
+fn is_there(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    code.is_some_and(|code| code == "23505" || code == "42P06" || code == "42P07")
+}
 
 fn is_locked(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);

@@ -1,7 +1,8 @@
-//! The store: its schema's name in statements, its migrations, and a transaction on a connection of the caller's. Knows nothing of jobs.
+//! The store: its schema's name in statements, its channels, its migrations, and a transaction on a connection of the caller's. Knows nothing of jobs.
 
 pub mod migrate;
 mod applied;
+mod channel;
 mod migration;
 mod qualify;
 mod session;
@@ -9,6 +10,7 @@ mod store;
 
 pub(crate) use self::session::{Connection, Session, in_transaction};
 pub use self::{
+    channel::Channel,
     migrate::migrate,
     migration::Migration,
     store::{Store, check_name},

@@ -44,11 +44,6 @@ impl Store {
         self.schema
     }
 
-    /// The channel on which sleeping workers listen.
-    pub fn channel(self) -> &'static str {
-        self.text("queue.wake")
-    }
-
     /// A statement of ours, written for this store's schema, and so that it means the same whatever the caller's `search_path` is: operators,
     /// functions and types are named with their schema too. It is written once in the life of the process.
     pub fn sql(self, statement: &'static str) -> &'static str {

@@ -5,9 +5,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use queue_core::Store;
+use queue_core::{Store, runner::Channel};
 use sqlx::{
-    PgConnection, PgPool,
+    ConnectOptions as _, PgConnection, PgPool,
+    error::DatabaseError,
     postgres::{PgListener, PgPoolOptions},
 };
 use tokio::time::timeout;
@@ -78,14 +79,25 @@ const KEYS: &str = "#";
 /// Over a pool of one, for that is what the driver's listener wants: the user's pool may be exhausted. A new pool each time, because a
 /// listener that is dropped says goodbye first, and on a connection that has fallen silent keeps its place in the pool meanwhile.
 pub(crate) async fn listen(pool: PgPool, store: Store, bell: Arc<Bell>) {
-    let options = (*pool.connect_options()).clone().application_name("queue-worker listen");
+    let options = (*pool.connect_options()).clone().application_name("queue-worker listen").disable_statement_logging();
     loop {
         let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(options.clone());
+        let mut pause = Duration::from_millis(500);
         if let Err(error) = listen_once(&own, store, &bell).await {
             complain(&error, "cannot listen; polling meanwhile");
+            if is_refused(&error) {
+                pause = REFUSED;
+            }
         }
-        tokio::time::sleep(Duration::from_millis(500).mul_f64(1.0 + fastrand::f64())).await;
+        tokio::time::sleep(pause.mul_f64(1.0 + fastrand::f64())).await;
     }
+}
+
+/// For a role that may not know the channel, until somebody grants it.
+const REFUSED: Duration = Duration::from_secs(30);
+
+fn is_refused(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "42501")
 }
 
 /// Says, where else the name of a queue stands, that a running job is cancelling.
@@ -93,7 +105,8 @@ const CONTROL: &str = "!control";
 
 async fn listen_once(pool: &PgPool, store: Store, bell: &Bell) -> sqlx::Result<()> {
     let mut listener = bounded(PgListener::connect_with(pool)).await?;
-    bounded(listener.listen(store.channel())).await?;
+    let channel = bounded(Channel::Wake.name(&mut listener, store)).await?;
+    bounded(listener.listen(&channel)).await?;
     bell.tell();
     bell.note_control();
     loop {
@@ -108,8 +121,11 @@ async fn listen_once(pool: &PgPool, store: Store, bell: &Bell) -> sqlx::Result<(
             }
             Ok(Err(error)) => return Err(error),
             Err(_) => {
-                let tried = timeout(SILENCE, sqlx::query("select 1").execute(&mut listener)).await;
-                tried.map_err(|_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))??;
+                let tried = timeout(SILENCE, Channel::Wake.name(&mut listener, store)).await;
+                // Its owner has given it another name: begin anew.
+                if tried.map_err(|_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))?? != channel {
+                    return Ok(());
+                }
             }
         }
     }

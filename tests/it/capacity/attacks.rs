@@ -119,6 +119,27 @@ async fn tickets_that_only_an_old_snapshot_shows_are_void() {
     db.finish().await;
 }
 
+/// A wait is for another's number, which is not its own.
+#[tokio::test]
+async fn what_a_transaction_has_open_counts_while_it_waits_for_another() {
+    let db = bounded(100).await;
+    let mut ahead = db.pool.begin().await.unwrap();
+    quick().enqueue(&mut ahead).queue("other").key("key").await.unwrap();
+    let mut behind = db.pool.begin().await.unwrap();
+    Do::enqueue_all((0..90).map(|_| quick()), &mut behind).await.unwrap();
+    let waits = tokio::spawn(async move {
+        quick().enqueue(&mut behind).queue("other").key("key").await.unwrap();
+        behind
+    });
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    eventually("it waits", async || db.count(waiting).await == 1).await;
+    assert_eq!(taken(&db, "default").await, 10);
+    assert!(is_full(&quick().enqueue(&db.pool).await.unwrap_err()));
+    ahead.commit().await.unwrap();
+    waits.await.unwrap().commit().await.unwrap();
+    db.finish().await;
+}
+
 /// Whoever is let in only if another rolls back looks again, and believes what it finds then: room, or another bound.
 #[tokio::test]
 async fn whoever_waits_for_another_transaction_believes_what_that_leaves() {

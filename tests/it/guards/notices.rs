@@ -17,15 +17,14 @@ fn quick() -> Do {
 
 /// Listens, and sleeps over the queue `default` if told so.
 async fn listen(db: &TestDb, asleep: bool) -> PgListener {
-    let mut listener = PgListener::connect(&db.url).await.unwrap();
-    listener.listen("queue.wake").await.unwrap();
+    let listener = db.listen("wake").await;
     sqlx::query("insert into queue.idle select 'default', gen_random_uuid() where $1").bind(asleep).execute(&db.pool).await.unwrap();
     listener
 }
 
 /// What was said since the last time. Notifications come in the order of their commits, so ours is the last.
 async fn heard(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
-    sqlx::query("select pg_notify('queue.wake', 'that was all')").execute(&db.pool).await.unwrap();
+    sqlx::query("select queue.notify('wake', 'that was all')").execute(&db.pool).await.unwrap();
     let mut payloads = Vec::new();
     loop {
         let notification = tokio::time::timeout(Duration::from_secs(30), listener.recv()).await.unwrap();
@@ -123,7 +122,8 @@ async fn who_waits_for_jobs_is_told_of_one_that_was_cancelled() {
         let db = TestDb::new().await;
         let job = quick().enqueue(&db.pool).await.unwrap().id();
         let mut listener = listen(&db, false).await;
-        listener.listen("queue.over").await.unwrap();
+        let over: String = sqlx::query_scalar("select queue.channel('over')").fetch_one(&db.pool).await.unwrap();
+        listener.listen(&over).await.unwrap();
         let waiter = format!("insert into queue.waiter (id, expires_at) values (gen_random_uuid(), now() + interval '{expires}')");
         sqlx::raw_sql(AssertSqlSafe(waiter)).execute(&db.pool).await.unwrap();
         assert_eq!(operate::cancel(&mut connect(&db).await, &[job]).await.unwrap(), [job]);

@@ -135,8 +135,7 @@ async fn many_keys_are_locked_in_one_order_or_all_there_are() {
     let keys: Vec<String> = (0..30).map(|n| n.to_string()).collect();
     let stripes = "select array_agg(distinct queue.key_id('q', k) & 1023) from unnest($1::text[]) k";
     let stripes: Vec<i64> = sqlx::query_scalar(stripes).bind(&keys).fetch_one(&mut c).await.unwrap();
-    let locked = "select count(*) from pg_locks where locktype = 'advisory' and granted
-      and database = (select oid from pg_database where datname = current_database())";
+    let locked = "select 1024 - count(*) from (select from queue.stripe s where s.purpose = 'keys' for update skip locked) free";
     let lock = Store::default().sql(include_str!("../../../queue-core/sql/lock_keys.sql"));
     let mut held = holder.begin().await.unwrap();
     sqlx::query("select queue.lock_key($1)").bind(stripes.last()).execute(&mut *held).await.unwrap();
@@ -144,8 +143,7 @@ async fn many_keys_are_locked_in_one_order_or_all_there_are() {
     let queues = vec!["q"; keys.len()];
     let waits = sqlx::query(lock).bind(&queues).bind(&keys).bind(false);
     let (done, ()) = tokio::join!(waits.execute(&mut *tx), async {
-        let waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted
-          and database = (select oid from pg_database where datname = current_database())";
+        let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
         eventually("it waits", async || db.count(waiting).await == 1).await;
         assert_eq!(db.count(locked).await, i64::try_from(stripes.len()).unwrap(), "the last one is the other's");
         held.rollback().await.unwrap();

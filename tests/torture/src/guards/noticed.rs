@@ -109,7 +109,11 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.capacity"], &["guards::rows"]),
     (&["queue.passed", "queue.backlog"], &["operate::figures"]),
     (&["queue.set_capacity", "queue.depth", "queue.take_capacity"], &["capacity::"]),
-    (&["queue.capacity_class", "queue.say_jobs", "queue.said_jobs", "queue.jobs_since"], &["capacity::"]),
+    (
+        &["queue.capacity_mark", "queue.mark_jobs", "queue.say_jobs", "queue.said_jobs", "queue.jobs_since"],
+        &["secret::nobody_else", "capacity::"],
+    ),
+    (&["queue.stripe", "queue.lock_stripe", "queue.secret"], &["secret::stores", "keys::hands capacity::"]),
     (&["queue.progress", "queue.waiter", "queue.look"], &["guards::looks guards::rows", "progress::", "results::"]),
     (&["queue.status", "queue.is_ours", "queue.wait"], &["guards::looks", "any_language::"]),
     (&["queue.ready_places", "queue.take_scheduled", "queue.take_waiting", "queue.cancel_waiting_all"], CONTROLS),
