@@ -28,11 +28,12 @@ struct Plain {
 
 impl Handler for Plain {
     async fn run(self, cx: &Context) -> JobResult {
-        let mut stage = 0;
-        while self.waits {
+        if !self.waits {
+            return Ok(());
+        }
+        for stage in 0.. {
             // What it reports waits as its verdict does.
             cx.stage(stage.to_string());
-            stage += 1;
             if let Ok(Ok(permit)) = tokio::time::timeout(Duration::from_millis(20), MAY_END.acquire()).await {
                 permit.forget();
                 break;

@@ -181,7 +181,9 @@ async fn a_lane_of_which_there_is_no_job_goes_and_so_does_its_solo_twin() {
     assert_eq!(lanes::forget_lanes(&mut on, &due, &used, 6).await.unwrap(), 0, "not to the end");
     assert_eq!(db.count("select count(*) from queue.lane where walked = 6").await, 4, "the next look goes on from there");
     let mut others = due.clone();
-    others.iter_mut().for_each(|due| due.1 = "3".to_owned());
+    for due in &mut others {
+        due.1 = "3".to_owned();
+    }
     assert_eq!(lanes::forget_lanes(&mut on, &others, &used, 7).await.unwrap(), 0, "only what left then");
     let mut held = holder.begin().await.unwrap();
     held.execute("select from queue.lane where queue = 'c' for update").await.unwrap();
