@@ -2,6 +2,8 @@
 
 pub mod migrate;
 mod applied;
+mod concurrent;
+mod locks;
 mod migration;
 mod qualify;
 mod session;
