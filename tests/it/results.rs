@@ -147,11 +147,11 @@ async fn what_cannot_be_waited_for_is_refused_and_never_hangs() {
     assert!(matches!(forgotten.wait(&waiter).await.unwrap_err(), WaitError::NotKept { job_type: "gone" }));
     assert_eq!(forgotten.status(&db.pool).await.unwrap().state, JobState::Ready);
     let unknown = JobHandle::<Add>::from_id(JobId(7));
-    assert!(matches!(unknown.wait(&waiter).await.unwrap_err(), WaitError::Gone { .. }));
-    assert!(matches!(unknown.wait(&db.pool).await.unwrap_err(), WaitError::Gone { .. }));
-    assert!(matches!(unknown.status(&db.pool).await.unwrap_err(), WaitError::Gone { .. }));
-    assert!(matches!(unknown.progress(&db.pool).await.unwrap_err(), WaitError::Gone { .. }));
-    assert!(matches!(unknown.watch(&waiter).next().await, Some(Err(WaitError::Gone { .. }))));
+    assert!(matches!(unknown.wait(&waiter).await.unwrap_err(), WaitError::NotFound { .. }));
+    assert!(matches!(unknown.wait(&db.pool).await.unwrap_err(), WaitError::NotFound { .. }));
+    assert!(matches!(unknown.status(&db.pool).await.unwrap_err(), WaitError::NotFound { .. }));
+    assert!(matches!(unknown.progress(&db.pool).await.unwrap_err(), WaitError::NotFound { .. }));
+    assert!(matches!(unknown.watch(&waiter).next().await, Some(Err(WaitError::NotFound { .. }))));
 
     let secret = act(&db, Act::Ok("secret".into())).await;
     let patience = Duration::from_millis(50);

@@ -114,7 +114,7 @@ pub struct Backlog {
 /// The figures of one queue, for whoever asks every few seconds: how many jobs are ready, counted up to `most`, and how long the first has
 /// waited. It reads one index entry from the front and up to `most` from the back of each lane of the queue, however many jobs there are
 /// and however long somebody holds a snapshot: a few milliseconds. Only if nobody has worked the queue off in the last ten seconds are the
-/// dead entries of a held snapshot read too, some 150 ms a million. A job that was committed late or given back behind workers that
+/// dead entries of a held snapshot read too, 120 to 280 ms a million. A job that was committed late or given back behind workers that
 /// are busy may be missed until they have found it, some seconds at the most.
 ///
 /// ```no_run

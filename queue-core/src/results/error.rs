@@ -36,7 +36,7 @@ pub enum WaitError {
     },
     /// There is no such job, or nothing is known of it any more.
     #[error("there is no job {job}: it was never enqueued, its transaction is not committed, or its history is pruned")]
-    Gone {
+    NotFound {
         /// The job.
         job: JobId,
     },

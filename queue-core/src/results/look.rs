@@ -37,12 +37,12 @@ pub(crate) enum WaitOutcome {
     /// It is completed, with an output for which there was no room in the answer.
     Later,
     /// It is not there.
-    Gone,
+    NotFound,
 }
 
 impl JobSnapshot {
-    pub(crate) fn gone() -> Self {
-        Self { outcome: WaitOutcome::Gone, progress: Progress::default() }
+    pub(crate) fn not_found() -> Self {
+        Self { outcome: WaitOutcome::NotFound, progress: Progress::default() }
     }
 
     fn of(row: &PgRow) -> sqlx::Result<Self> {

@@ -47,12 +47,12 @@ impl<J: JobType> JobHandle<J> {
     /// How the job is now.
     ///
     /// # Errors
-    /// [`WaitError::Gone`] when it is not there; [`WaitError::Output`] when it is completed with an output that is no `J::Output`; [`WaitError::Store`].
+    /// [`WaitError::NotFound`] when it is not there; [`WaitError::Output`] when it is completed with an output that is no `J::Output`; [`WaitError::Store`].
     pub async fn status(&self, on: impl Into<WaitOn>) -> Result<JobStatus<J::Output>, WaitError> {
         let (pool, store) = (on.into().pool(), self.store());
         let statement = sqlx::query(store.sql(include_str!("../../sql/status.sql"))).bind(self.id());
         let fail = |error| WaitError::store(explain(error, store));
-        let row = statement.fetch_optional(&pool).await.map_err(fail)?.ok_or(WaitError::Gone { job: self.id() })?;
+        let row = statement.fetch_optional(&pool).await.map_err(fail)?.ok_or(WaitError::NotFound { job: self.id() })?;
         let state: &str = row.try_get("state").map_err(fail)?;
         let state = state.parse().map_err(|error: UnknownState| fail(sqlx::Error::Decode(error.into())))?;
         let output: Option<String> = row.try_get("output").map_err(fail)?;
@@ -69,11 +69,11 @@ impl JobRef {
     /// How far the job is, as it said itself.
     ///
     /// # Errors
-    /// [`WaitError::Gone`] when it is not there; [`WaitError::Store`].
+    /// [`WaitError::NotFound`] when it is not there; [`WaitError::Store`].
     pub async fn progress(&self, on: impl Into<WaitOn>) -> Result<Progress, WaitError> {
         let (pool, store) = (on.into().pool(), self.store());
         let found = look::look(&pool, store, &[self.id()]).await.map_err(|error| WaitError::store(explain(error, store)))?;
-        found.into_iter().next().map(|(_, snapshot)| snapshot.progress).ok_or(WaitError::Gone { job: self.id() })
+        found.into_iter().next().map(|(_, snapshot)| snapshot.progress).ok_or(WaitError::NotFound { job: self.id() })
     }
 
     /// The job's progress as it goes: a stream, see [`Watch`].
@@ -126,7 +126,7 @@ impl<J: JobType> Wait<J> {
             loop {
                 match &watcher.next().await?.outcome {
                     WaitOutcome::Live | WaitOutcome::Later => {}
-                    WaitOutcome::Gone => break Err(WaitError::Gone { job }),
+                    WaitOutcome::NotFound => break Err(WaitError::NotFound { job }),
                     WaitOutcome::Completed { output } => break decode::<J>(job, output.as_deref()),
                     WaitOutcome::Cancelled { error } => break Err(WaitError::Cancelled { job, error: error.clone() }),
                     WaitOutcome::Dead { error, attempts } => break Err(WaitError::Dead { job, error: error.clone(), attempts: *attempts }),

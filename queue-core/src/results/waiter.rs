@@ -173,7 +173,7 @@ impl Inner {
 
     /// Tells those who follow `job`, if it is news; once it is over, there will be no more.
     fn tell(&self, job: JobId, snapshot: JobSnapshot) {
-        let over = snapshot.progress.over.is_some() || snapshot == JobSnapshot::gone();
+        let over = snapshot.progress.over.is_some() || snapshot == JobSnapshot::not_found();
         let mut jobs = self.lock();
         let Some(seen) = jobs.get(&job) else { return };
         seen.send_if_modified(|last| {
@@ -281,7 +281,7 @@ impl WaiterConnection {
                 if snapshot.outcome == WaitOutcome::Later { inner.fresh.notify_one() } else { inner.tell(job, snapshot) }
             }
             for job in missing {
-                inner.tell(job, JobSnapshot::gone());
+                inner.tell(job, JobSnapshot::not_found());
             }
         }
         Ok(())

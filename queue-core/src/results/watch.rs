@@ -74,7 +74,9 @@ async fn advance(state: Option<Watching>) -> Option<(Result<Progress, WaitError>
     loop {
         match watcher.next().await {
             Err(error) => return Some((Err(error), None)),
-            Ok(snapshot) if snapshot.outcome == WaitOutcome::Gone => return Some((Err(WaitError::Gone { job: state.job.id() }), None)),
+            Ok(snapshot) if snapshot.outcome == WaitOutcome::NotFound => {
+                return Some((Err(WaitError::NotFound { job: state.job.id() }), None));
+            }
             Ok(snapshot) if snapshot.progress.over.is_some() => return Some((Ok(snapshot.progress.clone()), None)),
             Ok(snapshot) if state.last.as_ref().is_some_and(|last| last.progress == snapshot.progress) => {}
             Ok(snapshot) => {

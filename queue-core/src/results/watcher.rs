@@ -96,7 +96,7 @@ impl PoolWatcher {
             let began = Instant::now();
             self.began.get_or_insert(began);
             match look(&self.pool, self.job.store(), &[self.job.id()]).await {
-                Ok(found) => return Ok(Arc::new(found.into_iter().next().map_or_else(JobSnapshot::gone, |(_, snapshot)| snapshot))),
+                Ok(found) => return Ok(Arc::new(found.into_iter().next().map_or_else(JobSnapshot::not_found, |(_, snapshot)| snapshot))),
                 Err(error) if may_pass(&error) && failing.get_or_insert(began).elapsed() < PATIENCE => {}
                 Err(error) => return Err(WaitError::store(explain(error, self.job.store()))),
             }

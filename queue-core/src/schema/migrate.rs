@@ -6,6 +6,8 @@ use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::{
     applied::{Applied, applied},
+    concurrent,
+    locks::{LOCK_TIMEOUT, PAUSE, in_the_way, is_locked},
     migration::Migration,
 };
 use crate::{
@@ -50,19 +52,18 @@ pub struct MigrationStatus {
     pub applied_at: Option<chrono::DateTime<chrono::Utc>>,
 }
 
-/// No statement waits longer for a lock: enqueues that come meanwhile wait behind it.
-const LOCK_TIMEOUT: &str = "set local lock_timeout = '50ms'";
-
 /// How often it is tried to make a store that somebody else has made meanwhile.
 const MEETINGS: u32 = 5;
 
-/// Between two tries, so that whoever waited behind the first has passed; and how long it is tried.
-const PAUSE: Duration = Duration::from_millis(250);
+/// How long it is tried.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Applies what is missing; returns the versions applied. Any number of processes may call it at once: one works, the others wait and find
 /// nothing to do. A fresh store is made in one transaction. On a store in use each migration is one, which waits 50 ms at most for a lock, and is
 /// tried again for a minute. In a transaction of the caller's all of it is part of that, and nothing is tried again.
+///
+/// A migration that builds indexes on tables that may be large is no transaction on a store in use: each is built beside the work on its table,
+/// and waits for nobody's lock while others wait for it. Let it be a direct connection to the server then, and not a transaction pooler's.
 ///
 /// # Errors
 /// [`Error::NewerSchema`], [`Error::ChangedMigration`], [`Error::ForeignSchema`], [`Error::SchemaInUse`], or the database's error. After an error
@@ -75,13 +76,16 @@ pub async fn migrate(connection: &mut PgConnection, store: Store) -> Result<Vec<
 #[doc(hidden)]
 pub async fn migrate_with(connection: &mut PgConnection, store: Store, later: &[Migration], patience: Duration) -> Result<Vec<i32>, Error> {
     let known = [&MIGRATIONS, later].concat();
-    let (lent, began) = (in_transaction(connection).await?, Instant::now());
-    let (mut fresh, mut met) = (Vec::new(), 0);
+    let (lent, mut began) = (in_transaction(connection).await?, Instant::now());
+    let (mut fresh, mut built, mut met) = (Vec::new(), None, 0);
     loop {
-        match one_step(connection, store, &known, lent).await {
-            Ok(Step { done, more }) => {
+        match one_step(connection, store, &known, lent, built).await {
+            Ok(Step { done, more, build }) => {
                 fresh.extend(done);
-                if !more {
+                if let Some(migration) = build {
+                    concurrent::build(connection, store, &migration, patience).await?;
+                    (built, began) = (Some(migration.version), Instant::now());
+                } else if !more {
                     break;
                 }
             }
@@ -104,14 +108,17 @@ pub async fn migrate_with(connection: &mut PgConnection, store: Store, later: &[
 struct Step {
     done: Vec<i32>,
     more: bool,
+    /// Comes next, and is no transaction.
+    build: Option<Migration>,
 }
 
-async fn one_step(connection: &mut PgConnection, store: Store, known: &[Migration], lent: bool) -> Result<Step, Error> {
+/// What is `built` is only recorded.
+async fn one_step(connection: &mut PgConnection, store: Store, known: &[Migration], lent: bool, built: Option<i32>) -> Result<Step, Error> {
     // Not the driver's `begin`, which leaves its connection in a transaction when this future is dropped half-way.
     let mut session = Session::on(connection).await?;
     // After an error the caller's own transaction, if there is one, is as it was.
     sqlx::raw_sql("savepoint queue_migrate").execute(session.connection()).await?;
-    match apply(session.connection(), store, known, lent).await {
+    match apply(session.connection(), store, known, lent, built).await {
         Ok(step) => {
             session.commit().await?;
             Ok(step)
@@ -125,7 +132,7 @@ async fn one_step(connection: &mut PgConnection, store: Store, known: &[Migratio
     }
 }
 
-async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: bool) -> Result<Step, Error> {
+async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: bool, built: Option<i32>) -> Result<Step, Error> {
     // Or a default `now()` would be whatever the caller's search_path finds first. Put back by hand: the caller may be in a transaction.
     let before = "select pg_catalog.current_setting('search_path'), pg_catalog.current_setting('lock_timeout')";
     let (path, lock_timeout): (String, String) = sqlx::query_as(before).fetch_one(&mut *tx).await?;
@@ -133,12 +140,19 @@ async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: b
     let found = found_alone(tx, store, known).await?;
     let is_fresh = found.is_empty();
     let missing: Vec<&Migration> = known.iter().filter(|migration| !found.contains(&migration.version)).collect();
-    let (mut done, all) = (Vec::new(), missing.len());
+    let (mut done, mut build, all) = (Vec::new(), None, missing.len());
     for migration in missing.into_iter().take(if is_fresh || lent { all } else { 1 }) {
+        let is_built = built == Some(migration.version);
+        if migration.is_concurrent() && !is_fresh && !lent && !is_built {
+            build = Some(*migration);
+            break;
+        }
         if !is_fresh {
             sqlx::raw_sql(LOCK_TIMEOUT).execute(&mut *tx).await?;
         }
-        sqlx::raw_sql(store.text(migration.sql)).execute(&mut *tx).await?;
+        if !is_built {
+            sqlx::raw_sql(AssertSqlSafe(migration.text(store).into_owned())).execute(&mut *tx).await?;
+        }
         sqlx::query(store.sql("insert into queue.migration (version, name, hash, compatible) values ($1, $2, $3, $4)"))
             .bind(migration.version)
             .bind(migration.name)
@@ -156,7 +170,7 @@ async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: b
         sqlx::query(SET).bind(name).bind(value).execute(&mut *tx).await?;
     }
     sqlx::raw_sql("release savepoint queue_migrate").execute(tx).await?;
-    Ok(Step { done, more })
+    Ok(Step { done, more, build })
 }
 
 /// The migrations that the store has, and nobody else will apply one before our transaction ends. By the table's lock, for which one needs a right
@@ -187,30 +201,6 @@ fn is_there(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| code == "23505" || code == "42P06" || code == "42P07")
 }
-
-fn is_locked(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-    code.is_some_and(|code| code == "55P03" || code == "40P01")
-}
-
-/// Who holds locks on the store's tables in a transaction that has been open for so long.
-async fn in_the_way(connection: &mut PgConnection, store: Store, open_for: Duration) -> sqlx::Result<Error> {
-    let pids: Vec<i32> = sqlx::query_scalar(HOLDERS).bind(store.schema()).bind(open_for.as_secs_f64()).fetch_all(connection).await?;
-    let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
-    let holders = if pids.is_empty() { "others".to_owned() } else { format!("server processes {}", pids.join(", ")) };
-    Ok(Error::SchemaInUse { schema: store.schema().to_owned(), holders })
-}
-
-const HOLDERS: &str = "
-select distinct a.pid
-from pg_catalog.pg_stat_activity a
-join pg_catalog.pg_locks l on l.pid operator(pg_catalog.=) a.pid
-join pg_catalog.pg_class c on c.oid operator(pg_catalog.=) l.relation
-join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) c.relnamespace
-where n.nspname operator(pg_catalog.=) $1::name
-  and l.granted
-  and a.xact_start operator(pg_catalog.<) (pg_catalog.now() operator(pg_catalog.-) pg_catalog.make_interval(secs => $2))
-order by 1";
 
 /// Each migration of this release, and when the store got it; then those of newer releases that the store has.
 ///
@@ -254,7 +244,7 @@ pub fn print(store: Store) -> String {
         let (version, name) = (migration.version, migration.name);
         let record = store.text("insert into queue.migration (version, name, hash, compatible) values");
         let hash = migration.hash();
-        let sql = store.text(migration.sql);
+        let sql = migration.text(store);
         text = format!("{text}\n-- Migration {version}: {name}\n\n{sql}\n{record} ({version}, '{name}', {hash}, {COMPATIBLE});\n");
     }
     text + store.text("\nselect queue.add_days(7);\n\ncommit;\n")

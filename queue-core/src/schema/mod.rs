@@ -3,6 +3,8 @@
 pub mod migrate;
 mod applied;
 mod channel;
+mod concurrent;
+mod locks;
 mod migration;
 mod qualify;
 mod session;
