@@ -33,7 +33,7 @@ with taken as materialized (
   having count(*) > 0  -- guard: no lease for nothing
 )
 select t.lane, t.seq, t.id, t.attempts, t.crashes, j.max_attempts,
-  -- guard: large payloads are left out [case .. end => j.payload]
+  -- guard: large payloads are left out [octet_length(j.payload) <= $7 => $7::int is not null]
   case when octet_length(j.payload) <= $7 then j.payload end as payload, j.key, j.key_skips, j.meta::text as meta,
   now() as claimed_at
 from taken t

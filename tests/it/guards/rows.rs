@@ -88,6 +88,10 @@ async fn the_tables_refuse_what_no_statement_of_ours_writes() {
         ("lane_queue_is_a_name", "insert into queue.lane select queue.lane_id('a b', 'x', 1::smallint, false), 'a b', 'x', 1, false"),
         ("lane_job_type_is_a_name", "insert into queue.lane select queue.lane_id('a', 'x y', 1::smallint, false), 'a', 'x y', 1, false"),
         ("lane_is_its_hash", "insert into queue.lane select 1, 'a', 'x', 1, false"),
+        (
+            "lane_is_seen_or_leaving",
+            "insert into queue.lane (lane, queue, job_type, priority, solo, leaving) select queue.lane_id('a', 'x', 1, false), 'a', 'x', 1, false, '3'",
+        ),
         ("ready_claim", "insert into queue.ready (lane, seq, id) values (1, 1, 1), (1, 1, 2)"),
         ("scheduled_due", "insert into queue.scheduled (run_at, id, lane) values ('2026-01-01', 1, 1), ('2026-01-01', 1, 1)"),
         ("scheduled_run_at_in_range", "insert into queue.scheduled (run_at, id, lane) values ('infinity', 1, 1)"),

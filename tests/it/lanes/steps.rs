@@ -170,9 +170,9 @@ async fn a_lane_of_which_there_is_no_job_goes_and_so_does_its_solo_twin() {
     assert!(lanes::due_lanes(&mut on, 3600.0, 100).await.unwrap().is_empty(), "nobody used them for how long?");
     let due = lanes::due_lanes(&mut on, -1.0, 100).await.unwrap();
     assert_eq!(due.len(), 6);
-    on.execute("update queue.lane set walked = 5 where queue = 'b'").await.unwrap();
+    on.execute("update queue.lane set walked = -5 where queue = 'b'").await.unwrap();
     let last: Vec<i64> = lanes::due_lanes(&mut on, -1.0, 100).await.unwrap().iter().map(|due| due.3).collect();
-    assert_eq!(last, [0, 0, 0, 0, 5, 5], "those that were looked through for least first");
+    assert_eq!(last, [-5, -5, 0, 0, 0, 0], "those that were looked through for least first");
     let (end, used) = lanes::walk_jobs(&mut on, 0, i64::MAX, 10).await.unwrap();
     assert_eq!((end, used.len()), (None, 1));
     assert_eq!(lanes::walk_jobs(&mut on, 7, i64::MAX, 10).await.unwrap(), (None, vec![]));

@@ -47,7 +47,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["own_leases.sql"], &["processes:: lease:: go_on::f73", "cancelling::"]),
     (&["park.sql"], &["parked::f66_only parked::f66_a_job parked::f66_a_parked", "parked::"]),
     (&["finish_one.sql"], &["guards::", "interleave::a_second interleave::a_transactional", "transactional::", "keys::ways"]),
-    (&["claim.sql"], &["guards::", PAIRS, MODEL, "recovery:: schedule:: outcomes::f23"]),
+    (&["claim.sql"], &["guards::", PAIRS, MODEL, "recovery:: schedule:: outcomes::f23", "large::"]),
     (&["take_one.sql"], &["guards::", "transactional::", PAIRS]),
     (&["give_back.sql"], &["bad_rows::", "guards::", "together:: cancelling::", PAIRS, MODEL]),
     (&["silent.sql"], &["guards:: recovery::", PAIRS, MODEL]),
