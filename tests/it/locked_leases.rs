@@ -20,7 +20,7 @@ async fn connect(db: &TestDb) -> PgConnection {
 static MAY_END: Semaphore = Semaphore::const_new(0);
 
 /// Ends when it may, without an output, so that its lease is settled as a whole; or at once.
-#[job]
+#[job(name = "beside_locked_leases")]
 #[derive(Serialize, Deserialize)]
 struct Plain {
     waits: bool,
@@ -71,7 +71,7 @@ async fn whole_leases_and_reports_go_on_while_somebody_has_another_lease_locked(
 }
 
 /// Ends once it may, as it is told.
-#[job(max_attempts = 1)]
+#[job(name = "of_a_locked_lease", max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct Told {
     fails: bool,

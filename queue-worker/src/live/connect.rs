@@ -55,9 +55,10 @@ impl Link {
         self
     }
 
-    /// Waits for a lock for a second, and then is told so, which costs a statement that need not wait nothing.
+    /// Waits for a lock for two seconds, and then is told so, which costs a statement that need not wait nothing. Not for less: a server needs a second
+    /// to find a deadlock, which is nobody's lock.
     pub(crate) fn impatient(mut self) -> Self {
-        self.options = self.options.options([("lock_timeout", "1s")]);
+        self.options = self.options.options([("lock_timeout", "2s")]);
         self
     }
 

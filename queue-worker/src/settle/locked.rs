@@ -1,6 +1,6 @@
 //! Verdicts on leases that somebody's open transaction has locked: they wait apart until that ends, and all others are written meanwhile.
 //!
-//! A settle waits for a lease for a second, which costs one that need not wait nothing. Then this file asks which leases are locked, and by whom.
+//! A settle waits for a lease for two seconds, which costs one that need not wait nothing. Then this file asks which leases are locked, and by whom.
 
 use std::{
     collections::{HashMap, HashSet},

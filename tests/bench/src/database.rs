@@ -69,7 +69,7 @@ select coalesce((select sum(cardinality(ids)) from queue.done_many where first_i
 const TRUNCATE: &str = "
 do $$ begin
   execute (select 'truncate ' || string_agg(format('%I.%I', schemaname, tablename), ', ')
-    from pg_tables where schemaname = 'queue' and tablename <> 'migration');
+    from pg_tables where schemaname = 'queue' and tablename not in ('migration', 'secret', 'stripe'));
 end $$;
 drop table if exists plain";
 
