@@ -98,7 +98,7 @@ declare
   oldest text;
   day    date;
   lowest bigint;
-  above  bigint;
+  beyond  bigint;
   parent text;
   allowed integer;
   living bigint[];
@@ -127,23 +127,23 @@ begin
     begin
       day := to_date(right(name, 8), 'YYYYMMDD');
       lowest := queue.id_at(day::timestamp at time zone 'UTC');
-      above := queue.id_at((day + 1)::timestamp at time zone 'UTC');
+      beyond := queue.id_at((day + 1)::timestamp at time zone 'UTC');
       -- guard: of many days that stay the oldest goes [cardinality(names) > days => false]; only the oldest [name = oldest and ]
       allowed := case when name = oldest and cardinality(names) > days then at_most else most end;
 
       -- Found before the lock, because the day may be large; what an operator brings back meanwhile is found after it.
       living := array(
         -- guard: what lives stays (2 lines)
-        -- redundant: what lives is looked for in that day [ where l.id >= lowest and l.id < above] (for speed: only rows of the day are moved)
-        select l.id from queue.living l where l.id >= lowest and l.id < above
+        -- redundant: what lives is looked for in that day [ where l.id >= lowest and l.id < beyond] (for speed: only rows of the day are moved)
+        select l.id from queue.living l where l.id >= lowest and l.id < beyond
         -- guard: what finished lately stays (2 lines)
         union all
         -- guard: what finished long ago goes [ and d.finished_at >= cutoff]
-        select d.id from queue.done d where d.id >= lowest and d.id < above and d.finished_at >= cutoff
+        select d.id from queue.done d where d.id >= lowest and d.id < beyond and d.finished_at >= cutoff
         -- guard: what finished plainly of late stays (2 lines)
         union all
         -- guard: what finished plainly long ago goes [ and d.finished_at >= cutoff]
-        select unnest(d.ids) from queue.done_many d where d.first_id >= lowest and d.first_id < above and d.finished_at >= cutoff
+        select unnest(d.ids) from queue.done_many d where d.first_id >= lowest and d.first_id < beyond and d.finished_at >= cutoff
         limit allowed + 1);
       -- guard: what is kept for longer lives on [exists .. ) => false]
       -- redundant: asks for types only if one is kept for longer [exists .. ) => true] (for speed: what is kept for less than the day is not found)
@@ -156,7 +156,7 @@ begin
           -- guard: kept for longer: its type's own time [k.job_type = l.job_type => l.job_type is not null]
           join queue.retention k on k.job_type = l.job_type
           -- guard: kept for longer: not for ever [ and d.finished_at >= clock_timestamp() - k.history]
-          where d.id >= lowest and d.id < above and j.id >= lowest and j.id < above and d.finished_at >= clock_timestamp() - k.history
+          where d.id >= lowest and d.id < beyond and j.id >= lowest and j.id < beyond and d.finished_at >= clock_timestamp() - k.history
           -- guard: plainly done: kept for longer (6 lines)
           union all
           select unnest(d.ids)
@@ -165,7 +165,7 @@ begin
           -- guard: plainly done: its type's own time [k.job_type = l.job_type => l.job_type is not null]
           join queue.retention k on k.job_type = l.job_type
           -- guard: plainly done: kept by its type's time [ and d.finished_at >= clock_timestamp() - k.history]
-          where d.first_id >= lowest and d.first_id < above and d.finished_at >= clock_timestamp() - k.history
+          where d.first_id >= lowest and d.first_id < beyond and d.finished_at >= clock_timestamp() - k.history
           limit allowed + 1);
       end if;
       continue when cardinality(living) > allowed;  -- guard: a day that many outlive stays
@@ -175,11 +175,11 @@ begin
       -- Of what is ready only what came back: all else was ready before, and there may be much of it.
       living := living || array(
         -- guard: what is brought back meanwhile stays [r.seq <> r.id => false]
-        select r.id from queue.ready r where r.id >= lowest and r.id < above and r.seq <> r.id
-        union all select s.id from queue.scheduled s where s.id >= lowest and s.id < above
-        union all select u.id from queue.lease h cross join lateral unnest(h.ids) u (id) where u.id >= lowest and u.id < above
-        union all select d.id from queue.dead d where d.id >= lowest and d.id < above
-        union all select b.id from queue.blocked b where b.id >= lowest and b.id < above);
+        select r.id from queue.ready r where r.id >= lowest and r.id < beyond and r.seq <> r.id
+        union all select s.id from queue.scheduled s where s.id >= lowest and s.id < beyond
+        union all select u.id from queue.lease h cross join lateral unnest(h.ids) u (id) where u.id >= lowest and u.id < beyond
+        union all select d.id from queue.dead d where d.id >= lowest and d.id < beyond
+        union all select b.id from queue.blocked b where b.id >= lowest and b.id < beyond);
       foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
         -- guard: only what stays is moved [= any ($1) => is not null and $1 is not null]
         execute format('insert into queue.%I select * from queue.%I d where d.%I = any ($1)',
