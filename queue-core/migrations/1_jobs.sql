@@ -310,7 +310,7 @@ begin
   -- guard: writes a lane only then [not exists .. is null) => true]
   if not exists (select from queue.lane l where l.lane = met and l.leaving is null) then
     -- Nothing is enqueued into a solo lane, and a recovery must not wait.
-    if not solo then  -- guard: a recovery waits for no bound [not solo => true]
+    if not solo then  -- guard: a recovery waits for no capacity [not solo => true]
       -- guard: whoever meets a lane says so [perform .. true) => null]
       perform queue.lock_stripe('lanes', hashtext(meet_lane.queue) & 1023, true);
     end if;

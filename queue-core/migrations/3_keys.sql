@@ -15,7 +15,8 @@ create function queue.key_id(queue text, key text) returns bigint
   return queue.hash(queue || '/' || key);  -- guard: a key is of a queue [queue || '/' || ]
 
 -- Locks of ours are rows, not advisory locks: anybody who may connect can take any of those, and sees in pg_locks which are in use. For keys, names
--- and queues there are 1024 each. Two that share one wait for each other, which is no more than a wait.
+-- and queues there are 1024 each. Two that share one wait for each other. Two transactions of several keys
+-- each may be a deadlock, as they may be over equal keys; the server ends one of them.
 create table queue.stripe (
   purpose  text     not null,
   stripe   integer  not null,

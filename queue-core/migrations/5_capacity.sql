@@ -12,10 +12,10 @@ create table queue.capacity (
   since     bigint  not null default 0,
   tickets   bigint  not null default 0,
   beside    bigint  not null default 0,  -- numbers of beside_seq above this are of jobs that were counted and did not rewrite the row
-  constraint capacity_pkey primary key (queue),  -- guard: a queue has one bound
-  constraint capacity_queue_is_a_name check (queue.is_name(queue)),  -- guard: a bound is of a name
-  constraint capacity_is_not_negative check (capacity >= 0),  -- guard: a bound is not negative
-  constraint capacity_can_be_reckoned_with check (capacity <= 281474976710656)  -- guard: a bound can be reckoned with
+  constraint capacity_pkey primary key (queue),  -- guard: a queue has one capacity
+  constraint capacity_queue_is_a_name check (queue.is_name(queue)),  -- guard: a capacity is of a name
+  constraint capacity_is_not_negative check (capacity >= 0),  -- guard: a capacity is not negative
+  constraint capacity_can_be_reckoned_with check (capacity <= 281474976710656)  -- guard: a capacity can be reckoned with
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
 -- Numbered by all queues with a capacity together, outside any transaction: a number that was drawn is gone, whatever becomes of who drew it.
@@ -65,26 +65,26 @@ $$;
 create function queue.set_capacity(queue text, capacity bigint) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '5s'  -- guard: a bound waits for nobody for ever
+  set lock_timeout = '5s'  -- guard: a capacity waits for nobody for ever
 as $$
 begin
   if set_capacity.capacity is null then
-    delete from queue.capacity c where c.queue = set_capacity.queue;  -- guard: a bound ends alone [ where c.queue = set_capacity.queue]
+    delete from queue.capacity c where c.queue = set_capacity.queue;  -- guard: a capacity ends alone [ where c.queue = set_capacity.queue]
   else
     insert into queue.capacity as c (queue, capacity, beside)
     values (set_capacity.queue, set_capacity.capacity, (select s.last_value from queue.beside_seq s))
     on conflict on constraint capacity_pkey do update
-    -- guard: tickets of an old bound end [, counted = 0, since = 0, tickets = 0]
+    -- guard: tickets of an old capacity end [, counted = 0, since = 0, tickets = 0]
     set capacity = excluded.capacity, counted = 0, since = 0, tickets = 0, beside = excluded.beside;
   end if;
   -- After the row: a producer that has counted holds that, and may meet a lane then. Who meets one waits for no such row.
-  -- guard: a bound waits for lanes that are being met
+  -- guard: a capacity waits for lanes that are being met
   perform queue.lock_stripe('lanes', hashtext(set_capacity.queue) & 1023);
   update queue.lane l
-  set has_capacity = set_capacity.capacity is not null  -- guard: a bound marks its lanes [set_capacity.capacity is not null => false]
-  -- guard: a bound marks only its lanes [l.queue = set_capacity.queue and ]
-  -- redundant: a bound marks only lanes that are not yet [ and l.has_capacity .. )] (for speed: the same is written again)
-  -- redundant: a bound marks only lanes that are not leaving [ and l.leaving is null] (those are neither)
+  set has_capacity = set_capacity.capacity is not null  -- guard: a capacity marks its lanes [set_capacity.capacity is not null => false]
+  -- guard: a capacity marks only its lanes [l.queue = set_capacity.queue and ]
+  -- redundant: a capacity marks only lanes that are not yet [ and l.has_capacity .. )] (for speed: the same is written again)
+  -- redundant: a capacity marks only lanes that are not leaving [ and l.leaving is null] (those are neither)
   where l.queue = set_capacity.queue and l.leaving is null and l.has_capacity <> (set_capacity.capacity is not null);
 end
 $$;

@@ -15,8 +15,8 @@
 -- Rows are deleted by where they are: entries are never updated in place, and a plan that joins them by their keys reads a whole table for each
 -- job, if the last that was known of it is that it was empty.
 --
--- Bodies between BEGIN ATOMIC and END are resolved when they are created; all others set their search_path. Each call is planned for itself:
--- a plan that was made while a table was empty is a bad one once it is full.
+-- The server resolves names in a body between BEGIN ATOMIC and END when it creates the function; every other function sets its search_path.
+-- The server plans each call anew: a plan that was made while a table was empty is a bad one once the table is full.
 
 -- Where in ready those of these jobs are that wait there. A job's place is its id, in its lane or, if it is a suspect that was given back, in
 -- the solo twin. Those that have entered ready a second time have an index of their own.

@@ -2,7 +2,7 @@
 -- $1 tokens  $2 ids  $3 verdicts  $4 lanes  $5 attempts  $6 crashes  $7 waits in ms  $8 run times in ms  $9 outputs as JSON text  $10 errors
 -- $11 ordering keys that go on without their jobs from now on, else null
 -- Safe: a verdict counts only while its token names a lease and its id is still in it; a slow, doubled or zombie worker changes nothing.
--- Of two verdicts on one job one counts, whichever it is.
+-- Of two verdicts on one job in one call exactly one counts; which of the two is not said.
 -- Leases are locked in the order of their tokens, and what is read from them is their latest version. A lease always lists just what is
 -- not settled; the verdict that empties it deletes it. A released job's place is its id, which nobody else takes: it stands where its age
 -- puts it, and below a floor it is found within about a second. A job that is cancelling is cancelled, unless it

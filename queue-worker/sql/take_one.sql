@@ -1,5 +1,5 @@
 -- ready, to be locked: the first job that nobody holds of the lanes $1, in the order of the lanes, each lane from its floor $2 on.
--- $1 lanes  $2 floors
+-- $1 lanes  $2 floors  $3 ids to pass over
 -- Safe: runs in the transaction that will end the job; its lock on the entry is all that makes the job ours. Claims and other workers pass
 -- over what is locked. When the transaction ends otherwise, however that comes about, the entry is as it was. The payload is probed
 -- (offset 0 sees to it): a plan made while job was empty must not read all of it later.
@@ -12,6 +12,7 @@ from (
     select r.lane, r.seq, r.id, r.attempts, r.crashes
     from queue.ready r
     where r.lane = l.lane and r.seq >= l.floor  -- guard: of its lane [r.lane = l.lane and ]; from the floor on [ and r.seq >= l.floor]
+      and r.id <> all ($3::bigint[])  -- guard: passes over what it is told to
     order by r.seq  -- guard: in the order of places
     limit 1  -- redundant: one of a lane (rows are locked as they are asked for, and the limit over all lanes asks for one)
     for update skip locked  -- guard: locks; passes over what is locked [ skip locked]

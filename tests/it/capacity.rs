@@ -27,13 +27,13 @@ async fn connect(db: &TestDb) -> PgConnection {
 }
 
 /// A database whose default queue may hold so many waiting jobs.
-async fn bounded(capacity: u64) -> TestDb {
+async fn with_capacity(capacity: u64) -> TestDb {
     let db = TestDb::new().await;
-    bound(&db, Some(capacity)).await;
+    set(&db, Some(capacity)).await;
     db
 }
 
-async fn bound(db: &TestDb, capacity: Option<u64>) {
+async fn set(db: &TestDb, capacity: Option<u64>) {
     set_capacity(&mut connect(db).await, Store::default(), "default", capacity).await.unwrap();
 }
 
@@ -83,7 +83,7 @@ async fn fill(mut on: PgConnection, n: usize) -> u64 {
 
 #[tokio::test]
 async fn of_fifty_producers_exactly_as_many_enter_as_there_is_room_for() {
-    let db = bounded(100).await;
+    let db = with_capacity(100).await;
     for round in 0..3 {
         let mut producers = JoinSet::new();
         for n in 0..50 {
@@ -98,7 +98,7 @@ async fn of_fifty_producers_exactly_as_many_enter_as_there_is_room_for() {
 
 #[tokio::test]
 async fn with_consumers_in_between_it_is_never_above_its_capacity_and_goes_on() {
-    let db = bounded(20).await;
+    let db = with_capacity(20).await;
     let (over, entered, most) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let produce = async || {
         let mut on = connect(&db).await;
@@ -133,7 +133,7 @@ async fn with_consumers_in_between_it_is_never_above_its_capacity_and_goes_on() 
 
 #[tokio::test]
 async fn a_try_that_is_refused_leaves_the_transaction_as_it_was() {
-    let db = bounded(2).await;
+    let db = with_capacity(2).await;
     let mut tx = db.pool.begin().await.unwrap();
     tx.execute("insert into effect (job) values (1)").await.unwrap();
     let mut told = Vec::new();
@@ -153,7 +153,7 @@ async fn a_try_that_is_refused_leaves_the_transaction_as_it_was() {
 
 #[tokio::test]
 async fn whoever_waits_enqueues_once_there_is_capacity_or_is_told_that_there_was_none() {
-    let db = bounded(1).await;
+    let db = with_capacity(1).await;
     let first = quick().enqueue(&db.pool).await.unwrap();
     let error = quick().enqueue(&db.pool).wait_for_capacity(Duration::from_millis(30)).await.unwrap_err();
     assert!(matches!(error, Error::AtCapacity { capacity: 1, .. }), "{error}");
@@ -166,7 +166,7 @@ async fn whoever_waits_enqueues_once_there_is_capacity_or_is_told_that_there_was
 
 #[tokio::test]
 async fn nobody_waits_for_capacity_in_a_transaction_and_anybody_may_on_a_connection() {
-    let db = bounded(1).await;
+    let db = with_capacity(1).await;
     quick().enqueue(&db.pool).await.unwrap();
     let mut tx = db.pool.begin().await.unwrap();
     let refused = quick().enqueue(&mut tx).wait_for_capacity(Duration::from_secs(30)).await.unwrap_err();
@@ -190,7 +190,7 @@ async fn nobody_waits_for_capacity_in_a_transaction_and_anybody_may_on_a_connect
 
 #[tokio::test]
 async fn many_at_once_enter_all_or_none() {
-    let db = bounded(100).await;
+    let db = with_capacity(100).await;
     let mut tx = db.pool.begin().await.unwrap();
     assert!(is_full(&Do::enqueue_all((0..101).map(|_| quick()), &mut tx).await.unwrap_err()));
     tx.rollback().await.unwrap();
@@ -201,7 +201,7 @@ async fn many_at_once_enter_all_or_none() {
         batch.add(quick()).unwrap().queue(if n % 2 == 0 { "default" } else { "other" });
     }
     batch.enqueue(&db.pool).await.unwrap();
-    assert_eq!(waiting(&db).await, 200, "the other queue is not bounded");
+    assert_eq!(waiting(&db).await, 200, "the other queue has no capacity");
     batch.add(quick()).unwrap();
     assert!(is_full(&batch.enqueue(&db.pool).await.unwrap_err()));
     assert_eq!(waiting(&db).await, 200);
@@ -210,7 +210,7 @@ async fn many_at_once_enter_all_or_none() {
 
 #[tokio::test]
 async fn what_comes_back_to_a_full_queue_is_not_refused() {
-    let db = bounded(1).await;
+    let db = with_capacity(1).await;
     let mut on = connect(&db).await;
     let worker = register(&mut on).await.unwrap();
     for verdict in ["release", "retry", "snooze"] {
@@ -226,42 +226,46 @@ async fn what_comes_back_to_a_full_queue_is_not_refused() {
 }
 
 #[tokio::test]
-async fn a_bound_may_be_changed_and_taken_away_and_holds_for_lanes_that_come_later() {
+async fn a_capacity_may_be_changed_and_taken_away_and_holds_for_lanes_that_come_later() {
     let db = TestDb::new().await;
     let enqueue = async |priority| quick().enqueue(&db.pool).priority(priority).await.map(|handle| handle.id());
     enqueue(1).await.unwrap();
-    bound(&db, Some(2)).await;
+    set(&db, Some(2)).await;
     enqueue(2).await.unwrap();
     for priority in [1, 2, 3] {
         enqueue(priority).await.unwrap_err();
     }
     let shown = capacities(&mut connect(&db).await, Store::default()).await.unwrap();
     assert_eq!((shown.len(), &*shown[0].queue, shown[0].capacity, shown[0].waiting), (1, "default", 2, 2));
-    bound(&db, Some(3)).await;
+    set(&db, Some(3)).await;
     enqueue(3).await.unwrap();
-    bound(&db, Some(0)).await;
+    set(&db, Some(0)).await;
     enqueue(3).await.unwrap_err();
-    bound(&db, Some(u64::MAX)).await;
+    set(&db, Some(1 << 48)).await;
     enqueue(3).await.unwrap();
-    bound(&db, None).await;
+    set(&db, None).await;
     for priority in 1..10 {
         enqueue(priority).await.unwrap();
     }
     assert_eq!(db.count("select count(*) from queue.lane where has_capacity").await, 0);
     let error = set_capacity(&mut connect(&db).await, Store::default(), "no queue", Some(1)).await.unwrap_err();
     assert!(matches!(error, Error::InvalidName { .. }), "{error}");
+    for capacity in [(1 << 48) + 1, u64::MAX] {
+        let error = set_capacity(&mut connect(&db).await, Store::default(), "default", Some(capacity)).await.unwrap_err();
+        assert!(matches!(error, Error::OutOfRange { what: "the capacity", .. }), "{error}");
+    }
     db.finish().await;
 }
 
-/// A lane that is not committed when its queue is bounded must not stay unmarked.
+/// A lane that is not committed when its queue gets a capacity must not stay unmarked.
 #[tokio::test]
-async fn a_lane_that_is_met_while_its_queue_is_bounded_is_bounded_too() {
+async fn a_lane_that_is_met_while_its_queue_gets_a_capacity_has_it_too() {
     let db = TestDb::new().await;
     let mut tx = db.pool.begin().await.unwrap();
     quick().enqueue(&mut tx).await.unwrap();
-    let ((), ()) = tokio::join!(bound(&db, Some(1)), async {
+    let ((), ()) = tokio::join!(set(&db, Some(1)), async {
         let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-        tests::eventually("the bound waits", async || db.count(waits).await == 1).await;
+        tests::eventually("the capacity waits", async || db.count(waits).await == 1).await;
         tx.commit().await.unwrap();
     });
     quick().enqueue(&db.pool).await.unwrap_err();
@@ -271,7 +275,7 @@ async fn a_lane_that_is_met_while_its_queue_is_bounded_is_bounded_too() {
 
 #[tokio::test]
 async fn under_an_old_snapshot_it_is_not_exceeded_either() {
-    let db = bounded(100).await;
+    let db = with_capacity(100).await;
     for level in ["repeatable read", "serializable"] {
         let mut old = db.pool.begin().await.unwrap();
         old.execute(AssertSqlSafe(format!("set transaction isolation level {level}"))).await.unwrap();

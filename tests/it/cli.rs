@@ -328,7 +328,11 @@ async fn f63_a_limit_without_bounds_is_clamped() {
     assert_eq!(page["jobs"].as_array().unwrap().len(), 1000);
     let rest = json(&db, &["list", "--limit", "4294967295", "--before", page["next"].as_str().unwrap()]);
     assert_eq!((rest["jobs"].as_array().unwrap().len(), &rest["next"]), (100, &Value::Null));
-    assert_eq!(failed(&on(&db, &["list", "--limit", "1e9"])).0, Some(2));
+    let told = on(&db, &["list", "--limit", "1001"]);
+    assert!(String::from_utf8_lossy(&told.stderr).contains("a list has at most 1000 jobs"), "{told:?}");
+    for wrong in ["1e9", "0"] {
+        assert_eq!(failed(&on(&db, &["list", "--limit", wrong])).0, Some(2), "{wrong}");
+    }
     db.finish().await;
 }
 

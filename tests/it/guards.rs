@@ -62,7 +62,11 @@ async fn claims_begin_at_the_floor_of_each_lane_and_take_no_more_of_it_than_aske
     }
     let floors = [jobs[1].0, jobs[4].0];
     let mut transaction = connection.begin().await.unwrap();
-    let taken = operate::take_one_of(&mut transaction, &all, &floors).await.unwrap();
+    let passing = operate::take_one_of(&mut transaction, &all, &floors, &[jobs[1]]).await.unwrap();
+    assert_eq!(passing, Some((all[0], jobs[2].0, jobs[2])), "it passes over what it is told to");
+    transaction.rollback().await.unwrap();
+    let mut transaction = connection.begin().await.unwrap();
+    let taken = operate::take_one_of(&mut transaction, &all, &floors, &[]).await.unwrap();
     assert_eq!(taken, Some((all[0], jobs[1].0, jobs[1])));
     let mut beside = connect(&db).await;
     let free = "select count(*) from (select from queue.ready for update skip locked) free";

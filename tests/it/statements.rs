@@ -7,7 +7,7 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
 use tests::TestDb;
 
-/// As `queue-worker/src/live/connect.rs` sets them; the test below compares.
+/// As `queue-worker/src/live/session.rs` sets them; the test below compares.
 const PLANNER: [(&str, &str); 3] = [("enable_seqscan", "off"), ("plan_cache_mode", "force_generic_plan"), ("jit", "off")];
 
 /// Tables that may be huge. Days of a table are named after it.
@@ -212,7 +212,7 @@ async fn no_plan_hangs_on_statistics_of_tables_that_were_empty() {
 
 #[test]
 fn the_planner_is_set_as_a_workers() {
-    let connect = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../queue-worker/src/live/connect.rs")).unwrap();
+    let connect = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../queue-worker/src/live/session.rs")).unwrap();
     for (setting, value) in PLANNER {
         assert!(connect.contains(&format!("(\"{setting}\", \"{value}\")")), "a worker sets {setting} otherwise");
     }

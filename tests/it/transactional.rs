@@ -151,6 +151,24 @@ async fn a_connection_that_is_cut_leaves_the_job_as_it_was() {
 }
 
 #[tokio::test]
+async fn a_limit_that_a_handler_sets_in_its_transaction_does_not_break_off_its_verdict() {
+    let db = TestDb::new().await;
+    let job = enqueue(&db, "impatient").await;
+    let mut operator = db.pool.begin().await.unwrap();
+    operator.execute("lock table queue.done in share mode").await.unwrap();
+    db.run_while(worker(&db), async {
+        let waits = "select count(*) from pg_locks l where l.relation = 'queue.done'::regclass and not l.granted
+          and clock_timestamp() - l.waitstart > interval '200 ms'";
+        eventually("the verdict waits for longer than the handler would have", async || db.count(waits).await > 0).await;
+        operator.commit().await.unwrap();
+        eventually("it is completed", async || db.state(job).await == Some(JobState::Completed)).await;
+    })
+    .await;
+    assert_eq!((charged(&db, job).await, written(&db).await), ((1, 0, 0), 1));
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn children_enqueued_in_the_transaction_are_there_only_on_success() {
     let db = TestDb::new().await;
     let (lost, kept) = (enqueue(&db, "fail with child").await, enqueue(&db, "child").await);

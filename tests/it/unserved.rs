@@ -65,6 +65,11 @@ async fn ready_jobs_that_no_living_worker_serves_are_told_and_others_are_not() {
         let list = said(&db, &["list"]).await;
         let line = list.lines().find(|line| line.starts_with(&id)).unwrap();
         assert_eq!(line.contains("no worker serves it"), !is_served, "{list}");
+        let json: serde_json::Value = serde_json::from_str(&said(&db, &["show", "--json", &id]).await).unwrap();
+        assert_eq!((&json["unserved"], &json["id"]), (&(!is_served).into(), &id.as_str().into()), "{json}");
+        let json: serde_json::Value = serde_json::from_str(&said(&db, &["list", "--json"]).await).unwrap();
+        let listed = json["jobs"].as_array().unwrap().iter().find(|job| job["id"] == id.as_str()).unwrap();
+        assert_eq!((&listed["unserved"], json.get("next").is_some()), (&(!is_served).into(), true), "{json}");
     }
 
     // A worker of every queue serves the one, and knows nothing of the other; once it is silent it serves none.

@@ -176,12 +176,12 @@ pub async fn first_ready(connection: &mut PgConnection) -> sqlx::Result<Option<E
 /// Locks the first entry that nobody holds, of any lane, for a transactional job.
 pub async fn take_one(transaction: &mut PgConnection) -> sqlx::Result<Option<Entry>> {
     let lanes: Vec<i64> = sqlx::query_scalar("select distinct lane from queue.lane order by lane").fetch_all(&mut *transaction).await?;
-    take_one_of(transaction, &lanes, &vec![0; lanes.len()]).await
+    take_one_of(transaction, &lanes, &vec![0; lanes.len()], &[]).await
 }
 
-/// As [`take_one`], of these lanes, each from its floor on.
-pub async fn take_one_of(transaction: &mut PgConnection, lanes: &[i64], floors: &[i64]) -> sqlx::Result<Option<Entry>> {
-    let take = sqlx::query(sql(include_str!("../../queue-worker/sql/take_one.sql"))).bind(lanes).bind(floors);
+/// As [`take_one`], of these lanes, each from its floor on, and none of those that are to be passed over.
+pub async fn take_one_of(transaction: &mut PgConnection, lanes: &[i64], floors: &[i64], passed: &[JobId]) -> sqlx::Result<Option<Entry>> {
+    let take = sqlx::query(sql(include_str!("../../queue-worker/sql/take_one.sql"))).bind(lanes).bind(floors).bind(passed);
     let row = take.fetch_optional(transaction).await?;
     row.map(|row| Ok((row.try_get("lane")?, row.try_get("seq")?, row.try_get("id")?))).transpose()
 }

@@ -62,6 +62,9 @@ impl Handler for Within {
                 inner.execute("insert into effect select * from effect").await?;
                 return Err("as told".into());
             }
+            "impatient" => {
+                tx.execute("set local statement_timeout = '40ms'; set local lock_timeout = '40ms'; set local enable_seqscan = on").await?;
+            }
             "child" => {
                 child().enqueue(&mut tx).await?;
             }

@@ -77,7 +77,7 @@ const LONGEST: usize = 200;
 /// Of the message of a data error only what is known not to come from the payload. A type's own `Deserialize` may say anything, values too.
 fn kind(message: &str) -> String {
     let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
-    let expected = || message.rsplit_once(", expected ").map(|(_, expected)| expected.chars().take(LONGEST).collect::<String>());
+    let expected = || message.rsplit_once(", expected ").map(|(_, expected)| shortened(expected));
     for fault in ["missing field", "duplicate field", "unknown field"] {
         let name = message.strip_prefix(fault).and_then(|rest| rest.trim_start().strip_prefix('`')?.split_once('`'));
         if let Some((name, _)) = name.filter(|(name, _)| is_name(name)) {
@@ -96,6 +96,17 @@ fn kind(message: &str) -> String {
         return "no variant of an untagged enum matches".to_owned();
     }
     "refused by its `Deserialize`".to_owned()
+}
+
+/// Not longer than that, and what is left out is shown by an ellipsis.
+fn shortened(list: &str) -> String {
+    let mut letters = list.chars();
+    let mut short: String = letters.by_ref().take(LONGEST).collect();
+    if letters.next().is_some() {
+        short.truncate(short.rfind(' ').unwrap_or(short.len()));
+        short.push_str(" ...");
+    }
+    short
 }
 
 fn is_name(name: &str) -> bool {
@@ -150,6 +161,13 @@ mod tests {
 
     fn failure(payload: &str) -> Failure {
         decode::<Mail>(payload, 1, &Backoff::DEFAULT).unwrap_err()
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_ends_with_a_whole_word_and_an_ellipsis() {
+        assert_eq!(shortened("one of `a`, `b`"), "one of `a`, `b`");
+        let long = "`variant`, ".repeat(40);
+        assert_eq!(shortened(&long), format!("{} ...", "`variant`, ".repeat(18).trim_end()));
     }
 
     #[test]

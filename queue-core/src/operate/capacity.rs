@@ -28,11 +28,13 @@ pub struct Capacity {
 /// A transaction that began before this was committed may still enqueue as before.
 ///
 /// # Errors
-/// [`Error::InvalidName`]; the database's.
+/// [`Error::InvalidName`]; [`Error::OutOfRange`] above 281,474,976,710,656; the database's.
 pub async fn set_capacity(on: impl IntoConnection<'_>, store: Store, queue: &str, capacity: Option<u64>) -> Result<(), Error> {
     check_name("queue name", queue)?;
-    // More than a bigint holds is as good as none, and as the largest.
-    let capacity = capacity.map(|capacity| i64::try_from(capacity).unwrap_or(i64::MAX).min(MOST));
+    let out =
+        |capacity: u64| Error::OutOfRange { what: "the capacity", value: capacity.to_string(), range: "at most 281474976710656 jobs" };
+    let checked = |capacity| i64::try_from(capacity).ok().filter(|capacity| *capacity <= MOST).ok_or_else(|| out(capacity));
+    let capacity = capacity.map(checked).transpose()?;
     let statement = sqlx::query(store.sql(include_str!("../../sql/set_capacity.sql"))).bind(queue).bind(capacity);
     let mut on = on.into_connection();
     statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| explain(error, store))

@@ -1,7 +1,7 @@
 //! Running jobs that may have ended a process: while nothing else runs, as far as others need not wait for it.
 //!
-//! A step of each pass. While it is quiet no others are claimed, for a few seconds at a time and at most half of the time; whatever else a pass
-//! does goes on.
+//! A step of each pass. While a suspect runs alone this worker claims nothing else, for a few seconds at a time and at most half of the time. The
+//! other steps of a pass go on.
 
 use std::{
     collections::HashMap,

@@ -9,7 +9,7 @@ use super::{
     act::ActCommand,
     chosen::{Export, List},
     settings::{EVERYWHERE, Settings, WorkerSettings},
-    values::{Bound, Output, bound, id},
+    values::{NewCapacity, Output, id, new_capacity},
 };
 
 /// Runs and operates a job queue that lives in PostgreSQL.
@@ -124,8 +124,8 @@ Examples:
         /// This queue only
         queue: Option<String>,
         /// How many jobs may wait in it, or `none`
-        #[arg(value_name = "N|none", value_parser = bound)]
-        capacity: Option<Bound>,
+        #[arg(value_name = "N|none", value_parser = new_capacity)]
+        capacity: Option<NewCapacity>,
         #[command(flatten)]
         output: Output,
     },

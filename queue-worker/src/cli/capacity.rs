@@ -3,14 +3,14 @@
 use queue_core::operate;
 use serde_json::json;
 
-use super::{known_queue::check_queue, open::open_store, print, problem::Problem, settings::Settings, values::Bound};
+use super::{known_queue::check_queue, open::open_store, print, problem::Problem, settings::Settings, values::NewCapacity};
 
 /// Gives a queue a capacity, if one is named, and shows those that have one.
-pub(super) async fn capacity(settings: &Settings, queue: Option<&str>, bound: Option<Bound>, as_json: bool) -> Result<(), Problem> {
+pub(super) async fn capacity(settings: &Settings, queue: Option<&str>, new: Option<NewCapacity>, as_json: bool) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
     // Before it has a capacity, by which it would be known.
     check_queue(&database, store, queue).await?;
-    if let (Some(queue), Some(Bound(capacity))) = (queue, bound) {
+    if let (Some(queue), Some(NewCapacity(capacity))) = (queue, new) {
         operate::set_capacity(database.pool(), store, queue, capacity).await?;
     }
     let mut found = operate::capacities(database.pool(), store).await?;

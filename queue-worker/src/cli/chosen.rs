@@ -1,5 +1,6 @@
 //! Which jobs a command means: those of some kind, or those named by their ids.
 
+use clap::value_parser;
 use queue_core::{JobId, JobState, operate::Filter};
 use serde_json::Value;
 
@@ -16,8 +17,8 @@ pub(super) struct List {
     state: Option<JobState>,
     #[command(flatten)]
     kind: Kind,
-    /// At most so many, up to 1000
-    #[arg(long, default_value_t = Filter::default().limit, value_name = "N")]
+    /// At most so many; more than 1000 is taken for that
+    #[arg(long, default_value_t = Filter::default().limit, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     limit: u32,
     /// Enqueued before this job
     #[arg(long, value_name = "ID", value_parser = id)]

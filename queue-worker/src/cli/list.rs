@@ -1,21 +1,34 @@
 //! `list`: jobs in a table, the newest first.
 
 use queue_core::{
-    JobState, Store,
+    JobId, JobState, Store,
     operate::{self, Filter, JobRecord, Page, Unserved},
 };
+use serde::Serialize;
 use sqlx::PgPool;
 
-use super::{chosen::List, inert, known_queue::check_queue, open::open_store, print, problem::Problem, settings::Settings};
+use super::{
+    chosen::List,
+    inert,
+    known_queue::check_queue,
+    open::open_store,
+    print,
+    problem::{Problem, warn},
+    settings::Settings,
+};
 
 pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
     check_queue(&database, store, asked.filter().queue.as_deref()).await?;
+    if !asked.output.json && asked.filter().limit > Filter::MOST {
+        warn(&format!("a list has at most {} jobs; `--before` goes on", Filter::MOST));
+    }
     let page = gather(database.pool(), store, asked.filter()).await?;
-    let unserved = if asked.output.json { Vec::new() } else { operate::unserved(database.pool(), store).await? };
+    let unserved = operate::unserved(database.pool(), store).await?;
     database.close().await;
     if asked.output.json {
-        return print::json(&page);
+        let jobs = page.jobs.iter().map(|job| Served::new(job, &unserved)).collect();
+        return print::json(&ServedPage { jobs, next: page.next });
     }
     let text = match page.jobs.as_slice() {
         [] => "no jobs".to_owned(),
@@ -45,6 +58,28 @@ async fn gather(pool: &PgPool, store: Store, mut filter: Filter) -> Result<Page,
         page.next = more.next;
     }
     Ok(page)
+}
+
+/// A page as it is printed in JSON.
+#[derive(Serialize)]
+struct ServedPage<'a> {
+    jobs: Vec<Served<'a>>,
+    next: Option<JobId>,
+}
+
+/// A job in JSON, and whether a worker that lives would run it.
+#[derive(Serialize)]
+pub(super) struct Served<'a> {
+    #[serde(flatten)]
+    job: &'a JobRecord,
+    /// It is ready, and no worker that lives serves its queue and type.
+    unserved: bool,
+}
+
+impl<'a> Served<'a> {
+    pub(super) fn new(job: &'a JobRecord, unserved: &[Unserved]) -> Self {
+        Self { job, unserved: waits_for_nobody(job, unserved) }
+    }
 }
 
 /// Whether the job is ready, and no living worker serves it.

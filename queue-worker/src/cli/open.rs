@@ -16,7 +16,7 @@ pub(super) async fn open_store(settings: &Settings) -> Result<(Database, Store),
     let store = settings.store()?;
     let database = open(settings).await?;
     let mut connection = database.pool().acquire().await?;
-    queue_core::migrate::verify(&mut connection, store).await?;
+    queue_core::migrate::verify(&mut connection, store).await.map_err(|error| database.placed(error))?;
     drop(connection);
     Ok((database, store))
 }

@@ -45,7 +45,7 @@ impl Problem {
 
     /// Our errors say what is wrong, then, after a semicolon, what to do about it.
     fn new(text: &str, code: u8) -> Self {
-        let (text, fix) = text.split_once("; ").map_or((text, None), |(text, fix)| (text, Some(fix)));
+        let (text, fix) = split(text).map_or((text, None), |(text, fix)| (text, Some(fix)));
         Self { text: inert::lines(text), fix: fix.map(inert::lines), code }
     }
 
@@ -66,6 +66,13 @@ impl Problem {
         writeln!(out, "{head}{what}:{head:#} {}", self.text)?;
         self.fix.iter().try_for_each(|fix| writeln!(out, "{help}help:{help:#} {fix}"))
     }
+}
+
+/// At the first semicolon, but for those in what is quoted.
+fn split(text: &str) -> Option<(&str, &str)> {
+    let is_quoted = |at: usize| text[..at].matches('`').count() % 2 == 1;
+    let (at, mark) = text.match_indices("; ").find(|(at, _)| !is_quoted(*at))?;
+    Some((&text[..at], &text[at + mark.len()..]))
 }
 
 impl From<Error> for Problem {
@@ -127,6 +134,7 @@ mod tests {
     #[test]
     fn a_problem_is_its_text_and_then_what_to_do_about_it() {
         assert_eq!(said(&Problem::failed("no way in; set DATABASE_URL")), "error: no way in\nhelp: set DATABASE_URL\n");
+        assert_eq!(said(&Problem::failed("`x; y` is none; name one")), "error: `x; y` is none\nhelp: name one\n");
         assert_eq!(said(&Problem::usage("no\u{1b}[31m name")), "error: no\\u{1b}[31m name\n", "it brings no colours of its own");
     }
 }

@@ -7,18 +7,25 @@ use queue_core::{
 };
 use serde_json::value::RawValue;
 
-use super::{inert, list::waits_for_nobody, open::open_store, print, problem::Problem, settings::Settings};
+use super::{
+    inert,
+    list::{Served, waits_for_nobody},
+    open::open_store,
+    print,
+    problem::Problem,
+    settings::Settings,
+};
 
 pub(super) async fn show(settings: &Settings, id: JobId, payload: bool, as_json: bool) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
     let mut job = JobRef::from_id(id).in_store(store).find(database.pool()).await?;
-    let unserved = if as_json { Vec::new() } else { operate::unserved(database.pool(), store).await? };
+    let unserved = operate::unserved(database.pool(), store).await?;
     database.close().await;
     if !payload {
         job.payload = None;
         job.output = None;
     }
-    if as_json { print::json(&job) } else { print::lines(&describe(&job, waits_for_nobody(&job, &unserved))) }
+    if as_json { print::json(&Served::new(&job, &unserved)) } else { print::lines(&describe(&job, waits_for_nobody(&job, &unserved))) }
 }
 
 fn describe(job: &JobRecord, waits_for_nobody: bool) -> String {

@@ -14,12 +14,12 @@ pub(super) struct Output {
 
 /// A capacity, or none.
 #[derive(Clone, Copy)]
-pub(super) struct Bound(pub(super) Option<u64>);
+pub(super) struct NewCapacity(pub(super) Option<u64>);
 
-pub(super) fn bound(text: &str) -> Result<Bound, &'static str> {
+pub(super) fn new_capacity(text: &str) -> Result<NewCapacity, &'static str> {
     match text {
-        "none" => Ok(Bound(None)),
-        _ => text.parse().map(|capacity| Bound(Some(capacity))).map_err(|_| "a capacity is a number of jobs, or `none`"),
+        "none" => Ok(NewCapacity(None)),
+        _ => text.parse().map(|capacity| NewCapacity(Some(capacity))).map_err(|_| "a capacity is a number of jobs, or `none`"),
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, PgPool, postgres::PgConnectOptions};
 use tokio::time::timeout;
 
+use super::session::SETTINGS;
 use crate::error::complain;
 
 /// A connection that is made when first needed, and made anew after it failed.
@@ -19,18 +20,6 @@ pub(crate) struct Link {
 
 /// How long one statement of ours may take before its connection counts as dead.
 const PATIENCE: Duration = Duration::from_secs(15);
-
-/// Settings that make a statement of ours mean the same on every server. The planner's are there because a plan that was made while a table
-/// was empty is a sequential scan once it is full.
-const SETTINGS: [(&str, &str); 7] = [
-    ("search_path", "pg_catalog"),
-    ("default_transaction_isolation", "read committed"),
-    ("statement_timeout", "60s"),
-    ("lock_timeout", "0"),
-    ("enable_seqscan", "off"),
-    ("plan_cache_mode", "force_generic_plan"),
-    ("jit", "off"),
-];
 
 /// Nothing depends on the settings but speed, nor on notifications.
 const POOLER: &str = "a pooler is in front of the database: without settings of our own plans may be slow, and jobs are found by polling; \

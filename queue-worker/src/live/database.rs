@@ -3,7 +3,7 @@
 
 use std::{fmt, str::FromStr as _, time::Duration};
 
-use queue_core::{Store, migrate};
+use queue_core::{Error as CoreError, Store, migrate};
 use sqlx::{
     ConnectOptions as _, Connection as _, PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
@@ -160,10 +160,19 @@ impl Database {
     /// Brings the store's schema up to date; returns the versions applied.
     ///
     /// # Errors
-    /// As [`queue_core::migrate()`].
+    /// As [`queue_core::migrate()`]; of a store in the embedded server that this release cannot use, `Error::EmbeddedStore`.
     pub async fn migrate(&self, store: Store) -> Result<Vec<i32>, Error> {
         let mut connection = self.pool.acquire().await?;
-        Ok(migrate(&mut connection, store).await?)
+        migrate(&mut connection, store).await.map_err(|error| self.placed(error))
+    }
+
+    /// With the place of a store that this release cannot use, if nobody has named it.
+    pub(crate) fn placed(&self, error: CoreError) -> Error {
+        #[cfg(feature = "embedded")]
+        if let (Some(server), CoreError::ForeignSchema { .. } | CoreError::ChangedMigration { .. }) = (&self.embedded, &error) {
+            return Error::EmbeddedStore { source: error, folder: server.folder().to_owned() };
+        }
+        error.into()
     }
 
     /// Closes the pool, then leaves the embedded server. Connections that somebody still holds are waited for, up to ten seconds.

@@ -7,6 +7,7 @@ mod database;
 mod engine;
 mod heartbeat;
 mod panics;
+mod session;
 mod settings;
 mod signal;
 #[cfg(feature = "cli")]
@@ -21,6 +22,7 @@ pub(crate) use self::{
     connect::{Link, bounded},
     engine::Engine,
     heartbeat::{Identity, Pulse},
+    session::{our_settings, their_settings},
     settings::each_setting,
     wake::{Sleep, listen},
 };

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{Store, runner::ClaimedJob};
+use queue_core::{JobId, Store, runner::ClaimedJob};
 use sqlx::{PgConnection, Row as _};
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -43,7 +43,8 @@ impl Lookout {
     }
 
     /// The next job, locked by this transaction: from each lane's floor on, and from zero now and then, as a claim looks.
-    pub(super) async fn look(&mut self, tx: &mut PgConnection, store: Store) -> sqlx::Result<Option<LockedJob>> {
+    /// Jobs of `passed` are left where they are.
+    pub(super) async fn look(&mut self, tx: &mut PgConnection, store: Store, passed: &[JobId]) -> sqlx::Result<Option<LockedJob>> {
         self.turn = self.turn.wrapping_add(1);
         let lanes: Vec<Lane> = order(self.lanes.all(), self.turn).into_iter().cloned().collect();
         if lanes.is_empty() {
@@ -51,7 +52,7 @@ impl Lookout {
         }
         let began = Instant::now();
         if began < self.from_zero.1 {
-            let found = self.take(tx, store, &lanes, false).await?;
+            let found = self.take(tx, store, (&lanes, false), passed).await?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -62,17 +63,24 @@ impl Lookout {
         }
         self.owed = None;
         let began = Instant::now();
-        let found = self.take(tx, store, &lanes, true).await?;
+        let found = self.take(tx, store, (&lanes, true), passed).await?;
         let (now, rest) = (Instant::now(), 20 * began.elapsed());
         self.from_zero = (now + rest, now + rest.max(Duration::from_secs(1)));
         Ok(found)
     }
 
-    async fn take(&mut self, tx: &mut PgConnection, store: Store, lanes: &[Lane], zero: bool) -> sqlx::Result<Option<LockedJob>> {
+    async fn take(
+        &mut self,
+        tx: &mut PgConnection,
+        store: Store,
+        (lanes, zero): (&[Lane], bool),
+        passed: &[JobId],
+    ) -> sqlx::Result<Option<LockedJob>> {
         let floor = |lane: &Lane| if zero { 0 } else { self.floors.get(&lane.id).copied().unwrap_or(0) };
         let statement = sqlx::query(store.sql(include_str!("../../sql/take_one.sql")))
             .bind(lanes.iter().map(|lane| lane.id).collect::<Vec<_>>())
-            .bind(lanes.iter().map(floor).collect::<Vec<_>>());
+            .bind(lanes.iter().map(floor).collect::<Vec<_>>())
+            .bind(passed);
         let Some(row) = statement.fetch_optional(tx).await? else { return Ok(None) };
         let (lane, seq): (i64, i64) = (row.try_get("lane")?, row.try_get("seq")?);
         self.floors.insert(lane, seq);

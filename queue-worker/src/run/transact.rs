@@ -5,7 +5,7 @@
 //! few loops for each queue, of which one at a time looks for the next job. Nothing here decides what follows from an outcome.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -19,12 +19,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     lookout::{LOOK, LockedJob, Lookout},
+    passed::Passed,
     told::Teller,
 };
 use crate::{
     error::{complain, transient},
     lanes::Lanes,
-    live::{Bell, Config, bounded},
+    live::{Bell, Config, bounded, our_settings, their_settings},
 };
 
 /// What the loops of a worker share.
@@ -103,21 +104,19 @@ struct Crew {
     /// Our connections, with the settings that the user's own have: handlers write on them.
     pool: PgPool,
     lookout: Mutex<Lookout>,
+    /// Jobs of which nothing could be written.
+    passed: StdMutex<Passed>,
 }
 
-/// Our statements run under settings like those of a worker's other connections; a handler finds the user's own.
-const BEGIN: &str = "begin isolation level read committed; set local search_path = pg_catalog; set local enable_seqscan = off;
-  set local plan_cache_mode = force_generic_plan; set local jit = off";
-const LEND: &str = "set local search_path to default; set local enable_seqscan to default; set local plan_cache_mode to default;
-  set local jit to default; savepoint queue_job";
+/// Our statements run under the settings of a worker's other connections; a handler finds the user's own.
+const BEGIN: &str = concat!("begin isolation level read committed; ", our_settings!());
+const LEND: &str = concat!(their_settings!(), "savepoint queue_job");
 
 /// What the handler wrote is to stay. Constraints that it deferred are checked now, so that they count as its failure.
-const KEEP: &str = "set constraints all immediate; set local search_path = pg_catalog; set local enable_seqscan = off;
-  set local plan_cache_mode = force_generic_plan; set local jit = off; savepoint queue_verdict";
+const KEEP: &str = concat!("set constraints all immediate; ", our_settings!(), "savepoint queue_verdict");
 
 /// What the handler wrote is to go; the entry stays locked.
-const UNDO: &str = "rollback to savepoint queue_job; set local search_path = pg_catalog; set local enable_seqscan = off;
-  set local plan_cache_mode = force_generic_plan; set local jit = off; savepoint queue_verdict";
+const UNDO: &str = concat!("rollback to savepoint queue_job; ", our_settings!(), "savepoint queue_verdict");
 
 /// The verdict is to go, and nothing else.
 const FORGET: &str = "rollback to savepoint queue_verdict";
@@ -132,23 +131,50 @@ impl Crew {
         let connections = u32::try_from(loops + 1).unwrap_or(u32::MAX);
         let pool = PgPoolOptions::new().max_connections(connections).test_before_acquire(false).connect_lazy_with(options);
         let lookout = Lookout::new(lanes, context.bell.watch());
-        Self { context: Arc::clone(context), store: context.config.store, halt, pool, lookout: Mutex::new(lookout) }
+        Self {
+            context: Arc::clone(context),
+            store: context.config.store,
+            halt,
+            pool,
+            lookout: Mutex::new(lookout),
+            passed: StdMutex::default(),
+        }
     }
 
     async fn work(self: Arc<Self>) {
         let stop = &self.context.stop;
         while !stop.is_cancelled() {
             if let Err(error) = self.one().await {
-                complain(&error, "a transactional job is as it was, or cannot be looked for; trying again");
+                complain(&error, "transactional jobs cannot be looked for; trying again");
                 let pause = Duration::from_millis(500).mul_f64(1.0 + fastrand::f64());
                 let _ = timeout(pause, stop.cancelled()).await;
             }
         }
     }
 
-    /// One job, from its lock to its commit.
+    /// One job, if there is one. Of what nothing can be written is passed over for a while, for it stands before all others of its lane.
     async fn one(&self) -> sqlx::Result<()> {
-        let Some((mut tx, LockedJob { job, seq, pid })) = self.find().await? else { return Ok(()) };
+        let Some((tx, locked)) = self.find().await? else { return Ok(()) };
+        let id = locked.job.id;
+        match self.attempt(tx, locked).await {
+            Ok(()) => self.passed().forget(id),
+            Err(error) => {
+                let wait = self.passed().note(id, Instant::now());
+                let (error, next_try_in) = (queue_core::message(&error), humantime::format_duration(wait));
+                tracing::warn!(job = %id, error, %next_try_in, "nothing could be written of this transactional job: it is as it was");
+            }
+        }
+        Ok(())
+    }
+
+    fn passed(&self) -> MutexGuard<'_, Passed> {
+        // It is right after each call, so a panic elsewhere breaks nothing.
+        self.passed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From its lock to its commit.
+    async fn attempt(&self, mut tx: Transaction<'static, Postgres>, locked: LockedJob) -> sqlx::Result<()> {
+        let LockedJob { job, seq, pid } = locked;
         bounded(sqlx::raw_sql(LEND).execute(&mut *tx)).await?;
         let registration = self.context.registry.get(job.job_type).copied();
         let (since, lent) = (Instant::now(), Arc::new(Mutex::new(tx)));
@@ -215,7 +241,8 @@ impl Crew {
             // Read before the look: whoever enqueues after it either notifies, or saw the claim loop awake, and then we do not wait long.
             let told = *lookout.told.borrow_and_update();
             let mut tx = self.begin().await?;
-            let found = bounded(lookout.look(&mut tx, self.store)).await?;
+            let (passed, tried_again) = self.passed().at(Instant::now());
+            let found = bounded(lookout.look(&mut tx, self.store, &passed)).await?;
             let fresh = (found.is_none() || lookout.refreshed.elapsed() > LOOK) && lookout.refresh(&mut tx, self.store).await?;
             if let Some(job) = found {
                 return Ok(Some((tx, job)));
@@ -226,7 +253,7 @@ impl Crew {
             }
             let wait = told.max(GLANCE);
             let owed = lookout.owed.map(|at| at.saturating_duration_since(Instant::now()));
-            let wait = owed.map_or(wait, |owed| wait.min(owed));
+            let wait = owed.into_iter().chain(tried_again).fold(wait, Duration::min);
             tokio::select! {
                 _ = timeout(wait, lookout.told.changed()) => {}
                 () = self.context.stop.cancelled() => {}

@@ -19,14 +19,16 @@ use super::{
     send::{is_about_data, settle_within},
     settlement::Settlement,
 };
-use crate::live::{Link, bounded};
+use crate::live::{Link, bounded, our_settings};
 
 /// What the handler wrote is to stay. Constraints that it deferred are checked now, under its own settings, so that they count as its failure
 /// and not as a lost commit. Then our statement runs under our settings. A server that loses us between the verdict and the commit lets go of
 /// the lease soon.
-const KEEP: &str = "set constraints all immediate; set local search_path = pg_catalog; set local enable_seqscan = off;
-  set local plan_cache_mode = force_generic_plan; set local jit = off; set local lock_timeout = 0; set local statement_timeout = '60s';
-  set local idle_in_transaction_session_timeout = '15s'; savepoint queue_verdict";
+const KEEP: &str = concat!(
+    "set constraints all immediate; ",
+    our_settings!(),
+    "set local idle_in_transaction_session_timeout = '15s'; savepoint queue_verdict",
+);
 
 /// How long a commit whose answer was lost is asked after.
 const ASK_FOR: Duration = Duration::from_mins(1);

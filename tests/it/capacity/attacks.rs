@@ -1,4 +1,4 @@
-//! Attacks on bounds: two queues at once, bounds that change while somebody waits, tickets of the past, snapshots of the past.
+//! Attacks on capacities: two queues at once, capacities that change while somebody waits, tickets of the past, snapshots of the past.
 
 use std::future::IntoFuture as _;
 
@@ -10,9 +10,9 @@ use tests::{
     protocol::{claim, register, settle},
 };
 
-use super::{bound, bounded, connect, is_full, quick, waiting};
+use super::{connect, is_full, quick, set, waiting, with_capacity};
 
-async fn bound_other(db: &TestDb, capacity: Option<u64>) {
+async fn set_other(db: &TestDb, capacity: Option<u64>) {
     set_capacity(&mut connect(db).await, Store::default(), "other", capacity).await.unwrap();
 }
 
@@ -43,17 +43,17 @@ async fn looks_again(db: &TestDb) {
 }
 
 #[tokio::test]
-async fn the_bound_of_one_queue_is_not_that_of_another() {
-    let db = bounded(100).await;
-    bound_other(&db, Some(3)).await;
+async fn the_capacity_of_one_queue_is_not_that_of_another() {
+    let db = with_capacity(100).await;
+    set_other(&db, Some(3)).await;
     // What is left to the producers of one queue is not left to those of the other.
     assert_eq!((taken(&db, "default").await, taken(&db, "other").await), (10, 3));
-    bound(&db, None).await;
+    set(&db, None).await;
     assert_eq!((taken(&db, "default").await, taken(&db, "other").await), (10, 0));
-    bound(&db, Some(21)).await;
+    set(&db, Some(21)).await;
     assert_eq!((taken(&db, "default").await, taken(&db, "other").await, taken(&db, "third").await), (1, 0, 10));
-    bound(&db, Some(22)).await;
-    bound_other(&db, Some(4)).await;
+    set(&db, Some(22)).await;
+    set_other(&db, Some(4)).await;
     // What is open in one queue is not open in the other.
     let mut near = db.pool.begin().await.unwrap();
     quick().enqueue(&mut near).await.unwrap();
@@ -68,7 +68,7 @@ async fn the_bound_of_one_queue_is_not_that_of_another() {
 
 #[tokio::test]
 async fn a_queue_holds_what_is_ready_scheduled_and_blocked_each_once() {
-    let db = bounded(5).await;
+    let db = with_capacity(5).await;
     quick().enqueue(&db.pool).await.unwrap();
     quick().enqueue(&db.pool).after(std::time::Duration::from_hours(1)).await.unwrap();
     for _ in 0..2 {
@@ -85,17 +85,17 @@ async fn a_queue_holds_what_is_ready_scheduled_and_blocked_each_once() {
 }
 
 #[tokio::test]
-async fn tickets_of_a_bound_that_was_lowered_are_void() {
-    let db = bounded(100).await;
+async fn tickets_of_a_capacity_that_was_lowered_are_void() {
+    let db = with_capacity(100).await;
     quick().enqueue(&db.pool).await.unwrap();
-    bound(&db, Some(5)).await;
+    set(&db, Some(5)).await;
     assert_eq!(taken(&db, "default").await, 4);
     db.finish().await;
 }
 
 #[tokio::test]
 async fn a_ticket_is_good_for_one_job() {
-    let db = bounded(100).await;
+    let db = with_capacity(100).await;
     quick().enqueue(&db.pool).await.unwrap();
     let many = async || Do::enqueue_all((0..70).map(|_| quick()), &db.pool).await;
     assert_eq!(many().await.unwrap(), 70);
@@ -106,7 +106,7 @@ async fn a_ticket_is_good_for_one_job() {
 
 #[tokio::test]
 async fn tickets_that_only_an_old_snapshot_shows_are_void() {
-    let db = bounded(100).await;
+    let db = with_capacity(100).await;
     quick().enqueue(&db.pool).await.unwrap();
     let mut old = old_snapshot(&db).await;
     Do::enqueue_all((0..95).map(|_| quick()), &db.pool).await.unwrap();
@@ -122,7 +122,7 @@ async fn tickets_that_only_an_old_snapshot_shows_are_void() {
 /// A wait is for another's number, which is not its own.
 #[tokio::test]
 async fn what_a_transaction_has_open_counts_while_it_waits_for_another() {
-    let db = bounded(100).await;
+    let db = with_capacity(100).await;
     let mut ahead = db.pool.begin().await.unwrap();
     quick().enqueue(&mut ahead).queue("other").key("key").await.unwrap();
     let mut behind = db.pool.begin().await.unwrap();
@@ -140,13 +140,13 @@ async fn what_a_transaction_has_open_counts_while_it_waits_for_another() {
     db.finish().await;
 }
 
-/// Whoever is let in only if another rolls back looks again, and believes what it finds then: room, or another bound.
+/// Whoever is let in only if another rolls back looks again, and believes what it finds then: room, or another capacity.
 #[tokio::test]
 async fn whoever_waits_for_another_transaction_believes_what_that_leaves() {
-    let db = bounded(100).await;
+    let db = with_capacity(100).await;
     quick().enqueue(&db.pool).await.unwrap();
     for (rolls_back, capacity, enters) in [(false, 100, false), (true, 100, true), (true, 50, false)] {
-        bound(&db, Some(100)).await;
+        set(&db, Some(100)).await;
         let mut counting = db.pool.begin().await.unwrap();
         let before = waiting(&db).await;
         Do::enqueue_all((0..100 - before).map(|_| quick()), &mut counting).await.unwrap();
@@ -159,7 +159,7 @@ async fn whoever_waits_for_another_transaction_believes_what_that_leaves() {
                 counting.rollback().await.unwrap();
             });
             late.unwrap();
-            bound(&db, Some(capacity)).await;
+            set(&db, Some(capacity)).await;
             assert_eq!(many().await.is_ok(), enters);
         } else {
             counting.commit().await.unwrap();
@@ -174,7 +174,7 @@ async fn whoever_waits_for_another_transaction_believes_what_that_leaves() {
 /// While the row is locked, counts leave their mark beside it: without that, an old snapshot would not see the jobs of those that count then.
 #[tokio::test]
 async fn what_was_counted_beside_a_locked_row_counts_under_an_old_snapshot() {
-    let db = bounded(100).await;
+    let db = with_capacity(100).await;
     Do::enqueue_all((0..85).map(|_| quick()), &db.pool).await.unwrap();
     let mut holds = db.pool.begin().await.unwrap();
     quick().enqueue(&mut holds).await.unwrap();
@@ -189,8 +189,8 @@ async fn what_was_counted_beside_a_locked_row_counts_under_an_old_snapshot() {
 
 #[tokio::test]
 async fn what_drew_tickets_since_an_old_snapshot_counts_and_other_queues_do_not() {
-    let db = bounded(100).await;
-    bound_other(&db, Some(10_000)).await;
+    let db = with_capacity(100).await;
+    set_other(&db, Some(10_000)).await;
     Do::enqueue_all((0..50).map(|_| quick()), &db.pool).await.unwrap();
     quick().enqueue(&db.pool).queue("other").await.unwrap();
     let mut before = old_snapshot(&db).await;
@@ -210,11 +210,11 @@ async fn what_drew_tickets_since_an_old_snapshot_counts_and_other_queues_do_not(
 }
 
 #[tokio::test]
-async fn a_lane_that_is_met_under_an_old_snapshot_is_bounded_too() {
+async fn a_lane_that_is_met_under_an_old_snapshot_has_the_capacity_too() {
     let db = TestDb::new().await;
     quick().enqueue(&db.pool).await.unwrap();
     let mut old = old_snapshot(&db).await;
-    bound(&db, Some(2)).await;
+    set(&db, Some(2)).await;
     quick().enqueue(&mut old).priority(5).await.unwrap();
     old.commit().await.unwrap();
     quick().enqueue(&db.pool).priority(5).await.unwrap_err();
@@ -222,8 +222,8 @@ async fn a_lane_that_is_met_under_an_old_snapshot_is_bounded_too() {
 }
 
 #[tokio::test]
-async fn while_a_queue_is_being_bounded_recoveries_go_on_and_jobs_that_come_back_need_no_room() {
-    let db = bounded(1).await;
+async fn while_a_queue_is_being_given_a_capacity_recoveries_go_on_and_jobs_that_come_back_need_no_room() {
+    let db = with_capacity(1).await;
     let (mut on, mut operator) = (connect(&db).await, connect(&db).await);
     quick().enqueue(&db.pool).await.unwrap();
     let worker = register(&mut on).await.unwrap();
@@ -231,16 +231,16 @@ async fn while_a_queue_is_being_bounded_recoveries_go_on_and_jobs_that_come_back
     quick().enqueue(&db.pool).await.unwrap();
     assert_eq!(settle(&mut on, &lease.all("release")).await.unwrap(), []);
     on.execute("select queue.take_capacity('default', 0)").await.expect("no job needs no capacity, even above it");
-    let mut bounding = operator.begin().await.unwrap();
-    bounding.execute("select queue.set_capacity('default', 2)").await.unwrap();
+    let mut changing = operator.begin().await.unwrap();
+    changing.execute("select queue.set_capacity('default', 2)").await.unwrap();
     on.execute("set lock_timeout = '2s'").await.unwrap();
     on.execute("select queue.meet_lane('default', 'do', 7::smallint, true)").await.unwrap();
-    bounding.rollback().await.unwrap();
+    changing.rollback().await.unwrap();
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_bound_does_not_wait_for_ever_for_a_lane_that_is_being_met() {
+async fn a_capacity_does_not_wait_for_ever_for_a_lane_that_is_being_met() {
     let db = TestDb::new().await;
     let mut tx = db.pool.begin().await.unwrap();
     quick().enqueue(&mut tx).await.unwrap();
@@ -253,26 +253,26 @@ async fn a_bound_does_not_wait_for_ever_for_a_lane_that_is_being_met() {
 }
 
 #[tokio::test]
-async fn a_producer_that_has_counted_and_meets_a_lane_is_no_deadlock_with_a_new_bound() {
-    let db = bounded(100).await;
+async fn a_producer_that_has_counted_and_meets_a_lane_is_no_deadlock_with_a_new_capacity() {
+    let db = with_capacity(100).await;
     quick().enqueue(&db.pool).await.unwrap();
     // Without tickets it counts, and has the row until its end.
-    bound(&db, Some(100)).await;
+    set(&db, Some(100)).await;
     let mut producer = db.pool.begin().await.unwrap();
     quick().enqueue(&mut producer).await.unwrap();
     let mut operator = connect(&db).await;
-    let bounding = tokio::spawn(async move { set_capacity(&mut operator, Store::default(), "default", Some(50)).await });
+    let changing = tokio::spawn(async move { set_capacity(&mut operator, Store::default(), "default", Some(50)).await });
     let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-    eventually("the new bound waits", async || db.count(waits).await == 1).await;
+    eventually("the new capacity waits", async || db.count(waits).await == 1).await;
     quick().enqueue(&mut producer).priority(7).await.expect("a new lane is met");
     producer.commit().await.unwrap();
-    bounding.await.unwrap().unwrap();
+    changing.await.unwrap().unwrap();
     assert_eq!(db.count("select count(*) from queue.lane where not has_capacity").await, 0);
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_bound_that_cannot_be_reckoned_with_is_refused() {
+async fn a_capacity_that_cannot_be_reckoned_with_is_refused() {
     let db = TestDb::new().await;
     let set = async |capacity: i64| sqlx::query("select queue.set_capacity('default', $1)").bind(capacity).execute(&db.pool).await;
     for capacity in [i64::MAX, (1 << 48) + 1, -1] {

@@ -17,12 +17,12 @@ use tests::{
 };
 use tokio::task::JoinSet;
 
-use super::{bounded, connect, is_full, quick, waiting};
+use super::{connect, is_full, quick, waiting, with_capacity};
 
 /// What is uncommitted counts. Whoever it leaves room for waits for nobody, far from the capacity or near it.
 #[tokio::test]
 async fn producers_do_not_wait_for_each_other_and_what_they_have_open_counts() {
-    let db = bounded(100).await;
+    let db = with_capacity(100).await;
     quick().enqueue(&db.pool).await.unwrap();
     let (mut first, mut second) = (db.pool.begin().await.unwrap(), db.pool.begin().await.unwrap());
     for tx in [&mut first, &mut second] {
@@ -51,7 +51,7 @@ async fn producers_do_not_wait_for_each_other_and_what_they_have_open_counts() {
 /// Each waits for nobody, so none waits for one that waits for it: two queues in either order, jobs with keys, many at once, savepoints.
 #[tokio::test]
 async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_is_a_deadlock() {
-    let db = bounded(100).await;
+    let db = with_capacity(100).await;
     set_capacity(&mut connect(&db).await, Store::default(), "other", Some(100)).await.unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let mut producers = JoinSet::new();
@@ -130,7 +130,7 @@ async fn mix(tx: &mut PgConnection, kind: usize) -> Result<usize, Error> {
 /// Full by what is committed, or by what an idle transaction has: refused either way, soon, and without writing anything.
 #[tokio::test]
 async fn a_full_queue_refuses_at_once_and_writes_nothing_while_another_producer_sits_in_a_transaction() {
-    let db = bounded(100).await;
+    let db = with_capacity(100).await;
     Do::enqueue_all((0..99).map(|_| quick()), &db.pool).await.unwrap();
     let mut idle = db.pool.begin().await.unwrap();
     quick().enqueue(&mut idle).await.unwrap();
@@ -171,7 +171,7 @@ async fn a_full_queue_refuses_at_once_and_writes_nothing_while_another_producer_
 /// What a transaction has said of its jobs is taken back with a savepoint, and grows with each job, however many there are.
 #[tokio::test]
 async fn a_transaction_that_enqueues_many_jobs_one_by_one_holds_few_locks_and_is_counted() {
-    let db = bounded(2000).await;
+    let db = with_capacity(2000).await;
     let mut tx = db.pool.begin().await.unwrap();
     tx.execute("savepoint before").await.unwrap();
     quick().enqueue(&mut tx).await.unwrap();

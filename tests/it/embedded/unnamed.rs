@@ -1,7 +1,9 @@
 //! A worker for which nobody has named a database.
 
-use std::time::Instant;
+use std::{process::Command, time::Instant};
 
+use queue_worker::embedded::{Embedded, EmbeddedOptions};
+use sqlx::{Connection as _, PgConnection};
 use tests::WorkerProcess;
 
 use super::user::{eventually, remove, scratch_folder};
@@ -24,5 +26,24 @@ fn a_worker_on_a_server_of_its_own_says_so_unless_it_was_told_to() {
         worker.signal("TERM");
         assert_eq!(worker.wait(), Some(0));
     }
+    remove(&folder);
+}
+
+/// Of a development store of an older release nobody has named the place, so the error does.
+#[tokio::test]
+async fn a_store_of_its_own_that_this_release_cannot_use_is_told_with_its_folder() {
+    let folder = scratch_folder("foreign");
+    let server = Embedded::start(EmbeddedOptions { folder: Some(folder.clone()), ..EmbeddedOptions::default() }).unwrap();
+    let mut connection = PgConnection::connect(server.url()).await.unwrap();
+    sqlx::raw_sql("create schema queue; create table queue.migration (number int)").execute(&mut connection).await.unwrap();
+    for arguments in [&["migrate"][..], &["stats"]] {
+        let command =
+            Command::new(env!("CARGO_BIN_EXE_test-cli")).args(arguments).env("QUEUE_PG_DATA", &folder).env_remove("DATABASE_URL").output();
+        let said = String::from_utf8(command.unwrap().stderr).unwrap();
+        let wanted = ["error: the schema `queue` holds no store", "help: ", folder.to_str().unwrap(), "QUEUE_PG_DATA"];
+        assert!(wanted.iter().all(|part| said.contains(part)), "{arguments:?}: {said}");
+    }
+    connection.close().await.unwrap();
+    drop(server);
     remove(&folder);
 }

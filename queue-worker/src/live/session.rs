@@ -1,0 +1,48 @@
+//! The settings of the server under which our statements run: on our own connections from their start, in a transaction that a handler
+//! shares from where the handler ends.
+
+/// Settings that make a statement of ours mean the same on every server. The planner's are there because a plan that was made while a table
+/// was empty is a sequential scan once it is full.
+pub(super) const SETTINGS: [(&str, &str); 7] = [
+    ("default_transaction_isolation", "read committed"),
+    ("search_path", "pg_catalog"),
+    ("statement_timeout", "60s"),
+    ("lock_timeout", "0"),
+    ("enable_seqscan", "off"),
+    ("plan_cache_mode", "force_generic_plan"),
+    ("jit", "off"),
+];
+
+/// The same, but for the isolation, until the end of a transaction.
+macro_rules! our_settings {
+    () => {
+        "set local search_path = 'pg_catalog'; set local statement_timeout = '60s'; set local lock_timeout = '0';
+         set local enable_seqscan = 'off'; set local plan_cache_mode = 'force_generic_plan'; set local jit = 'off'; "
+    };
+}
+
+/// The user's own again, as they are in a connection of the user's pool.
+macro_rules! their_settings {
+    () => {
+        "set local search_path to default; set local statement_timeout to default; set local lock_timeout to default;
+         set local enable_seqscan to default; set local plan_cache_mode to default; set local jit to default; "
+    };
+}
+
+pub(crate) use {our_settings, their_settings};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_has_the_settings_of_our_connections_and_gives_each_back() {
+        let in_transactions = SETTINGS[1..].iter();
+        for (name, value) in in_transactions.clone() {
+            assert!(our_settings!().contains(&format!("set local {name} = '{value}';")), "{name}");
+            assert!(their_settings!().contains(&format!("set local {name} to default;")), "{name}");
+        }
+        assert_eq!(our_settings!().matches("set local").count(), in_transactions.clone().count());
+        assert_eq!(their_settings!().matches("set local").count(), in_transactions.count());
+    }
+}
