@@ -78,15 +78,18 @@ pub mod private;
 #[cfg(queue_mutants)]
 mod mutants;
 
+/// For implementations of [`Middleware`].
+pub use async_trait::async_trait;
 pub use connect::{IntoConnection, JobRef};
 pub use context::{
-    CancelReason, Cancelled, Context, Handler, HandlerFuture, JobFuture, JobTransaction, Registration, Registry, Reporter, TransactionGuard,
+    AttemptOutput, CancelReason, Cancelled, Context, Handler, HandlerFuture, JobFuture, JobTransaction, Middleware, Next, Registration,
+    Registry, Reporter, TransactionGuard,
 };
 pub use define::{
     Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, OnConflict, Options, Outcome,
     Priority, Retain, StateKey, TerminalExt, Unique, UniqueKey, UnknownState, Verdict, While, verdict,
 };
-pub use enqueue::{Batch, Enqueue, EnqueueAll, EnqueueOptions, Job, JobHandle};
+pub use enqueue::{Batch, Enqueue, EnqueueAll, EnqueueOptions, Enqueuing, Job, JobHandle, on_enqueue};
 pub use error::{Error, RegistryError, message};
 pub use payload::PayloadError;
 pub use queue_macros::job;

@@ -41,12 +41,12 @@ pub enum Error {
     /// The embedded server has a store that this release cannot use.
     #[cfg(feature = "embedded")]
     #[error(
-        "{source}; it is in the embedded PostgreSQL of this machine: if nobody needs what that keeps, end what uses it and remove its folder \
+        "{why}; it is in the embedded PostgreSQL of this machine: if nobody needs what that keeps, end what uses it and remove its folder \
          {}, or set QUEUE_PG_DATA to another", .folder.display()
     )]
     EmbeddedStore {
         /// What is wrong with it.
-        source: queue_core::Error,
+        why: queue_core::Error,
         /// The folder of the server.
         folder: std::path::PathBuf,
     },

@@ -16,7 +16,7 @@ use std::{
 };
 
 use queue_core::{
-    Durability, Handler, Options, Registry, RegistryError, migrate,
+    Durability, Handler, Middleware, Options, Registry, RegistryError, migrate,
     runner::{ReportSender, Shared, States},
 };
 use sqlx::PgPool;
@@ -53,6 +53,7 @@ pub struct Worker {
     states: States,
     registry: Option<Registry>,
     teller: Teller,
+    middleware: Vec<Arc<dyn Middleware>>,
     ready: Vec<Box<dyn FnOnce() + Send>>,
     broken: Option<RegistryError>,
 }
@@ -63,7 +64,7 @@ impl Worker {
     /// minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
     pub fn new(pool: PgPool) -> Self {
         let (config, states, teller) = (Config::default(), States::default(), Teller::default());
-        Self { pool, config, states, registry: None, teller, ready: Vec::new(), broken: None }
+        Self { pool, config, states, registry: None, teller, middleware: Vec::new(), ready: Vec::new(), broken: None }
     }
 
     /// The pool that it was given: for whatever its handlers' state is made of.
@@ -86,7 +87,13 @@ impl Worker {
         self
     }
 
-    /// Tells `hook` what came of each attempt that ends in this worker, for figures and alarms; a later hook takes the place of an earlier one.
+    /// Runs this around each attempt, within those that were given before: see [`Middleware`].
+    pub fn middleware(mut self, middleware: impl Middleware) -> Self {
+        self.middleware.push(Arc::new(middleware));
+        self
+    }
+
+    /// Tells `hook` what came of each attempt that ends in this worker, for figures and alarms. Hooks of several calls are all called.
     ///
     /// It is called by the attempt itself, just before its verdict goes on its way, so let it be quick, and hand work to a task. Should the
     /// worker lose its lease at that very moment, others have the job, and the verdict is refused. Attempts that ended with their process are
@@ -108,7 +115,7 @@ impl Worker {
     /// # }
     /// ```
     pub fn on_outcome(mut self, hook: impl Fn(&AttemptOutcome<'_>) + Send + Sync + 'static) -> Self {
-        self.teller = Teller(Some(Arc::new(hook)));
+        self.teller.add(hook);
         self
     }
 
@@ -138,7 +145,7 @@ impl Worker {
     /// # Errors
     /// Before the first job: a setting out of range, job types that cannot be run, a store that is not migrated or out of reach.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        let Self { pool, config, states, registry, teller, ready, broken } = self;
+        let Self { pool, config, states, registry, teller, middleware, ready, broken } = self;
         config.check()?;
         if let Some(error) = broken {
             return Err(error.into());
@@ -152,7 +159,7 @@ impl Worker {
 
         // Dropped half-way, this future takes the engine and the heartbeat with it: the jobs are recovered like those of a silent worker.
         let engine = Engine::start("queue engine").map_err(|error| Error::Thread(error.to_string()))?;
-        let running = RunningWorker::start(&engine, &pool, &config, registry, states, teller)?;
+        let running = RunningWorker::start(&engine, &pool, &config, Given { registry, states, teller, middleware })?;
         tracing::info!(name = config.name, queues = config.served(), "worker started");
         if !ready.is_empty() {
             tokio::spawn(tell_ready(running.pulse.identity(), ready));
@@ -170,6 +177,14 @@ impl std::fmt::Debug for Worker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Worker").field("config", &self.config).finish_non_exhaustive()
     }
+}
+
+/// What a worker was given besides its settings.
+struct Given {
+    registry: Registry,
+    states: States,
+    teller: Teller,
+    middleware: Vec<Arc<dyn Middleware>>,
 }
 
 /// A worker at work.
@@ -209,14 +224,15 @@ const LAST_VERDICTS: Duration = Duration::from_secs(1);
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
 impl RunningWorker {
-    fn start(engine: &Engine, pool: &PgPool, config: &Config, registry: Registry, states: States, teller: Teller) -> Result<Self, Error> {
+    fn start(engine: &Engine, pool: &PgPool, config: &Config, given: Given) -> Result<Self, Error> {
+        let Given { registry, states, teller, middleware } = given;
         let (settle, verdicts) = mpsc::channel(UNSETTLED);
         let bell = Arc::new(Bell::default());
         let types: Vec<&'static str> = registry.names().filter(|(_, known)| !known.options().transactional).map(|(name, _)| name).collect();
         let names: Vec<&'static str> = registry.names().map(|(name, _)| name).collect();
         let (sender, reports) = ReportSender::open();
         let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store: config.store });
-        let shared = Arc::new(Shared { pool: pool.clone(), states, handlers: Handle::current(), backend, reports: sender });
+        let shared = Arc::new(Shared { pool: pool.clone(), states, handlers: Handle::current(), backend, reports: sender, middleware });
         let stop = CancellationToken::new();
         let transact = TransactContext {
             config: config.clone(),

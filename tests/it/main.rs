@@ -59,5 +59,6 @@ mod dropped;
 mod bench;
 mod bulk;
 mod meta;
+mod middleware;
 mod keys;
 mod together;

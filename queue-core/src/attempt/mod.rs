@@ -14,7 +14,7 @@ use tracing::Instrument as _;
 
 pub use self::{claimed::ClaimedJob, ended::Ended, halt::Halt};
 use crate::{
-    context::{Context, Lent, Registration, Shared},
+    context::{Context, Lent, Registration, Shared, run_within},
     define::{Failure, Outcome, check_output},
 };
 
@@ -37,7 +37,8 @@ pub async fn run(
     failed: impl FnOnce(Failure) + Send,
 ) -> Ended {
     let Some(payload) = &job.payload else { return Ended::terminal("the job's payload is missing from the store") };
-    let mut cx = Context::new(job.id, job.number(), job.most_attempts(), Arc::clone(&halt.ask), Arc::clone(shared));
+    let attempts = (job.number(), job.most_attempts());
+    let mut cx = Context::new(job.id, job.job_type, attempts, Arc::clone(&halt.ask), Arc::clone(shared));
     cx.set_claimed(job.claimed_at);
     cx.set_meta(job.meta.clone());
     if registration.options().transactional {
@@ -71,7 +72,7 @@ async fn handle(
 ) -> Ended {
     // At the highest level, so that what handlers log is told apart wherever they log at all.
     let span = tracing::error_span!("attempt", job = %job.id, job_type = job.job_type, attempt = job.attempt);
-    let running = registration.run(payload, cx).instrument(span);
+    let running = run_within(registration, payload, cx).instrument(span);
     let limited = async {
         match registration.options().timeout {
             Some(limit) => tokio::time::timeout(limit, running).await.map_err(|_| limit),

@@ -7,6 +7,7 @@ mod cancelled;
 mod decode;
 mod handler;
 mod meta;
+mod middleware;
 mod registry;
 mod report;
 mod states;
@@ -31,11 +32,13 @@ use tokio::{
 use self::meta::Meta;
 #[cfg(feature = "testing")]
 pub(crate) use self::meta::read_meta;
+pub(crate) use self::middleware::run_within;
 pub(crate) use self::transaction::{Begun, CommitState, NOT_COMPLETED};
 pub use self::{
     backend::{Backend, CommitResult, Fence, OwnTransaction},
     cancelled::{Ask, CancelReason, Cancelled},
     handler::{Handler, JobFuture},
+    middleware::{AttemptOutput, Middleware, Next},
     registry::{HandlerFuture, Registration, Registry},
     report::{Report, ReportEntry, ReportSender, Reporter, Written},
     states::States,
@@ -46,6 +49,7 @@ use crate::{define::JobId, error::Error};
 /// One attempt of one job, as its handler sees it.
 pub struct Context {
     id: JobId,
+    job_type: &'static str,
     attempt: u32,
     max_attempts: u32,
     claimed_at: DateTime<Utc>,
@@ -60,10 +64,22 @@ pub struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(id: JobId, attempt: u32, max_attempts: u32, ask: Arc<Ask>, shared: Arc<Shared>) -> Self {
-        let (cancelled, begun, reporter) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        let (meta, claimed_at) = (Meta::new(None), DateTime::UNIX_EPOCH);
-        Self { id, attempt, max_attempts, claimed_at, meta, ask, cancelled, shared, transaction: None, fence: None, begun, reporter }
+    pub(crate) fn new(id: JobId, job_type: &'static str, (attempt, max_attempts): (u32, u32), ask: Arc<Ask>, shared: Arc<Shared>) -> Self {
+        Self {
+            id,
+            job_type,
+            attempt,
+            max_attempts,
+            claimed_at: DateTime::UNIX_EPOCH,
+            meta: Meta::new(None),
+            ask,
+            cancelled: OnceLock::new(),
+            shared,
+            transaction: None,
+            fence: None,
+            begun: OnceLock::new(),
+            reporter: OnceLock::new(),
+        }
     }
 
     pub(crate) fn set_claimed(&mut self, at: DateTime<Utc>) {
@@ -93,6 +109,11 @@ impl Context {
     /// The job's id.
     pub fn id(&self) -> JobId {
         self.id
+    }
+
+    /// The name that the job's type is stored under, which may be an alias.
+    pub fn job_type(&self) -> &'static str {
+        self.job_type
     }
 
     /// The number of this attempt; the first is 1.
@@ -302,6 +323,8 @@ pub struct Shared {
     pub backend: Arc<dyn Backend>,
     /// Where what handlers say of their jobs goes.
     pub reports: ReportSender,
+    /// What runs around each of them, from the outermost inwards.
+    pub middleware: Vec<Arc<dyn Middleware>>,
 }
 
 impl fmt::Debug for Shared {

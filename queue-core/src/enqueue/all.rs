@@ -11,6 +11,7 @@ use std::{
 use super::{
     JobHandle,
     bulk::write_all,
+    hooks::call_hooks,
     options::{EnqueueOptions, enqueue_methods, option_methods},
     places::Written,
     row::{Encoded, Row},
@@ -86,7 +87,8 @@ impl<J: JobType, R> EnqueueAll<'_, J, R> {
     }
 
     async fn send(self, ids_wanted: bool) -> Result<Written, Error> {
-        let Self { jobs, on, store, durability, options, .. } = self;
+        let Self { jobs, on, store, durability, mut options, .. } = self;
+        call_hooks(&mut options);
         options.check()?;
         let row = |(index, job): (usize, J)| {
             let row = Encoded::of(&job).and_then(|job| Row::new(Cow::Owned(job), &options, 0));

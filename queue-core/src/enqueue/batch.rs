@@ -4,6 +4,7 @@ use std::{borrow::Cow, fmt, future::Future};
 
 use super::{
     bulk::write_all,
+    hooks::call_hooks,
     options::{EnqueueOptions, enqueue_methods},
     row::{Encoded, Row},
 };
@@ -60,7 +61,9 @@ impl Batch {
     #[allow(clippy::needless_pass_by_value, reason = "a job is given away, here as everywhere")]
     pub fn add<J: JobType>(&mut self, job: J) -> Result<&mut EnqueueOptions, Error> {
         self.jobs.push(Encoded::of(&job)?);
-        self.options.push(EnqueueOptions::of::<J>());
+        let mut options = EnqueueOptions::of::<J>();
+        call_hooks(&mut options);
+        self.options.push(options);
         let at = self.options.len() - 1;
         Ok(&mut self.options[at])
     }

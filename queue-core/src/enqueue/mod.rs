@@ -8,6 +8,7 @@ mod bulk;
 mod copy;
 mod each;
 mod handle;
+mod hooks;
 mod insert;
 mod job;
 mod one;
@@ -15,7 +16,15 @@ mod options;
 mod places;
 mod row;
 
-pub use self::{all::EnqueueAll, batch::Batch, handle::JobHandle, job::Job, one::Enqueue, options::EnqueueOptions};
+pub use self::{
+    all::EnqueueAll,
+    batch::Batch,
+    handle::JobHandle,
+    hooks::{Enqueuing, on_enqueue},
+    job::Job,
+    one::Enqueue,
+    options::EnqueueOptions,
+};
 use crate::{error::Error, schema::Store};
 
 /// A queue at its capacity, as `queue.take_capacity` describes it in its DETAIL.

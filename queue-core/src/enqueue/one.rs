@@ -15,6 +15,7 @@ use sqlx::{Postgres, Row as _, postgres::PgArguments, query::Query};
 
 use super::{
     JobHandle, explain,
+    hooks::call_hooks,
     options::{EnqueueOptions, enqueue_methods, option_methods},
     row::{Encoded, Row},
 };
@@ -118,7 +119,8 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
 
     /// The handle; `None` if the queue is at its capacity, provided that this is no error.
     async fn send(self, unless_at_capacity: bool) -> Result<Option<JobHandle<J>>, Error> {
-        let Self { job, mut on, store, durability, options, patience, .. } = self;
+        let Self { job, mut on, store, durability, mut options, patience, .. } = self;
+        call_hooks(&mut options);
         options.check()?;
         let row = Row::new(Cow::Owned(Encoded::of(&job)?), &options, 0)?;
         drop(job);

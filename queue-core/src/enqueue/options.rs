@@ -224,6 +224,10 @@ impl EnqueueOptions {
         }
     }
 
+    pub(super) fn has_meta(&self, key: &str) -> bool {
+        self.meta.contains_key(key)
+    }
+
     pub(super) fn add_meta(&mut self, key: String, value: &impl Serialize) {
         let text = payload::encode(value, payload::DEFAULT_LIMIT).map_err(|error| error.to_string());
         self.meta.insert(key, text.and_then(|text| RawValue::from_string(text).map_err(|error| error.to_string())));

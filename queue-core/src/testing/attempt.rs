@@ -16,7 +16,7 @@ use tokio::{runtime::Handle, sync::mpsc};
 use super::backend::{Notes, TestBackend};
 use crate::{
     attempt::{self, ClaimedJob, Ended, Halt},
-    context::{CancelReason, Lent, Registration, Report, ReportSender, Shared, States, Written},
+    context::{CancelReason, Lent, Middleware, Registration, Report, ReportSender, Shared, States, Written},
     define::{Ending, Failure, JobId, JobType, Outcome, Verdict},
     error::Error,
     results::Progress,
@@ -93,6 +93,7 @@ pub(super) struct Setup<'a> {
     pub(super) job: &'a ClaimedJob,
     pub(super) checkpoint: Option<String>,
     pub(super) states: States,
+    pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) pool: PgPool,
     pub(super) lent: Option<Lent>,
     /// The worker is shutting down.
@@ -129,10 +130,17 @@ const DICE: f64 = 0.5;
 
 impl Setup<'_> {
     pub(super) async fn run(self) -> Outturn {
-        let Self { registration, job, checkpoint, states, pool, lent, asked } = self;
+        let Self { registration, job, checkpoint, states, middleware, pool, lent, asked } = self;
         let backend = Arc::new(TestBackend::new(job.attempt, checkpoint, lent.clone()));
         let (reports, mut said) = ReportSender::open();
-        let shared = Arc::new(Shared { pool, states, handlers: Handle::current(), backend: Arc::<TestBackend>::clone(&backend), reports });
+        let shared = Arc::new(Shared {
+            pool,
+            states,
+            handlers: Handle::current(),
+            backend: Arc::<TestBackend>::clone(&backend),
+            reports,
+            middleware,
+        });
         let halt = Halt::new(CANCEL_GRACE);
         match asked {
             Some(CancelReason::Cancelled) => halt.cancel(job.token, job.id),

@@ -1,6 +1,6 @@
 //! Every job that is ready, run in the caller's open transaction: what a worker would do, on one connection, with nothing committed.
 
-use std::{fmt, future::IntoFuture, pin::Pin, time::Duration};
+use std::{fmt, future::IntoFuture, pin::Pin, sync::Arc, time::Duration};
 
 use sqlx::{PgConnection, PgPool, Row as _, postgres::PgRow};
 use uuid::Uuid;
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     attempt::ClaimedJob,
-    context::{Handler, Registration, Registry, States},
+    context::{Handler, Middleware, Registration, Registry, States},
     define::{JobId, JobType, OrderingKey},
     error::{RegistryError, message},
     finish::finish_one,
@@ -36,6 +36,7 @@ pub fn drain(on: &mut PgConnection) -> Drain<'_> {
         broken: None,
         most: None,
         by: Duration::ZERO,
+        middleware: Vec::new(),
     }
 }
 
@@ -65,6 +66,7 @@ pub struct Drain<'t> {
     broken: Option<RegistryError>,
     most: Option<usize>,
     by: Duration,
+    middleware: Vec<Arc<dyn Middleware>>,
 }
 
 /// A drain that was not told otherwise runs no more jobs than this.
@@ -74,6 +76,12 @@ impl Drain<'_> {
     /// What handlers get with `cx.state::<S>()`, as `Worker::state`.
     pub fn state<S: Send + Sync + 'static>(mut self, value: S) -> Self {
         self.states.put(value);
+        self
+    }
+
+    /// Runs this around each handler, as `Worker::middleware`.
+    pub fn middleware(mut self, middleware: impl Middleware) -> Self {
+        self.middleware.push(Arc::new(middleware));
         self
     }
 
@@ -112,7 +120,7 @@ impl Drain<'_> {
     }
 
     async fn run(self) -> Result<Drained, Error> {
-        let Self { on, pool, states, store, registry, broken, most, by } = self;
+        let Self { on, pool, states, store, registry, broken, most, by, middleware } = self;
         if let Some(error) = broken {
             return Err(error.into());
         }
@@ -133,7 +141,7 @@ impl Drain<'_> {
             // It was asked for by its name.
             let Some(registration) = registry.get(taken.job.job_type) else { break };
             check(registration, &states)?;
-            attempts.push(one(&mut connection, taken, registration, &states, &pool, store).await?);
+            attempts.push(one(&mut connection, taken, registration, (&states, &middleware), &pool, store).await?);
         }
         Ok(Drained { attempts })
     }
@@ -242,7 +250,7 @@ async fn one(
     connection: &mut DrainConnection<'_>,
     taken: Taken,
     registration: &Registration,
-    states: &States,
+    (states, middleware): (&States, &[Arc<dyn Middleware>]),
     pool: &PgPool,
     store: Store,
 ) -> Result<Attempt, Error> {
@@ -252,8 +260,8 @@ async fn one(
         return Err(Error::NeedsPool { job_type: job.job_type.to_owned() });
     }
     sqlx::raw_sql(SAVE).execute(&mut *connection.lock(None).await?).await?;
-    let (states, pool, lent) = (states.clone(), pool.clone(), connection.lent());
-    let mut outturn = Setup { registration, job: &job, checkpoint, states, pool, lent, asked: None }.run().await;
+    let (states, middleware, pool, lent) = (states.clone(), middleware.to_vec(), pool.clone(), connection.lent());
+    let mut outturn = Setup { registration, job: &job, checkpoint, states, middleware, pool, lent, asked: None }.run().await;
     let mut on = connection.lock(Some(job.id)).await?;
     if transactional && outturn.attempt.is_completed() {
         if let Err(error) = sqlx::raw_sql(KEEP).execute(&mut *on).await {

@@ -1,6 +1,6 @@
 //! A handler run inline: no database, no worker.
 
-use std::{fmt, future::IntoFuture, marker::PhantomData, ops::Deref, pin::Pin};
+use std::{fmt, future::IntoFuture, marker::PhantomData, ops::Deref, pin::Pin, sync::Arc};
 
 use chrono::Utc;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::attempt::{Attempt, Setup, is_without_pool, no_pool};
 use crate::{
     attempt::ClaimedJob,
-    context::{CancelReason, Handler, Registration, States},
+    context::{CancelReason, Handler, Middleware, Registration, States},
     define::{Failure, JobId},
     enqueue::EnqueueOptions,
     error::RegistryError,
@@ -32,6 +32,7 @@ pub struct Run<T> {
     pool: Option<PgPool>,
     checkpoint: Option<String>,
     options: EnqueueOptions,
+    middleware: Vec<Arc<dyn Middleware>>,
     asked: Option<CancelReason>,
 }
 
@@ -39,12 +40,28 @@ impl<T: Handler> Run<T> {
     /// See [`run`].
     pub fn new(job: T) -> Self {
         let options = EnqueueOptions::of::<T>();
-        Self { job, states: States::default(), attempt: 1, max_attempts: None, pool: None, checkpoint: None, options, asked: None }
+        Self {
+            job,
+            states: States::default(),
+            attempt: 1,
+            max_attempts: None,
+            pool: None,
+            checkpoint: None,
+            options,
+            middleware: Vec::new(),
+            asked: None,
+        }
     }
 
     /// What the handler gets with `cx.state::<S>()`, as `Worker::state`.
     pub fn state<S: Send + Sync + 'static>(mut self, value: S) -> Self {
         self.states.put(value);
+        self
+    }
+
+    /// Runs this around the handler, as `Worker::middleware`.
+    pub fn middleware(mut self, middleware: impl Middleware) -> Self {
+        self.middleware.push(Arc::new(middleware));
         self
     }
 
@@ -124,8 +141,8 @@ impl<T: Handler> Run<T> {
             meta,
             key: None,
         };
-        let Self { states, checkpoint, asked, .. } = self;
-        let setup = Setup { registration: &registration, job: &job, checkpoint, states, pool, lent: None, asked };
+        let Self { states, checkpoint, asked, middleware, .. } = self;
+        let setup = Setup { registration: &registration, job: &job, checkpoint, states, middleware, pool, lent: None, asked };
         let mut outturn = setup.run().await;
         if bare && outturn.failure.as_ref().is_some_and(is_without_pool) {
             let error = outturn.attempt.error.get_or_insert_default();

@@ -170,7 +170,7 @@ impl Database {
     pub(crate) fn placed(&self, error: CoreError) -> Error {
         #[cfg(feature = "embedded")]
         if let (Some(server), CoreError::ForeignSchema { .. } | CoreError::ChangedMigration { .. }) = (&self.embedded, &error) {
-            return Error::EmbeddedStore { source: error, folder: server.folder().to_owned() };
+            return Error::EmbeddedStore { why: error, folder: server.folder().to_owned() };
         }
         error.into()
     }

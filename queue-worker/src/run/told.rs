@@ -41,12 +41,17 @@ type Hook = Arc<dyn Fn(&AttemptOutcome<'_>) + Send + Sync>;
 
 /// Tells of attempts.
 #[derive(Clone, Default)]
-pub(crate) struct Teller(pub(crate) Option<Hook>);
+pub(crate) struct Teller(Vec<Hook>);
 
 impl Teller {
+    /// Tells this one too.
+    pub(crate) fn add(&mut self, hook: impl Fn(&AttemptOutcome<'_>) + Send + Sync + 'static) {
+        self.0.push(Arc::new(hook));
+    }
+
     /// An attempt has ended, and this is written for it. Most attempts complete, and nobody has asked for them: that costs one comparison.
     pub(super) fn tell(&self, job: &ClaimedJob, outcome: Outcome, ending: &Ending) {
-        if self.0.is_none() && ending.is_complete() {
+        if self.0.is_empty() && ending.is_complete() {
             return;
         }
         let told = AttemptOutcome {
@@ -60,12 +65,12 @@ impl Teller {
             ran: ending.ran(),
         };
         log(&told);
-        if let Some(hook) = &self.0
-            && let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook(&told)))
-        {
-            // Its drop may panic, too.
-            std::mem::forget(panic);
-            tracing::error!(job = %told.job, "the hook given to `Worker::on_outcome` panicked; the job is as it would be without it");
+        for hook in &self.0 {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook(&told))) {
+                // Its drop may panic, too.
+                std::mem::forget(panic);
+                tracing::error!(job = %told.job, "a hook given to `Worker::on_outcome` panicked; the job is as it would be without it");
+            }
         }
     }
 }
@@ -82,6 +87,6 @@ fn log(told: &AttemptOutcome<'_>) {
 
 impl fmt::Debug for Teller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Teller").field(&self.0.is_some()).finish()
+        f.debug_tuple("Teller").field(&self.0.len()).finish()
     }
 }

@@ -24,7 +24,14 @@ async fn a_handler_that_begins_while_its_lease_is_abandoned_is_dropped() {
     let pool = PgPoolOptions::new().connect_lazy_with(PgConnectOptions::new());
     let (settle, mut settled) = tokio::sync::mpsc::channel(1);
     let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store: Store::default() });
-    let shared = Shared { pool, states: States::default(), handlers: Handle::current(), backend, reports: ReportSender::open().0 };
+    let shared = Shared {
+        pool,
+        states: States::default(),
+        handlers: Handle::current(),
+        backend,
+        reports: ReportSender::open().0,
+        middleware: Vec::new(),
+    };
     let mut registry = Registry::default();
     registry.register::<Hang>().unwrap();
     let (bell, handlers, cancel_grace) = (Arc::default(), Handle::current(), Duration::ZERO);

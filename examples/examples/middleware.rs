@@ -1,0 +1,74 @@
+//! What every job needs and no handler should have to say: here the tenant, which goes with each job from the request that enqueued it to the
+//! handler, and how long each attempt took.
+
+use std::time::Instant;
+
+use queue_core::{AttemptOutput, Context, Failure, Handler, Job, JobResult, Middleware, Next, Store, async_trait, job, on_enqueue};
+use queue_worker::{Database, Worker};
+use serde::{Deserialize, Serialize};
+
+tokio::task_local! {
+    /// For whom a request is served or a job is run.
+    static TENANT: String;
+}
+
+#[job(name = "example_invoice", output = String)]
+#[derive(Serialize, Deserialize)]
+struct Invoice {
+    number: u32,
+}
+
+impl Handler for Invoice {
+    async fn run(self, _: &Context) -> JobResult<String> {
+        Ok(format!("invoice {} of {}", self.number, TENANT.get()))
+    }
+}
+
+/// Runs each attempt for the tenant of its job.
+struct Tenancy;
+
+#[async_trait]
+impl Middleware for Tenancy {
+    async fn attempt(&self, cx: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
+        let Some(tenant) = cx.meta().get("tenant").and_then(|tenant| tenant.as_str()) else {
+            return Err(Failure::terminal("enqueued for no tenant"));
+        };
+        TENANT.scope(tenant.to_owned(), next.run()).await
+    }
+}
+
+/// Says how long each attempt took, and how it ended.
+struct Stopwatch;
+
+#[async_trait]
+impl Middleware for Stopwatch {
+    async fn attempt(&self, cx: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
+        let began = Instant::now();
+        let result = next.run().await;
+        let came = result.as_ref().map_or_else(ToString::to_string, |_| "completed".to_owned());
+        println!("{} {} took {:?}: {came}", cx.job_type(), cx.id(), began.elapsed());
+        result
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
+    database.migrate(Store::default()).await?;
+    let pool = database.pool();
+
+    on_enqueue(|job| {
+        if let Ok(tenant) = TENANT.try_with(String::clone) {
+            job.meta("tenant", tenant);
+        }
+    });
+    let served = TENANT.scope("acme".to_owned(), Invoice { number: 7 }.enqueue(pool).into_future()).await?;
+    let nobodys = Invoice { number: 8 }.enqueue(pool).await?;
+
+    let worker = Worker::new(pool.clone()).middleware(Stopwatch).middleware(Tenancy);
+    let jobs = [served.id(), nobodys.id()];
+    examples::run_until_over(worker, pool, &jobs).await?;
+    assert_eq!(served.wait(pool).await?, "invoice 7 of acme");
+    assert!(nobodys.wait(pool).await.is_err(), "it is a dead letter");
+    Ok(())
+}

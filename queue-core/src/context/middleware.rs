@@ -1,0 +1,83 @@
+//! What runs around the handler of every job: tracing, tenancy, reports of errors.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+
+use super::{Context, HandlerFuture, Registration};
+use crate::define::Failure;
+
+/// Runs around each attempt of a worker, whatever the job's type. A worker is given it with `Worker::middleware`, a test with `.middleware(..)`.
+///
+/// What stands before [`Next::run`] happens before the handler, on its task and in its span; what stands after it knows what the handler
+/// returned. The first middleware is the outermost. All of it is part of the attempt: it counts towards the timeout, is dropped with the handler,
+/// and its error or panic is the attempt's. What became of the attempt, as a dead letter, the worker's `on_outcome` tells.
+///
+/// ```
+/// use queue_core::{AttemptOutput, Context, Failure, Middleware, Next, async_trait};
+///
+/// tokio::task_local! { static TENANT: String; }
+///
+/// /// Handlers find the tenant that the job was enqueued for in `TENANT`.
+/// struct Tenancy;
+///
+/// #[async_trait]
+/// impl Middleware for Tenancy {
+///     async fn attempt(&self, cx: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
+///         let tenant = cx.meta().get("tenant").and_then(|tenant| tenant.as_str()).unwrap_or("nobody");
+///         TENANT.scope(tenant.to_owned(), next.run()).await
+///     }
+/// }
+/// ```
+#[async_trait]
+pub trait Middleware: Send + Sync + 'static {
+    /// Around one attempt. It runs the handler with [`next.run()`](Next::run), or ends the attempt without it by a [`Failure`].
+    async fn attempt(&self, cx: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure>;
+}
+
+/// The rest of an attempt: further middleware, then the handler.
+#[must_use = "the handler does not run until `run` is awaited"]
+pub struct Next<'a> {
+    rest: &'a [Arc<dyn Middleware>],
+    registration: &'a Registration,
+    payload: &'a str,
+    cx: &'a Context,
+}
+
+/// What a handler returned. Only a handler makes one, so an attempt completes only if its handler did.
+pub struct AttemptOutput(Option<String>);
+
+impl Next<'_> {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The handler's, or that of a middleware further in.
+    pub async fn run(self) -> Result<AttemptOutput, Failure> {
+        let Self { rest, registration, payload, cx } = self;
+        match rest.split_first() {
+            Some((first, rest)) => first.attempt(cx, Next { rest, registration, payload, cx }).await,
+            None => registration.run(payload, cx).await.map(AttemptOutput),
+        }
+    }
+}
+
+/// The handler, within the middleware of its worker.
+pub(crate) fn run_within<'a>(registration: &'a Registration, payload: &'a str, cx: &'a Context) -> HandlerFuture<'a> {
+    let rest = &*cx.shared.middleware;
+    if rest.is_empty() {
+        return registration.run(payload, cx);
+    }
+    Box::pin(async move { Next { rest, registration, payload, cx }.run().await.map(|output| output.0) })
+}
+
+impl fmt::Debug for Next<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Next").field("middleware", &self.rest.len()).field("job", &self.cx.id()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for AttemptOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AttemptOutput")
+    }
+}

@@ -1,0 +1,208 @@
+//! What runs around every attempt and every enqueue: in order, with the handler's result, and as part of the attempt whatever it does.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use queue_core::{
+    AttemptOutput, Batch, Context, Failure, Handler, Job as _, JobResult, JobState, Middleware, Next, Outcome, async_trait, job,
+    on_enqueue, testing,
+};
+use queue_worker::AttemptOutcome;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tests::{Act, Do, TestDb, Within, eventually};
+
+tokio::task_local! {
+    static TENANT: String;
+}
+
+/// Returns the tenant that it runs for.
+#[job(name = "middleware_for", output = String)]
+#[derive(Serialize, Deserialize)]
+struct For {
+    fail: bool,
+}
+
+impl Handler for For {
+    async fn run(self, _: &Context) -> JobResult<String> {
+        let tenant = TENANT.try_with(String::clone).unwrap_or_default();
+        if self.fail { Err(tenant.into()) } else { Ok(tenant) }
+    }
+}
+
+/// Lends handlers the tenant of their job.
+struct Tenancy;
+
+#[async_trait]
+impl Middleware for Tenancy {
+    async fn attempt(&self, cx: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
+        let tenant = cx.meta().get("tenant").and_then(Value::as_str).unwrap_or("nobody");
+        TENANT.scope(tenant.to_owned(), next.run()).await
+    }
+}
+
+/// What was seen, in its order.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<Vec<String>>>);
+
+impl Seen {
+    fn note(&self, what: String) {
+        self.0.lock().unwrap().push(what);
+    }
+}
+
+/// Notes what passes through it.
+struct Noting(&'static str, Seen);
+
+#[async_trait]
+impl Middleware for Noting {
+    async fn attempt(&self, cx: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
+        let Self(name, seen) = self;
+        seen.note(format!("{name} before {} {}", cx.job_type(), cx.attempt()));
+        let result = next.run().await;
+        seen.note(format!("{name} after {}", result.as_ref().err().map_or("fine".to_owned(), ToString::to_string)));
+        result
+    }
+}
+
+#[tokio::test]
+async fn the_first_is_the_outermost_and_each_knows_what_the_handler_returned() {
+    let db = TestDb::new().await;
+    let seen = Seen::default();
+    let fine = Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).await.unwrap().id();
+    let worker =
+        db.worker().register::<Do>().concurrency(1).middleware(Noting("outer", seen.clone())).middleware(Noting("inner", seen.clone()));
+    db.run_while(worker, async {
+        db.until(fine, JobState::Completed).await;
+        let failing = Do { act: Act::Terminal("no way".into()) }.enqueue(&db.pool).await.unwrap().id();
+        db.until(failing, JobState::Dead).await;
+    })
+    .await;
+    let wanted = ["outer before do 1", "inner before do 1", "inner after fine", "outer after fine"];
+    let failed = ["outer before do 1", "inner before do 1", "inner after no way", "outer after no way"];
+    assert_eq!(*seen.0.lock().unwrap(), [wanted, failed].concat());
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_tenant_goes_from_the_enqueue_to_the_handler_whichever_way_the_job_goes() {
+    on_enqueue(|job| {
+        if job.job_type() == "middleware_for"
+            && let Ok(tenant) = TENANT.try_with(String::clone)
+        {
+            job.meta("tenant", tenant);
+        }
+    });
+    let db = TestDb::new().await;
+    let enqueue = async {
+        let one = For { fail: false }.enqueue(&db.pool).await.unwrap().id();
+        let tried = For { fail: false }.enqueue(&db.pool).unless_at_capacity().await.unwrap().unwrap().id();
+        let own = For { fail: false }.enqueue(&db.pool).meta("tenant", "another").await.unwrap().id();
+        For::enqueue_all([For { fail: false }, For { fail: false }], &db.pool).await.unwrap();
+        let mut batch = Batch::new();
+        batch.add(For { fail: false }).unwrap();
+        batch.enqueue(&db.pool).await.unwrap();
+        (one, tried, own)
+    };
+    let (one, tried, own) = TENANT.scope("acme".to_owned(), enqueue).await;
+    let plain = For { fail: false }.enqueue(&db.pool).await.unwrap().id();
+    let of = "select count(*) from queue.jobs where state = 'completed' and output #>> '{}' = 'acme'";
+    db.run_while(db.worker().register::<For>().middleware(Tenancy), async {
+        eventually("five are the tenant's", async || db.count(of).await == 5).await;
+        for (id, tenant) in [(one, "acme"), (tried, "acme"), (own, "another"), (plain, "nobody")] {
+            db.until(id, JobState::Completed).await;
+            let output = "select output #>> '{}' from queue.jobs where id = $1";
+            assert_eq!(sqlx::query_scalar::<_, String>(output).bind(id).fetch_one(&db.pool).await.unwrap(), tenant);
+        }
+    })
+    .await;
+    db.finish().await;
+}
+
+/// Does something else than let the attempt through.
+struct Instead(Mutex<Option<&'static str>>);
+
+#[async_trait]
+impl Middleware for Instead {
+    async fn attempt(&self, _: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
+        let what = self.0.lock().unwrap().take();
+        match what {
+            None => next.run().await,
+            Some("fail") => Err("not now".into()),
+            Some("snooze") => Err(Failure::snooze(Duration::from_millis(20))),
+            Some("panic") => panic!("as told"),
+            Some("fail after") => next.run().await.and(Err("after all".into())),
+            Some(_) => std::future::pending().await,
+        }
+    }
+}
+
+/// Counts how often its handler ran.
+#[job(name = "middleware_counted", max_attempts = 2, backoff = fixed("20ms", jitter = 0.0), timeout = "300ms", state(Arc<AtomicU32>))]
+#[derive(Serialize, Deserialize)]
+struct Counted;
+
+impl Handler for Counted {
+    async fn run(self, cx: &Context) -> JobResult {
+        cx.state::<Arc<AtomicU32>>().fetch_add(1, SeqCst);
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn what_a_middleware_does_instead_is_what_came_of_the_attempt() {
+    let db = TestDb::new().await;
+    let snoozed = Outcome::Snoozed(Duration::from_millis(20));
+    for (what, outcome, runs) in [
+        ("fail", Outcome::Failed, 1),
+        ("snooze", snoozed, 1),
+        ("panic", Outcome::Panicked, 1),
+        ("hang", Outcome::TimedOut, 1),
+        ("fail after", Outcome::Failed, 2),
+    ] {
+        let (first, last, count) = (Seen::default(), Seen::default(), Arc::new(AtomicU32::new(0)));
+        let note = |seen: &Seen| {
+            let seen = seen.clone();
+            move |attempt: &AttemptOutcome<'_>| seen.note(format!("{:?}", attempt.outcome))
+        };
+        let id = Counted.enqueue(&db.pool).await.unwrap().id();
+        let worker = db.worker().register::<Counted>().state(Arc::clone(&count)).middleware(Instead(Mutex::new(Some(what))));
+        let worker = worker.on_outcome(note(&first)).on_outcome(|_| panic!("a hook")).on_outcome(note(&last));
+        db.run_while(worker, db.until(id, JobState::Completed)).await;
+        assert_eq!(count.load(SeqCst), runs, "{what}");
+        for told in [first, last] {
+            assert_eq!(*told.0.lock().unwrap(), [format!("{outcome:?}"), "Ok".to_owned()], "each hook is told: {what}");
+        }
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_a_transactional_handler_wrote_goes_if_a_middleware_fails_after_it() {
+    let db = TestDb::new().await;
+    let id = Within { how: "complete".to_owned() }.enqueue(&db.pool).max_attempts(1).await.unwrap().id();
+    let worker = db.worker().register::<Within>().middleware(Instead(Mutex::new(Some("fail after"))));
+    db.run_while(worker, db.until(id, JobState::Dead)).await;
+    assert_eq!(db.count("select count(*) from effect").await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn the_test_kit_runs_them_too() {
+    let ran = testing::run(For { fail: false }).meta("tenant", "acme").middleware(Tenancy).await;
+    assert_eq!(ran.output(), "acme");
+    let ran = testing::run(For { fail: true }).meta("tenant", "acme").middleware(Tenancy).await;
+    assert_eq!(ran.error.as_deref(), Some("acme"));
+    let db = TestDb::new().await;
+    let mut tx = db.pool.begin().await.unwrap();
+    For { fail: false }.enqueue(&mut tx).meta("tenant", json!("acme")).await.unwrap();
+    let drained = testing::drain(&mut tx).register::<For>().middleware(Tenancy).await.unwrap();
+    assert_eq!(drained.outputs::<For>(), ["acme"]);
+    tx.rollback().await.unwrap();
+    db.finish().await;
+}
