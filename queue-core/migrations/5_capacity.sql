@@ -63,7 +63,7 @@ $$;
 -- before may not know of it yet. Transactions that have met a new lane of the queue are waited for, up to lock_timeout, so that no lane
 -- stays unmarked.
 create function queue.set_capacity(queue text, capacity bigint) returns void
-  language plpgsql volatile
+  language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
   set lock_timeout = '5s'  -- guard: a capacity waits for nobody for ever
 as $$
