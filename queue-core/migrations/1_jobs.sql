@@ -33,19 +33,6 @@ create function queue.is_name(name text) returns boolean
   language sql immutable parallel safe
   return name is not null and name ~ '^[A-Za-z0-9_.:-]{1,64}$';  -- guard: null is no name [name is not null and ]
 
--- Refuses a time that no table of ours holds. It is called by whatever takes a time to run at; null is now.
-create function queue.check_run_at(run_at timestamptz) returns void
-  language plpgsql immutable
-  set search_path = pg_catalog, pg_temp
-as $$
-begin
-  -- guard: a time to run at is within range [run_at < '1970-01-01+00' or run_at >= '10000-01-01+00' => false]
-  if run_at < '1970-01-01+00' or run_at >= '10000-01-01+00' then
-    raise invalid_parameter_value using message = format('queue: run_at is a time within the years 1970 to 9999, not %s', run_at);
-  end if;
-end
-$$;
-
 -- The most bytes of a payload's text. Replace this function to change it for the store.
 create function queue.payload_limit() returns integer
   language sql immutable parallel safe
@@ -361,6 +348,9 @@ begin
   -- guard: a time to run at is one [run_at operator(pg_catalog.<) .. '10000-01-01+00' => false]
   elsif run_at operator(pg_catalog.<) '1970-01-01+00' or run_at operator(pg_catalog.>=) '10000-01-01+00' then
     perform queue.check_run_at(insert_job.run_at);
+  end if;
+  if meta is not null then
+    perform queue.checked_meta(insert_job.meta);  -- guard: metadata of one are checked
   end if;
   -- In one statement, for a look of its own would be a twentieth of an enqueue. A queue that may be full is asked before anything is written.
   insert into queue.job (id, lane, max_attempts, payload, meta)

@@ -200,6 +200,19 @@ begin
 end
 $$;
 
+-- Refuses a time that no table of ours holds. It is called by whatever takes a time to run at; null is now.
+create function queue.check_run_at(run_at timestamptz) returns void
+  language plpgsql immutable
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  -- guard: a time to run at is within range [run_at < '1970-01-01+00' or run_at >= '10000-01-01+00' => false]
+  if run_at < '1970-01-01+00' or run_at >= '10000-01-01+00' then
+    raise invalid_parameter_value using message = format('queue: run_at is a time within the years 1970 to 9999, not %s', run_at);
+  end if;
+end
+$$;
+
 -- Whether this may be a job's metadata.
 create function queue.is_meta(meta jsonb) returns boolean
   language sql immutable parallel safe

@@ -15,7 +15,7 @@ const ENQUEUE: &[&str] = &[
     "refuse::f08 wake::producers bulk::a_queue enqueue::a_lane enqueue::what",
     "enqueue:: capacity:: wake:: schedule::",
     "migrate:: payloads:: refuse:: bulk:: recovery::",
-    "roles::attacks",
+    "roles::attacks refuse::f08",
 ];
 const IN_LINE: &[&str] = &["keys::edges keys::hands unique::held", "guards::notices together::", "keys::ways"];
 const OPTIONS: &[&str] = &[
