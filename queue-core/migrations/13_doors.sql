@@ -33,34 +33,47 @@ create table queue.producer_queue (
   constraint producer_queue_is_a_name check (queue.is_name(queue))  -- guard: a producer's queue is a name
 );
 
--- Refuses an enqueue into a queue that is not the caller's. The caller is who is logged in, or the role that one has set: a door cannot see through
--- which function it was called. A caller who may not use the doors comes through somebody's function, who may.
-create function queue.check_queue(queue text) returns void
+-- A caller's name, sealed.
+create function queue.sealed(secret text, caller name) returns text
+  language sql stable
+  -- guard: a seal is secret [secret || '/' || ]; a seal is of one session [pg_catalog.pg_backend_pid()::text || '/' || ]
+  -- guard: a seal is of one name [ || '/' || caller::text]
+  return caller::text || '/' || pg_catalog.encode(queue.digest(secret || '/' || pg_catalog.pg_backend_pid()::text || '/' || caller::text), 'hex');
+
+-- Who asks, sealed as nobody else can: a view's tables are read with its owner's rights, and its caller is its caller.
+create view queue.caller as
+select queue.sealed(s.seals, current_user) as seal
+from queue.secret s;
+
+-- Refuses an enqueue into a queue that is not the caller's, whose name comes under a seal. It names the schema of everything in it, as insert_job.
+create function queue.check_queue(queue text, seal text) returns void
   language plpgsql stable
-  set search_path = pg_catalog, pg_temp
 as $$
 declare
-  caller name := coalesce(nullif(current_setting('role'), 'none'), session_user);
+  caller pg_catalog.name := pg_catalog.left(seal, -65);
 begin
-  if has_function_privilege(caller, 'queue.insert_job(text, jsonb, text, integer, integer, timestamptz, jsonb)', 'execute')
-    and not has_function_privilege(caller, 'queue.any_queue()', 'execute')  -- guard: who may enqueue anywhere does
+  -- guard: nobody calls as another [not exists .. check_queue.seal) => false]
+  if not exists (select from queue.secret s where queue.sealed(s.seals, caller) operator(pg_catalog.=) check_queue.seal) then
+    raise insufficient_privilege using message = 'queue.enqueue: the argument seal says who calls, and is left out';
+  -- guard: who may enqueue anywhere does [not pg_catalog.has .. 'execute') => true]
+  elsif not pg_catalog.has_function_privilege(caller, 'queue.any_queue()'::pg_catalog.regprocedure, 'execute')
     and not exists (
       select
       from queue.producer_queue p
-      join pg_roles r on r.rolname = p.role
-      -- guard: only the queue named [p.queue = check_queue.queue and ]; only one's own queues [ and pg_has_role(caller, r.oid, 'usage')]
-      where p.queue = check_queue.queue and pg_has_role(caller, r.oid, 'usage')
+      where p.queue operator(pg_catalog.=) check_queue.queue  -- guard: only the queue named [p.queue .. check_queue.queue => true]
+        -- guard: only one's own queues [and pg_catalog.pg_has_role .. 'usage')]
+        and pg_catalog.pg_has_role(caller, pg_catalog.to_regrole(pg_catalog.quote_ident(p.role)), 'usage')
     )
   then
     raise insufficient_privilege using
-      message = format('queue.enqueue: the role %s may not enqueue into the queue %s', caller, check_queue.queue),
+      message = pg_catalog.format('queue.enqueue: the role %s may not enqueue into the queue %s', caller, check_queue.queue),
       hint = 'See `queue-worker roles --producer`.';
   end if;
 end
 $$;
 
 -- As queue.enqueue without options.
-create function queue.producer_enqueue(job_type text, payload jsonb) returns bigint
+create function queue.producer_enqueue(job_type text, payload jsonb, seal text default queue.seal()) returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
 as $$
@@ -70,12 +83,14 @@ begin
   -- guard: a producer takes what its type says [p.job_type = producer_enqueue.job_type => p.job_type is null]
   select p.* into typed from queue.type_options p where p.job_type = producer_enqueue.job_type;
   return queue.insert_job(producer_enqueue.job_type, producer_enqueue.payload, coalesce(typed.queue, 'default'),
-    coalesce(typed.priority, 100), coalesce(typed.max_attempts, 20));
+    coalesce(typed.priority, 100), coalesce(typed.max_attempts, 20), seal => producer_enqueue.seal);
 end
 $$;
 
 -- As queue.enqueue_with. The queue that was checked is the one that is enqueued into, whatever workers publish meanwhile.
-create function queue.producer_enqueue_with(job_type text, payload jsonb, options jsonb, out id bigint, out outcome text)
+create function queue.producer_enqueue_with(
+  job_type text, payload jsonb, options jsonb, seal text default queue.seal(), out id bigint, out outcome text
+)
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
 as $$
@@ -85,7 +100,8 @@ declare
 begin
   if queue.limits_producers() then
     chosen := (queue.read_options(producer_enqueue_with.job_type, said)).queue;
-    perform queue.check_queue(chosen);  -- guard: an enqueue with options is into a queue of one's own
+    -- guard: an enqueue with options is into a queue of one's own
+    perform queue.check_queue(chosen, producer_enqueue_with.seal);
     said := said || jsonb_build_object('queue', chosen);
   end if;
   select e.id, e.outcome into producer_enqueue_with.id, producer_enqueue_with.outcome

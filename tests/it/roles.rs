@@ -2,6 +2,7 @@
 
 mod attacks;
 mod matrix;
+mod sealed;
 mod work;
 
 use std::str::FromStr as _;

@@ -66,6 +66,8 @@ reschedule o
 reschedule_all o
 run_now o
 run_now_all o
+seal pmw
+sealed pmw
 set_aside w
 set_capacity o
 set_priority o
@@ -86,6 +88,7 @@ workers ro
 const TABLES: &str = "
 active_key w:SID
 blocked w:SUD r:S o:S
+caller p:S m:S w:S
 capacity w:S r:S o:S
 dead w:SIUD r:S o:S
 done w:SIUD r:id,finished_at,ran_ms,attempts,cancelled o:id,finished_at,ran_ms,attempts,cancelled,output
