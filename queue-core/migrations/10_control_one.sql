@@ -5,7 +5,7 @@
 -- Does an act to those of these jobs to which it can be done now; returns them and what became of them.
 create function queue.act_on_all(ids bigint[], act text, run_at timestamptz default null, priority integer default null)
   returns table (id bigint, became text)
-  language plpgsql volatile
+  language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -41,7 +41,7 @@ $$;
 -- Does an act to one job; returns what became of it. Between two looks a job may pass from one state to another that fits, and what others have
 -- locked is passed over: so it tries again, for about half a second.
 create function queue.act_on_one(id bigint, act text, run_at timestamptz default null, priority integer default null) returns text
-  language plpgsql volatile
+  language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
 as $$
 declare

@@ -33,19 +33,6 @@ create function queue.is_name(name text) returns boolean
   language sql immutable parallel safe
   return name is not null and name ~ '^[A-Za-z0-9_.:-]{1,64}$';  -- guard: null is no name [name is not null and ]
 
--- Refuses a time that no table of ours holds. It is called by whatever takes a time to run at; null is now.
-create function queue.check_run_at(run_at timestamptz) returns void
-  language plpgsql immutable
-  set search_path = pg_catalog, pg_temp
-as $$
-begin
-  -- guard: a time to run at is within range [run_at < '1970-01-01+00' or run_at >= '10000-01-01+00' => false]
-  if run_at < '1970-01-01+00' or run_at >= '10000-01-01+00' then
-    raise invalid_parameter_value using message = format('queue: run_at is a time within the years 1970 to 9999, not %s', run_at);
-  end if;
-end
-$$;
-
 -- The most bytes of a payload's text. Replace this function to change it for the store.
 create function queue.payload_limit() returns integer
   language sql immutable parallel safe
@@ -257,14 +244,15 @@ create table queue.secret (
   wake   text     not null default 'wake_' || replace(gen_random_uuid()::text, '-', ''),  -- the channel of workers that sleep
   over   text     not null default 'over_' || replace(gen_random_uuid()::text, '-', ''),  -- the channel of those who wait for jobs
   marks  text     not null default replace(gen_random_uuid()::text, '-', ''),             -- see queue.capacity_mark
+  seals  text     not null default replace(gen_random_uuid()::text, '-', ''),             -- see queue.caller
   constraint secret_pkey primary key (one),  -- guard: there is one secret
   constraint secret_is_one check (one)  -- guard: there is no second secret
 );
 insert into queue.secret default values;
 
--- The name of a channel, for those who listen: 'wake' or 'over'.
+-- The name of a channel, for those who listen: 'wake' or 'over'. A door, as in 13_doors.sql.
 create function queue.channel(purpose text) returns text
-  language plpgsql stable
+  language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -272,9 +260,9 @@ begin
 end
 $$;
 
--- Says something over a channel, at the end of the transaction. Nothing secret: whoever has the name can listen.
+-- Says something over a channel, at the end of the transaction. Nothing secret: whoever has the name can listen. A door, as in 13_doors.sql.
 create function queue.notify(purpose text, payload text) returns void
-  language plpgsql volatile
+  language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -324,8 +312,15 @@ begin
 end
 $$;
 
--- Enqueues one job without an ordering key in the caller's transaction, and returns its id: the fast path of queue.enqueue. Everything in it is
--- qualified, operators too, instead of setting a search_path: that setting was a fifth of its cost.
+-- Who calls a door, sealed, for the doors cannot see it: the default of an argument is reckoned with the caller's rights. Null, and free, until
+-- there is a producer for some queues only (roles/some_queues.sql).
+create function queue.seal() returns text
+  language sql immutable
+  return null::text;
+
+-- Enqueues one job without an ordering key in the caller's transaction, and returns its id: the fast path of queue.enqueue, and a door, as
+-- in 13_doors.sql. It has the owner's rights on its caller's path, for a path of its own would be 4 % of its cost: so everything in it is
+-- qualified, operators too, and what it calls has a path of its own, or was bound when it was made.
 create function queue.insert_job(
   job_type      text,
   payload       jsonb,
@@ -333,9 +328,10 @@ create function queue.insert_job(
   priority      integer     default 100,
   max_attempts  integer     default 20,
   run_at        timestamptz default null,
-  meta          jsonb       default null
+  meta          jsonb       default null,
+  seal          text        default queue.seal()
 ) returns bigint
-  language plpgsql volatile
+  language plpgsql volatile security definer
 as $$
 declare
   new_id   bigint := queue.next_id();
@@ -343,6 +339,9 @@ declare
   bytes    integer := pg_catalog.octet_length(payload::pg_catalog.text);
   sleeper  boolean;
 begin
+  if queue.limits_producers() then
+    perform queue.check_queue(insert_job.queue, insert_job.seal);  -- guard: a plain enqueue is into a queue of one's own
+  end if;
   -- guard: nothing is null [new_lane is null or payload is null or max_attempts is null => false]; the lane is not null [new_lane is null or ]
   -- guard: the payload is not null [ or payload is null]; the attempts are not null [ or max_attempts is null]
   if new_lane is null or payload is null or max_attempts is null then
@@ -357,6 +356,9 @@ begin
   -- guard: a time to run at is one [run_at operator(pg_catalog.<) .. '10000-01-01+00' => false]
   elsif run_at operator(pg_catalog.<) '1970-01-01+00' or run_at operator(pg_catalog.>=) '10000-01-01+00' then
     perform queue.check_run_at(insert_job.run_at);
+  end if;
+  if meta is not null then
+    perform queue.checked_meta(insert_job.meta);  -- guard: metadata of one are checked
   end if;
   -- In one statement, for a look of its own would be a twentieth of an enqueue. A queue that may be full is asked before anything is written.
   insert into queue.job (id, lane, max_attempts, payload, meta)

@@ -1,5 +1,6 @@
 -- Days: partitions are made ahead and dropped when their retention is over. Both functions may be called by anybody at any time; one works
--- at a time, the others return at once. A lock that is not to be had within lock_timeout ends the call; the next one tries again.
+-- at a time, the others return at once. A lock that is not to be had within lock_timeout ends the call; the next one tries again. Whoever calls
+-- them, days are the owner's.
 
 -- How long the history of a job type is kept, if not as long as the store's. Workers write it at their start from what the types say. What was
 -- enqueued before pruned_to has been looked through, for types whose history goes before its day does.
@@ -22,7 +23,7 @@ create function queue.day_name(day date) returns text
 -- stays there: moving them would lock out producers. So does one that cannot be made, because its tables or its range are somebody's: it is
 -- told of.
 create function queue.add_days(ahead integer) returns integer
-  language plpgsql volatile
+  language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
   set lock_timeout = '500ms'  -- guard: waits for no lock for long
 as $$
@@ -87,7 +88,7 @@ $$;
 -- be dropped is told of, and stops no other.
 create function queue.drop_day(retention interval, most integer default 1000, days integer default 30, at_most integer default 20000)
   returns date
-  language plpgsql volatile
+  language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
   set lock_timeout = '50ms'  -- guard: a drop waits for no lock for long
 as $$

@@ -54,6 +54,26 @@ create function queue.lock_key(key bigint) returns void
   language sql volatile
   return queue.lock_stripe('keys', key & 1023);
 
+-- Locks these keys, in one order for all, or all there are. For an enqueue of many: see lock_keys.sql.
+create function queue.lock_keys(queues text[], keys text[], every boolean) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform queue.lock_key(s.stripe)
+  from (
+    select distinct queue.key_id(k.queue, k.key) & 1023 as stripe  -- redundant: each once [ distinct] (for speed: the union does it again)
+    from unnest(queues, keys) k (queue, key)
+    -- redundant: a key that is null is none [ and k.key is not null] (for the reader: a lock on null is none)
+    where not every and k.key is not null
+    union
+    -- guard: all there are [every => every and false]; no more than asked for [ where every]
+    select n from generate_series(0::bigint, 1023) n where every
+    order by 1  -- guard: in one order
+  ) s;
+end
+$$;
+
 -- Places within keys, and of hints. Not cached: what is given out later is higher, whoever asks.
 create sequence queue.key_seq;
 

@@ -63,7 +63,7 @@ $$;
 -- before may not know of it yet. Transactions that have met a new lane of the queue are waited for, up to lock_timeout, so that no lane
 -- stays unmarked.
 create function queue.set_capacity(queue text, capacity bigint) returns void
-  language plpgsql volatile
+  language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
   set lock_timeout = '5s'  -- guard: a capacity waits for nobody for ever
 as $$
@@ -105,12 +105,13 @@ create function queue.mark_jobs(queue text, n bigint) returns boolean
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  secret  text;
-  xid     bigint := pg_current_xact_id()::text::bigint & 4294967295;
+  xid  bigint := pg_current_xact_id()::text::bigint & 4294967295;
 begin
-  select s.marks into strict secret from queue.secret s;
-  -- guard: jobs are said [pg_try .. n::integer) => true]
-  return pg_try_advisory_xact_lock_shared(queue.capacity_mark(secret, mark_jobs.queue, xid, n), n::integer);
+  return (
+    -- guard: jobs are said [pg_try .. n::integer) => true]
+    select pg_try_advisory_xact_lock_shared(queue.capacity_mark(s.marks, mark_jobs.queue, xid, n), n::integer)
+    from queue.secret s
+  );
 end
 $$;
 
@@ -144,10 +145,7 @@ create function queue.said_jobs(queue text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
-declare
-  secret  text;
 begin
-  select s.marks into strict secret from queue.secret s;
   return (
     with held as materialized (
       select l.virtualtransaction as who, l.locktype, l.mode, l.granted, l.transactionid, l.classid, l.objid::bigint as n, l.objsubid
@@ -166,9 +164,10 @@ begin
       select h.who, h.n, exists (select from held w where w.who = h.who and not w.granted) as waits
       from held h
       join transaction t on t.who = h.who
+      cross join queue.secret s
       where h.locktype = 'advisory' and h.objsubid = 2 and h.granted
         -- guard: others said so of this queue
-        and h.classid = (queue.capacity_mark(secret, said_jobs.queue, t.xid, h.n)::bigint & 4294967295)::oid
+        and h.classid = (queue.capacity_mark(s.marks, said_jobs.queue, t.xid, h.n)::bigint & 4294967295)::oid
     )
     select coalesce(sum(s.jobs), 0)
     from (

@@ -200,6 +200,19 @@ begin
 end
 $$;
 
+-- Refuses a time that no table of ours holds. It is called by whatever takes a time to run at; null is now.
+create function queue.check_run_at(run_at timestamptz) returns void
+  language plpgsql immutable
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  -- guard: a time to run at is within range [run_at < '1970-01-01+00' or run_at >= '10000-01-01+00' => false]
+  if run_at < '1970-01-01+00' or run_at >= '10000-01-01+00' then
+    raise invalid_parameter_value using message = format('queue: run_at is a time within the years 1970 to 9999, not %s', run_at);
+  end if;
+end
+$$;
+
 -- Whether this may be a job's metadata.
 create function queue.is_meta(meta jsonb) returns boolean
   language sql immutable parallel safe
@@ -254,6 +267,9 @@ declare
   typed  queue.type_options;
 begin
   if options operator(pg_catalog.=) '{}'::pg_catalog.jsonb then
+    if not queue.is_trusted() then
+      return queue.producer_enqueue(enqueue.job_type, enqueue.payload);
+    end if;
     -- guard: a plain enqueue takes what its type says [p.job_type operator(pg_catalog.=) enqueue.job_type => p.job_type is null]
     select p.* into typed from queue.type_options p where p.job_type operator(pg_catalog.=) enqueue.job_type;
     if found then
@@ -272,9 +288,16 @@ create function queue.enqueue_with(job_type text, payload jsonb, options jsonb d
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  said   queue.options := queue.read_options(enqueue_with.job_type, enqueue_with.options);
-  taken  uuid := queue.unique_hash(said.queue, enqueue_with.job_type, said.unique_key);
+  said   queue.options;
+  taken  uuid;
 begin
+  if not queue.is_trusted() then
+    select d.id, d.outcome into enqueue_with.id, enqueue_with.outcome
+    from queue.producer_enqueue_with(enqueue_with.job_type, enqueue_with.payload, enqueue_with.options) d;
+    return;
+  end if;
+  said := queue.read_options(enqueue_with.job_type, enqueue_with.options);
+  taken := queue.unique_hash(said.queue, enqueue_with.job_type, said.unique_key);
   if taken is not null then
     -- A full queue has nothing written to it for a key that nobody has taken.
     if exists (select from queue.capacity c where c.queue = said.queue)
@@ -301,6 +324,36 @@ begin
   if taken is not null then
     -- guard: a key names its job [update .. = taken => null]; only that key does [ where u.hash = taken]
     update queue.unique_key u set id = enqueue_with.id, held = said.unique_while, until = said.unique_until where u.hash = taken;
+  end if;
+end
+$$;
+
+-- What an enqueue of many asks for before it writes: the lanes of these queues, job types and priorities, in their order, null if the caller is to
+-- use the doors; the time now; the most bytes of a payload; whether one of the queues has a capacity; and the transaction's number, if it has to
+-- have one, because jobs are written next. Lanes that cannot be seen are written.
+create function queue.meet_lanes(
+  queues text[], job_types text[], priorities integer[], written boolean,
+  out lanes bigint[], out now timestamptz, out payload_limit integer, out has_capacity boolean, out number text
+)
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  now := clock_timestamp();
+  payload_limit := queue.payload_limit();
+  has_capacity := false;
+  if queue.is_trusted() then
+    lanes := array(
+      select queue.meet_lane(l.queue, l.job_type, l.priority, false)
+      from unnest(queues, job_types, priorities) with ordinality l (queue, job_type, priority, place)
+      order by l.place  -- guard: in the order asked for [place => place desc]
+    );
+    -- redundant: asks whether there is a capacity [exists .. queues)) => false] (for speed: many jobs are refused before they are written)
+    has_capacity := exists (select from queue.capacity c where c.queue = any (queues));
+    -- Before the caller's statement ends, whose snapshot is older than any in here: so nobody takes a lane for one that nobody saw.
+    if written or not has_capacity then
+      number := pg_current_xact_id()::text;  -- guard: whoever meets lanes has a number [pg_current_xact_id()::text => null]
+    end if;
   end if;
 end
 $$;

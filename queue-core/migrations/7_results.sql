@@ -24,6 +24,30 @@ create table queue.waiter (
   constraint waiter_pkey primary key (id)  -- guard: a waiter has one row
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
+-- nothing | waiter -> waiter: the process with this id waits for jobs, for another minute. Whoever ends a job asks for these rows after its commit,
+-- and the waiter looks at its jobs after this one's: either the row is seen, or that the job is over.
+create function queue.announce_waiter(id uuid) returns void
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  insert into queue.waiter (id, expires_at)
+  values (announce_waiter.id, now() + interval '1 minute')  -- guard: for a minute [ + interval '1 minute']
+  on conflict (id) do update set expires_at = excluded.expires_at;  -- guard: renewed [update set expires_at = excluded.expires_at => nothing]
+end
+$$;
+
+-- waiter -> nothing: the process with this id waits for no job any more.
+create function queue.leave_waiter(id uuid) returns void
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  delete from queue.waiter w where w.id = leave_waiter.id;  -- guard: its own row [w.id = leave_waiter.id => w.id is not null]
+end
+$$;
+
 -- Tells those who wait for jobs that some are over. To be called last, after what ended them. See tell.sql for who settles.
 create function queue.tell_waiters() returns void
   language plpgsql volatile
@@ -136,7 +160,7 @@ create function queue.look(ids bigint[])
     id bigint, state text, attempts smallint, error text, output jsonb,
     reported smallint, updated_at timestamptz, fraction double precision, stage text, counts jsonb
   )
-  language plpgsql stable
+  language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp
   set enable_seqscan = off
   set plan_cache_mode = force_generic_plan
@@ -168,7 +192,7 @@ $$;
 -- its last attempt failed, null once it is completed; fraction and stage are what it last said of itself.
 create function queue.status(id bigint)
   returns table (state text, attempts smallint, error text, output jsonb, fraction double precision, stage text, meta jsonb)
-  language plpgsql stable
+  language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp
   set enable_seqscan = off
   set plan_cache_mode = force_generic_plan
@@ -220,7 +244,7 @@ $$;
 -- rolled back. But the caller's statement has a snapshot, behind which no vacuum cleans up: keep the timeout short, and call again.
 create function queue.wait(id bigint, timeout interval default '30 s')
   returns table (state text, attempts smallint, error text, output jsonb, fraction double precision, stage text, meta jsonb)
-  language plpgsql volatile
+  language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
 as $$
 declare

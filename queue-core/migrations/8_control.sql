@@ -106,7 +106,7 @@ $$;
 
 -- ready | scheduled | blocked -> done, cancelled. One that is blocked is only taken out of its key's line; the head frees its key.
 create function queue.cancel_waiting_all(ids bigint[]) returns setof bigint
-  language plpgsql volatile
+  language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare
@@ -167,7 +167,7 @@ $$;
 -- While somebody is at work on one of the leases, it marks none and looks again: a settle has one for a moment, an open transaction for longer.
 -- After half a second the jobs of such a lease are passed over. A job that a settle has ended meanwhile is not found in the row.
 create function queue.cancel_running_all(ids bigint[]) returns setof bigint
-  language plpgsql volatile
+  language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare
@@ -214,7 +214,7 @@ $$;
 
 -- ready | scheduled -> scheduled, at that time; one that has passed is due at once. Attempts, crashes and the lane stay.
 create function queue.reschedule_all(ids bigint[], run_at timestamptz) returns setof bigint
-  language plpgsql volatile
+  language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare
@@ -235,7 +235,7 @@ $$;
 
 -- scheduled -> ready: to the end of its lane, as a promotion does.
 create function queue.run_now_all(ids bigint[]) returns setof bigint
-  language plpgsql volatile
+  language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare
@@ -258,7 +258,7 @@ $$;
 -- retry, recovery, requeue and cancel find the job there: it is written only together with the entry, by whoever took that. A ready job's
 -- place is its id, which nobody else takes: it stands where its age puts it, and below a floor it is found within about a second.
 create function queue.set_priority_all(ids bigint[], priority integer) returns setof bigint
-  language plpgsql volatile
+  language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare

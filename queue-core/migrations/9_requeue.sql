@@ -39,7 +39,7 @@ $$;
 -- mended. One that holds up its ordering key keeps its place; one whose key went on without it goes to the end of the key's line, under the key's
 -- lock, and stays dead if that is not to be had.
 create function queue.requeue_all(ids bigint[]) returns setof bigint
-  language plpgsql volatile
+  language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare
@@ -185,7 +185,7 @@ $$;
 -- Safe: only a job whose dead row is deleted here loses its payload. A second operator passes over the row, or finds it gone, as does a requeue.
 -- Rows are locked in the order of their ids. One that held up its ordering key frees it.
 create function queue.discard_all(ids bigint[]) returns setof bigint
-  language plpgsql volatile
+  language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare

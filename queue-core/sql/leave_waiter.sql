@@ -1,4 +1,4 @@
--- waiter -> nothing: the process $1 waits for no job any more.
+-- waiter -> nothing: the process $1 waits for no job any more. See queue.leave_waiter.
 -- $1 waiter
-delete from queue.waiter
-where id = $1  -- guard: its own row [id = $1 => $1::uuid is not null]
+-- Safe: its own row.
+select queue.leave_waiter($1)

@@ -94,7 +94,7 @@ pub use error::{Error, RegistryError, message};
 pub use payload::PayloadError;
 pub use queue_macros::job;
 pub use results::{JobStatus, Progress, Wait, WaitError, WaitOn, Waiter, Watch};
-pub use schema::{Store, check_name, migrate};
+pub use schema::{Roles, Store, check_name, migrate};
 /// The driver, of the version whose connections an enqueue takes.
 pub use sqlx;
 

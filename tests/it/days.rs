@@ -36,10 +36,7 @@ async fn add_days(on: &mut PgConnection, ahead: i32) -> i32 {
 }
 
 async fn drop_day(on: &mut PgConnection, retention_days: f64) -> sqlx::Result<bool> {
-    sqlx::query_scalar(Store::default().sql(include_str!("../../queue-worker/sql/drop_day.sql")))
-        .bind(retention_days * 86_400.0)
-        .fetch_one(on)
-        .await
+    sqlx::query_scalar("select queue.drop_day($1 * interval '1 second') is not null").bind(retention_days * 86_400.0).fetch_one(on).await
 }
 
 /// Makes the partitions of a day in the past.

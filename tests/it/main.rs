@@ -34,6 +34,7 @@ mod unique;
 mod capacity;
 mod durability;
 mod refuse;
+mod roles;
 mod payloads;
 mod panics;
 mod published;

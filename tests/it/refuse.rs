@@ -152,7 +152,7 @@ async fn f19_f23_names_and_attempts_out_of_range_are_refused_before_any_sql() {
 }
 
 /// A call of a SQL function, and what it is refused with.
-const REFUSED: [(&str, &str); 35] = [
+const REFUSED: [(&str, &str); 37] = [
     ("insert_job(null, '{}')", "only run_at may be null"),
     ("insert_job('do', null)", "only run_at may be null"),
     ("insert_job('do', '{}', null)", "only run_at may be null"),
@@ -163,6 +163,8 @@ const REFUSED: [(&str, &str); 35] = [
     ("insert_job('do', '{}', '')", "lane_queue_is_a_name"),
     ("insert_job('do', '{}', '''; drop table queue.job; --')", "lane_queue_is_a_name"),
     ("insert_job('do', '{}', run_at => 'infinity')", "run_at is a time within the years 1970 to 9999, not infinity"),
+    ("insert_job('do', '{}', meta => '[1]')", "the option meta is an object of at most 4096 bytes"),
+    ("insert_job('do', '{}', meta => jsonb_build_object('a', repeat('x', 4088)))", "the option meta is an object of at most 4096 bytes"),
     ("enqueue('do', '{}', '{\"queue\": \"\"}')", "the option queue is a name"),
     ("enqueue('do', '{}', jsonb_build_object('queue', e'a\\nb'))", "the option queue is a name"),
     ("enqueue('do', '{}', jsonb_build_object('queue', repeat('x', 65)))", "the option queue is a name"),

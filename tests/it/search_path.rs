@@ -70,6 +70,9 @@ end
 $traps$;
 reset check_function_bodies";
 
+/// The functions that name the schema of everything, instead of setting a path of their own, because that would cost too much.
+pub(crate) const QUALIFIED: [&str; 4] = ["check_queue", "enqueue", "insert_job", "lock_stripe"];
+
 /// Where the schema may stand.
 const PATHS: [&str; 2] = ["evil, pg_catalog", "pg_catalog, evil"];
 
@@ -160,7 +163,7 @@ async fn no_statement_is_bound_to_what_others_have_made() {
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     let caught = PATHS.map(|path| caught.iter().filter(|(at, _)| *at == path).count());
-    assert!(caught[0] > 40 && caught[1] > 3, "the traps catch what is not qualified: {caught:?}");
+    assert!(caught[0] > 40 && caught[1] > 2, "the traps catch what is not qualified: {caught:?}");
     db.finish().await;
 }
 
@@ -174,10 +177,11 @@ async fn no_function_is_bound_to_what_others_have_made() {
     // name every schema.
     let open: Vec<(String, String)> = sqlx::query_as(OPEN).fetch_all(&db.pool).await.unwrap();
     for (name, body) in &open {
-        let body: &'static str = body.replace("message = ", "message := ").replace("constraint = ", "constraint := ").leak();
+        let body: &'static str =
+            body.replace("message = ", "message := ").replace("constraint = ", "constraint := ").replace("hint = ", "hint := ").leak();
         assert_eq!(Store::default().sql(body), body, "{name} does not name the schema of everything in it");
     }
-    assert_eq!(open.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["enqueue", "insert_job", "lock_stripe"]);
+    assert_eq!(open.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), QUALIFIED);
     for (path, schema) in PATHS.into_iter().zip(["first", "last"]) {
         migrate(&mut connect(&db, path).await, Store::new(schema).unwrap()).await.unwrap();
     }

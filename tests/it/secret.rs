@@ -282,7 +282,8 @@ async fn who_may_not_know_the_channel_finds_what_came_of_its_job_all_the_same() 
     let db = TestDb::new().await;
     let reader = Outsider::new(&db).await;
     let rights =
-        "grant usage on schema queue to {0}; grant select on all tables in schema queue to {0}; revoke all on queue.secret from {0}";
+        "grant usage on schema queue to {0}; grant select on all tables in schema queue to {0}; revoke all on queue.secret from {0};
+        grant execute on function queue.look to {0}";
     db.pool.execute(sqlx::raw_sql(AssertSqlSafe(rights.replace("{0}", &reader.role)))).await.unwrap();
     let options = PgConnectOptions::from_str(&db.url).unwrap().options([("role", &reader.role)]);
     let pool = PgPoolOptions::new().max_connections(1).connect_with(options).await.unwrap();

@@ -41,7 +41,7 @@ pub(super) async fn write_all(
     let done = async {
         let places = Places::meet(connection, store, options).await?;
         let (mut first, mut keys) = (first, LockedKeys::None);
-        if unique {
+        if unique || places.by_door {
             each::write(connection, &places, first, rows, &mut written, &mut keys).await?;
             return places.wake(connection, 0, keys != LockedKeys::None).await;
         }

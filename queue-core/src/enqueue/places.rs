@@ -52,6 +52,8 @@ pub(super) struct Places<'t> {
     payload_limit: usize,
     /// Whether one of the queues has a capacity.
     has_capacity: bool,
+    /// Whether jobs have to go through a door, one by one: the role has no right to the tables.
+    pub(super) by_door: bool,
 }
 
 /// Where a job goes.
@@ -65,16 +67,16 @@ impl<'t> Places<'t> {
     pub(super) async fn meet(connection: &mut PgConnection, store: Store, options: &'t [EnqueueOptions]) -> Result<Self, Error> {
         let mut lanes: BTreeMap<_, i64> = options.iter().map(|options| (lane_of(options), 0)).collect();
         let row = meet(connection, store, lanes.keys(), false).await?;
-        let (met, now, limit): (Vec<i64>, DateTime<Utc>, i32) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        let has_capacity = row.try_get(3)?;
-        lanes.values_mut().zip(met).for_each(|(lane, met)| *lane = met);
+        let (met, now, limit): (Option<Vec<i64>>, DateTime<Utc>, i32) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let (has_capacity, by_door) = (row.try_get(3)?, met.is_none());
+        lanes.values_mut().zip(met.unwrap_or_default()).for_each(|(lane, met)| *lane = met);
         let place = |options: &EnqueueOptions| Place {
             lane: lanes[&lane_of(options)],
             max_attempts: options.max_attempts,
             run_at: options.run.due(now),
         };
         let payload_limit = usize::try_from(limit).unwrap_or(0);
-        Ok(Self { store, options, of_options: options.iter().map(place).collect(), payload_limit, has_capacity })
+        Ok(Self { store, options, of_options: options.iter().map(place).collect(), payload_limit, has_capacity, by_door })
     }
 
     /// Where a row goes, unless its payload is too large: a store may have a lower limit than ours. `index` is the row's.
@@ -109,8 +111,11 @@ impl<'t> Places<'t> {
     }
 
     /// The last act: takes the capacity for the jobs written, 0 if they have taken it themselves, wakes each queue's sleeping workers, once,
-    /// and whoever sees to ordering keys.
+    /// and whoever sees to ordering keys. Jobs that went through a door have done so.
     pub(super) async fn wake(&self, connection: &mut PgConnection, jobs: u64, keyed: bool) -> Result<(), Error> {
+        if self.by_door {
+            return Ok(());
+        }
         if keyed {
             sqlx::query(self.store.sql(include_str!("../../sql/wake_keys.sql"))).execute(&mut *connection).await?;
         }

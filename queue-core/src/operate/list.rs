@@ -43,7 +43,17 @@ impl JobRef {
     /// [`Error::NotFound`]; the database's.
     pub async fn find(&self, on: impl IntoConnection<'_>) -> Result<JobRecord, Error> {
         let mut on = on.into_connection();
-        let found = find(&mut *on.acquire().await?, *self).await.map_err(|error| explain(error, self.store()))?;
+        let found = find(&mut *on.acquire().await?, *self, true).await.map_err(|error| explain(error, self.store()))?;
+        found.ok_or(Error::NotFound { job: self.id() })
+    }
+
+    /// As [`JobRef::find`], without payload and output: for whoever may not read those, or does not want to.
+    ///
+    /// # Errors
+    /// As [`JobRef::find`].
+    pub async fn find_without_payload(&self, on: impl IntoConnection<'_>) -> Result<JobRecord, Error> {
+        let mut on = on.into_connection();
+        let found = find(&mut *on.acquire().await?, *self, false).await.map_err(|error| explain(error, self.store()))?;
         found.ok_or(Error::NotFound { job: self.id() })
     }
 
@@ -67,10 +77,11 @@ impl JobRef {
     }
 }
 
-async fn find(connection: &mut PgConnection, job: JobRef) -> sqlx::Result<Option<JobRecord>> {
+async fn find(connection: &mut PgConnection, job: JobRef, payload: bool) -> sqlx::Result<Option<JobRecord>> {
     let (id, store) = (job.id(), job.store());
+    let statement = if payload { include_str!("../../sql/find.sql") } else { include_str!("../../sql/find_without.sql") };
     // Planned for each call, as all that is inlined and not a figure: a plan made while a table was empty is a bad one once it is full.
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/find.sql"))).bind(id).bind(true).persistent(false);
+    let statement = sqlx::query_as(store.sql(statement)).bind(id).persistent(false);
     let Some(mut found): Option<JobRecord> = statement.fetch_optional(&mut *connection).await? else { return Ok(None) };
     // The history of failures is only ever added to, so it may be read a moment later.
     let failures = sqlx::query_as(store.sql(include_str!("../../sql/failures.sql"))).bind(id).bind(FAILURES);
@@ -108,7 +119,8 @@ pub async fn list(on: impl IntoConnection<'_>, store: Store, filter: &Filter) ->
 
 async fn page(connection: &mut PgConnection, store: Store, filter: &Filter) -> sqlx::Result<Page> {
     let limit = filter.limit.clamp(1, Filter::MOST);
-    let statement = sqlx::query(store.sql(include_str!("../../sql/list.sql")))
+    let statement = if filter.payload { include_str!("../../sql/list.sql") } else { include_str!("../../sql/list_without.sql") };
+    let statement = sqlx::query(store.sql(statement))
         .bind(filter.state.map(JobState::name))
         .bind(&filter.queue)
         .bind(filter.names())
@@ -117,7 +129,6 @@ async fn page(connection: &mut PgConnection, store: Store, filter: &Filter) -> s
         .bind(&filter.error)
         .bind(filter.since_seconds())
         .bind(filter.age_seconds())
-        .bind(filter.payload)
         .bind(filter.meta_json())
         .bind(LOOKED_AT);
     let rows = statement.persistent(false).fetch_all(connection).await?;

@@ -9,13 +9,14 @@ use super::{
     concurrent,
     locks::{LOCK_TIMEOUT, PAUSE, in_the_way, is_locked},
     migration::Migration,
+    roles::closed,
 };
 use crate::{
     error::Error,
     schema::{Session, Store, in_transaction},
 };
 
-const MIGRATIONS: [Migration; 12] = [
+const MIGRATIONS: [Migration; 13] = [
     Migration::new(1, "jobs", include_str!("../../migrations/1_jobs.sql")),
     Migration::new(2, "days", include_str!("../../migrations/2_days.sql")),
     Migration::new(3, "keys", include_str!("../../migrations/3_keys.sql")),
@@ -28,6 +29,7 @@ const MIGRATIONS: [Migration; 12] = [
     Migration::new(10, "control_one", include_str!("../../migrations/10_control_one.sql")),
     Migration::new(11, "history", include_str!("../../migrations/11_history.sql")),
     Migration::new(12, "figures", include_str!("../../migrations/12_figures.sql")),
+    Migration::new(13, "doors", include_str!("../../migrations/13_doors.sql")),
 ];
 
 /// The newest version that this release knows.
@@ -134,8 +136,7 @@ async fn one_step(connection: &mut PgConnection, store: Store, known: &[Migratio
 
 async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: bool, built: Option<i32>) -> Result<Step, Error> {
     // Or a default `now()` would be whatever the caller's search_path finds first. Put back by hand: the caller may be in a transaction.
-    let before = "select pg_catalog.current_setting('search_path'), pg_catalog.current_setting('lock_timeout')";
-    let (path, lock_timeout): (String, String) = sqlx::query_as(before).fetch_one(&mut *tx).await?;
+    let before: Vec<String> = sqlx::query_scalar(BEFORE).bind(&SETTINGS[..]).fetch_all(&mut *tx).await?;
     sqlx::query(SET).bind("search_path").bind("pg_catalog, pg_temp").execute(&mut *tx).await?;
     let found = found_alone(tx, store, known).await?;
     let is_fresh = found.is_empty();
@@ -162,28 +163,34 @@ async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: b
             .await?;
         done.push(migration.version);
     }
+    if !done.is_empty() {
+        sqlx::raw_sql(AssertSqlSafe(closed(store))).execute(&mut *tx).await?;
+    }
     let more = done.len() < all;
     if is_fresh && all > 0 {
         sqlx::query(store.sql("select queue.add_days($1)")).bind(DAYS_AHEAD).execute(&mut *tx).await?;
     }
-    for (name, value) in [("search_path", path), ("lock_timeout", lock_timeout)] {
+    for (name, value) in SETTINGS.into_iter().zip(before) {
         sqlx::query(SET).bind(name).bind(value).execute(&mut *tx).await?;
     }
     sqlx::raw_sql("release savepoint queue_migrate").execute(tx).await?;
     Ok(Step { done, more, build })
 }
 
-/// The migrations that the store has, and nobody else will apply one before our transaction ends. By the table's lock, for which one needs a right
-/// to the table: anybody could hold an advisory lock. A fresh store's schema or table is made by one, and is there to the others.
+/// The migrations that the store has; if some are missing, we are its owner, and nobody else will apply one before our transaction ends. By the
+/// table's lock, for which one needs a right to the table: anybody could hold an advisory lock. A fresh store's schema or table is made by one, and
+/// is there to the others.
 async fn found_alone(tx: &mut PgConnection, store: Store, known: &[Migration]) -> Result<Vec<i32>, Error> {
     match applied(tx, store, known).await? {
         Applied::Absent => {
             sqlx::raw_sql(AssertSqlSafe(create_schema(store))).execute(&mut *tx).await?;
+            sqlx::query(AS_OWNER).bind(store.schema()).execute(&mut *tx).await?;
             sqlx::raw_sql(store.text(BOOTSTRAP)).execute(&mut *tx).await?;
             Ok(Vec::new())
         }
         Applied::Versions(found) if known.iter().all(|migration| found.contains(&migration.version)) => Ok(found),
         Applied::Versions(_) => {
+            sqlx::query(AS_OWNER).bind(store.schema()).execute(&mut *tx).await?;
             // Waited for as long as the caller's lock_timeout says: whoever has it migrates this store.
             sqlx::raw_sql(store.text("lock table queue.migration in share row exclusive mode")).execute(&mut *tx).await?;
             match applied(tx, store, known).await? {
@@ -193,6 +200,22 @@ async fn found_alone(tx: &mut PgConnection, store: Store, known: &[Migration]) -
         }
     }
 }
+
+/// What a migration sets for itself, and how it was before.
+const SETTINGS: [&str; 3] = ["search_path", "lock_timeout", "role"];
+const BEFORE: &str = "
+select pg_catalog.current_setting(s.name)
+from pg_catalog.unnest($1) with ordinality s (name, place)
+order by s.place";
+
+/// Takes the role of the schema's owner, if that is another one that may be taken: then all that is made is the owner's, whoever migrates. From
+/// version 16 on not every member may.
+const AS_OWNER: &str = "
+select pg_catalog.set_config('role', o.name, true)
+from (select pg_catalog.pg_get_userbyid(n.nspowner) as name from pg_catalog.pg_namespace n where n.nspname operator(pg_catalog.=) $1::name) o
+where o.name operator(pg_catalog.<>) current_user
+  and pg_catalog.pg_has_role(o.name,
+    case when pg_catalog.current_setting('server_version_num')::int operator(pg_catalog.>=) 160000 then 'SET' else 'MEMBER' end)";
 
 const SET: &str = "select pg_catalog.set_config($1, $2, true)";
 
@@ -247,7 +270,7 @@ pub fn print(store: Store) -> String {
         let sql = migration.text(store);
         text = format!("{text}\n-- Migration {version}: {name}\n\n{sql}\n{record} ({version}, '{name}', {hash}, {COMPATIBLE});\n");
     }
-    text + store.text("\nselect queue.add_days(7);\n\ncommit;\n")
+    text + "\n" + &closed(store) + store.text("\nselect queue.add_days(7);\n\ncommit;\n")
 }
 
 const BOOTSTRAP: &str = "

@@ -1,6 +1,8 @@
-//! The store: its schema's name in statements, its channels, its migrations, and a transaction on a connection of the caller's. Knows nothing of jobs.
+//! The store: its schema's name in statements, its channels, its migrations, its roles, and a transaction on a connection of the caller's. Knows
+//! nothing of jobs.
 
 pub mod migrate;
+mod roles;
 mod applied;
 mod channel;
 mod concurrent;
@@ -15,5 +17,6 @@ pub use self::{
     channel::Channel,
     migrate::migrate,
     migration::Migration,
+    roles::Roles,
     store::{Store, check_name},
 };

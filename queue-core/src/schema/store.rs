@@ -65,7 +65,8 @@ impl Store {
         if self.schema == DEFAULT_SCHEMA { text } else { intern(self.rewritten(text)) }
     }
 
-    fn rewritten(self, text: &str) -> String {
+    /// As [`Store::text`], of a text that was put together.
+    pub(super) fn rewritten(self, text: &str) -> String {
         if self.schema == DEFAULT_SCHEMA { text.to_owned() } else { rewrite(text, self.schema) }
     }
 }

@@ -82,6 +82,15 @@ Examples:
         #[command(subcommand)]
         step: Option<Step>,
     },
+    /// Make the roles of a store, or bring what they may do up to date: producer, worker, reader, operator, owner
+    #[command(after_long_help = "\
+Examples:
+  queue-worker roles                                make queue_producer and the others; then: grant queue_producer to web
+  queue-worker roles --print > roles.sql            for whoever applies SQL by other means
+  queue-worker roles --producer mailer --queue mail a role that may enqueue into the queue mail only
+
+Run it again after each migration. It takes a user who may create roles and owns the store.")]
+    Roles(RolesArgs),
     /// List the job types that this binary can run, with their options
     Jobs(Output),
     /// Count jobs by queue, type and state; list workers; tell who waits longest
@@ -129,6 +138,24 @@ Examples:
         #[command(flatten)]
         output: Output,
     },
+}
+
+#[derive(clap::Args)]
+pub(super) struct RolesArgs {
+    /// Print the SQL; needs no database
+    #[arg(long)]
+    pub(super) print: bool,
+    /// What the names of the roles begin with; default the schema
+    #[arg(long, value_name = "NAME", conflicts_with = "producer")]
+    pub(super) prefix: Option<String>,
+    /// Make this role instead: a producer for some queues only
+    #[arg(long, value_name = "ROLE", requires = "queues")]
+    pub(super) producer: Option<String>,
+    /// A queue into which that producer may enqueue; may be repeated
+    #[arg(long = "queue", id = "queues", value_name = "QUEUE", requires = "producer")]
+    pub(super) queues: Vec<String>,
+    #[command(flatten)]
+    pub(super) output: Output,
 }
 
 #[derive(Clone, Copy, Subcommand)]

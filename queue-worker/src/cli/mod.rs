@@ -12,6 +12,7 @@ mod known_queue;
 mod run;
 mod open;
 mod migrate;
+mod roles;
 mod jobs;
 mod stats;
 mod list;
@@ -174,6 +175,7 @@ async fn obey(
     match command {
         Command::Run(_) => run::run(settings, prepare).await?,
         Command::Migrate { output, step } => migrate::migrate(settings, step, output.json).await?,
+        Command::Roles(asked) => roles::roles(settings, &asked).await?,
         Command::Jobs(output) => jobs::jobs(output.json)?,
         Command::Stats(output) => stats::stats(settings, output.json).await?,
         Command::List(list) => list::list(settings, &list).await?,

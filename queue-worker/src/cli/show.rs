@@ -18,13 +18,10 @@ use super::{
 
 pub(super) async fn show(settings: &Settings, id: JobId, payload: bool, as_json: bool) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
-    let mut job = JobRef::from_id(id).in_store(store).find(database.pool()).await?;
+    let job = JobRef::from_id(id).in_store(store);
+    let job = if payload { job.find(database.pool()).await? } else { job.find_without_payload(database.pool()).await? };
     let unserved = operate::unserved(database.pool(), store).await?;
     database.close().await;
-    if !payload {
-        job.payload = None;
-        job.output = None;
-    }
     if as_json { print::json(&Served::new(&job, &unserved)) } else { print::lines(&describe(&job, waits_for_nobody(&job, &unserved))) }
 }
 

@@ -15,6 +15,7 @@ const ENQUEUE: &[&str] = &[
     "refuse::f08 wake::producers bulk::a_queue enqueue::a_lane enqueue::what",
     "enqueue:: capacity:: wake:: schedule::",
     "migrate:: payloads:: refuse:: bulk:: recovery::",
+    "roles::attacks refuse::f08",
 ];
 const IN_LINE: &[&str] = &["keys::edges keys::hands unique::held", "guards::notices together::", "keys::ways"];
 const OPTIONS: &[&str] = &[
@@ -37,6 +38,7 @@ const OPERATORS: &[&str] = &[
 const CONTROLS: &[&str] =
     &["guards::control guards::notices", "control:: cancelling:: operate::a_cancelled", "keys::hands together::the_head", MODEL];
 const SINGLE: &[&str] = &["guards::single", "control::"];
+const ROLES: &[&str] = &["roles::attacks roles::sealed roles::work", "roles::"];
 const PRUNING: &[&str] = &["guards::prune", "retention::"];
 
 /// By the name of a file of one statement, and of what a migration makes.
@@ -76,13 +78,13 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["insert_all.sql"], &["guards::order", "bulk::a_batch", "bulk::", "schedule::", MODEL]),
     (&["leave_lanes.sql", "unseen_lanes.sql", "pass_lanes.sql"], &["lanes::"]),
     (&["replaced_lanes.sql", "due_lanes.sql", "forget_lanes.sql"], &["lanes::"]),
-    (&["meet_lanes.sql"], &["lanes::attacks", "bulk::a_batch", "guards::", "bulk::", MODEL]),
-    (&["lock_keys.sql"], &["keys::hands"]),
+    (&["queue.meet_lanes"], &["lanes::attacks", "bulk::a_batch", "guards::", "bulk::", MODEL]),
+    (&["queue.lock_keys"], &["keys::hands"]),
     (&["insert_with.sql"], &["together::a_batch guards::order::jobs_stand keys::edges meta::", "keys::ways"]),
     (&["note.sql"], &["guards::reports", "progress::"]),
     (&["locked_leases.sql"], &["locked_leases::"]),
     (&["clear_progress.sql"], &["guards::reports", "progress::progress_goes"]),
-    (&["announce_waiter.sql", "leave_waiter.sql", "prune_waiters.sql"], &["guards::reports", "results::a_notification"]),
+    (&["queue.announce_waiter", "queue.leave_waiter", "prune_waiters.sql"], &["guards::reports", "results::a_notification"]),
     (&["queue.job", "queue.ready", "queue.scheduled", "queue.lease", "queue.done", "queue.done_many", "queue.dead"], EVERYTHING),
     (&["queue.next_id", "queue.lane_id", "queue.lane", "queue.is_name", "queue.wake", "queue.worker", "queue.idle"], EVERYTHING),
     (&["queue.add_days"], &["days::"]),
@@ -119,6 +121,8 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.ready_places", "queue.take_scheduled", "queue.take_waiting", "queue.cancel_waiting_all"], CONTROLS),
     (&["queue.cancel_running_all", "queue.set_priority_all", "queue.run_now_all", "queue.reschedule_all", "queue.wake_for"], CONTROLS),
     (&["queue.act_on_one", "queue.act_on_all", "queue.snooze"], SINGLE),
+    (&["queue.check_queue", "queue.sealed", "queue.producer_queue", "queue.producer_enqueue"], ROLES),
+    (&["queue.producer_enqueue_with", "queue.worker_add_days", "queue.worker_drop_day"], ROLES),
 ];
 
 /// The tests for this file, or for what a migration makes.

@@ -1,0 +1,195 @@
+-- Doors: what a role may do that has no right to the tables. Each runs with the rights of the store's owner, under a search_path of its own (but
+-- insert_job names all schemas instead), checks what it is asked, and does one thing. roles/*.sql says who may use which; a store that nobody was
+-- let into is its owner's alone.
+--
+--   producer_*   enqueue, for those who may not write to queue.job; the functions of 6_enqueue.sql and the statements go through them by themselves
+--   worker_*     days, for those who may not create tables
+--   reader_*     jobs without payload and output, for those who may not read them
+--
+-- The other doors need nothing but their owner's rights: they stand where they belong (insert_job, channel, notify, status, look, wait, the acts,
+-- set_capacity).
+
+-- Whether the caller needs no door to enqueue.
+create function queue.is_trusted() returns boolean
+  language sql stable
+  return pg_catalog.has_table_privilege('queue.job'::regclass, 'insert');
+
+-- Who may execute this may enqueue into every queue; any other producer only into those that queue.producer_queue names.
+create function queue.any_queue() returns boolean
+  language sql immutable
+  return true;
+
+-- Whether any producer is for some queues only. A constant costs the others nothing: it is replaced with the first such producer
+-- (roles/some_queues.sql).
+create function queue.limits_producers() returns boolean
+  language sql immutable
+  return false;
+
+-- The queues of such producers, by their roles.
+create table queue.producer_queue (
+  role   name  not null,
+  queue  text  not null,
+  constraint producer_queue_pkey primary key (role, queue),  -- guard: a role has a queue once [primary key (role, queue) => check (true)]
+  constraint producer_queue_is_a_name check (queue.is_name(queue))  -- guard: a producer's queue is a name
+);
+
+-- A caller's name, sealed.
+create function queue.sealed(secret text, caller name) returns text
+  language sql stable
+  -- guard: a seal is secret [secret || '/' || ]; a seal is of one session [pg_catalog.pg_backend_pid()::text || '/' || ]
+  -- guard: a seal is of one name [ || '/' || caller::text]
+  return caller::text || '/' || pg_catalog.encode(queue.digest(secret || '/' || pg_catalog.pg_backend_pid()::text || '/' || caller::text), 'hex');
+
+-- Who asks, sealed as nobody else can: a view's tables are read with its owner's rights, and its caller is its caller.
+create view queue.caller as
+select queue.sealed(s.seals, current_user) as seal
+from queue.secret s;
+
+-- Refuses an enqueue into a queue that is not the caller's, whose name comes under a seal. It names the schema of everything in it, as insert_job.
+create function queue.check_queue(queue text, seal text) returns void
+  language plpgsql stable
+as $$
+declare
+  caller pg_catalog.name := pg_catalog.left(seal, -65);
+begin
+  -- guard: nobody calls as another [not exists .. check_queue.seal) => false]
+  if not exists (select from queue.secret s where queue.sealed(s.seals, caller) operator(pg_catalog.=) check_queue.seal) then
+    raise insufficient_privilege using message = 'queue.enqueue: the argument seal says who calls, and is left out';
+  -- guard: who may enqueue anywhere does [not pg_catalog.has .. 'execute') => true]
+  elsif not pg_catalog.has_function_privilege(caller, 'queue.any_queue()'::pg_catalog.regprocedure, 'execute')
+    and not exists (
+      select
+      from queue.producer_queue p
+      where p.queue operator(pg_catalog.=) check_queue.queue  -- guard: only the queue named [p.queue .. check_queue.queue => true]
+        -- guard: only one's own queues [and pg_catalog.pg_has_role .. 'usage')]
+        and pg_catalog.pg_has_role(caller, pg_catalog.to_regrole(pg_catalog.quote_ident(p.role)), 'usage')
+    )
+  then
+    raise insufficient_privilege using
+      message = pg_catalog.format('queue.enqueue: the role %s may not enqueue into the queue %s', caller, check_queue.queue),
+      hint = 'See `queue-worker roles --producer`.';
+  end if;
+end
+$$;
+
+-- As queue.enqueue without options.
+create function queue.producer_enqueue(job_type text, payload jsonb, seal text default queue.seal()) returns bigint
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  typed  queue.type_options;
+begin
+  -- guard: a producer takes what its type says [p.job_type = producer_enqueue.job_type => p.job_type is null]
+  select p.* into typed from queue.type_options p where p.job_type = producer_enqueue.job_type;
+  return queue.insert_job(producer_enqueue.job_type, producer_enqueue.payload, coalesce(typed.queue, 'default'),
+    coalesce(typed.priority, 100), coalesce(typed.max_attempts, 20), seal => producer_enqueue.seal);
+end
+$$;
+
+-- As queue.enqueue_with. The queue that was checked is the one that is enqueued into, whatever workers publish meanwhile.
+create function queue.producer_enqueue_with(
+  job_type text, payload jsonb, options jsonb, seal text default queue.seal(), out id bigint, out outcome text
+)
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  said    jsonb := producer_enqueue_with.options;
+  chosen  text;
+begin
+  if queue.limits_producers() then
+    chosen := (queue.read_options(producer_enqueue_with.job_type, said)).queue;
+    -- guard: an enqueue with options is into a queue of one's own
+    perform queue.check_queue(chosen, producer_enqueue_with.seal);
+    said := said || jsonb_build_object('queue', chosen);
+  end if;
+  select e.id, e.outcome into producer_enqueue_with.id, producer_enqueue_with.outcome
+  from queue.enqueue_with(producer_enqueue_with.job_type, producer_enqueue_with.payload, said) e;
+end
+$$;
+
+-- As queue.lock_keys. Whoever enqueues under keys locks them in any case.
+create function queue.producer_lock_keys(queues text[], keys text[], every boolean) returns void
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform queue.lock_keys(producer_lock_keys.queues, producer_lock_keys.keys, producer_lock_keys.every);
+end
+$$;
+
+-- As queue.add_days, for as many days ahead as may be wanted.
+create function queue.worker_add_days(ahead integer) returns integer
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  -- guard: a worker makes no more days than that [worker_add_days.ahead between 0 and 60 is not true => false]
+  if worker_add_days.ahead between 0 and 60 is not true then
+    raise invalid_parameter_value using message = format('queue.worker_add_days: from 0 to 60 days ahead, not %s', worker_add_days.ahead);
+  end if;
+  return queue.add_days(worker_add_days.ahead);
+end
+$$;
+
+-- As queue.drop_day, of days that are over, and never so many survivors that others wait for long.
+create function queue.worker_drop_day(retention interval) returns date
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  -- guard: a worker drops no day that is not over [worker_drop_day.retention >= '0' is not true => false]
+  if worker_drop_day.retention >= '0' is not true then
+    raise invalid_parameter_value using
+      message = format('queue.worker_drop_day: history is kept for some time or none, not for %s', worker_drop_day.retention);
+  end if;
+  return queue.drop_day(worker_drop_day.retention);
+end
+$$;
+
+-- As queue.list, without payload and output. Planned for each call, as that is.
+create function queue.reader_list(
+  in_state text default null, in_queue text default null, job_types text[] default null, before bigint default 9223372036854775807,
+  most integer default 50, in_error text default null, since interval default null, older_than interval default null,
+  in_meta jsonb default null, looked integer default 50000
+)
+  returns table (
+    horizon bigint,
+    id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,
+    run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, meta jsonb
+  )
+  language plpgsql stable security definer
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_custom_plan
+  set jit = off
+as $$
+begin
+  return query
+    select l.horizon, l.id, l.queue, l.job_type, l.priority, l.state, l.attempts, l.max_attempts, l.crashes, l.run_at, l.finished_at, l.ran_ms,
+      l.worker, l.cancelling, l.error, l.meta
+    from queue.list(
+      in_state, in_queue, reader_list.job_types, reader_list.before, reader_list.most, in_error, reader_list.since,
+      reader_list.older_than, false, in_meta, reader_list.looked
+    ) l;
+end
+$$;
+
+-- As queue.find, without payload and output.
+create function queue.reader_find(job bigint)
+  returns table (
+    id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,
+    run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, meta jsonb
+  )
+  language plpgsql stable security definer
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_custom_plan
+  set jit = off
+as $$
+begin
+  return query
+    select f.id, f.queue, f.job_type, f.priority, f.state, f.attempts, f.max_attempts, f.crashes, f.run_at, f.finished_at, f.ran_ms, f.worker,
+      f.cancelling, f.error, f.meta
+    from queue.find(reader_find.job, false) f;
+end
+$$;

@@ -1,0 +1,2 @@
+-- Into every queue.
+grant execute on function queue.any_queue to "queue_role";

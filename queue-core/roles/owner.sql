@@ -1,0 +1,35 @@
+-- The owner of the store, whose rights the doors have: a role that owns nothing else, and as which nobody logs in. Who owned the store before is made
+-- a member, and so may migrate it as before.
+do $$
+declare
+  before  name := (select pg_get_userbyid(n.nspowner) from pg_namespace n where n.nspname = 'queue_schema');
+  one     record;
+begin
+  set local lock_timeout = '2s';
+  if not exists (select from pg_roles r where r.rolname = 'queue_role') then
+    create role "queue_role" nologin;
+  end if;
+  for one in select u.name from (select before union select current_user) u (name) loop
+    if not pg_has_role(one.name, 'queue_role', 'usage') then
+      execute format('grant "queue_role" to %I', one.name);
+    end if;
+  end loop;
+  if before <> 'queue_role' then
+    alter schema "queue_schema" owner to "queue_role";
+  end if;
+  for one in
+    select case c.relkind when 'v' then 'view' when 'S' then 'sequence' when 'c' then 'type' else 'table' end as kind,
+      c.oid::regclass::text as name
+    from pg_class c
+    join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = 'queue_schema' and c.relkind = any ('{r,p,v,S,c}') and pg_get_userbyid(c.relowner) <> 'queue_role'
+    union all
+    select 'routine', p.oid::regprocedure::text
+    from pg_proc p
+    join pg_namespace n on n.oid = p.pronamespace
+    where n.nspname = 'queue_schema' and pg_get_userbyid(p.proowner) <> 'queue_role'
+  loop
+    execute format('alter %s %s owner to "queue_role"', one.kind, one.name);
+  end loop;
+end
+$$;

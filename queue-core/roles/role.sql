@@ -1,0 +1,15 @@
+-- A group role that may do nothing in the store yet, whatever it could do before. Users are made members of it.
+do $$
+begin
+  if not exists (select from pg_roles r where r.rolname = 'queue_role') then
+    create role "queue_role" nologin;
+  end if;
+exception when duplicate_object then
+  null;  -- made by somebody else meanwhile
+end
+$$;
+revoke all on all tables in schema "queue_schema" from "queue_role";
+revoke all on all sequences in schema "queue_schema" from "queue_role";
+revoke all on all routines in schema "queue_schema" from "queue_role";
+revoke all on schema "queue_schema" from "queue_role";
+grant usage on schema "queue_schema" to "queue_role";

@@ -1,0 +1,6 @@
+-- One job without payload and output, wherever it is; no row when there is none. See queue.reader_find.
+-- $1 id
+-- Safe: it only reads.
+select f.id, f.queue, f.job_type, f.priority, f.state, f.attempts, f.max_attempts, f.crashes, f.run_at, f.finished_at, f.ran_ms, f.worker,
+  f.cancelling, f.error, null::pg_catalog.jsonb as output, null::pg_catalog.jsonb as payload, f.meta
+from queue.reader_find($1) f

@@ -1,0 +1,149 @@
+//! The group roles of a store, as SQL: who may do what with it. Knows nothing of the functions that they are let into; the files do.
+
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use super::{
+    session::Session,
+    store::{Store, check_name},
+};
+use crate::error::Error;
+
+/// Group roles for a store: `producer`, `worker`, `reader`, `operator` and `owner`, named after the store's schema (`queue_producer`, ..), as which
+/// nobody logs in. Users get what they may do by being made members: `grant queue_producer to web`.
+///
+/// To be applied again after a migration, and whenever it is wanted: what the roles may do afterwards is what this release says, and nothing else.
+/// Whoever applies it may create roles, and owns the store or is a superuser.
+///
+/// ```no_run
+/// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Roles, Store};
+///
+/// let store = Store::default();
+/// Roles::of(store).apply(&mut *pool.acquire().await?).await?;
+/// Roles::of_producer(store, "mailer", &["mail", "newsletter"])?.apply(&mut *pool.acquire().await?).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Roles {
+    store: Store,
+    prefix: String,
+    /// A producer for some queues, instead of the five.
+    producer: Option<(String, Vec<String>)>,
+}
+
+/// Each role with what it is given, in this order: later ones are members of earlier ones.
+const ROLES: [(&str, &[&str]); 4] = [
+    ("producer", &[include_str!("../../roles/producer.sql"), include_str!("../../roles/every_queue.sql")]),
+    ("worker", &[include_str!("../../roles/worker.sql")]),
+    ("reader", &[include_str!("../../roles/reader.sql")]),
+    ("operator", &[include_str!("../../roles/operator.sql")]),
+];
+
+/// PostgreSQL silently cuts names at 63 bytes.
+const LONGEST: usize = 63;
+
+impl Roles {
+    /// The five roles of a store.
+    pub fn of(store: Store) -> Self {
+        Self { store, prefix: store.schema().to_owned(), producer: None }
+    }
+
+    /// A producer for these queues only: a role of this name, made if there is none. Its queues are those said last.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`] for a role or a queue outside the grammar of names; [`Error::OutOfRange`] without any queue.
+    pub fn of_producer(store: Store, role: &str, queues: &[&str]) -> Result<Self, Error> {
+        check_role(role)?;
+        if queues.is_empty() {
+            return Err(Error::OutOfRange { what: "the number of queues of a producer", value: "0".to_owned(), range: "at least 1" });
+        }
+        queues.iter().try_for_each(|queue| check_name("queue", queue))?;
+        Ok(Self { producer: Some((role.to_owned(), queues.iter().map(|&queue| queue.to_owned()).collect())), ..Self::of(store) })
+    }
+
+    /// What the names of the five roles begin with, instead of the schema: roles are the whole server's, and other databases on it may have a
+    /// schema of the same name.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`].
+    pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
+        ROLES.iter().try_for_each(|(role, _)| check_role(&format!("{prefix}_{role}")))?;
+        prefix.clone_into(&mut self.prefix);
+        Ok(self)
+    }
+
+    /// The names of the roles.
+    pub fn names(&self) -> Vec<String> {
+        match &self.producer {
+            Some((role, _)) => vec![role.clone()],
+            None => ["owner"].into_iter().chain(ROLES.map(|(role, _)| role)).map(|role| self.name(role)).collect(),
+        }
+    }
+
+    /// The SQL, for those who apply it by other means: one transaction.
+    pub fn print(&self) -> String {
+        format!("begin;\nset local search_path = pg_catalog, pg_temp;\n\n{}\ncommit;\n", self.sql())
+    }
+
+    /// Makes the roles, or brings what they may do up to date. In a transaction of yours all of it is part of that.
+    ///
+    /// # Errors
+    /// The database's. Nothing is changed then.
+    pub async fn apply(&self, connection: &mut PgConnection) -> Result<(), Error> {
+        let mut session = Session::on(connection).await?;
+        let done = async {
+            let path: String =
+                sqlx::query_scalar("select pg_catalog.current_setting('search_path')").fetch_one(session.connection()).await?;
+            sqlx::raw_sql("set local search_path = pg_catalog, pg_temp").execute(session.connection()).await?;
+            sqlx::raw_sql(AssertSqlSafe(self.sql())).execute(session.connection()).await?;
+            let put_back = sqlx::query("select pg_catalog.set_config('search_path', $1, true)").bind(path);
+            put_back.execute(session.connection()).await
+        };
+        match done.await {
+            Ok(_) => Ok(session.commit().await?),
+            Err(error) => {
+                session.roll_back().await;
+                Err(Error::Database(error))
+            }
+        }
+    }
+
+    fn sql(&self) -> String {
+        let entered = include_str!("../../roles/role.sql");
+        if let Some((role, queues)) = &self.producer {
+            let names: Vec<String> = queues.iter().map(|queue| format!("'{queue}'")).collect();
+            let queues = include_str!("../../roles/some_queues.sql").replace("'queue_names'", &names.join(", "));
+            let text = [entered, include_str!("../../roles/producer.sql"), &queues].join("\n");
+            return self.written(&text, role);
+        }
+        let closed = [include_str!("../../roles/owner.sql"), include_str!("../../roles/closed.sql")].join("\n");
+        let mut text = self.written(&closed, &self.name("owner"));
+        for (role, given) in ROLES {
+            let given: Vec<&str> = std::iter::once(entered).chain(given.iter().copied()).collect();
+            text = format!("{text}\n{}", self.written(&given.join("\n"), &self.name(role)));
+        }
+        text
+    }
+
+    /// With the names that are meant.
+    fn written(&self, text: &str, role: &str) -> String {
+        let text = self.store.rewritten(text).replace("queue_schema", self.store.schema()).replace("queue_role", role);
+        ["producer", "reader"]
+            .iter()
+            .fold(text, |text, other| text.replace(&format!("\"queue_{other}\""), &format!("\"{}\"", self.name(other))))
+    }
+
+    fn name(&self, role: &str) -> String {
+        format!("{}_{role}", self.prefix)
+    }
+}
+
+fn check_role(role: &str) -> Result<(), Error> {
+    check_name("role", role)?;
+    if role.len() > LONGEST { Err(Error::InvalidName { what: "role", value: role.to_owned(), most: LONGEST }) } else { Ok(()) }
+}
+
+/// What closes a store.
+pub(super) fn closed(store: Store) -> String {
+    store.rewritten(include_str!("../../roles/closed.sql")).replace("queue_schema", store.schema())
+}

@@ -1,0 +1,35 @@
+//! `roles`: who may do what with the store.
+
+use queue_core::Roles;
+use serde_json::json;
+
+use super::{args::RolesArgs, open::open_store, print, problem::Problem, settings::Settings};
+
+pub(super) async fn roles(settings: &Settings, asked: &RolesArgs) -> Result<(), Problem> {
+    let store = settings.store()?;
+    let roles = match &asked.producer {
+        Some(role) => Roles::of_producer(store, role, &asked.queues.iter().map(String::as_str).collect::<Vec<_>>())?,
+        None => Roles::of(store),
+    };
+    let roles = if let Some(prefix) = &asked.prefix { roles.prefix(prefix)? } else { roles };
+    let schema = store.schema();
+    if asked.print {
+        return if asked.output.json {
+            print::json(&json!({ "schema": schema, "sql": roles.print() }))
+        } else {
+            print::lines(&roles.print())
+        };
+    }
+    let (database, _) = open_store(settings).await?;
+    let mut connection = database.pool().acquire().await?;
+    roles.apply(&mut connection).await?;
+    drop(connection);
+    database.close().await;
+    let names = roles.names();
+    if asked.output.json {
+        return print::json(&json!({ "schema": schema, "roles": names }));
+    }
+    let shown = names.join(", ");
+    let example = names.iter().find(|name| !name.ends_with("_owner")).map_or("", |name| name);
+    print::lines(&format!("the schema `{schema}` has the roles {shown}\nlet users in with: grant \"{example}\" to somebody"))
+}

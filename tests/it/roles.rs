@@ -1,0 +1,87 @@
+//! Roles: what each may do and what not, as the catalogs have it, as each tries it, and as an attacker would.
+
+mod attacks;
+mod matrix;
+mod sealed;
+mod work;
+
+use std::str::FromStr as _;
+
+use queue_core::{Roles, Store};
+use sqlx::{
+    AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use tests::server::{Database, TestServer};
+
+/// Who logs in, and the roles that each is a member of. `mailer` is a producer for the queue `mail` by itself.
+const USERS: [(&str, &str); 7] = [
+    ("web", "queue_producer"),
+    ("runner", "queue_worker"),
+    ("viewer", "queue_reader"),
+    ("ops", "queue_operator"),
+    ("migrator", "queue_owner"),
+    ("mailer", ""),
+    ("nobody_else", ""),
+];
+
+/// A store on a server of its own, with its roles, and users who have them.
+struct RoledStore {
+    server: TestServer,
+    db: Database,
+}
+
+impl RoledStore {
+    async fn new() -> Self {
+        let server = TestServer::start_with(&["fsync=off"]).await.unwrap();
+        let db = server.database("app").await.unwrap();
+        let store = Self { server, db };
+        for (user, role) in USERS {
+            store.run(&format!("create role {user} login")).await;
+            if user == "mailer" {
+                let roles = Roles::of_producer(Store::default(), "mailer", &["mail", "news"]).unwrap();
+                roles.apply(&mut store.db.pool.acquire().await.unwrap()).await.unwrap();
+            } else if user == "web" {
+                Roles::of(Store::default()).apply(&mut store.db.pool.acquire().await.unwrap()).await.unwrap();
+            }
+            if !role.is_empty() {
+                store.run(&format!("grant {role} to {user}")).await;
+            }
+        }
+        store.run("grant select, insert on effect to runner").await;
+        store
+    }
+
+    /// As the superuser.
+    async fn run(&self, sql: &str) {
+        self.db.pool.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    fn url(&self, user: &str) -> String {
+        self.server.url("app").replace("postgres@", &format!("{user}@"))
+    }
+
+    fn pool(&self, user: &str) -> PgPool {
+        let options = PgConnectOptions::from_str(&self.url(user)).unwrap();
+        PgPoolOptions::new().max_connections(4).connect_lazy_with(options)
+    }
+
+    async fn connect(&self, user: &str) -> PgConnection {
+        PgConnection::connect(&self.url(user)).await.unwrap()
+    }
+
+    /// What came of a statement by this user: nothing wrong, or the code of the error with its message.
+    async fn tries(&self, user: &str, sql: &str) -> Result<(), String> {
+        let done = self.connect(user).await.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await;
+        done.map(drop).map_err(|error| match error.as_database_error() {
+            Some(error) => format!("{} {}", error.code().unwrap_or_default(), error.message()),
+            None => panic!("{sql}: {error}"),
+        })
+    }
+
+    /// The statement is refused for want of a right.
+    async fn is_denied(&self, user: &str, sql: &str) {
+        let refused = self.tries(user, sql).await;
+        assert!(refused.as_ref().is_err_and(|error| error.starts_with("42501 ")), "{user}: {sql}: {refused:?}");
+    }
+}

@@ -1,0 +1,368 @@
+//! Role by function, role by table, role by statement, against what is decided here: what is new and undecided fails.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
+
+use super::RoledStore;
+use crate::search_path::QUALIFIED;
+
+/// Who is asked about, with the letter that stands for it below. The owner may do everything, a user without any role nothing.
+const ROLES: [(&str, char); 5] =
+    [("queue_producer", 'p'), ("mailer", 'm'), ("queue_worker", 'w'), ("queue_reader", 'r'), ("queue_operator", 'o')];
+
+/// Who may execute which function; a function that nobody but the owner may is in no line.
+const FUNCTIONS: &str = "
+act_on_all o
+act_on_one o
+announce_waiter pmw
+any_queue pw
+attempt_of o
+backlog ro
+cancel o
+cancel_running_all o
+cancel_waiting_all o
+capacities ro
+channel pmw
+counts ro
+depth ro
+digest pmwo
+discard o
+discard_all o
+end_of wo
+enqueue pmw
+enqueue_with pmw
+enqueued_at ro
+entry_of wo
+find o
+forget_keys w
+hash wo
+holds w
+id_at wro
+insert_job pmw
+is_name w
+is_trusted pmw
+lane_id wo
+leave_waiter pmw
+list o
+lock_keys pmw
+look pmw
+meet_lane w
+meet_lanes pmw
+move_heads w
+next_id w
+notify w
+oldest ro
+passed ro
+payload_limit pmw
+producer_enqueue pmw
+producer_enqueue_with pmw
+producer_lock_keys pmw
+reader_find ro
+reader_list ro
+requeue o
+requeue_all o
+reschedule o
+reschedule_all o
+run_now o
+run_now_all o
+seal pmw
+sealed pmw
+set_aside w
+set_capacity o
+set_priority o
+set_priority_all o
+snooze o
+status pmwo
+try_enqueue pmw
+unblock w
+unique_hash pmw
+wait pmw
+wake w
+worker_add_days w
+worker_drop_day w
+workers ro
+";
+
+/// Who may do what with which table, view or sequence: select, insert, update, delete, usage. With columns, those that may be read.
+const TABLES: &str = "
+active_key w:SID
+blocked w:SUD r:S o:S
+caller p:S m:S w:S
+capacity w:S r:S o:S
+dead w:SIUD r:S o:S
+done w:SIUD r:id,finished_at,ran_ms,attempts,cancelled o:id,finished_at,ran_ms,attempts,cancelled,output
+done_default w:SUD
+done_many w:SIUD r:S o:S
+done_many_default w:SUD
+failure w:SID r:S o:S
+id_seq w:select,usage
+idle w:SIUD
+job w:SD r:id,lane,max_attempts,key,key_skips,meta o:id,lane,max_attempts,payload,key,key_skips,meta
+jobs r:id,queue,job_type,priority,state,attempts,max_attempts,crashes,enqueued_at,run_at,finished_at,worker,error,meta o:S
+key_hint w:SIUD
+key_seq w:usage
+lane w:SIUD r:S o:S
+lease w:SIUD r:worker,claimed_at,lane,ids,attempts,crashes,cancelling o:worker,claimed_at,lane,ids,attempts,crashes,cancelling
+migration w:S r:S o:S
+progress w:SIUD r:id,attempt,updated_at,fraction,stage,counts o:id,attempt,updated_at,fraction,stage,counts,checkpoint
+ready w:SIUD r:S o:S
+retention w:SIUD r:S o:S
+scheduled w:SIUD r:S o:S
+type_options w:SIUD r:S o:S
+unique_key w:SUD
+waiter w:SUD
+worker w:SIUD r:S o:S
+";
+
+#[tokio::test]
+async fn each_role_may_execute_what_is_decided_for_it_and_nothing_else() {
+    let store = RoledStore::new().await;
+    let mut found: BTreeMap<String, String> = BTreeMap::new();
+    for (role, letter) in ROLES {
+        let may = "select p.proname::text from pg_proc p where p.pronamespace = 'queue'::regnamespace and has_function_privilege($1, p.oid, 'execute')";
+        let names: Vec<String> = sqlx::query_scalar(may).bind(role).fetch_all(&store.db.pool).await.unwrap();
+        for name in names {
+            found.entry(name).or_default().push(letter);
+        }
+    }
+    let mut found: Vec<String> = found.iter().map(|(name, letters)| format!("{name} {letters}")).collect();
+    found.push(String::new());
+    let found = found.join("\n");
+    assert!(found == FUNCTIONS.trim_start(), "found:\n{found}");
+    store.server.stop().unwrap();
+}
+
+#[tokio::test]
+async fn each_role_may_do_with_tables_what_is_decided_for_it_and_nothing_else() {
+    const TABLE: &str = "
+        select concat_ws(':',
+          (select string_agg(upper(left(p, 1)), '') from unnest('{select,insert,update,delete,truncate,references,trigger}'::text[]) with ordinality u (p, n)
+           where has_table_privilege($1, c.oid, p)),
+          case when not has_table_privilege($1, c.oid, 'select') then
+            (select string_agg(a.attname, ',' order by a.attnum) from pg_attribute a
+             where a.attrelid = c.oid and a.attnum > 0 and has_column_privilege($1, c.oid, a.attnum, 'select,insert,update,references')) end)
+        from pg_class c where c.oid = $2::regclass";
+    const SEQUENCE: &str = "
+        select coalesce(string_agg(p, ','), '') from unnest('{select,update,usage}'::text[]) p
+        where has_sequence_privilege($1, $2::regclass, p)";
+    let store = RoledStore::new().await;
+    let all = "select c.oid::regclass::text, c.relkind::text from pg_class c
+        where c.relnamespace = 'queue'::regnamespace and c.relkind in ('r', 'p', 'v', 'S', 'm', 'f') order by 1";
+    let all: Vec<(String, String)> = sqlx::query_as(all).fetch_all(&store.db.pool).await.unwrap();
+    let mut found = String::new();
+    for (name, kind) in all {
+        let mut line = name.trim_start_matches("queue.").to_owned();
+        for (role, letter) in ROLES {
+            let ask = if kind == "S" { SEQUENCE } else { TABLE };
+            let may: String = sqlx::query_scalar(ask).bind(role).bind(&name).fetch_one(&store.db.pool).await.unwrap();
+            if !may.is_empty() {
+                line.extend([" ", letter.to_string().as_str(), ":", may.as_str()]);
+            }
+        }
+        if line.contains(' ') {
+            found.extend([line.as_str(), "\n"]);
+        }
+    }
+    assert!(found == TABLES.trim_start(), "found:\n{found}");
+    store.server.stop().unwrap();
+}
+
+#[tokio::test]
+async fn nothing_is_open_to_all_and_every_door_pins_its_path_and_is_the_owners() {
+    let store = RoledStore::new().await;
+    let (fresh, users) = ("select queue.add_days(9)", ["nobody_else", "public"]);
+    store.run(fresh).await;
+    for user in users {
+        const OPEN: &str = "
+            select p.oid::regprocedure::text from pg_proc p
+            where p.pronamespace = 'queue'::regnamespace and has_function_privilege($1, p.oid, 'execute')
+            union all
+            select c.oid::regclass::text from pg_class c
+            where c.relnamespace = 'queue'::regnamespace and c.relkind in ('r', 'p', 'v') and has_any_column_privilege($1, c.oid, 'select,insert,update,references')
+            union all
+            select c.oid::regclass::text from pg_class c
+            where c.relnamespace = 'queue'::regnamespace
+              and case when c.relkind = 'S' then has_sequence_privilege($1, c.oid, 'select,update,usage') end
+            union all
+            select t.oid::regtype::text from pg_type t join pg_class c on c.oid = t.typrelid and c.relkind = 'c'
+            where t.typnamespace = 'queue'::regnamespace and has_type_privilege($1, t.oid, 'usage')
+            union all
+            select 'the schema' where has_schema_privilege($1, 'queue', 'usage,create')";
+        let open: Vec<String> = sqlx::query_scalar(OPEN).bind(user).fetch_all(&store.db.pool).await.unwrap();
+        assert!(open.is_empty(), "{user}: {open:?}");
+    }
+    let doors: i64 = sqlx::query_scalar("select count(*) from pg_proc where pronamespace = 'queue'::regnamespace and prosecdef")
+        .fetch_one(&store.db.pool)
+        .await
+        .unwrap();
+    assert!(doors > 20, "only {doors} doors were found");
+    // But for those of which `search_path` says that they name all schemas; and that whatever they call does so, has a path or is bound.
+    let loose = "select p.oid::regprocedure::text from pg_proc p
+        where p.pronamespace = 'queue'::regnamespace and p.prosecdef and p.proname <> all ($1)
+          and (p.proconfig @> '{\"search_path=pg_catalog, pg_temp\"}') is not true";
+    let loose: Vec<String> = sqlx::query_scalar(loose).bind(&QUALIFIED[..]).fetch_all(&store.db.pool).await.unwrap();
+    assert!(loose.is_empty(), "without a path of their own: {loose:?}");
+    let others = "select c.oid::regclass::text from pg_class c where c.relnamespace = 'queue'::regnamespace and c.relkind <> 'i'
+          and c.relowner <> 'queue_owner'::regrole
+        union all
+        select p.oid::regprocedure::text from pg_proc p where p.pronamespace = 'queue'::regnamespace and p.proowner <> 'queue_owner'::regrole";
+    let others: Vec<String> = sqlx::query_scalar(others).fetch_all(&store.db.pool).await.unwrap();
+    assert!(others.is_empty(), "not the owner's: {others:?}");
+    let creates: Vec<String> = sqlx::query_scalar(
+        "select r.rolname::text from pg_roles r where not r.rolsuper and has_schema_privilege(r.oid, 'queue', 'create') order by 1",
+    )
+    .fetch_all(&store.db.pool)
+    .await
+    .unwrap();
+    assert_eq!(creates, ["migrator", "queue_owner"]);
+    store.server.stop().unwrap();
+}
+
+/// Who may run which statement file. What nobody but the owner may is in no line.
+const STATEMENTS: &str = "
+act_on_all o
+act_on_one o
+add_days w
+announce_waiter pmw
+backlog ro
+beat w
+capacities ro
+channel pmw
+checkpoint wo
+choose_blocked wro
+choose_dead wro
+choose_ready wro
+choose_running wro
+choose_scheduled wro
+claim w
+clear_progress w
+counts ro
+drop_day w
+due_lanes wo
+ended wro
+enqueue pw
+enqueue_each pmw
+enqueue_relaxed pw
+enqueue_with pmw
+failures wro
+failures_of wro
+find o
+find_without ro
+finish_one w
+forget_keys w
+forget_lanes w
+give_back w
+glance w
+hinted w
+horizon pmwro!
+keep_types w
+kept_types wro
+lanes wro
+leave_lanes w
+leave_waiter pmw
+limit_beats w
+list o
+list_without ro
+lock_keys pmw
+locked_leases w
+look pmw
+meet_lanes pmw
+next_run wro
+note w
+oldest ro
+own_leases w
+park w
+pass_lanes w
+payloads wo
+progress_of wro
+progress_page wro
+promote w
+prune_days w
+prune_dead w
+prune_done w
+prune_early w
+prune_kept w
+prune_waiters w
+prune_workers w
+publish_types w
+queues wro
+recover w
+register w
+replaced_lanes w
+reserve_ids w
+retire w
+set_capacity o
+settle w
+settle_leases w
+silent w
+sleep w
+started wro
+status pmwo
+still_held w
+suspects wro
+take_one w
+tell w
+try_enqueue pmw
+unblock w
+unseen_lanes wro
+unserved wro
+waiting wro
+wake_others w
+wake_released w
+wake_up w
+walk_jobs wro
+workers ro
+";
+
+/// Each file run with nulls, as it is sent: rights to what it names are checked before it does anything.
+#[tokio::test]
+async fn each_role_may_run_the_statements_that_are_decided_for_it_and_no_others() {
+    let store = RoledStore::new().await;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut files: Vec<_> = ["queue-core/sql", "queue-worker/sql"]
+        .iter()
+        .flat_map(|folder| fs::read_dir(root.join(folder)).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort_by_key(|path| path.file_stem().map(ToOwned::to_owned));
+    assert!(files.len() > 80, "the statements were found");
+    let mut users = Vec::new();
+    for (user, letter) in [("web", 'p'), ("mailer", 'm'), ("runner", 'w'), ("viewer", 'r'), ("ops", 'o'), ("nobody_else", '!')] {
+        users.push((store.connect(user).await, letter));
+    }
+    let mut found = String::new();
+    for path in files {
+        let (name, text) = (path.file_stem().unwrap().to_str().unwrap().to_owned(), fs::read_to_string(&path).unwrap());
+        let mut letters = String::new();
+        for (connection, letter) in &mut users {
+            connection.execute("begin").await.unwrap();
+            let done = async {
+                connection.execute(sqlx::raw_sql(AssertSqlSafe(format!("prepare s as {text}")))).await?;
+                let count: i32 =
+                    sqlx::query_scalar("select coalesce(cardinality(parameter_types), 0) from pg_prepared_statements where name = 's'")
+                        .persistent(false)
+                        .fetch_one(&mut *connection)
+                        .await?;
+                let nulls = vec!["null"; usize::try_from(count).unwrap()].join(", ");
+                let execute = if nulls.is_empty() { "execute s".to_owned() } else { format!("execute s({nulls})") };
+                connection.execute(sqlx::raw_sql(AssertSqlSafe(execute))).await.map(drop)
+            };
+            let done: sqlx::Result<()> = done.await;
+            let denied = done.is_err_and(|error| error.as_database_error().is_some_and(|error| error.code().as_deref() == Some("42501")));
+            connection.execute("rollback").await.unwrap();
+            connection.execute("deallocate all").await.unwrap();
+            if !denied {
+                letters.push(*letter);
+            }
+        }
+        if !letters.is_empty() {
+            found.extend([name.as_str(), " ", letters.as_str(), "\n"]);
+        }
+    }
+    assert!(found == STATEMENTS.trim_start(), "found:\n{found}");
+    for (connection, _) in users {
+        connection.close().await.unwrap();
+    }
+    store.server.stop().unwrap();
+}

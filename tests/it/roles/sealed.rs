@@ -1,0 +1,81 @@
+//! Who enqueues, and what only the store knows: neither can be had by a trick.
+
+use sqlx::Executor as _;
+
+use super::RoledStore;
+
+/// A function of this one's, that enqueues with its rights, and a table with a row for an index that calls it.
+const BORROWED: &str = "
+    create function shop.lend() returns bigint language sql volatile security definer as $$ select queue.insert_job('do', '{}', 'secret') $$;
+    create function shop.lend_all() returns bigint language sql volatile security definer
+    as $$ select queue.enqueue('do', '{}', '{\"queue\": \"secret\", \"meta\": {\"a\": 1}}') $$;
+    create function shop.told(n int) returns bigint language plpgsql immutable as $$ begin return case when n > 0 then shop.lend() end; end $$;
+    create table shop.trap (n int);
+    insert into shop.trap values (1);
+    grant usage on schema shop to public";
+
+#[tokio::test]
+async fn a_producer_for_some_queues_enqueues_as_nobody_else() {
+    let store = RoledStore::new().await;
+    store.run("create role guests; grant guests to mailer; create schema shop authorization mailer").await;
+    store.tries("mailer", BORROWED).await.unwrap();
+    // As a role that it may take, and that has nothing to do with the store; as others who call its functions, whatever those may do.
+    for sql in ["select shop.lend()", "select shop.lend_all()"] {
+        for user in ["mailer", "web", "nobody_else", "viewer"] {
+            store.is_denied(user, sql).await;
+        }
+        store.is_denied("mailer", &format!("set role guests; {sql}")).await;
+        store.is_denied("postgres", sql).await;
+    }
+    // As whoever looks after its tables: an index is made with its owner's rights.
+    store.is_denied("postgres", "create index on shop.trap (shop.told(n))").await;
+    let seal: String = sqlx::query_scalar("select seal from queue.caller").fetch_one(&store.pool("web")).await.unwrap();
+    let seals = [
+        "null".to_owned(),
+        format!("'{seal}'"),
+        "(select 'web/' || right(c.seal, 64) from queue.caller c)".to_owned(),
+        "'web/' || encode(sha256(convert_to(pg_backend_pid() || '/web', 'UTF8')), 'hex')".to_owned(),
+        "'web'".to_owned(),
+    ];
+    for seal in seals {
+        store.is_denied("mailer", &format!("select queue.insert_job('do', '{{}}', 'secret', seal => {seal})")).await;
+        store.is_denied("mailer", &format!("select queue.producer_enqueue('do', '{{}}', {seal})")).await;
+        store.is_denied("mailer", &format!("select queue.producer_enqueue_with('do', '{{}}', '{{\"queue\": \"secret\"}}', {seal})")).await;
+    }
+    assert_eq!(store.db.count("select count(*) from queue.job").await.unwrap(), 0);
+    store.tries("mailer", "select queue.insert_job('do', '{}', 'mail')").await.unwrap();
+    store.tries("web", "select queue.insert_job('do', '{}', 'secret')").await.unwrap();
+    store.tries("postgres", "select queue.insert_job('do', '{}', 'secret')").await.unwrap();
+    store.server.stop().unwrap();
+}
+
+/// A session may have the plans of all statements printed, with the values that they were made for; those of doors too.
+#[tokio::test]
+async fn no_secret_of_the_store_is_in_a_plan_that_its_caller_has_printed() {
+    let store = RoledStore::new().await;
+    store.run("alter role web set log_error_verbosity = verbose; select queue.set_capacity('bounded', 20)").await;
+    let (marks, seals): (String, String) = sqlx::query_as("select marks, seals from queue.secret").fetch_one(&store.db.pool).await.unwrap();
+    let mut web = store.connect("web").await;
+    // The other form breaks lines within numbers.
+    web.execute(sqlx::raw_sql("set debug_print_plan = on; set debug_pretty_print = off")).await.unwrap();
+    for sql in [
+        "select queue.insert_job('do', '{}', 'bounded') from generate_series(1, 7)",
+        "select queue.enqueue('do', '{}', '{\"queue\": \"bounded\", \"key\": \"k\", \"unique_key\": \"u\"}') from generate_series(1, 7)",
+        "begin isolation level repeatable read; select queue.enqueue('do', '{}', '{\"queue\": \"bounded\"}'); commit",
+        "select queue.channel('wake'), queue.status(1), queue.look('{1}')",
+    ] {
+        web.execute(sqlx::raw_sql(sql)).await.unwrap();
+    }
+    let log = "select pg_read_file(current_setting('data_directory') || '/../postgres.log')";
+    let log: String = sqlx::query_scalar(log).fetch_one(&store.db.pool).await.unwrap();
+    let values: Vec<Vec<u8>> = log.split('[').map(|value| value.split_whitespace().map_while(byte).collect()).collect();
+    let shown = |word: &str| values.iter().any(|value| value.windows(word.len()).any(|bytes| bytes == word.as_bytes()));
+    assert!(shown("bounded"), "values are printed");
+    assert!(!shown(&marks) && !shown(&seals), "the secret is printed");
+    store.server.stop().unwrap();
+}
+
+/// As plans are printed: a number with its sign.
+fn byte(number: &str) -> Option<u8> {
+    number.parse::<i8>().ok().map(i8::cast_unsigned)
+}
