@@ -3,7 +3,7 @@
 use std::{process::Command, time::Duration};
 
 use queue_core::{
-    Batch, Durability, Enqueued, Error, Job as _, JobId, JobRef, JobState, Store, Waiter, migrate, operate,
+    Batch, Durability, Enqueued, Error, Job as _, JobId, JobRef, JobState, Roles, Store, Waiter, migrate, operate,
     runner::{Migration, migrate_with},
 };
 use queue_worker::Worker;
@@ -265,6 +265,27 @@ async fn an_operator_acts_and_a_reader_looks_without_payloads() {
     let job = JobRef::from_id(dead.parse().unwrap());
     assert!(job.find(&store.pool("ops")).await.unwrap().payload.is_some());
     assert!(job.find_without_payload(&store.pool("viewer")).await.unwrap().payload.is_none());
+    store.server.stop().unwrap();
+}
+
+/// Roles of its own, whose limits are its own.
+#[tokio::test]
+async fn a_store_of_another_name_has_roles_of_that_name() {
+    let store = RoledStore::new().await;
+    let billing = Store::new("billing").unwrap();
+    let mut admin = store.db.pool.acquire().await.unwrap();
+    migrate(&mut admin, billing).await.unwrap();
+    Roles::of(billing).apply(&mut admin).await.unwrap();
+    Roles::of_producer(billing, "clerk", &["invoices"]).unwrap().apply(&mut admin).await.unwrap();
+    store.run("alter role clerk login; create role till login; grant billing_producer to till").await;
+    let enqueue = async |user: &str, queue: &str| ok().enqueue(&store.pool(user)).queue(queue).store(billing).await;
+    enqueue("till", "any").await.unwrap();
+    enqueue("clerk", "invoices").await.unwrap();
+    let refused = enqueue("clerk", "any").await.unwrap_err();
+    assert!(refused.to_string().contains("the role clerk may not enqueue into the queue any"), "{refused}");
+    store.is_denied("web", "select billing.enqueue('do', '{}')").await;
+    store.is_denied("till", "select queue.enqueue('do', '{}')").await;
+    assert_eq!(store.db.count("select count(*) from billing.job").await.unwrap(), 2);
     store.server.stop().unwrap();
 }
 
