@@ -1,5 +1,4 @@
--- What operators read, from any language, and the history that it is read from. Each function is one statement; most are inlined into the
--- caller's and planned with it. All of them only read.
+-- What operators read, from any language, and the history that it is read from. Each function is one statement. All of them only read.
 
 -- Jobs, the newest first, each once with its state: those in this state, of this queue, of one of these job types, below this id; with this text
 -- in the error of a dead letter; not older than since, at least as old as older_than, by the end of a job that is over and by the enqueue
@@ -168,81 +167,31 @@ begin atomic
   order by p.id desc;
 end;
 
--- One job, wherever it is; no row when there is none. Payload and output unless it is said that they are not wanted.
-create function queue.find(id bigint, payload boolean default true)
+-- One job, wherever it is; no row when there is none. Payload and output if it is wanted whole. Plans itself, as figures do:
+-- planning is ten times what it costs, and a plan that was made while a day was empty must not read it whole.
+create function queue.find(job bigint, whole boolean default true)
   returns table (
     id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,
     run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, output jsonb, payload jsonb, meta jsonb
   )
-  language sql stable
-begin atomic
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
+  set jit = off
+as $$
+begin
+  return query
   select j.id, l.queue, l.job_type, l.priority, e.state, coalesce(e.attempts, a.attempts), j.max_attempts, coalesce(e.crashes, a.crashes),
-    e.run_at, e.finished_at, e.ran_ms, a.worker, coalesce(a.cancelling, false), e.error, case when find.payload then e.output end,
-    case when find.payload then j.payload end, j.meta
+    e.run_at, e.finished_at, e.ran_ms, a.worker, coalesce(a.cancelling, false), e.error, case when whole then e.output end,
+    case when whole then j.payload end, j.meta
   from queue.job j
   cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
-  cross join lateral queue.entry_of(find.id) e
-  left join lateral (select a.* from queue.attempt_of(find.id) a where e.state = 'running' offset 0) a on true
-  where j.id = find.id;
-end;
-
--- How many jobs each queue and job type has in each state. Of the history only the newest rows are counted, so many of done and of done_many,
--- which hold one to some hundred jobs each; `partial` says that there are more. One pass over what waits, runs or is dead, and one index
--- probe for each row of done. Not compiled, whoever asks: that would take seconds at every call.
-create function queue.counts(done bigint default 100000, done_many bigint default 50000)
-  returns table (queue text, job_type text, state text, jobs bigint, partial boolean)
-  language sql stable
-  set jit = off
-begin atomic
-  with over as materialized (
-    select d.id, d.cancelled
-    from queue.done d
-    order by d.id desc
-    limit counts.done + 1
-  ), over_plainly as materialized (
-    select m.lane, pg_catalog.cardinality(m.ids) as jobs
-    from queue.done_many m
-    order by m.first_id desc
-    limit counts.done_many + 1
-  ), counted as (
-    select r.lane, 'ready' as state, pg_catalog.count(*) as jobs, false as partial
-    from queue.ready r
-    group by r.lane
-    union all
-    select s.lane, 'scheduled', pg_catalog.count(*), false
-    from queue.scheduled s
-    group by s.lane
-    union all
-    select b.lane, 'blocked', pg_catalog.count(*), false
-    from queue.blocked b
-    group by b.lane
-    union all
-    select j.lane, 'running', pg_catalog.count(*), false
-    from queue.lease h
-    cross join lateral pg_catalog.unnest(h.ids) u (id)
-    cross join lateral (select j.lane from queue.job j where j.id = u.id offset 0) j
-    group by j.lane
-    union all
-    select j.lane, case when o.cancelled then 'cancelled' else 'completed' end, pg_catalog.count(*),
-      (select pg_catalog.count(*) > counts.done from over)
-    from over o
-    cross join lateral (select j.lane from queue.job j where j.id = o.id offset 0) j
-    group by j.lane, o.cancelled
-    union all
-    select o.lane, 'completed', pg_catalog.sum(o.jobs), (select pg_catalog.count(*) > counts.done_many from over_plainly)
-    from over_plainly o
-    group by o.lane
-    union all
-    select d.lane, 'dead', pg_catalog.count(*), false
-    from queue.dead d
-    group by d.lane
-  )
-  select l.queue, l.job_type, c.state, pg_catalog.sum(c.jobs)::bigint as jobs, pg_catalog.bool_or(c.partial) as partial
-  from counted c
-  cross join lateral (select l.queue, l.job_type from queue.lane l where l.lane = c.lane limit 1) l
-  group by l.queue, l.job_type, c.state
-  order by l.queue, l.job_type, c.state;
-end;
+  cross join lateral queue.entry_of(job) e
+  left join lateral (select a.* from queue.attempt_of(job) a where e.state = 'running' offset 0) a on true
+  where j.id = job;
+end
+$$;
 
 -- Every worker with a heartbeat row, and how many jobs it holds. One that is not alive is silent: its jobs are about to be recovered.
 create function queue.workers()
@@ -256,16 +205,6 @@ begin atomic
     (select coalesce(pg_catalog.sum(pg_catalog.cardinality(h.ids)), 0) from queue.lease h where h.worker = w.id)::bigint as jobs
   from queue.worker w
   order by w.started_at, w.id;
-end;
-
--- The queues that have a capacity, and how many jobs wait in each.
-create function queue.capacities()
-  returns table (queue text, capacity bigint, waiting bigint)
-  language sql volatile
-begin atomic
-  select c.queue, c.capacity, queue.depth(c.queue) as waiting
-  from queue.capacity c
-  order by c.queue;
 end;
 
 -- Every job that is not over: whatever happens to its day, it must stay.

@@ -1,10 +1,15 @@
--- Figures for whoever asks for them every few seconds: what a monitor shows. What one of them costs does not grow with the jobs that wait, nor
--- with how long somebody holds a snapshot. All of them only read, and plan themselves: once a connection, whatever its settings are.
+-- Figures for whoever asks for them every few seconds: what a monitor shows. What one of them costs does not grow with the jobs that wait; with
+-- how long somebody holds a snapshot only where it is said. Each says whether it is exact: `partial` is that there may be more. All of them
+-- only read, and plan themselves: once a connection, whatever its settings are.
 
--- Up to where workers have come in lanes off which jobs have gone in the last ten seconds, by the newest history: below it there are only dead
--- index entries, which cost a probe that begins at the front more the longer anybody holds a snapshot; or jobs that were committed late or
--- given back, and those the same workers find within seconds. A lane that nobody works off has no row here, and is read from its front.
-create function queue.passed() returns table (seq bigint, lane bigint)
+-- Up to where each lane is worked off: below it there are only dead index entries, which cost a probe more the longer anybody holds a snapshot.
+-- No rows as long as there is no more bloat than that, dead rows as the server has heard of them: to read those is cheap.
+--
+-- If the heap is not large and few jobs are ready, by the heap, where a dead row costs a sixth of what its index entry does: exactly. Else by the
+-- newest history, of lanes off which jobs have gone in the last ten seconds; others have no row, and are read from their front. That is not all,
+-- and `partial` says so: jobs that were committed late or given back stand below it, until the same workers find them within seconds.
+create function queue.passed(bloat bigint default 100000, heap bigint default 83886080)
+  returns table (seq bigint, lane bigint, partial boolean)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set enable_bitmapscan = off
@@ -12,8 +17,28 @@ create function queue.passed() returns table (seq bigint, lane bigint)
   set jit = off
 as $$
 begin
+  if pg_stat_get_dead_tuples('queue.ready'::regclass) <= bloat then
+    return;
+  end if;
+  if pg_relation_size('queue.ready') <= heap then
+    return query
+    with seen as materialized (
+      select r.lane, r.seq
+      from queue.ready r
+      where r.ctid >= '(0,0)'
+      limit 20001
+    )
+    select coalesce(f.seq, 9223372036854775807), l.lane, false
+    from (select distinct l.lane from queue.lane l) l
+    left join (select s.lane, min(s.seq) as seq from seen s group by s.lane) f on f.lane = l.lane
+    -- guard: passed: by the heap only if all of it was seen [(select count(*) from seen) <= 20000 => true]
+    where (select count(*) from seen) <= 20000;
+    if found then
+      return;
+    end if;
+  end if;
   return query
-  select max(p.id), p.lane
+  select max(p.id), p.lane, true
   from (
     (select m.lane, m.first_id as id, m.finished_at
     from queue.done_many m
@@ -34,19 +59,23 @@ begin
 end
 $$;
 
--- For each queue with ready jobs: since when the first of them has been ready, by the database's clock. Reads one index entry a lane; a place
--- in a lane is an id, and so tells when it was taken.
+-- For each queue with ready jobs: since when the first of them has been ready, by the database's clock; `partial` is that another may have been
+-- ready for longer. Reads one index entry a lane; a place in a lane is an id, and so tells when it was taken.
 create function queue.oldest()
-  returns table (queue text, since timestamptz, waited_ms double precision)
-  language sql stable
+  returns table (queue text, since timestamptz, waited_ms double precision, partial boolean)
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
   set jit = off
-begin atomic
-  select w.queue, w.since, extract(epoch from pg_catalog.clock_timestamp() - w.since)::float8 * 1000 as waited_ms
+as $$
+begin
+  return query
+  select w.queue, w.since, extract(epoch from clock_timestamp() - w.since)::float8 * 1000, w.partial
   from (
-    select l.queue, queue.enqueued_at(pg_catalog.min(r.seq)) as since
+    select l.queue, queue.enqueued_at(min(r.seq)) as since, bool_or(l.partial) as partial
     from (
-      select l.lane, l.queue, coalesce(p.seq, 0) as floor
+      select l.lane, l.queue, coalesce(p.seq, 0) as floor, coalesce(p.partial, false) as partial
       from (select distinct l.lane, l.queue from queue.lane l) l
       left join queue.passed() p on p.lane = l.lane
       offset 0
@@ -55,11 +84,12 @@ begin atomic
     group by l.queue
   ) w
   order by w.since, w.queue;
-end;
+end
+$$;
 
--- The figures of one queue, for whoever asks every few seconds: how many jobs are ready, counted up to most, whether there are more, and since
--- when the first has been ready, by the database's clock; null if none is. Reads the history's newest rows, and in each lane of the queue one
--- index entry from the front and up to most from the back, where the entries are not dead.
+-- The figures of one queue, for whoever asks every few seconds: how many jobs are ready, counted up to most (null for all), whether there may be
+-- more, and since when the first has been ready, by the database's clock; null if none is. Reads the history's newest rows, and in each lane of
+-- the queue one index entry from the front and up to most from the back, where the entries are not dead.
 create function queue.backlog(
   queue text, most integer default 10000,
   out ready bigint, out partial boolean, out since timestamptz, out waited_ms double precision
@@ -72,10 +102,11 @@ create function queue.backlog(
 as $$
 begin
   with chosen as materialized (
-    select l.lane, coalesce(p.seq, 0) as floor
+    select l.lane, coalesce(p.seq, 0) as floor, p.partial
     -- guard: a backlog is of one queue [ where l.queue = backlog.queue]; of a lane once [distinct ]
     from (select distinct l.lane from queue.lane l where l.queue = backlog.queue) l
-    left join queue.passed() p on p.lane = l.lane
+    -- guard: all of a backlog is counted if that is wanted [ and most is not null]
+    left join queue.passed() p on p.lane = l.lane and most is not null
   ), counted as materialized (
     select
     from chosen c
@@ -87,7 +118,10 @@ begin
     ) r
     limit most + 1  -- guard: a backlog is counted no further than asked
   )
-  select least((select count(*) from counted), most), (select count(*) from counted) > most,
+  select least((select count(*) from counted), most),
+    -- guard: a backlog says that there are more [(select count(*) from counted) > most or ]
+    -- guard: a backlog says that there may be some in front [ or exists .. .partial)]
+    coalesce((select count(*) from counted) > most or exists (select from chosen c where c.partial), false),
     (
       select queue.enqueued_at(min(r.seq))
       from chosen c
@@ -95,5 +129,201 @@ begin
     )
   into backlog.ready, backlog.partial, backlog.since;
   waited_ms := extract(epoch from clock_timestamp() - backlog.since)::float8 * 1000;
+end
+$$;
+
+-- How many jobs wait in each of these queues, ready, scheduled and blocked, and whether there may be more: counted up to most, or to ten times
+-- that in all of them (null for all).
+create function queue.depths(queues text[], most bigint default 10000)
+  returns table (queue text, waiting bigint, partial boolean)
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
+  set jit = off
+as $$
+declare
+  share  bigint := most;
+begin
+  if cardinality(queues) > 10 then
+    share := greatest(10 * most / cardinality(queues), 1);
+  end if;
+  return query
+  with chosen as materialized (
+    select distinct q.queue, l.lane, coalesce(p.seq, 0) as floor, p.partial
+    from unnest(depths.queues) q (queue)
+    join queue.lane l on l.queue = q.queue
+    left join queue.passed() p on p.lane = l.lane and most is not null
+  )
+  select q.queue, least(n.jobs, share),
+    coalesce(n.jobs > share or exists (select from chosen c where c.queue = q.queue and c.partial), false)
+  from (select distinct u.queue from unnest(depths.queues) u (queue)) q
+  cross join lateral (
+    select count(*) as jobs
+    from (
+      select
+      from chosen c
+      cross join lateral (
+        (select from queue.ready r where r.lane = c.lane and r.seq >= c.floor order by r.seq desc limit share + 1)
+        union all
+        select from queue.scheduled s where s.lane = c.lane
+        union all
+        select from queue.blocked b where b.lane = c.lane
+      ) e
+      where c.queue = q.queue
+      limit share + 1
+    ) w
+  ) n
+  order by q.queue;
+end
+$$;
+
+-- How many jobs wait in a queue, ready, scheduled and blocked, counted up to most (null for all), and whether there may be more.
+create function queue.depth(queue text, most bigint default 10000, out waiting bigint, out partial boolean)
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  select d.waiting, d.partial into depth.waiting, depth.partial from queue.depths(array[depth.queue], most) d;
+end
+$$;
+
+-- The queues that have a capacity, and how many jobs wait in each; see queue.depths.
+create function queue.capacities(most bigint default 10000)
+  returns table (queue text, capacity bigint, waiting bigint, partial boolean)
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return query
+  select c.queue, c.capacity, d.waiting, d.partial
+  from queue.depths((select coalesce(array_agg(c.queue), '{}') from queue.capacity c), most) d
+  join queue.capacity c on c.queue = d.queue
+  order by c.queue;
+end
+$$;
+
+-- How many jobs each queue and job type has in each state, and whether there may be more. Counts so many entries of a kind, and is exact if there
+-- are no more of it (null counts all, in proportion to the jobs):
+--
+--   ready, scheduled, blocked   if there are more, each lane is counted up to its share, and is exact if it has no more
+--   running, dead               if there are more, the newest, and whose the others are is not known: each queue and type has at least none
+--   completed, cancelled        the same, of a fourth as many rows of done, and of done_many, each some hundred jobs
+--
+-- What waits is read in the order of the heap first: a dead row costs a tenth there of what its index entry does.
+create function queue.counts(most bigint default 20000)
+  returns table (queue text, job_type text, state text, jobs bigint, partial boolean)
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
+  set jit = off
+as $$
+begin
+  return query
+  with chosen as materialized (
+    select distinct l.lane, l.queue, l.job_type
+    from queue.lane l
+  ), seen as materialized (
+    select 'ready' as state, r.lane, count(*) as jobs
+    from (select r.lane from queue.ready r where r.ctid >= '(0,0)' limit most + 1) r
+    group by r.lane
+    union all
+    select 'scheduled', s.lane, count(*)
+    from (select s.lane from queue.scheduled s where s.ctid >= '(0,0)' limit most + 1) s
+    group by s.lane
+    union all
+    select 'blocked', b.lane, count(*)
+    from (select b.lane from queue.blocked b where b.ctid >= '(0,0)' limit most + 1) b
+    group by b.lane
+  ), many as materialized (
+    select s.state from seen s group by s.state having sum(s.jobs) > most
+  ), floors as materialized (
+    -- By the heap is what was tried above.
+    select p.lane, p.seq from queue.passed(heap => 0) p where exists (select from many m where m.state = 'ready')
+  ), probed as materialized (
+    select m.state, c.lane, greatest(least(n.jobs, a.share), least(coalesce(s.jobs, 0), most)) as jobs,
+      -- guard: a count says that there are more [n.jobs > a.share or ]
+      -- guard: a count says that there may be some in front [ or f.seq is not null]
+      n.jobs > a.share or f.seq is not null as partial
+    from many m
+    cross join chosen c
+    cross join (select least(greatest(most * 5 / 2 / nullif(count(*), 0), 1), most) as share from chosen) a
+    left join floors f on f.lane = c.lane and m.state = 'ready'
+    left join seen s on s.state = m.state and s.lane = c.lane
+    cross join lateral (
+      select count(*) as jobs
+      from (
+        (select from queue.ready r
+        where m.state = 'ready' and r.lane = c.lane and r.seq >= coalesce(f.seq, 0)
+        order by r.seq desc
+        limit a.share + 1)
+        union all
+        (select from queue.scheduled s where m.state = 'scheduled' and s.lane = c.lane limit a.share + 1)
+        union all
+        (select from queue.blocked b where m.state = 'blocked' and b.lane = c.lane limit a.share + 1)
+      ) e
+    ) n
+  ), held as materialized (
+    select h.lane, h.ids
+    from queue.lease h
+    limit most + 1
+  ), held_singly as materialized (
+    select u.id
+    from held h
+    cross join lateral unnest(h.ids) u (id)
+    where h.lane is null
+    limit most / 4 + 1
+  ), died as materialized (
+    select d.lane
+    from queue.dead d
+    order by d.id desc
+    limit most + 1
+  ), over as materialized (
+    select d.id, d.cancelled
+    from queue.done d
+    order by d.id desc
+    limit most / 4 + 1
+  ), over_plainly as materialized (
+    select m.lane, m.ids
+    from queue.done_many m
+    order by m.first_id desc
+    limit most / 4 + 1
+  ), cut as materialized (
+    select 'running' as state
+    where (select count(*) from held) > most or (select count(*) from held_singly) > most / 4
+    union all
+    select 'dead' where (select count(*) from died) > most
+    union all
+    select 'cancelled' where (select count(*) from over) > most / 4
+    union all
+    select 'completed' where (select count(*) from over) > most / 4 or (select count(*) from over_plainly) > most / 4
+  ), counted as (
+    select s.state, s.lane, s.jobs, false as partial from seen s where not exists (select from many m where m.state = s.state)
+    union all
+    select p.state, p.lane, p.jobs, p.partial from probed p where p.jobs > 0 or p.partial
+    union all
+    select 'running', h.lane, sum(cardinality(h.ids)), false from held h where h.lane is not null group by h.lane
+    union all
+    select case when o.finished then case when o.cancelled then 'cancelled' else 'completed' end else 'running' end, j.lane, count(*), false
+    from (
+      select o.id, true as finished, o.cancelled from over o
+      union all
+      select h.id, false, false from held_singly h
+    ) o
+    cross join lateral (select j.lane from queue.job j where j.id = o.id offset 0) j
+    group by 1, j.lane
+    union all
+    select 'completed', o.lane, sum(cardinality(o.ids)), false from over_plainly o group by o.lane
+    union all
+    select 'dead', d.lane, count(*), false from died d group by d.lane
+    union all
+    select k.state, c.lane, 0, true from cut k cross join chosen c
+  )
+  select c.queue, c.job_type, n.state, sum(n.jobs)::bigint, bool_or(n.partial)
+  from counted n
+  join chosen c on c.lane = n.lane
+  group by c.queue, c.job_type, n.state
+  order by c.queue, c.job_type, n.state;
 end
 $$;

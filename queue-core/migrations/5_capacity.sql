@@ -27,8 +27,8 @@ select nextval('queue.ticket_seq');
 create sequence queue.beside_seq;
 select nextval('queue.beside_seq');
 
--- How many jobs wait in a queue, counted up to most.
-create function queue.depth(queue text, most bigint default null) returns bigint
+-- How many jobs wait in a queue, counted up to most: exactly, whatever that costs. Who only wants to see it asks queue.depth.
+create function queue.count_waiting(queue text, most bigint) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set enable_bitmapscan = off
@@ -40,8 +40,8 @@ begin
     select count(*)
     from (
       select
-      -- guard: counts its own queue [ where l.queue = depth.queue]; counts a lane once [ distinct]
-      from (select distinct l.lane from queue.lane l where l.queue = depth.queue) l
+      -- guard: counts its own queue [ where l.queue = count_waiting.queue]; counts a lane once [ distinct]
+      from (select distinct l.lane from queue.lane l where l.queue = count_waiting.queue) l
       cross join lateral (
         -- From behind: in front there are dead entries, more of them the longer anybody holds a snapshot.
         -- guard: counts what is ready (2 lines)
@@ -209,7 +209,7 @@ begin
     and tally.tickets - (select s.last_value from queue.ticket_seq s) >= jobs
   then
     return;
-  elsif queue.depth(look_capacity.queue, tally.capacity + 1) + jobs > tally.capacity then
+  elsif queue.count_waiting(look_capacity.queue, tally.capacity + 1) + jobs > tally.capacity then
     perform queue.refuse_jobs(look_capacity.queue, tally.capacity);
   end if;
 end
@@ -269,7 +269,7 @@ begin
       end;
     end if;
     -- redundant: looks one further than the capacity [ + 1] (the jobs that are not written yet are more than none)
-    depth := queue.depth(take_capacity.queue, tally.capacity + 1) + jobs - written;
+    depth := queue.count_waiting(take_capacity.queue, tally.capacity + 1) + jobs - written;
     if not fresh then
       -- redundant: a row that was rewritten since is told of early (for others: no tickets are drawn in vain)
       perform from queue.capacity c where c.queue = take_capacity.queue for update skip locked;
@@ -285,7 +285,7 @@ begin
         others := queue.said_jobs(take_capacity.queue);
         aside := (select s.last_value from queue.beside_seq s);
         -- guard: counts one further than the capacity [ + 1]
-        depth := queue.depth(take_capacity.queue, tally.capacity + 1) + jobs - written;
+        depth := queue.count_waiting(take_capacity.queue, tally.capacity + 1) + jobs - written;
         if not fresh then  -- guard: what was committed since an old snapshot counts [not fresh => false]
           -- What was committed since our snapshot had tickets, left its mark beside the row, or rewrote it: then it cannot be locked below. Many
           -- jobs at once may be refused early here.

@@ -10,6 +10,6 @@ grant select (id, queue, job_type, priority, state, attempts, max_attempts, cras
 on queue.jobs
 to "queue_role";
 grant execute on function
-  queue.reader_list, queue.reader_find, queue.counts, queue.workers, queue.capacities, queue.depth, queue.passed, queue.oldest, queue.backlog,
-  queue.id_at, queue.enqueued_at
+  queue.reader_list, queue.reader_find, queue.counts, queue.workers, queue.capacities, queue.depth, queue.depths, queue.passed, queue.oldest,
+  queue.backlog, queue.id_at, queue.enqueued_at
 to "queue_role";

@@ -13,7 +13,7 @@ from (select c.lane from chosen c order by c.lane) c
 cross join lateral (
   select r.lane, r.seq, r.id
   from queue.ready r
-  where r.lane = c.lane and (c.lane > $9 or r.seq > $10) and r.id < $3
+  where r.lane = c.lane and r.seq > case when c.lane > $9 then -9223372036854775808 else $10 end and r.id < $3
     and ($4::float8 is null or r.id < queue.id_at(pg_catalog.clock_timestamp() - $4 * interval '1 second'))
     and ($5::float8 is null or r.id >= queue.id_at(pg_catalog.clock_timestamp() - $5 * interval '1 second'))
     and ($7::jsonb is null or (select j.meta from queue.job j where j.id = r.id) operator(pg_catalog.@>) $7)

@@ -1,8 +1,7 @@
--- ready jobs that wait for nobody: for each queue and job type that no living worker serves, how many are ready.
--- $1 how many jobs of each are counted at most
+-- ready jobs that wait for nobody: for each queue and job type that no living worker serves, how many are ready, and whether there are more.
+-- $1 how many jobs of each are counted, and ten times that of all
 -- Safe: it only reads. A worker of a release that did not say its job types is taken to serve all of them.
-select u.queue, u.job_type, n.jobs
-from (
+with chosen as materialized (
   select l.queue, l.job_type, pg_catalog.array_agg(distinct l.lane) as lanes
   from queue.lane l
   where not exists (
@@ -12,15 +11,26 @@ from (
       and (w.types is null or l.job_type = any (w.types))
   )
   group by l.queue, l.job_type
-) u
+), floors as materialized (
+  select p.lane, p.seq, p.partial
+  from queue.passed() p
+), share as materialized (
+  select least($1::bigint, greatest(10 * $1 / greatest(count(*), 1), 1)) as jobs
+  from chosen
+)
+select c.queue, c.job_type, least(n.jobs, s.jobs) as jobs, n.jobs > s.jobs or n.partial as partial
+from chosen c
+cross join share s
 cross join lateral (
-  select count(*) as jobs
+  select count(*) as jobs, coalesce(bool_or(seen.partial), false) as partial
   from (
-    select
-    from pg_catalog.unnest(u.lanes) k (lane)
-    cross join lateral (select from queue.ready r where r.lane = k.lane limit $1) one
-    limit $1
+    select p.partial
+    from pg_catalog.unnest(c.lanes) k (lane)
+    left join floors p on p.lane = k.lane
+    -- From behind: in front there are dead entries.
+    cross join lateral (select from queue.ready r where r.lane = k.lane and r.seq >= coalesce(p.seq, 0) order by r.seq desc limit s.jobs + 1) one
+    limit s.jobs + 1
   ) seen
 ) n
 where n.jobs > 0
-order by u.queue, u.job_type
+order by c.queue, c.job_type

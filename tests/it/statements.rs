@@ -14,7 +14,7 @@ const PLANNER: [(&str, &str); 3] = [("enable_seqscan", "off"), ("plan_cache_mode
 const HUGE: [&str; 8] = ["ready", "scheduled", "blocked", "lease", "job", "done", "done_many", "failure"];
 
 /// Scans of whole tables or of whole indexes, with the reason why they are right.
-const WHOLE: [(&str, &str, &str); 18] = [
+const WHOLE: [(&str, &str, &str); 17] = [
     ("choose_running", "lease", "an operator asks for running jobs; there are as many leases as batches in flight"),
     ("own_leases", "lease", "asks of every lease whose it is; there are as many as batches in flight"),
     ("prune_kept", "done", "only the default partition, once a minute; up to a limit"),
@@ -22,7 +22,6 @@ const WHOLE: [(&str, &str, &str); 18] = [
     ("park", "lease", "a job whose verdict is refused is looked for in every lease; there are as many as batches in flight"),
     ("silent", "lease", "asks of every lease whether its worker lives; there are as many as batches in flight"),
     ("prune_workers", "lease", "asks for leases of silent workers, once a minute"),
-    ("find", "lease", "a job that is nowhere else is looked for in every lease; there are as many as batches in flight"),
     ("workers", "lease", "counts what each worker holds, for an operator"),
     ("list", "ready", "an operator's page, by id, which ready is not ordered by"),
     ("list", "blocked", "an operator's page, by id, which blocked is not ordered by"),
@@ -35,20 +34,17 @@ const WHOLE: [(&str, &str, &str); 18] = [
     ("glance", "ready", "the first entry of an index, when there are too many lanes to ask one by one"),
 ];
 
-/// What operators ask for is planned when they ask, so it need not fear a plan of other days.
-const OPERATORS: [&str; 14] = [
+/// What operators ask for is mostly planned when they ask, so it need not fear a plan of other days.
+const OPERATORS: [&str; 11] = [
     "cancel_waiting",
     "choose_blocked",
     "choose_dead",
     "choose_ready",
     "choose_running",
     "choose_scheduled",
-    "counts",
     "failures",
     "failures_of",
-    "find",
     "list",
-    "oldest",
     "unserved",
     "workers",
 ];

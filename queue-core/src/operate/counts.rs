@@ -29,26 +29,45 @@ pub struct Count {
     pub job_type: String,
     /// The state.
     pub state: JobState,
-    /// How many.
+    /// How many; at least so many if there may be more.
     pub jobs: i64,
-    /// Whether there may be more: of the history only the newest part is counted, 100,000 jobs or many times that.
+    /// Whether there may be more: [`counts`] counts so far and no further.
     pub partial: bool,
 }
 
-/// So many jobs are counted that are over and have an output, several attempts or a cancellation.
-const COUNTED: i64 = 100_000;
-
-/// So many rows are counted of all others, each one to some hundred jobs.
-const COUNTED_ROWS: i64 = 50_000;
+/// So many entries are counted in each state.
+const COUNTED: i64 = 20_000;
 
 /// How many jobs there are, by queue, type and state; in that order, states as in a job's life. What is stored under an alias of a type that is
 /// linked into this binary is counted under the type's present name.
 ///
+/// It answers in some ten milliseconds however many jobs there are, and says of each count whether there may be more:
+///
+/// - As long as no more than 20,000 jobs are ready, all of them are counted, and the same of what is scheduled, and of what is blocked. Beyond
+///   that, each lane (queue, type and priority) is counted up to 20,000 jobs, or to its share of 50,000.
+/// - Of dead letters the newest 20,000 are counted, of completed and cancelled jobs the newest 5,000 with something to say (an output, several
+///   attempts, a cancellation) and the newest 5,000 rows of others, each of one to some hundred. If there are more, they may be of any queue
+///   and type: even none is then "none, or more".
+///
+/// [`counts_exactly`] counts all.
+///
 /// # Errors
 /// The database's.
 pub async fn counts(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Count>, Error> {
+    count(on, store, Some(COUNTED)).await
+}
+
+/// As [`counts`], but all jobs are counted, in one snapshot. That takes time in proportion to them, the history too: about half a second a million.
+///
+/// # Errors
+/// The database's.
+pub async fn counts_exactly(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Count>, Error> {
+    count(on, store, None).await
+}
+
+async fn count(on: impl IntoConnection<'_>, store: Store, most: Option<i64>) -> Result<Vec<Count>, Error> {
     let mut on = on.into_connection();
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/counts.sql"))).bind(COUNTED).bind(COUNTED_ROWS);
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/counts.sql"))).bind(most);
     let found: Vec<Count> = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
     Ok(by_type(found, &Registry::linked().unwrap_or_default()))
 }
@@ -83,10 +102,16 @@ pub struct Oldest {
     /// How long that is, by the same clock.
     #[serde(rename = "waited_ms", serialize_with = "ms")]
     pub waited: Duration,
+    /// Whether another one may have been ready for longer; see [`oldest`].
+    pub partial: bool,
 }
 
-/// The first ready job of every queue that has one, the longest wait first. Reads an entry a lane. A job that was committed late or given back
-/// behind workers that are busy may be missed until they have found it, some seconds at the most.
+/// The first ready job of every queue that has one, the longest wait first. Reads an entry a lane, however many jobs there are: a millisecond.
+///
+/// In front of it there may be entries of jobs that are gone, which stay as long as anybody holds an old snapshot. Once there are more than
+/// 100,000 of those, in lanes off which jobs have gone in the last ten seconds, it begins where the workers have come. A job that was committed
+/// late or given back behind them is then missed until they have found it, some seconds at the most; [`Oldest::partial`] says so. In a lane that
+/// nobody works off, they are all read: about 150 ms a million.
 ///
 /// # Errors
 /// The database's.
@@ -102,7 +127,7 @@ pub async fn oldest(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Old
 pub struct Backlog {
     /// How many jobs are ready, counted up to what was asked for.
     pub ready: i64,
-    /// Whether there are more.
+    /// Whether there may be more, and one that has been ready for longer.
     pub partial: bool,
     /// Since when the first of them has been ready, by the database's clock; `None` if none is.
     pub since: Option<DateTime<Utc>>,
@@ -113,9 +138,8 @@ pub struct Backlog {
 
 /// The figures of one queue, for whoever asks every few seconds: how many jobs are ready, counted up to `most`, and how long the first has
 /// waited. It reads one index entry from the front and up to `most` from the back of each lane of the queue, however many jobs there are
-/// and however long somebody holds a snapshot: a few milliseconds. Only if nobody has worked the queue off in the last ten seconds are the
-/// dead entries of a held snapshot read too, 120 to 280 ms a million. A job that was committed late or given back behind workers that
-/// are busy may be missed until they have found it, some seconds at the most.
+/// and however long somebody holds a snapshot: a few milliseconds. What [`oldest`] says of entries of jobs that are gone holds here too, and
+/// [`Backlog::partial`] says where that may have left something out.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -185,7 +209,7 @@ impl FromRow<'_, PgRow> for Count {
 impl FromRow<'_, PgRow> for Oldest {
     fn from_row(row: &PgRow) -> sqlx::Result<Self> {
         let waited_ms: f64 = row.try_get("waited_ms")?;
-        Ok(Self { queue: row.try_get("queue")?, since: row.try_get("since")?, waited: waited(waited_ms) })
+        Ok(Self { queue: row.try_get("queue")?, since: row.try_get("since")?, waited: waited(waited_ms), partial: row.try_get("partial")? })
     }
 }
 

@@ -80,8 +80,7 @@ impl JobRef {
 async fn find(connection: &mut PgConnection, job: JobRef, payload: bool) -> sqlx::Result<Option<JobRecord>> {
     let (id, store) = (job.id(), job.store());
     let statement = if payload { include_str!("../../sql/find.sql") } else { include_str!("../../sql/find_without.sql") };
-    // Planned for each call, as all that is inlined and not a figure: a plan made while a table was empty is a bad one once it is full.
-    let statement = sqlx::query_as(store.sql(statement)).bind(id).persistent(false);
+    let statement = sqlx::query_as(store.sql(statement)).bind(id);
     let Some(mut found): Option<JobRecord> = statement.fetch_optional(&mut *connection).await? else { return Ok(None) };
     // The history of failures is only ever added to, so it may be read a moment later.
     let failures = sqlx::query_as(store.sql(include_str!("../../sql/failures.sql"))).bind(id).bind(FAILURES);
@@ -131,6 +130,8 @@ async fn page(connection: &mut PgConnection, store: Store, filter: &Filter) -> s
         .bind(filter.age_seconds())
         .bind(filter.meta_json())
         .bind(LOOKED_AT);
+    // Planned for each call: by a plan that was kept since the days were empty, a queue's completed jobs took more than 8 minutes on a connection
+    // of a user's; by one made for the call it was 50 ms, in a store of a million jobs.
     let rows = statement.persistent(false).fetch_all(connection).await?;
     let mut next = None;
     let mut jobs = Vec::with_capacity(rows.len());
@@ -153,7 +154,9 @@ async fn page(connection: &mut PgConnection, store: Store, filter: &Filter) -> s
 pub async fn add_failures(on: impl IntoConnection<'_>, store: Store, jobs: &mut [JobRecord]) -> Result<(), Error> {
     let mut on = on.into_connection();
     let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
-    let statement = sqlx::query(store.sql(include_str!("../../sql/failures_of.sql"))).bind(&ids).bind(FAILURES).persistent(false);
+    let statement = sqlx::query(store.sql(include_str!("../../sql/failures_of.sql"))).bind(&ids).bind(FAILURES);
+    // Planned for each call: of 50 jobs it is 0.3 ms, and by a plan that was kept since the days were empty 150 ms on a connection of a user's.
+    let statement = statement.persistent(false);
     let rows = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
     let mut failures: HashMap<JobId, Vec<AttemptFailure>> = HashMap::new();
     for row in &rows {

@@ -22,8 +22,8 @@ mod walk;
 pub use self::{
     act::{Act, Acted},
     all::{ActAll, Swept, act_all, count_matching},
-    capacity::{Capacity, capacities, queues, set_capacity},
-    counts::{Backlog, Count, Oldest, WorkerRecord, backlog, counts, oldest, workers},
+    capacity::{Capacity, capacities, capacities_exactly, queues, set_capacity},
+    counts::{Backlog, Count, Oldest, WorkerRecord, backlog, counts, counts_exactly, oldest, workers},
     filter::Filter,
     job::{cancel_all, discard_all, requeue_all, reschedule_all, run_now_all, set_priority_all, snooze_all},
     list::{Page, add_failures, list},

@@ -14,12 +14,14 @@ pub struct Unserved {
     pub queue: String,
     /// The job type, as it is stored.
     pub job_type: String,
-    /// How many are ready, counted up to [`Unserved::MOST`].
+    /// How many are ready, counted up to [`Unserved::MOST`], or up to ten times that in all of them.
     pub jobs: i64,
+    /// Whether there are more.
+    pub partial: bool,
 }
 
 impl Unserved {
-    /// So many jobs of each queue and type are counted.
+    /// So many jobs of each queue and type are counted at most.
     pub const MOST: i64 = 10_000;
 }
 

@@ -36,7 +36,7 @@ impl<'f> Walk<'f> {
         if let (Some(state), true) = (filter.state, states.is_empty()) {
             return Err(Error::OutOfRange { what: "the state", value: state.to_string(), range });
         }
-        let below = sqlx::query_scalar(store.sql(include_str!("../../sql/started.sql"))).persistent(false);
+        let below = sqlx::query_scalar(store.sql(include_str!("../../sql/started.sql")));
         let below = below.fetch_one(connection).await.map_err(|error| explain(error, store))?;
         let but = if let Act::Priority(priority) = act { Some(priority) } else { None };
         Ok(Self { store, filter, states, but, below, place: FIRST, id: i64::MIN })
@@ -64,14 +64,15 @@ impl<'f> Walk<'f> {
         Ok(None)
     }
 
-    /// A statement with what all of them take: $1 to $8. Planned for each call, as all of an operator's statements are: a plan made while a
-    /// table was empty is a bad one once it is full.
+    /// A statement with what all of them take: $1 to $8.
     fn choose<O: for<'r> FromRow<'r, PgRow>>(&self, statement: &'static str, most: i64) -> QueryAs<'f, Postgres, O, PgArguments> {
         let Self { store, filter, .. } = *self;
         // Dead letters are met in the order of their ids, which is enough: a clock that was put back hides none of them.
         let below = if self.states.first() == Some(&JobState::Dead) { i64::MAX } else { self.below };
         let statement = sqlx::query_as(store.sql(statement)).bind(&filter.queue).bind(filter.names()).bind(below);
         let statement = statement.bind(filter.age_seconds()).bind(filter.since_seconds());
+        // Planned for each call, which is once a thousand jobs: by a plan that was kept since the days were empty, a page of a queue's running jobs, or
+        // of jobs with some metadata, took more than 30 s on a connection of a user's; by one made for the call 40 to 130 ms, of 300,000 jobs.
         statement.bind(&filter.error).bind(filter.meta_json()).bind(most).persistent(false)
     }
 

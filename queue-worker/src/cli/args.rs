@@ -9,7 +9,7 @@ use super::{
     act::ActCommand,
     chosen::{Export, List},
     settings::{EVERYWHERE, Settings, WorkerSettings},
-    values::{NewCapacity, Output, id, new_capacity},
+    values::{Exact, NewCapacity, Output, id, new_capacity},
 };
 
 /// Runs and operates a job queue that lives in PostgreSQL.
@@ -94,7 +94,15 @@ Run it again after each migration. It takes a user who may create roles and owns
     /// List the job types that this binary can run, with their options
     Jobs(Output),
     /// Count jobs by queue, type and state; list workers; tell who waits longest
-    Stats(Output),
+    #[command(after_long_help = "\
+It answers at once, however many jobs there are. A number with a + is counted so far and no further: there may be
+more, of all jobs that are over even where it says 0+. With --json such a number has \"partial\": true.")]
+    Stats {
+        #[command(flatten)]
+        exact: Exact,
+        #[command(flatten)]
+        output: Output,
+    },
     /// List jobs, the newest first
     #[command(after_long_help = "\
 Examples:
@@ -128,13 +136,17 @@ It takes no more memory for many jobs than for few.")]
 Examples:
   queue-worker capacity                             the queues that have a capacity
   queue-worker capacity mail 10000                  an enqueue is refused while 10,000 jobs wait
-  queue-worker capacity mail none                   no capacity any more")]
+  queue-worker capacity mail none                   no capacity any more
+
+A number with a + is counted so far and no further: there may be more.")]
     Capacity {
         /// This queue only
         queue: Option<String>,
         /// How many jobs may wait in it, or `none`
         #[arg(value_name = "N|none", value_parser = new_capacity)]
         capacity: Option<NewCapacity>,
+        #[command(flatten)]
+        exact: Exact,
         #[command(flatten)]
         output: Output,
     },

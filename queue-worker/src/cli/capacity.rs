@@ -3,17 +3,34 @@
 use queue_core::operate;
 use serde_json::json;
 
-use super::{known_queue::check_queue, open::open_store, print, problem::Problem, settings::Settings, values::NewCapacity};
+use super::{
+    known_queue::check_queue,
+    open::open_store,
+    print,
+    problem::Problem,
+    settings::Settings,
+    values::{Exact, NewCapacity, counted},
+};
 
 /// Gives a queue a capacity, if one is named, and shows those that have one.
-pub(super) async fn capacity(settings: &Settings, queue: Option<&str>, new: Option<NewCapacity>, as_json: bool) -> Result<(), Problem> {
+pub(super) async fn capacity(
+    settings: &Settings,
+    queue: Option<&str>,
+    new: Option<NewCapacity>,
+    Exact { exact }: Exact,
+    as_json: bool,
+) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
     // Before it has a capacity, by which it would be known.
     check_queue(&database, store, queue).await?;
     if let (Some(queue), Some(NewCapacity(capacity))) = (queue, new) {
         operate::set_capacity(database.pool(), store, queue, capacity).await?;
     }
-    let mut found = operate::capacities(database.pool(), store).await?;
+    let mut found = if exact {
+        operate::capacities_exactly(database.pool(), store).await?
+    } else {
+        operate::capacities(database.pool(), store).await?
+    };
     database.close().await;
     found.retain(|found| queue.is_none_or(|queue| found.queue == queue));
     if as_json {
@@ -23,7 +40,7 @@ pub(super) async fn capacity(settings: &Settings, queue: Option<&str>, new: Opti
         (Some(queue), []) => print::lines(&format!("the queue {queue} has no capacity")),
         (None, []) => print::lines("no queue has a capacity"),
         (_, found) => {
-            let rows = found.iter().map(|found| [found.queue.clone(), found.capacity.to_string(), found.waiting.to_string()]);
+            let rows = found.iter().map(|found| [found.queue.clone(), found.capacity.to_string(), counted(found.waiting, found.partial)]);
             print::lines(&print::table(["queue", "capacity", "waiting"], rows))
         }
     }

@@ -177,12 +177,14 @@ async fn obey(
         Command::Migrate { output, step } => migrate::migrate(settings, step, output.json).await?,
         Command::Roles(asked) => roles::roles(settings, &asked).await?,
         Command::Jobs(output) => jobs::jobs(output.json)?,
-        Command::Stats(output) => stats::stats(settings, output.json).await?,
+        Command::Stats { exact, output } => stats::stats(settings, exact, output.json).await?,
         Command::List(list) => list::list(settings, &list).await?,
         Command::Show { id, payload, output } => show::show(settings, id, payload, output.json).await?,
         Command::Act(command) => return act::act(settings, command).await,
         Command::Export(export) => export::export(settings, &export).await?,
-        Command::Capacity { queue, capacity, output } => capacity::capacity(settings, queue.as_deref(), capacity, output.json).await?,
+        Command::Capacity { queue, capacity, exact, output } => {
+            capacity::capacity(settings, queue.as_deref(), capacity, exact, output.json).await?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

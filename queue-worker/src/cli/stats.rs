@@ -9,7 +9,13 @@ use queue_core::{
 };
 use serde::Serialize;
 
-use super::{open::open_store, print, problem::Problem, settings::Settings};
+use super::{
+    open::open_store,
+    print,
+    problem::Problem,
+    settings::Settings,
+    values::{Exact, counted},
+};
 
 /// What `--json` shows.
 #[derive(Serialize)]
@@ -20,10 +26,12 @@ struct Stats {
     workers: Vec<WorkerRecord>,
 }
 
-pub(super) async fn stats(settings: &Settings, as_json: bool) -> Result<(), Problem> {
+pub(super) async fn stats(settings: &Settings, Exact { exact }: Exact, as_json: bool) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
+    let counts =
+        if exact { operate::counts_exactly(database.pool(), store).await? } else { operate::counts(database.pool(), store).await? };
     let stats = Stats {
-        counts: operate::counts(database.pool(), store).await?,
+        counts,
         oldest: operate::oldest(database.pool(), store).await?,
         unserved: operate::unserved(database.pool(), store).await?,
         workers: operate::workers(database.pool(), store).await?,
@@ -32,18 +40,18 @@ pub(super) async fn stats(settings: &Settings, as_json: bool) -> Result<(), Prob
     if as_json {
         return print::json(&stats);
     }
-    let parts = [counted(&stats.counts), waiting(&stats.oldest)].into_iter();
+    let parts = [by_state(&stats.counts), waiting(&stats.oldest)].into_iter();
     let parts = parts.chain(without_worker(&stats.unserved)).chain([working(&stats.workers)]);
     print::lines(&parts.collect::<Vec<_>>().join("\n\n"))
 }
 
 /// A row for each queue and type, a column for each state.
-fn counted(counts: &[Count]) -> String {
+fn by_state(counts: &[Count]) -> String {
     let mut rows: BTreeMap<(&str, &str), [String; JobState::ALL.len()]> = BTreeMap::new();
     for count in counts {
         let row = rows.entry((&count.queue, &count.job_type)).or_insert_with(|| JobState::ALL.map(|_| "-".to_owned()));
         if let Some(place) = JobState::ALL.iter().position(|state| *state == count.state) {
-            row[place] = format!("{}{}", count.jobs, if count.partial { "+" } else { "" });
+            row[place] = counted(count.jobs, count.partial);
         }
     }
     if rows.is_empty() {
@@ -59,15 +67,14 @@ fn waiting(oldest: &[Oldest]) -> String {
     }
     let rows = oldest.iter().map(|first| {
         let waited = Duration::from_secs(first.waited.as_secs());
-        [first.queue.clone(), print::time(first.since), format_duration(waited).to_string()]
+        [first.queue.clone(), print::time(first.since), counted(format_duration(waited), first.partial)]
     });
     print::table(["queue", "oldest ready since", "waited"], rows)
 }
 
 /// Nothing where all is well.
 fn without_worker(unserved: &[Unserved]) -> Option<String> {
-    let count = |jobs| format!("{jobs}{}", if jobs >= Unserved::MOST { "+" } else { "" });
-    let rows = unserved.iter().map(|waits| [waits.queue.clone(), waits.job_type.clone(), count(waits.jobs)]);
+    let rows = unserved.iter().map(|waits| [waits.queue.clone(), waits.job_type.clone(), counted(waits.jobs, waits.partial)]);
     (!unserved.is_empty()).then(|| print::table(["no worker for queue", "type", "ready"], rows))
 }
 

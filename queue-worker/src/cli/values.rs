@@ -1,5 +1,7 @@
 //! Options that commands share, and values as they are written.
 
+use std::fmt::Display;
+
 use chrono::{DateTime, Utc};
 use queue_core::JobId;
 use serde_json::Value;
@@ -10,6 +12,19 @@ pub(super) struct Output {
     /// Print one JSON document; ids are strings
     #[arg(long, global = true)]
     pub(super) json: bool,
+}
+
+/// How far jobs are counted.
+#[derive(clap::Args, Clone, Copy)]
+pub(super) struct Exact {
+    /// Count all jobs: it takes time in proportion to them, about half a second a million
+    #[arg(long)]
+    pub(super) exact: bool,
+}
+
+/// What was counted, as it is shown: with a plus if there may be more.
+pub(super) fn counted(number: impl Display, partial: bool) -> String {
+    format!("{number}{}", if partial { "+" } else { "" })
 }
 
 /// A capacity, or none.

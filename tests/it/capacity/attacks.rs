@@ -2,8 +2,10 @@
 
 use std::future::IntoFuture as _;
 
-use queue_core::operate::set_capacity;
-use queue_core::{Error, Job as _, Store};
+use queue_core::{
+    Error, Job as _, Store,
+    operate::{self, set_capacity},
+};
 use sqlx::{Connection as _, Executor as _, Postgres, Transaction};
 use tests::{
     Do, TestDb, eventually,
@@ -77,9 +79,26 @@ async fn a_queue_holds_what_is_ready_scheduled_and_blocked_each_once() {
     assert_eq!(db.count("select count(*) from queue.blocked").await, 1);
     // As two producers write it that meet a lane at the same time.
     db.pool.execute("insert into queue.lane select * from queue.lane").await.unwrap();
-    assert_eq!(db.count("select queue.depth('default')").await, 4);
-    assert_eq!(db.count("select queue.depth('default', 3)").await, 3, "counted no further");
-    assert_eq!(db.count("select queue.depth('other')").await, 0);
+    assert_eq!(db.count("select queue.count_waiting('default', null)").await, 4);
+    assert_eq!(db.count("select queue.count_waiting('default', 3)").await, 3, "counted no further");
+    assert_eq!(db.count("select queue.count_waiting('other', null)").await, 0);
+    // For whoever looks: how many, and whether there are more.
+    for (asked, seen) in
+        [("'default'", "4 f"), ("'default', 4", "4 f"), ("'default', 3", "3 t"), ("'default', null", "4 f"), ("'other'", "0 f")]
+    {
+        let depth = format!("select count(*) from queue.depth({asked}) d where format('%s %s', d.waiting, d.partial) = '{seen}'");
+        assert_eq!(db.count(&depth).await, 1, "depth({asked}) is {seen}");
+    }
+    let all = operate::capacities_exactly(&db.pool, Store::default()).await.unwrap();
+    assert_eq!((all[0].waiting, all[0].partial), (4, false));
+    for (most, seen) in [("3", "3 t"), ("4", "4 f")] {
+        let shown = format!("select count(*) from queue.capacities({most}) c where format('%s %s', c.waiting, c.partial) = '{seen}'");
+        assert_eq!(db.count(&shown).await, 1, "capacities({most}) shows {seen}");
+    }
+    // Of many queues together no more than ten times that.
+    let many = "select count(*) from queue.depths(array_append(array_fill('other'::text, array[19]), 'default'), 4) d
+      where d.queue = 'default' and d.waiting = 2 and d.partial or d.queue = 'other' and d.waiting = 0 and not d.partial";
+    assert_eq!(db.count(many).await, 2);
     assert_eq!(taken(&db, "default").await, 1);
     db.finish().await;
 }
@@ -205,7 +224,7 @@ async fn what_drew_tickets_since_an_old_snapshot_counts_and_other_queues_do_not(
     Do::enqueue_all((0..200).map(|_| quick()), &db.pool).queue("other").await.unwrap();
     Do::enqueue_all((0..15).map(|_| quick()), &mut before).await.unwrap();
     before.commit().await.unwrap();
-    assert_eq!(db.count("select queue.depth('default')").await, 75);
+    assert_eq!(db.count("select queue.count_waiting('default', null)").await, 75);
     db.finish().await;
 }
 

@@ -86,7 +86,7 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
     let mut on = connect(&db).await;
     let worker = register(&mut on).await.unwrap();
     while taken < 3000 {
-        let waiting = "select greatest(queue.depth('default'), queue.depth('other'))";
+        let waiting = "select greatest(queue.count_waiting('default', null), queue.count_waiting('other', null))";
         most = most.max(sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut on).await.unwrap());
         sqlx::query("select queue.unblock(0, 1000)").execute(&mut on).await.unwrap();
         let lease = claim(&mut on, worker, 10).await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{assert_none, files, first_word, library_code};
+use super::{LIBRARIES, assert_none, files, first_word, library_code};
 
 /// Our tables, views and functions: never to be named without their schema.
 fn names_of_ours() -> BTreeSet<String> {
@@ -87,4 +87,25 @@ fn the_scanner_of_statements_finds_unqualified_names() {
         "with taken as (delete from ready where x) insert into lease select next_id() from queue.job j join done on true -- from jobs";
     assert_eq!(unqualified(text, &ours), ["ready", "lease", "next_id()", "done"]);
     assert!(unqualified("select queue.next_id() from queue.ready r using held h", &ours).is_empty());
+}
+
+/// A statement that is planned for each call costs its planning each time, so that somebody has to have measured that it is better.
+#[test]
+fn no_statement_is_planned_for_each_call_without_a_reason_in_figures() {
+    let (mut faults, mut seen) = (Vec::new(), 0);
+    for (path, text) in LIBRARIES.into_iter().flat_map(|member| files(&format!("{member}/src"), "rs")) {
+        let lines: Vec<&str> = text.lines().collect();
+        for (number, _) in lines.iter().enumerate().filter(|(_, line)| line.contains(".persistent(false)")) {
+            seen += 1;
+            let above = lines[..number].iter().rev().take(16).skip_while(|line| !line.trim_start().starts_with("//"));
+            let reason: Vec<&str> = above.map(|line| line.trim_start()).take_while(|line| line.starts_with("//")).collect();
+            let reason = reason.into_iter().rev().collect::<Vec<_>>().join(" ");
+            let has_figure = reason.split(|letter: char| !letter.is_alphanumeric()).any(|word| word.parse::<u32>().is_ok());
+            if !reason.contains("Planned for each call") || !has_figure || !reason.contains(" ms") {
+                faults.push(format!("{path}:{}", number + 1));
+            }
+        }
+    }
+    assert!(seen > 0, "none is planned for each call: this test is not needed");
+    assert_none(&faults, "say `Planned for each call`, why, and how many ms it is with and without");
 }

@@ -1,8 +1,9 @@
 //! What figures cost, and what they leave out: for whoever asks for them every few seconds.
 
+use chrono::{DateTime, Utc};
 use queue_core::{
-    Job as _, Store,
-    operate::{self, Backlog},
+    Job as _, JobRef, JobState, Store,
+    operate::{self, Act, Backlog, Filter},
 };
 use queue_worker::Database;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
@@ -14,24 +15,42 @@ async fn run(connection: &mut PgConnection, statement: &str) {
     connection.execute(sqlx::raw_sql(AssertSqlSafe(statement.to_owned()))).await.unwrap();
 }
 
-/// Of these jobs, which are alike, some were worked off; how long ago depends.
+/// Of these jobs, which are alike, most were worked off; a moment ago, however long a test takes.
 const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id('default', 'do', 100::smallint, false), 'default', 'do', 100, false from generate_series(1, 2);
-  create temporary table made as select n, queue.next_id() as id from generate_series(1, 90000) n;
+  create temporary table made as select n, queue.next_id() as id from generate_series(1, 150000) n;
   insert into queue.job (id, lane, max_attempts, payload)
     select id, queue.lane_id('default', 'do', 100::smallint, false), 3, '{}' from made;
   insert into queue.ready (lane, seq, id) select queue.lane_id('default', 'do', 100::smallint, false), id, id from made;
 ";
 const DRAIN: &str = "
   with taken as (
-    delete from queue.ready where seq in (select seq from queue.ready order by seq limit 60000) returning id, lane
+    delete from queue.ready where seq in (select seq from queue.ready order by seq limit 125000) returning id, lane
   )
   insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
-  select min(id), max(id), now(), lane, array_agg(id order by id)
+  select min(id), max(id), now() + interval '1 h', lane, array_agg(id order by id)
   from (select id, lane, row_number() over (order by id) / 500 as batch from taken) t
   group by lane, id >> 33, batch;
 ";
+
+/// Jobs from behind are in another lane.
+const OTHER: &str = "
+  insert into queue.lane (lane, queue, job_type, priority, solo)
+    values (queue.lane_id('other', 'do', 100::smallint, false), 'other', 'do', 100, false);
+  update queue.ready set lane = queue.lane_id('other', 'do', 100::smallint, false)
+    where seq in (select seq from queue.ready order by seq desc limit 15000);
+";
+
+/// Sees that everybody has heard of what this connection has done to the tables.
+async fn told(connection: &mut PgConnection) {
+    run(connection, "select pg_stat_force_next_flush()").await;
+    tests::eventually("the server knows of the dead entries", async || {
+        let dead = "select pg_stat_get_dead_tuples('queue.ready'::regclass)";
+        sqlx::query_scalar::<_, i64>(dead).fetch_one(&mut *connection).await.unwrap() > 100_000
+    })
+    .await;
+}
 
 /// How many entries of the index that claims go by a function reads, dead ones too.
 async fn read_by(connection: &mut PgConnection, function: &str) -> i64 {
@@ -55,22 +74,95 @@ async fn figures_of_a_queue_cost_no_more_for_a_million_jobs_and_a_held_snapshot(
     run(&mut connection, FILL).await;
     run(&mut other, "begin isolation level repeatable read; select from queue.ready limit 1").await;
     run(&mut connection, DRAIN).await;
+    told(&mut connection).await;
     for (function, most) in [
         ("select * from queue.backlog('default', 1000)", 1010),
         ("select * from queue.oldest()", 510),
-        ("select queue.depth('default', 1000)", 1000),
+        ("select queue.depth('default', 1000)", 1010),
+        ("select * from queue.counts()", 20_010),
     ] {
         let read = read_by(&mut connection, function).await;
         assert!((1..=most).contains(&read), "{function} reads {read} entries");
     }
+    let counts = operate::counts(&db.pool, Store::default()).await.unwrap();
+    let counts: Vec<_> = counts.iter().map(|count| (count.state, count.jobs, count.partial)).collect();
+    assert_eq!(counts, [(JobState::Ready, 20_000, true), (JobState::Completed, 125_000, false)]);
+    let exactly = operate::counts_exactly(&db.pool, Store::default()).await.unwrap();
+    assert_eq!((exactly[0].jobs, exactly[0].partial, exactly[1].jobs, exactly[1].partial), (25_000, false, 125_000, false));
     let Backlog { ready, partial, since, waited, .. } = operate::backlog(&db.pool, Store::default(), "default", 1000).await.unwrap();
     assert_eq!((ready, partial), (1000, true));
     let oldest = operate::oldest(&db.pool, Store::default()).await.unwrap();
-    let first = "select (extract(epoch from queue.enqueued_at(min(seq))) * 1000)::bigint from queue.ready";
-    assert_eq!((since.unwrap().timestamp_millis(), oldest[0].since), (db.count(first).await, since.unwrap()));
-    assert!(waited.unwrap() <= oldest[0].waited);
+    assert_eq!((since.unwrap().timestamp_millis(), oldest[0].since), (db.count(FIRST).await, since.unwrap()));
+    assert!(waited.unwrap() <= oldest[0].waited && oldest[0].partial);
+    what_is_cancelled_or_long_over_says_nothing(&mut connection, since.unwrap()).await;
+    what_is_in_front_is_not_denied(&db, &mut connection).await;
+    few_that_are_left_are_found_by_the_heap(&db, &mut connection).await;
     run(&mut other, "rollback").await;
     db.finish().await;
+}
+
+/// When the first ready job was enqueued, in milliseconds.
+const FIRST: &str = "select (extract(epoch from queue.enqueued_at(min(seq))) * 1000)::bigint from queue.ready";
+
+async fn what_is_cancelled_or_long_over_says_nothing(connection: &mut PgConnection, since: DateTime<Utc>) {
+    // That a job from behind is over says nothing of those before it if it was cancelled, or some time ago.
+    for how in [
+        "insert into queue.done (id, finished_at, ran_ms, attempts, cancelled) values ($1, now(), 0, 0, true)",
+        "insert into queue.done (id, finished_at, ran_ms, attempts) values ($1, now() - interval '11 s', 0, 2)",
+        "insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
+           select $1, $1, now() - interval '11 s', j.lane, array[$1] from queue.job j where j.id = $1",
+    ] {
+        let mut tx = connection.begin().await.unwrap();
+        let last: i64 = sqlx::query_scalar("select max(id) from queue.ready").fetch_one(&mut *tx).await.unwrap();
+        sqlx::query("delete from queue.ready where id = $1").bind(last).execute(&mut *tx).await.unwrap();
+        sqlx::query(how).bind(last).execute(&mut *tx).await.unwrap();
+        let seen = operate::backlog(&mut tx, Store::default(), "default", 100_000).await.unwrap();
+        assert_eq!((seen.ready, seen.since), (24_999, Some(since)), "{how}");
+        assert_eq!(operate::oldest(&mut tx, Store::default()).await.unwrap()[0].since, since);
+        tx.rollback().await.unwrap();
+    }
+}
+
+async fn what_is_in_front_is_not_denied(db: &TestDb, connection: &mut PgConnection) {
+    // One that was given back in front is not among these, so they do not say that they are all; whoever counts all finds it.
+    run(&mut *connection, "insert into queue.ready (lane, seq, id) select j.lane, j.id, j.id from queue.job j order by j.id limit 1").await;
+    let (most, store) = (100_000, Store::default());
+    let backlog = operate::backlog(&db.pool, store, "default", most).await.unwrap();
+    let depth: (i64, bool) = sqlx::query_as("select * from queue.depth('default', 100000)").fetch_one(&db.pool).await.unwrap();
+    assert_eq!(((backlog.ready, backlog.partial), depth), ((25_000, true), (25_000, true)));
+    let all: (i64, bool) = sqlx::query_as("select ready, partial from queue.backlog('default', null)").fetch_one(&db.pool).await.unwrap();
+    let depth: (i64, bool) = sqlx::query_as("select * from queue.depth('default', null)").fetch_one(&db.pool).await.unwrap();
+    assert_eq!((all, depth), ((25_001, false), (25_001, false)));
+    let mut tx = connection.begin().await.unwrap();
+    run(&mut tx, OTHER).await;
+    let counts: Vec<(i64, bool)> =
+        sqlx::query_as("select jobs, partial from queue.counts() where state = 'ready' order by queue").fetch_all(&mut *tx).await.unwrap();
+    assert_eq!(counts, [(10_001, true), (15_000, false)], "each within its share, the one with perhaps more in front");
+    tx.rollback().await.unwrap();
+    run(&mut *connection, "delete from queue.ready where id = (select min(id) from queue.ready)").await;
+}
+
+async fn few_that_are_left_are_found_by_the_heap(db: &TestDb, connection: &mut PgConnection) {
+    let store = Store::default();
+    // What is left of a lane that nobody works off is counted without a look at the index, where each dead entry is read.
+    run(&mut *connection, "delete from queue.job where id in (select id from queue.ready order by id limit 24990)").await;
+    run(&mut *connection, "delete from queue.ready where id in (select id from queue.ready order by id limit 24990)").await;
+    assert_eq!(read_by(&mut *connection, "select * from queue.counts()").await, 0);
+    let counts = operate::counts(&db.pool, store).await.unwrap();
+    assert_eq!((counts[0].state, counts[0].jobs, counts[0].partial), (JobState::Ready, 10, false));
+    // From there the others know where it begins, and leave nothing out.
+    for function in ["queue.backlog('default')", "queue.oldest()", "queue.depth('default')", "queue.depths(array['default'])"] {
+        let read = read_by(&mut *connection, &format!("select * from {function}")).await;
+        assert!((1..=20).contains(&read), "{function} reads {read} entries");
+    }
+    let read = read_by(&mut *connection, &include_str!("../../../queue-core/sql/unserved.sql").replace("$1", "10000")).await;
+    assert!((1..=20).contains(&read), "unserved reads {read} entries");
+    let Backlog { ready, partial, since, .. } = operate::backlog(&db.pool, store, "default", 1000).await.unwrap();
+    assert_eq!((ready, partial), (10, false));
+    let oldest = operate::oldest(&db.pool, store).await.unwrap();
+    assert_eq!((since.unwrap().timestamp_millis(), oldest[0].since, oldest[0].partial), (db.count(FIRST).await, since.unwrap(), false));
+    let unserved = operate::unserved(&db.pool, store).await.unwrap();
+    assert_eq!((unserved[0].jobs, unserved[0].partial), (10, false));
 }
 
 #[tokio::test]
@@ -86,26 +178,8 @@ async fn where_nobody_works_every_ready_job_is_seen() {
     }
     // Another queue's is not counted.
     Do { act: ok() }.enqueue(&db.pool).queue("mail").await.unwrap();
-    let last: i64 =
-        sqlx::query_scalar("select max(id) from queue.job where lane = (select min(lane) from queue.lane where queue = 'default')")
-            .fetch_one(&mut connection)
-            .await
-            .unwrap();
-    // That a job from behind is over says nothing of those before it if it was cancelled, or some time ago.
-    for how in [
-        "insert into queue.done (id, finished_at, ran_ms, attempts, cancelled) values ($1, now(), 0, 0, true)",
-        "insert into queue.done (id, finished_at, ran_ms, attempts) values ($1, now() - interval '11 s', 0, 2)",
-        "insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
-           select $1, $1, now() - interval '11 s', j.lane, array[$1] from queue.job j where j.id = $1",
-    ] {
-        let mut tx = connection.begin().await.unwrap();
-        sqlx::query("delete from queue.ready where id = $1").bind(last).execute(&mut *tx).await.unwrap();
-        sqlx::query(how).bind(last).execute(&mut *tx).await.unwrap();
-        let seen = operate::backlog(&mut tx, store, "default", 10).await.unwrap();
-        assert_eq!((seen.ready, seen.partial, seen.since), (2, false, first), "{how}");
-        assert_eq!(operate::oldest(&mut tx, store).await.unwrap()[0].since, first.unwrap());
-        tx.rollback().await.unwrap();
-    }
+    let seen = operate::backlog(&mut connection, store, "default", 2).await.unwrap();
+    assert_eq!((seen.ready, seen.partial, seen.since), (2, true, first));
     let seen = operate::backlog(&mut connection, store, "default", 3).await.unwrap();
     assert_eq!((seen.ready, seen.partial), (3, false), "as many as are counted are not more");
     db.finish().await;
@@ -115,21 +189,40 @@ async fn where_nobody_works_every_ready_job_is_seen() {
 async fn figures_are_planned_once_a_connection() {
     let db = TestDb::new().await;
     let (mut connection, store) = (connect(&db).await, Store::default());
+    let job = enqueue(&db, ok()).await;
     for _ in 0..2 {
+        JobRef::from_id(job).find(&mut connection).await.unwrap();
+        operate::queues(&mut connection, store).await.unwrap();
+        operate::count_matching(&mut connection, store, &Filter::default(), Act::Cancel).await.unwrap();
+        operate::unserved(&mut connection, store).await.unwrap();
         operate::counts(&mut connection, store).await.unwrap();
+        operate::counts_exactly(&mut connection, store).await.unwrap();
         operate::oldest(&mut connection, store).await.unwrap();
         operate::workers(&mut connection, store).await.unwrap();
         operate::capacities(&mut connection, store).await.unwrap();
         operate::backlog(&mut connection, store, "default", 10).await.unwrap();
     }
-    for function in ["counts", "oldest", "workers", "capacities", "backlog"] {
-        let named: i64 = sqlx::query_scalar("select count(*) from pg_prepared_statements where statement like $1")
-            .bind(format!("%from queue.{function}(%"))
+    let functions = ["find", "counts", "oldest", "workers", "capacities", "backlog"].map(|function| format!("from queue.{function}("));
+    let others = ["union\nselect c.queue", "queue.id_at(", "pg_catalog.unnest(c.lanes)"].map(str::to_owned);
+    for part in functions.iter().chain(&others) {
+        let named: i64 = sqlx::query_scalar("select count(*) from pg_prepared_statements where strpos(statement, $1) > 0")
+            .bind(part)
             .fetch_one(&mut connection)
             .await
             .unwrap();
-        assert_eq!(named, 1, "{function}");
+        assert_eq!(named, 1, "{part}");
     }
+    db.finish().await;
+}
+
+/// Those that read an index of a million jobs plan themselves: a plan that a caller made while a day was empty would read it whole.
+#[tokio::test]
+async fn what_reads_jobs_plans_itself_whatever_the_caller_has_set() {
+    let db = TestDb::new().await;
+    let themselves = "select count(*) from pg_proc p join pg_language l on l.oid = p.prolang
+      where p.pronamespace = 'queue'::regnamespace and p.proname in ('find', 'passed', 'oldest', 'backlog', 'depths', 'counts')
+        and l.lanname = 'plpgsql' and '{enable_seqscan=off,plan_cache_mode=force_generic_plan,jit=off}' <@ p.proconfig";
+    assert_eq!(db.count(themselves).await, 6);
     db.finish().await;
 }
 
@@ -141,7 +234,7 @@ async fn no_connection_compiles_its_statements_and_no_figure_is_compiled_for_oth
     assert_eq!(jit, "off", "of the pool that is shared");
     database.close().await;
     let compiled = "select count(*) from pg_proc p where p.pronamespace = 'queue'::regnamespace
-      and p.proname in ('counts', 'oldest', 'backlog', 'passed', 'depth') and not 'jit=off' = any (coalesce(p.proconfig, '{}'))";
+      and p.proname in ('counts', 'oldest', 'backlog', 'passed', 'depths', 'find') and not 'jit=off' = any (coalesce(p.proconfig, '{}'))";
     assert_eq!(db.count(compiled).await, 0);
     db.finish().await;
 }

@@ -26,6 +26,7 @@ capacities ro
 channel pmw
 counts ro
 depth ro
+depths ro
 digest pmwo
 discard o
 discard_all o
@@ -53,7 +54,7 @@ move_heads w
 next_id w
 notify w
 oldest ro
-passed ro
+passed wro
 payload_limit pmw
 producer_enqueue pmw
 producer_enqueue_with pmw

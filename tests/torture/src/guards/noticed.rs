@@ -109,8 +109,8 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
         &["lanes:: capacity::", "refuse::f08 wake::producers bulk::a_queue enqueue::a_lane enqueue::what", "enqueue:: recovery::"],
     ),
     (&["queue.capacity"], &["guards::rows"]),
-    (&["queue.passed", "queue.backlog"], &["operate::figures"]),
-    (&["queue.set_capacity", "queue.depth", "queue.take_capacity"], &["capacity::"]),
+    (&["queue.passed", "queue.backlog", "queue.counts"], &["operate::figures"]),
+    (&["queue.set_capacity", "queue.count_waiting", "queue.take_capacity"], &["capacity::"]),
     (
         &["queue.capacity_mark", "queue.mark_jobs", "queue.say_jobs", "queue.said_jobs", "queue.jobs_since"],
         &["secret::nobody_else", "capacity::"],
