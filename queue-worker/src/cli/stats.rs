@@ -5,17 +5,18 @@ use std::{collections::BTreeMap, time::Duration};
 use humantime::format_duration;
 use queue_core::{
     JobState,
-    operate::{self, Count, Oldest, Unserved, WorkerRecord},
+    operate::{self, Count, Oldest, Pause, Unserved, WorkerRecord},
 };
 use serde::Serialize;
 
-use super::{open::open_store, print, problem::Problem, settings::Settings};
+use super::{open::open_store, pause, print, problem::Problem, settings::Settings};
 
 /// What `--json` shows.
 #[derive(Serialize)]
 struct Stats {
     counts: Vec<Count>,
     oldest: Vec<Oldest>,
+    paused: Vec<Pause>,
     unserved: Vec<Unserved>,
     workers: Vec<WorkerRecord>,
 }
@@ -25,6 +26,7 @@ pub(super) async fn stats(settings: &Settings, as_json: bool) -> Result<(), Prob
     let stats = Stats {
         counts: operate::counts(database.pool(), store).await?,
         oldest: operate::oldest(database.pool(), store).await?,
+        paused: operate::pauses(database.pool(), store).await?,
         unserved: operate::unserved(database.pool(), store).await?,
         workers: operate::workers(database.pool(), store).await?,
     };
@@ -33,6 +35,7 @@ pub(super) async fn stats(settings: &Settings, as_json: bool) -> Result<(), Prob
         return print::json(&stats);
     }
     let parts = [counted(&stats.counts), waiting(&stats.oldest)].into_iter();
+    let parts = parts.chain(pause::table(&stats.paused));
     let parts = parts.chain(without_worker(&stats.unserved)).chain([working(&stats.workers)]);
     print::lines(&parts.collect::<Vec<_>>().join("\n\n"))
 }
