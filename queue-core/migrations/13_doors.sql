@@ -7,7 +7,7 @@
 --   reader_*     jobs without payload and output, for those who may not read them
 --
 -- The other doors need nothing but their owner's rights: they stand where they belong (insert_job, channel, notify, status, look, wait, the acts,
--- set_capacity).
+-- set_capacity, pause, resume).
 
 -- Whether the caller needs no door to enqueue.
 create function queue.is_trusted() returns boolean

@@ -1,7 +1,7 @@
 -- A worker claims, runs, settles, recovers, promotes and prunes; its statements are too many a second to go through doors. It writes no job by hand
 -- and makes no table: days are made and dropped through doors, and its handlers enqueue as producers do.
 grant "queue_producer" to "queue_role";
-grant select on queue.migration, queue.capacity to "queue_role";
+grant select on queue.migration, queue.capacity, queue.paused to "queue_role";
 grant select, insert, update, delete on queue.lane to "queue_role";
 grant select, delete on queue.job to "queue_role";
 grant select, insert, delete on queue.failure, queue.active_key to "queue_role";

@@ -57,6 +57,7 @@
 //! | dead letter | a job that will not be tried again by itself, kept until someone requeues or discards it |
 //! | uniqueness key | what makes a job unique: while another holds it, an enqueue changes that one or nothing |
 //! | capacity | how many jobs may wait in a queue before an enqueue is refused |
+//! | pause | an operator's word that nothing of a queue, a job type or everything begins until it is resumed; jobs wait as ready |
 //! | store | one schema in one database with our tables; `queue` by default |
 
 // In the order of a job's life. Imports go down only (see ARCHITECTURE.md).

@@ -32,7 +32,7 @@ use crate::{
     error::Error,
     keep::{House, keep_house, keep_pruned, unblock_all},
     lanes::KnownLeases,
-    live::{Bell, Config, Engine, Identity, Link, Pulse, listen},
+    live::{Bell, Config, Engine, Identity, Life, Link, Pauses, Pulse, listen},
     run::{AttemptOutcome, Queues, SlotContext, Slots, Teller, Transact, TransactContext},
     settle::{DatabaseBackend, Settlement, notify_waiters, settle_all, write_reports},
 };
@@ -234,11 +234,14 @@ impl RunningWorker {
         let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store: config.store });
         let shared = Arc::new(Shared { pool: pool.clone(), states, handlers: Handle::current(), backend, reports: sender, middleware });
         let stop = CancellationToken::new();
+        let (pauses, life) = (Pauses::new(registry.clone()), Life::new());
         let transact = TransactContext {
             config: config.clone(),
             registry: registry.clone(),
             shared: Arc::clone(&shared),
             bell: Arc::clone(&bell),
+            pauses: pauses.clone(),
+            life: life.clone(),
             handlers: Handle::current(),
             stop: stop.clone(),
             teller: teller.clone(),
@@ -249,27 +252,24 @@ impl RunningWorker {
             shared,
             settle: settle.clone(),
             bell: Arc::clone(&bell),
+            pauses: pauses.clone(),
+            life: life.clone(),
             handlers: Handle::current(),
             cancel_grace: config.cancel_grace,
             teller,
         };
         let queues = Arc::new(Queues::new(context, config));
         let abandon = Abandon(Arc::clone(&queues));
-        let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, names)?;
-        let link = Link::new(pool, "claim").relaxed();
-        let held = KnownLeases::default();
+        let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, names, life)?;
+        let (link, held) = (Link::new(pool, "claim").relaxed(), KnownLeases::default());
         let feed = Feed::new(config, types, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
-        let closing = CancellationToken::new();
-        let settle_link = match config.durability {
-            Durability::Relaxed => Link::new(pool, "settle").impatient().relaxed(),
-            _ => Link::new(pool, "settle").impatient(),
-        };
+        let (closing, link) = (CancellationToken::new(), settle_link(pool, config));
         Ok(Self {
             claims: engine.handle().spawn(feed.run(stop.clone())),
             transact: Transact::start(engine.handle(), transact),
-            settles: engine.handle().spawn(settle_all(verdicts, settle_link, config.store, Arc::clone(&bell), closing.clone())),
+            settles: engine.handle().spawn(settle_all(verdicts, link, config.store, Arc::clone(&bell), closing.clone())),
             helpers: vec![
-                engine.handle().spawn(listen(pool.clone(), config.store, Arc::clone(&bell))),
+                engine.handle().spawn(listen(pool.clone(), config.store, Arc::clone(&bell), pauses)),
                 engine.handle().spawn(unblock_all(Link::new(pool, "keys").relaxed(), config.store, Arc::clone(&bell))),
                 engine.handle().spawn(notify_waiters(Link::new(pool, "tell").relaxed(), config.store, Arc::clone(&bell))),
                 engine.handle().spawn(write_reports(reports, Link::new(pool, "report").impatient(), config.store)),
@@ -332,6 +332,11 @@ impl RunningWorker {
         }
         pulse.stop().await;
     }
+}
+
+fn settle_link(pool: &PgPool, config: &Config) -> Link {
+    let link = Link::new(pool, "settle").impatient();
+    if matches!(config.durability, Durability::Relaxed) { link.relaxed() } else { link }
 }
 
 async fn give_back(settle: &mpsc::Sender<Settlement>, released: Vec<Settlement>) {

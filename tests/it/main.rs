@@ -32,6 +32,7 @@ mod large;
 mod locked_leases;
 mod unique;
 mod capacity;
+mod paused;
 mod durability;
 mod refuse;
 mod roles;

@@ -3,7 +3,7 @@
 use std::{env, error::Error, str::FromStr, time::Duration};
 
 use queue_worker::{Database, Worker, shutdown_signal};
-use tests::{Do, Ordered, Own, Steps, Within};
+use tests::{Do, Marked, Ordered, Own, Steps, Within};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Runtime::new()?;
@@ -21,6 +21,7 @@ async fn work() -> Result<(), Box<dyn Error>> {
     let database = Database::connect(&env::var("DATABASE_URL")?).await?;
     Worker::new(database.pool().clone())
         .register::<Do>()
+        .register::<Marked>()
         .register::<Within>()
         .register::<Own>()
         .register::<Ordered>()

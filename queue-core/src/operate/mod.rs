@@ -1,4 +1,4 @@
-//! What an operator sees and may do: list, find, count; cancel, put off, hurry, rank; requeue, discard. Web servers, dashboards and the
+//! What an operator sees and may do: list, find, count; pause, resume; cancel, put off, hurry, rank; requeue, discard. Web servers, dashboards and the
 //! command line are made of these.
 //!
 //! What is about one job is a method of [`JobRef`](crate::JobRef), and so of every handle; what is about many is a function here, which takes
@@ -14,6 +14,7 @@ mod counts;
 mod filter;
 mod job;
 mod list;
+mod pause;
 mod record;
 mod refusal;
 mod unserved;
@@ -27,6 +28,7 @@ pub use self::{
     filter::Filter,
     job::{cancel_all, discard_all, requeue_all, reschedule_all, run_now_all, set_priority_all, snooze_all},
     list::{Page, add_failures, list},
+    pause::{Awaited, Pause, Scope, job_types, pause, pause_awaits, pauses, resume, until_paused},
     record::{AttemptFailure, JobRecord},
     unserved::{Unserved, unserved},
 };

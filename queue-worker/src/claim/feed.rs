@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::{
     flight::{ClaimResult, Flight, Links},
     trial::{TICK, Trial},
+    vigil::Vigil,
 };
 use crate::{
     error::complain,
@@ -53,6 +54,7 @@ pub(crate) struct Feed {
     /// The leases whose verdicts are not all written yet.
     pub(super) held: KnownLeases,
     pub(super) trial: Trial,
+    pub(super) vigil: Vigil,
     /// When an idle worker asks its lanes next.
     pub(super) belt: Instant,
 }
@@ -132,6 +134,7 @@ impl Feed {
             refreshed: now,
             held,
             trial: Trial::new(),
+            vigil: Vigil::new(),
             belt: now,
         }
     }
@@ -143,9 +146,8 @@ impl Feed {
             let identity = *self.identity.borrow_and_update();
             if identity != us {
                 // Seen here too, because `fence` may sleep through a loss that lasted a millisecond; nothing was claimed under the new one yet.
-                if us.is_some() {
-                    self.queues.abandon();
-                }
+                self.queues.abandon();
+                self.queues.pauses().forget();
                 (us, self.sleep, self.nap) = (identity, Sleep::Awake, Duration::ZERO);
                 self.bell.note_look(LOOK_BESIDE);
             }
@@ -172,7 +174,7 @@ impl Feed {
                 Sleep::Asleep => self.poll,
             });
             rung = match until {
-                Some(until) => self.bell.wait(until).await,
+                Some(until) => self.bell.wait(self.vigil.until(until)).await,
                 None => true,
             };
         }
@@ -185,9 +187,11 @@ impl Feed {
 
     /// Asks for all that is needed now; returns until when to wait for the bell, or `None` to go on at once.
     async fn pass(&mut self, worker: Uuid, rung: bool) -> sqlx::Result<Option<Instant>> {
+        let paused = self.mind_pauses(worker).await?;
         let promoted = self.promote_due().await?;
         if !rung
             && !promoted
+            && !paused
             && let Some(until) = self.may_sleep().await?
         {
             return Ok(Some(until));

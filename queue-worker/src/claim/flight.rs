@@ -1,10 +1,14 @@
 //! Claims in the air: sent on links of their own, so that the next one is under way while the last is looked through.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use tokio::task::JoinHandle;
 
-use crate::{lanes::Answer, live::Link, run::Promised};
+use crate::{
+    lanes::Answer,
+    live::{Link, Paused},
+    run::Promised,
+};
 
 /// Each queue's.
 pub(super) type Reserved = HashMap<String, Promised>;
@@ -23,6 +27,8 @@ pub(super) enum ClaimResult {
 /// A claim on its way, on a link of its own, and the slots that are reserved for its jobs. It is awaited, never dropped half-way.
 pub(super) struct Flight {
     pub(super) reserved: Reserved,
+    /// The pauses by which its lanes were chosen, kept until it has landed.
+    pub(super) paused: Option<Arc<Paused>>,
     pub(super) landing: JoinHandle<(Link, Answer)>,
 }
 

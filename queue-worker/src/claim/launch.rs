@@ -104,6 +104,8 @@ impl Feed {
             }
         }
         if shares.is_empty() {
+            // Where there is no lane, nothing lies below a floor.
+            self.rescan.owed &= !reserved.is_empty();
             let saturated = if reserved.is_empty() { ClaimResult::Jobs(0) } else { ClaimResult::Saturated };
             return Ok(Err(if self.lanes.more_wait() { ClaimResult::Full } else { saturated }));
         }
@@ -129,12 +131,13 @@ impl Feed {
             }
             (link, answer)
         });
-        Flight { reserved, landing }
+        Flight { reserved, paused: self.queues.pauses().now(), landing }
     }
 
-    /// Waits for a claim, and gives its jobs to their queues' slots. Drops them if our identity is gone meanwhile: they will be recovered.
+    /// Waits for a claim, and gives its jobs to their queues' slots, or back if they were paused since. Drops them if our identity is gone meanwhile:
+    /// they will be recovered.
     pub(super) async fn land(&mut self, flight: Flight) -> sqlx::Result<ClaimResult> {
-        let Flight { reserved, landing } = flight;
+        let Flight { reserved, paused: _kept, landing } = flight;
         let (link, answer) = landing.await.map_err(|_| sqlx::Error::WorkerCrashed)?;
         self.links.idle.push(link);
         let (worker, most, from_zero, took) = (answer.request.worker, answer.request.most, answer.request.from_zero, answer.took);
@@ -157,9 +160,15 @@ impl Feed {
         }
         let ours = *self.identity.borrow() == Some(worker);
         let mut filled = count >= most;
-        for (queue, jobs) in by_queue {
+        let paused = self.queues.pauses().now().filter(|paused| !paused.is_nothing());
+        for (queue, mut jobs) in by_queue {
             if let Some(promised) = reserved.get(queue).filter(|_| ours) {
                 filled |= jobs.len() >= promised.count;
+                if let Some(paused) = &paused {
+                    for job in jobs.extract_if(.., |job| paused.covers(queue, job.job.job_type)) {
+                        promised.slots.give_back(&job).await;
+                    }
+                }
                 promised.push(jobs);
             }
         }

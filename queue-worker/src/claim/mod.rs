@@ -3,7 +3,9 @@
 mod feed;
 mod flight;
 mod launch;
+mod pauses;
 mod suspects;
 mod trial;
+mod vigil;
 
 pub(crate) use self::feed::Feed;

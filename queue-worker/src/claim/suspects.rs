@@ -55,8 +55,10 @@ impl Feed {
 
     /// Whether there are some to be tried, now that none of the last ones runs.
     async fn look_for_suspects(&mut self) -> sqlx::Result<bool> {
-        let solo: Vec<i64> = self.lanes.all().filter(|lane| lane.solo).map(|lane| lane.id).collect();
+        let solo: Vec<i64> = self.lanes.open().filter(|lane| lane.solo).map(|lane| lane.id).collect();
         if solo.is_empty() {
+            // Those that waited may be paused now.
+            self.trial.waiting = None;
             return Ok(false);
         }
         self.trial.next = Instant::now() + LOOK;
@@ -94,7 +96,7 @@ impl Feed {
 
     /// The solo lanes to claim from now, for which slots are free: as many as may be tried together, or one job of any, which is to be alone.
     async fn next_suspects(&mut self) -> sqlx::Result<(Vec<Share>, bool)> {
-        let solo = order(self.lanes.all().filter(|lane| lane.solo), self.turn);
+        let solo = order(self.lanes.open().filter(|lane| lane.solo), self.turn);
         let queues: HashMap<i64, String> = solo.iter().map(|lane| (lane.id, lane.queue.clone())).collect();
         let mut free: HashMap<&str, usize> = HashMap::new();
         for queue in queues.values() {

@@ -8,6 +8,7 @@ use queue_core::JobId;
 use super::{
     act::ActCommand,
     chosen::{Export, List},
+    pause::{PauseArgs, Which},
     settings::{EVERYWHERE, Settings, WorkerSettings},
     values::{Exact, NewCapacity, Output, id, new_capacity},
 };
@@ -57,7 +58,7 @@ Exit codes:
   0  done
   1  failed: the database is away, the store is not migrated, a worker cannot start
   2  wrong usage or configuration
-  3  no such job, or it is in a state in which this cannot be done";
+  3  no such job, or it is in a state in which this cannot be done; nothing is paused that `resume` names";
 
 #[derive(Subcommand)]
 pub(super) enum Command {
@@ -131,6 +132,24 @@ Examples:
 
 It takes no more memory for many jobs than for few.")]
     Export(Export),
+    /// Let workers begin nothing of a queue, a job type or everything; running jobs go on to their ends
+    #[command(after_long_help = "\
+Examples:
+  queue-worker pause --queue mail --reason 'the mail server is moving'
+  queue-worker pause --type send_invoice --wait     return once no worker begins any of it
+  queue-worker pause --all --wait && ./deploy       nothing new begins; see what still runs with `list --state running`
+
+It lasts until `resume`, over restarts of workers and servers. What waits stays ready, and what was claimed and not begun goes
+back uncharged. `pauses` shows what is paused. Ctrl-C ends the wait, not the pause.")]
+    Pause(PauseArgs),
+    /// End the pause of a queue, a job type or everything
+    #[command(after_long_help = "\
+Examples:
+  queue-worker resume --queue mail
+  queue-worker resume --all                         ends `pause --all`; a queue that was paused by itself stays so")]
+    Resume(Which),
+    /// Show what is paused: since when, by whom, why, how many ready jobs wait for it, and how many workers are to stop
+    Pauses(Output),
     /// Show how many jobs may wait in a queue and how many do; give it a capacity
     #[command(after_long_help = "\
 Examples:

@@ -1,6 +1,6 @@
-//! Queues that are named and that there are none of: a misspelt name would do nothing, or do it to nobody.
+//! Queues and job types that are named and that there are none of: a misspelt name would do nothing, or do it to nobody.
 
-use queue_core::{Store, check_name, operate};
+use queue_core::{Registry, Store, check_name, operate};
 
 use super::problem::{Problem, warn};
 use crate::live::Database;
@@ -11,7 +11,18 @@ pub(super) async fn check_queue(database: &Database, store: Store, queue: Option
     check_name("queue name", queue)?;
     let known = operate::queues(database.pool(), store).await?;
     if !known.iter().any(|known| known == queue) {
-        warn(&unknown(queue, &known));
+        warn(&format!("no job was ever enqueued into the queue `{queue}`; {}", fix(queue, &known)));
+    }
+    Ok(())
+}
+
+/// Says so on stderr if this job type is unknown to the store and to this binary.
+pub(super) async fn check_type(database: &Database, store: Store, job_type: Option<&str>) -> Result<(), Problem> {
+    let Some(job_type) = job_type else { return Ok(()) };
+    check_name("job type name", job_type)?;
+    let known = operate::job_types(database.pool(), store).await?;
+    if !known.iter().any(|known| known == job_type) && Registry::linked().unwrap_or_default().get(job_type).is_none() {
+        warn(&format!("no job of the type `{job_type}` was ever enqueued; {}", fix(job_type, &known)));
     }
     Ok(())
 }
@@ -19,15 +30,14 @@ pub(super) async fn check_queue(database: &Database, store: Store, queue: Option
 /// So many names are shown.
 const SHOWN: usize = 10;
 
-fn unknown(queue: &str, known: &[String]) -> String {
-    let near = known.iter().map(|known| (strsim::damerau_levenshtein(queue, known), known)).min().filter(|(edits, _)| *edits <= 2);
-    let fix = match (near, known) {
+fn fix(name: &str, known: &[String]) -> String {
+    let near = known.iter().map(|known| (strsim::damerau_levenshtein(name, known), known)).min().filter(|(edits, _)| *edits <= 2);
+    match (near, known) {
         (Some((_, near)), _) => format!("did you mean `{near}`?"),
         (None, []) => "nothing was ever enqueued into this store".to_owned(),
         (None, known) => {
             let more = if known.len() > SHOWN { format!(" and {} more", known.len() - SHOWN) } else { String::new() };
             format!("there are {}{more}", known.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", "))
         }
-    };
-    format!("no job was ever enqueued into the queue `{queue}`; {fix}")
+    }
 }

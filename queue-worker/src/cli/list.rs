@@ -2,7 +2,7 @@
 
 use queue_core::{
     JobId, JobState, Store,
-    operate::{self, Filter, JobRecord, Page, Unserved},
+    operate::{self, Filter, JobRecord, Page, Pause, Unserved},
 };
 use serde::Serialize;
 use sqlx::PgPool;
@@ -12,6 +12,7 @@ use super::{
     inert,
     known_queue::check_queue,
     open::open_store,
+    pause::pause_of,
     print,
     problem::{Problem, warn},
     settings::Settings,
@@ -25,9 +26,10 @@ pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Proble
     }
     let page = gather(database.pool(), store, asked.filter()).await?;
     let unserved = operate::unserved(database.pool(), store).await?;
+    let pauses = operate::pauses(database.pool(), store).await?;
     database.close().await;
     if asked.output.json {
-        let jobs = page.jobs.iter().map(|job| Served::new(job, &unserved)).collect();
+        let jobs = page.jobs.iter().map(|job| Served::new(job, &pauses, &unserved)).collect();
         return print::json(&ServedPage { jobs, next: page.next });
     }
     let text = match page.jobs.as_slice() {
@@ -35,7 +37,7 @@ pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Proble
         jobs => {
             let with_meta = jobs.iter().any(|job| job.meta.is_some());
             let header = ["id", "state", "queue", "type", "attempts", "enqueued", "note"].into_iter().chain(with_meta.then_some("meta"));
-            print::table(header, jobs.iter().map(|job| row(job, &unserved).into_iter().chain(with_meta.then(|| metadata(job)))))
+            print::table(header, jobs.iter().map(|job| row(job, &pauses, &unserved).into_iter().chain(with_meta.then(|| metadata(job)))))
         }
     };
     let older = page.next.map_or_else(String::new, |next| format!("\n\nolder jobs: --before {next}"));
@@ -67,18 +69,20 @@ struct ServedPage<'a> {
     next: Option<JobId>,
 }
 
-/// A job in JSON, and whether a worker that lives would run it.
+/// A job in JSON, and what it waits for beside its turn.
 #[derive(Serialize)]
 pub(super) struct Served<'a> {
     #[serde(flatten)]
     job: &'a JobRecord,
     /// It is ready, and no worker that lives serves its queue and type.
     unserved: bool,
+    /// The pause for whose end it waits.
+    paused: Option<&'a Pause>,
 }
 
 impl<'a> Served<'a> {
-    pub(super) fn new(job: &'a JobRecord, unserved: &[Unserved]) -> Self {
-        Self { job, unserved: waits_for_nobody(job, unserved) }
+    pub(super) fn new(job: &'a JobRecord, pauses: &'a [Pause], unserved: &[Unserved]) -> Self {
+        Self { job, unserved: waits_for_nobody(job, unserved), paused: paused_by(job, pauses) }
     }
 }
 
@@ -87,9 +91,17 @@ pub(super) fn waits_for_nobody(job: &JobRecord, unserved: &[Unserved]) -> bool {
     job.state == JobState::Ready && unserved.iter().any(|waits| waits.queue == job.queue && waits.job_type == job.job_type)
 }
 
-fn row(job: &JobRecord, unserved: &[Unserved]) -> [String; 7] {
+/// The pause for whose end a job waits.
+pub(super) fn paused_by<'a>(job: &JobRecord, pauses: &'a [Pause]) -> Option<&'a Pause> {
+    if job.state == JobState::Ready { pause_of(pauses, &job.queue, &job.job_type) } else { None }
+}
+
+fn row(job: &JobRecord, pauses: &[Pause], unserved: &[Unserved]) -> [String; 7] {
     let error = || job.error.as_deref().map(|error| inert::short(error, 60)).unwrap_or_default();
+    let paused = paused_by(job, pauses)
+        .map(|pause| pause.reason.as_deref().map_or("paused".to_owned(), |reason| format!("paused ({})", inert::short(reason, 60))));
     let note = match job.state {
+        _ if paused.is_some() => format!("{} {}", paused.unwrap_or_default(), error()),
         JobState::Scheduled => format!("due {} {}", job.run_at.map(print::time).unwrap_or_default(), error()),
         JobState::Running => job.worker.map(|worker| format!("by {worker}")).unwrap_or_default(),
         JobState::Ready if waits_for_nobody(job, unserved) => format!("no worker serves it {}", error()),

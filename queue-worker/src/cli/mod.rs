@@ -20,6 +20,7 @@ mod show;
 mod act;
 mod export;
 mod capacity;
+mod pause;
 mod print;
 mod inert;
 mod problem;
@@ -182,6 +183,9 @@ async fn obey(
         Command::Show { id, payload, output } => show::show(settings, id, payload, output.json).await?,
         Command::Act(command) => return act::act(settings, command).await,
         Command::Export(export) => export::export(settings, &export).await?,
+        Command::Pause(args) => pause::pause(settings, &args).await?,
+        Command::Resume(which) => pause::resume(settings, &which).await?,
+        Command::Pauses(output) => pause::pauses(settings, output.json).await?,
         Command::Capacity { queue, capacity, exact, output } => {
             capacity::capacity(settings, queue.as_deref(), capacity, exact, output.json).await?;
         }

@@ -25,6 +25,12 @@ pub(super) fn warn(text: &str) {
     let _ = Problem::new(text, FAILED).write_as("warning", AnsiColor::Yellow, &mut anstream::stderr());
 }
 
+/// Says on stderr how far something is.
+pub(super) fn note(text: &str) {
+    // With stderr closed there is nobody to tell.
+    let _ = Problem::new(text, FAILED).write_as("note", AnsiColor::Blue, &mut anstream::stderr());
+}
+
 /// Something failed.
 const FAILED: u8 = 1;
 /// Usage or configuration.
@@ -36,6 +42,11 @@ impl Problem {
     /// Something failed.
     pub(super) fn failed(text: impl fmt::Display) -> Self {
         Self::new(&text.to_string(), FAILED)
+    }
+
+    /// There is nothing to do it to.
+    pub(super) fn refused(text: impl fmt::Display) -> Self {
+        Self::new(&text.to_string(), REFUSED)
     }
 
     /// The settings or arguments are wrong.

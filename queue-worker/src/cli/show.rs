@@ -3,14 +3,15 @@
 use humantime::format_duration;
 use queue_core::{
     JobId, JobRef, JobState, Progress,
-    operate::{self, JobRecord},
+    operate::{self, JobRecord, Pause},
 };
 use serde_json::value::RawValue;
 
 use super::{
     inert,
-    list::{Served, waits_for_nobody},
+    list::{Served, paused_by, waits_for_nobody},
     open::open_store,
+    pause::told,
     print,
     problem::Problem,
     settings::Settings,
@@ -21,17 +22,24 @@ pub(super) async fn show(settings: &Settings, id: JobId, payload: bool, as_json:
     let job = JobRef::from_id(id).in_store(store);
     let job = if payload { job.find(database.pool()).await? } else { job.find_without_payload(database.pool()).await? };
     let unserved = operate::unserved(database.pool(), store).await?;
+    let pauses = operate::pauses(database.pool(), store).await?;
     database.close().await;
-    if as_json { print::json(&Served::new(&job, &unserved)) } else { print::lines(&describe(&job, waits_for_nobody(&job, &unserved))) }
+    if as_json {
+        return print::json(&Served::new(&job, &pauses, &unserved));
+    }
+    print::lines(&describe(&job, paused_by(&job, &pauses), waits_for_nobody(&job, &unserved)))
 }
 
-fn describe(job: &JobRecord, waits_for_nobody: bool) -> String {
+fn describe(job: &JobRecord, paused: Option<&Pause>, waits_for_nobody: bool) -> String {
     let mut said = Vec::new();
     let mut say = |name: &str, value: &str| said.push(format!("{name:<10} {}", value.trim_end().replace('\n', "\n           ")));
     say("job", &job.id.to_string());
     say("type", &job.job_type);
     say("queue", &format!("{}, priority {}", job.queue, job.priority));
     say("state", &if job.cancelling { format!("{}, cancelling", job.state) } else { job.state.to_string() });
+    if let Some(pause) = paused {
+        say("waits", &told(pause));
+    }
     if waits_for_nobody {
         say("worker", "none that lives serves this queue and type");
     }

@@ -5,13 +5,13 @@ use std::{collections::BTreeMap, time::Duration};
 use humantime::format_duration;
 use queue_core::{
     JobState,
-    operate::{self, Count, Oldest, Unserved, WorkerRecord},
+    operate::{self, Count, Oldest, Pause, Unserved, WorkerRecord},
 };
 use serde::Serialize;
 
 use super::{
     open::open_store,
-    print,
+    pause, print,
     problem::Problem,
     settings::Settings,
     values::{Exact, counted},
@@ -22,6 +22,7 @@ use super::{
 struct Stats {
     counts: Vec<Count>,
     oldest: Vec<Oldest>,
+    paused: Vec<Pause>,
     unserved: Vec<Unserved>,
     workers: Vec<WorkerRecord>,
 }
@@ -33,6 +34,7 @@ pub(super) async fn stats(settings: &Settings, Exact { exact }: Exact, as_json: 
     let stats = Stats {
         counts,
         oldest: operate::oldest(database.pool(), store).await?,
+        paused: operate::pauses(database.pool(), store).await?,
         unserved: operate::unserved(database.pool(), store).await?,
         workers: operate::workers(database.pool(), store).await?,
     };
@@ -41,6 +43,7 @@ pub(super) async fn stats(settings: &Settings, Exact { exact }: Exact, as_json: 
         return print::json(&stats);
     }
     let parts = [by_state(&stats.counts), waiting(&stats.oldest)].into_iter();
+    let parts = parts.chain(pause::table(&stats.paused));
     let parts = parts.chain(without_worker(&stats.unserved)).chain([working(&stats.workers)]);
     print::lines(&parts.collect::<Vec<_>>().join("\n\n"))
 }

@@ -4,7 +4,8 @@
 //! several claims. Does not claim.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -12,7 +13,7 @@ use queue_core::Store;
 use sqlx::{PgConnection, Row as _};
 
 use super::large::{fitting, is_large};
-use crate::live::{after_ms, bounded};
+use crate::live::{Paused, after_ms, bounded};
 
 /// With more lanes than this, those that hold jobs are looked for first: asking an empty one costs about a microsecond.
 const MANY: usize = 200;
@@ -45,6 +46,9 @@ pub(crate) struct Lanes {
     /// When to look at all of them anew.
     anew: Instant,
     known: HashMap<i64, Lane>,
+    paused: Arc<Paused>,
+    /// Those known that are paused: nothing is claimed from them, and nobody asks them.
+    closed: HashSet<i64>,
     floors: HashMap<i64, i64>,
     /// The last number given out for a place, when an idle worker last looked; and the one after which it found all lanes empty.
     given: Option<i64>,
@@ -91,6 +95,8 @@ impl Lanes {
             horizon: None,
             anew: Instant::now(),
             known: HashMap::new(),
+            paused: Arc::default(),
+            closed: HashSet::new(),
             floors: HashMap::new(),
             given: None,
             rested: None,
@@ -142,7 +148,22 @@ impl Lanes {
             self.sizes.retain(|id, _| found.contains_key(id));
         }
         self.known.extend(found);
+        if all || any_new {
+            self.close_paused();
+        }
         Ok(any_new)
+    }
+
+    /// From now on these are paused, and no others.
+    pub(crate) fn pause(&mut self, paused: Arc<Paused>) {
+        // Who is open again was not asked.
+        (self.paused, self.rested) = (paused, None);
+        self.close_paused();
+    }
+
+    fn close_paused(&mut self) {
+        let covered = |lane: &&Lane| self.paused.covers(&lane.queue, lane.job_type);
+        self.closed = self.known.values().filter(covered).map(|lane| lane.id).collect();
     }
 
     /// One look at everything that could end an idle worker's sleep. Lanes are asked only if a place was given out since they were found empty,
@@ -169,7 +190,7 @@ impl Lanes {
 
     /// With `from_zero`, whether lanes hold jobs, too: from their floors on, or anywhere.
     async fn look_over(&self, connection: &mut PgConnection, store: Store, from_zero: Option<bool>) -> sqlx::Result<LookedOver> {
-        let lanes: Option<Vec<i64>> = (from_zero.is_some() && !self.are_many()).then(|| self.known.keys().copied().collect());
+        let lanes: Option<Vec<i64>> = (from_zero.is_some() && !self.are_many()).then(|| self.open().map(|lane| lane.id).collect());
         let floor = |lane: &i64| if from_zero == Some(true) { 0 } else { self.floor(*lane) };
         let floors: Vec<i64> = lanes.iter().flatten().map(floor).collect();
         let statement = sqlx::query_as(store.sql(include_str!("../../sql/glance.sql")))
@@ -180,6 +201,11 @@ impl Lanes {
             .bind(lanes)
             .bind(floors);
         bounded(statement.fetch_one(connection)).await
+    }
+
+    /// The lanes that are not paused, suspects' included.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &Lane> {
+        self.known.values().filter(|lane| !self.closed.contains(&lane.id))
     }
 
     /// All lanes known, suspects' included.
@@ -231,7 +257,7 @@ impl Lanes {
 
     /// Whether there are too many lanes to ask each one.
     pub(crate) fn are_many(&self) -> bool {
-        self.known.len() > MANY
+        self.known.len() - self.closed.len() > MANY
     }
 
     /// Whether lanes with jobs may be left that were not offered yet.
@@ -266,9 +292,13 @@ impl Lanes {
         if self.are_many() {
             let all = self.window.len();
             let count = if half { (all / 2).max(FEW).min(all) } else { all };
-            self.window.drain(..count).filter_map(|id| self.known.get(&id)).filter(|lane| !lane.solo).collect()
+            self.window
+                .drain(..count)
+                .filter_map(|id| self.known.get(&id))
+                .filter(|lane| !lane.solo && !self.closed.contains(&lane.id))
+                .collect()
         } else {
-            order(self.known.values().filter(|lane| !lane.solo), turn)
+            order(self.open().filter(|lane| !lane.solo), turn)
         }
     }
 

@@ -1,7 +1,10 @@
 //! What ends the claim loop's wait: something rings, or a time has come. Knows nothing of the database.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -14,6 +17,8 @@ pub(crate) struct Bell {
     due: Mutex<Option<Instant>>,
     /// Rung for what is to be done to running jobs.
     control: Notify,
+    /// The same was said, which may be of a pause.
+    news: AtomicBool,
     /// How long those who look for jobs beside the claim loop may wait between two looks. Changes with every notification, too.
     look: watch::Sender<Duration>,
     /// Ordering keys may go on.
@@ -44,9 +49,16 @@ impl Bell {
         self.keys.notified().await;
     }
 
-    /// Some running job may have been cancelled.
+    /// Some running job may have been cancelled, or something was paused or resumed.
     pub(crate) fn note_control(&self) {
         self.control.notify_one();
+        self.news.store(true, Relaxed);
+        self.ring();
+    }
+
+    /// Whether that was said since the last call.
+    pub(crate) fn take_news(&self) -> bool {
+        self.news.swap(false, Relaxed)
     }
 
     /// Until that is said, or at once if it was since the last time.

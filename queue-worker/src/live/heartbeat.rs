@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
-use super::{Config, Link, bounded};
+use super::{Config, Life, Link, bounded};
 use crate::error::{Error, complain};
 
 /// Who this process is, or that it must not act at present.
@@ -27,12 +27,12 @@ pub(crate) struct Pulse {
 
 impl Pulse {
     /// Starts the thread. The identity is `None` until the worker has been announced to the store.
-    pub(crate) fn start(link: Link, config: &Config, types: Vec<&'static str>) -> Result<Self, Error> {
+    pub(crate) fn start(link: Link, config: &Config, types: Vec<&'static str>, life: Life) -> Result<Self, Error> {
         let (publish, identity) = watch::channel(None);
         let stop = CancellationToken::new();
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Error::Thread(error.to_string()))?;
-        let heart = Heart { link, config: config.clone(), types, publish };
+        let heart = Heart { link, config: config.clone(), types, life, publish };
         let token = stop.clone();
         let thread = std::thread::Builder::new()
             .name("queue heartbeat".to_owned())
@@ -60,6 +60,7 @@ struct Heart {
     config: Config,
     /// What this worker can run.
     types: Vec<&'static str>,
+    life: Life,
     publish: watch::Sender<Identity>,
 }
 
@@ -70,8 +71,10 @@ impl Heart {
             let sent = Instant::now();
             match self.register(worker).await {
                 Ok(()) => {
+                    self.life.prolong(sent + self.limit());
                     self.publish.send_replace(Some(worker));
                     self.beat_until_lost(worker, sent, &stop).await;
+                    self.life.end();
                     self.publish.send_replace(None);
                 }
                 Err(error) => {
@@ -85,9 +88,7 @@ impl Heart {
 
     /// Beats three times a lease; returns when it was too late, or at the stop.
     async fn beat_until_lost(&mut self, worker: Uuid, mut last: Instant, stop: &CancellationToken) {
-        let ttl = self.config.lease_ttl;
-        // What is left of the ttl covers a commit on its way and the drift of two clocks over one lease.
-        let limit = ttl / 5 * 4;
+        let (ttl, limit) = (self.config.lease_ttl, self.limit());
         let mut pause = ttl / 3;
         loop {
             if tokio::time::timeout(pause, stop.cancelled()).await.is_ok() {
@@ -98,7 +99,10 @@ impl Heart {
             let room = limit.saturating_sub(last.elapsed()).max(Duration::from_millis(100)).min(ttl / 3);
             let beat = tokio::time::timeout(room, self.beat(worker)).await.unwrap_or(Err(sqlx::Error::PoolTimedOut));
             match self.link.note(beat) {
-                Ok(true) => (last, pause) = (sent, ttl / 3),
+                Ok(true) => {
+                    (last, pause) = (sent, ttl / 3);
+                    self.life.prolong(sent + limit);
+                }
                 Ok(false) => return tracing::error!("too late for a heartbeat: others may have this worker's jobs; it starts over"),
                 Err(error) => {
                     complain(&error, "no heartbeat; trying again");
@@ -109,6 +113,11 @@ impl Heart {
                 return tracing::error!("no heartbeat for nearly the whole lease: this worker drops its jobs and starts over");
             }
         }
+    }
+
+    /// How long a heartbeat is relied on. What is left of the ttl covers a commit on its way and the drift of two clocks over one lease.
+    fn limit(&self) -> Duration {
+        self.config.lease_ttl / 5 * 4
     }
 
     async fn register(&mut self, worker: Uuid) -> sqlx::Result<()> {

@@ -6,7 +6,9 @@ mod connect;
 mod database;
 mod engine;
 mod heartbeat;
+mod life;
 mod panics;
+mod pauses;
 mod session;
 mod settings;
 mod signal;
@@ -22,6 +24,8 @@ pub(crate) use self::{
     connect::{Link, bounded},
     engine::Engine,
     heartbeat::{Identity, Pulse},
+    life::{Life, OneLife},
+    pauses::{PauseRow, Paused, Pauses},
     session::{our_settings, their_settings},
     settings::each_setting,
     wake::{Sleep, listen},

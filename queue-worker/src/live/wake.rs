@@ -14,7 +14,7 @@ use sqlx::{
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::{Bell, bounded};
+use super::{Bell, Pauses, bounded};
 use crate::error::complain;
 
 /// How far a worker is on its way to sleep.
@@ -78,12 +78,12 @@ const KEYS: &str = "#";
 ///
 /// Over a pool of one, for that is what the driver's listener wants: the user's pool may be exhausted. A new pool each time, because a
 /// listener that is dropped says goodbye first, and on a connection that has fallen silent keeps its place in the pool meanwhile.
-pub(crate) async fn listen(pool: PgPool, store: Store, bell: Arc<Bell>) {
+pub(crate) async fn listen(pool: PgPool, store: Store, bell: Arc<Bell>, pauses: Pauses) {
     let options = (*pool.connect_options()).clone().application_name("queue-worker listen").disable_statement_logging();
     loop {
         let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(options.clone());
         let mut pause = Duration::from_millis(500);
-        if let Err(error) = listen_once(&own, store, &bell).await {
+        if let Err(error) = listen_once(&own, store, &bell, &pauses).await {
             complain(&error, "cannot listen; polling meanwhile");
             if is_refused(&error) {
                 pause = REFUSED;
@@ -100,10 +100,10 @@ fn is_refused(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "42501")
 }
 
-/// Says, where else the name of a queue stands, that a running job is cancelling.
+/// Says, where else the name of a queue stands, that a running job is cancelling, or that something was paused or resumed.
 const CONTROL: &str = "!control";
 
-async fn listen_once(pool: &PgPool, store: Store, bell: &Bell) -> sqlx::Result<()> {
+async fn listen_once(pool: &PgPool, store: Store, bell: &Bell, pauses: &Pauses) -> sqlx::Result<()> {
     let mut listener = bounded(PgListener::connect_with(pool)).await?;
     let channel = bounded(Channel::Wake.name(&mut listener, store)).await?;
     bounded(listener.listen(&channel)).await?;
@@ -114,6 +114,8 @@ async fn listen_once(pool: &PgPool, store: Store, bell: &Bell) -> sqlx::Result<(
         match timeout(SILENCE, listener.try_recv()).await {
             Ok(Ok(Some(told))) if told.payload() == KEYS => bell.tell_keys(),
             Ok(Ok(Some(told))) if told.payload() == CONTROL => bell.note_control(),
+            // Once it is resumed, a claim follows whatever was told of it meanwhile.
+            Ok(Ok(Some(told))) if pauses.now().is_some_and(|paused| paused.covers_all_of(told.payload())) => {}
             Ok(Ok(Some(_))) => bell.tell(),
             Ok(Ok(None)) => {
                 bell.tell();

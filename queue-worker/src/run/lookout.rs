@@ -10,7 +10,10 @@ use sqlx::{PgConnection, Row as _};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::lanes::{Lane, Lanes, key_of, order};
+use crate::{
+    lanes::{Lane, Lanes, key_of, order},
+    live::Paused,
+};
 
 /// What is known of where jobs are; held by the loop that looks for the next one.
 pub(super) struct Lookout {
@@ -42,12 +45,20 @@ impl Lookout {
         Self { lanes, floors: HashMap::new(), turn: 0, refreshed: now, from_zero: (now, now), owed: None, told }
     }
 
-    /// The next job, locked by this transaction: from each lane's floor on, and from zero now and then, as a claim looks.
+    /// The next job that is not paused, locked by this transaction: from each lane's floor on, and from zero now and then, as a claim looks.
     /// Jobs of `passed` are left where they are.
-    pub(super) async fn look(&mut self, tx: &mut PgConnection, store: Store, passed: &[JobId]) -> sqlx::Result<Option<LockedJob>> {
+    pub(super) async fn look(
+        &mut self,
+        tx: &mut PgConnection,
+        store: Store,
+        paused: &Paused,
+        passed: &[JobId],
+    ) -> sqlx::Result<Option<LockedJob>> {
         self.turn = self.turn.wrapping_add(1);
-        let lanes: Vec<Lane> = order(self.lanes.all(), self.turn).into_iter().cloned().collect();
+        let lanes: Vec<Lane> =
+            order(self.lanes.all().filter(|lane| !paused.covers(&lane.queue, lane.job_type)), self.turn).into_iter().cloned().collect();
         if lanes.is_empty() {
+            self.owed = None;
             return Ok(None);
         }
         let began = Instant::now();

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     lanes::Claimed,
-    live::{Bell, Config},
+    live::{Bell, Config, Life, OneLife, Paused, Pauses},
     settle::Settlement,
 };
 
@@ -35,6 +35,8 @@ pub(crate) struct SlotContext {
     pub(crate) shared: Arc<Shared>,
     pub(crate) settle: Sender<Settlement>,
     pub(crate) bell: Arc<Bell>,
+    pub(crate) pauses: Pauses,
+    pub(crate) life: Life,
     /// The runtime that handlers run on: the one that the worker was started on.
     pub(crate) handlers: Handle,
     /// How long a handler whose job was cancelled may go on.
@@ -79,6 +81,21 @@ impl Queues {
         lock(&self.slots).values().cloned().collect()
     }
 
+    /// What is paused.
+    pub(crate) fn pauses(&self) -> &Pauses {
+        &self.context.pauses
+    }
+
+    /// Gives back, uncharged, what these cover and no slot has begun.
+    pub(crate) async fn give_back_paused(&self, paused: &Paused) {
+        let all: Vec<(String, Arc<Slots>)> = lock(&self.slots).iter().map(|(queue, slots)| (queue.clone(), Arc::clone(slots))).collect();
+        for (queue, slots) in all {
+            for job in slots.take_covered(&queue, paused) {
+                slots.give_back(&job).await;
+            }
+        }
+    }
+
     /// Forgets everything: the lease is lost.
     pub(crate) fn abandon(&self) {
         for slots in self.all() {
@@ -100,6 +117,7 @@ pub(crate) struct Slots {
     finished: AtomicUsize,
     pace: Mutex<Pace>,
     halt: Mutex<Arc<Halt>>,
+    life: OneLife,
 }
 
 /// What waits and what runs.
@@ -146,6 +164,7 @@ impl Slots {
             finished: AtomicUsize::new(0),
             pace: Mutex::new(Pace::new(Instant::now())),
             halt: Mutex::new(Arc::new(Halt::new(context.cancel_grace))),
+            life: context.life.present(),
         })
     }
 
@@ -203,6 +222,14 @@ impl Slots {
         lock(&self.jobs).queued.drain(..).map(|job| Settlement::release(&job)).collect()
     }
 
+    /// Takes what these cover from among what no slot has begun.
+    fn take_covered(&self, queue: &str, paused: &Paused) -> Vec<Arc<Claimed>> {
+        let mut jobs = lock(&self.jobs);
+        let (covered, left) = jobs.queued.drain(..).partition(|job| paused.covers(queue, job.job.job_type));
+        jobs.queued = left;
+        Vec::from(covered)
+    }
+
     /// Tells running handlers that they should end now.
     pub(crate) fn ask(&self) {
         lock(&self.halt).ask.shut_down();
@@ -226,6 +253,7 @@ impl Slots {
         let halt = std::mem::replace(&mut *lock(&self.halt), Arc::new(Halt::new(self.context.cancel_grace)));
         jobs.queued.clear();
         jobs.running.fill_with(|| None);
+        self.life.renew();
         drop(jobs);
         halt.ask.lose();
         halt.drop.cancel();
@@ -266,7 +294,12 @@ impl Slots {
     }
 
     async fn work(self: Arc<Self>, slot: usize) {
-        while let Some(attempt) = self.next(slot) {
+        loop {
+            // A process that stood still for longer than its lease is about to fence itself, and then none of these are left.
+            while self.life.is_over() && !lock(&self.jobs).queued.is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let Some(attempt) = self.next(slot) else { break };
             self.run(slot, attempt).await;
             self.finished.fetch_add(1, Relaxed);
         }
@@ -330,7 +363,7 @@ struct Attempt {
 
 /// Slots that are reserved for the jobs of a claim in the air, until this is dropped.
 pub(crate) struct Promised {
-    slots: Arc<Slots>,
+    pub(crate) slots: Arc<Slots>,
     /// How many jobs they are.
     pub(crate) count: usize,
 }

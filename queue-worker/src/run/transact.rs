@@ -25,7 +25,7 @@ use super::{
 use crate::{
     error::{complain, transient},
     lanes::Lanes,
-    live::{Bell, Config, bounded, our_settings, their_settings},
+    live::{Bell, Config, Life, OneLife, Paused, Pauses, bounded, our_settings, their_settings},
 };
 
 /// What the loops of a worker share.
@@ -34,6 +34,8 @@ pub(crate) struct TransactContext {
     pub(crate) registry: Registry,
     pub(crate) shared: Arc<Shared>,
     pub(crate) bell: Arc<Bell>,
+    pub(crate) pauses: Pauses,
+    pub(crate) life: Life,
     /// The runtime that handlers run on.
     pub(crate) handlers: Handle,
     pub(crate) stop: CancellationToken,
@@ -96,6 +98,15 @@ impl Drop for Transact {
     }
 }
 
+/// A job that is about to begin.
+struct NextJob {
+    tx: Transaction<'static, Postgres>,
+    job: LockedJob,
+    /// The pauses by which it was looked for, kept until it has begun.
+    paused: Arc<Paused>,
+    life: OneLife,
+}
+
 /// The loops of one queue, or of all.
 struct Crew {
     context: Arc<TransactContext>,
@@ -154,9 +165,9 @@ impl Crew {
 
     /// One job, if there is one. Of what nothing can be written is passed over for a while, for it stands before all others of its lane.
     async fn one(&self) -> sqlx::Result<()> {
-        let Some((tx, locked)) = self.find().await? else { return Ok(()) };
-        let id = locked.job.id;
-        match self.attempt(tx, locked).await {
+        let Some(next) = self.find().await? else { return Ok(()) };
+        let id = next.job.job.id;
+        match self.attempt(next).await {
             Ok(()) => self.passed().forget(id),
             Err(error) => {
                 let wait = self.passed().note(id, Instant::now());
@@ -173,13 +184,18 @@ impl Crew {
     }
 
     /// From its lock to its commit.
-    async fn attempt(&self, mut tx: Transaction<'static, Postgres>, locked: LockedJob) -> sqlx::Result<()> {
-        let LockedJob { job, seq, pid } = locked;
+    async fn attempt(&self, next: NextJob) -> sqlx::Result<()> {
+        let NextJob { mut tx, job: LockedJob { job, seq, pid }, paused, life } = next;
         bounded(sqlx::raw_sql(LEND).execute(&mut *tx)).await?;
+        if life.is_over() {
+            return bounded(tx.rollback()).await;
+        }
         let registration = self.context.registry.get(job.job_type).copied();
         let (since, lent) = (Instant::now(), Arc::new(Mutex::new(tx)));
         let (shared, halt, theirs) = (Arc::clone(&self.context.shared), Arc::clone(&self.halt), Arc::clone(&lent));
         let attempt = self.context.handlers.spawn(async move {
+            // From here on it runs.
+            drop(paused);
             let ended = match &registration {
                 Some(known) => run(known, &job, &shared, &halt, Some(theirs), drop).await,
                 None => Ended::terminal("no handler for this job type in this worker"),
@@ -232,23 +248,27 @@ impl Crew {
     }
 
     /// The next job, locked; waits until there is one. `None` once it is time to stop.
-    async fn find(&self) -> sqlx::Result<Option<(Transaction<'static, Postgres>, LockedJob)>> {
+    async fn find(&self) -> sqlx::Result<Option<NextJob>> {
         let mut lookout = self.lookout.lock().await;
         loop {
             if self.context.stop.is_cancelled() {
                 return Ok(None);
             }
+            let life = self.context.life.present();
+            let Some(paused) = self.context.stop.run_until_cancelled(self.context.pauses.known()).await else { continue };
             // Read before the look: whoever enqueues after it either notifies, or saw the claim loop awake, and then we do not wait long.
             let told = *lookout.told.borrow_and_update();
             let mut tx = self.begin().await?;
             let (passed, tried_again) = self.passed().at(Instant::now());
-            let found = bounded(lookout.look(&mut tx, self.store, &passed)).await?;
+            let found = bounded(lookout.look(&mut tx, self.store, &paused, &passed)).await?;
             let fresh = (found.is_none() || lookout.refreshed.elapsed() > LOOK) && lookout.refresh(&mut tx, self.store).await?;
-            if let Some(job) = found {
-                return Ok(Some((tx, job)));
+            let in_force = self.context.pauses.is_in_force(&paused);
+            if let Some(job) = found.filter(|_| in_force && !life.is_over()) {
+                return Ok(Some(NextJob { tx, job, paused, life }));
             }
             bounded(tx.rollback()).await?;
-            if fresh {
+            drop(paused);
+            if fresh || !in_force {
                 continue;
             }
             let wait = told.max(GLANCE);

@@ -1,11 +1,15 @@
 //! Control of jobs, dead letters at a rate, and exports on the command line.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    process::{Command, Stdio},
+};
 
+use queue_core::Job as _;
 use serde_json::Value;
-use tests::{Act, TestDb};
+use tests::{Act, Do, TestDb, eventually};
 
-use super::{enqueue, failed, json, on, text};
+use super::{CLI, command, enqueue, failed, json, on, text};
 
 #[tokio::test]
 async fn jobs_that_wait_are_put_off_hurried_ranked_and_cancelled_one_by_one_or_all() {
@@ -97,5 +101,86 @@ async fn jobs_are_chosen_by_their_metadata_which_list_show_and_export_have() {
     assert_eq!(json(&db, &["cancel", "--all", "--meta", "tenant=acme", "--dry-run"])["found"], 2);
     assert_eq!(json(&db, &["cancel", "--all", "--meta", "tenant=acme", "--yes"])["cancelled"], 2);
     assert_eq!(ids(&json(&db, &["list", "--state", "ready"])), [plain, jobs[2].clone()]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_paused_is_told_with_its_reason_until_it_is_resumed() {
+    let db = TestDb::new().await;
+    let (mail, other) = (enqueue(&db, Act::Ok("x".into())).await.to_string(), Do { act: Act::Ok("y".into()) });
+    let other = other.enqueue(&db.pool).queue("other").await.unwrap().id().to_string();
+    let paused = json(&db, &["pause", "--queue", "default", "--reason", "moving\u{1b}[31m", "--wait"]);
+    assert_eq!((paused["paused"]["queue"].clone(), paused["stopped"].clone()), ("default".into(), true.into()), "no worker lives");
+    let said = |arguments: &[&str]| text(&on(&db, arguments).stdout).to_owned();
+    assert!(said(&["show", &mail]).contains("waits      paused (moving\\u{1b}[31m): queue default since "), "{}", said(&["show", &mail]));
+    assert!(!said(&["show", &other]).contains("paused"));
+    assert_eq!(json(&db, &["show", &mail])["paused"]["queue"], "default");
+    assert!(json(&db, &["list"])["jobs"].as_array().unwrap().iter().any(|job| job["id"] == other.as_str() && job["paused"].is_null()));
+    let list = said(&["list"]);
+    for (id, is_paused) in [(&mail, true), (&other, false)] {
+        let line = list.lines().find(|line| line.starts_with(id.as_str())).unwrap();
+        assert_eq!(line.contains("paused (moving"), is_paused, "{list}");
+    }
+    assert_eq!(said(&["pause", "--type", "do", "--queue", "other"]), "paused type do in queue other\n");
+    for shown in [said(&["stats"]), said(&["pauses"])] {
+        for what in ["PAUSED", "SINCE", "queue default", "moving", "type do in queue other", "postgres", "stopped"] {
+            assert!(shown.contains(what), "{what}: {shown}");
+        }
+    }
+    let stats = json(&db, &["stats"]);
+    assert_eq!((stats["paused"][0]["ready"].clone(), stats["paused"][0]["queue"].clone()), (1.into(), "default".into()));
+    assert_eq!(said(&["pause", "--all"]), "paused everything\n");
+    assert!(said(&["resume", "--queue", "default"]).starts_with("resumed queue default\nstill paused (no reason given): everything"));
+    let (code, why) = failed(&on(&db, &["resume", "--queue", "default"]));
+    assert!(code == Some(3) && why.contains("not paused") && why.contains("type do in queue other, everything"), "{why}");
+    assert_eq!(json(&db, &["resume", "--all"])["paused"][0]["job_type"], "do");
+    assert_eq!(said(&["resume", "--type", "do", "--queue", "other"]), "resumed type do in queue other\n");
+    assert_eq!(said(&["pauses"]), "nothing is paused\n");
+    for (arguments, what) in [
+        (vec!["pause"], "--all"),
+        (vec!["pause", "--all", "--queue", "mail"], "--all"),
+        (vec!["pause", "--queue", "a b"], "queue name"),
+        (vec!["pause", "--type", "*"], "job type name"),
+        (vec!["resume"], "--all"),
+    ] {
+        let (code, why) = failed(&on(&db, &arguments));
+        assert!(code == Some(2) && why.contains(what), "{arguments:?}: {code:?} {why}");
+    }
+    let unknown = on(&db, &["pause", "--queue", "defualt", "--type", "od"]);
+    let why = text(&unknown.stderr);
+    assert!(unknown.status.success() && why.contains("did you mean `default`?") && why.contains("did you mean `do`?"), "{why}");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_wait_names_whom_it_waits_for_and_a_signal_ends_it_and_not_the_pause() {
+    let db = TestDb::new().await;
+    let worker = "insert into queue.worker (id, expires_at, name, host, pid, version, queues)
+      values (gen_random_uuid(), 'infinity', 'deaf', 'far', 7, '', '{}')";
+    sqlx::query(worker).execute(&db.pool).await.unwrap();
+    let waits = |arguments: &[&str]| {
+        let mut command = command(CLI, arguments);
+        command.env("DATABASE_URL", &db.url).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let child = waits(&["pause", "--all", "--wait"]);
+    eventually("it is paused", async || db.count("select count(*) from queue.paused").await == 1).await;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let ended = child.wait_with_output().unwrap();
+    let why = text(&ended.stderr);
+    assert!(ended.status.code() == Some(1) && why.matches("deaf (far:7)").count() >= 2 && why.contains("it stays paused"), "{why}");
+    assert_eq!(db.count("select count(*) from queue.paused").await, 1);
+    // Resumed by somebody else, it would wait for ever.
+    let child = waits(&["pause", "--all", "--wait"]);
+    eventually("it is paused again", async || db.count("select max(id) from queue.paused").await == 2).await;
+    sqlx::query("select queue.resume('*')").execute(&db.pool).await.unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert!(ended.status.code() == Some(1) && text(&ended.stderr).contains("resumed by somebody else"));
+    // The last worker says so.
+    let child = waits(&["pause", "--all", "--wait"]);
+    eventually("it is paused again", async || db.count("select coalesce(max(id), 0) from queue.paused").await == 3).await;
+    sqlx::query("update queue.worker set paused_seen = 3").execute(&db.pool).await.unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!((ended.status.code(), text(&ended.stdout)), (Some(0), "paused everything; no worker begins any of it\n"));
     db.finish().await;
 }

@@ -31,6 +31,8 @@ async fn a_producer_sees_no_payload_touches_no_entry_and_calls_nothing_else() {
         "select setval('queue.id_seq', 1)",
         "select queue.take_capacity('mail', 1000000)",
         "select queue.set_capacity('default', 0)",
+        "select queue.pause('*')",
+        "insert into queue.paused (queue, job_type, id) values ('*', '*', 1)",
         "select queue.unblock(0, 1)",
         "select queue.worker_add_days(1)",
         "select queue.drop_day('0')",

@@ -55,6 +55,9 @@ next_id w
 notify w
 oldest ro
 passed wro
+pause o
+pause_awaits ro
+pauses ro
 payload_limit pmw
 producer_enqueue pmw
 producer_enqueue_with pmw
@@ -65,6 +68,7 @@ requeue o
 requeue_all o
 reschedule o
 reschedule_all o
+resume o
 run_now o
 run_now_all o
 seal pmw
@@ -106,6 +110,7 @@ key_seq w:usage
 lane w:SIUD r:S o:S
 lease w:SIUD r:worker,claimed_at,lane,ids,attempts,crashes,cancelling o:worker,claimed_at,lane,ids,attempts,crashes,cancelling
 migration w:S r:S o:S
+paused w:S r:S o:S
 progress w:SIUD r:id,attempt,updated_at,fraction,stage,counts o:id,attempt,updated_at,fraction,stage,counts,checkpoint
 ready w:SIUD r:S o:S
 retention w:SIUD r:S o:S
@@ -257,6 +262,7 @@ give_back w
 glance w
 hinted w
 horizon pmwro!
+job_types wro
 keep_types w
 kept_types wro
 lanes wro
@@ -275,6 +281,10 @@ oldest ro
 own_leases w
 park w
 pass_lanes w
+pause o
+pause_awaits ro
+paused ro
+pauses wro
 payloads wo
 progress_of wro
 progress_page wro
@@ -292,6 +302,7 @@ recover w
 register w
 replaced_lanes w
 reserve_ids w
+resume o
 retire w
 set_capacity o
 settle w
@@ -308,6 +319,7 @@ try_enqueue pmw
 unblock w
 unseen_lanes wro
 unserved wro
+vouch w
 waiting wro
 wake_others w
 wake_released w

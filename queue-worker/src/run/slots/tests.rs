@@ -35,7 +35,8 @@ async fn a_handler_that_begins_while_its_lease_is_abandoned_is_dropped() {
     let mut registry = Registry::default();
     registry.register::<Hang>().unwrap();
     let (bell, handlers, cancel_grace) = (Arc::default(), Handle::current(), Duration::ZERO);
-    let context = SlotContext { registry, shared: Arc::new(shared), settle, bell, handlers, cancel_grace, teller: Teller::default() };
+    let (shared, pauses, life, teller) = (Arc::new(shared), Pauses::new(registry.clone()), Life::new(), Teller::default());
+    let context = SlotContext { registry, shared, settle, bell, pauses, life, handlers, cancel_grace, teller };
     let slots = Slots::new(&Arc::new(context), 1);
     lock(&slots.jobs).queued.push_back(Arc::new(Claimed { job: hang(), batch: 1, holding: KnownLeases::default().begin() }));
 

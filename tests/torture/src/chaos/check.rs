@@ -47,6 +47,8 @@ pub(super) struct Findings {
     pub(super) unfounded_completions: usize,
     /// A killed attempt whose number was given to the next one.
     pub(super) uncounted_attempts: usize,
+    /// Begun between the word of all workers that nothing begins and the end of that pause.
+    pub(super) begun_while_paused: usize,
     /// The first of each sort, for people.
     #[serde(skip)]
     pub(super) notes: Vec<String>,
@@ -113,6 +115,10 @@ pub(super) fn check(history: &[Entry], faults: &[Fault], jobs: &[Final]) -> Find
     for (n, runs) in &executions {
         found.executions += runs.len();
         repeat(&mut found, &blame, *n, runs);
+        for run in runs.iter().filter(|run| blame.is_paused(run)) {
+            found.begun_while_paused += 1;
+            found.note(|| format!("begun while paused: {n} {run:?}"));
+        }
     }
     for (n, there) in &finals {
         for job in there {
@@ -231,7 +237,7 @@ impl Blame<'_> {
         let concerns = |fault: &&Fault| match fault.kind {
             Kind::Kill | Kind::Stop => fault.who == run.who,
             Kind::Cut | Kind::CommitCut | Kind::Delay | Kind::Hole | Kind::Drop => run.who.starts_with(&fault.who),
-            Kind::Server | Kind::Terminate => false,
+            Kind::Server | Kind::Terminate | Kind::Pause => false,
         };
         self.faults.iter().filter(concerns).any(|fault| fault.from < by && fault.until + AFTERMATH > run.start)
     }
@@ -240,6 +246,13 @@ impl Blame<'_> {
     fn on_server(&self, from: u64, until: u64) -> bool {
         let mut away = self.faults.iter().filter(|fault| fault.kind == Kind::Server);
         away.any(|fault| fault.from < until + 1_000_000 && fault.until + AFTERMATH > from)
+    }
+
+    /// Whether it began while nothing was to. A process may have been stopped between a handler's beginning and its first line.
+    fn is_paused(&self, run: &Execution) -> bool {
+        let within = |fault: &Fault| fault.quiet.is_some_and(|quiet| quiet < run.start && run.start < fault.until);
+        let went_on = |fault: &&Fault| fault.kind == Kind::Stop && fault.who == run.who && run.start.abs_diff(fault.until) < 50_000;
+        self.faults.iter().any(within) && !self.faults.iter().any(|fault| went_on(&fault))
     }
 
     fn kill_of(&self, who: &str) -> Option<u64> {
@@ -262,5 +275,6 @@ impl Findings {
             + self.stale_completions
             + self.unfounded_completions
             + self.uncounted_attempts
+            + self.begun_while_paused
     }
 }

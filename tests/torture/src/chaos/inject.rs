@@ -10,6 +10,10 @@ use std::{
 };
 
 use anyhow::Result;
+use queue_core::{
+    Store,
+    operate::{self, Scope},
+};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
@@ -31,6 +35,9 @@ pub(super) struct Fault {
     pub(super) until: u64,
     /// The numbers of the jobs that a killed or stopped worker held.
     pub(super) held: Vec<u64>,
+    /// Of a pause: from when on every worker had said that nothing begins there.
+    #[serde(default)]
+    pub(super) quiet: Option<u64>,
 }
 
 /// Who is hurt, and the record of it.
@@ -40,13 +47,21 @@ pub(super) struct Injector {
     pub(super) producers: Vec<Proxy>,
     clock: Clock,
     server: tokio::sync::Mutex<()>,
+    operator: tokio::sync::Mutex<()>,
     record: Mutex<(std::fs::File, Vec<Fault>)>,
 }
 
 impl Injector {
     pub(super) fn new(crew: Crew, producers: Vec<Proxy>, record: &Path) -> Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(record)?;
-        Ok(Self { crew, producers, clock: Clock::new(), server: tokio::sync::Mutex::default(), record: Mutex::new((file, Vec::new())) })
+        Ok(Self {
+            crew,
+            producers,
+            clock: Clock::new(),
+            server: tokio::sync::Mutex::default(),
+            operator: tokio::sync::Mutex::default(),
+            record: Mutex::new((file, Vec::new())),
+        })
     }
 
     /// Does all of them; returns what was done.
@@ -75,13 +90,17 @@ impl Injector {
             Kind::Stop => self.stop(fault).await,
             Kind::Server => self.crash(fault).await?,
             Kind::Terminate => self.terminate(fault).await,
+            Kind::Pause => self.pause(fault).await,
             Kind::Cut | Kind::CommitCut | Kind::Delay | Kind::Hole | Kind::Drop => self.disturb(fault).await,
         }
         Ok(())
     }
 
     fn note(&self, kind: Kind, who: String, from: u64, held: Vec<u64>) {
-        let fault = Fault { kind, who, from, until: self.clock.now(), held };
+        self.write(Fault { kind, who, from, until: self.clock.now(), held, quiet: None });
+    }
+
+    fn write(&self, fault: Fault) {
         let mut record = lock(&self.record);
         let line = serde_json::to_string(&fault).unwrap_or_default();
         let _ = writeln!(record.0, "{line}");
@@ -150,6 +169,24 @@ impl Injector {
                     return self.note(Kind::Terminate, String::new(), from, Vec::new());
                 }
             }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// One at a time. Each step is tried until it is done, for the server may be away.
+    async fn pause(&self, fault: Planned) {
+        let _alone = self.operator.lock().await;
+        let (pool, store, from) = (&self.crew.database.pool, Store::default(), self.clock.now());
+        while operate::pause(pool, store, &Scope::EVERYTHING, Some("chaos")).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        while !operate::until_paused(pool, store, &Scope::EVERYTHING).await.unwrap_or(false) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let quiet = Some(self.clock.now());
+        tokio::time::sleep(fault.lasts).await;
+        self.write(Fault { kind: Kind::Pause, who: String::new(), from, until: self.clock.now(), held: Vec::new(), quiet });
+        while operate::resume(pool, store, &Scope::EVERYTHING).await.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }

@@ -30,6 +30,8 @@ pub(super) enum Kind {
     Hole,
     /// What a process sends and gets is thrown away, then its connections are cut.
     Drop,
+    /// Everything is paused until every worker has said so, and for so long after that: nothing may begin then.
+    Pause,
 }
 
 /// One fault.
@@ -60,7 +62,7 @@ pub(super) struct Scale {
 impl Scale {
     pub(super) fn full() -> Self {
         let faults = [(Kind::Kill, 200), (Kind::Stop, 100), (Kind::Server, 30), (Kind::Terminate, 1200), (Kind::Cut, 60)];
-        let network = [(Kind::CommitCut, 100), (Kind::Delay, 40), (Kind::Hole, 30), (Kind::Drop, 30)];
+        let network = [(Kind::CommitCut, 100), (Kind::Delay, 40), (Kind::Hole, 30), (Kind::Drop, 30), (Kind::Pause, 15)];
         Self {
             jobs: 100_000,
             workers: 4,
@@ -74,7 +76,7 @@ impl Scale {
 
     pub(super) fn quick() -> Self {
         let faults = [(Kind::Kill, 10), (Kind::Stop, 6), (Kind::Server, 2), (Kind::Terminate, 70), (Kind::Cut, 4)];
-        let network = [(Kind::CommitCut, 8), (Kind::Delay, 3), (Kind::Hole, 3), (Kind::Drop, 2)];
+        let network = [(Kind::CommitCut, 8), (Kind::Delay, 3), (Kind::Hole, 3), (Kind::Drop, 2), (Kind::Pause, 2)];
         Self {
             jobs: 5000,
             workers: 4,
@@ -104,6 +106,7 @@ pub(super) fn plan(seed: u64, scale: &Scale) -> Vec<Planned> {
                 // Every third lasts for longer than a lease.
                 Kind::Hole if place % 3 == 1 => 6000..7500,
                 Kind::Hole | Kind::Drop => 300..1500,
+                Kind::Pause => 200..1000,
             };
             plan.push(Planned { at, kind: *kind, target: rng.usize(..), lasts: Duration::from_millis(rng.u64(ms)) });
         }

@@ -17,7 +17,7 @@ pub(super) struct Recoveries {
     pub(super) p50_ms: u64,
     pub(super) p99_ms: u64,
     pub(super) max_ms: u64,
-    /// Of jobs for which the server was away meanwhile: what it takes to come back is not the queue's.
+    /// Of jobs for which the server was away or everything was paused meanwhile: what it takes to come back is not the queue's.
     pub(super) count_with_outage: usize,
     pub(super) max_with_outage_ms: u64,
 }
@@ -34,7 +34,7 @@ pub(super) fn measure(history: &[Entry], faults: &[Fault]) -> Recoveries {
         }
     }
     let away = |from: u64, until: u64| {
-        faults.iter().any(|fault| fault.kind == Kind::Server && fault.from < until && fault.until + 1_000_000 > from)
+        faults.iter().any(|fault| matches!(fault.kind, Kind::Server | Kind::Pause) && fault.from < until && fault.until + 1_000_000 > from)
     };
     let (mut times, mut with_outage) = (Vec::new(), Vec::new());
     for fault in faults.iter().filter(|fault| matches!(fault.kind, Kind::Kill | Kind::Stop)) {

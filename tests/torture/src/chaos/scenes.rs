@@ -115,7 +115,7 @@ impl Scene {
             tokio::time::sleep(Duration::from_millis(900)).await;
             let (who, from) = (crew.label(slot), self.clock.now());
             crew.kill(slot);
-            faults.push(Fault { kind: Kind::Kill, who, from, until: from, held: Vec::new() });
+            faults.push(Fault { kind: Kind::Kill, who, from, until: from, held: Vec::new(), quiet: None });
             crew.start(slot)?;
         }
         let drained = drain(&self.database, Duration::from_secs(30)).await?;
@@ -141,7 +141,7 @@ impl Scene {
             drained = drain(&self.database, Duration::from_millis(100)).await?;
             let (who, from) = (crew.label(0), self.clock.now());
             if crew.reap() > 0 {
-                faults.push(Fault { kind: Kind::Kill, who, from, until: from, held: Vec::new() });
+                faults.push(Fault { kind: Kind::Kill, who, from, until: from, held: Vec::new(), quiet: None });
             }
         }
         let (found, mut reports) = self.conclude(&crew, drained, 11, 11, &faults).await?;

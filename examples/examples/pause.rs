@@ -1,0 +1,45 @@
+//! A queue is paused while something that its jobs need is moved: nothing begins, nothing is lost, other queues go on.
+
+use queue_core::{Context, Handler, Job, JobResult, JobState, Store, job, operate};
+use queue_worker::{Database, Worker};
+use serde::{Deserialize, Serialize};
+
+#[job(name = "example_letter", queue = "example_post")]
+#[derive(Serialize, Deserialize)]
+struct Letter {
+    to: String,
+}
+
+impl Handler for Letter {
+    async fn run(self, _: &Context) -> JobResult {
+        println!("a letter to {}", self.to);
+        Ok(())
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
+    database.migrate(Store::default()).await?;
+    let (pool, store) = (database.pool(), Store::default());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let worker = tokio::spawn(Worker::new(pool.clone()).run(async move { drop(stopped.await) }));
+
+    // `queue-worker pause --queue example_post --reason 'the post office moves' --wait`
+    let post = operate::Scope::queue("example_post");
+    operate::pause(pool, store, &post, Some("the post office moves")).await?;
+    operate::until_paused(pool, store, &post).await?;
+    let letter = Letter { to: "Ada".into() }.enqueue(pool).await?;
+    for pause in operate::pauses(pool, store).await? {
+        println!("{} is paused ({}), {} jobs wait", pause.scope, pause.reason.unwrap_or_default(), pause.ready);
+    }
+    assert_eq!(letter.status(pool).await?.state, JobState::Ready);
+
+    // `queue-worker resume --queue example_post`
+    operate::resume(pool, store, &post).await?;
+    letter.wait(pool).await?;
+
+    drop(stop);
+    worker.await??;
+    Ok(())
+}

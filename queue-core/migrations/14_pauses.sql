@@ -1,0 +1,123 @@
+-- Pauses: what workers begin nothing of for now. An enqueue, a claim or a verdict knows nothing of them: each worker reads them, and leaves the
+-- lanes that they cover alone. Jobs wait as ready meanwhile; what runs already goes on to its end.
+--
+--   paused  written by operators (pause, resume)
+--
+-- A worker says in its own row (worker.paused_seen) up to which pause nothing begins there any more. So a pause must not become visible after one
+-- of a higher number: whoever pauses is alone until its commit.
+
+create sequence queue.pause_seq;
+
+-- A pause of a queue, of a job type, of a type in a queue, or of everything: '*' is any.
+create table queue.paused (
+  queue      text         not null,
+  job_type   text         not null,
+  id         bigint       not null,
+  reason     text,
+  paused_at  timestamptz  not null default now(),
+  paused_by  text         not null default session_user,
+  constraint paused_pkey primary key (queue, job_type),  -- guard: a pause is there once
+  constraint paused_queue_is_a_name check (queue = '*' or queue.is_name(queue)),  -- guard: a pause is of a name
+  constraint paused_type_is_a_name check (job_type = '*' or queue.is_name(job_type)),  -- guard: a pause is of a type's name
+  constraint paused_reason_is_short check (length(reason) <= 1000)  -- guard: a reason has a bound
+);
+
+-- Pauses a queue ('*' is any), or one job type in it; returns the pause's number. What is paused already has the new reason, and who gave it,
+-- from now on; since when it is paused stays. It takes effect at the commit: workers are told then, and running jobs go on to their ends.
+-- Whether no worker begins anything of it any more is told by pause_awaits.
+create function queue.pause(queue text, job_type text default '*', reason text default null) returns bigint
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set lock_timeout = '5s'  -- guard: a pause waits for nobody for ever
+as $$
+declare
+  number bigint;
+begin
+  lock table queue.paused in share row exclusive mode;  -- guard: pauses become visible in the order of their numbers
+  insert into queue.paused as p (queue, job_type, id, reason)
+  values (pause.queue, pause.job_type, nextval('queue.pause_seq'), pause.reason)
+  on conflict on constraint paused_pkey do update
+  -- guard: paused again: workers must say so anew [id = excluded.id, ]; paused again: the last reason stands [reason = excluded.reason, ]
+  set id = excluded.id, reason = excluded.reason, paused_by = excluded.paused_by
+  returning p.id into number;
+  perform queue.notify('wake', '!control');  -- guard: workers are told of a pause [perform queue.notify('wake', '!control') => null]
+  return number;
+end
+$$;
+
+-- Ends the pause of exactly this; false if there is none. What another pause covers stays paused by that.
+create function queue.resume(queue text, job_type text default '*') returns boolean
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set lock_timeout = '5s'  -- guard: an end of a pause waits for nobody for ever
+as $$
+begin
+  delete from queue.paused p
+  where p.queue = resume.queue  -- guard: ends the pause of this queue [p.queue = resume.queue => true]
+    and p.job_type = resume.job_type;  -- guard: ends the pause of this type [ and p.job_type = resume.job_type]
+  if not found then
+    return false;
+  end if;
+  perform queue.notify('wake', '!control');  -- guard: workers are told of its end [perform queue.notify('wake', '!control') => null]
+  return true;
+end
+$$;
+
+-- The workers that live, could run some of what is paused, and have not said yet that nothing of it begins there any more. None: no handler of it
+-- begins until it is resumed. A silent worker is not waited for: it fenced itself, and reads the pauses before it claims again.
+create function queue.pause_awaits(queue text, job_type text default '*')
+  returns table (id uuid, name text, host text, pid integer)
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return query
+  select w.id, w.name, w.host, w.pid
+  from queue.paused p
+  join queue.worker w on w.paused_seen < p.id  -- guard: awaits who has not said so [w.paused_seen < p.id => true]
+  where p.queue = pause_awaits.queue and p.job_type = pause_awaits.job_type  -- guard: awaits those of one pause
+    and w.expires_at > now()  -- guard: awaits no silent worker [ and w.expires_at > now()]
+    -- guard: awaits no worker of other queues
+    and (p.queue = '*' or cardinality(w.queues) = 0 or p.queue = any (w.queues))
+    -- guard: awaits no worker of other types
+    and (p.job_type = '*' or w.types is null or p.job_type = any (w.types))
+  order by w.name, w.id;
+end
+$$;
+
+-- What is paused, the longest first; how many ready jobs wait for that, stored under this name of their type and counted up to most; and how many
+-- workers pause_awaits.
+create function queue.pauses(most integer default 10000)
+  returns table (
+    id bigint, queue text, job_type text, reason text, paused_at timestamptz, paused_by text, ready bigint, partial boolean, awaits bigint
+  )
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
+  set jit = off
+as $$
+begin
+  return query
+  select p.id, p.queue, p.job_type, p.reason, p.paused_at, p.paused_by, least(c.jobs, most), c.jobs > most,
+    (select count(*) from queue.pause_awaits(p.queue, p.job_type))
+  from queue.paused p
+  cross join lateral (
+    select count(*) as jobs
+    from (
+      select
+      from (
+        select distinct l.lane
+        from queue.lane l
+        -- guard: counts what waits in the queue of a pause [p.queue = '*' or l.queue = p.queue => true]
+        -- guard: counts what waits of the type of a pause [p.job_type = '*' or l.job_type = p.job_type => true]
+        where (p.queue = '*' or l.queue = p.queue) and (p.job_type = '*' or l.job_type = p.job_type)
+      ) l
+      -- From behind: in front there are dead entries.
+      cross join lateral (select from queue.ready r where r.lane = l.lane order by r.seq desc limit most + 1) r
+      limit most + 1  -- redundant: counted no further than asked (for speed: what is shown is cut off)
+    ) w
+  ) c
+  order by p.paused_at, p.id;
+end
+$$;

@@ -1,0 +1,175 @@
+//! What goes on beside a pause: ordering keys, capacities, producers, failovers, and workers that have nothing left to do.
+
+use std::time::Duration;
+
+use queue_core::{
+    Job as _, JobId, JobState, Store,
+    operate::{self, Scope, set_capacity},
+};
+use tests::{
+    Do, Marked, TestDb, Within, effects, eventually,
+    proxy::Proxy,
+    server::{TestServer, url},
+    within,
+};
+
+use super::{attacks::start, connect, enqueue, pause_and_wait, quick, resume, statements, stopped};
+
+#[tokio::test]
+async fn the_first_of_an_ordering_key_that_is_paused_holds_up_the_next_of_another_type_until_it_is_resumed_or_cancelled() {
+    let db = TestDb::new().await;
+    let scope = Scope::job_type("do");
+    db.run_while(db.worker().register::<Marked>(), async {
+        pause_and_wait(&db, &scope).await;
+        let mut jobs: Vec<[JobId; 2]> = Vec::new();
+        for key in ["resumed", "cancelled"] {
+            let first = Do { act: quick() }.enqueue(&db.pool).key(key).await.unwrap().id();
+            jobs.push([first, Marked { ms: 0 }.enqueue(&db.pool).key(key).await.unwrap().id()]);
+        }
+        let free = Marked { ms: 0 }.enqueue(&db.pool).key("free").await.unwrap().id();
+        db.until(free, JobState::Completed).await;
+        for [first, next] in &jobs {
+            assert_eq!([db.state(*first).await, db.state(*next).await], [Some(JobState::Ready), Some(JobState::Blocked)]);
+        }
+        queue_core::JobRef::from_id(jobs[1][0]).cancel(&db.pool).await.unwrap();
+        db.until(jobs[1][1], JobState::Completed).await;
+        assert_eq!(db.state(jobs[0][1]).await, Some(JobState::Blocked), "the other key waits on");
+        resume(&db, &scope).await;
+        db.until(jobs[0][1], JobState::Completed).await;
+        assert_eq!(db.state(jobs[0][0]).await, Some(JobState::Completed));
+        let order: Vec<JobId> =
+            sqlx::query_scalar("select job from effect where job = any ($1) order by at").bind(jobs[0]).fetch_all(&db.pool).await.unwrap();
+        assert_eq!(order, jobs[0], "in the order of their commits");
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_queue_that_is_paused_fills_up_to_its_capacity_and_takes_jobs_again_once_it_is_resumed() {
+    let db = TestDb::new().await;
+    set_capacity(&mut connect(&db).await, Store::default(), "mail", Some(3)).await.unwrap();
+    let mail = Scope::queue("mail");
+    db.run_while(db.worker(), async {
+        pause_and_wait(&db, &mail).await;
+        let mut waiting = Vec::new();
+        for _ in 0..3 {
+            waiting.push(enqueue(&db, "mail", quick()).await);
+        }
+        let refused = Do { act: quick() }.enqueue(&db.pool).queue("mail").await.unwrap_err();
+        assert!(matches!(refused, queue_core::Error::AtCapacity { .. }), "{refused}");
+        let waits = Do { act: quick() }.enqueue(&db.pool).queue("mail").wait_for_capacity(Duration::from_secs(30));
+        let (late, ()) = tokio::join!(waits, async {
+            for job in &waiting {
+                assert_eq!(db.state(*job).await, Some(JobState::Ready));
+            }
+            resume(&db, &mail).await;
+        });
+        db.until(late.unwrap().id(), JobState::Completed).await;
+        for job in waiting {
+            db.until(job, JobState::Completed).await;
+        }
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn with_everything_paused_a_worker_is_no_busier_than_an_idle_one_whatever_producers_do() {
+    const ENQUEUES: u32 = 200;
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    db.run_while(db.worker().register::<Within>(), async {
+        // Lanes are known, of which some have been looked at below their floors.
+        for _ in 0..20 {
+            let job = enqueue(&db, "mail", quick()).await;
+            db.until(job, JobState::Completed).await;
+        }
+        let first = Within { how: "plain".into() }.enqueue(&db.pool).await.unwrap().id();
+        db.until(first, JobState::Completed).await;
+        eventually("it sleeps", async || db.count("select count(*) from queue.idle").await == 1).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let idle = statements(&mut on, Duration::from_secs(4)).await;
+        pause_and_wait(&db, &Scope::EVERYTHING).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let still = statements(&mut on, Duration::from_secs(4)).await;
+        let mut jobs = Vec::new();
+        let (busy, ()) = tokio::join!(statements(&mut on, Duration::from_secs(5)), async {
+            for _ in 0..ENQUEUES {
+                jobs.push(enqueue(&db, "mail", quick()).await);
+                tokio::time::sleep(Duration::from_millis(15)).await;
+            }
+        });
+        let busy = busy - f64::from(ENQUEUES) / 5.0;
+        eprintln!("statements a second: idle {idle:.1}, everything paused {still:.1}, beside producers {busy:.1} of the worker's");
+        assert!(still <= idle + 15.0, "{still:.1} a second under a pause, {idle:.1} before");
+        assert!(busy <= idle + 15.0, "{busy:.1} a second beside producers, {idle:.1} before");
+        resume(&db, &Scope::EVERYTHING).await;
+        for job in jobs {
+            db.until(job, JobState::Completed).await;
+        }
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_pause_outlives_a_failover_and_workers_say_so_to_the_server_that_took_over() {
+    let primary = TestServer::start().await.unwrap();
+    let database = primary.database("paused").await.unwrap();
+    let standby = primary.standby(primary.port()).await.unwrap();
+    let name = Proxy::start(primary.port()).await.unwrap();
+    let worker = start(&url(name.port, "paused"), &[("TTL_MS", "30000")]);
+    let announced = async || database.count("select count(*) from queue.worker").await.unwrap() == 1;
+    within(Duration::from_secs(30), "it is announced", announced).await;
+    let mail = Scope::queue("mail");
+    operate::pause(&database.pool, Store::default(), &mail, Some("over a failover")).await.unwrap();
+    assert!(operate::until_paused(&database.pool, Store::default(), &mail).await.unwrap());
+    assert!(database.count("select max(paused_seen) from queue.worker").await.unwrap() > 0, "it said so");
+    let waiting = Marked { ms: 0 }.enqueue(&database.pool).queue("mail").await.unwrap().id();
+    let behind = "select count(*) from pg_stat_replication where replay_lsn = pg_current_wal_lsn()";
+    within(Duration::from_secs(20), "the standby has caught up", async || database.count(behind).await.unwrap() == 1).await;
+    primary.kill().unwrap();
+    standby.promote().await.unwrap();
+    name.lead_to(standby.port());
+    let there = sqlx::PgPool::connect(&standby.url("paused")).await.unwrap();
+    // As if the word had been lost with the other server.
+    sqlx::query("update queue.worker set paused_seen = 0").execute(&there).await.unwrap();
+    within(Duration::from_mins(1), "the worker says so again", async || {
+        operate::until_paused(&there, Store::default(), &mail).await.is_ok_and(|paused| paused)
+    })
+    .await;
+    let state = async |id: JobId| {
+        sqlx::query_scalar::<_, String>("select state from queue.jobs where id = $1").bind(id).fetch_one(&there).await.unwrap_or_default()
+    };
+    let other = Marked { ms: 0 }.enqueue(&there).queue("other").await.unwrap().id();
+    within(Duration::from_mins(1), "the other queue goes on", async || state(other).await == "completed").await;
+    assert_eq!(state(waiting).await, "ready");
+    assert!(operate::resume(&there, Store::default(), &mail).await.unwrap());
+    within(Duration::from_mins(1), "it runs", async || state(waiting).await == "completed").await;
+    drop(worker);
+}
+
+#[tokio::test]
+async fn a_worker_that_is_killed_is_waited_for_until_its_lease_is_over_and_what_it_held_waits_on() {
+    let db = TestDb::new().await;
+    let mail = Scope::queue("mail");
+    let victim = start(&db.url, &[("TTL_MS", "1500")]);
+    let job = Marked { ms: 60_000 }.enqueue(&db.pool).queue("mail").await.unwrap().id();
+    eventually("it runs", async || effects(&db.pool, job).await.unwrap() == 1).await;
+    victim.kill();
+    operate::pause(&db.pool, Store::default(), &mail, None).await.unwrap();
+    stopped(&db, &mail).await;
+    assert_eq!(db.count("select count(*) from queue.worker where expires_at > clock_timestamp()").await, 0, "nobody else is waited for");
+    // Another one recovers it, and leaves it where it is.
+    db.run_while(db.worker().register::<Marked>(), async {
+        within(Duration::from_secs(30), "it is recovered", async || db.state(job).await == Some(JobState::Ready)).await;
+        stopped(&db, &mail).await;
+        let other = enqueue(&db, "other", quick()).await;
+        db.until(other, JobState::Completed).await;
+        assert_eq!((db.state(job).await, effects(&db.pool, job).await.unwrap()), (Some(JobState::Ready), 1));
+        queue_core::JobRef::from_id(job).cancel(&db.pool).await.unwrap();
+    })
+    .await;
+    db.finish().await;
+}

@@ -1,0 +1,140 @@
+//! The statements by themselves: who is waited for, what is counted, in which order pauses become visible.
+
+use queue_core::{
+    Error, Store,
+    operate::{self, Pause, Scope},
+};
+use sqlx::{Connection as _, PgConnection};
+use tests::{TestDb, eventually, protocol::register};
+use uuid::Uuid;
+
+use super::{connect, enqueue, pause, quick, resume};
+
+/// Whom the pause of this waits for.
+async fn awaited(db: &TestDb, scope: &Scope) -> Option<Vec<Uuid>> {
+    let found = operate::pause_awaits(&db.pool, Store::default(), scope).await.unwrap();
+    found.map(|found| found.into_iter().map(|one| one.worker).collect())
+}
+
+async fn vouch(on: &mut PgConnection, worker: Uuid, number: i64) {
+    let statement = Store::default().sql(include_str!("../../../queue-worker/sql/vouch.sql"));
+    sqlx::query(statement).bind(worker).bind(number).execute(on).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pause_awaits_the_living_workers_that_could_run_it_until_each_has_said_so() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let mut workers = Vec::new();
+    // Of any queue and type; of another queue; of another type; silent.
+    for change in ["name = 'a'", "name = 'b', queues = '{other}'", "name = 'c', types = '{other}'", "expires_at = now() - interval '1 s'"] {
+        let worker = register(&mut on).await.unwrap();
+        sqlx::query(sqlx::AssertSqlSafe(format!("update queue.worker set {change} where id = $1")))
+            .bind(worker)
+            .execute(&mut on)
+            .await
+            .unwrap();
+        workers.push(worker);
+    }
+    let (mail, other) = (Scope::queue("mail"), Scope { queue: Some("other".into()), job_type: Some("do".into()) });
+    assert_eq!(awaited(&db, &mail).await, None, "it is not paused");
+    let first = pause(&db, &mail).await;
+    let second = pause(&db, &other).await;
+    assert_eq!(awaited(&db, &mail).await.unwrap(), [workers[0], workers[2]], "not of other queues, nor silent");
+    assert_eq!(awaited(&db, &other).await.unwrap(), workers[..2], "not of other types");
+    vouch(&mut on, workers[0], first).await;
+    assert_eq!((awaited(&db, &mail).await.unwrap(), awaited(&db, &other).await.unwrap().len()), (vec![workers[2]], 2));
+    vouch(&mut on, workers[0], second).await;
+    vouch(&mut on, workers[0], first).await;
+    assert_eq!(awaited(&db, &other).await.unwrap(), [workers[1]], "no word is taken back");
+    vouch(&mut on, workers[2], second).await;
+    assert!(awaited(&db, &mail).await.unwrap().is_empty());
+    // Paused again by somebody else, all say so again.
+    assert!(pause(&db, &mail).await > second);
+    assert_eq!(awaited(&db, &mail).await.unwrap().len(), 2);
+    resume(&db, &mail).await;
+    assert_eq!(awaited(&db, &mail).await, None);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn pauses_are_shown_with_their_reason_and_what_waits_and_end_one_by_one() {
+    let db = TestDb::new().await;
+    let store = Store::default();
+    for queue in ["mail", "mail", "post"] {
+        enqueue(&db, queue, quick()).await;
+    }
+    let type_in_mail = Scope { queue: Some("mail".into()), job_type: Some("other".into()) };
+    for scope in [Scope::queue("mail"), Scope::job_type("do"), Scope::EVERYTHING, type_in_mail.clone()] {
+        pause(&db, &scope).await;
+    }
+    let since = operate::pauses(&db.pool, store).await.unwrap()[0].paused_at;
+    operate::pause(&db.pool, store, &Scope::queue("mail"), None).await.unwrap();
+    let found = operate::pauses(&db.pool, store).await.unwrap();
+    let shown = |pause: &Pause| format!("{}: {} {:?}", pause.scope, pause.ready, pause.reason.as_deref());
+    let expected = [
+        "queue mail: 2 None",
+        "type do: 3 Some(\"a test\")",
+        "everything: 3 Some(\"a test\")",
+        "type other in queue mail: 0 Some(\"a test\")",
+    ];
+    assert_eq!(found.iter().map(shown).collect::<Vec<_>>(), expected, "the last reason, the first time");
+    assert!(found[0].paused_at == since && found[0].number > found[3].number && !found[0].partial);
+    assert_eq!(found[0].paused_by, "postgres");
+    let bounded: Vec<(i64, bool)> = sqlx::query_as("select ready, partial from queue.pauses(1)").fetch_all(&db.pool).await.unwrap();
+    assert_eq!(bounded, [(1, true), (1, true), (1, true), (0, false)]);
+
+    assert!(!operate::resume(&db.pool, store, &Scope::queue("post")).await.unwrap(), "it is not paused by itself");
+    for scope in [Scope::queue("mail"), type_in_mail, Scope::EVERYTHING] {
+        resume(&db, &scope).await;
+    }
+    let left = operate::pauses(&db.pool, store).await.unwrap();
+    assert_eq!(left.iter().map(|pause| pause.scope.to_string()).collect::<Vec<_>>(), ["type do"]);
+
+    for scope in [Scope::queue("*"), Scope::job_type(""), Scope::queue("a b")] {
+        assert!(matches!(operate::pause(&db.pool, store, &scope, None).await, Err(Error::InvalidName { .. })), "{scope}");
+    }
+    let long = operate::pause(&db.pool, store, &Scope::EVERYTHING, Some(&"é".repeat(1001))).await;
+    assert!(matches!(long, Err(Error::OutOfRange { .. })), "{long:?}");
+    operate::pause(&db.pool, store, &Scope::EVERYTHING, Some(&"é".repeat(1000))).await.unwrap();
+    for (call, constraint) in [
+        ("queue.pause('a b')", "paused_queue_is_a_name"),
+        ("queue.pause('*', '')", "paused_type_is_a_name"),
+        ("queue.pause('*', '*', repeat('x', 1001))", "paused_reason_is_short"),
+        ("queue.pause(null)", "null"),
+    ] {
+        let refused = sqlx::query(sqlx::AssertSqlSafe(format!("select {call}"))).execute(&db.pool).await.unwrap_err().to_string();
+        assert!(refused.contains(constraint), "{refused}");
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn pauses_become_visible_in_the_order_of_their_numbers_and_nobody_waits_for_one_for_ever() {
+    let db = TestDb::new().await;
+    let (mut one, mut other) = (connect(&db).await, connect(&db).await);
+    let mut open = one.begin().await.unwrap();
+    let first = operate::pause(&mut open, Store::default(), &Scope::queue("mail"), None).await.unwrap();
+    let second = tokio::spawn(async move {
+        let number = operate::pause(&mut other, Store::default(), &Scope::queue("post"), None).await;
+        (number, other)
+    });
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    eventually("the other waits", async || db.count(waits).await == 1).await;
+    assert_eq!(db.count("select count(*) from queue.paused").await, 0);
+    open.commit().await.unwrap();
+    let (second, mut other) = second.await.unwrap();
+    assert!(second.unwrap() > first);
+    // Readers do not wait for an operator who does not commit; other operators do for five seconds.
+    let mut open = one.begin().await.unwrap();
+    operate::pause(&mut open, Store::default(), &Scope::queue("mail"), None).await.unwrap();
+    assert_eq!(operate::pauses(&db.pool, Store::default()).await.unwrap().len(), 2);
+    for scope in [Scope::queue("mail"), Scope::queue("new")] {
+        let late = operate::pause(&mut other, Store::default(), &scope, None).await.unwrap_err().to_string();
+        assert!(late.contains("lock timeout"), "{late}");
+    }
+    let late = operate::resume(&mut other, Store::default(), &Scope::queue("mail")).await.unwrap_err().to_string();
+    assert!(late.contains("lock timeout"), "{late}");
+    open.rollback().await.unwrap();
+    db.finish().await;
+}
