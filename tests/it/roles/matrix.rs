@@ -19,6 +19,7 @@ announce_waiter pmw
 any_queue pw
 attempt_of o
 backlog ro
+called_by pmw
 cancel o
 cancel_running_all o
 cancel_waiting_all o
@@ -67,8 +68,6 @@ reschedule o
 reschedule_all o
 run_now o
 run_now_all o
-seal pmw
-sealed pmw
 set_aside w
 set_capacity o
 set_priority o
@@ -89,7 +88,6 @@ workers ro
 const TABLES: &str = "
 active_key w:SID
 blocked w:SUD r:S o:S
-caller p:S m:S w:S
 capacity w:S r:S o:S
 dead w:SIUD r:S o:S
 done w:SIUD r:id,finished_at,ran_ms,attempts,cancelled o:id,finished_at,ran_ms,attempts,cancelled,output

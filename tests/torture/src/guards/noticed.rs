@@ -38,7 +38,7 @@ const OPERATORS: &[&str] = &[
 const CONTROLS: &[&str] =
     &["guards::control guards::notices", "control:: cancelling:: operate::a_cancelled", "keys::hands together::the_head", MODEL];
 const SINGLE: &[&str] = &["guards::single", "control::"];
-const ROLES: &[&str] = &["roles::attacks roles::sealed roles::work", "roles::"];
+const ROLES: &[&str] = &["roles::attacks roles::names roles::work", "roles::"];
 const PRUNING: &[&str] = &["guards::prune", "retention::"];
 
 /// By the name of a file of one statement, and of what a migration makes.
@@ -121,7 +121,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.ready_places", "queue.take_scheduled", "queue.take_waiting", "queue.cancel_waiting_all"], CONTROLS),
     (&["queue.cancel_running_all", "queue.set_priority_all", "queue.run_now_all", "queue.reschedule_all", "queue.wake_for"], CONTROLS),
     (&["queue.act_on_one", "queue.act_on_all", "queue.snooze"], SINGLE),
-    (&["queue.check_queue", "queue.sealed", "queue.producer_queue", "queue.producer_enqueue"], ROLES),
+    (&["queue.check_queue", "queue.producer_queue", "queue.producer_enqueue"], ROLES),
     (&["queue.producer_enqueue_with", "queue.worker_add_days", "queue.worker_drop_day"], ROLES),
 ];
 
