@@ -33,30 +33,13 @@ create table queue.producer_queue (
   constraint producer_queue_is_a_name check (queue.is_name(queue))  -- guard: a producer's queue is a name
 );
 
--- A caller's name, sealed.
-create function queue.sealed(secret text, caller name) returns text
-  language sql stable
-  -- guard: a seal is secret [secret || '/' || ]; a seal is of one session [pg_catalog.pg_backend_pid()::text || '/' || ]
-  -- guard: a seal is of one name [ || '/' || caller::text]
-  return caller::text || '/' || pg_catalog.encode(queue.digest(secret || '/' || pg_catalog.pg_backend_pid()::text || '/' || caller::text), 'hex');
-
--- Who asks, sealed as nobody else can: a view's tables are read with its owner's rights, and its caller is its caller.
-create view queue.caller as
-select queue.sealed(s.seals, current_user) as seal
-from queue.secret s;
-
--- Refuses an enqueue into a queue that is not the caller's, whose name comes under a seal. It names the schema of everything in it, as insert_job.
-create function queue.check_queue(queue text, seal text) returns void
+-- Refuses an enqueue into a queue that is not the caller's. It names the schema of everything in it, as insert_job.
+create function queue.check_queue(queue text, caller name) returns void
   language plpgsql stable
 as $$
-declare
-  caller pg_catalog.name := pg_catalog.left(seal, -65);
 begin
-  -- guard: nobody calls as another [not exists .. check_queue.seal) => false]
-  if not exists (select from queue.secret s where queue.sealed(s.seals, caller) operator(pg_catalog.=) check_queue.seal) then
-    raise insufficient_privilege using message = 'queue.enqueue: the argument seal says who calls, and is left out';
-  -- guard: who may enqueue anywhere does [not pg_catalog.has .. 'execute') => true]
-  elsif not pg_catalog.has_function_privilege(caller, 'queue.any_queue()'::pg_catalog.regprocedure, 'execute')
+  -- guard: who may enqueue anywhere does [pg_catalog.has .. is not true => true]
+  if pg_catalog.has_function_privilege(caller, 'queue.any_queue()'::pg_catalog.regprocedure, 'execute') is not true
     and not exists (
       select
       from queue.producer_queue p
@@ -73,7 +56,7 @@ end
 $$;
 
 -- As queue.enqueue without options.
-create function queue.producer_enqueue(job_type text, payload jsonb, seal text default queue.seal()) returns bigint
+create function queue.producer_enqueue(job_type text, payload jsonb, caller queue.caller default queue.called_by()) returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
 as $$
@@ -83,13 +66,13 @@ begin
   -- guard: a producer takes what its type says [p.job_type = producer_enqueue.job_type => p.job_type is null]
   select p.* into typed from queue.type_options p where p.job_type = producer_enqueue.job_type;
   return queue.insert_job(producer_enqueue.job_type, producer_enqueue.payload, coalesce(typed.queue, 'default'),
-    coalesce(typed.priority, 100), coalesce(typed.max_attempts, 20), seal => producer_enqueue.seal);
+    coalesce(typed.priority, 100), coalesce(typed.max_attempts, 20), caller => producer_enqueue.caller);
 end
 $$;
 
 -- As queue.enqueue_with. The queue that was checked is the one that is enqueued into, whatever workers publish meanwhile.
 create function queue.producer_enqueue_with(
-  job_type text, payload jsonb, options jsonb, seal text default queue.seal(), out id bigint, out outcome text
+  job_type text, payload jsonb, options jsonb, caller queue.caller default queue.called_by(), out id bigint, out outcome text
 )
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -101,7 +84,7 @@ begin
   if queue.limits_producers() then
     chosen := (queue.read_options(producer_enqueue_with.job_type, said)).queue;
     -- guard: an enqueue with options is into a queue of one's own
-    perform queue.check_queue(chosen, producer_enqueue_with.seal);
+    perform queue.check_queue(chosen, producer_enqueue_with.caller);
     said := said || jsonb_build_object('queue', chosen);
   end if;
   select e.id, e.outcome into producer_enqueue_with.id, producer_enqueue_with.outcome

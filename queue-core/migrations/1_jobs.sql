@@ -245,7 +245,6 @@ create table queue.secret (
   wake   text     not null default 'wake_' || replace(gen_random_uuid()::text, '-', ''),  -- the channel of workers that sleep
   over   text     not null default 'over_' || replace(gen_random_uuid()::text, '-', ''),  -- the channel of those who wait for jobs
   marks  text     not null default replace(gen_random_uuid()::text, '-', ''),             -- see queue.capacity_mark
-  seals  text     not null default replace(gen_random_uuid()::text, '-', ''),             -- see queue.caller
   constraint secret_pkey primary key (one),  -- guard: there is one secret
   constraint secret_is_one check (one)  -- guard: there is no second secret
 );
@@ -313,11 +312,12 @@ begin
 end
 $$;
 
--- Who calls a door, sealed, for the doors cannot see it: the default of an argument is reckoned with the caller's rights. Null, and free, until
--- there is a producer for some queues only (roles/some_queues.sql).
-create function queue.seal() returns text
+-- Who calls a door, which cannot see it. A value of this type is made with the caller's rights, and once there is a producer for some queues only
+-- the caller's own name is one (roles/some_queues.sql). Until then it is null, and free.
+create domain queue.caller as name;
+create function queue.called_by() returns name
   language sql immutable
-  return null::text;
+  return null::name;
 
 -- Enqueues one job without an ordering key in the caller's transaction, and returns its id: the fast path of queue.enqueue, and a door, as
 -- in 13_doors.sql. It has the owner's rights on its caller's path, for a path of its own would be 4 % of its cost: so everything in it is
@@ -330,7 +330,7 @@ create function queue.insert_job(
   max_attempts  integer     default 20,
   run_at        timestamptz default null,
   meta          jsonb       default null,
-  seal          text        default queue.seal()
+  caller        queue.caller default queue.called_by()
 ) returns bigint
   language plpgsql volatile security definer
 as $$
@@ -341,7 +341,7 @@ declare
   sleeper  boolean;
 begin
   if queue.limits_producers() then
-    perform queue.check_queue(insert_job.queue, insert_job.seal);  -- guard: a plain enqueue is into a queue of one's own
+    perform queue.check_queue(insert_job.queue, insert_job.caller);  -- guard: a plain enqueue is into a queue of one's own
   end if;
   -- guard: nothing is null [new_lane is null or payload is null or max_attempts is null => false]; the lane is not null [new_lane is null or ]
   -- guard: the payload is not null [ or payload is null]; the attempts are not null [ or max_attempts is null]

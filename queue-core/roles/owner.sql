@@ -24,6 +24,11 @@ begin
     join pg_namespace n on n.oid = c.relnamespace
     where n.nspname = 'queue_schema' and c.relkind = any ('{r,p,v,S,c}') and pg_get_userbyid(c.relowner) <> 'queue_role'
     union all
+    select 'domain', t.oid::regtype::text
+    from pg_type t
+    join pg_namespace n on n.oid = t.typnamespace
+    where n.nspname = 'queue_schema' and t.typtype = 'd' and pg_get_userbyid(t.typowner) <> 'queue_role'
+    union all
     select 'routine', p.oid::regprocedure::text
     from pg_proc p
     join pg_namespace n on n.oid = p.pronamespace

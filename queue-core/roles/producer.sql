@@ -3,8 +3,6 @@
 grant execute on function
   queue.enqueue, queue.enqueue_with, queue.try_enqueue,
   queue.insert_job, queue.producer_enqueue, queue.producer_enqueue_with, queue.producer_lock_keys, queue.lock_keys,
-  queue.seal, queue.sealed, queue.is_trusted, queue.meet_lanes, queue.payload_limit, queue.unique_hash, queue.digest,
+  queue.called_by, queue.is_trusted, queue.meet_lanes, queue.payload_limit, queue.unique_hash, queue.digest,
   queue.status, queue.wait, queue.look, queue.announce_waiter, queue.leave_waiter, queue.channel
 to "queue_role";
--- It says who enqueues, and is sealed.
-grant select on queue.caller to "queue_role";

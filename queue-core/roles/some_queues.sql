@@ -2,13 +2,11 @@
 create or replace function queue.limits_producers() returns boolean
   language sql immutable
   return true;
-create or replace function queue.seal() returns text
-  language plpgsql volatile
-as $$
-begin
-  return (select c.seal from queue.caller c);
-end
-$$;
+alter domain queue.caller drop constraint if exists caller_is_oneself;
+alter domain queue.caller add constraint caller_is_oneself check (value operator(pg_catalog.=) current_user);
+create or replace function queue.called_by() returns name
+  language sql stable
+  return current_user;
 delete from queue.producer_queue where role operator(pg_catalog.=) 'queue_role';
 insert into queue.producer_queue (role, queue)
 select 'queue_role', q.name

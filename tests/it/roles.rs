@@ -2,7 +2,8 @@
 
 mod attacks;
 mod matrix;
-mod sealed;
+mod names;
+
 mod work;
 
 use std::str::FromStr as _;

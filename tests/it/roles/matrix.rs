@@ -19,6 +19,7 @@ announce_waiter pmw
 any_queue pw
 attempt_of o
 backlog ro
+called_by pmw
 cancel o
 cancel_running_all o
 cancel_waiting_all o
@@ -71,8 +72,6 @@ reschedule_all o
 resume o
 run_now o
 run_now_all o
-seal pmw
-sealed pmw
 set_aside w
 set_capacity o
 set_priority o
@@ -93,7 +92,6 @@ workers ro
 const TABLES: &str = "
 active_key w:SID
 blocked w:SUD r:S o:S
-caller p:S m:S w:S
 capacity w:S r:S o:S
 dead w:SIUD r:S o:S
 done w:SIUD r:id,finished_at,ran_ms,attempts,cancelled o:id,finished_at,ran_ms,attempts,cancelled,output

@@ -38,7 +38,7 @@ const OPERATORS: &[&str] = &[
 const CONTROLS: &[&str] =
     &["guards::control guards::notices", "control:: cancelling:: operate::a_cancelled", "keys::hands together::the_head", MODEL];
 const SINGLE: &[&str] = &["guards::single", "control::"];
-const ROLES: &[&str] = &["roles::attacks roles::sealed roles::work", "roles::"];
+const ROLES: &[&str] = &["roles::attacks roles::names roles::work", "roles::"];
 const PAUSES: &[&str] = &["paused::statements", "paused:: --skip statements --skip attacks", "paused::attacks"];
 const PRUNING: &[&str] = &["guards::prune", "retention::"];
 
@@ -123,7 +123,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.cancel_running_all", "queue.set_priority_all", "queue.run_now_all", "queue.reschedule_all", "queue.wake_for"], CONTROLS),
     (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "vouch.sql"], PAUSES),
     (&["queue.act_on_one", "queue.act_on_all", "queue.snooze"], SINGLE),
-    (&["queue.check_queue", "queue.sealed", "queue.producer_queue", "queue.producer_enqueue"], ROLES),
+    (&["queue.check_queue", "queue.producer_queue", "queue.producer_enqueue"], ROLES),
     (&["queue.producer_enqueue_with", "queue.worker_add_days", "queue.worker_drop_day"], ROLES),
 ];
 
