@@ -164,6 +164,7 @@ create table queue.worker (
   queues      text[]      not null,
   types       text[],     -- the job types that it can run, aliases included; null if it did not say
   ttl         interval    not null default '30 s',  -- how long a heartbeat lasts
+  declares    bigint[],   -- the definitions of the schedules that it declares
   constraint worker_pkey primary key (id)  -- guard: a worker is there once
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod matrix;
+mod schedules;
 mod sealed;
 mod work;
 

@@ -8,6 +8,7 @@ use queue_core::JobId;
 use super::{
     act::ActCommand,
     chosen::{Export, List},
+    cron::CronCommand,
     settings::{EVERYWHERE, Settings, WorkerSettings},
     values::{NewCapacity, Output, id, new_capacity},
 };
@@ -123,6 +124,17 @@ Examples:
 
 It takes no more memory for many jobs than for few.")]
     Export(Export),
+    /// Schedules: jobs that the clock enqueues
+    #[command(after_long_help = "\
+Examples:
+  queue-worker cron list                            the schedules, each with its next tick
+  queue-worker cron add ping --type ping --every 15m
+  queue-worker cron pause ping                      no ticks until `cron resume ping`, whatever is deployed
+  queue-worker cron next --cron '30 4 * * MON-FRI' --tz Europe/Berlin     what an expression means")]
+    Cron {
+        #[command(subcommand)]
+        command: CronCommand,
+    },
     /// Show how many jobs may wait in a queue and how many do; give it a capacity
     #[command(after_long_help = "\
 Examples:

@@ -20,6 +20,7 @@ mod show;
 mod act;
 mod export;
 mod capacity;
+mod cron;
 mod print;
 mod inert;
 mod problem;
@@ -182,6 +183,7 @@ async fn obey(
         Command::Show { id, payload, output } => show::show(settings, id, payload, output.json).await?,
         Command::Act(command) => return act::act(settings, command).await,
         Command::Export(export) => export::export(settings, &export).await?,
+        Command::Cron { command } => cron::cron(settings, command).await?,
         Command::Capacity { queue, capacity, output } => capacity::capacity(settings, queue.as_deref(), capacity, output.json).await?,
     }
     Ok(ExitCode::SUCCESS)
