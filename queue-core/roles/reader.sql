@@ -1,6 +1,6 @@
 -- A reader sees where jobs are and why they failed: all but payloads, outputs and checkpoints.
 grant select on queue.migration, queue.lane, queue.ready, queue.scheduled, queue.blocked, queue.worker, queue.done_many, queue.dead, queue.failure,
-  queue.capacity, queue.retention, queue.type_options, queue.paused
+  queue.capacity, queue.retention, queue.type_options, queue.paused, queue.fire
 to "queue_role";
 grant select (id, lane, max_attempts, key, key_skips, meta) on queue.job to "queue_role";
 grant select (worker, claimed_at, lane, ids, attempts, crashes, cancelling) on queue.lease to "queue_role";
@@ -8,6 +8,10 @@ grant select (id, finished_at, ran_ms, attempts, cancelled) on queue.done to "qu
 grant select (id, attempt, updated_at, fraction, stage, counts) on queue.progress to "queue_role";
 grant select (id, queue, job_type, priority, state, attempts, max_attempts, crashes, enqueued_at, run_at, finished_at, worker, error, meta)
 on queue.jobs
+to "queue_role";
+grant select (name, job_type, cron, every, tz, missed, grace, overlap, jitter, source, definition, since, next_at, skip_at, paused_at,
+  undeclared_since, withdrawn_at, error)
+on queue.schedule
 to "queue_role";
 grant execute on function
   queue.reader_list, queue.reader_find, queue.counts, queue.workers, queue.capacities, queue.depth, queue.depths, queue.passed, queue.oldest,

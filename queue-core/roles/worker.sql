@@ -1,5 +1,5 @@
 -- A worker claims, runs, settles, recovers, promotes and prunes; its statements are too many a second to go through doors. It writes no job by hand
--- and makes no table: days are made and dropped through doors, and its handlers enqueue as producers do.
+-- and makes no table: through doors days are made and dropped, schedules declared and fired, and its handlers enqueue as producers do.
 grant "queue_producer" to "queue_role";
 grant select on queue.migration, queue.capacity, queue.paused to "queue_role";
 grant select, insert, update, delete on queue.lane to "queue_role";
@@ -10,11 +10,13 @@ on queue.ready, queue.scheduled, queue.lease, queue.worker, queue.idle, queue.de
   queue.done, queue.done_many, queue.key_hint
 to "queue_role";
 -- A row that is locked before it is deleted takes the right to update it.
-grant select, update, delete on queue.blocked, queue.unique_key, queue.waiter, queue.done_default, queue.done_many_default to "queue_role";
+grant select, update, delete on queue.blocked, queue.unique_key, queue.waiter, queue.done_default, queue.done_many_default,
+  queue.schedule, queue.fire, queue.declaration
+to "queue_role";
 grant usage, select on queue.id_seq to "queue_role";
 grant usage on queue.key_seq to "queue_role";
 grant execute on function
   queue.next_id, queue.id_at, queue.is_name, queue.digest, queue.hash, queue.lane_id, queue.meet_lane, queue.wake,
   queue.notify, queue.unblock, queue.move_heads, queue.set_aside, queue.forget_keys, queue.holds, queue.entry_of, queue.end_of, queue.passed,
-  queue.worker_add_days, queue.worker_drop_day
+  queue.worker_add_days, queue.worker_drop_day, queue.state_of, queue.fire_ticks, queue.declare_schedules, queue.elect_schedules
 to "queue_role";

@@ -195,6 +195,18 @@ pub enum Error {
         /// The state it is in.
         state: JobState,
     },
+    /// A schedule is wrong, or what was asked for does not go with it.
+    #[error("{why}")]
+    Schedule {
+        /// What is wrong, and what to do about it.
+        why: String,
+    },
+    /// No schedule has this name.
+    #[error("there is no schedule `{name}`; `queue-worker cron list` shows those there are")]
+    NoSchedule {
+        /// The name.
+        name: String,
+    },
     /// The database failed. Its message is shown, its DETAIL never: that may print a row.
     #[error("{}", crate::error::message(.0))]
     Database(#[source] sqlx::Error),

@@ -58,6 +58,8 @@
 //! | uniqueness key | what makes a job unique: while another holds it, an enqueue changes that one or nothing |
 //! | capacity | how many jobs may wait in a queue before an enqueue is refused |
 //! | pause | an operator's word that nothing of a queue, a job type or everything begins until it is resumed; jobs wait as ready |
+//! | schedule | what enqueues a job of its own at the times of a cron expression, or at every interval |
+//! | tick | one of these times; it has one job at most |
 //! | store | one schema in one database with our tables; `queue` by default |
 
 // In the order of a job's life. Imports go down only (see ARCHITECTURE.md).
@@ -71,6 +73,7 @@ mod finish;
 mod connect;
 mod enqueue;
 mod results;
+pub mod schedule;
 pub mod operate;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -105,7 +108,7 @@ pub mod runner {
     pub use crate::{
         attempt::{ClaimedJob, Ended, Halt, run},
         context::{Ask, Backend, CommitResult, Fence, Lent, OwnTransaction, Report, ReportEntry, ReportSender, Shared, States, Written},
-        define::{Ending, OrderingKey},
+        define::{Due, Ending, OrderingKey, Timing},
         finish::finish_one,
         schema::{Channel, Migration, migrate::migrate_with},
     };

@@ -5,6 +5,7 @@ pub use inventory::submit;
 pub use crate::{
     context::{Handler, Registration},
     define::{Backoff, Durability, JobType, KeyPolicy, OnConflict, Options, Retain, StateKey, Unique, UniqueKey, While},
+    schedule::Declared,
 };
 pub use std::{
     borrow::Cow,
@@ -12,3 +13,8 @@ pub use std::{
     string::{String, ToString},
     time::Duration,
 };
+
+/// The payload of a schedule's jobs.
+pub fn default<T: Default>() -> T {
+    T::default()
+}

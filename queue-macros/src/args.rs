@@ -30,6 +30,8 @@ pub(crate) struct Args {
     pub(crate) key: Option<(Ident, Expr)>,
     /// `fifo`.
     pub(crate) fifo: Option<Ident>,
+    /// `cron` or `every`, whichever came first.
+    pub(crate) timing: Option<Ident>,
     /// All other options, in the order they were given.
     pub(crate) calls: Vec<(Ident, Value)>,
 }
@@ -52,6 +54,9 @@ const OPTIONS: &[(&str, &str)] = &[
     ("fifo", "fifo"),
     ("key_policy", "key_policy = skip"),
     ("unique", "unique(fields(user, month), while = live)"),
+    ("cron", r#"cron = "30 4 * * MON-FRI""#),
+    ("every", r#"every = "15m""#),
+    ("tz", r#"tz = "Europe/Berlin""#),
     ("send_only", "send_only"),
     ("crate", "crate = my::path::to::queue_core"),
 ];
@@ -62,6 +67,7 @@ pub(crate) fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Args {
     let parser = |input: ParseStream| each(input, |input| option(input, &mut given, &mut args));
     mistakes.note(parser.parse2(tokens));
     mistakes.note(args.check_keys());
+    mistakes.note(args.check_schedule());
     args
 }
 
@@ -71,6 +77,21 @@ impl Args {
         match (&self.key, &self.fifo) {
             (Some(_), Some(fifo)) => {
                 Err(Error::new(fifo.span(), "`fifo` is one key for the whole queue, so it does not go with `key`; leave one out"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A schedule is seen to by workers that have the handler, and only an expression has a zone.
+    fn check_schedule(&self) -> Result<()> {
+        let zone = self.calls.iter().find(|(key, _)| key == "tz");
+        match (&self.timing, zone) {
+            (Some(timing), _) if self.send_only => Err(Error::new(
+                timing.span(),
+                format!("`{timing}` is declared by workers that run the job, so it does not go with `send_only`"),
+            )),
+            (timing, Some((zone, _))) if timing.as_ref().is_none_or(|timing| timing != "cron") => {
+                Err(Error::new(zone.span(), "`tz` is the zone of a cron expression, as in `cron = \"30 4 * * *\", tz = \"Europe/Berlin\"`"))
             }
             _ => Ok(()),
         }
@@ -131,6 +152,16 @@ fn option(input: ParseStream, given: &mut Vec<Ident>, args: &mut Args) -> Result
         "transactional" if ends(input) => args.calls.push((key.clone(), Value::Alone)),
         "fifo" if ends(input) => args.fifo = Some(key.clone()),
         "key" => args.key = Some((key.clone(), value(&option, input)?)),
+        "cron" | "every" => {
+            if let Some(first) = &args.timing {
+                return Err(Error::new(
+                    key.span(),
+                    format!("a schedule has one timing, so `{key}` does not go with `{first}`; leave one out"),
+                ));
+            }
+            args.timing = Some(key.clone());
+            args.calls.push((key.clone(), expression(&option, &value(&option, input)?)?));
+        }
         "send_only" | "transactional" | "fifo" => return Err(input.error(format!("`{key}` takes no value; it stands alone"))),
         "state" => args.calls.push((key.clone(), Value::States(states(&option, input)?))),
         "unique" => args.calls.push((key.clone(), Value::Unique(unique::parse(&option, input)?))),
@@ -149,7 +180,8 @@ fn expression(option: &Named, given: &Expr) -> Result<Value> {
         "priority" => Value::Number(option.integer_or_constant(given, -32768..=32767)?),
         "max_attempts" => Value::Number(option.integer(given, 1..=32767)?),
         "backoff" => Value::Backoff(option.backoff(given)?),
-        "timeout" => Value::Time(option.timeout(given)?),
+        "timeout" | "every" => Value::Time(option.timeout(given)?),
+        "cron" | "tz" => Value::Text(option.line(given)?),
         "durability" => Value::Durability(option.durability(given)?),
         "key_policy" => Value::KeyPolicy(option.key_policy(given)?),
         _ => option.retain(given)?,

@@ -57,6 +57,15 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
         args.calls.iter().find_map(|(_, value)| if let Value::Unique(unique) = value { Some(unique.method(&root)) } else { None });
     let calls = calls(&root, &args.calls);
     let key = ordering_key(&root, args);
+    // Said of the option's own token: that the payload has no default.
+    let scheduled = args.timing.as_ref().map(|timing| {
+        let default = quote_spanned!(timing.span()=> #root::private::default());
+        quote! {
+            fn scheduled() -> #root::private::Option<Self> {
+                #root::private::Some(#default)
+            }
+        }
+    });
     quote! {
         #(#attributes)*
         #[automatically_derived]
@@ -65,6 +74,7 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
             const OPTIONS: #root::Options = #root::Options::#new(#name)#calls;
             #key
             #unique_key
+            #scheduled
         }
     }
 }
@@ -102,10 +112,12 @@ fn register(input: &Input, args: &Args) -> TokenStream {
     }
     let Input { ident, attributes } = input;
     let root = root(args);
+    let declared = args.timing.as_ref().map(|_| quote!(#root::private::submit! { #root::private::Declared::of::<#ident>() }));
     quote! {
         #(#attributes)*
         const _: () = {
             #root::private::submit! { #root::private::Registration::of::<#ident>() }
+            #declared
         };
     }
 }

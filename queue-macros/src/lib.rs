@@ -57,6 +57,9 @@ use proc_macro::TokenStream;
 /// | `fifo` | one ordering key for the whole queue | | |
 /// | `key_policy = skip` | a dead job holds up its key until somebody requeues or discards it (`block`), or does not | `block` or `skip` | `block` |
 /// | `unique(fields(user, month), while = live, on_conflict = keep)` | jobs whose fields are equal are unique | `while`: `live`, `queued`, `kept` or a duration; `on_conflict`: `keep`, `replace` or `debounce` | not unique; `live`; `keep` |
+/// | `cron = "30 4 * * MON-FRI"` | workers that run this type enqueue a job of it at these times, with its `Default` payload | a cron expression | no schedule |
+/// | `every = "15m"` | the same at every multiple of this since 1970 | a duration up to `365d` | no schedule |
+/// | `tz = "Europe/Berlin"` | the zone of the expression | a name of the IANA database | UTC |
 /// | `send_only` | the handler lives in another crate; nothing is registered | | |
 /// | `crate = my::path` | where `queue_core` is found | a path | `::queue_core` |
 ///

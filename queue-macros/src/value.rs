@@ -115,6 +115,13 @@ impl<'a> Named<'a> {
         if literal { self.integer(given, range) } else { Ok(given.clone()) }
     }
 
+    /// A text of one line.
+    pub(crate) fn line(&self, given: &Expr) -> Result<LitStr> {
+        let text = self.text(given)?;
+        let fits = !text.value().trim().is_empty() && !text.value().contains(char::is_control);
+        if fits { Ok(text) } else { Err(self.wrong(text, "a text")) }
+    }
+
     pub(crate) fn timeout(&self, given: &Expr) -> Result<Time> {
         self.time(given, u64::MAX)
     }

@@ -9,6 +9,7 @@
 //! The claim loop is in `feed`; this file starts everything, and ends it in the right order.
 
 mod builder;
+mod schedules;
 
 use std::{
     sync::Arc,
@@ -18,6 +19,7 @@ use std::{
 use queue_core::{
     Durability, Handler, Middleware, Options, Registry, RegistryError, migrate,
     runner::{ReportSender, Shared, States},
+    schedule::{Declaration, Declared, Schedule},
 };
 use sqlx::PgPool;
 use tokio::{
@@ -27,10 +29,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use self::schedules::declarations;
 use crate::{
     claim::Feed,
     error::Error,
-    keep::{House, keep_house, keep_pruned, unblock_all},
+    keep::{House, Ticks, fire_all, keep_house, keep_pruned, unblock_all},
     lanes::KnownLeases,
     live::{Bell, Config, Engine, Identity, Life, Link, Pauses, Pulse, listen},
     run::{AttemptOutcome, Queues, SlotContext, Slots, Teller, Transact, TransactContext},
@@ -56,15 +59,19 @@ pub struct Worker {
     middleware: Vec<Arc<dyn Middleware>>,
     ready: Vec<Box<dyn FnOnce() + Send>>,
     broken: Option<RegistryError>,
+    /// What the types registered one by one declare, and what was declared by itself.
+    declared: Vec<Declared>,
+    schedules: Vec<(String, Schedule)>,
 }
 
 impl Worker {
     /// A worker over this pool, which its handlers share. It makes six connections of its own to the same database, a seventh while it
-    /// claims as fast as it can, one more once there are ordering keys, another once a handler reports progress, one for a moment each
-    /// minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
+    /// claims as fast as it can, one more once there are ordering keys, one once there are schedules, another once a handler reports
+    /// progress, one for a moment each minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
     pub fn new(pool: PgPool) -> Self {
         let (config, states, teller) = (Config::default(), States::default(), Teller::default());
-        Self { pool, config, states, registry: None, teller, middleware: Vec::new(), ready: Vec::new(), broken: None }
+        let (declared, schedules) = (Vec::new(), Vec::new());
+        Self { pool, config, states, registry: None, teller, middleware: Vec::new(), ready: Vec::new(), broken: None, declared, schedules }
     }
 
     /// The pool that it was given: for whatever its handlers' state is made of.
@@ -84,6 +91,7 @@ impl Worker {
         if let Err(error) = self.registry.get_or_insert_default().register::<T>() {
             self.broken.get_or_insert(error);
         }
+        self.declared.push(Declared::of::<T>());
         self
     }
 
@@ -145,11 +153,13 @@ impl Worker {
     /// # Errors
     /// Before the first job: a setting out of range, job types that cannot be run, a store that is not migrated or out of reach.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        let Self { pool, config, states, registry, teller, middleware, ready, broken } = self;
+        let Self { pool, config, states, registry, teller, middleware, ready, broken, declared, schedules } = self;
         config.check()?;
         if let Some(error) = broken {
             return Err(error.into());
         }
+        let declared = if registry.is_some() { declared } else { Declared::linked().collect() };
+        let declares = declarations(declared.into_iter().filter_map(Declared::named).chain(schedules))?;
         let registry = registry.map_or_else(Registry::linked, Ok)?;
         registry.check(&states)?;
         let mut link = Link::new(&pool, "verify");
@@ -159,7 +169,7 @@ impl Worker {
 
         // Dropped half-way, this future takes the engine and the heartbeat with it: the jobs are recovered like those of a silent worker.
         let engine = Engine::start("queue engine").map_err(|error| Error::Thread(error.to_string()))?;
-        let running = RunningWorker::start(&engine, &pool, &config, Given { registry, states, teller, middleware })?;
+        let running = RunningWorker::start(&engine, &pool, &config, Given { registry, states, teller, middleware, declares })?;
         tracing::info!(name = config.name, queues = config.served(), "worker started");
         if !ready.is_empty() {
             tokio::spawn(tell_ready(running.pulse.identity(), ready));
@@ -185,6 +195,7 @@ struct Given {
     states: States,
     teller: Teller,
     middleware: Vec<Arc<dyn Middleware>>,
+    declares: Vec<(String, Declaration)>,
 }
 
 /// A worker at work.
@@ -225,7 +236,7 @@ const LAST_WRITES: Duration = Duration::from_secs(2);
 
 impl RunningWorker {
     fn start(engine: &Engine, pool: &PgPool, config: &Config, given: Given) -> Result<Self, Error> {
-        let Given { registry, states, teller, middleware } = given;
+        let Given { registry, states, teller, middleware, declares } = given;
         let (settle, verdicts) = mpsc::channel(UNSETTLED);
         let bell = Arc::new(Bell::default());
         let types: Vec<&'static str> = registry.names().filter(|(_, known)| !known.options().transactional).map(|(name, _)| name).collect();
@@ -282,6 +293,7 @@ impl RunningWorker {
                     identity: pulse.identity(),
                     settle: settle.clone(),
                 })),
+                engine.handle().spawn(fire_all(Ticks::new(Link::new(pool, "schedules"), config, &bell, pulse.identity(), declares))),
                 engine.handle().spawn(keep_pruned(Link::new(pool, "prune"), config.clone(), known)),
                 engine.handle().spawn(fence(pulse.identity(), Arc::clone(&queues))),
             ],

@@ -12,6 +12,7 @@ use tests::{Act, Do, TestDb, eventually};
 
 mod asked;
 mod control;
+mod schedules;
 mod settings;
 
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");

@@ -46,6 +46,7 @@ mod told;
 mod unserved;
 mod registry;
 mod schedule;
+mod cron;
 mod shutdown;
 mod house;
 mod statements;

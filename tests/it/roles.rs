@@ -3,7 +3,7 @@
 mod attacks;
 mod matrix;
 mod names;
-
+mod schedules;
 mod work;
 
 use std::str::FromStr as _;

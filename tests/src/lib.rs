@@ -1,6 +1,7 @@
 //! What tests share: a server, a database each, one job type that does as it is told, and the invariant.
 
 mod act;
+mod clock;
 mod commit_proxy;
 mod db;
 pub mod lanes;
@@ -18,6 +19,7 @@ mod steps;
 mod worker_process;
 
 pub use act::{Act, Do, effects};
+pub use clock::Clock;
 pub use commit_proxy::{Cut, Proxy};
 pub use db::{INVARIANT, TestDb, broken, eventually, within};
 pub use marked::Marked;

@@ -55,6 +55,32 @@ pub async fn enqueue_with(connection: &mut PgConnection, key: Option<&str>, uniq
     Ok((id, outcome == "enqueued"))
 }
 
+/// A schedule that is due.
+pub async fn due_schedule(connection: &mut PgConnection) -> sqlx::Result<()> {
+    sqlx::query("select queue.schedule('due', 'do', $1::text::jsonb, '{\"every\": 1, \"overlap\": \"allow\"}')")
+        .bind(PAYLOAD)
+        .execute(&mut *connection)
+        .await?;
+    sqlx::query("update queue.schedule set next_at = now()").execute(connection).await.map(drop)
+}
+
+/// Fires the tick of that schedule as it stands, after which it is due in an hour; returns how many jobs that made.
+pub async fn fire_tick(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    let seen = "select definition, next_at from queue.schedule where name = 'due'";
+    let (definition, tick): (i64, chrono::DateTime<chrono::Utc>) = sqlx::query_as(seen).fetch_one(&mut *connection).await?;
+    let fired = sqlx::query(sql(include_str!("../../queue-worker/sql/fire.sql")))
+        .bind("due")
+        .bind(definition)
+        .bind(tick)
+        .bind([tick])
+        .bind("enqueue")
+        .bind(tick + chrono::Duration::hours(1))
+        .bind(None::<&str>)
+        .fetch_all(connection)
+        .await?;
+    Ok(fired.iter().filter(|fired| fired.get::<Option<i64>, _>("job").is_some()).count() as i64)
+}
+
 const PAYLOAD: &str = r#"{"act":{"Ok":"done"}}"#;
 
 /// The lanes of these queues and priorities, written if they are new.

@@ -19,6 +19,8 @@ use anyhow::{Context as _, Result, bail};
 use queue_core::{Store, migrate};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
 
+use crate::Clock;
+
 /// Ends what the run started, as told by the lines it reads, and removes the cluster.
 const GUARD: &str = r#"
 pids=
@@ -45,6 +47,7 @@ struct Inner {
     owner: Option<(u32, u32)>,
     port: u16,
     settings: Vec<String>,
+    environment: Vec<(&'static str, String)>,
     server: Mutex<Option<Child>>,
     guard: Mutex<ChildStdin>,
 }
@@ -66,7 +69,15 @@ impl TestServer {
 
     /// With further settings, such as `max_connections=12`.
     pub async fn start_with(settings: &[&str]) -> Result<Self> {
-        let server = Self::folder(settings)?;
+        Self::started(Self::folder(settings)?).await
+    }
+
+    /// By a clock that is wrong.
+    pub async fn start_by(clock: &Clock) -> Result<Self> {
+        Self::started(Self::folder_in(&[], clock.environment().into())?).await
+    }
+
+    async fn started(server: Self) -> Result<Self> {
         server.make("initdb", &["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "-D"])?;
         server.restart().await?;
         Ok(server)
@@ -128,6 +139,11 @@ impl TestServer {
     }
 
     fn folder(settings: &[&str]) -> Result<Self> {
+        Self::folder_in(settings, Vec::new())
+    }
+
+    /// Of a server in this environment.
+    fn folder_in(settings: &[&str], environment: Vec<(&'static str, String)>) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("queue-chaos-{}-{:x}", std::process::id(), fastrand::u32(..)));
         fs::create_dir(&folder)?;
         let owner = if id("-u", None) == Some(0) {
@@ -149,7 +165,7 @@ impl TestServer {
         let guard = Mutex::new(guard.stdin.take().context("the guard has no input")?);
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
-        Ok(Self(Arc::new(Inner { folder, bin: binaries()?, owner, port, settings, server: Mutex::default(), guard })))
+        Ok(Self(Arc::new(Inner { folder, bin: binaries()?, owner, port, settings, environment, server: Mutex::default(), guard })))
     }
 
     /// Fills the data folder with a program of the server's.
@@ -266,6 +282,7 @@ impl TestServer {
         ];
         let mut server = self.command("postgres");
         let settings = settings.iter().chain(&self.0.settings);
+        server.envs(self.0.environment.iter().map(|(name, value)| (*name, value)));
         server.arg("-D").arg(self.data()).args(settings.flat_map(|setting| ["-c", setting.as_str()]));
         Ok(server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0).spawn()?)
     }

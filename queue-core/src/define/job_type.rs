@@ -27,6 +27,11 @@ pub trait JobType: Serialize + DeserializeOwned + Send + Sync + Sized + 'static 
         None
     }
 
+    /// The payload of the jobs that `cron = ..` or `every = ..` enqueues: its default. `None` without them.
+    fn scheduled() -> Option<Self> {
+        None
+    }
+
     /// The key that the fields named in `#[job(unique(fields(..)))]` make.
     fn unique_key(&self) -> UniqueKey {
         UniqueKey::none()

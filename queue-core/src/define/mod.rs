@@ -4,9 +4,11 @@ mod failure;
 mod id;
 mod job_type;
 mod options;
+mod cron;
 mod ending;
 mod retry;
 mod text;
+mod timing;
 mod unique;
 
 pub(crate) use self::text::check_output;
@@ -17,5 +19,6 @@ pub use self::{
     job_type::JobType,
     options::{Durability, KeyPolicy, Options, Priority, Retain, StateKey},
     retry::{Backoff, Outcome, Verdict, verdict},
+    timing::{Due, Missed, Overlap, Timing},
     unique::{Enqueued, OnConflict, Unique, UniqueKey, While},
 };

@@ -38,6 +38,12 @@ pub struct Options {
     pub state: &'static [StateKey],
     /// See [`Options::unique`].
     pub unique: Option<Unique>,
+    /// See [`Options::cron`].
+    pub cron: Option<&'static str>,
+    /// See [`Options::every`].
+    pub every: Option<Duration>,
+    /// See [`Options::tz`].
+    pub tz: Option<&'static str>,
 }
 
 impl Options {
@@ -60,7 +66,32 @@ impl Options {
             key_policy: KeyPolicy::Block,
             state: &[],
             unique: None,
+            cron: None,
+            every: None,
+            tz: None,
         }
+    }
+
+    /// `cron = "30 4 * * MON-FRI"`: workers that run this type enqueue a job of it, with its default payload, at the times of this expression: five
+    /// fields, or six with seconds first; `@daily` and its like. The schedule has the name of the type. More is said with `Worker::schedule`.
+    #[must_use]
+    pub const fn cron(mut self, expression: &'static str) -> Self {
+        self.cron = Some(expression);
+        self
+    }
+
+    /// `every = "15m"`: as [`Options::cron`], at every multiple of this since 1970. From one second to 365 days.
+    #[must_use]
+    pub const fn every(mut self, interval: Duration) -> Self {
+        self.every = Some(interval);
+        self
+    }
+
+    /// `tz = "Europe/Berlin"`: the time zone of the cron expression, by its name in the IANA database. Default UTC.
+    #[must_use]
+    pub const fn tz(mut self, zone: &'static str) -> Self {
+        self.tz = Some(zone);
+        self
     }
 
     /// `aliases = ["old_name"]`: names under which jobs of this type may still be stored. New ones are enqueued under the name.

@@ -16,6 +16,9 @@ mod options;
 mod places;
 mod row;
 
+use std::borrow::Cow;
+
+use self::row::{Encoded, Row};
 pub use self::{
     all::EnqueueAll,
     batch::Batch,
@@ -25,7 +28,7 @@ pub use self::{
     one::Enqueue,
     options::EnqueueOptions,
 };
-use crate::{error::Error, schema::Store};
+use crate::{define::JobType, error::Error, schema::Store};
 
 /// A queue at its capacity, as `queue.take_capacity` describes it in its DETAIL.
 #[derive(serde::Deserialize)]
@@ -49,4 +52,13 @@ pub(crate) fn explain(error: sqlx::Error, store: Store) -> Error {
         },
         _ => Error::Database(error),
     }
+}
+
+/// A job that is to be enqueued later, as JSON texts: its payload, and all that is said of it but when.
+pub(crate) fn carried<J: JobType>(job: &J, options: &EnqueueOptions) -> Result<(String, String), Error> {
+    options.check()?;
+    options.check_now()?;
+    let row = Row::new(Cow::Owned(Encoded::of(job)?), options, 0)?;
+    let said = row.carried(options)?.into_owned();
+    Ok((row.payload().to_owned(), said))
 }

@@ -207,6 +207,14 @@ impl EnqueueOptions {
         self.run.check()
     }
 
+    /// Whether they say nothing of a time, which is another's to say.
+    pub(super) fn check_now(&self) -> Result<(), Error> {
+        match self.run {
+            Run::Now => Ok(()),
+            _ => Err(Error::OutOfRange { what: "the time to run at", value: "given".to_owned(), range: "left to the schedule" }),
+        }
+    }
+
     /// Its metadata as JSON text, if it has any.
     pub(crate) fn meta_text(&self) -> Result<Option<String>, Error> {
         if self.meta.is_empty() {

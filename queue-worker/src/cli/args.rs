@@ -8,6 +8,7 @@ use queue_core::JobId;
 use super::{
     act::ActCommand,
     chosen::{Export, List},
+    cron::CronCommand,
     pause::{PauseArgs, Which},
     settings::{EVERYWHERE, Settings, WorkerSettings},
     values::{Exact, NewCapacity, Output, id, new_capacity},
@@ -150,6 +151,17 @@ Examples:
     Resume(Which),
     /// Show what is paused: since when, by whom, why, how many ready jobs wait for it, and how many workers are to stop
     Pauses(Output),
+    /// Schedules: jobs that the clock enqueues
+    #[command(after_long_help = "\
+Examples:
+  queue-worker cron list                            the schedules, each with its next tick
+  queue-worker cron add ping --type ping --every 15m
+  queue-worker cron pause ping                      no ticks until `cron resume ping`, whatever is deployed
+  queue-worker cron next --cron '30 4 * * MON-FRI' --tz Europe/Berlin     what an expression means")]
+    Cron {
+        #[command(subcommand)]
+        command: CronCommand,
+    },
     /// Show how many jobs may wait in a queue and how many do; give it a capacity
     #[command(after_long_help = "\
 Examples:

@@ -20,6 +20,7 @@ mod show;
 mod act;
 mod export;
 mod capacity;
+mod cron;
 mod pause;
 mod print;
 mod inert;
@@ -186,6 +187,7 @@ async fn obey(
         Command::Pause(args) => pause::pause(settings, &args).await?,
         Command::Resume(which) => pause::resume(settings, &which).await?,
         Command::Pauses(output) => pause::pauses(settings, output.json).await?,
+        Command::Cron { command } => cron::cron(settings, command).await?,
         Command::Capacity { queue, capacity, exact, output } => {
             capacity::capacity(settings, queue.as_deref(), capacity, exact, output.json).await?;
         }

@@ -89,10 +89,12 @@ fn split(text: &str) -> Option<(&str, &str)> {
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let code = match &error {
-            Error::Core(CoreError::NotFound { .. } | CoreError::WrongState { .. } | CoreError::Locked { .. }) => REFUSED,
+            Error::Core(
+                CoreError::NotFound { .. } | CoreError::NoSchedule { .. } | CoreError::WrongState { .. } | CoreError::Locked { .. },
+            ) => REFUSED,
             Error::Config { .. }
             | Error::NoDatabase
-            | Error::Core(CoreError::InvalidName { .. } | CoreError::OutOfRange { .. })
+            | Error::Core(CoreError::InvalidName { .. } | CoreError::OutOfRange { .. } | CoreError::Schedule { .. })
             | Error::Database(sqlx::Error::Configuration(_)) => USAGE,
             _ => FAILED,
         };

@@ -17,6 +17,7 @@ use super::{
     prune::Chore,
     publish::publish,
     recover::{give_back, own_leases, recover},
+    tick::any_schedule,
     unblock::hinted,
 };
 use crate::{
@@ -46,6 +47,7 @@ pub(crate) async fn keep_house(mut house: House) {
     let mut next = Instant::now();
     // Not at once: workers that were started together with this one are announced by then.
     let mut look = next + house.config.lease_ttl;
+    let mut schedules = next;
     loop {
         // Each without the others: what one of them meets does not stop the rest.
         if let Err(error) = look_over_own(&mut house).await {
@@ -62,6 +64,12 @@ pub(crate) async fn keep_house(mut house: House) {
         if Instant::now() >= next {
             for slots in house.queues.all() {
                 slots.report_stuck();
+            }
+            if Instant::now() >= schedules {
+                if let Err(error) = look_for_schedules(&mut house).await {
+                    complain(&error, "cannot see now whether there are schedules; trying again");
+                }
+                schedules = Instant::now() + SCHEDULES;
             }
             if Instant::now() >= look {
                 tell_unserved(&mut house).await;
@@ -150,6 +158,18 @@ async fn look_for_hints(house: &mut House) -> sqlx::Result<()> {
     let any_hint = hinted(link.get().await?, config.store).await;
     if link.note(any_hint)? {
         bell.tell_keys();
+    }
+    Ok(())
+}
+
+/// A worker that knows of no schedule is told of the first, and asks this often in case it was not.
+const SCHEDULES: Duration = Duration::from_secs(15);
+
+async fn look_for_schedules(house: &mut House) -> sqlx::Result<()> {
+    let House { link, config, bell, .. } = house;
+    let any = any_schedule(link.get().await?, config.store).await;
+    if link.note(any)? {
+        bell.tell_schedules();
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What goes on without anybody asking: recovery, promotion, ordering keys, cancellation of running jobs, pruning.
+//! What goes on without anybody asking: recovery, promotion, schedules, ordering keys, cancellation of running jobs, pruning.
 
 mod house;
 mod lanes;
@@ -6,10 +6,12 @@ mod promote;
 mod prune;
 mod publish;
 mod recover;
+mod tick;
 mod unblock;
 
 pub(crate) use self::{
     house::{House, keep_house, keep_pruned},
     promote::{next_run, promote, wake_others},
+    tick::{Ticks, fire_all},
     unblock::unblock_all,
 };

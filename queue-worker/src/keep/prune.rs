@@ -30,6 +30,7 @@ pub(super) enum Chore {
     ForgetWorkers,
     ForgetWaiters,
     ForgetProgress,
+    ForgetTicks,
     DropDays,
     /// After that: what could not be dropped stays.
     ThinDays,
@@ -38,7 +39,7 @@ pub(super) enum Chore {
 }
 
 impl Chore {
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::MakeDays,
         Self::DeleteOld,
         Self::DeleteEarly,
@@ -47,6 +48,7 @@ impl Chore {
         Self::ForgetWorkers,
         Self::ForgetWaiters,
         Self::ForgetProgress,
+        Self::ForgetTicks,
         Self::DropDays,
         Self::ThinDays,
         Self::ForgetLanes,
@@ -63,6 +65,7 @@ impl Chore {
             Self::ForgetWorkers => "cannot delete the rows of silent workers now; trying again in a minute",
             Self::ForgetWaiters => "cannot delete the rows of processes that wait no longer now; trying again in a minute",
             Self::ForgetProgress => "cannot delete the progress of jobs that are over now; trying again in a minute",
+            Self::ForgetTicks => "cannot delete what came of old ticks of schedules now; trying again in a minute",
             Self::DropDays => "cannot drop days that are over now; trying again in a minute",
             Self::ThinDays => "cannot delete what is over in days that stay now; trying again in a minute",
             Self::ForgetLanes => "cannot forget lanes that nobody uses now; trying again in a minute",
@@ -90,6 +93,7 @@ impl Chore {
                 bounded(sqlx::query(store.sql(include_str!("../../sql/prune_waiters.sql"))).execute(connection)).await.map(drop)
             }
             Self::ForgetProgress => prune_progress(connection, store).await,
+            Self::ForgetTicks => forget_ticks(connection, store, seconds).await,
             Self::DropDays => drop_days(connection, store, seconds).await,
             Self::ThinDays => thin_days(connection, store, seconds).await,
             Self::ForgetLanes => forget_lanes(connection, store, config.retention).await,
@@ -130,6 +134,14 @@ async fn delete_dead(connection: &mut PgConnection, store: Store, retention: Dur
     while {
         let dead = sqlx::query_scalar::<_, i64>(store.sql(include_str!("../../sql/prune_dead.sql")));
         bounded(dead.bind(retention.as_secs_f64()).bind(MOST).fetch_one(&mut *connection)).await? >= MOST
+    } {}
+    Ok(())
+}
+
+async fn forget_ticks(connection: &mut PgConnection, store: Store, seconds: f64) -> sqlx::Result<()> {
+    while {
+        let gone = sqlx::query_scalar::<_, i64>(store.sql(include_str!("../../sql/prune_fires.sql"))).bind(seconds).bind(MOST);
+        bounded(gone.fetch_one(&mut *connection)).await? >= MOST
     } {}
     Ok(())
 }

@@ -25,6 +25,8 @@ pub(crate) struct Bell {
     keys: Notify,
     /// Jobs are over, which somebody may wait for.
     over: Notify,
+    /// Schedules have changed, or there are some.
+    schedules: Notify,
 }
 
 impl Bell {
@@ -84,6 +86,16 @@ impl Bell {
     /// Until jobs were ended since the last call.
     pub(crate) async fn jobs_over(&self) {
         self.over.notified().await;
+    }
+
+    /// There are schedules, or they have changed: for whoever sees to their ticks.
+    pub(crate) fn tell_schedules(&self) {
+        self.schedules.notify_one();
+    }
+
+    /// Until that is said, or at once if it was since the last time.
+    pub(crate) async fn schedules(&self) {
+        self.schedules.notified().await;
     }
 
     /// Something is to be promoted in this long; rings if that is earlier than was known.

@@ -103,6 +103,9 @@ fn is_refused(error: &sqlx::Error) -> bool {
 /// Says, where else the name of a queue stands, that a running job is cancelling, or that something was paused or resumed.
 const CONTROL: &str = "!control";
 
+/// Says that a schedule has changed.
+const SCHEDULE: &str = "!schedule";
+
 async fn listen_once(pool: &PgPool, store: Store, bell: &Bell, pauses: &Pauses) -> sqlx::Result<()> {
     let mut listener = bounded(PgListener::connect_with(pool)).await?;
     let channel = bounded(Channel::Wake.name(&mut listener, store)).await?;
@@ -114,6 +117,7 @@ async fn listen_once(pool: &PgPool, store: Store, bell: &Bell, pauses: &Pauses) 
         match timeout(SILENCE, listener.try_recv()).await {
             Ok(Ok(Some(told))) if told.payload() == KEYS => bell.tell_keys(),
             Ok(Ok(Some(told))) if told.payload() == CONTROL => bell.note_control(),
+            Ok(Ok(Some(told))) if told.payload() == SCHEDULE => bell.tell_schedules(),
             // Once it is resumed, a claim follows whatever was told of it meanwhile.
             Ok(Ok(Some(told))) if pauses.now().is_some_and(|paused| paused.covers_all_of(told.payload())) => {}
             Ok(Ok(Some(_))) => bell.tell(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Durability, Store};
+use queue_core::{Durability, Store, schedule::Schedule};
 
 use super::Worker;
 use crate::live::{Config, each_setting};
@@ -17,6 +17,26 @@ impl Worker {
     /// Serves this queue with so many handlers at a time. Once a queue is named, others are not served.
     pub fn queue(mut self, queue: impl Into<String>, concurrency: usize) -> Self {
         self.config.queues.push((queue.into(), concurrency));
+        self
+    }
+
+    /// Declares a schedule: while a worker that does so lives, it is in force, and its ticks are seen to by all. Of several releases that declare
+    /// one of this name, the newest wins; what none declares any more is withdrawn once a lease is over.
+    ///
+    /// ```no_run
+    /// # use queue_core::{Context, Handler, JobResult, job};
+    /// # #[job] #[derive(serde::Serialize, serde::Deserialize)] struct Report { region: String }
+    /// # impl Handler for Report { async fn run(self, _: &Context) -> JobResult { Ok(()) } }
+    /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
+    /// use queue_core::schedule::Schedule;
+    /// use queue_worker::{Worker, shutdown_signal};
+    ///
+    /// let nightly = Schedule::cron("30 4 * * *").tz("Europe/Berlin").job(&Report { region: "eu".into() });
+    /// Worker::new(pool).schedule("report_eu", nightly).run(shutdown_signal()).await
+    /// # }
+    /// ```
+    pub fn schedule(mut self, name: impl Into<String>, schedule: Schedule) -> Self {
+        self.schedules.push((name.into(), schedule));
         self
     }
 

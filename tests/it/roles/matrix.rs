@@ -26,17 +26,20 @@ cancel_waiting_all o
 capacities ro
 channel pmw
 counts ro
+declare_schedules w
 depth ro
 depths ro
 digest pmwo
 discard o
 discard_all o
+elect_schedules w
 end_of wo
 enqueue pmw
 enqueue_with pmw
 enqueued_at ro
 entry_of wo
 find o
+fire_ticks w
 forget_keys w
 hash wo
 holds w
@@ -58,6 +61,7 @@ oldest ro
 passed wro
 pause o
 pause_awaits ro
+pause_schedule o
 pauses ro
 payload_limit pmw
 producer_enqueue pmw
@@ -70,17 +74,23 @@ requeue_all o
 reschedule o
 reschedule_all o
 resume o
+resume_schedule o
 run_now o
 run_now_all o
+run_schedule o
+schedule o
 set_aside w
 set_capacity o
 set_priority o
 set_priority_all o
+skip_schedule o
 snooze o
+state_of w
 status pmwo
 try_enqueue pmw
 unblock w
 unique_hash pmw
+unschedule o
 wait pmw
 wake w
 worker_add_days w
@@ -94,11 +104,13 @@ active_key w:SID
 blocked w:SUD r:S o:S
 capacity w:S r:S o:S
 dead w:SIUD r:S o:S
+declaration w:SUD
 done w:SIUD r:id,finished_at,ran_ms,attempts,cancelled o:id,finished_at,ran_ms,attempts,cancelled,output
 done_default w:SUD
 done_many w:SIUD r:S o:S
 done_many_default w:SUD
 failure w:SID r:S o:S
+fire w:SUD r:S o:S
 id_seq w:select,usage
 idle w:SIUD
 job w:SD r:id,lane,max_attempts,key,key_skips,meta o:id,lane,max_attempts,payload,key,key_skips,meta
@@ -112,6 +124,7 @@ paused w:S r:S o:S
 progress w:SIUD r:id,attempt,updated_at,fraction,stage,counts o:id,attempt,updated_at,fraction,stage,counts,checkpoint
 ready w:SIUD r:S o:S
 retention w:SIUD r:S o:S
+schedule w:SUD r:name,job_type,cron,every,tz,missed,grace,overlap,jitter,source,definition,since,next_at,skip_at,paused_at,undeclared_since,withdrawn_at,error o:S
 scheduled w:SIUD r:S o:S
 type_options w:SIUD r:S o:S
 unique_key w:SUD
@@ -229,6 +242,7 @@ act_on_all o
 act_on_one o
 add_days w
 announce_waiter pmw
+any_schedule wro
 backlog ro
 beat w
 capacities ro
@@ -242,8 +256,10 @@ choose_scheduled wro
 claim w
 clear_progress w
 counts ro
+declare w
 drop_day w
 due_lanes wo
+elect w
 ended wro
 enqueue pw
 enqueue_each pmw
@@ -254,6 +270,8 @@ failures_of wro
 find o
 find_without ro
 finish_one w
+fire w
+fires wro
 forget_keys w
 forget_lanes w
 give_back w
@@ -281,6 +299,7 @@ park w
 pass_lanes w
 pause o
 pause_awaits ro
+pause_schedule o
 paused ro
 pauses wro
 payloads wo
@@ -291,21 +310,27 @@ prune_days w
 prune_dead w
 prune_done w
 prune_early w
+prune_fires w
 prune_kept w
 prune_waiters w
 prune_workers w
 publish_types w
+put_schedule o
 queues wro
 recover w
 register w
 replaced_lanes w
 reserve_ids w
 resume o
+resume_schedule o
 retire w
+run_schedule o
+schedules wro
 set_capacity o
 settle w
 settle_leases w
 silent w
+skip_schedule o
 sleep w
 started wro
 status pmwo
@@ -313,8 +338,10 @@ still_held w
 suspects wro
 take_one w
 tell w
+ticks wro
 try_enqueue pmw
 unblock w
+unschedule o
 unseen_lanes wro
 unserved wro
 vouch w

@@ -27,7 +27,7 @@ async fn until(store: &RoledStore, id: JobId, wanted: &str) {
 }
 
 /// The command line as this user: its exit code and what it said.
-fn cli(store: &RoledStore, user: &str, arguments: &[&str]) -> (Option<i32>, String) {
+pub(super) fn cli(store: &RoledStore, user: &str, arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(CLI).args(arguments).env("DATABASE_URL", store.url(user)).env("NO_COLOR", "1").output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8(text).unwrap())

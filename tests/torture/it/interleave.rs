@@ -84,7 +84,8 @@ async fn whatever_meets_the_retention_of_types_no_job_is_lost_or_doubled() {
 const MANY: [&str; 2] = ["insert_with", "enqueue_each"];
 
 /// Write no entry of a job: who waits for jobs, and what jobs and their types say of themselves; `guards::reports` and `type_options` attack these.
-const BESIDE: [&str; 9] = [
+/// And what came of ticks, which `cron::single` attacks.
+const BESIDE: [&str; 10] = [
     "announce_waiter",
     "leave_waiter",
     "prune_waiters",
@@ -94,6 +95,7 @@ const BESIDE: [&str; 9] = [
     "forget_keys",
     "publish_types",
     "locked_leases",
+    "prune_fires",
 ];
 
 #[test]
@@ -112,6 +114,7 @@ fn every_statement_that_writes_is_played() {
                 "for update",
                 "queue.insert_job(",
                 "queue.enqueue_with(",
+                "queue.fire_ticks(",
                 "queue.unblock(",
                 "_all(",
                 "queue.meet_lane(",
@@ -184,6 +187,7 @@ async fn claims_promotions_recoveries_and_operators_pass_over_what_another_has_i
         (Act::Discard, Act::Discard),
         (Act::Reopen, Act::Reopen),
         (Act::ReopenPlain, Act::ReopenPlain),
+        (Act::FireTick, Act::FireTick),
     ];
     let db = TestDb::new().await;
     let mut trio = Trio::new(&db).await;

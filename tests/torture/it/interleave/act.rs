@@ -16,6 +16,8 @@ pub(super) enum Act {
     EnqueueKeyed,
     /// In place of the payload of the job that waits under the same uniqueness key.
     EnqueueUnique,
+    /// Of a schedule that is due, as it is seen then.
+    FireTick,
     Claim,
     Settle,
     SettlePart,
@@ -69,7 +71,7 @@ pub(super) enum Act {
 }
 
 pub(super) const PRODUCERS: &[Act] =
-    &[Act::Enqueue, Act::EnqueueRelaxed, Act::InsertAll, Act::MeetLanes, Act::EnqueueKeyed, Act::EnqueueUnique];
+    &[Act::Enqueue, Act::EnqueueRelaxed, Act::InsertAll, Act::MeetLanes, Act::EnqueueKeyed, Act::EnqueueUnique, Act::FireTick];
 pub(super) const WORKERS: &[Act] = &[Act::Claim, Act::Settle, Act::SettlePart, Act::SettleWhole, Act::Park, Act::GiveBack];
 pub(super) const TRANSACTIONS: &[Act] = &[Act::TakeOne, Act::FinishOne, Act::FinishUnlocked];
 pub(super) const RECOVERIES: &[Act] = &[Act::LockSilent, Act::Recover, Act::Promote, Act::Unblock];
@@ -104,6 +106,7 @@ impl Act {
             Self::MeetLanes => count(operate::meet_lanes(on, &[("new", 1), ("default", 100)]).await?.len()),
             Self::EnqueueKeyed => operate::enqueue_with(on, Some(KEY), None).await.map(|_| 1)?,
             Self::EnqueueUnique => operate::enqueue_with(on, None, Some(KEY)).await.map(|(_, is_new)| i64::from(is_new))?,
+            Self::FireTick => operate::fire_tick(on).await?,
             Self::Claim => count(protocol::claim(on, *worker, 100).await?.jobs.len()),
             Self::Settle => 2 - count(protocol::settle(on, &lease.all("complete")).await?.len()),
             Self::SettlePart => 1 - count(protocol::settle(on, &[lease.one(0, "release")]).await?.len()),
@@ -169,6 +172,7 @@ impl Act {
             Self::InsertAll => &["insert_all"],
             Self::MeetLanes => &["meet_lanes"],
             Self::EnqueueKeyed | Self::EnqueueUnique => &["enqueue_with"],
+            Self::FireTick => &["fire"],
             Self::Claim => &["claim"],
             Self::Settle | Self::SettlePart => &["settle"],
             Self::SettleWhole => &["settle_leases"],

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{act::Act, pair::patiently};
 
-/// Jobs in every state; a dead letter holds up its ordering key, and a uniqueness key is held by one that waits.
+/// Jobs in every state; a dead letter holds up its ordering key, and a uniqueness key is held by one that waits. A schedule is due.
 pub(super) struct Fixture {
     pub(super) jobs: Vec<JobId>,
     pub(super) dead: Vec<JobId>,
@@ -46,6 +46,7 @@ impl Fixture {
         lease.jobs.drain(..6);
         sqlx::query(SILENT).bind(worker).execute(&mut *on).await?;
         operate::sleep(on, worker).await?;
+        operate::due_schedule(on).await?;
         sqlx::query(UNIQUE).bind(jobs[10]).bind(KEY).execute(&mut *on).await?;
         let later = operate::insert_all(on, &[(lane, true); 2]).await?;
         sqlx::query(DUE).execute(&mut *on).await?;
@@ -57,7 +58,7 @@ impl Fixture {
 }
 
 /// All tables that a fixture is in, or that statements write to.
-const TABLES: [&str; 16] = [
+const TABLES: [&str; 18] = [
     "ready",
     "scheduled",
     "lease",
@@ -74,6 +75,8 @@ const TABLES: [&str; 16] = [
     "active_key",
     "key_hint",
     "unique_key",
+    "schedule",
+    "fire",
 ];
 
 /// Fixtures, one after another. The rows of the first are kept aside, and are those of all others: it is the statements that are tested, and

@@ -70,7 +70,7 @@ fn moves(act: Act, n: i64, beside: &[(Act, i64)]) -> Vec<Tally> {
     // Of those that were being cancelled while they ran.
     let off = || 0..=if among(Act::CancelRunning) { 2 } else { 0 };
     match act {
-        Act::Enqueue | Act::EnqueueRelaxed | Act::InsertAll | Act::EnqueueUnique => vec![[n, 0, 0, 0, 0, 0, 0]],
+        Act::Enqueue | Act::EnqueueRelaxed | Act::InsertAll | Act::EnqueueUnique | Act::FireTick => vec![[n, 0, 0, 0, 0, 0, 0]],
         Act::EnqueueKeyed => vec![[n, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, n, 0, 0]],
         Act::Unblock => vec![[n, 0, 0, 0, -n, 0, 0]],
         Act::Claim => vec![[-n, n, 0, 0, 0, n, 0]],

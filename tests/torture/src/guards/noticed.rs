@@ -38,6 +38,7 @@ const OPERATORS: &[&str] = &[
 const CONTROLS: &[&str] =
     &["guards::control guards::notices", "control:: cancelling:: operate::a_cancelled", "keys::hands together::the_head", MODEL];
 const SINGLE: &[&str] = &["guards::single", "control::"];
+const SCHEDULES: &[&str] = &["cron::single", "cron::refusals", "cron::releases", "cron:: --skip attacks"];
 const ROLES: &[&str] = &["roles::attacks roles::names roles::work", "roles::"];
 const PAUSES: &[&str] = &["paused::statements", "paused:: --skip statements --skip attacks", "paused::attacks"];
 const PRUNING: &[&str] = &["guards::prune", "retention::"];
@@ -109,6 +110,11 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
         &["queue.meet_lane"],
         &["lanes:: capacity::", "refuse::f08 wake::producers bulk::a_queue enqueue::a_lane enqueue::what", "enqueue:: recovery::"],
     ),
+    (&["queue.schedule", "queue.fire", "queue.fire_ticks", "queue.put_schedule", "queue.unschedule", "queue.run_schedule"], SCHEDULES),
+    (&["queue.pause_schedule", "queue.resume_schedule", "queue.skip_schedule", "queue.declaration"], SCHEDULES),
+    (&["queue.read_span", "queue.read_schedule", "queue.enqueue_tick", "queue.is_overlapping"], SCHEDULES),
+    (&["queue.declare_schedules", "queue.elect_schedules"], SCHEDULES),
+    (&["prune_fires.sql"], &["cron::single"]),
     (&["queue.capacity"], &["guards::rows"]),
     (&["queue.passed", "queue.backlog", "queue.counts"], &["operate::figures"]),
     (&["queue.set_capacity", "queue.count_waiting", "queue.take_capacity"], &["capacity::"]),

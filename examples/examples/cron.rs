@@ -1,0 +1,72 @@
+//! Schedules: one that the worker declares, one that is made while it runs; its next ticks, a pause, a run now.
+
+use std::time::Duration;
+
+use queue_core::{
+    Context, Handler, JobResult, JobState, Store, job,
+    schedule::{self, Overlap, Schedule},
+};
+use queue_worker::{Database, Worker};
+use serde::{Deserialize, Serialize};
+
+/// At half past four in Berlin, from Monday to Friday. Its default is the payload.
+#[job(name = "example_nightly", cron = "30 4 * * MON-FRI", tz = "Europe/Berlin")]
+#[derive(Default, Serialize, Deserialize)]
+struct Nightly {}
+
+impl Handler for Nightly {
+    async fn run(self, _: &Context) -> JobResult {
+        println!("what is done at night");
+        Ok(())
+    }
+}
+
+#[job(name = "example_tick")]
+#[derive(Serialize, Deserialize)]
+struct Tick {
+    of: String,
+}
+
+impl Handler for Tick {
+    async fn run(self, cx: &Context) -> JobResult {
+        println!("{} at {}", self.of, cx.meta()["tick"]);
+        Ok(())
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
+    database.migrate(Store::default()).await?;
+    let (pool, store) = (database.pool().clone(), Store::default());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let worker = Worker::new(pool.clone()).register::<Nightly>().register::<Tick>();
+    let worker = tokio::spawn(worker.run(async { drop(stopped.await) }));
+
+    let second = Schedule::every(Duration::from_secs(1)).overlap(Overlap::Allow).job(&Tick { of: "every second".into() });
+    schedule::create(&pool, store, "example_second", &second).await?;
+    let two = async || Ok::<_, queue_core::Error>(schedule::fires(&pool, store, "example_second", 2).await?);
+    while two().await?.len() < 2 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    schedule::pause(&pool, store, "example_second").await?;
+    let ticks = two().await?;
+    assert_eq!((ticks[0].tick - ticks[1].tick).num_seconds(), 1);
+    schedule::delete(&pool, store, "example_second").await?;
+
+    // Its worker has declared it by now.
+    let nightly = loop {
+        match schedule::find(&pool, store, "example_nightly").await {
+            Ok(found) if found.next_at.is_some() => break found,
+            _ => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    };
+    println!("{} runs next at {:?}", nightly.name, nightly.next(3));
+    let job = schedule::run_now(&pool, store, "example_nightly").await?;
+    while examples::look(&pool, job).await?.state != JobState::Completed {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let _ = stop.send(());
+    worker.await??;
+    Ok(())
+}

@@ -1,0 +1,262 @@
+-- The ticks of schedules. Any worker computes them, sleeps until the next one, and calls queue.fire_ticks; there is no leader. Nothing here knows a
+-- cron expression: what is said of a tick comes from the caller, and is taken for the schedule and the tick it was computed for, or not at all.
+--
+--   fire         written by fire_ticks and run_schedule, one row a tick; pruned with the history
+--   declaration  written by workers that start (declare_schedules); whose workers are alive stands in worker.declares
+
+-- What came of each tick.
+create table queue.fire (
+  name      text        not null,
+  tick      timestamptz not null,
+  fired_at  timestamptz not null default clock_timestamp(),
+  job       bigint,
+  outcome   text        not null,  -- enqueued, kept, replaced, debounced, overlapped, skipped, missed, failed, run_now
+  error     text,
+  constraint fire_pkey primary key (name, tick)  -- guard: a tick fires once [primary key (name, tick) => check (true)]
+);
+create index fire_jobs on queue.fire (name, tick) where job is not null;
+create index fire_by_time on queue.fire (fired_at);
+
+-- What workers have declared: of one name the newest that a living worker declares is in force.
+create table queue.declaration (
+  name        text        not null,
+  definition  bigint      not null,
+  first_seen  timestamptz not null default clock_timestamp(),
+  last_seen   timestamptz not null default clock_timestamp(),
+  job_type    text        not null,
+  payload     jsonb       not null,
+  options     jsonb       not null,
+  constraint declaration_pkey primary key (name, definition)  -- guard: a definition is declared once [primary key .. ) => check (true)]
+);
+
+-- Enqueues a job of a schedule for this tick, and returns what an enqueue does.
+create function queue.enqueue_tick(plan queue.schedule, tick timestamptz, out id bigint, out outcome text)
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  stamp  text := to_char(tick at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"');
+  spread bigint := (extract(epoch from plan.jitter) * 1000)::bigint;
+  said   jsonb := plan.options
+    || jsonb_build_object('meta', coalesce(plan.options -> 'meta', '{}') || jsonb_build_object('schedule', plan.name, 'tick', stamp));
+begin
+  if spread > 0 then
+    -- The same tick has the same part of it, whoever fires.
+    said := said || jsonb_build_object('run_at',
+      -- guard: jitter is below its bound [ % spread]
+      tick + (queue.hash(plan.name || '/' || stamp) & 9223372036854775807) % spread * interval '1 ms');
+  end if;
+  if plan.overlap = 'queue' and plan.options ->> 'key' is null then
+    -- guard: one behind the other [said || .. 'skip') => said]
+    said := said || jsonb_build_object('key', 'schedule/' || plan.name, 'key_policy', 'skip');
+  end if;
+  select e.id, e.outcome into enqueue_tick.id, enqueue_tick.outcome from queue.enqueue_with(plan.job_type, plan.payload, said) e;
+end
+$$;
+
+-- Whether a job of an earlier tick is not over.
+create function queue.is_overlapping(name text) returns boolean
+  language sql stable
+  set search_path = pg_catalog, pg_temp
+begin atomic
+  select exists (
+    select
+    from (
+      select f.job
+      from queue.fire f
+      where f.name = is_overlapping.name and f.job is not null  -- guard: only its own jobs overlap [f.name = is_overlapping.name and ]
+      order by f.tick desc
+      limit 10
+    ) f
+    where queue.state_of(f.job) in ('ready', 'scheduled', 'blocked', 'running')  -- guard: only what is not over overlaps
+  );
+end;
+
+-- Does what is due for a schedule, provided that it is as the caller saw it: of this definition, with this next tick. For each of these ticks a
+-- job is enqueued (unless it is to be skipped), or it is said to be missed. Then the next tick is this one; without one, the schedule has this error.
+-- Returns what came of each tick (fired: that it had before), or one row (planned) without any; nothing if another worker was there first, or
+-- somebody has the schedule locked.
+--
+-- A job that cannot be enqueued is that tick's outcome, not the caller's error: the schedule goes on with the next tick. What may be better at the
+-- next try (a deadlock, a lock that somebody holds, a full disk) is raised as long as the tick is within its grace.
+create function queue.fire_ticks(name text, definition bigint, seen timestamptz, ticks timestamptz[], verb text, next_at timestamptz, error text)
+  returns table (tick timestamptz, outcome text, job bigint, why text)
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set lock_timeout = '1s'  -- guard: a tick waits for nobody for ever
+as $$
+declare
+  plan   queue.schedule;
+  now    timestamptz := clock_timestamp();
+begin
+  select s.* into plan
+  from queue.schedule s
+  -- guard: fires one schedule [s.name = fire_ticks.name and ]; fires what was computed [ and s.definition = fire_ticks.definition]
+  -- guard: each tick once [ and s.next_at is not distinct from fire_ticks.seen]
+  where s.name = fire_ticks.name and s.definition = fire_ticks.definition and s.next_at is not distinct from fire_ticks.seen
+    and s.paused_at is null and s.withdrawn_at is null and s.error is null  -- guard: not what is paused
+  for update skip locked;  -- guard: locks a schedule [for update skip locked]; passes over a schedule that others hold [ skip locked]
+  if not found or fire_ticks.seen > now then  -- guard: never before its time [ or fire_ticks.seen > now]
+    return;
+  end if;
+  update queue.schedule s
+  set next_at = fire_ticks.next_at,  -- guard: the next tick is another [next_at = fire_ticks.next_at,]
+    error = case when fire_ticks.next_at is null then coalesce(fire_ticks.error, 'it has no further ticks') end
+  where s.name = fire_ticks.name;  -- guard: moves one schedule on [where s.name = fire_ticks.name]
+  foreach tick in array fire_ticks.ticks loop
+    job := null;
+    why := null;
+    outcome := case
+      -- By a clock that was set back it is that time once more.
+      -- guard: a tick has its job once
+      when exists (select from queue.fire f where f.name = fire_ticks.name and f.tick = fire_ticks.tick) then 'fired'
+      when fire_ticks.tick = plan.skip_at then 'skipped'  -- guard: a skipped tick has no job
+      when fire_ticks.verb = 'miss' then 'missed'  -- guard: a missed tick has no job
+    end;
+    -- guard: jobs do not overlap [plan.overlap = 'skip' and queue.is_overlapping(fire_ticks.name) => false]
+    if outcome is null and plan.overlap = 'skip' and queue.is_overlapping(fire_ticks.name) then
+      outcome := 'overlapped';
+    end if;
+    if outcome is null then
+      begin
+        select e.id, e.outcome into fire_ticks.job, fire_ticks.outcome from queue.enqueue_tick(plan, tick) e;
+      exception when others then
+        -- guard: what may be better is tried again [fire_ticks.seen > now - plan.grace and .. XX)' => false]
+        -- guard: no longer than its grace [fire_ticks.seen > now - plan.grace and ]
+        if fire_ticks.seen > now - plan.grace and sqlstate ~ '^(40|53|55P03|57|58|XX)' then
+          raise;
+        end if;
+        outcome := 'failed';
+        why := left(sqlerrm, 1000) || ' (' || sqlstate || ')';
+      end;
+    end if;
+    insert into queue.fire (name, tick, job, outcome, error)
+    values (fire_ticks.name, fire_ticks.tick, fire_ticks.job, fire_ticks.outcome, fire_ticks.why)
+    on conflict do nothing;  -- guard: what came of a tick stays [on conflict do nothing]
+    return next;
+  end loop;
+  if cardinality(fire_ticks.ticks) = 0 then
+    return query select fire_ticks.next_at, 'planned', null::bigint, null::text;
+  end if;
+end
+$$;
+
+-- Enqueues a job of a schedule now, whatever its ticks, pause and overlap say; returns the job.
+create function queue.run_schedule(name text) returns bigint
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  plan   queue.schedule;
+  moment timestamptz := clock_timestamp();
+  made   bigint;
+begin
+  select s.* into plan from queue.schedule s where s.name = run_schedule.name;  -- guard: runs one schedule [ where s.name = run_schedule.name]
+  if not found then
+    perform queue.no_schedule(run_schedule.name);
+  end if;
+  plan.jitter := '0';  -- guard: now is now
+  select e.id into made from queue.enqueue_tick(plan, moment) e;
+  insert into queue.fire (name, tick, job, outcome) values (run_schedule.name, moment, made, 'run_now') on conflict do nothing;
+  return made;
+end
+$$;
+
+-- Says what a worker declares, and sees to it that the newest is in force; returns what came of it. A living worker that declares other schedules
+-- now is believed.
+create function queue.declare_schedules(worker uuid, names text[], job_types text[], payloads jsonb[], options jsonb[])
+  returns table (name text, became text)
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  said     queue.schedule;
+  mine     bigint[] := '{}';
+begin
+  for place in 1 .. cardinality(names) loop
+    begin
+      said := queue.read_schedule(names[place], job_types[place], payloads[place], options[place], 'static');
+      insert into queue.declaration as d (name, definition, job_type, payload, options)
+      values (said.name, said.definition, said.job_type, said.payload, options[place])
+      on conflict on constraint declaration_pkey do update set last_seen = clock_timestamp();
+      mine := mine || said.definition;
+    exception when data_exception or integrity_constraint_violation then  -- guard: one that is wrong keeps no other from being declared
+      name := names[place];
+      became := 'refused: ' || left(sqlerrm, 1000);
+      return next;
+    end;
+  end loop;
+  update queue.worker w
+  set declares = mine
+  where w.id = declare_schedules.worker;  -- guard: each worker declares its own [where w.id = declare_schedules.worker]
+end
+$$;
+
+-- Puts in force what living workers declare: of each name the definition that was seen last for the first time. What no living worker has
+-- declared for as long as a lease is withdrawn. Any living worker calls it now and then. Returns what changed.
+create function queue.elect_schedules() returns table (name text, became text)
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set lock_timeout = '1s'  -- guard: an election waits for nobody for ever
+as $$
+declare
+  won     record;
+  longest interval;
+begin
+  select max(w.ttl) into longest from queue.worker w where w.expires_at > now();
+  for won in
+    select distinct on (d.name) d.name, d.definition, d.job_type, d.payload, d.options, d.last_seen, s.source, s.undeclared_since,
+      s.definition as now_in_force
+    from queue.declaration d
+    left join queue.schedule s on s.name = d.name
+    -- guard: only of living workers [w.expires_at > now() and ]; only what they declare [ and d.definition = any (w.declares)]
+    where exists (select from queue.worker w where w.expires_at > now() and d.definition = any (w.declares))
+    order by d.name, d.first_seen desc, d.definition  -- guard: the newest wins [desc => asc]
+  loop
+    name := won.name;
+    became := null;
+    if won.last_seen < now() - interval '1 hour' then
+      -- guard: a declaration is remembered as long as it is declared
+      update queue.declaration d set last_seen = now() where d.name = won.name and d.definition = won.definition;
+    end if;
+    continue when won.source = 'static' and won.now_in_force = won.definition and won.undeclared_since is null;
+    begin
+      if won.now_in_force is not null then
+        -- Of two elections at once the one that knew more may have been first.
+        -- guard: elects over what was seen [ and s.definition = won.now_in_force]
+        perform from queue.schedule s where s.name = won.name and s.definition = won.now_in_force for update;
+        continue when not found;
+      end if;
+      perform queue.put_schedule(queue.read_schedule(won.name, won.job_type, won.payload, won.options, 'static'));
+      became := 'in force';
+    exception when others then  -- guard: one that cannot be put in force holds up no other
+      became := 'refused: ' || left(sqlerrm, 1000);
+    end;
+    return next;
+  end loop;
+  return query
+  with undeclared as materialized (
+    select s.name, s.undeclared_since
+    from queue.schedule s
+    where s.source = 'static' and s.withdrawn_at is null  -- guard: only what workers declared is withdrawn [s.source = 'static' and ]
+      and longest is not null
+      and not exists (
+        select from queue.declaration d
+        join queue.worker w on d.definition = any (w.declares)
+        -- guard: what a living worker declares stays [d.name = s.name and w.expires_at > now() => false]
+        -- guard: by living workers [ and w.expires_at > now()]
+        where d.name = s.name and w.expires_at > now()
+      )
+    for update skip locked
+  ), changed as (
+    update queue.schedule s
+    set undeclared_since = coalesce(u.undeclared_since, now()),
+      -- guard: withdrawn after a while [u.undeclared_since < now() - longest => true]
+      withdrawn_at = case when u.undeclared_since < now() - longest then now() end
+    from undeclared u
+    where s.name = u.name  -- guard: only those are withdrawn
+    returning s.name, s.withdrawn_at
+  )
+  select c.name, 'withdrawn' from changed c where c.withdrawn_at is not null;
+end
+$$;

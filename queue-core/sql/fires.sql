@@ -1,0 +1,7 @@
+-- What came of the last $2 ticks of the schedule called $1, the newest first.
+-- Safe: it only reads.
+select f.tick, f.fired_at, f.job, f.outcome, f.error
+from queue.fire f
+where f.name = $1
+order by f.tick desc
+limit $2

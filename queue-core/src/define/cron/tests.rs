@@ -1,0 +1,207 @@
+//! An oracle: a matcher of its own, asked at every minute of the real time around each change of the clocks.
+
+use std::{collections::BTreeSet, ops::Range};
+
+use chrono::{DateTime, Datelike as _, Duration, TimeZone as _, Utc};
+use chrono_tz::Tz;
+
+use super::Cron;
+
+const ZONES: [&str; 11] = [
+    "America/New_York",
+    "Europe/Berlin",
+    "Australia/Lord_Howe",
+    "Africa/Cairo",
+    "Africa/Casablanca",
+    "Pacific/Apia",
+    "Asia/Kathmandu",
+    "America/Nuuk",
+    "Antarctica/Troll",
+    "America/Havana",
+    "UTC",
+];
+
+const EXPRESSIONS: [&str; 40] = [
+    "30 2 * * *",
+    "0 2 * * *",
+    "0 0 * * *",
+    "30 0 * * *",
+    "30 1 * * *",
+    "0 1 * * *",
+    "59 1 * * *",
+    "0 3 * * *",
+    "15 3 * * *",
+    "*/15 * * * *",
+    "*/30 * * * *",
+    "* * * * *",
+    "*/7 * * * *",
+    "0 * * * *",
+    "30 * * * *",
+    "0 */2 * * *",
+    "30 */3 * * *",
+    "0,30 2 * * *",
+    "0 1,2 * * *",
+    "0 9,17 * * *",
+    "0 1-4 * * *",
+    "*/10 2 * * *",
+    "5,35 0-3 * * *",
+    "0 2 * * SUN",
+    "30 2 * * SUN",
+    "0 9 * * MON-FRI",
+    "30 1 1 * *",
+    "0 0 1 1 *",
+    "0 0 29 2 *",
+    "0 12 13 * FRI",
+    "0 0 1 * MON",
+    "0 2 31 3 *",
+    "30 2 25-31 10 SUN",
+    "0 0 15 * *",
+    "45 23 * * SAT",
+    "1-59/2 1-3 * * *",
+    "0 2,3 * * *",
+    "20 2,14 * 3,4,10,11 *",
+    "0 22 * * 1-5",
+    "55 1 * MAR,OCT *",
+];
+
+const DAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
+const MONTHS: [&str; 12] = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
+
+/// An expression, each field as the values that it names.
+struct Pattern {
+    minutes: BTreeSet<u32>,
+    hours: BTreeSet<u32>,
+    days: BTreeSet<u32>,
+    months: BTreeSet<u32>,
+    weekdays: BTreeSet<u32>,
+    any_day: bool,
+    is_of_intervals: bool,
+}
+
+fn field(text: &str, range: Range<u32>, names: &[&str]) -> BTreeSet<u32> {
+    let number = |text: &str| {
+        let named = names.iter().position(|name| *name == text).map(|at| at as u32 + range.start);
+        named.unwrap_or_else(|| text.parse().unwrap())
+    };
+    let mut values = BTreeSet::new();
+    for part in text.split(',') {
+        let (span, step) = part.split_once('/').map_or((part, 1), |(span, step)| (span, step.parse().unwrap()));
+        let span = match span.split_once('-') {
+            _ if span == "*" => range.clone(),
+            Some((first, last)) => number(first)..number(last) + 1,
+            None => number(span)..number(span) + 1,
+        };
+        values.extend(span.step_by(step));
+    }
+    values
+}
+
+impl Pattern {
+    fn new(expression: &str) -> Self {
+        let fields: Vec<&str> = expression.split(' ').collect();
+        Self {
+            minutes: field(fields[0], 0..60, &[]),
+            hours: field(fields[1], 0..24, &[]),
+            days: field(fields[2], 1..32, &[]),
+            months: field(fields[3], 1..13, &MONTHS),
+            weekdays: field(fields[4], 0..7, &DAYS),
+            any_day: fields[2].starts_with('*') || fields[4].starts_with('*'),
+            is_of_intervals: fields[0].starts_with('*') || fields[1].starts_with('*'),
+        }
+    }
+
+    /// Whether it names this civil time, in minutes since 1970.
+    fn names(&self, civil: i64) -> bool {
+        let of_day = civil.rem_euclid(1440) as u32;
+        if !self.hours.contains(&(of_day / 60)) || !self.minutes.contains(&(of_day % 60)) {
+            return false;
+        }
+        let date = DateTime::from_timestamp(civil * 60, 0).unwrap().date_naive();
+        let (day, weekday) = (self.days.contains(&date.day()), self.weekdays.contains(&date.weekday().num_days_from_sunday()));
+        self.months.contains(&date.month()) && if self.any_day { day && weekday } else { day || weekday }
+    }
+}
+
+/// The civil time of every minute of the real time from a moment on, both in minutes since 1970.
+struct Clock {
+    begin: i64,
+    civil: Vec<i64>,
+}
+
+impl Clock {
+    fn of(zone: Tz, years: Range<i32>) -> Self {
+        let minute = |year| Utc.with_ymd_and_hms(year, 1, 1, 0, 0, 0).unwrap().timestamp() / 60;
+        let civil = |minute: i64| zone.timestamp_opt(minute * 60, 0).unwrap().naive_local().and_utc().timestamp().div_euclid(60);
+        let (begin, end) = (minute(years.start), minute(years.end));
+        Self { begin, civil: (begin..end).map(civil).collect() }
+    }
+
+    /// Two days before and after each change.
+    fn changes(&self) -> Vec<Range<usize>> {
+        const SPAN: usize = 2 * 1440;
+        let all = SPAN + 1..self.civil.len() - SPAN;
+        all.filter(|at| self.civil[*at] != self.civil[at - 1] + 1).map(|at| at - SPAN..at + SPAN).collect()
+    }
+
+    /// The real minutes at which the expression runs.
+    fn runs(&self, pattern: &Pattern, span: &Range<usize>) -> Vec<i64> {
+        let mut runs = BTreeSet::new();
+        let (mut highest, mut before) = (i64::MIN, None);
+        for at in span.start.saturating_sub(3000)..span.end {
+            let (civil, real) = (self.civil[at], self.begin + at as i64);
+            if pattern.is_of_intervals {
+                runs.extend(pattern.names(civil).then_some(real));
+                continue;
+            }
+            if civil > highest {
+                let passed_over = before.map_or(civil, |before: i64| before.max(highest) + 1)..civil;
+                runs.extend((passed_over.clone().any(|civil| pattern.names(civil)) || pattern.names(civil)).then_some(real));
+                highest = civil;
+            }
+            before = Some(civil);
+        }
+        let begin = self.begin;
+        runs.into_iter().filter(|real| span.contains(&((real - begin) as usize))).collect()
+    }
+}
+
+/// What is wrong in these minutes, and how often the expression runs in them.
+fn compare(clock: &Clock, zone: &str, expression: &str, span: &Range<usize>) -> (Option<String>, usize) {
+    let cron = Cron::new(expression, zone).unwrap();
+    let moment = |at: usize| DateTime::from_timestamp((clock.begin + at as i64) * 60, 0).unwrap();
+    let first = cron.next(moment(span.start) - Duration::nanoseconds(1));
+    let ticks = std::iter::successors(first, |tick| cron.next(*tick)).take_while(|tick| *tick < moment(span.end));
+    let ticks: Vec<i64> = ticks.map(|tick| tick.timestamp()).collect();
+    let wanted: Vec<i64> = clock.runs(&Pattern::new(expression), span).into_iter().map(|minute| minute * 60).collect();
+    let wrong = ticks.iter().zip(&wanted).find(|(tick, wanted)| tick != wanted);
+    let fault = (ticks != wanted).then(|| format!("{zone} `{expression}`: {} and not {}, first {wrong:?}", ticks.len(), wanted.len()));
+    (fault, wanted.len())
+}
+
+/// `QUEUE_TEST_DST=1` looks at all minutes of five years, and not only at those around the changes of the clocks.
+#[test]
+fn forty_expressions_run_as_the_oracle_says_in_eleven_zones() {
+    let all = std::env::var_os("QUEUE_TEST_DST").is_some();
+    let (mut faults, mut runs, mut changes) = (Vec::new(), 0, 0);
+    for zone in ZONES {
+        let clock = Clock::of(zone.parse().unwrap(), 2024..2029);
+        let spans = if all { std::iter::once(3000..clock.civil.len()).collect() } else { clock.changes() };
+        changes += clock.changes().len();
+        for (expression, span) in EXPRESSIONS.iter().flat_map(|expression| spans.iter().map(move |span| (expression, span))) {
+            let (fault, count) = compare(&clock, zone, expression, span);
+            faults.extend(fault);
+            runs += count;
+        }
+    }
+    assert!(changes >= 70 && runs > 500_000, "{changes} changes, {runs} runs");
+    assert!(faults.is_empty(), "{} of them, such as\n{}", faults.len(), faults.iter().take(20).cloned().collect::<Vec<_>>().join("\n"));
+}
+
+/// On 30 December 2011 there was no day in Apia.
+#[test]
+fn a_day_that_was_passed_over_has_its_runs_at_its_end() {
+    let clock = Clock::of("Pacific/Apia".parse().unwrap(), 2011..2013);
+    let faults: Vec<String> =
+        clock.changes().iter().flat_map(|span| EXPRESSIONS.map(|it| compare(&clock, "Pacific/Apia", it, span).0)).flatten().collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}

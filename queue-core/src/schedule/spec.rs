@@ -1,0 +1,176 @@
+//! What is said of a schedule, by whoever makes or declares it.
+
+use std::{fmt, time::Duration};
+
+use chrono::{DateTime, Utc};
+use serde_json::{Map, Value};
+
+use crate::{
+    define::{JobType, Missed, Overlap, Timing},
+    enqueue::{self, EnqueueOptions},
+    error::Error,
+    schema::check_name,
+};
+
+/// A schedule, for [`create`](super::create) or for a worker that declares it: when, in which zone, and which job.
+///
+/// An expression has five fields (minute, hour, day of the month, month, day of the week), or six with seconds first; `@daily` and its like are
+/// known too. Of both days, if neither is `*`, one is enough. What is wrong with it is said by whoever takes it.
+#[derive(Clone)]
+#[must_use = "a schedule is made by `schedule::create`, or declared by a worker"]
+pub struct Schedule {
+    cron: Option<String>,
+    every: Option<Duration>,
+    tz: Option<String>,
+    missed: Missed,
+    grace: Option<Duration>,
+    overlap: Overlap,
+    jitter: Option<Duration>,
+    job: Option<Result<ScheduledJob, String>>,
+}
+
+/// A job type's name, a payload as JSON text, and the options of its enqueue.
+#[derive(Clone)]
+struct ScheduledJob {
+    job_type: String,
+    payload: String,
+    options: Map<String, Value>,
+}
+
+/// As it goes to the database: JSON texts.
+#[derive(Clone)]
+#[doc(hidden)]
+pub struct Declaration {
+    pub job_type: String,
+    pub payload: String,
+    pub options: String,
+}
+
+impl Schedule {
+    /// At the times of a cron expression, in UTC unless [`tz`](Self::tz) says otherwise.
+    pub fn cron(expression: impl Into<String>) -> Self {
+        Self { cron: Some(expression.into()), ..Self::empty() }
+    }
+
+    /// At every multiple of this since 1970, so that it is the same for all: every hour is on the hour, in UTC. From one second to 365 days.
+    pub fn every(interval: Duration) -> Self {
+        Self { every: Some(interval), ..Self::empty() }
+    }
+
+    fn empty() -> Self {
+        let (missed, overlap) = (Missed::default(), Overlap::default());
+        Self { cron: None, every: None, tz: None, missed, grace: None, overlap, jitter: None, job: None }
+    }
+
+    /// The zone in which the expression is meant, by its name in the IANA database, as `Europe/Berlin`. Default UTC.
+    pub fn tz(mut self, zone: impl Into<String>) -> Self {
+        self.tz = Some(zone.into());
+        self
+    }
+
+    /// What becomes of ticks that nobody was there for. Default [`Missed::Coalesce`].
+    pub fn missed(mut self, missed: Missed) -> Self {
+        self.missed = missed;
+        self
+    }
+
+    /// How late a tick may be before it counts as missed. From one second to 365 days; default one minute.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = Some(grace);
+        self
+    }
+
+    /// What becomes of a tick while a job of an earlier one is not over. Default [`Overlap::Skip`].
+    pub fn overlap(mut self, overlap: Overlap) -> Self {
+        self.overlap = overlap;
+        self
+    }
+
+    /// Puts the job of each tick off by up to this, another part of it each time, so that many schedules of one moment do not all run at once. At
+    /// most a day; default none.
+    pub fn jitter(mut self, most: Duration) -> Self {
+        self.jitter = Some(most);
+        self
+    }
+
+    /// The job of each tick, with the options of its type. Its metadata will have the schedule's name as `schedule`, and the tick as `tick`.
+    pub fn job<J: JobType>(self, job: &J) -> Self {
+        self.job_with(job, |_| {})
+    }
+
+    /// As [`job`](Self::job), with other options than the type's. A time to run at is refused: the schedule says when.
+    pub fn job_with<J: JobType>(mut self, job: &J, change: impl FnOnce(&mut EnqueueOptions)) -> Self {
+        let mut options = EnqueueOptions::of::<J>();
+        change(&mut options);
+        let carried = enqueue::carried(job, &options).map_err(|error| error.to_string());
+        self.job = Some(carried.and_then(|(payload, options)| {
+            let options = serde_json::from_str(&options).map_err(|error| error.to_string())?;
+            Ok(ScheduledJob { job_type: J::OPTIONS.name.to_owned(), payload, options })
+        }));
+        self
+    }
+
+    /// A job of a type that this program does not know, with a payload as its handler reads it.
+    pub fn job_json(mut self, job_type: impl Into<String>, payload: &Value) -> Self {
+        let (job_type, payload) = (job_type.into(), payload.to_string());
+        self.job = Some(Ok(ScheduledJob { job_type, payload, options: Map::new() }));
+        self
+    }
+
+    /// The first ticks after that moment.
+    ///
+    /// # Errors
+    /// [`Error::Schedule`]: the expression or the zone is wrong.
+    pub fn next(&self, after: DateTime<Utc>, most: usize) -> Result<Vec<DateTime<Utc>>, Error> {
+        Ok(self.timing()?.next_ticks(after, most))
+    }
+
+    fn timing(&self) -> Result<Timing, Error> {
+        let timing = Timing::new(self.cron.as_deref(), self.every, self.tz.as_deref().unwrap_or("UTC"));
+        timing.map_err(|why| Error::Schedule { why })
+    }
+
+    /// All of it, checked.
+    #[doc(hidden)]
+    pub fn declaration(&self, name: &str) -> Result<Declaration, Error> {
+        check_name("schedule name", name)?;
+        self.timing()?;
+        let wrong = |why: &str| Err(Error::Schedule { why: why.to_owned() });
+        let ScheduledJob { job_type, payload, mut options } = match &self.job {
+            Some(Ok(job)) => job.clone(),
+            Some(Err(why)) => return wrong(why),
+            None => return wrong("a schedule has a job; say `.job(&payload)`"),
+        };
+        check_name("job type name", &job_type)?;
+        if let Missed::CatchUp(most) = self.missed
+            && !(1..1000).contains(&most)
+        {
+            return Err(Error::OutOfRange { what: "catch_up", value: most.to_string(), range: "1 to 999" });
+        }
+        let mut say = |key: &str, value: Option<Value>| drop(value.map(|value| options.insert(key.to_owned(), value)));
+        let seconds = |span: Option<Duration>| span.map(|span| span.as_secs_f64().into());
+        say("cron", self.cron.as_deref().map(Into::into));
+        say("every", seconds(self.every));
+        say("tz", self.tz.as_deref().map(Into::into));
+        say("missed", (self.missed != Missed::default()).then(|| self.missed.to_sql().into()));
+        say("grace", seconds(self.grace));
+        say("overlap", (self.overlap != Overlap::default()).then(|| self.overlap.to_sql().into()));
+        say("jitter", seconds(self.jitter));
+        Ok(Declaration { job_type, payload, options: Value::Object(options).to_string() })
+    }
+}
+
+/// Without the payload.
+impl fmt::Debug for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (cron, every, tz) = (&self.cron, &self.every, &self.tz);
+        f.debug_struct("Schedule").field("cron", cron).field("every", every).field("tz", tz).finish_non_exhaustive()
+    }
+}
+
+/// Without the payload.
+impl fmt::Debug for Declaration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Declaration").field("job_type", &self.job_type).finish_non_exhaustive()
+    }
+}

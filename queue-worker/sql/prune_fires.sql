@@ -1,0 +1,36 @@
+-- fire, declaration, schedule -> nothing: up to $2 ticks that fired longer than $1 seconds ago, but for those whose job is not over; declarations
+-- that no worker has had for as long, and at least a day; schedules that were withdrawn as long ago. Returns how many ticks.
+-- Safe: rows that others have locked are passed over; they go the next time.
+with fires as (
+  delete from queue.fire
+  where ctid = any (array(
+    select f.ctid
+    from queue.fire f
+    where f.fired_at < now() - $1 * interval '1 second'  -- guard: only old ticks
+      -- guard: not while its job lives [f.job is null or => f.job is null or true or]
+      and (f.job is null or queue.state_of(f.job) is null or queue.state_of(f.job) in ('completed', 'cancelled', 'dead'))
+    order by f.fired_at
+    limit $2  -- guard: so many ticks at most [$2 => $2 * 2]
+    for update skip locked  -- guard: passes over ticks that others hold [ skip locked]
+  ))
+  returning name
+), declarations as (
+  delete from queue.declaration
+  where ctid = any (array(
+    select d.ctid
+    from queue.declaration d
+    -- guard: only old declarations [d.last_seen .. second' => true]
+    where d.last_seen < now() - greatest($1, 86400) * interval '1 second'
+      and not exists (select from queue.worker w where d.definition = any (w.declares))  -- guard: not what a worker declares
+    for update skip locked  -- guard: passes over declarations that others hold [ skip locked]
+  ))
+), schedules as (
+  delete from queue.schedule
+  where ctid = any (array(
+    select s.ctid
+    from queue.schedule s
+    where s.withdrawn_at < now() - $1 * interval '1 second'  -- guard: only what was withdrawn long ago
+    for update skip locked  -- guard: passes over schedules that others hold [ skip locked]
+  ))
+)
+select count(*) from fires

@@ -1,0 +1,18 @@
+//! The schedules that a worker declares.
+
+use queue_core::schedule::{Declaration, Schedule};
+
+use crate::error::Error;
+
+/// Each checked, by name, so that workers that start together come to them in one order. The last of one name is meant: a schedule of a type's own
+/// can be replaced.
+pub(super) fn declarations(schedules: impl Iterator<Item = (String, Schedule)>) -> Result<Vec<(String, Declaration)>, Error> {
+    let mut declared: Vec<(String, Declaration)> = Vec::new();
+    for (name, schedule) in schedules {
+        let declaration = schedule.declaration(&name)?;
+        declared.retain(|(known, _)| *known != name);
+        declared.push((name, declaration));
+    }
+    declared.sort_by(|one, other| one.0.cmp(&other.0));
+    Ok(declared)
+}

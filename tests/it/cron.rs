@@ -1,0 +1,268 @@
+//! Schedules: each tick has one job, whatever happens to workers; and what becomes of ticks that are missed, overlap, are skipped or cannot be.
+
+mod attacks;
+#[cfg(target_os = "linux")]
+mod clocks;
+mod late;
+mod releases;
+mod refusals;
+mod single;
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use queue_core::{
+    Store,
+    schedule::{self, Fire, Missed, Overlap, Schedule},
+};
+use queue_worker::{Config, Worker};
+use sqlx::PgPool;
+use tests::{Act, Do, TestDb, eventually, within};
+
+const STORE: fn() -> Store = Store::default;
+
+fn quick() -> Do {
+    Do { act: Act::Ok(String::new()) }
+}
+
+/// Every second, side by side.
+fn each_second() -> Schedule {
+    Schedule::every(Duration::from_secs(1)).overlap(Overlap::Allow).job(&quick())
+}
+
+/// Looks for jobs by itself once an hour, so that what runs in time was not found by looking.
+fn sleeper(db: &TestDb) -> Worker {
+    let mut config = Config::default();
+    config.poll_interval = Duration::from_hours(1);
+    Worker::new(db.pool.clone()).config(config).register::<Do>()
+}
+
+fn word(overlap: Overlap) -> &'static str {
+    match overlap {
+        Overlap::Skip => "skip",
+        Overlap::Allow => "allow",
+        _ => "queue",
+    }
+}
+
+async fn fires(db: &TestDb, name: &str) -> Vec<Fire> {
+    let mut fires = schedule::fires(&db.pool, STORE(), name, u16::MAX).await.unwrap();
+    fires.reverse();
+    fires
+}
+
+/// What came of the ticks, in their order.
+async fn outcomes(db: &TestDb, name: &str) -> Vec<String> {
+    fires(db, name).await.into_iter().map(|fire| fire.outcome).collect()
+}
+
+async fn planned(db: &TestDb, name: &str) -> DateTime<Utc> {
+    eventually("a worker has computed the next tick", async || schedule::find(&db.pool, STORE(), name).await.unwrap().next_at.is_some())
+        .await;
+    schedule::find(&db.pool, STORE(), name).await.unwrap().next_at.unwrap()
+}
+
+/// As [`planned`], of one that is declared only just.
+async fn planned_later(db: &TestDb, name: &str) -> DateTime<Utc> {
+    eventually("it is declared", async || schedule::find(&db.pool, STORE(), name).await.is_ok()).await;
+    planned(db, name).await
+}
+
+/// As if no worker had been there for so long.
+async fn away(db: &TestDb, name: &str, how_long: &str) {
+    let moved = sqlx::query("update queue.schedule set next_at = date_trunc('second', now()) - $2::text::interval where name = $1");
+    moved.bind(name).bind(how_long).execute(&db.pool).await.unwrap();
+}
+
+/// The ticks of an interval of a second, none left out and none twice; how many.
+async fn check_each_second(pool: &PgPool, name: &str) -> usize {
+    let mut fires = schedule::fires(pool, STORE(), name, u16::MAX).await.unwrap();
+    fires.reverse();
+    for pair in fires.windows(2) {
+        assert_eq!((pair[1].tick - pair[0].tick).num_milliseconds(), 1000, "{name}: {:?} and then {:?}", pair[0], pair[1]);
+    }
+    assert!(fires.iter().all(|fire| fire.outcome == "enqueued" && fire.job.is_some()), "{name}: {fires:?}");
+    let jobs = "select count(*), count(distinct meta ->> 'tick') from queue.job where meta ->> 'schedule' = $1";
+    let jobs: (i64, i64) = sqlx::query_as(jobs).bind(name).fetch_one(pool).await.unwrap();
+    assert_eq!(jobs, (fires.len() as i64, fires.len() as i64), "{name}: a tick has one job");
+    fires.len()
+}
+
+#[tokio::test]
+async fn each_tick_has_one_job_on_an_idle_worker_and_in_time() {
+    let db = TestDb::new().await;
+    db.run_while(sleeper(&db), async {
+        schedule::create(&db.pool, STORE(), "second", &each_second()).await.unwrap();
+        eventually("some ticks have fired", async || fires(&db, "second").await.len() >= 4).await;
+        eventually("their jobs ran", async || db.count("select count(*) from effect").await >= 4).await;
+    })
+    .await;
+    assert!(check_each_second(&db.pool, "second").await >= 4);
+    let early = "select count(*) from queue.fire where fired_at < tick";
+    assert_eq!(db.count(early).await, 0, "none before its time");
+    assert_eq!(
+        db.count("select count(*) from effect e join queue.fire f on f.job = e.job").await,
+        db.count("select count(*) from effect").await
+    );
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_worker_without_schedules_has_no_connection_for_them_and_hears_of_the_first_at_once() {
+    let db = TestDb::new().await;
+    let connections =
+        "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'queue-worker schedules'";
+    db.run_while(sleeper(&db), async {
+        eventually("the worker sleeps", async || db.count("select count(*) from queue.idle").await == 1).await;
+        assert_eq!(db.count(connections).await, 0);
+        let far = Schedule::cron("0 0 1 1 *").tz("Asia/Kathmandu").job(&quick());
+        schedule::create(&db.pool, STORE(), "yearly", &far).await.unwrap();
+        // It looks by itself too, but not as soon.
+        let known = async || schedule::find(&db.pool, STORE(), "yearly").await.unwrap().next_at.is_some();
+        within(Duration::from_secs(8), "the worker is told of it", known).await;
+        let next = planned(&db, "yearly").await;
+        assert_eq!(next.format("%m-%d %H:%M").to_string(), "12-31 18:15", "midnight there");
+        assert_eq!(db.count(connections).await, 1);
+        let found = schedule::find(&db.pool, STORE(), "yearly").await.unwrap();
+        assert_eq!(found.next(2)[0], next);
+        assert_eq!(found.next(2).len(), 2);
+        schedule::delete(&db.pool, STORE(), "yearly").await.unwrap();
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn after_three_days_without_a_worker_there_is_one_job_or_what_was_asked_for() {
+    let db = TestDb::new().await;
+    let hourly = |missed| Schedule::cron("0 * * * *").missed(missed).overlap(Overlap::Allow).job(&quick());
+    let policies =
+        [("one", Missed::Coalesce, 1), ("none", Missed::Skip, 0), ("three", Missed::CatchUp(3), 3), ("all", Missed::CatchUp(999), 72)];
+    for (name, missed, _) in policies {
+        schedule::create(&db.pool, STORE(), name, &hourly(missed)).await.unwrap();
+    }
+    db.run_while(sleeper(&db), async {
+        for (name, ..) in policies {
+            planned(&db, name).await;
+        }
+    })
+    .await;
+    sqlx::query("update queue.schedule set next_at = date_trunc('hour', now()) - interval '71 h'").execute(&db.pool).await.unwrap();
+    // In the first minute of an hour its own tick is in time.
+    let on_time = db.count("select (now() < date_trunc('hour', now()) + interval '60 s')::int::bigint").await;
+    db.run_while(sleeper(&db), async {
+        eventually("what was missed is seen to", async || db.count("select count(*) from queue.schedule where next_at < now()").await == 0)
+            .await;
+    })
+    .await;
+    let last: DateTime<Utc> =
+        sqlx::query_scalar("select max(next_at) - interval '1 h' from queue.schedule").fetch_one(&db.pool).await.unwrap();
+    for (name, missed, jobs) in policies {
+        let fires = fires(&db, name).await;
+        let with_job = fires.iter().filter(|fire| fire.job.is_some()).count();
+        if missed == Missed::Skip {
+            assert!(fires[0].outcome == "missed" && (with_job == 0 || on_time == 1), "{name}: {fires:?}");
+        } else {
+            assert_eq!(with_job, jobs, "{name}: {fires:?}");
+            assert_eq!(fires.last().unwrap().tick, last, "{name}: the last is among them");
+        }
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_tick_while_a_job_runs_is_passed_over_or_waits_or_has_its_job_beside_it() {
+    let db = TestDb::new().await;
+    let long = Do { act: Act::UntilAsked(Box::new(Act::Ok(String::new()))) };
+    for overlap in [Overlap::Skip, Overlap::Allow, Overlap::Queue] {
+        let schedule = Schedule::every(Duration::from_secs(1)).overlap(overlap).job(&long);
+        schedule::create(&db.pool, STORE(), word(overlap), &schedule).await.unwrap();
+    }
+    db.run_while(db.worker(), async {
+        eventually("three ticks each", async || {
+            db.count("select count(*) from (select from queue.fire group by name having count(*) >= 3) f").await == 3
+        })
+        .await;
+        eventually("some run", async || db.count("select count(*) from effect").await >= 5).await;
+        assert_eq!(outcomes(&db, "skip").await[..3], ["enqueued", "overlapped", "overlapped"]);
+        assert_eq!(outcomes(&db, "allow").await[..3], ["enqueued"; 3]);
+        assert_eq!(outcomes(&db, "queue").await[..3], ["enqueued"; 3]);
+        let at_once = |name| format!("select count(*) from queue.fire f join effect e on e.job = f.job where f.name = '{name}'");
+        assert!(db.count(&at_once("allow")).await >= 3);
+        assert_eq!(db.count(&at_once("queue")).await, 1, "one behind the other");
+        for name in ["skip", "allow", "queue"] {
+            schedule::delete(&db.pool, STORE(), name).await.unwrap();
+        }
+        queue_core::operate::cancel_all(&db.pool, STORE(), &queue_core::operate::Filter::default()).await.unwrap();
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn jitter_puts_the_jobs_of_ticks_off_each_by_another_part_of_it() {
+    let db = TestDb::new().await;
+    let spread =
+        Schedule::every(Duration::from_secs(1)).jitter(Duration::from_hours(1)).overlap(Overlap::Allow).missed(Missed::CatchUp(50));
+    schedule::create(&db.pool, STORE(), "spread", &spread.job(&quick())).await.unwrap();
+    db.run_while(sleeper(&db), async {
+        planned(&db, "spread").await;
+        away(&db, "spread", "1 h").await;
+        eventually("ticks have fired", async || fires(&db, "spread").await.len() >= 50).await;
+    })
+    .await;
+    let put_off = "select count(distinct put_off) from (select extract(epoch from s.run_at - f.tick) as put_off
+      from queue.fire f join queue.scheduled s on s.id = f.job) p where put_off between 0 and 3600";
+    assert!(db.count(put_off).await > 40, "they are spread");
+    assert_eq!(
+        db.count("select count(*) from queue.scheduled s join queue.fire f on f.job = s.id where s.run_at > f.tick + interval '1 h'").await,
+        0
+    );
+    sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_schedule_is_paused_resumed_skipped_and_run_now() {
+    let db = TestDb::new().await;
+    schedule::create(&db.pool, STORE(), "far", &Schedule::cron("0 0 1 1 *").job(&quick())).await.unwrap();
+    let unknown = schedule::skip_next(&db.pool, STORE(), "far").await.unwrap_err();
+    assert!(unknown.to_string().contains("a worker has to compute it"), "{unknown}");
+    db.run_while(sleeper(&db), async {
+        let next = planned(&db, "far").await;
+        assert_eq!(schedule::skip_next(&db.pool, STORE(), "far").await.unwrap(), next);
+        assert_eq!(schedule::skip_next(&db.pool, STORE(), "far").await.unwrap(), next, "the same tick");
+        let found = schedule::find(&db.pool, STORE(), "far").await.unwrap();
+        assert_eq!((found.skip_at, found.next(1)[0] > next), (Some(next), true));
+        let job = schedule::run_now(&db.pool, STORE(), "far").await.unwrap();
+        db.until(job, queue_core::JobState::Completed).await;
+        schedule::pause(&db.pool, STORE(), "far").await.unwrap();
+        assert!(schedule::find(&db.pool, STORE(), "far").await.unwrap().next(3).is_empty());
+        away(&db, "far", "1 h").await;
+        schedule::create(&db.pool, STORE(), "second", &each_second()).await.unwrap();
+        eventually("others fire meanwhile", async || fires(&db, "second").await.len() >= 2).await;
+        assert_eq!(outcomes(&db, "far").await, ["run_now"], "a pause");
+        schedule::resume(&db.pool, STORE(), "far").await.unwrap();
+        eventually("its next tick is known", async || schedule::find(&db.pool, STORE(), "far").await.unwrap().next_at == Some(next)).await;
+        assert_eq!(outcomes(&db, "far").await, ["run_now"], "ticks of the pause are over");
+        let later = schedule::skip_next(&db.pool, STORE(), "second").await.unwrap();
+        eventually("the skipped tick is past", async || fires(&db, "second").await.iter().any(|fire| fire.tick > later)).await;
+        let skipped: Vec<Fire> = fires(&db, "second").await.into_iter().filter(|fire| fire.tick == later).collect();
+        assert_eq!((skipped[0].outcome.as_str(), skipped[0].job), ("skipped", None));
+        for name in ["far", "second"] {
+            schedule::delete(&db.pool, STORE(), name).await.unwrap();
+        }
+    })
+    .await;
+    for refused in [
+        schedule::pause(&db.pool, STORE(), "none").await,
+        schedule::resume(&db.pool, STORE(), "none").await,
+        schedule::delete(&db.pool, STORE(), "none").await,
+        schedule::run_now(&db.pool, STORE(), "none").await.map(drop),
+        schedule::skip_next(&db.pool, STORE(), "none").await.map(drop),
+        schedule::find(&db.pool, STORE(), "none").await.map(drop),
+    ] {
+        assert!(matches!(&refused, Err(queue_core::Error::NoSchedule { name }) if name == "none"), "{refused:?}");
+    }
+    db.finish().await;
+}

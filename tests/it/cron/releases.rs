@@ -1,0 +1,180 @@
+//! Schedules that workers declare: of several releases the newest counts, and what none declares is withdrawn.
+
+use std::time::Duration;
+
+use queue_core::{
+    Context, Handler, JobResult, job,
+    schedule::{self, Schedule},
+};
+use queue_worker::Worker;
+use serde::{Deserialize, Serialize};
+use sqlx::{Connection as _, PgConnection};
+use tests::{TestDb, eventually};
+use tokio::{sync::oneshot, task::JoinHandle};
+
+use super::{STORE, each_second, quick, sleeper};
+
+/// Says what it was made with.
+#[job(cron = "30 4 * * MON-FRI", tz = "Europe/Berlin", queue = "reports", priority = 7)]
+#[derive(Default, Serialize, Deserialize)]
+struct Nightly {
+    region: Option<String>,
+}
+
+impl Handler for Nightly {
+    async fn run(self, cx: &Context) -> JobResult {
+        assert_eq!(cx.meta()["schedule"], "nightly");
+        Ok(())
+    }
+}
+
+/// A worker in the background, and how to end it.
+struct Release {
+    stop: oneshot::Sender<()>,
+    worker: JoinHandle<()>,
+}
+
+impl Release {
+    fn start(worker: Worker) -> Self {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let run = async move { worker.run(async { drop(stopped.await) }).await.unwrap() };
+        Self { stop, worker: tokio::spawn(run) }
+    }
+
+    async fn end(self) {
+        self.stop.send(()).unwrap();
+        self.worker.await.unwrap();
+    }
+}
+
+fn release(db: &TestDb, expression: &str) -> Worker {
+    sleeper(db).lease_ttl(Duration::from_millis(1500)).schedule("report", Schedule::cron(expression).job(&quick()))
+}
+
+async fn in_force(db: &TestDb, expression: &str) {
+    eventually(&format!("{expression} is in force"), async || {
+        let found = schedule::list(&db.pool, STORE()).await.unwrap();
+        found.iter().any(|found| found.name == "report" && found.cron.as_deref() == Some(expression) && found.withdrawn_at.is_none())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_job_type_has_a_schedule_of_its_own_and_its_options() {
+    let db = TestDb::new().await;
+    db.run_while(sleeper(&db).register::<Nightly>(), async {
+        let next = super::planned_later(&db, "nightly").await;
+        let found = schedule::find(&db.pool, STORE(), "nightly").await.unwrap();
+        assert_eq!(
+            (found.source.as_str(), found.cron.as_deref(), found.tz.as_str()),
+            ("static", Some("30 4 * * MON-FRI"), "Europe/Berlin")
+        );
+        let berlin = "select to_char($1 at time zone 'Europe/Berlin', 'HH24:MI')";
+        let shown: String = sqlx::query_scalar(berlin).bind(next).fetch_one(&db.pool).await.unwrap();
+        assert_eq!(shown, "04:30");
+        let job = schedule::run_now(&db.pool, STORE(), "nightly").await.unwrap();
+        db.until(job, queue_core::JobState::Completed).await;
+        assert_eq!(db.count("select count(*) from queue.jobs where queue = 'reports' and priority = 7").await, 1);
+        let theirs = schedule::delete(&db.pool, STORE(), "nightly").await.unwrap_err().to_string();
+        assert!(theirs.contains("declared by workers"), "{theirs}");
+        let theirs = schedule::create(&db.pool, STORE(), "nightly", &each_second()).await.unwrap_err().to_string();
+        assert!(theirs.contains("declared by workers"), "{theirs}");
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn the_newest_release_that_lives_wins_and_an_older_one_that_starts_late_does_not() {
+    let db = TestDb::new().await;
+    let (old, new) = ("0 1 1 1 *", "0 2 1 1 *");
+    let first = Release::start(release(&db, old));
+    in_force(&db, old).await;
+    schedule::pause(&db.pool, STORE(), "report").await.unwrap();
+    let second = Release::start(release(&db, new));
+    in_force(&db, new).await;
+    assert!(schedule::find(&db.pool, STORE(), "report").await.unwrap().paused_at.is_some(), "a pause stays");
+    // One more of the old release, as an autoscaler starts it in the middle of a deployment.
+    let late = Release::start(release(&db, old));
+    eventually("it has declared", async || db.count("select count(*) from queue.worker where cardinality(declares) = 1").await == 3).await;
+    let changed = "select xmin::text::bigint from queue.schedule where name = 'report'";
+    let (before, elected) = (db.count(changed).await, db.count("select count(*) from queue.declaration").await);
+    assert_eq!(elected, 2);
+    for _ in 0..3 {
+        sqlx::query("select queue.elect_schedules()").execute(&db.pool).await.unwrap();
+    }
+    assert_eq!(db.count(changed).await, before, "nothing goes to and fro");
+    in_force(&db, new).await;
+    // Rolled back: none of the new release lives.
+    second.end().await;
+    in_force(&db, old).await;
+    first.end().await;
+    late.end().await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_no_living_worker_declares_is_withdrawn_and_comes_back_as_it_was() {
+    let db = TestDb::new().await;
+    let declaring = Release::start(release(&db, "0 1 1 1 *"));
+    in_force(&db, "0 1 1 1 *").await;
+    let next = super::planned_later(&db, "report").await;
+    schedule::create(&db.pool, STORE(), "dynamic", &Schedule::cron("0 1 1 1 *").job(&quick())).await.unwrap();
+    let other = Release::start(sleeper(&db).lease_ttl(Duration::from_millis(1500)));
+    eventually("it lives", async || db.count("select count(*) from queue.worker").await == 2).await;
+    declaring.end().await;
+    eventually("it is withdrawn", async || schedule::find(&db.pool, STORE(), "report").await.unwrap().withdrawn_at.is_some()).await;
+    let found = schedule::find(&db.pool, STORE(), "dynamic").await.unwrap();
+    assert!(found.withdrawn_at.is_none(), "what anybody made stays");
+    let again = Release::start(release(&db, "0 1 1 1 *"));
+    in_force(&db, "0 1 1 1 *").await;
+    assert_eq!(super::planned_later(&db, "report").await, next, "with the tick that it had");
+    again.end().await;
+    other.end().await;
+    sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
+    db.finish().await;
+}
+
+/// Of two elections at once, one has seen a release that the other has not.
+#[tokio::test]
+async fn an_election_that_knew_less_does_not_undo_one_that_was_first() {
+    let db = TestDb::new().await;
+    let (mut on, mut other) = (PgConnection::connect(&db.url).await.unwrap(), PgConnection::connect(&db.url).await.unwrap());
+    let declare = async |on: &mut PgConnection, hour: i32| {
+        let worker = tests::protocol::register(on).await.unwrap();
+        let options = format!("{{\"cron\": \"0 {hour} * * *\"}}");
+        let declare = "select from queue.declare_schedules($1, '{report}', '{do}', '{\"{}\"}', array[$2::jsonb])";
+        sqlx::query(declare).bind(worker).bind(options).execute(&mut *on).await.unwrap();
+        worker
+    };
+    let elect = "select e.became from queue.elect_schedules() e";
+    let gone = "update queue.worker set expires_at = now() - interval '1 s' where id = $1";
+    declare(&mut on, 2).await;
+    let newer = declare(&mut on, 1).await;
+    assert_eq!(sqlx::query_scalar::<_, String>(elect).fetch_all(&mut on).await.unwrap(), ["in force"]);
+    sqlx::query(gone).bind(newer).execute(&mut on).await.unwrap();
+    let mut newest = other.begin().await.unwrap();
+    let third = declare(&mut newest, 3).await;
+    assert_eq!(sqlx::query_scalar::<_, String>(elect).fetch_all(&mut *newest).await.unwrap(), ["in force"]);
+    let late = tokio::spawn(async move {
+        sqlx::query(elect).execute(&mut on).await.unwrap();
+        on
+    });
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0";
+    eventually("it waits", async || db.count(waits).await == 1).await;
+    newest.commit().await.unwrap();
+    let mut on = late.await.unwrap();
+    assert_eq!(schedule::find(&db.pool, STORE(), "report").await.unwrap().cron.as_deref(), Some("0 3 * * *"));
+
+    // Nor does it wait for ever for whoever has a schedule locked.
+    sqlx::query(gone).bind(third).execute(&mut on).await.unwrap();
+    let mut held = other.begin().await.unwrap();
+    sqlx::query("select from queue.schedule for update").execute(&mut *held).await.unwrap();
+    sqlx::query("set statement_timeout = '15s'").execute(&mut on).await.unwrap();
+    let said: Vec<String> = sqlx::query_scalar(elect).fetch_all(&mut on).await.unwrap();
+    assert!(said.len() == 1 && said[0].contains("lock timeout"), "{said:?}");
+    held.rollback().await.unwrap();
+    assert_eq!(sqlx::query_scalar::<_, String>(elect).fetch_all(&mut on).await.unwrap(), ["in force"]);
+    sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
+    db.finish().await;
+}

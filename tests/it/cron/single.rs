@@ -1,0 +1,188 @@
+//! `queue.fire_ticks` and its like, one call at a time.
+
+use queue_core::schedule;
+use sqlx::{Connection as _, PgConnection};
+use tests::TestDb;
+
+use super::{STORE, each_second, fires};
+
+/// Makes a schedule whose tick was a second ago.
+async fn due(db: &TestDb, name: &str) -> i64 {
+    schedule::create(&db.pool, STORE(), name, &each_second()).await.unwrap();
+    let made = "update queue.schedule set next_at = now() - interval '1 s' where name = $1 returning definition";
+    sqlx::query_scalar(made).bind(name).fetch_one(&db.pool).await.unwrap()
+}
+
+/// Fires the tick of a schedule as it was seen; how many rows came back.
+async fn fire(on: &mut PgConnection, name: &str, verb: &str) -> Vec<String> {
+    let fire = "select f.outcome from queue.schedule s, queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at], $2, now() + interval '1 h', null) f where s.name = $1";
+    sqlx::query_scalar(fire).bind(name).bind(verb).fetch_all(on).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_tick_fires_once_and_only_as_it_was_seen() {
+    let db = TestDb::new().await;
+    let mut on = PgConnection::connect(&db.url).await.unwrap();
+    let (definition, _) = (due(&db, "a").await, due(&db, "b").await);
+    let seen: chrono::DateTime<chrono::Utc> =
+        sqlx::query_scalar("select next_at from queue.schedule where name = 'a'").fetch_one(&mut on).await.unwrap();
+    let as_seen = async |on: &mut PgConnection, definition: i64, seen: chrono::DateTime<chrono::Utc>| {
+        let fire = "select count(*) from queue.fire_ticks('a', $1, $2, array[$2], 'enqueue', $2 + interval '1 s', null)";
+        sqlx::query_scalar::<_, i64>(fire).bind(definition).bind(seen).fetch_one(on).await.unwrap()
+    };
+    assert_eq!(as_seen(&mut on, definition + 1, seen).await, 0, "of another definition");
+    assert_eq!(as_seen(&mut on, definition, seen + chrono::Duration::seconds(1)).await, 0, "of another tick");
+    let mut other = PgConnection::connect(&db.url).await.unwrap();
+    let mut open = other.begin().await.unwrap();
+    sqlx::query("select from queue.schedule where name = 'a' for update").execute(&mut *open).await.unwrap();
+    assert_eq!(as_seen(&mut on, definition, seen).await, 0, "somebody has it locked, and is not waited for");
+    open.rollback().await.unwrap();
+    sqlx::query("update queue.schedule set paused_at = now() where name = 'a'").execute(&mut on).await.unwrap();
+    assert_eq!(as_seen(&mut on, definition, seen).await, 0, "paused");
+    sqlx::query("update queue.schedule set paused_at = null where name = 'a'").execute(&mut on).await.unwrap();
+    assert_eq!(as_seen(&mut on, definition, seen).await, 1);
+    assert_eq!(as_seen(&mut on, definition, seen).await, 0, "a zombie comes too late");
+    assert_eq!((fires(&db, "a").await.len(), fires(&db, "b").await.len()), (1, 0));
+    let moved: Vec<String> = sqlx::query_scalar("select name from queue.schedule where next_at = $1 + interval '1 s'")
+        .bind(seen)
+        .fetch_all(&mut on)
+        .await
+        .unwrap();
+    assert_eq!(moved, ["a"], "one has moved on");
+    let ahead = "update queue.schedule set next_at = now() + interval '1 h' where name = 'a' returning next_at";
+    let ahead: chrono::DateTime<chrono::Utc> = sqlx::query_scalar(ahead).fetch_one(&mut on).await.unwrap();
+    assert_eq!(as_seen(&mut on, definition, ahead).await, 0, "not before its time");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_tick_that_has_fired_has_no_other_job_when_a_clock_comes_to_it_again() {
+    let db = TestDb::new().await;
+    due(&db, "a").await;
+    due(&db, "b").await;
+    let mut on = PgConnection::connect(&db.url).await.unwrap();
+    let tick = "select next_at from queue.schedule where name = 'a'";
+    let tick: chrono::DateTime<chrono::Utc> = sqlx::query_scalar(tick).fetch_one(&mut on).await.unwrap();
+    assert_eq!(fire(&mut on, "a", "enqueue").await, ["enqueued"]);
+    let before = fires(&db, "a").await;
+    let again = "update queue.schedule set next_at = $1";
+    sqlx::query(again).bind(tick).execute(&mut on).await.unwrap();
+    assert_eq!(fire(&mut on, "a", "enqueue").await, ["fired"]);
+    assert_eq!(fires(&db, "a").await, before, "what came of it stays");
+    assert_eq!(db.count("select count(*) from queue.job").await, 1);
+    assert_eq!(db.count("select count(*) from queue.schedule where name = 'a' and next_at > now()").await, 1, "and the schedule goes on");
+    assert_eq!(fire(&mut on, "b", "enqueue").await, ["enqueued"], "of another schedule it is another tick");
+    sqlx::query(again).bind(tick + chrono::Duration::milliseconds(1)).execute(&mut on).await.unwrap();
+    assert_eq!(fire(&mut on, "a", "enqueue").await, ["enqueued"], "another tick");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_now_is_of_the_schedule_that_is_named_and_is_not_put_off() {
+    let db = TestDb::new().await;
+    let put_off = each_second().jitter(std::time::Duration::from_hours(24));
+    for name in ["a", "b"] {
+        schedule::create(&db.pool, STORE(), name, &put_off).await.unwrap();
+    }
+    for name in ["a", "b"] {
+        let job = schedule::run_now(&db.pool, STORE(), name).await.unwrap();
+        let of = "select j.meta ->> 'schedule' from queue.job j join queue.ready r on r.id = j.id where j.id = $1";
+        let of: Option<String> = sqlx::query_scalar(of).bind(job).fetch_optional(&db.pool).await.unwrap();
+        assert_eq!(of.as_deref(), Some(name));
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_locked_schedule_does_not_keep_a_caller_waiting() {
+    let db = TestDb::new().await;
+    due(&db, "a").await;
+    let mut other = PgConnection::connect(&db.url).await.unwrap();
+    let mut open = other.begin().await.unwrap();
+    sqlx::query("select from queue.schedule for update").execute(&mut *open).await.unwrap();
+    let mut on = PgConnection::connect(&db.url).await.unwrap();
+    sqlx::query("set statement_timeout = '5s'").execute(&mut on).await.unwrap();
+    assert!(fire(&mut on, "a", "enqueue").await.is_empty());
+    open.rollback().await.unwrap();
+    assert_eq!(fire(&mut on, "a", "enqueue").await, ["enqueued"]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_tick_is_skipped_or_missed_without_a_job() {
+    let db = TestDb::new().await;
+    let mut on = PgConnection::connect(&db.url).await.unwrap();
+    for (name, verb, outcome) in [("a", "enqueue", "skipped"), ("b", "miss", "missed")] {
+        due(&db, name).await;
+        // A worker may have looked before that was said.
+        sqlx::query("update queue.schedule set skip_at = next_at where name = 'a'").execute(&mut on).await.unwrap();
+        assert_eq!(fire(&mut on, name, verb).await, [outcome]);
+        assert_eq!(fires(&db, name).await[0].job, None);
+    }
+    assert_eq!(db.count("select count(*) from queue.job").await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_as_it_was_stays_and_what_differs_keeps_its_tick_if_its_timing_is_the_same() {
+    let db = TestDb::new().await;
+    due(&db, "a").await;
+    due(&db, "b").await;
+    let row = "select (xmin::text::bigint # extract(epoch from next_at)::bigint) from queue.schedule where name = 'a'";
+    let before = db.count(row).await;
+    schedule::create(&db.pool, STORE(), "a", &each_second()).await.unwrap();
+    assert_eq!(db.count(row).await, before, "not written");
+    let other = each_second().overlap(schedule::Overlap::Queue);
+    schedule::create(&db.pool, STORE(), "a", &other).await.unwrap();
+    let kept = "select count(*) from queue.schedule where name = 'a' and overlap = 'queue' and next_at is not null";
+    assert_eq!(db.count(kept).await, 1);
+    schedule::create(&db.pool, STORE(), "a", &schedule::Schedule::cron("0 * * * *").job(&super::quick())).await.unwrap();
+    assert_eq!(db.count("select count(*) from queue.schedule where name = 'a' and next_at is null and cron = '0 * * * *'").await, 1);
+    assert_eq!(
+        db.count("select count(*) from queue.schedule where name = 'b' and next_at is not null and cron is null").await,
+        1,
+        "no other"
+    );
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_came_of_old_ticks_is_pruned_but_for_jobs_that_live() {
+    let db = TestDb::new().await;
+    let mut on = PgConnection::connect(&db.url).await.unwrap();
+    for name in ["a", "b", "c"] {
+        due(&db, name).await;
+    }
+    assert_eq!(fire(&mut on, "a", "enqueue").await, ["enqueued"], "its job waits");
+    assert_eq!(fire(&mut on, "b", "miss").await, ["missed"]);
+    sqlx::query("update queue.fire set fired_at = now() - interval '8 days'").execute(&mut on).await.unwrap();
+    assert_eq!(fire(&mut on, "c", "miss").await, ["missed"], "of today");
+    let withdrawn = "update queue.schedule set source = 'static', withdrawn_at = now() - case name when 'b' then interval '8 days' else '1 h' end where name <> 'a'";
+    sqlx::query(withdrawn).execute(&mut on).await.unwrap();
+    let declared = "insert into queue.declaration (name, definition, last_seen, job_type, payload, options)
+      select n, n::int, now() - d * interval '1 day', 'do', '{}', '{}' from unnest('{1,2,3}'::text[], '{8,8,1}'::int[]) t (n, d)";
+    sqlx::query(declared).execute(&mut on).await.unwrap();
+    sqlx::query("insert into queue.worker (id, expires_at, name, host, pid, version, queues, declares) values (gen_random_uuid(), now(), 'w', 'h', 1, '1', '{}', '{2}')")
+        .execute(&mut on)
+        .await
+        .unwrap();
+    let mut open = PgConnection::connect(&db.url).await.unwrap();
+    let mut held = open.begin().await.unwrap();
+    sqlx::query("select from queue.fire, queue.declaration, queue.schedule for update").execute(&mut *held).await.unwrap();
+    let prune = async |on: &mut PgConnection, most: i64| {
+        let prune = include_str!("../../../queue-worker/sql/prune_fires.sql");
+        sqlx::query_scalar::<_, i64>(prune).bind(7.0 * 86_400.0).bind(most).fetch_one(on).await.unwrap()
+    };
+    sqlx::query("set lock_timeout = '2s'").execute(&mut on).await.unwrap();
+    assert_eq!(prune(&mut on, 100).await, 0, "others hold them, and are not waited for");
+    held.rollback().await.unwrap();
+    assert_eq!(prune(&mut on, 0).await, 0, "so many at most");
+    assert_eq!(prune(&mut on, 100).await, 1);
+    let left = "select string_agg(name, '' order by name) from queue.";
+    let left = async |table: &str| {
+        let left: String = sqlx::query_scalar(sqlx::AssertSqlSafe(format!("{left}{table}"))).fetch_one(&db.pool).await.unwrap();
+        left
+    };
+    assert_eq!([left("fire").await, left("schedule").await, left("declaration").await], ["ac", "ac", "23"]);
+    db.finish().await;
+}

@@ -1,0 +1,59 @@
+//! Schedules: an operator makes them, a worker declares and fires them, a reader sees them, and a producer has nothing to do with them.
+
+use std::time::Duration;
+
+use queue_core::{
+    JobState, Store,
+    schedule::{self, Overlap, Schedule},
+};
+use queue_worker::Worker;
+use tests::{Act, Do, eventually};
+
+use super::{RoledStore, work::cli};
+
+const STORE: fn() -> Store = Store::default;
+
+#[tokio::test]
+async fn an_operator_makes_a_schedule_a_worker_fires_it_and_a_reader_sees_it_without_its_payload() {
+    let store = RoledStore::new().await;
+    let (ops, viewer) = (store.pool("ops"), store.pool("viewer"));
+    let job = || Do { act: Act::Ok("payload-secret".into()) };
+    let second = Schedule::every(Duration::from_secs(1)).overlap(Overlap::Allow).job(&job());
+    schedule::create(&ops, STORE(), "second", &second).await.unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let declaring = Worker::new(store.pool("runner")).register::<Do>().schedule("yearly", Schedule::cron("0 1 1 1 *").job(&job()));
+    let worker = tokio::spawn(declaring.run(async { drop(stopped.await) }));
+    let fired =
+        async || schedule::fires(&viewer, STORE(), "second", 9).await.unwrap().into_iter().filter(|fire| fire.job.is_some()).count();
+    eventually("it fires", async || fired().await >= 2).await;
+    let declared =
+        async || schedule::list(&viewer, STORE()).await.unwrap().into_iter().any(|it| it.name == "yearly" && it.next_at.is_some());
+    eventually("what the worker declares is in force", declared).await;
+
+    schedule::skip_next(&ops, STORE(), "yearly").await.unwrap();
+    schedule::pause(&ops, STORE(), "yearly").await.unwrap();
+    let now = schedule::run_now(&ops, STORE(), "yearly").await.unwrap();
+    let completed = async || queue_core::JobRef::from_id(now).status(&ops).await.unwrap().state == JobState::Completed;
+    eventually("its job now is completed", completed).await;
+    schedule::resume(&ops, STORE(), "yearly").await.unwrap();
+
+    let (code, said) = cli(&store, "viewer", &["cron", "show", "second"]);
+    assert!(code == Some(0) && said.contains("enqueued") && !said.contains("secret"), "{said}");
+    for user in ["web", "mailer", "runner", "viewer", "nobody_else"] {
+        store.is_denied(user, "select queue.schedule('mine', 'do', '{}', '{\"every\": 60}')").await;
+        for act in ["unschedule", "pause_schedule", "resume_schedule", "skip_schedule", "run_schedule"] {
+            store.is_denied(user, &format!("select queue.{act}('second')")).await;
+        }
+        if user != "runner" {
+            store.is_denied(user, "select payload from queue.schedule").await;
+            store.is_denied(user, "select from queue.fire_ticks('second', 1, null, null, 'enqueue', null, null)").await;
+        }
+    }
+    store.is_denied("web", "select from queue.fire").await;
+    store.is_denied("ops", "delete from queue.schedule").await;
+    store.is_denied("runner", "insert into queue.fire values ('second', now(), now(), null, 'enqueued', null)").await;
+    schedule::delete(&ops, STORE(), "second").await.unwrap();
+    stop.send(()).unwrap();
+    worker.await.unwrap().unwrap();
+    store.server.stop().unwrap();
+}
