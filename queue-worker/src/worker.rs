@@ -237,8 +237,7 @@ const LAST_WRITES: Duration = Duration::from_secs(2);
 impl RunningWorker {
     fn start(engine: &Engine, pool: &PgPool, config: &Config, given: Given) -> Result<Self, Error> {
         let Given { registry, states, teller, middleware, declares } = given;
-        let (settle, verdicts) = mpsc::channel(UNSETTLED);
-        let bell = Arc::new(Bell::default());
+        let ((settle, verdicts), bell) = (mpsc::channel(UNSETTLED), Arc::new(Bell::default()));
         let types: Vec<&'static str> = registry.names().filter(|(_, known)| !known.options().transactional).map(|(name, _)| name).collect();
         let names: Vec<&'static str> = registry.names().map(|(name, _)| name).collect();
         let (sender, reports) = ReportSender::open();

@@ -143,7 +143,7 @@ impl Middleware for Instead {
 }
 
 /// Counts how often its handler ran.
-#[job(name = "middleware_counted", max_attempts = 2, backoff = fixed("20ms", jitter = 0.0), timeout = "300ms", state(Arc<AtomicU32>))]
+#[job(name = "middleware_counted", max_attempts = 2, backoff = fixed("20ms", jitter = 0.0), timeout = "300ms")]
 #[derive(Serialize, Deserialize)]
 struct Counted;
 

@@ -4,6 +4,7 @@ mod attacks;
 mod matrix;
 mod names;
 mod schedules;
+mod statements;
 mod work;
 
 use std::str::FromStr as _;

@@ -1,0 +1,176 @@
+//! Role by statement, against what is decided here: what is new and undecided fails.
+
+use std::{fs, path::Path};
+
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
+
+use super::RoledStore;
+
+/// Who may run which statement file. What nobody but the owner may is in no line.
+const STATEMENTS: &str = "
+act_on_all o
+act_on_one o
+add_days w
+announce_waiter pmw
+any_schedule wro
+backlog ro
+beat w
+capacities ro
+channel pmw
+checkpoint wo
+choose_blocked wro
+choose_dead wro
+choose_ready wro
+choose_running wro
+choose_scheduled wro
+claim w
+clear_progress w
+counts ro
+declare w
+drop_day w
+due_lanes wo
+elect w
+ended wro
+enqueue pw
+enqueue_each pmw
+enqueue_relaxed pw
+enqueue_with pmw
+failures wro
+failures_of wro
+find o
+find_without ro
+finish_one w
+fire w
+fires wro
+forget_keys w
+forget_lanes w
+give_back w
+glance w
+hinted w
+horizon pmwro!
+job_types wro
+keep_types w
+kept_types wro
+lanes wro
+leave_lanes w
+leave_waiter pmw
+limit_beats w
+list o
+list_without ro
+lock_keys pmw
+locked_leases w
+look pmw
+meet_lanes pmw
+next_run wro
+note w
+oldest ro
+own_leases w
+park w
+pass_lanes w
+pause o
+pause_awaits ro
+pause_schedule o
+paused ro
+pauses wro
+payloads wo
+progress_of wro
+progress_page wro
+promote w
+prune_days w
+prune_dead w
+prune_done w
+prune_early w
+prune_fires w
+prune_kept w
+prune_waiters w
+prune_workers w
+publish_types w
+put_schedule o
+queues wro
+recover w
+register w
+replaced_lanes w
+reserve_ids w
+resume o
+resume_schedule o
+retire w
+run_schedule o
+schedules wro
+set_capacity o
+settle w
+settle_leases w
+silent w
+skip_schedule o
+sleep w
+started wro
+status pmwo
+still_held w
+suspects wro
+take_one w
+tell w
+ticks wro
+try_enqueue pmw
+unblock w
+unschedule o
+unseen_lanes wro
+unserved wro
+vouch w
+waiting wro
+wake_others w
+wake_released w
+wake_up w
+walk_jobs wro
+workers ro
+";
+
+/// Each file run with nulls, as it is sent: rights to what it names are checked before it does anything.
+#[tokio::test]
+async fn each_role_may_run_the_statements_that_are_decided_for_it_and_no_others() {
+    let store = RoledStore::new().await;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut files: Vec<_> = ["queue-core/sql", "queue-worker/sql"]
+        .iter()
+        .flat_map(|folder| fs::read_dir(root.join(folder)).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort_by_key(|path| path.file_stem().map(ToOwned::to_owned));
+    assert!(files.len() > 80, "the statements were found");
+    let mut users = Vec::new();
+    for (user, letter) in [("web", 'p'), ("mailer", 'm'), ("runner", 'w'), ("viewer", 'r'), ("ops", 'o'), ("nobody_else", '!')] {
+        users.push((store.connect(user).await, letter));
+    }
+    let mut found = String::new();
+    for path in files {
+        let (name, text) = (path.file_stem().unwrap().to_str().unwrap().to_owned(), fs::read_to_string(&path).unwrap());
+        let mut letters = String::new();
+        for (connection, letter) in &mut users {
+            connection.execute("begin").await.unwrap();
+            let done = async {
+                connection.execute(sqlx::raw_sql(AssertSqlSafe(format!("prepare s as {text}")))).await?;
+                let count: i32 =
+                    sqlx::query_scalar("select coalesce(cardinality(parameter_types), 0) from pg_prepared_statements where name = 's'")
+                        .persistent(false)
+                        .fetch_one(&mut *connection)
+                        .await?;
+                let nulls = vec!["null"; usize::try_from(count).unwrap()].join(", ");
+                let execute = if nulls.is_empty() { "execute s".to_owned() } else { format!("execute s({nulls})") };
+                connection.execute(sqlx::raw_sql(AssertSqlSafe(execute))).await.map(drop)
+            };
+            let done: sqlx::Result<()> = done.await;
+            let denied = done.is_err_and(|error| error.as_database_error().is_some_and(|error| error.code().as_deref() == Some("42501")));
+            connection.execute("rollback").await.unwrap();
+            connection.execute("deallocate all").await.unwrap();
+            if !denied {
+                letters.push(*letter);
+            }
+        }
+        if !letters.is_empty() {
+            found.extend([name.as_str(), " ", letters.as_str(), "\n"]);
+        }
+    }
+    assert!(found == STATEMENTS.trim_start(), "found:\n{found}");
+    for (connection, _) in users {
+        connection.close().await.unwrap();
+    }
+    store.server.stop().unwrap();
+}
