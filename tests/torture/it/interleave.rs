@@ -84,8 +84,8 @@ async fn whatever_meets_the_retention_of_types_no_job_is_lost_or_doubled() {
 const MANY: [&str; 2] = ["insert_with", "enqueue_each"];
 
 /// Write no entry of a job: who waits for jobs, and what jobs and their types say of themselves; `guards::reports` and `type_options` attack these.
-/// And what came of ticks, which `cron::single` attacks.
-const BESIDE: [&str; 10] = [
+/// And what came of ticks, which `cron::single` attacks, and what a worker says of pauses, which `paused::` attacks.
+const BESIDE: [&str; 11] = [
     "announce_waiter",
     "leave_waiter",
     "prune_waiters",
@@ -96,6 +96,7 @@ const BESIDE: [&str; 10] = [
     "publish_types",
     "locked_leases",
     "prune_fires",
+    "vouch",
 ];
 
 #[test]
