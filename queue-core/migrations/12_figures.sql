@@ -80,8 +80,10 @@ begin
       left join queue.passed() p on p.lane = l.lane
       offset 0
     ) l
-    cross join lateral (select r.seq from queue.ready r where r.lane = l.lane and r.seq >= l.floor order by r.seq limit 1) r
+    left join lateral (select r.seq from queue.ready r where r.lane = l.lane and r.seq >= l.floor order by r.seq limit 1) r on true
     group by l.queue
+    -- guard: a queue is told of if there may be a job that was not seen [ or bool_or(l.partial)]
+    having count(r.seq) > 0 or bool_or(l.partial)
   ) w
   order by w.since, w.queue;
 end
@@ -145,7 +147,7 @@ as $$
 declare
   share  bigint := most;
 begin
-  if cardinality(queues) > 10 then
+  if most is not null and cardinality(queues) > 10 then  -- guard: all of many queues are counted if that is wanted [most is not null and ]
     share := greatest(10 * most / cardinality(queues), 1);
   end if;
   return query

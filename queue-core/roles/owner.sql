@@ -38,3 +38,8 @@ begin
   end loop;
 end
 $$;
+-- Whatever was taken from it by name.
+grant all on schema "queue_schema" to "queue_role";
+grant all on all tables in schema "queue_schema" to "queue_role";
+grant all on all sequences in schema "queue_schema" to "queue_role";
+grant all on all routines in schema "queue_schema" to "queue_role";

@@ -1,6 +1,9 @@
 -- A group role that may do nothing in the store yet, whatever it could do before. Users are made members of it.
 do $$
 begin
+  if exists (select from pg_namespace n where n.nspname = 'queue_schema' and pg_get_userbyid(n.nspowner) = 'queue_role') then
+    raise invalid_parameter_value using message = 'the role queue_role owns the store; name another';
+  end if;
   if not exists (select from pg_roles r where r.rolname = 'queue_role') then
     create role "queue_role" nologin;
   end if;

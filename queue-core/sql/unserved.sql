@@ -18,19 +18,22 @@ with chosen as materialized (
   select least($1::bigint, greatest(10 * $1 / greatest(count(*), 1), 1)) as jobs
   from chosen
 )
-select c.queue, c.job_type, least(n.jobs, s.jobs) as jobs, n.jobs > s.jobs or n.partial as partial
+select c.queue, c.job_type, least(n.jobs, s.jobs) as jobs, n.jobs > s.jobs or k.partial as partial
 from chosen c
 cross join share s
 cross join lateral (
-  select count(*) as jobs, coalesce(bool_or(seen.partial), false) as partial
+  select exists (select from floors p where p.lane = any (c.lanes) and p.partial) as partial
+) k
+cross join lateral (
+  select count(*) as jobs
   from (
-    select p.partial
-    from pg_catalog.unnest(c.lanes) k (lane)
-    left join floors p on p.lane = k.lane
+    select
+    from pg_catalog.unnest(c.lanes) u (lane)
+    left join floors p on p.lane = u.lane
     -- From behind: in front there are dead entries.
-    cross join lateral (select from queue.ready r where r.lane = k.lane and r.seq >= coalesce(p.seq, 0) order by r.seq desc limit s.jobs + 1) one
+    cross join lateral (select from queue.ready r where r.lane = u.lane and r.seq >= coalesce(p.seq, 0) order by r.seq desc limit s.jobs + 1) one
     limit s.jobs + 1
   ) seen
 ) n
-where n.jobs > 0
+where n.jobs > 0 or k.partial
 order by c.queue, c.job_type

@@ -97,11 +97,11 @@ fn by_type(found: Vec<Count>, registry: &Registry) -> Vec<Count> {
 pub struct Oldest {
     /// The queue.
     pub queue: String,
-    /// Since when it has been ready, by the database's clock.
-    pub since: DateTime<Utc>,
+    /// Since when it has been ready, by the database's clock; `None` if none was seen, though there may be one.
+    pub since: Option<DateTime<Utc>>,
     /// How long that is, by the same clock.
-    #[serde(rename = "waited_ms", serialize_with = "ms")]
-    pub waited: Duration,
+    #[serde(rename = "waited_ms", serialize_with = "maybe_ms")]
+    pub waited: Option<Duration>,
     /// Whether another one may have been ready for longer; see [`oldest`].
     pub partial: bool,
 }
@@ -208,8 +208,12 @@ impl FromRow<'_, PgRow> for Count {
 
 impl FromRow<'_, PgRow> for Oldest {
     fn from_row(row: &PgRow) -> sqlx::Result<Self> {
-        let waited_ms: f64 = row.try_get("waited_ms")?;
-        Ok(Self { queue: row.try_get("queue")?, since: row.try_get("since")?, waited: waited(waited_ms), partial: row.try_get("partial")? })
+        Ok(Self {
+            queue: row.try_get("queue")?,
+            since: row.try_get("since")?,
+            waited: row.try_get::<Option<f64>, _>("waited_ms")?.map(waited),
+            partial: row.try_get("partial")?,
+        })
     }
 }
 
@@ -226,10 +230,6 @@ impl FromRow<'_, PgRow> for Backlog {
 
 fn waited(ms: f64) -> Duration {
     Duration::try_from_secs_f64(ms.max(0.0) / 1000.0).unwrap_or_default()
-}
-
-fn ms<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(duration.as_millis() as u64)
 }
 
 #[expect(clippy::ref_option, reason = "serde gives it so")]

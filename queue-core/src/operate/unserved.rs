@@ -16,7 +16,7 @@ pub struct Unserved {
     pub job_type: String,
     /// How many are ready, counted up to [`Unserved::MOST`], or up to ten times that in all of them.
     pub jobs: i64,
-    /// Whether there are more.
+    /// Whether there may be more; then there may be none.
     pub partial: bool,
 }
 

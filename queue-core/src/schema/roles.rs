@@ -51,9 +51,17 @@ impl Roles {
     /// A producer for these queues only: a role of this name, made if there is none. Its queues are those said last.
     ///
     /// # Errors
-    /// [`Error::InvalidName`] for a role or a queue outside the grammar of names; [`Error::OutOfRange`] without any queue.
+    /// [`Error::InvalidName`] for a role or a queue outside the grammar of names; [`Error::OutOfRange`] without any queue, and for one of the five.
     pub fn of_producer(store: Store, role: &str, queues: &[&str]) -> Result<Self, Error> {
         check_role(role)?;
+        let of_store = Self::of(store).names();
+        if of_store.iter().any(|name| name == role) {
+            return Err(Error::OutOfRange {
+                what: "the role of a producer",
+                value: role.to_owned(),
+                range: "another than the store's five",
+            });
+        }
         if queues.is_empty() {
             return Err(Error::OutOfRange { what: "the number of queues of a producer", value: "0".to_owned(), range: "at least 1" });
         }
@@ -127,10 +135,15 @@ impl Roles {
 
     /// With the names that are meant.
     fn written(&self, text: &str, role: &str) -> String {
-        let text = self.store.rewritten(text).replace("queue_schema", self.store.schema()).replace("queue_role", role);
-        ["producer", "reader"]
-            .iter()
-            .fold(text, |text, other| text.replace(&format!("\"queue_{other}\""), &format!("\"{}\"", self.name(other))))
+        // All names are marked before the first is put in, for a name may look like another's place.
+        let places = [
+            ("\"queue_producer\"", "\u{1}", format!("\"{}\"", self.name("producer"))),
+            ("\"queue_reader\"", "\u{2}", format!("\"{}\"", self.name("reader"))),
+            ("queue_schema", "\u{3}", self.store.schema().to_owned()),
+            ("queue_role", "\u{4}", role.to_owned()),
+        ];
+        let marked = places.iter().fold(text.to_owned(), |text, (place, mark, _)| text.replace(place, mark));
+        places.iter().fold(self.store.rewritten(&marked), |text, (_, mark, name)| text.replace(mark, name))
     }
 
     fn name(&self, role: &str) -> String {

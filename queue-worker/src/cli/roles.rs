@@ -30,6 +30,7 @@ pub(super) async fn roles(settings: &Settings, asked: &RolesArgs) -> Result<(), 
         return print::json(&json!({ "schema": schema, "roles": names }));
     }
     let shown = names.join(", ");
-    let example = names.iter().find(|name| !name.ends_with("_owner")).map_or("", |name| name);
-    print::lines(&format!("the schema `{schema}` has the roles {shown}\nlet users in with: grant \"{example}\" to somebody"))
+    let example = names.iter().find(|name| !name.ends_with("_owner"));
+    let example = example.map_or_else(String::new, |name| format!("\nlet users in with: grant \"{name}\" to somebody"));
+    print::lines(&format!("the schema `{schema}` has the roles {shown}{example}"))
 }

@@ -69,8 +69,8 @@ fn waiting(oldest: &[Oldest]) -> String {
         return "no job is waiting for a worker".to_owned();
     }
     let rows = oldest.iter().map(|first| {
-        let waited = Duration::from_secs(first.waited.as_secs());
-        [first.queue.clone(), print::time(first.since), counted(format_duration(waited), first.partial)]
+        let waited = first.waited.map_or_else(String::new, |waited| format_duration(Duration::from_secs(waited.as_secs())).to_string());
+        [first.queue.clone(), first.since.map_or_else(|| "not seen".to_owned(), print::time), counted(waited, first.partial)]
     });
     print::table(["queue", "oldest ready since", "waited"], rows)
 }

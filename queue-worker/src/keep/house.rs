@@ -116,7 +116,7 @@ async fn tell_unserved(house: &mut House) {
     };
     match link.note(found) {
         Ok(found) => {
-            for Unserved { queue, job_type, jobs, .. } in found.iter().take(LINES) {
+            for Unserved { queue, job_type, jobs, .. } in found.iter().filter(|unserved| unserved.jobs > 0).take(LINES) {
                 tracing::warn!(queue, job_type, jobs, "ready jobs that no living worker serves; start one with this queue and job type");
             }
             if let Some(more) = found.len().checked_sub(LINES).filter(|more| *more > 0) {

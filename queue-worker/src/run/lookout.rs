@@ -54,11 +54,11 @@ impl Lookout {
         paused: &Paused,
         passed: &[JobId],
     ) -> sqlx::Result<Option<LockedJob>> {
+        self.owed = None;
         self.turn = self.turn.wrapping_add(1);
         let lanes: Vec<Lane> =
             order(self.lanes.all().filter(|lane| !paused.covers(&lane.queue, lane.job_type)), self.turn).into_iter().cloned().collect();
         if lanes.is_empty() {
-            self.owed = None;
             return Ok(None);
         }
         let began = Instant::now();
@@ -72,7 +72,6 @@ impl Lookout {
                 return Ok(None);
             }
         }
-        self.owed = None;
         let began = Instant::now();
         let found = self.take(tx, store, (&lanes, true), passed).await?;
         let (now, rest) = (Instant::now(), 20 * began.elapsed());

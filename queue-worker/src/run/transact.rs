@@ -171,8 +171,8 @@ impl Crew {
             Ok(()) => self.passed().forget(id),
             Err(error) => {
                 let wait = self.passed().note(id, Instant::now());
-                let (error, next_try_in) = (queue_core::message(&error), humantime::format_duration(wait));
-                tracing::warn!(job = %id, error, %next_try_in, "nothing could be written of this transactional job: it is as it was");
+                let error = queue_core::message(&error);
+                tracing::warn!(job = %id, error, next_try_in = ?wait, "nothing could be written of this transactional job: it is as it was");
             }
         }
         Ok(())

@@ -99,6 +99,9 @@ async fn a_queue_holds_what_is_ready_scheduled_and_blocked_each_once() {
     let many = "select count(*) from queue.depths(array_append(array_fill('other'::text, array[19]), 'default'), 4) d
       where d.queue = 'default' and d.waiting = 2 and d.partial or d.queue = 'other' and d.waiting = 0 and not d.partial";
     assert_eq!(db.count(many).await, 2);
+    let all = "select count(*) from queue.depths(array_append(array_fill('other'::text, array[19]), 'default'), null) d
+      where d.queue = 'default' and d.waiting = 4 and not d.partial";
+    assert_eq!(db.count(all).await, 1, "of many queues all, if that is asked");
     assert_eq!(taken(&db, "default").await, 1);
     db.finish().await;
 }

@@ -289,6 +289,29 @@ async fn a_store_of_another_name_has_roles_of_that_name() {
     store.server.stop().unwrap();
 }
 
+/// The rights of the store's own roles are not taken by giving one of them queues.
+#[tokio::test]
+async fn a_producer_for_some_queues_is_none_of_the_stores_roles_nor_its_owner() {
+    let store = RoledStore::new().await;
+    for role in ["queue_owner", "queue_worker", "queue_producer"] {
+        let refused = Roles::of_producer(Store::default(), role, &["mail"]).unwrap_err();
+        assert!(matches!(refused, Error::OutOfRange { .. }), "{refused}");
+    }
+    let mut admin = store.db.pool.acquire().await.unwrap();
+    let (odd, app) = (Store::new("queue_role").unwrap(), "app");
+    store.run("create role app; create schema queue_role authorization app").await;
+    migrate(&mut admin, odd).await.unwrap();
+    let refused = Roles::of_producer(odd, app, &["mail"]).unwrap().apply(&mut admin).await.unwrap_err();
+    assert!(refused.to_string().contains("the role app owns the store"), "{refused}");
+    // A schema may be called as a place for a name is, and what was taken from its owner by hand comes back.
+    Roles::of(odd).apply(&mut admin).await.unwrap();
+    store.run("revoke all on all tables in schema queue_role from queue_role_owner").await;
+    Roles::of(odd).apply(&mut admin).await.unwrap();
+    store.run("create role till login; grant queue_role_producer to till").await;
+    ok().enqueue(&store.pool("till")).store(odd).await.unwrap();
+    store.server.stop().unwrap();
+}
+
 /// In a schema that was made for somebody all is that one's, whoever migrates.
 #[tokio::test]
 async fn a_store_in_a_schema_of_somebodys_is_that_ones_own() {
