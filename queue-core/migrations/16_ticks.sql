@@ -83,7 +83,7 @@ create function queue.fire_ticks(name text, definition bigint, seen timestamptz,
   returns table (tick timestamptz, outcome text, job bigint, why text)
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '1s'  -- guard: a tick waits for nobody for ever
+  set lock_timeout = '100ms'  -- guard: a tick waits for nobody for ever
 as $$
 declare
   plan   queue.schedule;
@@ -206,7 +206,7 @@ begin
   select max(w.ttl) into longest from queue.worker w where w.expires_at > now();
   for won in
     select distinct on (d.name) d.name, d.definition, d.job_type, d.payload, d.options, d.last_seen, s.source, s.undeclared_since,
-      s.definition as now_in_force
+      s.definition as now_in_force, s.error
     from queue.declaration d
     left join queue.schedule s on s.name = d.name
     -- guard: only of living workers [w.expires_at > now() and ]; only what they declare [ and d.definition = any (w.declares)]
@@ -219,7 +219,8 @@ begin
       -- guard: a declaration is remembered as long as it is declared
       update queue.declaration d set last_seen = now() where d.name = won.name and d.definition = won.definition;
     end if;
-    continue when won.source = 'static' and won.now_in_force = won.definition and won.undeclared_since is null;
+    -- guard: what a release could not read is put in force anew by one that can [ and won.error is null]
+    continue when won.source = 'static' and won.now_in_force = won.definition and won.undeclared_since is null and won.error is null;
     begin
       if won.now_in_force is not null then
         -- Of two elections at once the one that knew more may have been first.

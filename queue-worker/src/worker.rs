@@ -294,7 +294,7 @@ impl RunningWorker {
                 })),
                 engine.handle().spawn(fire_all(Ticks::new(Link::new(pool, "schedules"), config, &bell, pulse.identity(), declares))),
                 engine.handle().spawn(keep_pruned(Link::new(pool, "prune"), config.clone(), known)),
-                engine.handle().spawn(fence(pulse.identity(), Arc::clone(&queues))),
+                engine.handle().spawn(fence(pulse.identity(), Arc::clone(&queues), Arc::clone(&bell))),
             ],
             queues,
             settle,
@@ -373,10 +373,14 @@ async fn tell_ready(mut identity: watch::Receiver<Identity>, hooks: Vec<Box<dyn 
 }
 
 /// Drops everything at once when this worker's right to its jobs is lost.
-async fn fence(mut identity: watch::Receiver<Identity>, queues: Arc<Queues>) {
+async fn fence(mut identity: watch::Receiver<Identity>, queues: Arc<Queues>, bell: Arc<Bell>) {
     while identity.changed().await.is_ok() {
         if identity.borrow_and_update().is_none() {
             queues.abandon();
+            // What was paused meanwhile waits for no worker that is silent.
+            queues.pauses().forget();
         }
+        // Whatever the next one needs is read at once, and not at the next poll.
+        bell.ring();
     }
 }

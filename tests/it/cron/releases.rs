@@ -178,3 +178,17 @@ async fn an_election_that_knew_less_does_not_undo_one_that_was_first() {
     sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
     db.finish().await;
 }
+
+#[tokio::test]
+async fn what_one_release_could_not_read_is_put_in_force_again_by_one_that_can() {
+    let db = TestDb::new().await;
+    let worker = Release::start(release(&db, "0 1 1 1 *"));
+    in_force(&db, "0 1 1 1 *").await;
+    sqlx::query("update queue.schedule set error = 'there is no such zone', next_at = null").execute(&db.pool).await.unwrap();
+    eventually("it has ticks again", async || {
+        db.count("select count(*) from queue.schedule where error is null and next_at is not null").await == 1
+    })
+    .await;
+    worker.end().await;
+    db.finish().await;
+}
