@@ -172,6 +172,8 @@ impl Database {
         if let (Some(server), CoreError::ForeignSchema { .. } | CoreError::ChangedMigration { .. }) = (&self.embedded, &error) {
             return Error::EmbeddedStore { why: error, folder: server.folder().to_owned() };
         }
+        #[cfg(not(feature = "embedded"))]
+        let _ = self;
         error.into()
     }
 
