@@ -116,7 +116,10 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.declare_schedules", "queue.elect_schedules"], SCHEDULES),
     (&["prune_fires.sql"], &["cron::single"]),
     (&["queue.capacity"], &["guards::rows"]),
-    (&["queue.passed", "queue.backlog", "queue.counts", "queue.oldest", "queue.depths"], &["operate::figures"]),
+    (
+        &["queue.passed", "queue.backlog", "queue.counts", "queue.oldest", "queue.depths"],
+        &["operate::figures", "operate::counted capacity::attacks"],
+    ),
     (&["queue.set_capacity", "queue.count_waiting", "queue.take_capacity"], &["capacity::"]),
     (
         &["queue.capacity_mark", "queue.mark_jobs", "queue.say_jobs", "queue.said_jobs", "queue.jobs_since"],
