@@ -19,13 +19,14 @@ const ENQUEUE: &[&str] = &[
 ];
 const IN_LINE: &[&str] = &["keys::edges keys::hands unique::held", "guards::notices together::", "keys::ways"];
 const OPTIONS: &[&str] = &[
-    "guards::notices refuse:: enqueue:: meta:: type_options::",
+    "guards::notices refuse:: enqueue:: meta:: type_options:: evolution::sql",
     "any_language:: bulk:: payloads::",
     "unique:: --skip races",
     "keys::edges",
 ];
 const WHERE: &[&str] = &["guards::looks", "unique::held", "unique:: together::a_unique --skip races --skip worker", "results:: operate::"];
-const UNIQUE: &[&str] = &["unique::held unique::kept", "unique:: together::a_unique --skip races --skip worker", "unique::races"];
+const UNIQUE: &[&str] =
+    &["unique::held unique::kept evolution::sql", "unique:: together::a_unique --skip races --skip worker", "unique::races"];
 const BEATS: &[&str] = &["guards::", "recovery:: lease::", MODEL];
 const OPERATORS: &[&str] = &[
     "guards::control guards::order control::no_act",
