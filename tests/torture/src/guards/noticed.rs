@@ -39,7 +39,11 @@ const OPERATORS: &[&str] = &[
 const CONTROLS: &[&str] =
     &["guards::control guards::notices", "control:: cancelling:: operate::a_cancelled", "keys::hands together::the_head", MODEL];
 const SINGLE: &[&str] = &["guards::single", "control::"];
-const SCHEDULES: &[&str] = &["cron::single", "cron::refusals", "cron::releases", "cron:: --skip attacks"];
+const SCHEDULES: &[&str] = &[
+    "cron::single cron::overlaps cron::refusals",
+    "cron::releases cron::poison::what cron::poison::one",
+    "cron:: --skip attacks --skip clocks",
+];
 const ROLES: &[&str] = &["roles::attacks roles::names roles::work", "roles::"];
 const PAUSES: &[&str] = &["paused::statements", "paused:: --skip statements --skip attacks", "paused::attacks"];
 const PRUNING: &[&str] = &["guards::prune", "retention::"];
@@ -113,7 +117,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     ),
     (&["queue.schedule", "queue.fire", "queue.fire_ticks", "queue.put_schedule", "queue.unschedule", "queue.run_schedule"], SCHEDULES),
     (&["queue.pause_schedule", "queue.resume_schedule", "queue.skip_schedule", "queue.declaration"], SCHEDULES),
-    (&["queue.read_span", "queue.read_schedule", "queue.enqueue_tick", "queue.is_overlapping"], SCHEDULES),
+    (&["queue.read_span", "queue.read_schedule", "queue.tick_meta", "queue.enqueue_tick", "queue.is_overlapping"], SCHEDULES),
     (&["queue.declare_schedules", "queue.elect_schedules"], SCHEDULES),
     (&["prune_fires.sql"], &["cron::single"]),
     (&["queue.capacity"], &["guards::rows"]),
