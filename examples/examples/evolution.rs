@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The release before. A program has one of these types; here are two, to show both sides.
 mod before {
-    use super::*;
+    use super::{Context, Deserialize, Handler, JobResult, Serialize, job};
 
     #[job(send_only, name = "example_invoice", output = String)]
     #[derive(Serialize, Deserialize)]

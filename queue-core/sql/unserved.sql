@@ -18,8 +18,8 @@ with chosen as materialized (
   select least($1::bigint, greatest(10 * $1 / greatest(count(*), 1), 1)) as jobs
   from chosen
 )
-select c.queue, queue.type_of(c.job_type) as job_type, queue.version_of(c.job_type) as version, least(n.jobs, s.jobs) as jobs,
-  n.jobs > s.jobs or k.partial as partial
+select c.queue, queue.type_of(c.job_type) as job_type, least(n.jobs, s.jobs) as jobs, n.jobs > s.jobs or k.partial as partial,
+  queue.version_of(c.job_type) as version
 from chosen c
 cross join share s
 cross join lateral (
