@@ -9,6 +9,7 @@
 //! The claim loop is in `feed`; this file starts everything, and ends it in the right order.
 
 mod builder;
+mod farewell;
 mod schedules;
 
 use std::{
@@ -29,7 +30,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::schedules::declarations;
+use self::{farewell::Farewell, schedules::declarations};
 use crate::{
     claim::Feed,
     error::Error,
@@ -209,6 +210,7 @@ struct RunningWorker {
     transact: Transact,
     settles: JoinHandle<()>,
     helpers: Vec<JoinHandle<()>>,
+    farewell: Farewell,
     pulse: Pulse,
     _abandon: Abandon,
 }
@@ -248,7 +250,7 @@ impl RunningWorker {
         let (sender, reports) = ReportSender::open();
         let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store: config.store });
         let shared = Arc::new(Shared { pool: pool.clone(), states, handlers: Handle::current(), backend, reports: sender, middleware });
-        let stop = CancellationToken::new();
+        let (stop, closing) = (CancellationToken::new(), CancellationToken::new());
         let (pauses, life) = (Pauses::new(registry.clone()), Life::new());
         let transact = TransactContext {
             config: config.clone(),
@@ -277,11 +279,16 @@ impl RunningWorker {
         let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, stored_types(&versions(known.iter())), life)?;
         let (link, held) = (Link::new(pool, "claim").relaxed(), KnownLeases::default());
         let feed = Feed::new(config, &types, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
-        let (closing, link) = (CancellationToken::new(), settle_link(pool, config));
         Ok(Self {
             claims: engine.handle().spawn(feed.run(stop.clone())),
             transact: Transact::start(engine.handle(), transact),
-            settles: engine.handle().spawn(settle_all(verdicts, link, config.store, Arc::clone(&bell), closing.clone())),
+            settles: engine.handle().spawn(settle_all(
+                verdicts,
+                settle_link(pool, config),
+                config.store,
+                Arc::clone(&bell),
+                closing.clone(),
+            )),
             helpers: vec![
                 engine.handle().spawn(listen(pool.clone(), config.store, Arc::clone(&bell), pauses)),
                 engine.handle().spawn(unblock_all(Link::new(pool, "keys").relaxed(), config.store, Arc::clone(&bell))),
@@ -300,6 +307,7 @@ impl RunningWorker {
                 engine.handle().spawn(keep_pruned(Link::new(pool, "prune"), config.clone(), known)),
                 engine.handle().spawn(fence(pulse.identity(), Arc::clone(&queues), Arc::clone(&bell))),
             ],
+            farewell: Farewell::new(Link::new(pool, "farewell"), config.store, pulse.identity(), queues.pauses()),
             queues,
             settle,
             bell,
@@ -312,7 +320,7 @@ impl RunningWorker {
 
     /// Stops claiming, waits for handlers, releases what is left, settles it all, and takes the heartbeat away last.
     async fn stop(self, grace: Duration) {
-        let Self { queues, settle, bell, stop, closing, claims, transact, settles, helpers, pulse, _abandon } = self;
+        let Self { queues, settle, bell, stop, closing, claims, transact, settles, helpers, farewell, pulse, _abandon } = self;
         let until = Instant::now() + grace;
         stop.cancel();
         bell.ring();
@@ -322,6 +330,7 @@ impl RunningWorker {
         for slots in &subscriptions {
             give_back(&settle, slots.take_queued()).await;
         }
+        let farewell = tokio::spawn(farewell.say());
         wait_for(&subscriptions, until).await;
         for slots in &subscriptions {
             slots.ask();
@@ -336,7 +345,7 @@ impl RunningWorker {
         }
         wait_for(&subscriptions, Instant::now() + LAST_VERDICTS).await;
         let _ = transact.await;
-        for helper in helpers {
+        for helper in helpers.into_iter().chain([farewell]) {
             helper.abort();
         }
         closing.cancel();
