@@ -17,7 +17,7 @@ use std::{
 };
 
 use queue_core::{
-    Durability, Handler, Middleware, Options, Registry, RegistryError, migrate,
+    BatchHandler, Durability, Handler, Middleware, Options, Registration, Registry, RegistryError, migrate,
     runner::{ReportSender, Shared, States},
     schedule::{Declaration, Declared, Schedule},
 };
@@ -89,6 +89,15 @@ impl Worker {
     /// workers that run some types only.
     pub fn register<T: Handler>(mut self) -> Self {
         if let Err(error) = self.registry.get_or_insert_default().register::<T>() {
+            self.broken.get_or_insert(error);
+        }
+        self.declared.push(Declared::of::<T>());
+        self
+    }
+
+    /// As [`Worker::register`], for a type whose handler takes batches: `#[job(batch = 500)]`.
+    pub fn register_batch<T: BatchHandler>(mut self) -> Self {
+        if let Err(error) = self.registry.get_or_insert_default().register_batch::<T>() {
             self.broken.get_or_insert(error);
         }
         self.declared.push(Declared::of::<T>());
@@ -257,6 +266,7 @@ impl RunningWorker {
             teller: teller.clone(),
         };
         let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
+        let takes_batches = registry.types().any(Registration::takes_batches);
         let context = SlotContext {
             registry,
             shared,
@@ -267,6 +277,7 @@ impl RunningWorker {
             handlers: Handle::current(),
             cancel_grace: config.cancel_grace,
             teller,
+            takes_batches,
         };
         let queues = Arc::new(Queues::new(context, config));
         let abandon = Abandon(Arc::clone(&queues));

@@ -6,19 +6,21 @@ mod job_type;
 mod options;
 mod cron;
 mod ending;
+mod isolate;
 mod retry;
 mod text;
 mod timing;
 mod unique;
 
-pub(crate) use self::text::check_output;
 pub use self::{
     ending::{Ending, OrderingKey},
     failure::{Failure, FailureKind, JobResult, TerminalExt},
     id::{JobId, JobState, UnknownState},
+    isolate::most_together,
     job_type::JobType,
     options::{Durability, KeyPolicy, Options, Priority, Retain, StateKey},
     retry::{Backoff, Outcome, Verdict, verdict},
     timing::{Due, Missed, Overlap, Timing},
     unique::{Enqueued, OnConflict, Unique, UniqueKey, While},
 };
+pub(crate) use self::{failure::among, text::check_output};
