@@ -17,7 +17,7 @@ use std::{
 };
 
 use queue_core::{
-    BatchHandler, Durability, Handler, Middleware, Options, Registration, Registry, RegistryError, migrate,
+    BatchHandler, Durability, Handler, Middleware, Options, Registry, RegistryError, migrate,
     runner::{ReportSender, Shared, States},
     schedule::{Declaration, Declared, Schedule},
 };
@@ -34,7 +34,7 @@ use crate::{
     claim::Feed,
     error::Error,
     keep::{House, Ticks, fire_all, keep_house, keep_pruned, unblock_all},
-    lanes::KnownLeases,
+    lanes::{KnownLeases, stored_types},
     live::{Bell, Config, Engine, Identity, Life, Link, Pauses, Pulse, listen},
     run::{AttemptOutcome, Queues, SlotContext, Slots, Teller, Transact, TransactContext},
     settle::{DatabaseBackend, Settlement, notify_waiters, settle_all, write_reports},
@@ -231,6 +231,11 @@ impl Drop for Abandon {
     }
 }
 
+/// Each of these names with the newest version known of it.
+fn versions<'a>(known: impl Iterator<Item = &'a (&'static str, Options)>) -> Vec<(&'static str, u16)> {
+    known.map(|(name, options)| (*name, options.version)).collect()
+}
+
 /// So many verdicts may wait for the settle loop before slots wait for it.
 const UNSETTLED: usize = 4096;
 
@@ -247,8 +252,8 @@ impl RunningWorker {
     fn start(engine: &Engine, pool: &PgPool, config: &Config, given: Given) -> Result<Self, Error> {
         let Given { registry, states, teller, middleware, declares } = given;
         let ((settle, verdicts), bell) = (mpsc::channel(UNSETTLED), Arc::new(Bell::default()));
-        let types: Vec<&'static str> = registry.names().filter(|(_, known)| !known.options().transactional).map(|(name, _)| name).collect();
-        let names: Vec<&'static str> = registry.names().map(|(name, _)| name).collect();
+        let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
+        let types = versions(known.iter().filter(|(_, options)| !options.transactional));
         let (sender, reports) = ReportSender::open();
         let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store: config.store });
         let shared = Arc::new(Shared { pool: pool.clone(), states, handlers: Handle::current(), backend, reports: sender, middleware });
@@ -265,8 +270,6 @@ impl RunningWorker {
             stop: stop.clone(),
             teller: teller.clone(),
         };
-        let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
-        let takes_batches = registry.types().any(Registration::takes_batches);
         let context = SlotContext {
             registry,
             shared,
@@ -277,13 +280,13 @@ impl RunningWorker {
             handlers: Handle::current(),
             cancel_grace: config.cancel_grace,
             teller,
-            takes_batches,
+            takes_batches: known.iter().any(|(_, options)| options.batch.is_some()),
         };
         let queues = Arc::new(Queues::new(context, config));
         let abandon = Abandon(Arc::clone(&queues));
-        let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, names, life)?;
+        let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, stored_types(&versions(known.iter())), life)?;
         let (link, held) = (Link::new(pool, "claim").relaxed(), KnownLeases::default());
-        let feed = Feed::new(config, types, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
+        let feed = Feed::new(config, &types, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
         let (closing, link) = (CancellationToken::new(), settle_link(pool, config));
         Ok(Self {
             claims: engine.handle().spawn(feed.run(stop.clone())),

@@ -62,6 +62,7 @@ pub async fn run(
 fn context(job: &ClaimedJob, shared: &Arc<Shared>, halt: &Halt) -> Context {
     let attempts = (job.number(), job.most_attempts());
     let mut cx = Context::new(job.id, job.job_type, attempts, Arc::clone(&halt.ask), Arc::clone(shared));
+    cx.set_version(job.version);
     cx.set_claimed(job.claimed_at);
     cx.set_meta(job.meta.clone());
     cx

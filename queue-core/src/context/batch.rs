@@ -12,7 +12,7 @@ use std::{
 
 use sqlx::PgPool;
 
-use super::{Ask, Cancelled, Context, Shared, decode::decode};
+use super::{Ask, Cancelled, Context, Shared, decode::read};
 use crate::{
     define::{Failure, JobResult, JobType, TerminalExt as _, check_output},
     payload::encode_output,
@@ -248,7 +248,7 @@ pub(crate) fn empty<J: BatchHandler>() -> Box<dyn AnyBatch> {
 
 impl<J: BatchHandler> AnyBatch for JobBatch<J> {
     fn add(&mut self, payload: &str, cx: &Arc<Context>, at: usize) -> Result<(), Failure> {
-        let payload = decode(payload, cx.attempt(), &J::OPTIONS.backoff)?;
+        let payload = read(payload, cx.version(), cx.attempt())?;
         self.jobs.push(BatchJob { payload, cx: Arc::clone(cx), at, said: None });
         Ok(())
     }

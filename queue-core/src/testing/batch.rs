@@ -182,6 +182,7 @@ impl<T: BatchHandler> RunBatch<T> {
             crashes: 0,
             max_attempts: self.max_attempts.map_or(T::OPTIONS.max_attempts, narrow),
             job_type: T::OPTIONS.name,
+            version: T::OPTIONS.version,
             payload: Some(payload),
             meta: None,
             key: None,

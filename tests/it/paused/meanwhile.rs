@@ -92,7 +92,11 @@ async fn with_everything_paused_a_worker_is_no_busier_than_an_idle_one_whatever_
         let idle = statements(&mut on, Duration::from_secs(4)).await;
         pause_and_wait(&db, &Scope::EVERYTHING).await;
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let still = statements(&mut on, Duration::from_secs(4)).await;
+        // A connection may report what it did up to ten seconds later: who spins does so in each span.
+        let mut still = f64::MAX;
+        for _ in 0..3 {
+            still = still.min(statements(&mut on, Duration::from_secs(4)).await);
+        }
         let mut jobs = Vec::new();
         let (busy, ()) = tokio::join!(statements(&mut on, Duration::from_secs(5)), async {
             for _ in 0..ENQUEUES {
