@@ -18,7 +18,7 @@ use std::{
 };
 
 use queue_core::{
-    Durability, Handler, Middleware, Options, Registry, RegistryError, migrate,
+    BatchHandler, Durability, Handler, Middleware, Options, Registry, RegistryError, migrate,
     runner::{ReportSender, Shared, States},
     schedule::{Declaration, Declared, Schedule},
 };
@@ -90,6 +90,15 @@ impl Worker {
     /// workers that run some types only.
     pub fn register<T: Handler>(mut self) -> Self {
         if let Err(error) = self.registry.get_or_insert_default().register::<T>() {
+            self.broken.get_or_insert(error);
+        }
+        self.declared.push(Declared::of::<T>());
+        self
+    }
+
+    /// As [`Worker::register`], for a type whose handler takes batches: `#[job(batch = 500)]`.
+    pub fn register_batch<T: BatchHandler>(mut self) -> Self {
+        if let Err(error) = self.registry.get_or_insert_default().register_batch::<T>() {
             self.broken.get_or_insert(error);
         }
         self.declared.push(Declared::of::<T>());
@@ -273,6 +282,7 @@ impl RunningWorker {
             handlers: Handle::current(),
             cancel_grace: config.cancel_grace,
             teller,
+            takes_batches: known.iter().any(|(_, options)| options.batch.is_some()),
         };
         let queues = Arc::new(Queues::new(context, config));
         let abandon = Abandon(Arc::clone(&queues));

@@ -4,6 +4,7 @@
 mod macros;
 mod testing;
 mod outcomes;
+mod batch;
 mod results;
 mod any_language;
 mod progress;

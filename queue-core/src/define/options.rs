@@ -46,6 +46,10 @@ pub struct Options {
     pub every: Option<Duration>,
     /// See [`Options::tz`].
     pub tz: Option<&'static str>,
+    /// See [`Options::batch`].
+    pub batch: Option<usize>,
+    /// See [`Options::batch_wait`].
+    pub batch_wait: Duration,
 }
 
 impl Options {
@@ -72,6 +76,8 @@ impl Options {
             cron: None,
             every: None,
             tz: None,
+            batch: None,
+            batch_wait: Duration::ZERO,
         }
     }
 
@@ -96,6 +102,26 @@ impl Options {
         self.tz = Some(zone);
         self
     }
+
+    /// `batch = 500`: the handler takes up to so many jobs at a time, 2 to 10,000: a [`BatchHandler`](crate::BatchHandler). Default: one at a time.
+    ///
+    /// A batch takes one slot of its queue. Jobs that were tried before run in smaller ones: see [`most_together`](crate::most_together).
+    #[must_use]
+    pub const fn batch(mut self, most: usize) -> Self {
+        self.batch = Some(most);
+        self
+    }
+
+    /// `batch_wait = "200ms"`: how long a job waits for a fuller batch while a slot is free, from its claim on; at most a minute. Default: not at all,
+    /// a free slot takes what is there.
+    #[must_use]
+    pub const fn batch_wait(mut self, wait: Duration) -> Self {
+        self.batch_wait = wait;
+        self
+    }
+
+    pub(crate) const LARGEST_BATCH: usize = 10_000;
+    pub(crate) const LONGEST_BATCH_WAIT: Duration = Duration::from_mins(1);
 
     /// `aliases = ["old_name"]`: names under which jobs of this type may still be stored. New ones are enqueued under the name.
     #[must_use]

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     attempt::ClaimedJob,
-    context::{Handler, Middleware, Registration, Registry, States},
+    context::{BatchHandler, Handler, Middleware, Registration, Registry, States},
     define::{JobId, JobType, OrderingKey, stored_type, type_and_version},
     error::{RegistryError, message},
     finish::finish_one,
@@ -88,6 +88,14 @@ impl Drain<'_> {
     /// Runs `T`, and of the types linked into the test only those registered so.
     pub fn register<T: Handler>(mut self) -> Self {
         if let Err(error) = self.registry.get_or_insert_default().register::<T>() {
+            self.broken.get_or_insert(error);
+        }
+        self
+    }
+
+    /// As [`Drain::register`], for a type whose handler takes batches. A drain runs each of its jobs in a batch of one.
+    pub fn register_batch<T: BatchHandler>(mut self) -> Self {
+        if let Err(error) = self.registry.get_or_insert_default().register_batch::<T>() {
             self.broken.get_or_insert(error);
         }
         self

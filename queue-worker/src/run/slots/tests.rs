@@ -36,7 +36,7 @@ async fn a_handler_that_begins_while_its_lease_is_abandoned_is_dropped() {
     registry.register::<Hang>().unwrap();
     let (bell, handlers, cancel_grace) = (Arc::default(), Handle::current(), Duration::ZERO);
     let (shared, pauses, life, teller) = (Arc::new(shared), Pauses::new(registry.clone()), Life::new(), Teller::default());
-    let context = SlotContext { registry, shared, settle, bell, pauses, life, handlers, cancel_grace, teller };
+    let context = SlotContext { registry, shared, settle, bell, pauses, life, handlers, cancel_grace, teller, takes_batches: false };
     let slots = Slots::new(&Arc::new(context), 1);
     lock(&slots.jobs).queued.push_back(Arc::new(Claimed { job: hang(), batch: 1, holding: KnownLeases::default().begin() }));
 
