@@ -37,6 +37,8 @@
 //! |---|---|
 //! | job | one unit of work: a payload of a job type, enqueued once, living until it is completed, dead or cancelled |
 //! | job type | the stable name under which a payload struct is stored (`send_email`) |
+//! | version | of a payload: which form of its struct it was enqueued in; 1 unless the type says another |
+//! | upgrade | to make a payload of an older version one of its type |
 //! | payload | the struct as JSON |
 //! | handler | the user's code for a job type |
 //! | queue | a named stream of jobs that workers subscribe to; the unit of limits and concurrency |
@@ -90,8 +92,8 @@ pub use context::{
     Registry, Reporter, TransactionGuard,
 };
 pub use define::{
-    Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, OnConflict, Options, Outcome,
-    Priority, Retain, StateKey, TerminalExt, Unique, UniqueKey, UnknownState, Verdict, While, verdict,
+    Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, OldPayload, OnConflict, Options,
+    Outcome, Priority, Retain, StateKey, TerminalExt, Unique, UniqueKey, UnknownState, Verdict, While, verdict,
 };
 pub use enqueue::{Batch, Enqueue, EnqueueAll, EnqueueOptions, Enqueuing, Job, JobHandle, on_enqueue};
 pub use error::{Error, RegistryError, message};
@@ -108,7 +110,7 @@ pub mod runner {
     pub use crate::{
         attempt::{ClaimedJob, Ended, Halt, run},
         context::{Ask, Backend, CommitResult, Fence, Lent, OwnTransaction, Report, ReportEntry, ReportSender, Shared, States, Written},
-        define::{Due, Ending, OrderingKey, Timing},
+        define::{Due, Ending, OrderingKey, Timing, stored_type, type_and_version},
         finish::finish_one,
         schema::{Channel, Migration, migrate::migrate_with},
     };

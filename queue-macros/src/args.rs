@@ -15,6 +15,7 @@ use syn::{
 use crate::{
     fallback::Mistakes,
     unique,
+    upgrade::{self, Upgrade},
     value::{Named, Value},
 };
 
@@ -32,6 +33,8 @@ pub(crate) struct Args {
     pub(crate) fifo: Option<Ident>,
     /// `cron` or `every`, whichever came first.
     pub(crate) timing: Option<Ident>,
+    pub(crate) version: Option<(Ident, u16)>,
+    pub(crate) upgrade: Option<Upgrade>,
     /// All other options, in the order they were given.
     pub(crate) calls: Vec<(Ident, Value)>,
 }
@@ -40,6 +43,8 @@ pub(crate) struct Args {
 const OPTIONS: &[(&str, &str)] = &[
     ("name", r#"name = "send_email""#),
     ("aliases", r#"aliases = ["old_name"]"#),
+    ("version", "version = 2"),
+    ("upgrade", "upgrade = from_v1"),
     ("queue", r#"queue = "mail""#),
     ("priority", "priority = 150"),
     ("max_attempts", "max_attempts = 5"),
@@ -68,6 +73,10 @@ pub(crate) fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Args {
     mistakes.note(parser.parse2(tokens));
     mistakes.note(args.check_keys());
     mistakes.note(args.check_schedule());
+    // One that was given wrong is told already.
+    if args.upgrade.is_some() || given.iter().all(|key| key != "upgrade") {
+        mistakes.note(upgrade::check(args.upgrade.as_ref(), args.version.as_ref(), args.send_only));
+    }
     args
 }
 
@@ -165,6 +174,12 @@ fn option(input: ParseStream, given: &mut Vec<Ident>, args: &mut Args) -> Result
         "send_only" | "transactional" | "fifo" => return Err(input.error(format!("`{key}` takes no value; it stands alone"))),
         "state" => args.calls.push((key.clone(), Value::States(states(&option, input)?))),
         "unique" => args.calls.push((key.clone(), Value::Unique(unique::parse(&option, input)?))),
+        "upgrade" => args.upgrade = Some(upgrade::parse(&option, input)?),
+        "version" => {
+            let (number, version) = option.version(&value(&option, input)?)?;
+            args.version = Some((key.clone(), version));
+            args.calls.push((key.clone(), Value::Number(number)));
+        }
         "output" => args.output = Some((key.clone(), output(&option, input)?)),
         "name" => args.name = Some((key.clone(), option.name(&value(&option, input)?)?)),
         "crate" => args.root = Some(option.path(&value(&option, input)?)?),

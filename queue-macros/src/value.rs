@@ -106,6 +106,15 @@ impl<'a> Named<'a> {
         }
     }
 
+    /// A version, as it was written and as a number.
+    pub(crate) fn version(&self, given: &Expr) -> Result<(Expr, u16)> {
+        let number = self.integer(given, 1..=9999)?;
+        match bare(&number) {
+            Expr::Lit(ExprLit { lit: Lit::Int(digits), .. }) => Ok((number.clone(), digits.base10_parse()?)),
+            _ => Err(self.wrong(given, "an integer from 1 to 9999")),
+        }
+    }
+
     /// rustc checks a constant; only literals are looked at here.
     pub(crate) fn integer_or_constant(&self, given: &Expr, range: RangeInclusive<i32>) -> Result<Expr> {
         let literal = match bare(given) {

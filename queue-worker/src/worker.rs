@@ -35,7 +35,7 @@ use crate::{
     claim::Feed,
     error::Error,
     keep::{House, Ticks, fire_all, keep_house, keep_pruned, unblock_all},
-    lanes::KnownLeases,
+    lanes::{KnownLeases, stored_types},
     live::{Bell, Config, Engine, Identity, Life, Link, Pauses, Pulse, listen},
     run::{AttemptOutcome, Queues, SlotContext, Slots, Teller, Transact, TransactContext},
     settle::{DatabaseBackend, Settlement, notify_waiters, settle_all, write_reports},
@@ -224,6 +224,11 @@ impl Drop for Abandon {
     }
 }
 
+/// Each of these names with the newest version known of it.
+fn versions<'a>(known: impl Iterator<Item = &'a (&'static str, Options)>) -> Vec<(&'static str, u16)> {
+    known.map(|(name, options)| (*name, options.version)).collect()
+}
+
 /// So many verdicts may wait for the settle loop before slots wait for it.
 const UNSETTLED: usize = 4096;
 
@@ -240,12 +245,12 @@ impl RunningWorker {
     fn start(engine: &Engine, pool: &PgPool, config: &Config, given: Given) -> Result<Self, Error> {
         let Given { registry, states, teller, middleware, declares } = given;
         let ((settle, verdicts), bell) = (mpsc::channel(UNSETTLED), Arc::new(Bell::default()));
-        let types: Vec<&'static str> = registry.names().filter(|(_, known)| !known.options().transactional).map(|(name, _)| name).collect();
-        let names: Vec<&'static str> = registry.names().map(|(name, _)| name).collect();
+        let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
+        let types = versions(known.iter().filter(|(_, options)| !options.transactional));
         let (sender, reports) = ReportSender::open();
         let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store: config.store });
         let shared = Arc::new(Shared { pool: pool.clone(), states, handlers: Handle::current(), backend, reports: sender, middleware });
-        let (stop, closing) = (CancellationToken::new(), CancellationToken::new());
+        let (stop, closing, settling) = (CancellationToken::new(), CancellationToken::new(), settle_link(pool, config));
         let (pauses, life) = (Pauses::new(registry.clone()), Life::new());
         let transact = TransactContext {
             config: config.clone(),
@@ -258,7 +263,6 @@ impl RunningWorker {
             stop: stop.clone(),
             teller: teller.clone(),
         };
-        let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
         let context = SlotContext {
             registry,
             shared,
@@ -272,19 +276,13 @@ impl RunningWorker {
         };
         let queues = Arc::new(Queues::new(context, config));
         let abandon = Abandon(Arc::clone(&queues));
-        let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, names, life)?;
+        let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, stored_types(&versions(known.iter())), life)?;
         let (link, held) = (Link::new(pool, "claim").relaxed(), KnownLeases::default());
-        let feed = Feed::new(config, types, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
+        let feed = Feed::new(config, &types, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
         Ok(Self {
             claims: engine.handle().spawn(feed.run(stop.clone())),
             transact: Transact::start(engine.handle(), transact),
-            settles: engine.handle().spawn(settle_all(
-                verdicts,
-                settle_link(pool, config),
-                config.store,
-                Arc::clone(&bell),
-                closing.clone(),
-            )),
+            settles: engine.handle().spawn(settle_all(verdicts, settling, config.store, Arc::clone(&bell), closing.clone())),
             helpers: vec![
                 engine.handle().spawn(listen(pool.clone(), config.store, Arc::clone(&bell), pauses)),
                 engine.handle().spawn(unblock_all(Link::new(pool, "keys").relaxed(), config.store, Arc::clone(&bell))),

@@ -14,6 +14,7 @@ mod guards;
 mod lease;
 mod migrate;
 mod rolling;
+mod evolution;
 mod processes;
 mod recovery;
 mod wake;

@@ -13,6 +13,7 @@ mod own;
 pub mod pooler;
 pub mod protocol;
 pub mod proxy;
+pub mod release;
 mod transact;
 mod skip;
 mod steps;

@@ -39,6 +39,7 @@ pub async fn run(
     let Some(payload) = &job.payload else { return Ended::terminal("the job's payload is missing from the store") };
     let attempts = (job.number(), job.most_attempts());
     let mut cx = Context::new(job.id, job.job_type, attempts, Arc::clone(&halt.ask), Arc::clone(shared));
+    cx.set_version(job.version);
     cx.set_claimed(job.claimed_at);
     cx.set_meta(job.meta.clone());
     if registration.options().transactional {

@@ -37,6 +37,7 @@ pub(crate) use self::transaction::{Begun, CommitState, NOT_COMPLETED};
 pub use self::{
     backend::{Backend, CommitResult, Fence, OwnTransaction},
     cancelled::{Ask, CancelReason, Cancelled},
+    decode::{Upgraded, upgrade},
     handler::{Handler, JobFuture},
     middleware::{AttemptOutput, Middleware, Next},
     registry::{HandlerFuture, Registration, Registry},
@@ -50,6 +51,7 @@ use crate::{define::JobId, error::Error};
 pub struct Context {
     id: JobId,
     job_type: &'static str,
+    version: u16,
     attempt: u32,
     max_attempts: u32,
     claimed_at: DateTime<Utc>,
@@ -68,6 +70,7 @@ impl Context {
         Self {
             id,
             job_type,
+            version: 1,
             attempt,
             max_attempts,
             claimed_at: DateTime::UNIX_EPOCH,
@@ -80,6 +83,10 @@ impl Context {
             begun: OnceLock::new(),
             reporter: OnceLock::new(),
         }
+    }
+
+    pub(crate) fn set_version(&mut self, version: u16) {
+        self.version = version;
     }
 
     pub(crate) fn set_claimed(&mut self, at: DateTime<Utc>) {
@@ -114,6 +121,11 @@ impl Context {
     /// The name that the job's type is stored under, which may be an alias.
     pub fn job_type(&self) -> &'static str {
         self.job_type
+    }
+
+    /// The version of the payload as it was enqueued; the handler is given it upgraded to its type's own.
+    pub fn version(&self) -> u16 {
+        self.version
     }
 
     /// The number of this attempt; the first is 1.

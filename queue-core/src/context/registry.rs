@@ -5,9 +5,9 @@
 
 use std::{any::type_name, collections::BTreeMap, fmt, future::Future, pin::Pin};
 
-use super::{Context, Handler, States, decode::decode};
+use super::{Context, Handler, States, decode::read};
 use crate::{
-    define::{Failure, Options, TerminalExt as _},
+    define::{Failure, NEWEST, Options, TerminalExt as _},
     error::RegistryError,
     payload::encode_output,
     schema::check_name,
@@ -60,7 +60,7 @@ impl fmt::Debug for Registration {
 
 fn run<'a, T: Handler>(payload: &'a str, cx: &'a Context) -> HandlerFuture<'a> {
     Box::pin(async move {
-        let job: T = decode(payload, cx.attempt(), &T::OPTIONS.backoff)?;
+        let job: T = read(payload, cx.version(), cx.attempt())?;
         let output = encode_output(&job.run(cx).await?).terminal()?;
         Ok((output != "null").then_some(output))
     })
@@ -162,6 +162,9 @@ fn check(registration: &Registration) -> Result<(), RegistryError> {
     }
     if options.retain.history().is_some_and(|history| history.is_zero() || history > LONGEST_HISTORY) {
         return Err(invalid("retain must be longer than zero and at most 100 years".to_owned()));
+    }
+    if !(1..=NEWEST).contains(&options.version) {
+        return Err(invalid(format!("version is {}, and it is from 1 to {NEWEST}", options.version)));
     }
     if options.max_attempts < 1 {
         return Err(invalid(format!("max_attempts is {}, and a job needs at least one", options.max_attempts)));

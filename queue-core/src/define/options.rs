@@ -16,6 +16,8 @@ pub struct Options {
     pub name: &'static str,
     /// See [`Options::aliases`].
     pub aliases: &'static [&'static str],
+    /// See [`Options::version`].
+    pub version: u16,
     /// See [`Options::queue`].
     pub queue: &'static str,
     /// See [`Options::priority`].
@@ -55,6 +57,7 @@ impl Options {
         Self {
             name,
             aliases: &[],
+            version: 1,
             queue: "default",
             priority: Priority::DISCOVERED,
             max_attempts: 20,
@@ -98,6 +101,16 @@ impl Options {
     #[must_use]
     pub const fn aliases(mut self, aliases: &'static [&'static str]) -> Self {
         self.aliases = aliases;
+        self
+    }
+
+    /// `version = 2`: which version of its payload this struct is, from 1 to 9999. Default 1. Say the next one when this struct cannot read what an
+    /// earlier release enqueued, and how that is read by `upgrade = from_v1` ([`JobType::upgrade`](crate::JobType::upgrade)).
+    ///
+    /// Jobs are enqueued with it. A worker runs jobs of this version and of all before it, and leaves those of a newer one to workers that know it.
+    #[must_use]
+    pub const fn version(mut self, version: u16) -> Self {
+        self.version = version;
         self
     }
 

@@ -137,6 +137,7 @@ impl<T: Handler> Run<T> {
             crashes: 0,
             max_attempts: self.max_attempts.map_or(T::OPTIONS.max_attempts, narrow),
             job_type: T::OPTIONS.name,
+            version: T::OPTIONS.version,
             payload: Some(payload),
             meta,
             key: None,

@@ -104,7 +104,7 @@ impl Traffic {
 impl Feed {
     pub(crate) fn new(
         config: &Config,
-        types: Vec<&'static str>,
+        types: &[(&'static str, u16)],
         queues: Arc<Queues>,
         held: KnownLeases,
         link: Link,

@@ -123,8 +123,18 @@ async fn tell_unserved(house: &mut House) {
     };
     match link.note(found) {
         Ok(found) => {
-            for Unserved { queue, job_type, jobs, .. } in found.iter().filter(|unserved| unserved.jobs > 0).take(LINES) {
-                tracing::warn!(queue, job_type, jobs, "ready jobs that no living worker serves; start one with this queue and job type");
+            for Unserved { queue, job_type, version, jobs, .. } in found.iter().filter(|unserved| unserved.jobs > 0).take(LINES) {
+                if *version > 1 {
+                    let why = "ready jobs that no living worker serves; start one with this queue, and with this version of the job type";
+                    tracing::warn!(queue, job_type, version, jobs, "{why}");
+                } else {
+                    tracing::warn!(
+                        queue,
+                        job_type,
+                        jobs,
+                        "ready jobs that no living worker serves; start one with this queue and job type"
+                    );
+                }
             }
             if let Some(more) = found.len().checked_sub(LINES).filter(|more| *more > 0) {
                 tracing::warn!(more, "further queues and job types have such jobs; see `stats`");

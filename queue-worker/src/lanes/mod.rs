@@ -9,6 +9,6 @@ mod rescan;
 pub(crate) use self::{
     claim::{Answer, Brought, Claimed, Request, Share, key_of},
     held::{Holding, KnownLeases},
-    known::{Lane, Lanes, order},
+    known::{Lane, Lanes, order, stored_types},
     rescan::Rescan,
 };

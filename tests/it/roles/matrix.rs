@@ -86,9 +86,11 @@ snooze o
 state_of w
 status pmwo
 try_enqueue pmw
+type_of wro
 unblock w
 unique_hash pmw
 unschedule o
+version_of wro
 wait pmw
 wake w
 worker_add_days w
@@ -112,7 +114,7 @@ fire w:SUD r:S o:S
 id_seq w:select,usage
 idle w:SIUD
 job w:SD r:id,lane,max_attempts,key,key_skips,meta o:id,lane,max_attempts,payload,key,key_skips,meta
-jobs r:id,queue,job_type,priority,state,attempts,max_attempts,crashes,enqueued_at,run_at,finished_at,worker,error,meta o:S
+jobs r:id,queue,job_type,priority,state,attempts,max_attempts,crashes,enqueued_at,run_at,finished_at,worker,error,meta,version o:S
 key_hint w:SIUD
 key_seq w:usage
 lane w:SIUD r:S o:S

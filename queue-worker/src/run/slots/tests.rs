@@ -50,5 +50,18 @@ async fn a_handler_that_begins_while_its_lease_is_abandoned_is_dropped() {
 fn hang() -> ClaimedJob {
     let (token, id, payload) = (Uuid::nil(), JobId(1), Some("null".to_owned()));
     let claimed_at = DateTime::UNIX_EPOCH;
-    ClaimedJob { token, id, lane: 1, attempt: 1, crashes: 0, max_attempts: 1, job_type: "hang", payload, meta: None, key: None, claimed_at }
+    ClaimedJob {
+        token,
+        id,
+        lane: 1,
+        attempt: 1,
+        crashes: 0,
+        max_attempts: 1,
+        job_type: "hang",
+        version: 1,
+        payload,
+        meta: None,
+        key: None,
+        claimed_at,
+    }
 }

@@ -19,13 +19,14 @@ const ENQUEUE: &[&str] = &[
 ];
 const IN_LINE: &[&str] = &["keys::edges keys::hands unique::held", "guards::notices together::", "keys::ways"];
 const OPTIONS: &[&str] = &[
-    "guards::notices refuse:: enqueue:: meta:: type_options::",
+    "guards::notices refuse:: enqueue:: meta:: type_options:: evolution::sql",
     "any_language:: bulk:: payloads::",
     "unique:: --skip races",
     "keys::edges",
 ];
 const WHERE: &[&str] = &["guards::looks", "unique::held", "unique:: together::a_unique --skip races --skip worker", "results:: operate::"];
-const UNIQUE: &[&str] = &["unique::held unique::kept", "unique:: together::a_unique --skip races --skip worker", "unique::races"];
+const UNIQUE: &[&str] =
+    &["unique::held unique::kept evolution::sql", "unique:: together::a_unique --skip races --skip worker", "unique::races"];
 const BEATS: &[&str] = &["guards::", "recovery:: lease::", MODEL];
 const OPERATORS: &[&str] = &[
     "guards::control guards::order control::no_act",
@@ -120,7 +121,10 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.declare_schedules", "queue.elect_schedules"], SCHEDULES),
     (&["prune_fires.sql"], &["cron::single"]),
     (&["queue.capacity"], &["guards::rows"]),
-    (&["queue.passed", "queue.backlog", "queue.counts", "queue.oldest", "queue.depths"], &["operate::figures"]),
+    (
+        &["queue.passed", "queue.backlog", "queue.counts", "queue.oldest", "queue.depths"],
+        &["operate::figures", "operate::counted capacity::attacks"],
+    ),
     (&["queue.set_capacity", "queue.count_waiting", "queue.take_capacity"], &["capacity::"]),
     (
         &["queue.capacity_mark", "queue.mark_jobs", "queue.say_jobs", "queue.said_jobs", "queue.jobs_since"],
