@@ -259,7 +259,7 @@ impl RunningWorker {
         let (sender, reports) = ReportSender::open();
         let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store: config.store });
         let shared = Arc::new(Shared { pool: pool.clone(), states, handlers: Handle::current(), backend, reports: sender, middleware });
-        let (stop, closing) = (CancellationToken::new(), CancellationToken::new());
+        let (stop, closing, settling) = (CancellationToken::new(), CancellationToken::new(), settle_link(pool, config));
         let (pauses, life) = (Pauses::new(registry.clone()), Life::new());
         let transact = TransactContext {
             config: config.clone(),
@@ -292,13 +292,7 @@ impl RunningWorker {
         Ok(Self {
             claims: engine.handle().spawn(feed.run(stop.clone())),
             transact: Transact::start(engine.handle(), transact),
-            settles: engine.handle().spawn(settle_all(
-                verdicts,
-                settle_link(pool, config),
-                config.store,
-                Arc::clone(&bell),
-                closing.clone(),
-            )),
+            settles: engine.handle().spawn(settle_all(verdicts, settling, config.store, Arc::clone(&bell), closing.clone())),
             helpers: vec![
                 engine.handle().spawn(listen(pool.clone(), config.store, Arc::clone(&bell), pauses)),
                 engine.handle().spawn(unblock_all(Link::new(pool, "keys").relaxed(), config.store, Arc::clone(&bell))),
