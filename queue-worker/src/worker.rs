@@ -8,6 +8,7 @@
 //!
 //! The claim loop is in `feed`; this file starts everything, and ends it in the right order.
 
+mod announced;
 mod builder;
 mod farewell;
 mod schedules;
@@ -23,20 +24,20 @@ use queue_core::{
     schedule::{Declaration, Declared, Schedule},
 };
 use sqlx::PgPool;
-use tokio::{
-    runtime::Handle,
-    sync::{mpsc, watch},
-    task::JoinHandle,
-};
+use tokio::{runtime::Handle, sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use self::{farewell::Farewell, schedules::declarations};
+use self::{
+    announced::{fence, tell_ready},
+    farewell::Farewell,
+    schedules::declarations,
+};
 use crate::{
     claim::Feed,
     error::Error,
     keep::{House, Ticks, fire_all, keep_house, keep_pruned, unblock_all},
     lanes::{KnownLeases, stored_types},
-    live::{Bell, Config, Engine, Identity, Life, Link, Pauses, Pulse, listen},
+    live::{Bell, Config, Engine, Life, Link, Pauses, Pulse, listen},
     run::{AttemptOutcome, Queues, SlotContext, Slots, Teller, Transact, TransactContext},
     settle::{DatabaseBackend, Settlement, notify_waiters, settle_all, write_reports},
 };
@@ -377,27 +378,5 @@ async fn give_back(settle: &mpsc::Sender<Settlement>, released: Vec<Settlement>)
 async fn wait_for(subscriptions: &[Arc<Slots>], until: Instant) {
     while Instant::now() < until && !subscriptions.iter().all(|slots| slots.is_idle()) {
         tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-/// Calls the hooks once this worker is announced; never, if it ends before.
-async fn tell_ready(mut identity: watch::Receiver<Identity>, hooks: Vec<Box<dyn FnOnce() + Send>>) {
-    if identity.wait_for(Identity::is_some).await.is_ok() {
-        for hook in hooks {
-            hook();
-        }
-    }
-}
-
-/// Drops everything at once when this worker's right to its jobs is lost.
-async fn fence(mut identity: watch::Receiver<Identity>, queues: Arc<Queues>, bell: Arc<Bell>) {
-    while identity.changed().await.is_ok() {
-        if identity.borrow_and_update().is_none() {
-            queues.abandon();
-            // What was paused meanwhile waits for no worker that is silent.
-            queues.pauses().forget();
-        }
-        // Whatever the next one needs is read at once, and not at the next poll.
-        bell.ring();
     }
 }
