@@ -217,3 +217,35 @@ async fn what_a_newer_release_declares_and_this_one_cannot_read_is_left_to_the_n
     sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
     db.finish().await;
 }
+
+/// What a silent worker has declared counts no more, though its row is there still; what a living one declares is remembered.
+#[tokio::test]
+async fn only_what_living_workers_declare_is_elected_and_remembered() {
+    let db = TestDb::new().await;
+    let mut on = PgConnection::connect(&db.url).await.unwrap();
+    let mut workers = Vec::new();
+    for (name, hour) in [("report", 1), ("report", 2), ("other", 3)] {
+        let worker = tests::protocol::register(&mut on).await.unwrap();
+        let declare = "select from queue.declare_schedules($1, array[$2], '{do}', '{\"{}\"}', array[$3])";
+        let options = format!("{{\"cron\": \"0 {hour} * * *\"}}");
+        sqlx::query(declare).bind(worker).bind(name).bind(options).execute(&mut on).await.unwrap();
+        workers.push(worker);
+    }
+    let elect = async |on: &mut PgConnection| {
+        sqlx::query("select from queue.elect_schedules()").execute(on).await.unwrap();
+    };
+    let silent = "update queue.worker set expires_at = now() - interval '1 s' where id = $1";
+    sqlx::query(silent).bind(workers[1]).execute(&mut on).await.unwrap();
+    sqlx::query("update queue.declaration set last_seen = now() - interval '2 h'").execute(&mut on).await.unwrap();
+    elect(&mut on).await;
+    let found = schedule::find(&db.pool, STORE(), "report").await.unwrap();
+    assert_eq!(found.cron.as_deref(), Some("0 1 * * *"), "the newer one is silent");
+    let seen = "select count(*) from queue.declaration where last_seen > now() - interval '1 h'";
+    assert_eq!(db.count(seen).await, 2, "those of the living");
+    sqlx::query(silent).bind(workers[0]).execute(&mut on).await.unwrap();
+    elect(&mut on).await;
+    let undeclared = "select count(*) from queue.schedule where (name = 'report') = (undeclared_since is not null)";
+    assert_eq!(db.count(undeclared).await, 2, "nobody who lives declares it");
+    sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
+    db.finish().await;
+}
