@@ -135,6 +135,11 @@ impl<'a> Named<'a> {
         self.time(given, u64::MAX)
     }
 
+    pub(crate) fn expires(&self, given: &Expr) -> Result<Time> {
+        let time = self.timeout(given)?;
+        if time.millis <= LONGEST_HISTORY { Ok(time) } else { Err(self.wrong(given, "a duration of at most 100 years")) }
+    }
+
     pub(crate) fn retain(&self, given: &Expr) -> Result<Value> {
         let text = self.text(given)?;
         match text.value().as_str() {

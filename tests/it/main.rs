@@ -34,6 +34,7 @@ mod locked_leases;
 mod unique;
 mod capacity;
 mod paused;
+mod expiry;
 mod durability;
 mod refuse;
 mod roles;

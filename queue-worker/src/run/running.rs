@@ -1,6 +1,7 @@
-//! What runs, and how fast.
+//! What waits, what runs, and how fast.
 
 use std::{
+    collections::VecDeque,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -16,6 +17,40 @@ pub(super) struct RunningJob {
     pub(super) judged: bool,
     /// It was cancelled, and its handler was told to stop.
     pub(super) cancelling: bool,
+}
+
+/// What waits and what runs.
+#[derive(Default)]
+pub(super) struct Jobs {
+    pub(super) queued: VecDeque<Arc<Claimed>>,
+    /// Asked for by claims that are in the air.
+    pub(super) promised: usize,
+    /// By slot, each of which is a task that runs one job at a time. A job that somebody has entered twice runs twice, and each of its verdicts is
+    /// heard.
+    pub(super) running: Vec<Option<RunningJob>>,
+    /// The slots that have no task.
+    pub(super) vacant: Vec<usize>,
+    /// The claim loop was told that nothing is free. It is to be rung once so few are queued and a slot is free.
+    pub(super) ring_at: Option<usize>,
+}
+
+impl Jobs {
+    /// How many slots have a task.
+    pub(super) fn slots(&self) -> usize {
+        self.running.len() - self.vacant.len()
+    }
+
+    /// A slot for one more task.
+    pub(super) fn open(&mut self) -> usize {
+        self.vacant.pop().unwrap_or_else(|| {
+            self.running.push(None);
+            self.running.len() - 1
+        })
+    }
+
+    pub(super) fn running(&mut self) -> impl Iterator<Item = &mut RunningJob> {
+        self.running.iter_mut().flatten()
+    }
 }
 
 /// How fast jobs are finished here.

@@ -4,7 +4,7 @@
 //! how one attempt is run is `queue_core::attempt`'s.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -20,7 +20,7 @@ use tokio::{runtime::Handle, sync::mpsc::Sender};
 use uuid::Uuid;
 
 use super::{
-    running::{Pace, RunningJob},
+    running::{Jobs, Pace, RunningJob},
     told::Teller,
 };
 use crate::{
@@ -118,40 +118,6 @@ pub(crate) struct Slots {
     pace: Mutex<Pace>,
     halt: Mutex<Arc<Halt>>,
     life: OneLife,
-}
-
-/// What waits and what runs.
-#[derive(Default)]
-struct Jobs {
-    queued: VecDeque<Arc<Claimed>>,
-    /// Asked for by claims that are in the air.
-    promised: usize,
-    /// By slot, each of which is a task that runs one job at a time. A job that somebody has entered twice runs twice, and each of its verdicts is
-    /// heard.
-    running: Vec<Option<RunningJob>>,
-    /// The slots that have no task.
-    vacant: Vec<usize>,
-    /// The claim loop was told that nothing is free. It is to be rung once so few are queued and a slot is free.
-    ring_at: Option<usize>,
-}
-
-impl Jobs {
-    /// How many slots have a task.
-    fn slots(&self) -> usize {
-        self.running.len() - self.vacant.len()
-    }
-
-    /// A slot for one more task.
-    fn open(&mut self) -> usize {
-        self.vacant.pop().unwrap_or_else(|| {
-            self.running.push(None);
-            self.running.len() - 1
-        })
-    }
-
-    fn running(&mut self) -> impl Iterator<Item = &mut RunningJob> {
-        self.running.iter_mut().flatten()
-    }
 }
 
 impl Slots {
@@ -325,6 +291,14 @@ impl Slots {
 
     async fn run(&self, slot: usize, Attempt { claimed, since, halt }: Attempt) {
         let job = &claimed.job;
+        if claimed.begin_by.is_some_and(|late| since >= late) {
+            if self.begin_verdict(slot) {
+                // Fails only when the worker has ended without waiting for this; then the job is recovered, and goes on.
+                let _ = self.context.settle.send(Settlement::expire(&claimed)).await;
+                lock(&self.jobs).running[slot] = None;
+            }
+            return;
+        }
         let registration = self.context.registry.get(job.job_type);
         let ended = match registration {
             Some(registration) => run(registration, job, &self.context.shared, &halt, None, drop).await,
