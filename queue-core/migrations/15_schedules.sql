@@ -84,7 +84,7 @@ as $$
 declare
   said   queue.schedule;
   own    text[] := '{cron,every,tz,missed,grace,overlap,jitter}';
-  known  text[] := own || '{queue,priority,max_attempts,key,key_policy,unique_key,unique_while,on_conflict,meta,version}';
+  known  text[] := own || '{queue,priority,max_attempts,expires_in,key,key_policy,unique_key,unique_while,on_conflict,meta,version}';
   option text;
 begin
   if not queue.is_name(read_schedule.name) then  -- guard: a schedule's name is checked [not queue.is_name(read_schedule.name) => false]
@@ -189,7 +189,7 @@ $$;
 --   grace           how late a tick may be before it counts as missed; 1 min
 --   overlap         what becomes of a tick while a job of an earlier one is not over: skip, allow, queue; skip
 --   jitter          its jobs are put off by up to this, each by another part of it; 0
---   and those of queue.enqueue, but for run_at and after
+--   and those of queue.enqueue, but for run_at, after and expires_at
 --
 -- Workers read the expression and compute the first tick. While none lives the schedule has no next_at; its ticks count from now on all the same.
 -- An expression that they cannot read, or a zone that they do not know, becomes the schedule's error.

@@ -35,7 +35,7 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | job | one unit of work: a payload of a job type, enqueued once, living until it is completed, dead or cancelled |
+//! | job | one unit of work: a payload of a job type, enqueued once, living until it is completed, dead, cancelled or expired |
 //! | job type | the stable name under which a payload struct is stored (`send_email`) |
 //! | version | of a payload: which form of its struct it was enqueued in; 1 unless the type says another |
 //! | upgrade | to make a payload of an older version one of its type |
@@ -52,10 +52,12 @@
 //! | batch | several jobs at once: enqueued, claimed, or run by one call of a handler |
 //! | crash | an attempt that ended with its process |
 //! | outcome | what the handler said: ok, failure, panic, timeout, cancelled, snooze |
-//! | verdict | what is written for it: complete, retry, dead, snooze, release, cancel |
+//! | verdict | what is written for it: complete, retry, dead, snooze, release, cancel, expire |
 //! | settle | to write verdicts |
 //! | recover | to take back the leases of workers that stopped beating |
 //! | report | what a running attempt says of itself: progress, stage, events, a checkpoint for the next attempt |
+//! | expiry | the time by which a job has to begin; one that has not is over, as expired, and is not run |
+//! | begun | an attempt or a crash was charged: a job that was given back uncharged has not begun |
 //! | wait | to await that a job is over, and what came of it |
 //! | dead letter | a job that will not be tried again by itself, kept until someone requeues or discards it |
 //! | uniqueness key | what makes a job unique: while another holds it, an enqueue changes that one or nothing |

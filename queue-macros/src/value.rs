@@ -143,6 +143,11 @@ impl<'a> Named<'a> {
         if time.millis <= LONGEST_BATCH_WAIT { Ok(time) } else { Err(self.wrong(given, "a duration of at most a minute")) }
     }
 
+    pub(crate) fn expires(&self, given: &Expr) -> Result<Time> {
+        let time = self.timeout(given)?;
+        if time.millis <= LONGEST_HISTORY { Ok(time) } else { Err(self.wrong(given, "a duration of at most 100 years")) }
+    }
+
     pub(crate) fn retain(&self, given: &Expr) -> Result<Value> {
         let text = self.text(given)?;
         match text.value().as_str() {

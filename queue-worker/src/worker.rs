@@ -35,7 +35,7 @@ use self::{
 use crate::{
     claim::Feed,
     error::Error,
-    keep::{House, Ticks, fire_all, keep_house, keep_pruned, unblock_all},
+    keep::{House, Ticks, expire_all, fire_all, keep_house, keep_pruned, unblock_all},
     lanes::{KnownLeases, stored_types},
     live::{Bell, Config, Engine, Life, Link, Pauses, Pulse, listen},
     run::{AttemptOutcome, Queues, SlotContext, Slots, Teller, Transact, TransactContext},
@@ -68,7 +68,7 @@ pub struct Worker {
 
 impl Worker {
     /// A worker over this pool, which its handlers share. It makes six connections of its own to the same database, a seventh while it
-    /// claims as fast as it can, one more once there are ordering keys, one once there are schedules, another once a handler reports
+    /// claims as fast as it can, one more once there are ordering keys, one once there are schedules, one once jobs expire, another once a handler reports
     /// progress, one for a moment each minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
     pub fn new(pool: PgPool) -> Self {
         let (config, states, teller) = (Config::default(), States::default(), Teller::default());
@@ -116,7 +116,7 @@ impl Worker {
     ///
     /// It is called by the attempt itself, just before its verdict goes on its way, so let it be quick, and hand work to a task. Should the
     /// worker lose its lease at that very moment, others have the job, and the verdict is refused. Attempts that ended with their process are
-    /// counted by whoever recovers them, and told only to the log. A panic of the hook is logged, and changes nothing else.
+    /// counted by whoever recovers them, and told only to the log; so are jobs that expired, which had none. A panic of the hook is logged, and changes nothing else.
     ///
     /// Each failed attempt is logged at `info` and each dead letter at `warn` in any case.
     ///
@@ -286,7 +286,6 @@ impl RunningWorker {
             takes_batches: known.iter().any(|(_, options)| options.batch.is_some()),
         };
         let queues = Arc::new(Queues::new(context, config));
-        let abandon = Abandon(Arc::clone(&queues));
         let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, stored_types(&versions(known.iter())), life)?;
         let (link, held) = (Link::new(pool, "claim").relaxed(), KnownLeases::default());
         let feed = Feed::new(config, &types, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
@@ -297,6 +296,7 @@ impl RunningWorker {
             helpers: vec![
                 engine.handle().spawn(listen(pool.clone(), config.store, Arc::clone(&bell), pauses)),
                 engine.handle().spawn(unblock_all(Link::new(pool, "keys").relaxed(), config.store, Arc::clone(&bell))),
+                engine.handle().spawn(expire_all(Link::new(pool, "expiry").relaxed(), config.store, Arc::clone(&bell))),
                 engine.handle().spawn(notify_waiters(Link::new(pool, "tell").relaxed(), config.store, Arc::clone(&bell))),
                 engine.handle().spawn(write_reports(reports, Link::new(pool, "report").impatient(), config.store)),
                 engine.handle().spawn(keep_house(House {
@@ -313,13 +313,13 @@ impl RunningWorker {
                 engine.handle().spawn(fence(pulse.identity(), Arc::clone(&queues), Arc::clone(&bell))),
             ],
             farewell: Farewell::new(Link::new(pool, "farewell"), config.store, pulse.identity(), queues.pauses()),
+            _abandon: Abandon(Arc::clone(&queues)),
             queues,
             settle,
             bell,
             stop,
             closing,
             pulse,
-            _abandon: abandon,
         })
     }
 

@@ -35,6 +35,7 @@ mod locked_leases;
 mod unique;
 mod capacity;
 mod paused;
+mod expiry;
 mod durability;
 mod refuse;
 mod roles;

@@ -133,6 +133,19 @@ pub async fn unblock(connection: &mut PgConnection) -> sqlx::Result<i32> {
     unblock.fetch_one(connection).await?.try_get("moved")
 }
 
+/// Ends what has not begun in time; returns of how many jobs.
+pub async fn expire_due(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    let expire =
+        sqlx::query(sql(include_str!("../../queue-worker/sql/expire_due.sql"))).bind(None::<chrono::DateTime<chrono::Utc>>).bind(1000);
+    let expired: Vec<JobId> = expire.fetch_one(connection).await?.try_get("expired")?;
+    Ok(i64::try_from(expired.len()).unwrap_or(i64::MAX))
+}
+
+/// The same of a job whose entry the transaction has locked; whether it did.
+pub async fn expire_one(transaction: &mut PgConnection, id: JobId) -> sqlx::Result<bool> {
+    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/expire_one.sql"))).bind(id).fetch_one(transaction).await
+}
+
 /// Requeues dead letters; returns those it did.
 pub async fn requeue(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
     sqlx::query_scalar(sql("select c from queue.requeue_all($1) c")).bind(ids).fetch_all(connection).await

@@ -186,7 +186,7 @@ impl Registry {
     }
 }
 
-/// No history is kept longer by its type.
+/// No history is kept longer by its type, and no job may wait longer for its beginning.
 const LONGEST_HISTORY: std::time::Duration = std::time::Duration::from_hours(100 * 365 * 24);
 
 fn check(registration: &Registration) -> Result<(), RegistryError> {
@@ -197,6 +197,9 @@ fn check(registration: &Registration) -> Result<(), RegistryError> {
     }
     if options.retain.history().is_some_and(|history| history.is_zero() || history > LONGEST_HISTORY) {
         return Err(invalid("retain must be longer than zero and at most 100 years".to_owned()));
+    }
+    if options.expires.is_some_and(|time| time.as_micros() == 0 || time > LONGEST_HISTORY) {
+        return Err(invalid("expires must be longer than zero and at most 100 years".to_owned()));
     }
     if !(1..=NEWEST).contains(&options.version) {
         return Err(invalid(format!("version is {}, and it is from 1 to {NEWEST}", options.version)));

@@ -28,6 +28,8 @@ pub struct Options {
     pub backoff: Backoff,
     /// See [`Options::timeout`].
     pub timeout: Option<Duration>,
+    /// See [`Options::expires`].
+    pub expires: Option<Duration>,
     /// See [`Options::retain`].
     pub retain: Retain,
     /// See [`Options::durability`].
@@ -67,6 +69,7 @@ impl Options {
             max_attempts: 20,
             backoff: Backoff::DEFAULT,
             timeout: None,
+            expires: None,
             retain: Retain::Default,
             durability: Durability::Full,
             transactional: false,
@@ -176,7 +179,18 @@ impl Options {
         self
     }
 
-    /// `retain = "30d"`: how long the record of a completed or cancelled job is kept; `retain = "none"`: a completed one is deleted at once.
+    /// `expires = "10m"`: how long after it may run first (its enqueue, or the time that it is put off to) a job may begin. One that has not begun by
+    /// then is over, as expired: it is not run, and whoever waits for it is told. Default: it may begin at any time.
+    ///
+    /// It has begun once an attempt was charged: a retry goes on, and so does one whose process ended. What was given back uncharged, by a shutdown or
+    /// a snooze, has not begun. An enqueue may say another time: [`Enqueue::expires_at`](crate::Enqueue::expires_at).
+    #[must_use]
+    pub const fn expires(mut self, time: Duration) -> Self {
+        self.expires = Some(time);
+        self
+    }
+
+    /// `retain = "30d"`: how long the record of a completed, cancelled or expired job is kept; `retain = "none"`: a completed one is deleted at once.
     /// Default: for the store's retention.
     ///
     /// What is kept for longer outlives its day: rows move when the day is dropped, so keep few jobs long. What is kept for less is deleted by

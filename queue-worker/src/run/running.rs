@@ -1,4 +1,4 @@
-//! What runs, and how fast.
+//! What waits, what runs, and how fast.
 
 use std::{
     sync::Arc,

@@ -320,6 +320,14 @@ impl Slots {
 
     async fn run(&self, slot: usize, Attempt { claimed, since, halt, .. }: Attempt) {
         let job = &claimed.job;
+        if claimed.begin_by.is_some_and(|late| since >= late) {
+            if self.begin_verdict(slot) {
+                // Fails only when the worker has ended without waiting for this; then the job is recovered, and goes on.
+                let _ = self.context.settle.send(Settlement::expire(&claimed)).await;
+                lock(&self.jobs).running[slot] = None;
+            }
+            return;
+        }
         let registration = self.context.registry.get(job.job_type);
         let ended = match registration {
             Some(registration) => run(registration, job, &self.context.shared, &halt, None, drop).await,

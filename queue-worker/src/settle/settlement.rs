@@ -43,6 +43,11 @@ impl Settlement {
         Self::with(claimed, false, claimed.job.cancelled())
     }
 
+    /// For a job that was not begun because its time is over.
+    pub(crate) fn expire(claimed: &Claimed) -> Self {
+        Self::with(claimed, false, claimed.job.expired())
+    }
+
     /// For a handler's own transaction.
     pub(super) fn within(fence: Fence, ending: Ending) -> Self {
         let Fence { token, id, lane, crashes, .. } = fence;
@@ -50,7 +55,7 @@ impl Settlement {
     }
 
     fn with(claimed: &Claimed, over: bool, ending: Ending) -> Self {
-        let Claimed { job, batch, holding } = claimed;
+        let Claimed { job, batch, holding, .. } = claimed;
         let (token, id, lane, crashes) = (job.token, job.id, job.lane, job.crashes);
         Self { token, id, lane, crashes, batch: *batch, over, ending, holding: Some(Arc::clone(holding)) }
     }

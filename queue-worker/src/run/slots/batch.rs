@@ -9,7 +9,7 @@ use std::{
 use queue_core::runner::{ClaimedJob, run_batch};
 
 use super::{Attempt, Slots, jobs::Jobs, lock};
-use crate::{lanes::Claimed, run::running::RunningJob};
+use crate::{lanes::Claimed, run::running::RunningJob, settle::Settlement};
 
 impl Slots {
     /// As [`Slots::push`]: those that may run with others are kept for a batch.
@@ -58,7 +58,8 @@ impl Slots {
     /// As [`Slots::next`], while jobs wait for a batch or the claim loop for room.
     pub(super) fn next_apart(self: &Arc<Self>, jobs: &mut MutexGuard<'_, Jobs>, slot: usize) -> Option<Attempt> {
         let now = Instant::now();
-        let (next, has_room) = jobs.next(now);
+        let (late, next, has_room) = jobs.next_in_time(now);
+        self.expire(late);
         let queued = jobs.queued.len();
         let is_free = jobs.ring_at.take_if(|few| queued <= *few).is_some();
         if has_room || is_free {
@@ -73,6 +74,19 @@ impl Slots {
             jobs.beside.insert(slot, others.iter().map(|job| RunningJob::new(job, now)).collect());
         }
         Some(self.begin(jobs, slot, first, others))
+    }
+
+    /// What was to begin earlier is over. Nobody waits for that to be written.
+    fn expire(&self, late: Vec<Arc<Claimed>>) {
+        if !late.is_empty() {
+            let settle = self.context.settle.clone();
+            self.context.handlers.spawn(async move {
+                for claimed in late {
+                    // Fails only when the worker has ended without waiting for this; then the job is recovered, and goes on.
+                    let _ = settle.send(Settlement::expire(&claimed)).await;
+                }
+            });
+        }
     }
 
     /// Runs a batch in this slot; each of its jobs has a verdict of its own.

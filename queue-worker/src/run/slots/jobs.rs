@@ -51,6 +51,23 @@ impl Jobs {
         self.queued.is_empty() && self.gathering.is_empty()
     }
 
+    /// As [`Jobs::next`], without those that were to begin earlier, which come first.
+    pub(super) fn next_in_time(&mut self, now: Instant) -> (Vec<Arc<Claimed>>, Option<Next>, bool) {
+        let (mut over, mut has_room) = (Vec::new(), false);
+        loop {
+            let (next, more) = self.next(now);
+            has_room |= more;
+            let Some((first, others)) = next else { return (over, None, has_room) };
+            let is_late = |job: &Arc<Claimed>| job.begin_by.is_some_and(|late| now >= late);
+            let (late, batch): (Vec<_>, Vec<_>) = std::iter::once(first).chain(others).partition(is_late);
+            over.extend(late);
+            let mut batch = batch.into_iter();
+            if let Some(first) = batch.next() {
+                return (over, Some((first, batch.collect())), has_room);
+            }
+        }
+    }
+
     /// What a slot is to run next: a job, and those that run in one batch with it. Single jobs and batches take turns. Also whether there is more
     /// room for batches than before, for which the claim loop waits.
     pub(super) fn next(&mut self, now: Instant) -> (Option<Next>, bool) {
