@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 
 use super::{Context, HandlerFuture, Registration};
-use crate::define::Failure;
+use crate::define::{Failure, JobId};
 
 /// Runs around each attempt of a worker, whatever the job's type. A worker is given it with `Worker::middleware`, a test with `.middleware(..)`.
 ///
@@ -44,8 +44,11 @@ pub struct Next<'a> {
     cx: &'a Context,
 }
 
-/// What a handler returned. Only a handler makes one, so an attempt completes only if its handler did.
-pub struct AttemptOutput(Option<String>);
+/// What a handler returned. Only a handler makes one, so an attempt completes only if its handler did: that of another attempt is refused.
+pub struct AttemptOutput {
+    of: (JobId, u32),
+    text: Option<String>,
+}
 
 impl Next<'_> {
     /// Runs it.
@@ -56,7 +59,7 @@ impl Next<'_> {
         let Self { rest, registration, payload, cx } = self;
         match rest.split_first() {
             Some((first, rest)) => first.attempt(cx, Next { rest, registration, payload, cx }).await,
-            None => registration.run(payload, cx).await.map(AttemptOutput),
+            None => registration.run(payload, cx).await.map(|text| AttemptOutput { of: attempt_of(cx), text }),
         }
     }
 }
@@ -67,7 +70,20 @@ pub(crate) fn run_within<'a>(registration: &'a Registration, payload: &'a str, c
     if rest.is_empty() {
         return registration.run(payload, cx);
     }
-    Box::pin(async move { Next { rest, registration, payload, cx }.run().await.map(|output| output.0) })
+    Box::pin(async move {
+        let AttemptOutput { of, text } = Next { rest, registration, payload, cx }.run().await?;
+        if of == attempt_of(cx) {
+            return Ok(text);
+        }
+        let (job, attempt) = of;
+        Err(format!("a middleware returned the output of attempt {attempt} of job {job}; it is to return what its own `next.run()` does")
+            .into())
+    })
+}
+
+/// What tells one attempt from all others.
+fn attempt_of(cx: &Context) -> (JobId, u32) {
+    (cx.id(), cx.attempt())
 }
 
 impl fmt::Debug for Next<'_> {
