@@ -5,6 +5,8 @@
 mod backend;
 mod cancelled;
 mod decode;
+#[cfg(feature = "testing")]
+mod forms;
 mod handler;
 mod meta;
 mod middleware;
@@ -30,8 +32,6 @@ use tokio::{
 };
 
 use self::meta::Meta;
-#[cfg(feature = "testing")]
-pub(crate) use self::meta::read_meta;
 pub(crate) use self::middleware::run_within;
 pub(crate) use self::transaction::{Begun, CommitState, NOT_COMPLETED};
 pub use self::{
@@ -45,6 +45,8 @@ pub use self::{
     states::States,
     transaction::JobTransaction,
 };
+#[cfg(feature = "testing")]
+pub(crate) use self::{forms::PayloadForms, meta::read_meta};
 use crate::{define::JobId, error::Error};
 
 /// One attempt of one job, as its handler sees it.

@@ -5,6 +5,8 @@
 
 use std::{any::type_name, collections::BTreeMap, fmt, future::Future, pin::Pin};
 
+#[cfg(feature = "testing")]
+use super::forms::PayloadForms;
 use super::{Context, Handler, States, decode::read};
 use crate::{
     define::{Failure, NEWEST, Options, TerminalExt as _},
@@ -19,6 +21,8 @@ pub struct Registration {
     options: Options,
     rust_type: fn() -> &'static str,
     run: Run,
+    #[cfg(feature = "testing")]
+    pub(crate) forms: fn() -> PayloadForms,
 }
 
 /// Decodes a payload and runs its handler; the output comes back as JSON text, `None` for `()`.
@@ -32,7 +36,13 @@ inventory::collect!(Registration);
 impl Registration {
     /// The registration of `T`.
     pub const fn of<T: Handler>() -> Self {
-        Self { options: T::OPTIONS, rust_type: type_name::<T>, run: run::<T> }
+        Self {
+            options: T::OPTIONS,
+            rust_type: type_name::<T>,
+            run: run::<T>,
+            #[cfg(feature = "testing")]
+            forms: PayloadForms::of::<T>,
+        }
     }
 
     /// What `#[job(..)]` said.
