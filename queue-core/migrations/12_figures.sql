@@ -103,6 +103,11 @@ create function queue.backlog(
   set jit = off
 as $$
 begin
+  if most < 0 then  -- guard: a backlog is counted up to some number [most < 0 => false]
+    raise invalid_parameter_value using message = format('queue.backlog: jobs are counted up to a number, or all (null), not up to %s', most);
+  elsif most > 1000000000 then  -- guard: a backlog is counted up to no more than a billion [most > 1000000000 => false]
+    most := 1000000000;
+  end if;
   with chosen as materialized (
     select l.lane, coalesce(p.seq, 0) as floor, p.partial
     -- guard: a backlog is of one queue [ where l.queue = backlog.queue]; of a lane once [distinct ]
@@ -145,8 +150,14 @@ create function queue.depths(queues text[], most bigint default 10000)
   set jit = off
 as $$
 declare
-  share  bigint := most;
+  share  bigint;
 begin
+  if most < 0 then  -- guard: a depth is counted up to some number [most < 0 => false]
+    raise invalid_parameter_value using message = format('queue.depth: jobs are counted up to a number, or all (null), not up to %s', most);
+  elsif most > 1000000000 then  -- guard: a depth is counted up to no more than a billion [most > 1000000000 => false]
+    most := 1000000000;
+  end if;
+  share := most;
   if most is not null and cardinality(queues) > 10 then  -- guard: all of many queues are counted if that is wanted [most is not null and ]
     share := greatest(10 * most / cardinality(queues), 1);
   end if;
@@ -222,6 +233,11 @@ create function queue.counts(most bigint default 20000)
   set jit = off
 as $$
 begin
+  if most < 0 then  -- guard: each state is counted up to some number [most < 0 => false]
+    raise invalid_parameter_value using message = format('queue.counts: jobs are counted up to a number, or all (null), not up to %s', most);
+  elsif most > 1000000000 then  -- guard: each state is counted up to no more than a billion [most > 1000000000 => false]
+    most := 1000000000;
+  end if;
   return query
   with chosen as materialized (
     select distinct l.lane, l.queue, queue.type_of(l.job_type) as job_type

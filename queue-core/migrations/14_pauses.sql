@@ -85,8 +85,8 @@ begin
 end
 $$;
 
--- What is paused, the longest first; how many ready jobs wait for that, stored under this name of their type and counted up to most; and how many
--- workers pause_awaits.
+-- What is paused, the longest first; how many ready jobs wait for that, stored under this name of their type and counted up to most (null for
+-- all); and how many workers pause_awaits.
 create function queue.pauses(most integer default 10000)
   returns table (
     id bigint, queue text, job_type text, reason text, paused_at timestamptz, paused_by text, ready bigint, partial boolean, awaits bigint
@@ -98,8 +98,13 @@ create function queue.pauses(most integer default 10000)
   set jit = off
 as $$
 begin
+  if most < 0 then  -- guard: what waits for a pause is counted up to some number [most < 0 => false]
+    raise invalid_parameter_value using message = format('queue.pauses: jobs are counted up to a number, or all (null), not up to %s', most);
+  elsif most > 1000000000 then  -- guard: what waits for a pause is counted up to no more than a billion [most > 1000000000 => false]
+    most := 1000000000;
+  end if;
   return query
-  select p.id, p.queue, p.job_type, p.reason, p.paused_at, p.paused_by, least(c.jobs, most), c.jobs > most,
+  select p.id, p.queue, p.job_type, p.reason, p.paused_at, p.paused_by, least(c.jobs, most), coalesce(c.jobs > most, false),
     (select count(*) from queue.pause_awaits(p.queue, p.job_type))
   from queue.paused p
   cross join lateral (

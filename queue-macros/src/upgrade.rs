@@ -2,7 +2,7 @@
 //!
 //! Each older version has one, which is checked here. Whether it is a function from something to the job's type is rustc's to say.
 
-use proc_macro2::{Literal, TokenStream};
+use proc_macro2::{Literal, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{Error, Expr, Ident, LitInt, Result, Token, parenthesized, parse::ParseStream, spanned::Spanned as _, token};
 
@@ -75,16 +75,18 @@ impl Upgrade {
     /// The method of `JobType`.
     pub(crate) fn method(&self, root: &TokenStream) -> TokenStream {
         let key = &self.key;
+        // Whatever `macro_rules!` the attribute comes from: one name, of one place.
+        let payload = Ident::new("old", Span::call_site());
         let arms = self.from.iter().map(|(old, by)| {
             let old = Literal::u16_unsuffixed(old.unwrap_or(1));
-            let read = quote_spanned!(by.span()=> #root::private::upgrade::<Self, _, _>(old, #by));
+            let read = quote_spanned!(by.span()=> #root::private::upgrade::<Self, _, _>(#payload, #by));
             quote!(#old => #read,)
         });
         quote! {
-            fn #key(old: #root::OldPayload<'_>) -> #root::private::Result<Self, #root::Failure> {
-                match old.version() {
+            fn #key(#payload: #root::OldPayload<'_>) -> #root::private::Result<Self, #root::Failure> {
+                match #payload.version() {
                     #(#arms)*
-                    _ => #root::private::no_upgrade(old),
+                    _ => #root::private::no_upgrade(#payload),
                 }
             }
         }

@@ -206,3 +206,34 @@ async fn the_test_kit_runs_them_too() {
     tx.rollback().await.unwrap();
     db.finish().await;
 }
+
+/// Keeps the output of the first attempt that passes, and returns it for every other.
+#[derive(Default)]
+struct Swapping(Mutex<Option<AttemptOutput>>);
+
+#[async_trait]
+impl Middleware for Swapping {
+    async fn attempt(&self, _: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
+        let output = next.run().await?;
+        match self.0.lock().unwrap().replace(output) {
+            Some(kept) => Ok(kept),
+            None => Err(Failure::terminal("kept")),
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_output_of_another_attempt_completes_no_job() {
+    let db = TestDb::new().await;
+    let enqueue = async || For { fail: false }.enqueue(&db.pool).max_attempts(1).await.unwrap().id();
+    let (first, second) = (enqueue().await, enqueue().await);
+    let worker = db.worker().register::<For>().concurrency(1).middleware(Swapping::default());
+    db.run_while(worker, async {
+        db.until(first, JobState::Dead).await;
+        db.until(second, JobState::Dead).await;
+    })
+    .await;
+    let error: String = sqlx::query_scalar("select error from queue.dead where id = $1").bind(second).fetch_one(&db.pool).await.unwrap();
+    assert!(error.contains(&format!("the output of attempt 1 of job {first}")), "{error}");
+    db.finish().await;
+}

@@ -1,5 +1,6 @@
 //! The test kit, by what it promises: an inline run says what a worker would make of an attempt, and a drain writes it where a worker would.
 
+mod locked;
 mod drained;
 
 use std::{sync::Mutex, time::Duration};

@@ -91,6 +91,18 @@ fn wait(attempt: u32, backoff: &Backoff) -> Duration {
     backoff.wait(attempt, 0.5).max(DEPLOY.wait(attempt, 0.5))
 }
 
+/// A payload of this version, read and written again; or why it cannot be read, in as few words as possible.
+#[cfg(feature = "testing")]
+pub(super) fn reread<T: JobType>(payload: &serde_json::Value, version: u16) -> Result<serde_json::Value, String> {
+    let text = payload.to_string();
+    let read: T = if version == T::OPTIONS.version {
+        serde_json::from_str(&text).map_err(|error| fault::<T>(&text, &error))?
+    } else {
+        read(&text, version, 1).map_err(|failure| failure.to_string())?
+    };
+    serde_json::to_value(&read).map_err(|error| error.to_string())
+}
+
 /// Reads it once more, to learn where the fault is: jobs that are fine do not pay for that.
 fn fault<T: DeserializeOwned>(payload: &str, first: &serde_json::Error) -> String {
     let reread = serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_str(payload));

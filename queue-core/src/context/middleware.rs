@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use tokio::sync::{mpsc::UnboundedSender, oneshot};
 
 use super::{Context, HandlerFuture, Registration};
-use crate::define::Failure;
+use crate::define::{Failure, JobId};
 
 /// Runs around each attempt of a worker, whatever the job's type. A worker is given it with `Worker::middleware`, a test with `.middleware(..)`.
 ///
@@ -76,14 +76,17 @@ impl Place {
     }
 }
 
-/// What a handler returned. Only a handler makes one, so an attempt completes only if its handler did.
-pub struct AttemptOutput(Option<String>);
+/// What a handler returned. Only a handler makes one, so an attempt completes only if its handler did: that of another attempt is refused.
+pub struct AttemptOutput {
+    of: (JobId, u32),
+    text: Option<String>,
+}
 
 impl<'a> Next<'a> {
     /// All of it, around an attempt's place in a batch.
     pub(crate) async fn around(place: Place, cx: &'a Context) -> Result<Option<String>, Failure> {
         let next = Self { rest: &cx.shared.middleware, inner: Inner::Batch(place), cx };
-        next.run().await.map(|output| output.0)
+        next.run().await?.only_of(cx)
     }
 }
 
@@ -94,12 +97,12 @@ impl Next<'_> {
     /// The handler's, or that of a middleware further in.
     pub async fn run(self) -> Result<AttemptOutput, Failure> {
         let Self { rest, inner, cx } = self;
-        let ran = match (rest.split_first(), inner) {
+        let text = match (rest.split_first(), inner) {
             (Some((first, rest)), inner) => return first.attempt(cx, Next { rest, inner, cx }).await,
-            (None, Inner::Handler(registration, payload)) => registration.run(payload, cx).await,
-            (None, Inner::Batch(place)) => place.wait().await,
+            (None, Inner::Handler(registration, payload)) => registration.run(payload, cx).await?,
+            (None, Inner::Batch(place)) => place.wait().await?,
         };
-        ran.map(AttemptOutput)
+        Ok(AttemptOutput { of: attempt_of(cx), text })
     }
 }
 
@@ -109,7 +112,24 @@ pub(crate) fn run_within<'a>(registration: &'a Registration, payload: &'a str, c
     if rest.is_empty() {
         return registration.run(payload, cx);
     }
-    Box::pin(async move { Next { rest, inner: Inner::Handler(registration, payload), cx }.run().await.map(|output| output.0) })
+    Box::pin(async move { Next { rest, inner: Inner::Handler(registration, payload), cx }.run().await?.only_of(cx) })
+}
+
+impl AttemptOutput {
+    /// What it is, if it is this attempt's.
+    fn only_of(self, cx: &Context) -> Result<Option<String>, Failure> {
+        if self.of == attempt_of(cx) {
+            return Ok(self.text);
+        }
+        let (job, attempt) = self.of;
+        Err(format!("a middleware returned the output of attempt {attempt} of job {job}; it is to return what its own `next.run()` does")
+            .into())
+    }
+}
+
+/// What tells one attempt from all others.
+fn attempt_of(cx: &Context) -> (JobId, u32) {
+    (cx.id(), cx.attempt())
 }
 
 impl fmt::Debug for Next<'_> {

@@ -6,6 +6,8 @@ mod backend;
 mod batch;
 mod cancelled;
 mod decode;
+#[cfg(feature = "testing")]
+mod forms;
 mod handler;
 mod meta;
 mod middleware;
@@ -30,6 +32,8 @@ use tokio::{
 };
 
 pub(crate) use self::batch::{AnyBatch, Said};
+#[cfg(feature = "testing")]
+pub(crate) use self::forms::PayloadForms;
 use self::meta::Meta;
 #[cfg(feature = "testing")]
 pub(crate) use self::meta::read_meta;

@@ -5,6 +5,8 @@
 
 use std::{any::type_name, collections::BTreeMap, fmt, future::Future, pin::Pin};
 
+#[cfg(feature = "testing")]
+use super::forms::PayloadForms;
 use super::{
     Context, Handler, States,
     batch::{self, AnyBatch, BatchHandler},
@@ -25,6 +27,8 @@ pub struct Registration {
     run: Run,
     /// Makes an empty batch, if the handler takes batches.
     batch: Option<fn() -> Box<dyn AnyBatch>>,
+    #[cfg(feature = "testing")]
+    pub(crate) forms: fn() -> PayloadForms,
 }
 
 /// Decodes a payload and runs its handler; the output comes back as JSON text, `None` for `()`.
@@ -38,12 +42,26 @@ inventory::collect!(Registration);
 impl Registration {
     /// The registration of `T`.
     pub const fn of<T: Handler>() -> Self {
-        Self { options: T::OPTIONS, rust_type: type_name::<T>, run: run::<T>, batch: None }
+        Self {
+            options: T::OPTIONS,
+            rust_type: type_name::<T>,
+            run: run::<T>,
+            batch: None,
+            #[cfg(feature = "testing")]
+            forms: PayloadForms::of::<T>,
+        }
     }
 
     /// The registration of `T`, whose handler takes batches.
     pub const fn of_batch<T: BatchHandler>() -> Self {
-        Self { options: T::OPTIONS, rust_type: type_name::<T>, run: run_in_batch, batch: Some(batch::empty::<T>) }
+        Self {
+            options: T::OPTIONS,
+            rust_type: type_name::<T>,
+            run: run_in_batch,
+            batch: Some(batch::empty::<T>),
+            #[cfg(feature = "testing")]
+            forms: PayloadForms::of::<T>,
+        }
     }
 
     /// What `#[job(..)]` said.

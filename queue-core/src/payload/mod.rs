@@ -10,6 +10,10 @@ mod path;
 mod buffer;
 mod stored;
 mod error;
+#[cfg(feature = "testing")]
+mod make;
+#[cfg(feature = "testing")]
+mod samples;
 
 use serde::Serialize;
 use serde::de::IgnoredAny;
@@ -18,6 +22,8 @@ use self::buffer::PayloadBuffer;
 use self::check::Checked;
 pub use self::error::PayloadError;
 pub(crate) use self::path::path_step;
+#[cfg(feature = "testing")]
+pub(crate) use self::samples::samples;
 use self::stored::Stored;
 
 /// The most bytes of a payload as jsonb prints it; `queue.payload_limit()` in SQL says the same.

@@ -8,6 +8,9 @@ mod enqueued;
 mod connection;
 mod attempt;
 mod backend;
+mod payloads;
+mod lock;
+mod unread;
 
 #[doc(hidden)]
 pub use self::enqueued::{DebugShown, NotShown, Show, Sought};
@@ -16,9 +19,10 @@ pub use self::{
     batch::{RanBatch, RunBatch, run_batch},
     drain::{Drain, Drained, advance, drain},
     enqueued::{EnqueuedJob, enqueued, enqueued_jobs},
+    payloads::Payloads,
     run::{Ran, Run, run},
 };
-pub use crate::{assert_enqueued, assert_not_enqueued};
+pub use crate::{assert_enqueued, assert_not_enqueued, assert_payloads};
 
 use crate::{
     define::JobId,

@@ -270,3 +270,31 @@ async fn no_connection_compiles_its_statements_and_no_figure_is_compiled_for_oth
     assert_eq!(db.count(compiled).await, 0);
     db.finish().await;
 }
+
+#[tokio::test]
+async fn what_is_counted_has_a_bound_whatever_number_is_asked_for() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    for _ in 0..2 {
+        enqueue(&db, ok()).await;
+    }
+    for (figure, most) in [
+        ("ready, partial from queue.backlog('default', N)", "2147483647"),
+        ("waiting, partial from queue.depth('default', N)", "9223372036854775807"),
+        (
+            "waiting, partial from queue.depths(array_fill('default'::text, array[11]) || '{a,b}', N) where queue = 'default'",
+            "9223372036854775807",
+        ),
+        ("sum(jobs)::bigint, bool_or(partial) from queue.counts(N)", "9223372036854775807"),
+    ] {
+        let mut ask = async |most: &str| -> sqlx::Result<(i64, bool)> {
+            sqlx::query_as(AssertSqlSafe(format!("select {}", figure.replace('N', most)))).fetch_one(&mut on).await
+        };
+        assert_eq!(ask(most).await.unwrap(), (2, false), "{figure}");
+        assert_eq!(ask("null").await.unwrap(), (2, false), "{figure}");
+        assert!(ask("0").await.unwrap().1, "{figure}: there are more than none");
+        let error = ask("-1").await.unwrap_err();
+        assert_eq!(error.as_database_error().and_then(|error| error.code()).as_deref(), Some("22023"), "{figure}: {error}");
+    }
+    db.finish().await;
+}

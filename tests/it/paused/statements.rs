@@ -145,3 +145,22 @@ async fn pauses_become_visible_in_the_order_of_their_numbers_and_nobody_waits_fo
     open.rollback().await.unwrap();
     db.finish().await;
 }
+
+#[tokio::test]
+async fn what_waits_for_a_pause_is_counted_up_to_any_number() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    pause(&db, &Scope::queue("default")).await;
+    for _ in 0..2 {
+        enqueue(&db, "default", quick()).await;
+    }
+    let mut ask = async |most: &str| -> sqlx::Result<(i64, bool)> {
+        sqlx::query_as(sqlx::AssertSqlSafe(format!("select ready, partial from queue.pauses({most})"))).fetch_one(&mut on).await
+    };
+    for (most, counted) in [("2147483647", (2, false)), ("null", (2, false)), ("2", (2, false)), ("1", (1, true)), ("0", (0, true))] {
+        assert_eq!(ask(most).await.unwrap(), counted, "{most}");
+    }
+    let error = ask("-1").await.unwrap_err();
+    assert_eq!(error.as_database_error().and_then(|error| error.code()).as_deref(), Some("22023"), "{error}");
+    db.finish().await;
+}

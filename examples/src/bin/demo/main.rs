@@ -173,3 +173,11 @@ async fn wait_until_over(pool: &PgPool, run: &Run, stored: &Stored, bar: &Progre
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn jobs_that_earlier_releases_enqueued_are_read() {
+        queue_core::testing::assert_payloads!("demo.lock");
+    }
+}

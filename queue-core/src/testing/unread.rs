@@ -1,0 +1,77 @@
+//! Which fields of a payload nobody reads: those without which, and with another value in which, it is read as the same.
+
+use serde_json::{Map, Value};
+
+/// How a payload is read and written again, if it can be read.
+pub(super) type Reread<'a> = &'a dyn Fn(&Value) -> Option<Value>;
+
+/// The paths of the fields, as JSON pointers; of one that nobody reads not what is in it.
+pub(super) fn unread(payload: &Value, reread: Reread<'_>) -> Vec<String> {
+    let Some(now) = reread(payload) else { return Vec::new() };
+    let mut found = Vec::new();
+    for field in fields(payload, "") {
+        let is_within = found.iter().any(|outer: &String| field.strip_prefix(outer.as_str()).is_some_and(|rest| rest.starts_with('/')));
+        if !is_within && is_unread(payload, &field, &now, reread) {
+            found.push(field);
+        }
+    }
+    found
+}
+
+/// The payload without these fields.
+pub(super) fn without(payload: &Value, fields: &[String]) -> Value {
+    let mut payload = payload.clone();
+    for field in fields {
+        take(&mut payload, field);
+    }
+    payload
+}
+
+fn is_unread(payload: &Value, field: &str, now: &Value, reread: Reread<'_>) -> bool {
+    let Some(value) = payload.pointer(field) else { return false };
+    let mut less = payload.clone();
+    take(&mut less, field);
+    let others = others(value);
+    !others.is_empty()
+        && reread(&less).as_ref() == Some(now)
+        && others.into_iter().all(|other| {
+            let mut changed = payload.clone();
+            if let Some(value) = changed.pointer_mut(field) {
+                *value = other;
+            }
+            reread(&changed).as_ref() == Some(now)
+        })
+}
+
+/// Other values than this, of which a reader would notice one. Whether `null` is read cannot be told: it is what is not there.
+fn others(value: &Value) -> Vec<Value> {
+    match value {
+        Value::Null => Vec::new(),
+        Value::Bool(value) => vec![Value::Bool(!value), Value::Array(vec![Value::Null])],
+        Value::Number(_) => vec![7.into(), 8.into(), Value::Object(Map::new())],
+        Value::String(_) => vec!["other".into(), Value::Object(Map::new()), 7.into()],
+        Value::Array(_) | Value::Object(_) => vec![7.into(), "other".into()],
+    }
+}
+
+fn fields(value: &Value, path: &str) -> Vec<String> {
+    let within = |step: &str, value: &Value| fields(value, &format!("{path}/{step}"));
+    match value {
+        Value::Object(map) => map
+            .iter()
+            .flat_map(|(key, value)| {
+                let step = key.replace('~', "~0").replace('/', "~1");
+                std::iter::once(format!("{path}/{step}")).chain(within(&step, value)).collect::<Vec<_>>()
+            })
+            .collect(),
+        Value::Array(items) => items.iter().enumerate().flat_map(|(at, item)| within(&at.to_string(), item)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn take(payload: &mut Value, field: &str) {
+    let Some((outer, step)) = field.rsplit_once('/') else { return };
+    if let Some(map) = payload.pointer_mut(outer).and_then(Value::as_object_mut) {
+        map.remove(&step.replace("~1", "/").replace("~0", "~"));
+    }
+}
