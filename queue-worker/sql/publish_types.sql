@@ -19,6 +19,6 @@ where not s.ordinary  -- guard: a type that says nothing has no row
 order by s.job_type  -- redundant: locks in one order (for workers that start at once; one of two that block each other tries again)
 on conflict (job_type) do update
 set queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts, expires = excluded.expires
--- redundant: only what differs (for speed: the same is written again)
-where (p.queue, p.priority, p.max_attempts, coalesce(p.expires, '0'))
-  <> (excluded.queue, excluded.priority, excluded.max_attempts, coalesce(excluded.expires, '0'))
+where (coalesce(p.expires, '0'), p.queue, p.priority, p.max_attempts)
+  -- redundant: only what differs [<> .. max_attempts) => is not null] (for speed: the same is written again)
+  <> (coalesce(excluded.expires, '0'), excluded.queue, excluded.priority, excluded.max_attempts)

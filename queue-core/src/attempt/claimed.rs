@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     fn claimed(meta: &str, attempt: i16, crashes: i16) -> ClaimedJob {
-        let claimed_at = DateTime::UNIX_EPOCH + Duration::from_secs(60);
+        let claimed_at = DateTime::UNIX_EPOCH + Duration::from_mins(1);
         let (token, id, meta) = (Uuid::nil(), JobId(1), Some(meta.to_owned()));
         ClaimedJob {
             token,
