@@ -54,7 +54,7 @@ declare
     when 'snooze' then '{ready,scheduled}'
     when 'run_now' then '{scheduled}'
     when 'set_priority' then '{ready,scheduled}'
-    when 'requeue' then '{dead,completed,cancelled}'
+    when 'requeue' then '{dead,completed,cancelled,expired}'
     when 'discard' then '{dead}'
   end;
   done    text := case act
@@ -134,7 +134,7 @@ begin atomic
   select queue.act_on_one(set_priority.id, 'set_priority', priority => set_priority.priority);
 end;
 
--- Brings one job that is over back to the end of its lane or ordering key: a dead letter, a completed or a cancelled one.
+-- Brings one job that is over back to the end of its lane or ordering key: a dead letter, a completed, cancelled or expired one.
 create function queue.requeue(id bigint) returns void
   language sql volatile
 begin atomic

@@ -47,8 +47,8 @@ begin atomic
     select greatest(
       (select d.id
       from queue.done d
-      where coalesce(list.state, 'completed') in ('completed', 'cancelled')
-        and (list.state = 'cancelled' or list.queue is not null or list.job_types is not null or list.meta is not null)
+      where coalesce(list.state, 'completed') in ('completed', 'cancelled', 'expired')
+        and (list.state in ('cancelled', 'expired') or list.queue is not null or list.job_types is not null or list.meta is not null)
         and d.id < list.before
       order by d.id desc
       offset list.looked - 1
@@ -114,10 +114,11 @@ begin atomic
       order by u.id desc
       limit list.most)
       union all
-      (select d.id, case when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0::smallint, null, d.finished_at, d.ran_ms, null,
-        false, null
+      (select d.id, case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0::smallint, null,
+        d.finished_at, d.ran_ms, null, false, null
       from queue.done d
-      where (list.state is null or list.state = 'completed' and not d.cancelled or list.state = 'cancelled' and d.cancelled) and list.error is null
+      where (list.state is null or list.state = case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end)
+        and list.error is null
         and (list.since is null or d.finished_at > (select w.since from span w))
         and (list.older_than is null or d.finished_at <= (select w.until from span w))
         and d.id < list.before and d.id >= (select coalesce(l.horizon, 0) from looked l)
@@ -242,7 +243,8 @@ create view queue.jobs as
     select u.id, null, 'running', u.attempts, u.crashes, null, null, h.worker, null, null
     from queue.lease h cross join lateral unnest(h.ids, h.attempts, h.crashes) u (id, attempts, crashes)
     union all
-    select d.id, null, case when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0::smallint, null, d.finished_at, null, null, d.output
+    select d.id, null, case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0::smallint, null,
+      d.finished_at, null, null, d.output
     from queue.done d
     union all
     select j.id, m.lane, 'completed', 1::smallint, 0::smallint, null, m.finished_at, null, null, null

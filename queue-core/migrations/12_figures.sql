@@ -221,7 +221,7 @@ $$;
 --
 --   ready, scheduled, blocked   if there are more, each lane is counted up to its share, and is exact if it has no more
 --   running, dead               if there are more, the newest, and whose the others are is not known: each queue and type has at least none
---   completed, cancelled        the same, of a fourth as many rows of done, and of done_many, each some hundred jobs
+--   completed, cancelled, expired   the same, of a fourth as many rows of done, and of done_many, each some hundred jobs
 --
 -- What waits is read in the order of the heap first: a dead row costs a tenth there of what its index entry does.
 create function queue.counts(most bigint default 20000)
@@ -298,7 +298,7 @@ begin
     order by d.id desc
     limit most + 1
   ), over as materialized (
-    select d.id, d.cancelled
+    select d.id, case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end as state
     from queue.done d
     order by d.id desc
     limit most / 4 + 1
@@ -313,7 +313,7 @@ begin
     union all
     select 'dead' where (select count(*) from died) > most
     union all
-    select 'cancelled' where (select count(*) from over) > most / 4
+    select u.state from unnest('{cancelled,expired}'::text[]) u (state) where (select count(*) from over) > most / 4
     union all
     select 'completed' where (select count(*) from over) > most / 4 or (select count(*) from over_plainly) > most / 4
   ), counted as (
@@ -323,14 +323,14 @@ begin
     union all
     select 'running', h.lane, sum(cardinality(h.ids)), false from held h where h.lane is not null group by h.lane
     union all
-    select case when o.finished then case when o.cancelled then 'cancelled' else 'completed' end else 'running' end, j.lane, count(*), false
+    select o.state, j.lane, count(*), false
     from (
-      select o.id, true as finished, o.cancelled from over o
+      select o.id, o.state from over o
       union all
-      select h.id, false, false from held_singly h
+      select h.id, 'running' from held_singly h
     ) o
     cross join lateral (select j.lane from queue.job j where j.id = o.id offset 0) j
-    group by 1, j.lane
+    group by o.state, j.lane
     union all
     select 'completed', o.lane, sum(cardinality(o.ids)), false from over_plainly o group by o.lane
     union all

@@ -178,10 +178,11 @@ create table queue.done (
   finished_at  timestamptz not null,
   ran_ms       integer     not null,
   attempts     smallint    not null,
-  cancelled    boolean     not null default false,
+  cancelled    boolean     not null default false,  -- over without having completed
+  expired      boolean     not null default false,  -- because it had not begun in time
   output       jsonb,
   constraint done_pkey primary key (id),  -- guard: a job is over once
-  constraint done_cancelled_has_no_output check (not cancelled or output is null)  -- guard: cancelled jobs have no output
+  constraint done_cancelled_has_no_output check (case when cancelled then output is null else not expired end)  -- guard: only done has an output
 ) partition by range (id);
 
 -- Jobs that completed at their first attempt without an output, which is most: one row for all of a flush that were enqueued close together.

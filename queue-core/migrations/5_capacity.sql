@@ -325,3 +325,18 @@ begin
   perform queue.refuse_jobs(take_capacity.queue, tally.capacity);
 end
 $$;
+
+-- As enqueue_with, but if the queue is at its capacity it enqueues nothing, returns null and 'at_capacity', and leaves the transaction as it was.
+create function queue.try_enqueue(job_type text, payload jsonb, options jsonb default '{}', out id bigint, out outcome text)
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  select e.id, e.outcome into try_enqueue.id, try_enqueue.outcome
+  from queue.enqueue_with(try_enqueue.job_type, try_enqueue.payload, try_enqueue.options) e;
+-- guard: a queue at its capacity is no error for who tries (3 lines)
+exception when sqlstate 'QCAPA' then
+  id := null;
+  outcome := 'at_capacity';
+end
+$$;

@@ -20,6 +20,7 @@ create table queue.type_options (
   queue         text     not null,
   priority      smallint not null,
   max_attempts  smallint not null,
+  expires       interval,           -- how long after it may run first a job of it may begin; null: at any time
   constraint type_options_pkey primary key (job_type),  -- guard: a type's options are published once [primary key (job_type) => check (true)]
   constraint type_options_queue_is_a_name check (queue.is_name(queue)),  -- guard: a published queue is a name
   constraint type_options_attempts_are_positive check (max_attempts >= 1)  -- guard: published attempts are some
@@ -38,7 +39,8 @@ create type queue.options as (
   unique_until  timestamptz,  -- until when
   on_conflict   text,
   meta          jsonb,
-  version       smallint      -- of the payload
+  version       smallint,     -- of the payload
+  expires_at    timestamptz   -- null: never
 );
 
 -- Reads the options of an enqueue of this type: an unknown one, or one of a wrong type or out of range, is 22023 and named. JSON null is as not
@@ -48,10 +50,10 @@ create function queue.read_options(job_type text, options jsonb) returns queue.o
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  said    queue.options := row('default', 100, 20, null, null, 'block', null, 'live', null, 'keep', null, 1);
+  said    queue.options := row('default', 100, 20, null, null, 'block', null, 'live', null, 'keep', null, 1, null);
   typed   queue.type_options;
   whole   integer; -- a whole number that may be in range, or null
-  known   text[] := '{queue,priority,max_attempts,run_at,after,key,key_policy,unique_key,unique_while,on_conflict,meta,version}';
+  known  text[] := '{queue,priority,max_attempts,run_at,after,expires_at,expires_in,key,key_policy,unique_key,unique_while,on_conflict,meta,version}';
 begin
   -- guard: the options are an object [jsonb_typeof(options) is distinct from 'object' => false]
   if jsonb_typeof(options) is distinct from 'object' then
@@ -150,6 +152,11 @@ begin
   if options ->> 'meta' is not null then
     said.meta := queue.checked_meta(options -> 'meta');
   end if;
+  -- guard: a time to expire at is read [options ?| '{expires_at,expires_in}' or ]; as its type says [ or typed.expires is not null]
+  -- guard: nor in metadata [ or said.meta ? 'expires_at']
+  if options ?| '{expires_at,expires_in}' or typed.expires is not null or said.meta ? 'expires_at' then
+    said.expires_at := queue.read_expiry(options, said.run_at, typed.expires);
+  end if;
   return said;
 end
 $$;
@@ -190,7 +197,7 @@ begin
 end
 $$;
 
--- The time that an option means: a time with its date, or for all options but run_at a wait from now. All are within the range of scheduled, and
+-- The time that an option means: a time with its date for run_at and expires_at, else a wait from now. All are within the range of scheduled, and
 -- unique_while is an interval that is not over yet.
 create function queue.read_time(options jsonb, name text, needs text) returns timestamptz
   language plpgsql volatile
@@ -204,7 +211,7 @@ declare
 begin
   begin
     meant := case
-      when name = 'run_at' then case when kind = 'string' then word::timestamptz end
+      when name in ('run_at', 'expires_at') then case when kind = 'string' then word::timestamptz end
       when kind = 'string' then moment + word::interval
       when kind = 'number' and name = 'after' then moment + word::double precision * interval '1 second'
     end;
@@ -274,6 +281,7 @@ $$;
 --
 --   queue, priority, max_attempts      else what workers of the type have published, else 'default', 100 and 20
 --   run_at | after                     a time, or an interval or seconds from now by the database's clock
+--   expires_at | expires_in            unless it has begun by this time, or so long after it may run first, it is over, as expired
 --   key, key_policy                    jobs of one ordering key run one at a time in the order of their commits; a dead one holds up its key
 --                                      (block) or does not (skip)
 --   unique_key, unique_while,          one job holds the key: until it is over (live), while it waits unclaimed (queued), as long as its history
@@ -293,10 +301,11 @@ begin
     end if;
     -- guard: a plain enqueue takes what its type says [p.job_type operator(pg_catalog.=) enqueue.job_type => p.job_type is null]
     select p.* into typed from queue.type_options p where p.job_type operator(pg_catalog.=) enqueue.job_type;
-    if found then
+    if not found then
+      return queue.insert_job(enqueue.job_type, enqueue.payload);
+    elsif typed.expires is null then  -- guard: a plain enqueue expires as its type says [typed.expires is null => true]
       return queue.insert_job(enqueue.job_type, enqueue.payload, typed.queue, typed.priority, typed.max_attempts);
     end if;
-    return queue.insert_job(enqueue.job_type, enqueue.payload);
   end if;
   return (select e.id from queue.enqueue_with(enqueue.job_type, enqueue.payload, enqueue.options) e);
 end
@@ -331,10 +340,16 @@ begin
     select t.id, t.outcome into enqueue_with.id, enqueue_with.outcome
     from queue.take_key(taken, stored, enqueue_with.payload, said.run_at, said.on_conflict) t;
     if enqueue_with.id is not null then
+      if outcome <> 'kept' then  -- guard: what is kept expires as before [outcome <> 'kept' => true]
+        perform queue.set_expiry(enqueue_with.id, said.expires_at);  -- guard: what is changed expires as was said last
+      end if;
       -- Workers that passed over the entry while it was locked here, or that do not know its new time, are told.
       perform queue.wake(said.queue);  -- guard: workers are told
       return;
     end if;
+  end if;
+  if said.expires_at is not null then
+    said.meta := queue.checked_meta(queue.with_expiry(said.meta, said.expires_at));  -- guard: a worker knows when a job expires
   end if;
   if said.key is null then
     id := queue.insert_job(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.meta);
@@ -344,6 +359,9 @@ begin
       said.key, said.key_policy, said.meta);
   end if;
   outcome := 'enqueued';
+  if said.expires_at is not null then
+    insert into queue.expiry (at, id) values (said.expires_at, enqueue_with.id);  -- guard: it is looked for when it expires
+  end if;
   if taken is not null then
     -- guard: a key names its job [update .. = taken => null]; only that key does [ where u.hash = taken]
     update queue.unique_key u set id = enqueue_with.id, held = said.unique_while, until = said.unique_until where u.hash = taken;
@@ -378,20 +396,5 @@ begin
       number := pg_current_xact_id()::text;  -- guard: whoever meets lanes has a number [pg_current_xact_id()::text => null]
     end if;
   end if;
-end
-$$;
-
--- As enqueue_with, but if the queue is at its capacity it enqueues nothing, returns null and 'at_capacity', and leaves the transaction as it was.
-create function queue.try_enqueue(job_type text, payload jsonb, options jsonb default '{}', out id bigint, out outcome text)
-  language plpgsql volatile
-  set search_path = pg_catalog, pg_temp
-as $$
-begin
-  select e.id, e.outcome into try_enqueue.id, try_enqueue.outcome
-  from queue.enqueue_with(try_enqueue.job_type, try_enqueue.payload, try_enqueue.options) e;
--- guard: a queue at its capacity is no error for who tries (3 lines)
-exception when sqlstate 'QCAPA' then
-  id := null;
-  outcome := 'at_capacity';
 end
 $$;

@@ -2,7 +2,7 @@
 -- How a job is, and what came of it, for every language: status is one look, wait looks until the job is over. Both only read.
 
 -- What running jobs say of themselves: a row from the first report on, written under the lease of the attempt (note). A retry keeps it for its
--- checkpoint. It goes soon after the job was completed or cancelled (clear_progress), with a completed job that is brought back (reopen),
+-- checkpoint. It goes soon after the job was completed, cancelled or expired (clear_progress), with a completed job that is brought back (reopen),
 -- and stays with a dead letter, whose next life goes on from the checkpoint.
 create table queue.progress (
   id          bigint            not null,
@@ -68,8 +68,9 @@ create function queue.end_of(id bigint)
   )
   language sql stable
 begin atomic
-  -- guard: cancelled is not completed [case when d.cancelled then 'cancelled' else 'completed' end => 'completed']
-  select case when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0::smallint, d.finished_at, d.ran_ms, null::text, d.output
+  -- guard: cancelled is not completed [ when d.cancelled then 'cancelled']; expired is not cancelled [ when d.expired then 'expired']
+  select case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end,
+    d.attempts, 0::smallint, d.finished_at, d.ran_ms, null::text, d.output
   from queue.done d
   where d.id = end_of.id  -- guard: done: that job
   union all
@@ -152,8 +153,8 @@ begin atomic
   limit 1;
 end;
 
--- How far these jobs are, in one snapshot: state is completed, dead, cancelled, or live for all that is not over. A job that is not there has no
--- row: unknown, not committed yet, pruned, or completed without a record. The settings are there because a plan made while a table was
+-- How far these jobs are, in one snapshot: state is completed, dead, cancelled, expired, or live for all that is not over. One that is not there
+-- has no row: unknown, not committed yet, pruned, or completed without a record. The settings are there because a plan made while a table was
 -- empty would stay a scan of all of it.
 create function queue.look(ids bigint[])
   returns table (
@@ -235,7 +236,7 @@ begin
 end
 $$;
 
--- Waits until a job is over (completed, dead or cancelled), and returns its status; no row if it is not over when the timeout has passed. An
+-- Waits until a job is over (completed, dead, cancelled or expired), and returns its status; no row if it is not over when the timeout has passed. An
 -- unknown job is P0002, a transaction that could wait for ever 25000: one that sees only its beginning (repeatable read, serializable),
 -- or one that has itself enqueued the job, or changed its row, and has not committed.
 --
@@ -265,8 +266,8 @@ begin
     begin
       seen := (select l.state from queue.look(array[wait.id]) l);
       if seen <> 'live' then
-        -- guard: over is what is over now [ where s.state in ('completed', 'dead', 'cancelled')]
-        return query select s.* from queue.status(wait.id) s where s.state in ('completed', 'dead', 'cancelled');
+        -- guard: over is what is over now [ where s.state in ('completed', 'dead', 'cancelled', 'expired')]
+        return query select s.* from queue.status(wait.id) s where s.state in ('completed', 'dead', 'cancelled', 'expired');
         if found then
           return;
         end if;

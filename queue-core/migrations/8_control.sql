@@ -50,7 +50,7 @@ create type queue.taken as (run_at timestamptz, id bigint, lane bigint, attempts
 
 -- scheduled -> the caller, who enters elsewhere what this returns, in the same transaction. If it reads more of these jobs, it does so in its
 -- next statement: our snapshot is newer than its own, in which the lane of a job, or that it is the head of its key, may not be there yet.
-create function queue.take_scheduled(ids bigint[]) returns setof queue.taken
+create function queue.take_scheduled(ids bigint[], fresh boolean default false) returns setof queue.taken
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
@@ -60,6 +60,7 @@ begin
     select s.ctid as at
     from queue.scheduled s
     where s.id = any (take_scheduled.ids)  -- guard: taken: only the scheduled ones named
+      and (not fresh or s.attempts = 0 and s.crashes = 0)  -- guard: taken: only scheduled ones that have not begun
     -- redundant: taken: scheduled ones in one order (for two operators at once, of whom one then has all: with skip locked nobody waits)
     order by s.id
     for update skip locked  -- guard: taken: passes over scheduled ones that others hold [ skip locked]
@@ -70,9 +71,9 @@ begin
 end
 $$;
 
--- ready | scheduled -> the caller, as take_scheduled. What the first look took is not there for the second; a job that passes from one to the
--- other meanwhile may be missed by both, as one that is claimed.
-create function queue.take_waiting(ids bigint[]) returns setof queue.taken
+-- ready | scheduled -> the caller, as take_scheduled; fresh: only those that have not begun. What the first look took is not there for the
+-- second; a job that passes from one to the other meanwhile may be missed by both, as one that is claimed.
+create function queue.take_waiting(ids bigint[], fresh boolean default false) returns setof queue.taken
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
@@ -82,13 +83,14 @@ begin
     select r.ctid as at
     from queue.ready r
     where r.ctid = any (array(select p.at from queue.ready_places(take_waiting.ids) p))
+      and (not fresh or r.attempts = 0 and r.crashes = 0)  -- guard: taken: only ready ones that have not begun
     order by r.id  -- redundant: taken: ready ones in one order (for two operators at once, of whom one then has all: with skip locked nobody waits)
     for update of r skip locked  -- guard: taken: passes over ready ones that others hold [ skip locked]
   )
   delete from queue.ready r
   where r.ctid = any (array(select h.at from held h))  -- guard: taken: only the ready ones that were locked
   returning null::timestamptz, r.id, r.lane, r.attempts, r.crashes;
-  return query select s.* from queue.take_scheduled(take_waiting.ids) s;
+  return query select s.* from queue.take_scheduled(take_waiting.ids, take_waiting.fresh) s;
 end
 $$;
 
@@ -104,25 +106,26 @@ begin
 end
 $$;
 
--- ready | scheduled | blocked -> done, cancelled. One that is blocked is only taken out of its key's line; the head frees its key.
-create function queue.cancel_waiting_all(ids bigint[]) returns setof bigint
-  language plpgsql volatile security definer
+-- ready | scheduled | blocked -> done, cancelled, or, of those that have not begun, expired. One that is blocked is only taken out of its key's
+-- line; the head frees its key.
+create function queue.end_waiting(ids bigint[], expired boolean) returns setof bigint
+  language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare
-  taken queue.taken[] := array(select t from queue.take_waiting(cancel_waiting_all.ids) t);
+  taken queue.taken[] := array(select t from queue.take_waiting(end_waiting.ids, end_waiting.expired) t);
   gone  bigint[];
   keys  boolean;
 begin
   with keyed as materialized (
-    select j.id, j.key from queue.job j where j.id = any (cancel_waiting_all.ids) and j.key is not null
+    select j.id, j.key from queue.job j where j.id = any (end_waiting.ids) and j.key is not null
   ), in_line as materialized (
     select b.ctid as at
     from queue.blocked b
     -- redundant: those that were ready are not looked for in their lines [ where k .. ) t)] (for speed: they are not there)
     where b.key = any (array(select distinct k.key from keyed k where k.id not in (select t.id from unnest(taken) t)))
-      -- guard: a blocked job is found [b.id = any (cancel_waiting_all.ids) => false]; only the blocked jobs named
-      and b.id = any (cancel_waiting_all.ids)
+      -- guard: a blocked job is found [b.id = any (end_waiting.ids) => false]; only the blocked jobs named
+      and b.id = any (end_waiting.ids)
     order by b.id
     for update skip locked  -- guard: passes over blocked jobs that others hold [ skip locked]
   ), unblocked as materialized (
@@ -147,8 +150,9 @@ begin
     from freed f  -- guard: a freed key is left a hint [freed f => freed f where false]
     returning key_hint.key
   ), entered as (
-    insert into queue.done (id, finished_at, ran_ms, attempts, cancelled)
-    select o.id, now(), 0, o.attempts, true  -- guard: over as cancelled [true => false]
+    insert into queue.done (id, finished_at, ran_ms, attempts, cancelled, expired)
+    -- guard: over as cancelled [true, end_waiting.expired => false, false]; over as expired [end_waiting.expired => false]
+    select o.id, now(), 0, o.attempts, true, end_waiting.expired
     from over o
     returning done.id
   )
@@ -162,6 +166,14 @@ begin
   return query select u.id from unnest(gone) u (id);
 end
 $$;
+
+-- The same of those that somebody cancels.
+create function queue.cancel_waiting_all(ids bigint[]) returns setof bigint
+  language sql volatile security definer
+  set search_path = pg_catalog, pg_temp
+begin atomic
+  select e.id from queue.end_waiting(cancel_waiting_all.ids, false) e (id);
+end;
 
 -- lease, marked: those of the jobs that are running are cancelling from now on. Workers look for it when they are notified, and about every second.
 -- While somebody is at work on one of the leases, it marks none and looks again: a settle has one for a moment, an open transaction for longer.

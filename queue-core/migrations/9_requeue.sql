@@ -89,6 +89,7 @@ begin
     where r.is_late  -- guard: requeue: its key is left a hint [r.is_late => false]
   )
   select array_agg(r.id), bool_or(r.is_late) into back, keys from risen r;
+  perform queue.forget_expiry(back);  -- guard: requeue: it may begin at any time
   perform queue.wake_for(back);  -- guard: requeue: workers are told
   if keys then
     perform queue.wake_keys();  -- guard: requeue: whoever sees to keys is told
@@ -97,8 +98,8 @@ begin
 end
 $$;
 
--- done | done_many -> ready | blocked: the job, if it is completed or cancelled, to the end of its lane or ordering key with no attempt; says
--- whether it was. Its failures stay, its output goes, and its checkpoint with it: the job is to begin anew.
+-- done | done_many -> ready | blocked: the job, if it is completed, cancelled or expired, to the end of its lane or ordering key with no attempt;
+-- says whether it was. Its failures stay, its output goes, and its checkpoint with it: the job is to begin anew.
 -- Safe: it enters ready only if its done row is deleted here, or its id is taken out of its done_many row. A row that another has locked is passed
 -- over, and so is a job whose key is not to be had in time: the caller looks, sees it completed and tries again. If between two looks the row has
 -- become one of this job alone, neither branch takes it, and the same follows. Pruning deletes the same row before it deletes the payload, so one
@@ -173,6 +174,7 @@ begin
     where p.id = any (array(select b.id from back b))  -- guard: reopen: forgets what that job said
   )
   select array_agg(b.id), bool_or(b.key is not null) into came, keys from back b;
+  perform queue.forget_expiry(came);  -- guard: reopen: it may begin at any time
   perform queue.wake_for(came);  -- guard: reopen: workers are told
   if keys then
     perform queue.wake_keys();  -- guard: reopen: whoever sees to keys is told

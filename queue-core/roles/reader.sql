@@ -4,7 +4,7 @@ grant select on queue.migration, queue.lane, queue.ready, queue.scheduled, queue
 to "queue_role";
 grant select (id, lane, max_attempts, key, key_skips, meta) on queue.job to "queue_role";
 grant select (worker, claimed_at, lane, ids, attempts, crashes, cancelling) on queue.lease to "queue_role";
-grant select (id, finished_at, ran_ms, attempts, cancelled) on queue.done to "queue_role";
+grant select (id, finished_at, ran_ms, attempts, cancelled, expired) on queue.done to "queue_role";
 grant select (id, attempt, updated_at, fraction, stage, counts) on queue.progress to "queue_role";
 grant select (id, queue, job_type, priority, state, attempts, max_attempts, crashes, enqueued_at, run_at, finished_at, worker, error, meta,
   version)

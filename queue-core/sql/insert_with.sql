@@ -1,6 +1,7 @@
--- nothing -> ready | scheduled | blocked: a chunk of jobs of which some have ordering keys or metadata, in the caller's transaction; returns
--- their ids in the order given, which is ascending.
+-- nothing -> ready | scheduled | blocked: a chunk of jobs of which some have ordering keys, metadata or an expiry, in the caller's transaction;
+-- returns their ids in the order given, which is ascending.
 -- $1 payloads  $2 lanes  $3 max_attempts  $4 run at, or null for now  $5 options, of which queue, key, key_policy and meta are read, or null
+-- $6 expires at, or null for never
 -- Safe: as insert_all.sql. The keys are locked, so that places follow commits; each key is left a hint, once.
 with reserved as materialized (
   select array(
@@ -9,13 +10,15 @@ with reserved as materialized (
     order by 1  -- guard: ids in the order given
   ) as ids
 ), entries as materialized (
-  select e.id, e.lane, e.max_attempts, e.run_at, o.meta, e.place,
+  select e.id, e.lane, e.max_attempts, e.run_at, e.expires_at, e.place,
+    -- guard: a worker knows when a job expires [case .. else o.meta end => o.meta]
+    case when e.expires_at is not null then queue.with_expiry(o.meta, e.expires_at) else o.meta end as meta,
     queue.key_id(o.queue, o.key) as key, o.key_policy operator(pg_catalog.=) 'skip' as skips
   from reserved r
   cross join lateral rows from (
     pg_catalog.unnest(r.ids), pg_catalog.unnest($2::bigint[]), pg_catalog.unnest($3::smallint[]),
-    pg_catalog.unnest($4::pg_catalog.timestamptz[]), pg_catalog.unnest($5::pg_catalog.jsonb[])
-  ) with ordinality e (id, lane, max_attempts, run_at, options, place)
+    pg_catalog.unnest($4::pg_catalog.timestamptz[]), pg_catalog.unnest($5::pg_catalog.jsonb[]), pg_catalog.unnest($6::pg_catalog.timestamptz[])
+  ) with ordinality e (id, lane, max_attempts, run_at, options, expires_at, place)
   cross join lateral pg_catalog.jsonb_to_record(coalesce(e.options, '{}'))
     o (queue pg_catalog.text, key pg_catalog.text, key_policy pg_catalog.text, meta pg_catalog.jsonb)
 ), stored as (
@@ -45,6 +48,11 @@ with reserved as materialized (
   select distinct e.key
   from entries e
   where e.key is not null  -- guard: each key is left a hint [e. => false and e.]
+), expiring as (
+  insert into queue.expiry (at, id)
+  select e.expires_at, e.id
+  from entries e
+  where e.expires_at is not null  -- guard: it is looked for when it expires [e.expires_at is not null => false]
 )
 select r.ids
 from reserved r

@@ -35,7 +35,7 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | job | one unit of work: a payload of a job type, enqueued once, living until it is completed, dead or cancelled |
+//! | job | one unit of work: a payload of a job type, enqueued once, living until it is completed, dead, cancelled or expired |
 //! | job type | the stable name under which a payload struct is stored (`send_email`) |
 //! | version | of a payload: which form of its struct it was enqueued in; 1 unless the type says another |
 //! | upgrade | to make a payload of an older version one of its type |
@@ -48,13 +48,16 @@
 //! | blocked | waiting behind another job of its ordering key |
 //! | claim | to take a batch of ready jobs under one lease |
 //! | lease | one worker's right to a claimed batch, named by a random token; all it may later write is fenced by it |
-//! | attempt | one run of a handler, counted at the claim |
+//! | attempt | one run of a handler for a job, counted at the claim |
+//! | batch | several jobs at once: enqueued, claimed, or run by one call of a handler |
 //! | crash | an attempt that ended with its process |
 //! | outcome | what the handler said: ok, failure, panic, timeout, cancelled, snooze |
-//! | verdict | what is written for it: complete, retry, dead, snooze, release, cancel |
+//! | verdict | what is written for it: complete, retry, dead, snooze, release, cancel, expire |
 //! | settle | to write verdicts |
 //! | recover | to take back the leases of workers that stopped beating |
 //! | report | what a running attempt says of itself: progress, stage, events, a checkpoint for the next attempt |
+//! | expiry | the time by which a job has to begin; one that has not is over, as expired, and is not run |
+//! | begun | an attempt or a crash was charged: a job that was given back uncharged has not begun |
 //! | wait | to await that a job is over, and what came of it |
 //! | dead letter | a job that will not be tried again by itself, kept until someone requeues or discards it |
 //! | uniqueness key | what makes a job unique: while another holds it, an enqueue changes that one or nothing |
@@ -88,12 +91,12 @@ mod mutants;
 pub use async_trait::async_trait;
 pub use connect::{IntoConnection, JobRef};
 pub use context::{
-    AttemptOutput, CancelReason, Cancelled, Context, Handler, HandlerFuture, JobFuture, JobTransaction, Middleware, Next, Registration,
-    Registry, Reporter, TransactionGuard,
+    AttemptOutput, BatchContext, BatchHandler, BatchJob, CancelReason, Cancelled, Context, Handler, HandlerFuture, JobBatch, JobFuture,
+    JobTransaction, Middleware, Next, Registration, Registry, Reporter, TransactionGuard,
 };
 pub use define::{
     Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, OldPayload, OnConflict, Options,
-    Outcome, Priority, Retain, StateKey, TerminalExt, Unique, UniqueKey, UnknownState, Verdict, While, verdict,
+    Outcome, Priority, Retain, StateKey, TerminalExt, Unique, UniqueKey, UnknownState, Verdict, While, most_together, verdict,
 };
 pub use enqueue::{Batch, Enqueue, EnqueueAll, EnqueueOptions, Enqueuing, Job, JobHandle, on_enqueue};
 pub use error::{Error, RegistryError, message};
@@ -108,7 +111,7 @@ pub use sqlx;
 #[doc(hidden)]
 pub mod runner {
     pub use crate::{
-        attempt::{ClaimedJob, Ended, Halt, run},
+        attempt::{ClaimedJob, Ended, Halt, run, run_batch},
         context::{Ask, Backend, CommitResult, Fence, Lent, OwnTransaction, Report, ReportEntry, ReportSender, Shared, States, Written},
         define::{Due, Ending, OrderingKey, Timing, stored_type, type_and_version},
         finish::finish_one,

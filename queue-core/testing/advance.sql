@@ -1,10 +1,20 @@
--- scheduled, blocked, unique_key: all that waits for a time waits $1 ms less. In a test.
+-- scheduled, blocked, expiry, job, unique_key: all that waits for a time waits $1 ms less. In a test.
 -- $1 ms
 -- Safe: places and ids stay, and nothing becomes ready by this. Entries that others hold are passed over.
 with waiting as (
   update queue.scheduled
   set run_at = greatest(run_at - $1 * interval '1 millisecond', timestamptz '1970-01-01+00')
   where ctid = any (array(select s.ctid from queue.scheduled s for update skip locked))
+), expiring as (
+  update queue.expiry
+  set at = greatest(at - $1 * interval '1 millisecond', timestamptz '1970-01-01+00')
+  where ctid = any (array(select e.ctid from queue.expiry e for update skip locked))
+), late as (
+  update queue.job
+  set meta = queue.with_expiry(meta, greatest((meta ->> 'expires_at')::timestamptz - $1 * interval '1 millisecond', '1970-01-01+00'))
+  where id = any (array(
+    select j.id from queue.job j where j.id = any (array(select e.id from queue.expiry e)) and j.meta ? 'expires_at' for update skip locked
+  ))
 ), behind as (
   update queue.blocked
   set run_at = greatest(run_at - $1 * interval '1 millisecond', timestamptz '1970-01-01+00')

@@ -16,7 +16,7 @@ use crate::{
     fallback::Mistakes,
     unique,
     upgrade::{self, Upgrade},
-    value::{Named, Value},
+    value::{Named, Value, is_one},
 };
 
 /// What the attribute said. After a mistake: all of it that was right.
@@ -50,11 +50,14 @@ const OPTIONS: &[(&str, &str)] = &[
     ("max_attempts", "max_attempts = 5"),
     ("backoff", r#"backoff = exponential("1s", max = "10m", jitter = 0.1)"#),
     ("timeout", r#"timeout = "30s""#),
+    ("expires", r#"expires = "10m""#),
     ("output", "output = MessageId"),
     ("state", "state(Mailer, Db)"),
     ("retain", r#"retain = "30d""#),
     ("durability", "durability = relaxed"),
     ("transactional", "transactional"),
+    ("batch", "batch = 500"),
+    ("batch_wait", r#"batch_wait = "200ms""#),
     ("key", "key = self.account_id"),
     ("fifo", "fifo"),
     ("key_policy", "key_policy = skip"),
@@ -73,6 +76,7 @@ pub(crate) fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Args {
     mistakes.note(parser.parse2(tokens));
     mistakes.note(args.check_keys());
     mistakes.note(args.check_schedule());
+    mistakes.note(args.check_batch());
     // One that was given wrong is told already.
     if args.upgrade.is_some() || given.iter().all(|key| key != "upgrade") {
         mistakes.note(upgrade::check(args.upgrade.as_ref(), args.version.as_ref(), args.send_only));
@@ -104,6 +108,28 @@ impl Args {
             }
             _ => Ok(()),
         }
+    }
+
+    /// A batch is many attempts, of which the last of each job runs alone.
+    fn check_batch(&self) -> Result<()> {
+        let find = |name| self.calls.iter().find(|(key, _)| key == name);
+        let transactional =
+            "a transactional job is one transaction with its claim, so `transactional` does not go with `batch`; leave one out";
+        let last = "a job's last attempt runs alone, so with `max_attempts = 1` there would be no batch; give it at least 2";
+        match (find("batch"), find("batch_wait"), find("transactional"), find("max_attempts")) {
+            (None, Some((wait, _)), ..) => Err(Error::new(
+                wait.span(),
+                "`batch_wait` is how long jobs wait for a fuller batch, as in `batch = 500, batch_wait = \"200ms\"`",
+            )),
+            (Some(_), _, Some((key, _)), _) => Err(Error::new(key.span(), transactional)),
+            (Some(_), _, _, Some((key, Value::Number(most)))) if is_one(most) => Err(Error::new(key.span(), last)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the handler takes batches.
+    pub(crate) fn takes_batches(&self) -> bool {
+        self.calls.iter().any(|(key, _)| key == "batch")
     }
 
     /// An alias is another name. The name may be the struct's, which is not known when the aliases are parsed.
@@ -193,8 +219,11 @@ fn expression(option: &Named, given: &Expr) -> Result<Value> {
         "aliases" => Value::Texts(option.names(given)?),
         "queue" => Value::Text(option.name(given)?),
         "priority" => Value::Number(option.integer_or_constant(given, -32768..=32767)?),
+        "batch" => Value::Number(option.integer(given, 2..=10_000)?),
+        "batch_wait" => Value::Time(option.batch_wait(given)?),
         "max_attempts" => Value::Number(option.integer(given, 1..=32767)?),
         "backoff" => Value::Backoff(option.backoff(given)?),
+        "expires" => Value::Time(option.expires(given)?),
         "timeout" | "every" => Value::Time(option.timeout(given)?),
         "cron" | "tz" => Value::Text(option.line(given)?),
         "durability" => Value::Durability(option.durability(given)?),

@@ -115,10 +115,11 @@ fn register(input: &Input, args: &Args) -> TokenStream {
     let Input { ident, attributes } = input;
     let root = root(args);
     let declared = args.timing.as_ref().map(|_| quote!(#root::private::submit! { #root::private::Declared::of::<#ident>() }));
+    let of = Ident::new(if args.takes_batches() { "of_batch" } else { "of" }, Span::call_site());
     quote! {
         #(#attributes)*
         const _: () = {
-            #root::private::submit! { #root::private::Registration::of::<#ident>() }
+            #root::private::submit! { #root::private::Registration::#of::<#ident>() }
             #declared
         };
     }

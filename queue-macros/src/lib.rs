@@ -51,6 +51,7 @@ use proc_macro::TokenStream;
 /// | `max_attempts = 5` | how many times a job is tried before it is a dead letter | 1 to 32767 | 20 |
 /// | `backoff = exponential("1s", max = "10m", jitter = 0.1)` | the wait after a failed attempt; also `linear(..)` and `fixed(..)` | durations up to `30d`; a share from 0 to 1 | `exponential("5s", max = "6h", jitter = 0.1)` |
 /// | `timeout = "30s"` | how long one attempt may take | a duration | no limit |
+/// | `expires = "10m"` | how long after it may run a job may begin; then it is over, as expired | a duration | at any time |
 /// | `output = MessageId` | what the handler returns | a type | `()` |
 /// | `state(Mailer, Db)` | what the handler asks its context for; a worker that lacks one refuses to start | types | none |
 /// | `retain = "none"` | what is kept of a completed job | `"default"`: its record and output; `"none"`: nothing | `"default"` |

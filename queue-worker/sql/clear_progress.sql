@@ -1,4 +1,4 @@
--- progress -> nothing: of the jobs $1, those that were completed, cancelled or deleted; returns how many.
+-- progress -> nothing: of the jobs $1, those that were completed or cancelled, expired or were deleted; returns how many.
 -- $1 ids
 -- Safe: only a row that is as it was when its job was seen to be over. If an operator has brought the job back meanwhile, what its new attempt
 -- wrote has another time, and stays. What somebody has locked is cleared later: those who report wait for this. Each question is one of its

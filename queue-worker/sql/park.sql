@@ -38,8 +38,8 @@ with held as materialized (
   delete from queue.active_key k
   using found f
   -- guard: its own key [k.key = f.key and ]; only as the head [ and k.id = $2]
-  -- guard: a dead letter holds its key [ and (f.key_skips or f.state in ('completed', 'cancelled'))]
-  where k.key = f.key and k.id = $2 and (f.key_skips or f.state in ('completed', 'cancelled'))
+  -- guard: a dead letter holds its key [ and (f.key_skips or f.state in ('completed', 'cancelled', 'expired'))]
+  where k.key = f.key and k.id = $2 and (f.key_skips or f.state in ('completed', 'cancelled', 'expired'))
   returning k.key, k.seq
 ), hinted as (
   insert into queue.key_hint (key, after)

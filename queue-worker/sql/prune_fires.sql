@@ -8,7 +8,7 @@ with fires as (
     from queue.fire f
     where f.fired_at < now() - $1 * interval '1 second'  -- guard: only old ticks
       -- guard: not while its job lives [f.job is null or => f.job is null or true or]
-      and (f.job is null or queue.state_of(f.job) is null or queue.state_of(f.job) in ('completed', 'cancelled', 'dead'))
+      and (f.job is null or queue.state_of(f.job) is null or queue.state_of(f.job) in ('completed', 'cancelled', 'expired', 'dead'))
     order by f.fired_at
     limit $2  -- guard: so many ticks at most [$2 => $2 * 2]
     for update skip locked  -- guard: passes over ticks that others hold [ skip locked]

@@ -1,22 +1,24 @@
--- type_options: the job types $1 go to the queues $2 with the priorities $3, and are tried $4 times, unless an enqueue says otherwise. Those that
--- say what holds for any type have no row. Writes only what differs.
--- $1 job types  $2 queues  $3 priorities  $4 max_attempts
+-- type_options: the job types $1 go to the queues $2 with the priorities $3, are tried $4 times, and expire after $5, unless an enqueue says
+-- otherwise. Those that say what holds for any type have no row. Writes only what differs.
+-- $1 job types  $2 queues  $3 priorities  $4 max_attempts  $5 the time to expire in, in seconds, or null
 -- Safe: workers of two releases may disagree; the one that started last is believed. Types are locked in the order of their names.
 with said as materialized (
-  select s.job_type, s.queue, s.priority, s.max_attempts, (s.queue, s.priority, s.max_attempts) = ('default', 100, 20) as ordinary
-  from unnest($1::text[], $2::text[], $3::smallint[], $4::smallint[]) s (job_type, queue, priority, max_attempts)
+  select s.job_type, s.queue, s.priority, s.max_attempts, s.expires * interval '1 second' as expires,
+    (s.queue, s.priority, s.max_attempts) = ('default', 100, 20) and s.expires is null as ordinary
+  from unnest($1::text[], $2::text[], $3::smallint[], $4::smallint[], $5::float8[]) s (job_type, queue, priority, max_attempts, expires)
 ), forgotten as (
   delete from queue.type_options p
   using said s
   -- guard: only types that say nothing are forgotten [ and s.ordinary]; types of others stay published [p.job_type = s.job_type and ]
   where p.job_type = s.job_type and s.ordinary
 )
-insert into queue.type_options as p (job_type, queue, priority, max_attempts)
-select s.job_type, s.queue, s.priority, s.max_attempts
+insert into queue.type_options as p (job_type, queue, priority, max_attempts, expires)
+select s.job_type, s.queue, s.priority, s.max_attempts, s.expires
 from said s
 where not s.ordinary  -- guard: a type that says nothing has no row
 order by s.job_type  -- redundant: locks in one order (for workers that start at once; one of two that block each other tries again)
 on conflict (job_type) do update
-set queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts
+set queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts, expires = excluded.expires
 -- redundant: only what differs (for speed: the same is written again)
-where (p.queue, p.priority, p.max_attempts) <> (excluded.queue, excluded.priority, excluded.max_attempts)
+where (p.queue, p.priority, p.max_attempts, coalesce(p.expires, '0'))
+  <> (excluded.queue, excluded.priority, excluded.max_attempts, coalesce(excluded.expires, '0'))

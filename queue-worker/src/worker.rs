@@ -8,7 +8,9 @@
 //!
 //! The claim loop is in `feed`; this file starts everything, and ends it in the right order.
 
+mod announced;
 mod builder;
+mod farewell;
 mod schedules;
 
 use std::{
@@ -17,25 +19,25 @@ use std::{
 };
 
 use queue_core::{
-    Durability, Handler, Middleware, Options, Registry, RegistryError, migrate,
+    BatchHandler, Durability, Handler, Middleware, Options, Registry, RegistryError, migrate,
     runner::{ReportSender, Shared, States},
     schedule::{Declaration, Declared, Schedule},
 };
 use sqlx::PgPool;
-use tokio::{
-    runtime::Handle,
-    sync::{mpsc, watch},
-    task::JoinHandle,
-};
+use tokio::{runtime::Handle, sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use self::schedules::declarations;
+use self::{
+    announced::{fence, tell_ready},
+    farewell::Farewell,
+    schedules::declarations,
+};
 use crate::{
     claim::Feed,
     error::Error,
-    keep::{House, Ticks, fire_all, keep_house, keep_pruned, unblock_all},
+    keep::{House, Ticks, expire_all, fire_all, keep_house, keep_pruned, unblock_all},
     lanes::{KnownLeases, stored_types},
-    live::{Bell, Config, Engine, Identity, Life, Link, Pauses, Pulse, listen},
+    live::{Bell, Config, Engine, Life, Link, Pauses, Pulse, listen},
     run::{AttemptOutcome, Queues, SlotContext, Slots, Teller, Transact, TransactContext},
     settle::{DatabaseBackend, Settlement, notify_waiters, settle_all, write_reports},
 };
@@ -66,7 +68,7 @@ pub struct Worker {
 
 impl Worker {
     /// A worker over this pool, which its handlers share. It makes six connections of its own to the same database, a seventh while it
-    /// claims as fast as it can, one more once there are ordering keys, one once there are schedules, another once a handler reports
+    /// claims as fast as it can, one more once there are ordering keys, one once there are schedules, one once jobs expire, another once a handler reports
     /// progress, one for a moment each minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
     pub fn new(pool: PgPool) -> Self {
         let (config, states, teller) = (Config::default(), States::default(), Teller::default());
@@ -95,6 +97,15 @@ impl Worker {
         self
     }
 
+    /// As [`Worker::register`], for a type whose handler takes batches: `#[job(batch = 500)]`.
+    pub fn register_batch<T: BatchHandler>(mut self) -> Self {
+        if let Err(error) = self.registry.get_or_insert_default().register_batch::<T>() {
+            self.broken.get_or_insert(error);
+        }
+        self.declared.push(Declared::of::<T>());
+        self
+    }
+
     /// Runs this around each attempt, within those that were given before: see [`Middleware`].
     pub fn middleware(mut self, middleware: impl Middleware) -> Self {
         self.middleware.push(Arc::new(middleware));
@@ -105,7 +116,7 @@ impl Worker {
     ///
     /// It is called by the attempt itself, just before its verdict goes on its way, so let it be quick, and hand work to a task. Should the
     /// worker lose its lease at that very moment, others have the job, and the verdict is refused. Attempts that ended with their process are
-    /// counted by whoever recovers them, and told only to the log. A panic of the hook is logged, and changes nothing else.
+    /// counted by whoever recovers them, and told only to the log; so are jobs that expired, which had none. A panic of the hook is logged, and changes nothing else.
     ///
     /// Each failed attempt is logged at `info` and each dead letter at `warn` in any case.
     ///
@@ -209,6 +220,7 @@ struct RunningWorker {
     transact: Transact,
     settles: JoinHandle<()>,
     helpers: Vec<JoinHandle<()>>,
+    farewell: Farewell,
     pulse: Pulse,
     _abandon: Abandon,
 }
@@ -248,7 +260,7 @@ impl RunningWorker {
         let (sender, reports) = ReportSender::open();
         let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store: config.store });
         let shared = Arc::new(Shared { pool: pool.clone(), states, handlers: Handle::current(), backend, reports: sender, middleware });
-        let stop = CancellationToken::new();
+        let (stop, closing, settling) = (CancellationToken::new(), CancellationToken::new(), settle_link(pool, config));
         let (pauses, life) = (Pauses::new(registry.clone()), Life::new());
         let transact = TransactContext {
             config: config.clone(),
@@ -271,20 +283,20 @@ impl RunningWorker {
             handlers: Handle::current(),
             cancel_grace: config.cancel_grace,
             teller,
+            takes_batches: known.iter().any(|(_, options)| options.batch.is_some()),
         };
         let queues = Arc::new(Queues::new(context, config));
-        let abandon = Abandon(Arc::clone(&queues));
         let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, stored_types(&versions(known.iter())), life)?;
         let (link, held) = (Link::new(pool, "claim").relaxed(), KnownLeases::default());
         let feed = Feed::new(config, &types, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
-        let (closing, link) = (CancellationToken::new(), settle_link(pool, config));
         Ok(Self {
             claims: engine.handle().spawn(feed.run(stop.clone())),
             transact: Transact::start(engine.handle(), transact),
-            settles: engine.handle().spawn(settle_all(verdicts, link, config.store, Arc::clone(&bell), closing.clone())),
+            settles: engine.handle().spawn(settle_all(verdicts, settling, config.store, Arc::clone(&bell), closing.clone())),
             helpers: vec![
                 engine.handle().spawn(listen(pool.clone(), config.store, Arc::clone(&bell), pauses)),
                 engine.handle().spawn(unblock_all(Link::new(pool, "keys").relaxed(), config.store, Arc::clone(&bell))),
+                engine.handle().spawn(expire_all(Link::new(pool, "expiry").relaxed(), config.store, Arc::clone(&bell))),
                 engine.handle().spawn(notify_waiters(Link::new(pool, "tell").relaxed(), config.store, Arc::clone(&bell))),
                 engine.handle().spawn(write_reports(reports, Link::new(pool, "report").impatient(), config.store)),
                 engine.handle().spawn(keep_house(House {
@@ -300,19 +312,20 @@ impl RunningWorker {
                 engine.handle().spawn(keep_pruned(Link::new(pool, "prune"), config.clone(), known)),
                 engine.handle().spawn(fence(pulse.identity(), Arc::clone(&queues), Arc::clone(&bell))),
             ],
+            farewell: Farewell::new(Link::new(pool, "farewell"), config.store, pulse.identity(), queues.pauses()),
+            _abandon: Abandon(Arc::clone(&queues)),
             queues,
             settle,
             bell,
             stop,
             closing,
             pulse,
-            _abandon: abandon,
         })
     }
 
     /// Stops claiming, waits for handlers, releases what is left, settles it all, and takes the heartbeat away last.
     async fn stop(self, grace: Duration) {
-        let Self { queues, settle, bell, stop, closing, claims, transact, settles, helpers, pulse, _abandon } = self;
+        let Self { queues, settle, bell, stop, closing, claims, transact, settles, helpers, farewell, pulse, _abandon } = self;
         let until = Instant::now() + grace;
         stop.cancel();
         bell.ring();
@@ -322,6 +335,7 @@ impl RunningWorker {
         for slots in &subscriptions {
             give_back(&settle, slots.take_queued()).await;
         }
+        let farewell = tokio::spawn(farewell.say());
         wait_for(&subscriptions, until).await;
         for slots in &subscriptions {
             slots.ask();
@@ -336,7 +350,7 @@ impl RunningWorker {
         }
         wait_for(&subscriptions, Instant::now() + LAST_VERDICTS).await;
         let _ = transact.await;
-        for helper in helpers {
+        for helper in helpers.into_iter().chain([farewell]) {
             helper.abort();
         }
         closing.cancel();
@@ -364,27 +378,5 @@ async fn give_back(settle: &mpsc::Sender<Settlement>, released: Vec<Settlement>)
 async fn wait_for(subscriptions: &[Arc<Slots>], until: Instant) {
     while Instant::now() < until && !subscriptions.iter().all(|slots| slots.is_idle()) {
         tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-/// Calls the hooks once this worker is announced; never, if it ends before.
-async fn tell_ready(mut identity: watch::Receiver<Identity>, hooks: Vec<Box<dyn FnOnce() + Send>>) {
-    if identity.wait_for(Identity::is_some).await.is_ok() {
-        for hook in hooks {
-            hook();
-        }
-    }
-}
-
-/// Drops everything at once when this worker's right to its jobs is lost.
-async fn fence(mut identity: watch::Receiver<Identity>, queues: Arc<Queues>, bell: Arc<Bell>) {
-    while identity.changed().await.is_ok() {
-        if identity.borrow_and_update().is_none() {
-            queues.abandon();
-            // What was paused meanwhile waits for no worker that is silent.
-            queues.pauses().forget();
-        }
-        // Whatever the next one needs is read at once, and not at the next poll.
-        bell.ring();
     }
 }

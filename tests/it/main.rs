@@ -4,6 +4,7 @@
 mod macros;
 mod testing;
 mod outcomes;
+mod batch;
 mod results;
 mod any_language;
 mod progress;
@@ -34,6 +35,7 @@ mod locked_leases;
 mod unique;
 mod capacity;
 mod paused;
+mod expiry;
 mod durability;
 mod refuse;
 mod roles;

@@ -133,7 +133,7 @@ async fn metadata_that_is_too_large_or_cannot_come_back_is_refused_without_being
     for wrong in [json!({"k": of(4097)}), json!([1])] {
         let many = Store::default().sql(include_str!("../../queue-core/sql/insert_with.sql"));
         let many = sqlx::query(many).bind(vec![json!({})]).bind(vec![1_i64]).bind(vec![1_i16]).bind(vec![None::<DateTime<Utc>>]);
-        let sql = many.bind(vec![json!({ "meta": wrong })]).execute(&db.pool).await.unwrap_err();
+        let sql = many.bind(vec![json!({ "meta": wrong })]).bind(vec![None::<DateTime<Utc>>]).execute(&db.pool).await.unwrap_err();
         assert_eq!(sql.as_database_error().unwrap().code().unwrap(), "22023", "{sql}");
     }
     assert_eq!(db.count("select count(*) from queue.job").await, 1);

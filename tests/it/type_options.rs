@@ -164,12 +164,13 @@ async fn what_types_say_is_written_once_and_refused_if_no_enqueue_could_take_it(
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let publish = Store::default().sql(include_str!("../../queue-worker/sql/publish_types.sql"));
     for written in [1, 0, 0] {
-        let said = sqlx::query(publish).bind(["a", "b"]).bind(["mail", "default"]).bind([1_i16, 100]).bind([2_i16, 20]);
+        let said =
+            sqlx::query(publish).bind(["a", "b"]).bind(["mail", "default"]).bind([1_i16, 100]).bind([2_i16, 20]).bind([None::<f64>; 2]);
         assert_eq!(said.execute(&mut on).await.unwrap().rows_affected(), written);
     }
     // One thing that differs is enough.
     for (n, (queue, priority, attempts)) in [("x", 100_i16, 20_i16), ("default", 101, 20), ("default", 100, 21)].into_iter().enumerate() {
-        let said = sqlx::query(publish).bind(["b"]).bind([queue]).bind([priority]).bind([attempts]);
+        let said = sqlx::query(publish).bind(["b"]).bind([queue]).bind([priority]).bind([attempts]).bind([None::<f64>]);
         assert_eq!(said.execute(&mut on).await.unwrap().rows_affected(), 1, "{n}");
         assert_eq!(enqueue(&mut on, "enqueue('b', '{}')").await, format!("{queue} {priority} {attempts}"));
     }

@@ -69,13 +69,14 @@ pub async fn fire_tick(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let seen = "select definition, next_at from queue.schedule where name = 'due'";
     let (definition, tick): (i64, chrono::DateTime<chrono::Utc>) = sqlx::query_as(seen).fetch_one(&mut *connection).await?;
     let fired = sqlx::query(sql(include_str!("../../queue-worker/sql/fire.sql")))
-        .bind("due")
-        .bind(definition)
-        .bind(tick)
+        .bind(["due"])
+        .bind([definition])
         .bind([tick])
-        .bind("enqueue")
-        .bind(tick + chrono::Duration::hours(1))
-        .bind(None::<&str>)
+        .bind([format!("{{{}}}", tick.to_rfc3339())])
+        .bind(["enqueue"])
+        .bind([tick + chrono::Duration::hours(1)])
+        .bind([None::<&str>])
+        .bind(100)
         .fetch_all(connection)
         .await?;
     Ok(fired.iter().filter(|fired| fired.get::<Option<i64>, _>("job").is_some()).count() as i64)
@@ -130,6 +131,19 @@ pub async fn promote(connection: &mut PgConnection, most: i64) -> sqlx::Result<i
 pub async fn unblock(connection: &mut PgConnection) -> sqlx::Result<i32> {
     let unblock = sqlx::query(sql(include_str!("../../queue-worker/sql/unblock.sql"))).bind(0_i64).bind(1000);
     unblock.fetch_one(connection).await?.try_get("moved")
+}
+
+/// Ends what has not begun in time; returns of how many jobs.
+pub async fn expire_due(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    let expire =
+        sqlx::query(sql(include_str!("../../queue-worker/sql/expire_due.sql"))).bind(None::<chrono::DateTime<chrono::Utc>>).bind(1000);
+    let expired: Vec<JobId> = expire.fetch_one(connection).await?.try_get("expired")?;
+    Ok(i64::try_from(expired.len()).unwrap_or(i64::MAX))
+}
+
+/// The same of a job whose entry the transaction has locked; whether it did.
+pub async fn expire_one(transaction: &mut PgConnection, id: JobId) -> sqlx::Result<bool> {
+    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/expire_one.sql"))).bind(id).fetch_one(transaction).await
 }
 
 /// Requeues dead letters; returns those it did.

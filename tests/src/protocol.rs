@@ -175,6 +175,16 @@ pub async fn claim_of(
 /// A token, and the id unless it was a whole lease.
 pub type Refused = (Uuid, Option<JobId>);
 
+/// Ends jobs that were not begun in time, or gives them back; returns what was refused.
+pub async fn expire_held(connection: &mut PgConnection, said: &[Said]) -> sqlx::Result<Vec<Refused>> {
+    let rows: Vec<(Uuid, JobId, Option<bool>)> = sqlx::query_as(sql(include_str!("../../queue-worker/sql/expire_held.sql")))
+        .bind(said.iter().map(|one| one.token).collect::<Vec<_>>())
+        .bind(said.iter().map(|one| one.job.id).collect::<Vec<_>>())
+        .fetch_all(connection)
+        .await?;
+    Ok(rows.into_iter().filter(|(.., became)| became.is_none()).map(|(token, id, _)| (token, Some(id))).collect())
+}
+
 /// Settles; returns what was refused. Failed attempts say `as told`, completed ones return `1`, waits are a minute.
 pub async fn settle(connection: &mut PgConnection, said: &[Said]) -> sqlx::Result<Vec<Refused>> {
     let fails = |said: &Said| matches!(said.verdict, "retry" | "dead");

@@ -1,6 +1,6 @@
 //! A job as its attempt is given it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -38,6 +38,19 @@ pub struct ClaimedJob {
     pub key: Option<OrderingKey>,
 }
 
+/// What metadata say of a job's time.
+#[derive(serde::Deserialize)]
+struct Meta {
+    expires_at: String,
+}
+
+/// A time in the form in which `queue.expiry_text` writes it. Any other is not ours: the database would not end the job by it.
+fn as_written(text: &str) -> Option<DateTime<Utc>> {
+    let form = [(10, b'T'), (19, b'.'), (26, b'Z')];
+    let is_ours = text.len() == 27 && form.iter().all(|(place, letter)| text.as_bytes()[*place] == *letter);
+    if is_ours { text.parse().ok() } else { None }
+}
+
 impl ClaimedJob {
     /// The number of the attempt.
     pub fn number(&self) -> u32 {
@@ -59,9 +72,61 @@ impl ClaimedJob {
         Ending::new(Verdict::Cancel, self.attempt - 1, self.key)
     }
 
+    /// The ending of a job that is not begun because its time is over.
+    pub fn expired(&self) -> Ending {
+        Ending::new(Verdict::Expire, self.attempt, self.key)
+    }
+
+    /// How long after its claim it may still begin, by the database's clock; `None` if it may at any time, or has begun before.
+    pub fn may_begin_within(&self) -> Option<Duration> {
+        let meta = self.meta.as_deref().filter(|meta| self.attempt == 1 && self.crashes == 0 && meta.contains("\"expires_at\""))?;
+        let Meta { expires_at } = serde_json::from_str(meta).ok()?;
+        let by = as_written(&expires_at)?;
+        Some((by - self.claimed_at).to_std().unwrap_or_default())
+    }
+
     /// What a transaction of the handler's own writes its ending under.
     pub(super) fn fence(&self, registration: &Registration) -> Fence {
         let Self { token, id, lane, attempt, crashes, key, .. } = *self;
         Fence { token, id, lane, attempt, crashes, keep: registration.options().retain != Retain::None, key, since: Instant::now() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claimed(meta: &str, attempt: i16, crashes: i16) -> ClaimedJob {
+        let claimed_at = DateTime::UNIX_EPOCH + Duration::from_secs(60);
+        let (token, id, meta) = (Uuid::nil(), JobId(1), Some(meta.to_owned()));
+        ClaimedJob {
+            token,
+            id,
+            lane: 1,
+            attempt,
+            crashes,
+            max_attempts: 1,
+            job_type: "x",
+            version: 1,
+            payload: None,
+            meta,
+            key: None,
+            claimed_at,
+        }
+    }
+
+    #[test]
+    fn a_job_may_begin_for_as_long_as_its_metadata_say_unless_it_has_begun() {
+        let meta = |time: &str| format!(r#"{{"a": {{"expires_at": 1}}, "expires_at": "{time}"}}"#);
+        let (soon, past) = (meta("1970-01-01T00:01:01.500000Z"), meta("1970-01-01T00:00:59.999999Z"));
+        assert_eq!(claimed(&soon, 1, 0).may_begin_within(), Some(Duration::from_millis(1500)));
+        assert_eq!(claimed(&past, 1, 0).may_begin_within(), Some(Duration::ZERO));
+        assert_eq!((claimed(&past, 2, 0).may_begin_within(), claimed(&past, 1, 1).may_begin_within()), (None, None));
+        for other in ["1970-01-01T00:00:01Z", "1970-01-01 00:00:01.000000Z", "1970-01-01T00:00:01.00000+00", "soon", ""] {
+            assert_eq!(claimed(&meta(other), 1, 0).may_begin_within(), None, "{other}");
+        }
+        for meta in [r#"{"expires_at": null}"#, r#"{"expires_at": 7}"#, r#"{"a": {"expires_at": "1970-01-01T00:00:01.000000Z"}}"#, "{}"] {
+            assert_eq!(claimed(meta, 1, 0).may_begin_within(), None, "{meta}");
+        }
     }
 }

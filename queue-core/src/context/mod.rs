@@ -3,6 +3,7 @@
 //! The worker builds one context an attempt. Everything shared by all attempts sits behind one `Arc`.
 
 mod backend;
+mod batch;
 mod cancelled;
 mod decode;
 #[cfg(feature = "testing")]
@@ -16,7 +17,6 @@ mod states;
 mod transaction;
 
 use std::{
-    any::type_name,
     fmt,
     ops::{Deref, DerefMut},
     sync::{Arc, OnceLock},
@@ -31,11 +31,13 @@ use tokio::{
     sync::{Mutex, MutexGuard},
 };
 
+pub(crate) use self::batch::{AnyBatch, Said};
 use self::meta::Meta;
-pub(crate) use self::middleware::run_within;
+pub(crate) use self::middleware::{Place, run_within};
 pub(crate) use self::transaction::{Begun, CommitState, NOT_COMPLETED};
 pub use self::{
     backend::{Backend, CommitResult, Fence, OwnTransaction},
+    batch::{BatchContext, BatchHandler, BatchJob, JobBatch},
     cancelled::{Ask, CancelReason, Cancelled},
     decode::{Upgraded, upgrade},
     handler::{Handler, JobFuture},
@@ -105,6 +107,11 @@ impl Context {
 
     pub(crate) fn set_fence(&mut self, fence: Fence) {
         self.fence = Some(fence);
+    }
+
+    /// Whether the handler was asked to end.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.ask.is_asked()
     }
 
     pub(crate) fn begun(&self) -> Option<&Arc<Begun>> {
@@ -280,9 +287,7 @@ impl Context {
     /// # Panics
     /// When the worker was not given one. Name the type in `#[job(state(T))]` and the worker refuses to start instead.
     pub fn state<T: Send + Sync + 'static>(&self) -> &T {
-        self.try_state().unwrap_or_else(|| {
-            panic!("no state `{0}` in this worker: give it with `Worker::state`, and name it in `#[job(state({0}))]`", type_name::<T>())
-        })
+        self.shared.states.known()
     }
 
     /// The state of type `T`, if the worker was given one.

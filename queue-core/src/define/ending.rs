@@ -102,7 +102,8 @@ impl Ending {
             Verdict::Complete => "forget",
             Verdict::Retry(_) => "retry",
             Verdict::Snooze(_) => "snooze",
-            Verdict::Release => "release",
+            // Its own statement ends it, and any other gives it back.
+            Verdict::Release | Verdict::Expire => "release",
             Verdict::Cancel => "cancel",
             Verdict::Dead => "dead",
         }
@@ -115,7 +116,7 @@ impl Ending {
     pub fn wait(&self) -> Option<Duration> {
         match self.verdict {
             Verdict::Retry(wait) | Verdict::Snooze(wait) => Some(wait),
-            Verdict::Complete | Verdict::Release | Verdict::Cancel | Verdict::Dead => None,
+            Verdict::Complete | Verdict::Release | Verdict::Cancel | Verdict::Expire | Verdict::Dead => None,
         }
     }
 
@@ -128,7 +129,7 @@ impl Ending {
     pub fn freed(&self) -> Option<i64> {
         let key = self.key?;
         match self.verdict {
-            Verdict::Complete | Verdict::Cancel => Some(key.id),
+            Verdict::Complete | Verdict::Cancel | Verdict::Expire => Some(key.id),
             Verdict::Dead => key.skips_dead.then_some(key.id),
             Verdict::Retry(_) | Verdict::Snooze(_) | Verdict::Release => None,
         }
@@ -152,6 +153,11 @@ impl Ending {
     /// Whether the job goes back uncharged.
     pub fn is_release(&self) -> bool {
         self.verdict == Verdict::Release
+    }
+
+    /// Whether the job was not begun because its time is over: settled by a statement of its own.
+    pub fn is_expiry(&self) -> bool {
+        self.verdict == Verdict::Expire
     }
 
     /// Leaves out the output; returns whether there was one.
@@ -212,6 +218,13 @@ mod tests {
         assert!(plain(1, None).is_plain());
         assert!(!plain(2, None).is_plain() && !plain(1, KEY).is_plain() && !plain(1, None).kept(false).is_plain());
         assert!(!plain(1, None).with_output(Some("1".to_owned())).is_plain());
+    }
+
+    #[test]
+    fn what_expires_frees_its_key_and_whoever_does_not_know_of_it_gives_it_back() {
+        let ending = Ending::new(Verdict::Expire, 1, KEY);
+        assert!(ending.is_expiry() && !ending.is_release() && !ending.is_plain());
+        assert_eq!((ending.word(), ending.freed(), ending.wait()), ("release", Some(7), None));
     }
 
     #[test]

@@ -70,11 +70,14 @@ pub enum JobState {
     Dead,
     /// Cancelled by an operator. Enters by an act, or by a settle or a recovery of a job that is cancelling. Pruned after the retention.
     Cancelled,
+    /// Not begun by the time that its enqueue said, and so not run. Enters by any worker once that has come. Pruned after the retention.
+    Expired,
 }
 
 impl JobState {
     /// Every state, in the order of a job's life.
-    pub const ALL: [Self; 7] = [Self::Blocked, Self::Scheduled, Self::Ready, Self::Running, Self::Completed, Self::Dead, Self::Cancelled];
+    pub const ALL: [Self; 8] =
+        [Self::Blocked, Self::Scheduled, Self::Ready, Self::Running, Self::Completed, Self::Dead, Self::Cancelled, Self::Expired];
 
     /// The state's name in lower case, as SQL and JSON have it.
     pub const fn name(self) -> &'static str {
@@ -86,6 +89,7 @@ impl JobState {
             Self::Completed => "completed",
             Self::Dead => "dead",
             Self::Cancelled => "cancelled",
+            Self::Expired => "expired",
         }
     }
 }
@@ -98,7 +102,7 @@ impl fmt::Display for JobState {
 
 /// A text that is not a state's name.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no job state; there are blocked, scheduled, ready, running, completed, dead and cancelled")]
+#[error("`{0}` is no job state; there are blocked, scheduled, ready, running, completed, dead, cancelled and expired")]
 pub struct UnknownState(String);
 
 impl FromStr for JobState {

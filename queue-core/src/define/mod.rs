@@ -6,6 +6,7 @@ mod job_type;
 mod options;
 mod cron;
 mod ending;
+mod isolate;
 mod retry;
 mod text;
 mod timing;
@@ -16,6 +17,7 @@ pub use self::{
     ending::{Ending, OrderingKey},
     failure::{Failure, FailureKind, JobResult, TerminalExt},
     id::{JobId, JobState, UnknownState},
+    isolate::most_together,
     job_type::{JobType, no_upgrade},
     options::{Durability, KeyPolicy, Options, Priority, Retain, StateKey},
     retry::{Backoff, Outcome, Verdict, verdict},
@@ -23,4 +25,4 @@ pub use self::{
     unique::{Enqueued, OnConflict, Unique, UniqueKey, While},
     version::{OldPayload, stored_type, type_and_version},
 };
-pub(crate) use self::{text::check_output, version::NEWEST};
+pub(crate) use self::{failure::among, text::check_output, version::NEWEST};

@@ -28,6 +28,8 @@ pub struct Options {
     pub backoff: Backoff,
     /// See [`Options::timeout`].
     pub timeout: Option<Duration>,
+    /// See [`Options::expires`].
+    pub expires: Option<Duration>,
     /// See [`Options::retain`].
     pub retain: Retain,
     /// See [`Options::durability`].
@@ -46,6 +48,10 @@ pub struct Options {
     pub every: Option<Duration>,
     /// See [`Options::tz`].
     pub tz: Option<&'static str>,
+    /// See [`Options::batch`].
+    pub batch: Option<usize>,
+    /// See [`Options::batch_wait`].
+    pub batch_wait: Duration,
 }
 
 impl Options {
@@ -63,6 +69,7 @@ impl Options {
             max_attempts: 20,
             backoff: Backoff::DEFAULT,
             timeout: None,
+            expires: None,
             retain: Retain::Default,
             durability: Durability::Full,
             transactional: false,
@@ -72,6 +79,8 @@ impl Options {
             cron: None,
             every: None,
             tz: None,
+            batch: None,
+            batch_wait: Duration::ZERO,
         }
     }
 
@@ -96,6 +105,26 @@ impl Options {
         self.tz = Some(zone);
         self
     }
+
+    /// `batch = 500`: the handler takes up to so many jobs at a time, 2 to 10,000: a [`BatchHandler`](crate::BatchHandler). Default: one at a time.
+    ///
+    /// A batch takes one slot of its queue. Jobs that were tried before run in smaller ones: see [`most_together`](crate::most_together).
+    #[must_use]
+    pub const fn batch(mut self, most: usize) -> Self {
+        self.batch = Some(most);
+        self
+    }
+
+    /// `batch_wait = "200ms"`: how long a job waits for a fuller batch while a slot is free, from its claim on; at most a minute. Default: not at all,
+    /// a free slot takes what is there.
+    #[must_use]
+    pub const fn batch_wait(mut self, wait: Duration) -> Self {
+        self.batch_wait = wait;
+        self
+    }
+
+    pub(crate) const LARGEST_BATCH: usize = 10_000;
+    pub(crate) const LONGEST_BATCH_WAIT: Duration = Duration::from_mins(1);
 
     /// `aliases = ["old_name"]`: names under which jobs of this type may still be stored. New ones are enqueued under the name.
     #[must_use]
@@ -150,7 +179,18 @@ impl Options {
         self
     }
 
-    /// `retain = "30d"`: how long the record of a completed or cancelled job is kept; `retain = "none"`: a completed one is deleted at once.
+    /// `expires = "10m"`: how long after it may run first (its enqueue, or the time that it is put off to) a job may begin. One that has not begun by
+    /// then is over, as expired: it is not run, and whoever waits for it is told. Default: it may begin at any time.
+    ///
+    /// It has begun once an attempt was charged: a retry goes on, and so does one whose process ended. What was given back uncharged, by a shutdown or
+    /// a snooze, has not begun. An enqueue may say another time: [`Enqueue::expires_at`](crate::Enqueue::expires_at).
+    #[must_use]
+    pub const fn expires(mut self, time: Duration) -> Self {
+        self.expires = Some(time);
+        self
+    }
+
+    /// `retain = "30d"`: how long the record of a completed, cancelled or expired job is kept; `retain = "none"`: a completed one is deleted at once.
     /// Default: for the store's retention.
     ///
     /// What is kept for longer outlives its day: rows move when the day is dropped, so keep few jobs long. What is kept for less is deleted by

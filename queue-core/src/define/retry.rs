@@ -130,6 +130,8 @@ pub enum Verdict {
     Release,
     /// Cancelled by somebody; kept as history.
     Cancel,
+    /// Not begun, and its time to begin is over; kept as history. No attempt, so no outcome leads to it.
+    Expire,
 }
 
 /// Decides what is written for attempt number `attempt` (the first is 1) of a job that may be tried `max_attempts` times.

@@ -13,7 +13,7 @@ use serde_json::Value;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum While {
-    /// Until it is completed, cancelled or dead: no two jobs with the key are alive. An operator's requeue does not ask for the key.
+    /// Until it is completed, cancelled, expired or dead: no two jobs with the key are alive. An operator's requeue does not ask for the key.
     #[default]
     Live,
     /// While it waits and no worker has claimed it, so that what happens after its start gives cause for another. A job that comes back for a

@@ -96,7 +96,9 @@ async fn insert(connection: &mut PgConnection, places: &Places<'_>, chunk: &[Row
         .bind(to.iter().map(|place| place.max_attempts).collect::<Vec<_>>())
         .bind(to.iter().map(|place| place.run_at).collect::<Vec<_>>());
     if carries {
-        query = query.bind(chunk.iter().map(|row| row.carried_if_any().map(JsonText)).collect::<Vec<_>>());
+        query = query
+            .bind(chunk.iter().map(|row| row.carried_if_any().map(JsonText)).collect::<Vec<_>>())
+            .bind(to.iter().map(|place| place.expires_at).collect::<Vec<_>>());
     }
     query.fetch_one(connection).await.map_err(|error| explain(error, places.store))
 }

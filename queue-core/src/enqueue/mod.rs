@@ -7,6 +7,7 @@ mod batch;
 mod bulk;
 mod copy;
 mod each;
+mod expires;
 mod handle;
 mod hooks;
 mod insert;

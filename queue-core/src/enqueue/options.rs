@@ -6,6 +6,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Serialize, ser::SerializeMap};
 use serde_json::value::RawValue;
 
+use super::expires::{EXPIRES_AT, Expires, FARTHEST, is_in_range};
 use crate::{
     define::{Durability, JobType, KeyPolicy, OnConflict, While, stored_type},
     error::Error,
@@ -25,6 +26,21 @@ macro_rules! option_methods {
         /// Not before this time, which may have passed already. From 1970 to 9999.
         pub fn at($($this)*, time: chrono::DateTime<chrono::Utc>) -> $returned {
             $same.said().run = crate::enqueue::options::Run::At(time);
+            $same
+        }
+
+        /// Unless it has begun by this time, by the database's clock, it is over, as expired, and not run: instead of what the type says
+        /// ([`Options::expires`](crate::Options::expires)). From 1970 to 9999; one that has passed is over as soon as a worker looks. Refused if it
+        /// may not run before.
+        pub fn expires_at($($this)*, time: chrono::DateTime<chrono::Utc>) -> $returned {
+            $same.said().expires = crate::enqueue::expires::Expires::At(time);
+            $same
+        }
+
+        /// As [`expires_at`](Self::expires_at), this long after it may run first: its enqueue, or the time that it is put off to. Longer than zero, and
+        /// at most 3,000 years.
+        pub fn expires_in($($this)*, wait: std::time::Duration) -> $returned {
+            $same.said().expires = crate::enqueue::expires::Expires::In(wait);
             $same
         }
 
@@ -143,6 +159,7 @@ pub struct EnqueueOptions {
     pub(super) priority: i16,
     pub(super) max_attempts: i16,
     pub(super) run: Run,
+    pub(super) expires: Expires,
     /// Instead of the job's own.
     pub(super) key: Option<String>,
     pub(super) key_policy: KeyPolicy,
@@ -183,6 +200,7 @@ impl EnqueueOptions {
             priority: options.priority,
             max_attempts: options.max_attempts,
             run: Run::Now,
+            expires: options.expires.map_or(Expires::Never, Expires::In),
             key: None,
             key_policy: options.key_policy,
             unique: options.unique.map(|unique| Uniqueness { key: None, held: Some(unique.held), on_conflict: Some(unique.on_conflict) }),
@@ -197,7 +215,7 @@ impl EnqueueOptions {
 
     /// Whether a job without keys of its own is plain: all that is said of it fits the columns of an entry.
     pub(super) fn are_plain(&self) -> bool {
-        self.key.is_none() && self.unique.is_none() && self.meta.is_empty()
+        self.key.is_none() && self.unique.is_none() && self.meta.is_empty() && self.expires == Expires::Never
     }
 
     /// Whether the database can hold them.
@@ -212,14 +230,17 @@ impl EnqueueOptions {
             unique.check()?;
         }
         self.meta_text()?;
-        self.run.check()
+        self.run.check()?;
+        self.expires.check()
     }
 
     /// Whether they say nothing of a time, which is another's to say.
     pub(super) fn check_now(&self) -> Result<(), Error> {
-        match self.run {
-            Run::Now => Ok(()),
-            _ => Err(Error::OutOfRange { what: "the time to run at", value: "given".to_owned(), range: "left to the schedule" }),
+        let said = |what| Err(Error::OutOfRange { what, value: "given".to_owned(), range: "left to the schedule" });
+        match (self.run, self.expires) {
+            (Run::Now, Expires::At(_)) => said("the time to expire at"),
+            (Run::Now, _) => Ok(()),
+            _ => said("the time to run at"),
         }
     }
 
@@ -230,6 +251,9 @@ impl EnqueueOptions {
         }
         let out =
             |value| Err(Error::OutOfRange { what: "the metadata", value, range: "at most 4 KiB of JSON that jsonb gives back exactly" });
+        if self.meta.contains_key(EXPIRES_AT) {
+            return out(format!("the key `{EXPIRES_AT}`, which is said with `expires_at(..)`"));
+        }
         if let Some((key, why)) = self.meta.iter().find_map(|(key, value)| Some((key, value.as_ref().err()?))) {
             return out(format!("wrong at `{}`: {why}", key.escape_debug()));
         }
@@ -262,6 +286,11 @@ impl EnqueueOptions {
             Run::Now => {}
             Run::After(wait) => to.serialize_entry("after", &wait.as_secs_f64())?,
             Run::At(time) => to.serialize_entry("run_at", &time.to_rfc3339_opts(SecondsFormat::Micros, true))?,
+        }
+        match self.expires {
+            Expires::Never => {}
+            Expires::In(wait) => to.serialize_entry("expires_in", &wait.as_secs_f64())?,
+            Expires::At(time) => to.serialize_entry("expires_at", &time.to_rfc3339_opts(SecondsFormat::Micros, true))?,
         }
         if let Some(unique) = &self.unique {
             to.serialize_entry("unique_while", &unique.held.unwrap_or_default().to_sql())?;
@@ -305,12 +334,9 @@ pub(super) fn check_key(what: &'static str, key: &str) -> Result<(), Error> {
 
 impl Run {
     fn check(self) -> Result<(), Error> {
-        const EARLIEST: i64 = 0;
-        const LATEST: i64 = 253_402_300_799; // the last second of 9999
-        const FARTHEST: u64 = 94_608_000_000; // 3,000 years, in seconds
         let out = |value: String| Error::OutOfRange { what: "the time to run at", value, range: "within the years 1970 to 9999" };
         match self {
-            Self::At(time) if !(EARLIEST..=LATEST).contains(&time.timestamp()) => Err(out(time.to_string())),
+            Self::At(time) if !is_in_range(time) => Err(out(time.to_string())),
             Self::After(wait) if wait.as_secs() > FARTHEST => Err(out(format!("{} seconds from now", wait.as_secs()))),
             Self::Now | Self::At(_) | Self::After(_) => Ok(()),
         }

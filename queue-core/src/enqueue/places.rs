@@ -64,6 +64,7 @@ pub(super) struct Place {
     pub(super) lane: i64,
     pub(super) max_attempts: i16,
     pub(super) run_at: Option<DateTime<Utc>>,
+    pub(super) expires_at: Option<DateTime<Utc>>,
 }
 
 impl<'t> Places<'t> {
@@ -73,13 +74,14 @@ impl<'t> Places<'t> {
         let (met, now, limit): (Option<Vec<i64>>, DateTime<Utc>, i32) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         let (has_capacity, by_door) = (row.try_get(3)?, met.is_none());
         lanes.values_mut().zip(met.unwrap_or_default()).for_each(|(lane, met)| *lane = met);
-        let place = |options: &EnqueueOptions| Place {
-            lane: lanes[&lane_of(options)],
-            max_attempts: options.max_attempts,
-            run_at: options.run.due(now),
+        let place = |options: &EnqueueOptions| {
+            let run_at = options.run.due(now);
+            let expires_at = options.expires.of(run_at, now)?;
+            Ok(Place { lane: lanes[&lane_of(options)], max_attempts: options.max_attempts, run_at, expires_at })
         };
         let payload_limit = usize::try_from(limit).unwrap_or(0);
-        Ok(Self { store, options, of_options: options.iter().map(place).collect(), payload_limit, has_capacity, by_door })
+        let of_options = options.iter().map(place).collect::<Result<_, Error>>()?;
+        Ok(Self { store, options, of_options, payload_limit, has_capacity, by_door })
     }
 
     /// Where a row goes, unless its payload is too large: a store may have a lower limit than ours. `index` is the row's.

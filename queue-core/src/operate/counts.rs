@@ -45,7 +45,7 @@ const COUNTED: i64 = 20_000;
 ///
 /// - As long as no more than 20,000 jobs are ready, all of them are counted, and the same of what is scheduled, and of what is blocked. Beyond
 ///   that, each lane (queue, type and priority) is counted up to 20,000 jobs, or to its share of 50,000.
-/// - Of dead letters the newest 20,000 are counted, of completed and cancelled jobs the newest 5,000 with something to say (an output, several
+/// - Of dead letters the newest 20,000 are counted, of completed, cancelled and expired jobs the newest 5,000 with something to say (an output, several
 ///   attempts, a cancellation) and the newest 5,000 rows of others, each of one to some hundred. If there are more, they may be of any queue
 ///   and type: even none is then "none, or more".
 ///

@@ -34,7 +34,7 @@ pub struct Filter {
     pub limit: u32,
     /// Enqueued before this job: where the last page ended.
     pub before: Option<JobId>,
-    /// Not longer ago than this. What counts is when the job was completed, was cancelled or died; if it is not over, its enqueue. More than a
+    /// Not longer ago than this. What counts is when the job was completed, was cancelled, expired or died; if it is not over, its enqueue. More than a
     /// hundred years are taken for that, here and below.
     pub since: Option<Duration>,
     /// At least so long ago, counted the same.

@@ -87,7 +87,8 @@ async fn find(connection: &mut PgConnection, job: JobRef, payload: bool) -> sqlx
     found.failures = failures.fetch_all(&mut *connection).await?;
     let said = sqlx::query_as(store.sql(include_str!("../../sql/progress_of.sql"))).bind(id);
     found.progress = said.fetch_optional(&mut *connection).await?;
-    if found.error.is_none() && found.attempts > 0 && !matches!(found.state, JobState::Completed | JobState::Cancelled) {
+    if found.error.is_none() && found.attempts > 0 && !matches!(found.state, JobState::Completed | JobState::Cancelled | JobState::Expired)
+    {
         found.error = found.failures.last().map(|failure| failure.error.clone());
     }
     Ok(Some(found))

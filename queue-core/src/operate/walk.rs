@@ -52,7 +52,7 @@ impl<'f> Walk<'f> {
                 JobState::Running => self.running(connection, most).await?,
                 JobState::Dead => self.dead(connection, most).await?,
                 // History is not walked through: it may be huge.
-                JobState::Completed | JobState::Cancelled => Vec::new(),
+                JobState::Completed | JobState::Cancelled | JobState::Expired => Vec::new(),
             };
             if let Some(last) = ids.last() {
                 self.id = last.0;

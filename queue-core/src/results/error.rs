@@ -26,6 +26,12 @@ pub enum WaitError {
         /// Why its last attempt failed, if there was one.
         error: Option<String>,
     },
+    /// It had not begun by the time that its enqueue said, and was not run.
+    #[error("job {job} has expired: no worker began it in time; see whether enough of them serve its queue, or give it longer")]
+    Expired {
+        /// The job.
+        job: JobId,
+    },
     /// It is not over yet.
     #[error("job {job} was not over within {timeout:?}")]
     Timeout {

@@ -30,6 +30,7 @@ pub(crate) enum WaitOutcome {
     Cancelled {
         error: Option<String>,
     },
+    Expired,
     Dead {
         error: String,
         attempts: i16,
@@ -51,6 +52,7 @@ impl JobSnapshot {
             "completed" if row.try_get("later")? => (WaitOutcome::Later, None),
             "completed" => (WaitOutcome::Completed { output: row.try_get("output")? }, Some(JobState::Completed)),
             "cancelled" => (WaitOutcome::Cancelled { error: row.try_get("error")? }, Some(JobState::Cancelled)),
+            "expired" => (WaitOutcome::Expired, Some(JobState::Expired)),
             "dead" => (WaitOutcome::Dead { error: row.try_get("error")?, attempts: row.try_get("attempts")? }, Some(JobState::Dead)),
             _ => (WaitOutcome::Live, None),
         };

@@ -129,6 +129,7 @@ impl<J: JobType> Wait<J> {
                     WaitOutcome::NotFound => break Err(WaitError::NotFound { job }),
                     WaitOutcome::Completed { output } => break decode::<J>(job, output.as_deref()),
                     WaitOutcome::Cancelled { error } => break Err(WaitError::Cancelled { job, error: error.clone() }),
+                    WaitOutcome::Expired => break Err(WaitError::Expired { job }),
                     WaitOutcome::Dead { error, attempts } => break Err(WaitError::Dead { job, error: error.clone(), attempts: *attempts }),
                 }
             }

@@ -27,7 +27,7 @@ pub struct Progress {
     pub attempt: i16,
     /// When that was written, by the database's clock.
     pub updated_at: Option<DateTime<Utc>>,
-    /// Completed, dead or cancelled, once it is.
+    /// Completed, dead, cancelled or expired, once it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over: Option<JobState>,
 }

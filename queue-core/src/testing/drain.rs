@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     attempt::ClaimedJob,
-    context::{Handler, Middleware, Registration, Registry, States},
+    context::{BatchHandler, Handler, Middleware, Registration, Registry, States},
     define::{JobId, JobType, OrderingKey, stored_type, type_and_version},
     error::{RegistryError, message},
     finish::finish_one,
@@ -40,7 +40,8 @@ pub fn drain(on: &mut PgConnection) -> Drain<'_> {
     }
 }
 
-/// As if so much time had passed for everything that waits: scheduled jobs, retries, snoozes, and keys of unique jobs that are held for a time.
+/// As if so much time had passed for everything that waits: scheduled jobs, retries, snoozes, jobs that expire, and keys of unique jobs
+/// that are held for a time.
 /// The clock itself stays: what is enqueued afterwards is enqueued now.
 ///
 /// # Errors
@@ -93,6 +94,14 @@ impl Drain<'_> {
         self
     }
 
+    /// As [`Drain::register`], for a type whose handler takes batches. A drain runs each of its jobs in a batch of one.
+    pub fn register_batch<T: BatchHandler>(mut self) -> Self {
+        if let Err(error) = self.registry.get_or_insert_default().register_batch::<T>() {
+            self.broken.get_or_insert(error);
+        }
+        self
+    }
+
     /// What `cx.pool()` is. One of its connections takes the place of the test's while handlers run, so that `cx.begin()` and
     /// `cx.transaction()` give them the test's transaction. What they do on `cx.pool()` itself does not see the transaction, and is not
     /// rolled back with it.
@@ -132,9 +141,9 @@ impl Drain<'_> {
             Some(pool) => (DrainConnection::lend(on, &pool).await?, pool),
             None => (DrainConnection::keep(on), no_pool().await),
         };
-        let mut attempts = Vec::new();
+        let (mut attempts, mut expired) = (Vec::new(), Vec::new());
         while most.is_none_or(|most| attempts.len() < most) {
-            let Some(taken) = take(&mut *connection.lock(None).await?, store, &registry).await? else { break };
+            let Some(taken) = take(&mut *connection.lock(None).await?, store, &registry, &mut expired).await? else { break };
             if most.is_none() && attempts.len() == MOST {
                 return Err(Error::Endless { most: MOST });
             }
@@ -143,7 +152,7 @@ impl Drain<'_> {
             check(registration, &states)?;
             attempts.push(one(&mut connection, taken, registration, (&states, &middleware), &pool, store).await?);
         }
-        Ok(Drained { attempts })
+        Ok(Drained { attempts, expired })
     }
 }
 
@@ -167,6 +176,8 @@ impl fmt::Debug for Drain<'_> {
 pub struct Drained {
     /// Every attempt.
     pub attempts: Vec<Attempt>,
+    /// The jobs that had not begun in time, and were not run; of whatever type.
+    pub expired: Vec<JobId>,
 }
 
 impl Drained {
@@ -238,7 +249,9 @@ impl Taken {
     }
 }
 
-async fn take(on: &mut PgConnection, store: Store, registry: &Registry) -> Result<Option<Taken>, Error> {
+async fn take(on: &mut PgConnection, store: Store, registry: &Registry, expired: &mut Vec<JobId>) -> Result<Option<Taken>, Error> {
+    let late: Vec<JobId> = sqlx::query_scalar(store.sql(include_str!("../../testing/expire.sql"))).fetch_one(&mut *on).await?;
+    expired.extend(late);
     sqlx::query(store.sql(include_str!("../../testing/unblock.sql"))).execute(&mut *on).await?;
     sqlx::query(store.sql(include_str!("../../testing/due.sql"))).execute(&mut *on).await?;
     let known = registry.names().flat_map(|(name, known)| (1..=known.options().version).map(move |version| stored_type(name, version)));

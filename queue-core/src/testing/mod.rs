@@ -2,6 +2,7 @@
 
 // In the order in which a test needs them.
 mod run;
+mod batch;
 mod drain;
 mod enqueued;
 mod connection;
@@ -15,6 +16,7 @@ mod unread;
 pub use self::enqueued::{DebugShown, NotShown, Show, Sought};
 pub use self::{
     attempt::Attempt,
+    batch::{RanBatch, RunBatch, run_batch},
     drain::{Drain, Drained, advance, drain},
     enqueued::{EnqueuedJob, enqueued, enqueued_jobs},
     payloads::Payloads,

@@ -154,7 +154,7 @@ impl<T: Handler> Run<T> {
 }
 
 /// Attempts are counted up to 32767, as a claim counts them.
-fn narrow(attempts: u32) -> i16 {
+pub(super) fn narrow(attempts: u32) -> i16 {
     i16::try_from(attempts).unwrap_or(i16::MAX)
 }
 

@@ -47,7 +47,7 @@ impl Feed {
             self.queues.give_back_paused(&paused).await;
             self.lanes.pause(paused);
             // What is resumed may lie below a floor.
-            self.rescan.owed = true;
+            (self.rescan.owed, self.rescan_batches.owed) = (true, self.queues.takes_batches());
             // Who looks beside this loop may have slept over it.
             self.bell.tell();
             if let Some(flight) = self.flight.take() {

@@ -27,11 +27,11 @@ use crate::live::{Database, shutdown_signal};
 
 #[derive(Subcommand)]
 pub(super) enum ActCommand {
-    /// Make dead, completed or cancelled jobs ready again, with all their attempts before them
+    /// Make dead, completed, cancelled or expired jobs ready again, with all their attempts before them
     #[command(after_long_help = "\
 Examples:
   queue-worker requeue 1879032461361152001 1879032461361152002
-  queue-worker requeue --all --type send_email      every dead letter of this type; completed and cancelled jobs stay
+  queue-worker requeue --all --type send_email      every dead letter of this type; completed, cancelled and expired jobs stay
   queue-worker requeue --all --error timeout --rate 50/s --yes            no more than 50 a second; a signal ends it in order")]
     Requeue {
         #[command(flatten)]

@@ -12,7 +12,7 @@ use super::{
 
 #[derive(clap::Args)]
 pub(super) struct List {
-    /// In this state: blocked, scheduled, ready, running, completed, dead or cancelled
+    /// In this state: blocked, scheduled, ready, running, completed, dead, cancelled or expired
     #[arg(long)]
     state: Option<JobState>,
     #[command(flatten)]
@@ -36,7 +36,7 @@ impl List {
 /// What `export` writes.
 #[derive(clap::Args)]
 pub(super) struct Export {
-    /// In this state: blocked, scheduled, ready, running, completed, dead or cancelled
+    /// In this state: blocked, scheduled, ready, running, completed, dead, cancelled or expired
     #[arg(long)]
     state: Option<JobState>,
     #[command(flatten)]

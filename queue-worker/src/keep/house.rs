@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
 use super::{
+    expire::Floor,
     promote::wake_others,
     prune::Chore,
     publish::publish,
@@ -49,6 +50,8 @@ pub(crate) async fn keep_house(mut house: House) {
     // Not at once: workers that were started together with this one are announced by then.
     let mut look = next + house.config.lease_ttl;
     let (mut schedules, mut beats) = (next, next);
+    // From where on it looks for jobs that expire.
+    let mut expiries = Floor::default();
     loop {
         // Each without the others: what one of them meets does not stop the rest.
         if let Err(error) = look_over_own(&mut house).await {
@@ -64,8 +67,8 @@ pub(crate) async fn keep_house(mut house: House) {
             if let Err(error) = take_back(&mut house).await {
                 complain(&error, "cannot recover now; trying again");
             }
-            if let Err(error) = look_for_hints(&mut house).await {
-                complain(&error, "cannot see now whether ordering keys may go on; trying again");
+            if let Err(error) = look_for_hints(&mut house, &mut expiries).await {
+                complain(&error, "cannot see now whether ordering keys may go on and jobs expire; trying again");
             }
         }
         if Instant::now() >= next {
@@ -177,11 +180,17 @@ async fn take_back(house: &mut House) -> sqlx::Result<()> {
     Ok(())
 }
 
-async fn look_for_hints(house: &mut House) -> sqlx::Result<()> {
+async fn look_for_hints(house: &mut House, expiries: &mut Floor) -> sqlx::Result<()> {
     let House { link, config, bell, .. } = house;
-    let any_hint = hinted(link.get().await?, config.store).await;
-    if link.note(any_hint)? {
+    let began = Instant::now();
+    let found = hinted(link.get().await?, config.store, expiries.floor(began)).await;
+    let (keys, expiry) = link.note(found)?;
+    expiries.looked(began, expiry);
+    if keys {
         bell.tell_keys();
+    }
+    if expiry.is_some() {
+        bell.tell_expiries();
     }
     Ok(())
 }

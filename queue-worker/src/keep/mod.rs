@@ -1,5 +1,6 @@
-//! What goes on without anybody asking: recovery, promotion, schedules, ordering keys, cancellation of running jobs, pruning.
+//! What goes on without anybody asking: recovery, promotion, expiry, schedules, ordering keys, cancellation of running jobs, pruning.
 
+mod expire;
 mod house;
 mod lanes;
 mod promote;
@@ -10,6 +11,7 @@ mod tick;
 mod unblock;
 
 pub(crate) use self::{
+    expire::expire_all,
     house::{House, keep_house, keep_pruned},
     promote::{next_run, promote, wake_others},
     tick::{Ticks, fire_all},

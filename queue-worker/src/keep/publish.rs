@@ -1,4 +1,5 @@
-//! What job types say of themselves, written where SQL finds it: how long their history is kept, where their jobs go and how often they are tried.
+//! What job types say of themselves, written where SQL finds it: how long their history is kept, where their jobs go, how often they
+//! are tried and when they expire.
 //!
 //! Written once, at a worker's start. Workers of two releases may disagree; the last to start is believed.
 
@@ -17,6 +18,7 @@ pub(crate) async fn publish(connection: &mut PgConnection, store: Store, types: 
         .bind(names())
         .bind(types.iter().map(|(_, options)| options.queue).collect::<Vec<_>>())
         .bind(types.iter().map(|(_, options)| options.priority).collect::<Vec<_>>())
-        .bind(types.iter().map(|(_, options)| options.max_attempts).collect::<Vec<_>>());
+        .bind(types.iter().map(|(_, options)| options.max_attempts).collect::<Vec<_>>())
+        .bind(types.iter().map(|(_, options)| options.expires.map(|time| time.as_secs_f64())).collect::<Vec<_>>());
     bounded(published.execute(connection)).await.map(drop)
 }

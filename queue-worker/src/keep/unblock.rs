@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use chrono::{DateTime, Utc};
 use queue_core::{JobId, Store};
 use sqlx::{PgConnection, Row as _};
 
@@ -29,9 +30,13 @@ const RESTLESS: Duration = Duration::from_secs(2);
 const SET_ASIDE: &str = "the first job of an ordering key cannot become ready, and is set aside: its dead letter says why; requeue it once that is \
     mended, or discard it";
 
-/// Whether any hint waits: for whoever looks every second or so.
-pub(crate) async fn hinted(connection: &mut PgConnection, store: Store) -> sqlx::Result<bool> {
-    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/hinted.sql")));
+/// Whether any hint waits, and the time of the first job from this one on that is to expire by now: for whoever looks every second or so.
+pub(crate) async fn hinted(
+    connection: &mut PgConnection,
+    store: Store,
+    floor: Option<DateTime<Utc>>,
+) -> sqlx::Result<(bool, Option<DateTime<Utc>>)> {
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/hinted.sql"))).bind(floor);
     bounded(statement.fetch_one(connection)).await
 }
 

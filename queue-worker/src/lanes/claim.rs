@@ -29,6 +29,8 @@ pub(crate) struct Claimed {
     pub(crate) batch: usize,
     /// Kept until its ending is written.
     pub(crate) holding: Arc<Holding>,
+    /// From then on it does not begin any more, if it may not at any time: somewhat early, and then the database's clock decides.
+    pub(crate) begin_by: Option<Instant>,
 }
 
 /// A lane to claim from, and how many of it at most.
@@ -55,6 +57,7 @@ pub(crate) struct Answer {
     pub(crate) request: Request,
     /// The payloads that were read apart, too.
     rows: sqlx::Result<(Vec<PgRow>, HashMap<JobId, String>)>,
+    asked: Instant,
     pub(crate) took: Duration,
 }
 
@@ -106,7 +109,7 @@ impl Request {
         };
         let rows = link.note(rows);
         // The first one includes the connecting and the planning, which say nothing about the tables.
-        Answer { request: self, rows, took: if is_first { Duration::ZERO } else { began.elapsed() } }
+        Answer { request: self, rows, asked: began, took: if is_first { Duration::ZERO } else { began.elapsed() } }
     }
 }
 
@@ -151,7 +154,8 @@ impl Answer {
                 key: key_of(row, 7, 8)?,
                 meta: row.try_get_unchecked(9)?,
             };
-            let job = Claimed { job, batch: rows.len(), holding: Arc::clone(holding) };
+            let begin_by = job.may_begin_within().and_then(|within| self.asked.checked_add(within));
+            let job = Claimed { job, batch: rows.len(), holding: Arc::clone(holding), begin_by };
             if is_unread {
                 unread.push(job);
             } else {

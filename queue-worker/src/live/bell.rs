@@ -27,6 +27,8 @@ pub(crate) struct Bell {
     over: Notify,
     /// Schedules have changed, or there are some.
     schedules: Notify,
+    /// Jobs are to expire.
+    expiries: Notify,
 }
 
 impl Bell {
@@ -96,6 +98,16 @@ impl Bell {
     /// Until that is said, or at once if it was since the last time.
     pub(crate) async fn schedules(&self) {
         self.schedules.notified().await;
+    }
+
+    /// Jobs are to expire: for whoever sees to it.
+    pub(crate) fn tell_expiries(&self) {
+        self.expiries.notify_one();
+    }
+
+    /// Until that is said, or at once if it was since the last time.
+    pub(crate) async fn expiries(&self) {
+        self.expiries.notified().await;
     }
 
     /// Something is to be promoted in this long; rings if that is earlier than was known.

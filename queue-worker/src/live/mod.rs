@@ -5,6 +5,7 @@ mod config;
 mod connect;
 mod database;
 mod engine;
+mod expired;
 mod heartbeat;
 mod life;
 mod panics;
@@ -23,6 +24,7 @@ pub(crate) use self::{
     config::MOST_CRASHES,
     connect::{Link, bounded},
     engine::Engine,
+    expired::tell_expired,
     heartbeat::{Identity, Pulse},
     life::{Life, OneLife},
     pauses::{PauseRow, Paused, Pauses},

@@ -9,7 +9,7 @@ mod transact;
 
 pub use self::told::AttemptOutcome;
 pub(crate) use self::{
-    slots::{Promised, Queues, SlotContext, Slots},
+    slots::{Queues, SlotContext, Slots, demand::Promised},
     told::Teller,
     transact::{Transact, TransactContext},
 };

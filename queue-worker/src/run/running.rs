@@ -1,4 +1,4 @@
-//! What runs, and how fast.
+//! What waits, what runs, and how fast.
 
 use std::{
     sync::Arc,
@@ -16,6 +16,12 @@ pub(super) struct RunningJob {
     pub(super) judged: bool,
     /// It was cancelled, and its handler was told to stop.
     pub(super) cancelling: bool,
+}
+
+impl RunningJob {
+    pub(super) fn new(claimed: &Arc<Claimed>, since: Instant) -> Self {
+        Self { claimed: Arc::clone(claimed), since, reported: false, judged: false, cancelling: false }
+    }
 }
 
 /// How fast jobs are finished here.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use queue_core::{
-    Outcome, Registry, Store,
+    JobId, Outcome, Registry, Store,
     runner::{ClaimedJob, Ended, Ending, Halt, Shared, finish_one, run},
 };
 use sqlx::{PgConnection, PgPool, Postgres, Transaction, postgres::PgPoolOptions};
@@ -25,7 +25,7 @@ use super::{
 use crate::{
     error::{complain, transient},
     lanes::Lanes,
-    live::{Bell, Config, Life, OneLife, Paused, Pauses, bounded, our_settings, their_settings},
+    live::{Bell, Config, Life, OneLife, Paused, Pauses, bounded, our_settings, tell_expired, their_settings},
 };
 
 /// What the loops of a worker share.
@@ -262,6 +262,10 @@ impl Crew {
             let (passed, tried_again) = self.passed().at(Instant::now());
             let found = bounded(lookout.look(&mut tx, self.store, &paused, &passed)).await?;
             let fresh = (found.is_none() || lookout.refreshed.elapsed() > LOOK) && lookout.refresh(&mut tx, self.store).await?;
+            if let Some(late) = found.as_ref().filter(|found| found.job.may_begin_within().is_some_and(|left| left.is_zero())) {
+                self.expire(tx, late.job.id).await?;
+                continue;
+            }
             let in_force = self.context.pauses.is_in_force(&paused);
             if let Some(job) = found.filter(|_| in_force && !life.is_over()) {
                 return Ok(Some(NextJob { tx, job, paused, life }));
@@ -279,6 +283,19 @@ impl Crew {
                 () = self.context.stop.cancelled() => {}
             }
         }
+    }
+
+    /// Ends a job that this transaction has locked and whose time is over; passes over one of which somebody has more than its entry.
+    async fn expire(&self, mut tx: Transaction<'static, Postgres>, id: JobId) -> sqlx::Result<()> {
+        let expire = sqlx::query_scalar(self.store.sql(include_str!("../../sql/expire_one.sql"))).bind(id);
+        if bounded(expire.fetch_one(&mut *tx)).await? {
+            bounded(tx.commit()).await?;
+            tell_expired(&[id]);
+        } else {
+            bounded(tx.rollback()).await?;
+            self.passed().note(id, Instant::now());
+        }
+        Ok(())
     }
 
     async fn begin(&self) -> sqlx::Result<Transaction<'static, Postgres>> {

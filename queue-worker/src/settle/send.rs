@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::settlement::Settlement;
 use crate::{
     error::transient,
-    live::{Bell, Link, bounded},
+    live::{Bell, Link, bounded, tell_expired},
 };
 
 /// What others are to be told once verdicts are written.
@@ -61,7 +61,7 @@ pub(super) fn is_of_class(error: &sqlx::Error, classes: &[&str]) -> bool {
 
 /// Writes one verdict in a transaction of the caller's; false if it was refused.
 pub(super) async fn settle_within(connection: &mut PgConnection, store: Store, one: &Settlement) -> sqlx::Result<bool> {
-    let statement = bind(store.sql(include_str!("../../sql/settle.sql")), std::slice::from_ref(one));
+    let statement = bind(store.sql(include_str!("../../sql/settle.sql")), &[one]);
     Ok(bounded(statement.fetch_all(connection)).await?.is_empty())
 }
 
@@ -81,14 +81,32 @@ async fn wake_released(link: &mut Link, store: Store, lanes: &[i64]) -> sqlx::Re
 
 pub(super) type Refused = (Uuid, JobId);
 
-/// One statement; returns what was refused.
+/// One statement, and another one for jobs that were not begun in time, which are few; returns what was refused. Sent again, what was written is
+/// refused.
 pub(super) async fn send(link: &mut Link, store: Store, verdicts: &[Settlement]) -> sqlx::Result<Vec<Refused>> {
-    let statement = bind(store.sql(include_str!("../../sql/settle.sql")), verdicts);
-    let lost = bounded(statement.fetch_all(link.get().await?)).await;
-    link.note(lost)
+    let late: Vec<&Settlement> = verdicts.iter().filter(|one| one.ending.is_expiry()).collect();
+    let mut lost = if late.is_empty() { Vec::new() } else { expire(link, store, &late).await? };
+    if late.len() < verdicts.len() {
+        let others: Vec<&Settlement> = verdicts.iter().filter(|one| !one.ending.is_expiry()).collect();
+        let statement = bind(store.sql(include_str!("../../sql/settle.sql")), &others);
+        let refused = bounded(statement.fetch_all(link.get().await?)).await;
+        lost.extend(link.note(refused)?);
+    }
+    Ok(lost)
 }
 
-fn bind<'q>(statement: &'static str, batch: &'q [Settlement]) -> sqlx::query::QueryAs<'q, sqlx::Postgres, Refused, PgArguments> {
+/// Those of which the database's clock says so are over; the others go back. Returns what was refused.
+async fn expire(link: &mut Link, store: Store, late: &[&Settlement]) -> sqlx::Result<Vec<Refused>> {
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/expire_held.sql")))
+        .bind(late.iter().map(|one| one.token).collect::<Vec<_>>())
+        .bind(late.iter().map(|one| one.id.0).collect::<Vec<_>>());
+    let became = bounded(statement.fetch_all(link.get().await?)).await;
+    let became: Vec<(Uuid, JobId, Option<bool>)> = link.note(became)?;
+    tell_expired(&became.iter().filter(|(.., expired)| *expired == Some(true)).map(|(_, id, _)| *id).collect::<Vec<_>>());
+    Ok(became.into_iter().filter(|(.., expired)| expired.is_none()).map(|(token, id, _)| (token, id)).collect())
+}
+
+fn bind<'q>(statement: &'static str, batch: &[&'q Settlement]) -> sqlx::query::QueryAs<'q, sqlx::Postgres, Refused, PgArguments> {
     sqlx::query_as(statement)
         .bind(batch.iter().map(|s| s.token).collect::<Vec<_>>())
         .bind(batch.iter().map(|s| s.id.0).collect::<Vec<_>>())

@@ -27,10 +27,10 @@ pub(crate) struct Settlement {
 }
 
 impl Settlement {
-    /// For an attempt that ended so.
-    pub(crate) fn of(claimed: &Claimed, registration: Option<&Registration>, ended: Ended, ran: Duration) -> Self {
+    /// For an attempt that ended so. `dice` is drawn evenly from 0 to 1, for jitter.
+    pub(crate) fn of(claimed: &Claimed, registration: Option<&Registration>, ended: Ended, ran: Duration, dice: f64) -> Self {
         let over = ended.is_over();
-        Self::with(claimed, over, ended.ending(registration, &claimed.job, ran, fastrand::f64()))
+        Self::with(claimed, over, ended.ending(registration, &claimed.job, ran, dice))
     }
 
     /// For a job that was not begun, or is to be broken off.
@@ -43,6 +43,11 @@ impl Settlement {
         Self::with(claimed, false, claimed.job.cancelled())
     }
 
+    /// For a job that was not begun because its time is over.
+    pub(crate) fn expire(claimed: &Claimed) -> Self {
+        Self::with(claimed, false, claimed.job.expired())
+    }
+
     /// For a handler's own transaction.
     pub(super) fn within(fence: Fence, ending: Ending) -> Self {
         let Fence { token, id, lane, crashes, .. } = fence;
@@ -50,7 +55,7 @@ impl Settlement {
     }
 
     fn with(claimed: &Claimed, over: bool, ending: Ending) -> Self {
-        let Claimed { job, batch, holding } = claimed;
+        let Claimed { job, batch, holding, .. } = claimed;
         let (token, id, lane, crashes) = (job.token, job.id, job.lane, job.crashes);
         Self { token, id, lane, crashes, batch: *batch, over, ending, holding: Some(Arc::clone(holding)) }
     }

@@ -55,6 +55,26 @@ async fn a_tick_fires_once_and_only_as_it_was_seen() {
     db.finish().await;
 }
 
+/// A definition is a hash: two may have the same one.
+#[tokio::test]
+async fn of_schedules_with_one_definition_and_one_tick_each_fires_its_own() {
+    let db = TestDb::new().await;
+    for name in ["a", "b", "c"] {
+        due(&db, name).await;
+    }
+    let mut on = PgConnection::connect(&db.url).await.unwrap();
+    let same = "update queue.schedule set definition = 7, next_at = date_trunc('second', now()) - interval '1 s'";
+    sqlx::query(same).execute(&mut on).await.unwrap();
+    for name in ["b", "a", "c"] {
+        assert_eq!(fire(&mut on, name, "enqueue").await, ["enqueued"]);
+        let theirs = format!(
+            "select count(*) from queue.fire f join queue.job j on j.id = f.job where f.name = '{name}' and j.meta ->> 'schedule' = f.name"
+        );
+        assert_eq!(db.count(&theirs).await, 1, "{name}");
+    }
+    db.finish().await;
+}
+
 #[tokio::test]
 async fn a_tick_that_has_fired_has_no_other_job_when_a_clock_comes_to_it_again() {
     let db = TestDb::new().await;

@@ -57,6 +57,7 @@ async fn jobs_stand_in_the_order_given_when_the_sequence_of_ids_begins_again() {
         sqlx::raw_sql(begin_again).execute(&mut connection).await.unwrap();
         let insert = sqlx::query_scalar(keyed).bind(vec![serde_json::json!({}); 2000]).bind(vec![lane; 2000]).bind(vec![3_i16; 2000]);
         let insert = insert.bind(vec![None::<chrono::DateTime<chrono::Utc>>; 2000]).bind(vec![None::<serde_json::Value>; 2000]);
+        let insert = insert.bind(vec![None::<chrono::DateTime<chrono::Utc>>; 2000]);
         let ids: Vec<JobId> = insert.fetch_one(&mut connection).await.unwrap();
         assert!(ids.is_sorted(), "where some may have keys");
     }

@@ -93,13 +93,18 @@ async fn metadata_choose_jobs_in_every_state() {
                 assert_eq!(settle(&mut on, &lease.all(verdict)).await.unwrap(), []);
             }
         }
+        let late = of(&mut on, tenant, "default", None).await;
+        let back = "update queue.job set meta = queue.with_expiry(meta, now() - interval '1 s') where id = $1";
+        sqlx::query(back).bind(late).execute(&mut on).await.unwrap();
+        assert!(tests::operate::expire_one(&mut on, late).await.unwrap());
+        jobs.push(late);
         // The head of a key, and one behind it.
         jobs.push(of(&mut on, tenant, "default", Some(tenant)).await);
         jobs.push(of(&mut on, tenant, "default", Some(tenant)).await);
         if tenant == "acme" {
             acme = jobs;
             let taken = claim(&mut on, worker, 10).await.unwrap();
-            assert_eq!(taken.ids(), [acme[6]], "so that it is not claimed instead of the next");
+            assert_eq!(taken.ids(), [acme[7]], "so that it is not claimed instead of the next");
         }
     }
     enqueue(&db, ok()).await;

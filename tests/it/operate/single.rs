@@ -77,10 +77,13 @@ async fn a_refusal_names_job_state_and_act_and_shows_no_detail() {
     let db = TestDb::new().await;
     let job = enqueue(&db, ok()).await;
     let error = JobRef::from_id(job).requeue(&mut connect(&db).await).await.unwrap_err();
-    let said = format!("job {job} is ready; only a job that is dead, completed or cancelled can be requeued");
+    let said = format!("job {job} is ready; only a job that is dead, completed, cancelled or expired can be requeued");
     assert_eq!(error.to_string(), said);
     let Error::WrongState { state: JobState::Ready, wanted, done, .. } = error else { panic!("{error}") };
-    assert_eq!((wanted.as_slice(), done.as_str()), (&[JobState::Dead, JobState::Completed, JobState::Cancelled][..], "requeued"));
+    assert_eq!(
+        (wanted.as_slice(), done.as_str()),
+        (&[JobState::Dead, JobState::Completed, JobState::Cancelled, JobState::Expired][..], "requeued")
+    );
     for act in [Control::Snooze(Duration::ZERO), Control::RunNow, Control::Priority(1), Control::Discard, Control::Requeue, Control::Cancel]
     {
         let error = JobRef::from_id(JobId(7)).act(&db.pool, act).await.unwrap_err();

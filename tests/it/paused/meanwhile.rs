@@ -7,7 +7,7 @@ use queue_core::{
     operate::{self, Scope, set_capacity},
 };
 use tests::{
-    Do, Marked, TestDb, Within, effects, eventually,
+    Act, Do, Marked, TestDb, Within, effects, eventually,
     proxy::Proxy,
     server::{TestServer, url},
     within,
@@ -175,5 +175,27 @@ async fn a_worker_that_is_killed_is_waited_for_until_its_lease_is_over_and_what_
         queue_core::JobRef::from_id(job).cancel(&db.pool).await.unwrap();
     })
     .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_only_drains_is_waited_for_by_no_pause() {
+    let db = TestDb::new().await;
+    let (stop, stopping) = tokio::sync::oneshot::channel::<()>();
+    let worker = tokio::spawn(db.worker().grace(Duration::from_hours(1)).run(async { drop(stopping.await) }));
+    let long = enqueue(&db, "mail", Act::UntilAsked(Box::new(quick()))).await;
+    eventually("it runs", async || effects(&db.pool, long).await.unwrap() == 1).await;
+    stop.send(()).unwrap();
+    eventually("it has said so", async || db.count("select count(*) from queue.worker where paused_seen = 9223372036854775807").await == 1)
+        .await;
+    let waiting = enqueue(&db, "mail", quick()).await;
+    for scope in [Scope::queue("mail"), Scope::EVERYTHING] {
+        pause_and_wait(&db, &scope).await;
+    }
+    assert_eq!((db.state(long).await, db.state(waiting).await), (Some(JobState::Running), Some(JobState::Ready)));
+    assert_eq!(db.count("select count(*) from queue.worker where expires_at > now()").await, 1, "it lives");
+    queue_core::JobRef::from_id(long).cancel(&db.pool).await.unwrap();
+    worker.await.unwrap().unwrap();
+    assert_eq!(db.state(waiting).await, Some(JobState::Ready));
     db.finish().await;
 }

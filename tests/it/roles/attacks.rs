@@ -220,7 +220,18 @@ async fn a_producer_for_some_queues_enters_no_other_by_any_way() {
     store.run("insert into queue.type_options values ('typed', 'secret', 100, 20)").await;
     store.is_denied("mailer", "select queue.enqueue('typed', '{}')").await;
     store.is_denied("mailer", "select queue.enqueue('typed', '{}', '{\"key\": \"k\"}')").await;
+    // Nor is what is another producer's its own.
+    store.run("insert into queue.producer_queue values ('nobody_else', 'private')").await;
+    store.is_denied("mailer", "select queue.enqueue('do', '{}', '{\"queue\": \"private\"}')").await;
     assert_eq!(store.db.count("select count(*) from queue.job").await.unwrap(), jobs);
+    // What is published for another type is nothing to it; what its own type says is.
+    store.run("insert into queue.type_options values ('mailed', 'mail', 100, 20)").await;
+    store.tries("mailer", "select queue.enqueue('mailed', '{}')").await.unwrap();
+    for (row, constraint) in [("'mailer', 'mail'", "producer_queue_pkey"), ("'mailer', ' '", "producer_queue_is_a_name")] {
+        let refused = sqlx::query(sqlx::AssertSqlSafe(format!("insert into queue.producer_queue values ({row})")));
+        let refused = refused.execute(&store.db.pool).await.unwrap_err().to_string();
+        assert!(refused.contains(constraint), "{refused}");
+    }
 
     // The others are as free as before, and what is said last of it counts.
     ok().enqueue(&store.pool("web")).queue("secret").await.unwrap();

@@ -36,6 +36,9 @@ enqueue pmw
 enqueue_with pmw
 enqueued_at ro
 entry_of wo
+expire_all w
+expire_due w
+expiry_text w
 find o
 fire_ticks w
 forget_keys w
@@ -43,6 +46,7 @@ hash wo
 holds w
 id_at wro
 insert_job pmw
+is_expired w
 is_name w
 is_trusted pmw
 lane_id wo
@@ -105,10 +109,11 @@ blocked w:SUD r:S o:S
 capacity w:S r:S o:S
 dead w:SIUD r:S o:S
 declaration w:SUD
-done w:SIUD r:id,finished_at,ran_ms,attempts,cancelled o:id,finished_at,ran_ms,attempts,cancelled,output
+done w:SIUD r:id,finished_at,ran_ms,attempts,cancelled,expired o:id,finished_at,ran_ms,attempts,cancelled,expired,output
 done_default w:SUD
 done_many w:SIUD r:S o:S
 done_many_default w:SUD
+expiry w:S
 failure w:SID r:S o:S
 fire w:SUD r:S o:S
 id_seq w:select,usage

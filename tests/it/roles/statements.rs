@@ -35,6 +35,9 @@ enqueue pw
 enqueue_each pmw
 enqueue_relaxed pw
 enqueue_with pmw
+expire_due w
+expire_held w
+expire_one w
 failures wro
 failures_of wro
 find o

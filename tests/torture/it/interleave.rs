@@ -51,6 +51,11 @@ async fn whatever_meets_a_recovery_or_a_promotion_no_job_is_lost_or_doubled() {
 }
 
 #[tokio::test]
+async fn whatever_meets_an_expiry_no_job_is_lost_or_doubled() {
+    against_all(act::EXPIRIES).await;
+}
+
+#[tokio::test]
 async fn whatever_meets_an_operator_no_job_is_lost_or_doubled() {
     against_all(act::OPERATORS).await;
 }

@@ -19,6 +19,7 @@ struct MessageId(u64);
     max_attempts = 5,
     backoff = exponential("1s", max = "10m", jitter = 0.1),
     timeout = "1m30s",
+    expires = "2h",
     output = MessageId,
     state(Mailer, Db),
     retain = "none",
@@ -44,7 +45,7 @@ fn main() {
     assert_eq!(options.priority, -150);
     assert_eq!(options.max_attempts, 5);
     assert_eq!(options.backoff, Backoff::exponential(Duration::from_secs(1)).max(Duration::from_secs(600)).jitter(0.1));
-    assert_eq!(options.timeout, Some(Duration::from_secs(90)));
+    assert_eq!((options.timeout, options.expires), (Some(Duration::from_secs(90)), Some(Duration::from_secs(7200))));
     assert_eq!(options.retain, Retain::None);
     assert_eq!((options.durability, options.transactional), (Durability::Relaxed, true));
     let states: Vec<_> = options.state.iter().map(|key| key.id()).collect();

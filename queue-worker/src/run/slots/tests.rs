@@ -1,6 +1,6 @@
 use chrono::DateTime;
 use queue_core::{
-    Context, Handler, JobResult, Store, job,
+    Context, Handler, JobResult, JobType as _, Store, job,
     runner::{ClaimedJob, ReportSender, States},
 };
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -19,10 +19,10 @@ impl Handler for Hang {
     }
 }
 
-#[tokio::test]
-async fn a_handler_that_begins_while_its_lease_is_abandoned_is_dropped() {
+/// One slot, and what it settles.
+fn slots() -> (Arc<Slots>, tokio::sync::mpsc::Receiver<Settlement>) {
     let pool = PgPoolOptions::new().connect_lazy_with(PgConnectOptions::new());
-    let (settle, mut settled) = tokio::sync::mpsc::channel(1);
+    let (settle, settled) = tokio::sync::mpsc::channel(1);
     let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store: Store::default() });
     let shared = Shared {
         pool,
@@ -36,15 +36,61 @@ async fn a_handler_that_begins_while_its_lease_is_abandoned_is_dropped() {
     registry.register::<Hang>().unwrap();
     let (bell, handlers, cancel_grace) = (Arc::default(), Handle::current(), Duration::ZERO);
     let (shared, pauses, life, teller) = (Arc::new(shared), Pauses::new(registry.clone()), Life::new(), Teller::default());
-    let context = SlotContext { registry, shared, settle, bell, pauses, life, handlers, cancel_grace, teller };
-    let slots = Slots::new(&Arc::new(context), 1);
-    lock(&slots.jobs).queued.push_back(Arc::new(Claimed { job: hang(), batch: 1, holding: KnownLeases::default().begin() }));
+    let context = SlotContext { registry, shared, settle, bell, pauses, life, handlers, cancel_grace, teller, takes_batches: false };
+    (Slots::new(&Arc::new(context), 1), settled)
+}
+
+#[tokio::test]
+async fn a_handler_that_begins_while_its_lease_is_abandoned_is_dropped() {
+    let (slots, mut settled) = slots();
+    lock(&slots.jobs).queued.push_back(Arc::new(claimed()));
 
     let slot = lock(&slots.jobs).open();
     let attempt = slots.next(slot).unwrap();
     slots.abandon();
     tokio::time::timeout(Duration::from_secs(20), slots.run(slot, attempt)).await.expect("it is told, though it has only just begun");
     assert!(settled.try_recv().is_err() && slots.is_idle(), "others have the job");
+}
+
+#[tokio::test]
+async fn a_job_whose_time_is_over_while_it_waits_for_a_slot_does_not_begin() {
+    let (slots, mut settled) = slots();
+    let (late, in_time) = (Some(Instant::now()), Instant::now().checked_add(Duration::from_hours(1)));
+    let job = |begin_by| Claimed { begin_by, ..claimed() };
+    lock(&slots.jobs).queued.extend([job(late), job(in_time)].map(Arc::new));
+    let slot = lock(&slots.jobs).open();
+    let attempt = slots.next(slot).unwrap();
+    slots.run(slot, attempt).await;
+    let expired = settled.try_recv().unwrap();
+    assert!(expired.ending.is_expiry(), "{expired:?}");
+    let attempt = slots.next(slot).unwrap();
+    let runs = tokio::time::timeout(Duration::from_millis(1), slots.run(slot, attempt)).await;
+    assert!(runs.is_err() && settled.try_recv().is_err(), "the other is begun, and goes on");
+}
+
+#[test]
+fn a_job_whose_time_is_over_while_it_waits_for_a_fuller_batch_is_not_of_it() {
+    let (mut jobs, now) = (Jobs::default(), Instant::now());
+    let mut options = Hang::OPTIONS;
+    (options.batch, options.batch_wait) = (Some(10), Duration::ZERO);
+    for begin_by in [Some(now), None, now.checked_add(Duration::from_hours(1)), Some(now)] {
+        let job = ClaimedJob { max_attempts: 5, ..hang() };
+        assert!(jobs.gathering.put(Claimed { job, begin_by, ..claimed() }, &options, now).is_none());
+    }
+    let (late, next, _) = jobs.next_in_time(now);
+    let (first, others) = next.unwrap();
+    assert_eq!((late.len(), first.begin_by, others.len()), (2, None, 1));
+    assert!(
+        jobs.gathering
+            .put(Claimed { job: ClaimedJob { max_attempts: 5, ..hang() }, begin_by: Some(now), ..claimed() }, &options, now)
+            .is_none()
+    );
+    let (late, next, _) = jobs.next_in_time(now);
+    assert!(late.len() == 1 && next.is_none());
+}
+
+fn claimed() -> Claimed {
+    Claimed { job: hang(), batch: 1, holding: KnownLeases::default().begin(), begin_by: None }
 }
 
 fn hang() -> ClaimedJob {

@@ -1,7 +1,10 @@
 //! The statements, each with something to do on a fixture that has jobs in every state.
 
 use sqlx::PgConnection;
-use tests::{lanes, operate, protocol};
+use tests::{
+    lanes, operate,
+    protocol::{self, Lease},
+};
 
 use super::fixture::{Fixture, KEY};
 
@@ -34,6 +37,12 @@ pub(super) enum Act {
     Recover,
     Promote,
     Unblock,
+    /// Of all that wait and have not begun.
+    ExpireDue,
+    /// Of one job, by its holder.
+    ExpireHeld,
+    /// Under the lock that took it.
+    ExpireOne,
     Requeue,
     Cancel,
     Discard,
@@ -74,6 +83,7 @@ pub(super) const PRODUCERS: &[Act] =
     &[Act::Enqueue, Act::EnqueueRelaxed, Act::InsertAll, Act::MeetLanes, Act::EnqueueKeyed, Act::EnqueueUnique, Act::FireTick];
 pub(super) const WORKERS: &[Act] = &[Act::Claim, Act::Settle, Act::SettlePart, Act::SettleWhole, Act::Park, Act::GiveBack];
 pub(super) const TRANSACTIONS: &[Act] = &[Act::TakeOne, Act::FinishOne, Act::FinishUnlocked];
+pub(super) const EXPIRIES: &[Act] = &[Act::ExpireDue, Act::ExpireHeld, Act::ExpireOne];
 pub(super) const RECOVERIES: &[Act] = &[Act::LockSilent, Act::Recover, Act::Promote, Act::Unblock];
 pub(super) const OPERATORS: &[Act] = &[Act::Requeue, Act::Cancel, Act::Discard, Act::Reopen, Act::ReopenPlain, Act::ReopenTwin];
 pub(super) const HOUSEKEEPING: &[Act] = &[Act::AddDays, Act::DropDay, Act::PruneDone, Act::PruneWorkers];
@@ -85,7 +95,7 @@ pub(super) const RETENTIONS: &[Act] = &[Act::KeepTypes, Act::PruneKept, Act::Pru
 
 /// All of them.
 pub(super) fn acts() -> impl Iterator<Item = Act> {
-    [PRODUCERS, WORKERS, TRANSACTIONS, RECOVERIES, OPERATORS, HOUSEKEEPING, HEARTS, CONTROLS, RETENTIONS, LANES]
+    [PRODUCERS, WORKERS, TRANSACTIONS, RECOVERIES, OPERATORS, HOUSEKEEPING, HEARTS, CONTROLS, RETENTIONS, LANES, EXPIRIES]
         .into_iter()
         .flatten()
         .copied()
@@ -127,8 +137,7 @@ impl Act {
                 let tokens = protocol::lock_silent(on).await?;
                 protocol::take_back(on, &tokens).await?.iter().map(|(_, jobs)| jobs).sum()
             }
-            Self::Promote => operate::promote(on, 100).await?,
-            Self::Unblock => operate::unblock(on).await.map(i64::from)?,
+            Self::Promote | Self::Unblock | Self::ExpireDue | Self::ExpireHeld | Self::ExpireOne => self.keep(on, lease).await?,
             Self::Requeue => count(operate::requeue(on, jobs).await?.len()),
             Self::Cancel => count(operate::cancel(on, jobs).await?.len()),
             Self::Discard => count(operate::discard(on, jobs).await?.len()),
@@ -164,6 +173,20 @@ impl Act {
         })
     }
 
+    /// The same of what a worker does for jobs that wait.
+    async fn keep(self, on: &mut PgConnection, lease: &Lease) -> sqlx::Result<i64> {
+        match self {
+            Self::Promote => operate::promote(on, 100).await,
+            Self::Unblock => operate::unblock(on).await.map(i64::from),
+            Self::ExpireDue => operate::expire_due(on).await,
+            Self::ExpireHeld => Ok(i64::from(protocol::expire_held(on, &[lease.one(0, "release")]).await?.is_empty())),
+            _ => match operate::take_one(on).await? {
+                Some((.., id)) => operate::expire_one(on, id).await.map(i64::from),
+                None => Ok(0),
+            },
+        }
+    }
+
     /// Of which files it is.
     pub(super) fn files(self) -> &'static [&'static str] {
         match self {
@@ -185,6 +208,9 @@ impl Act {
             Self::Recover => &["silent", "recover"],
             Self::Promote => &["promote"],
             Self::Unblock => &["unblock"],
+            Self::ExpireDue => &["expire_due"],
+            Self::ExpireHeld => &["expire_held"],
+            Self::ExpireOne => &["take_one", "expire_one"],
             Self::Requeue | Self::Cancel | Self::Discard | Self::Reschedule | Self::RunNow | Self::SetPriority | Self::CancelRunning => {
                 &["act_on_all"]
             }

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{act::Act, pair::patiently};
 
-/// Jobs in every state; a dead letter holds up its ordering key, and a uniqueness key is held by one that waits. A schedule is due.
+/// Jobs in every state, past their time to begin; a dead letter holds up its ordering key, and a uniqueness key is held by one that waits. A schedule is due.
 pub(super) struct Fixture {
     pub(super) jobs: Vec<JobId>,
     pub(super) dead: Vec<JobId>,
@@ -29,6 +29,8 @@ pub(super) struct Fixture {
 pub(super) const KEY: &str = "key";
 const UNIQUE: &str = "insert into queue.unique_key (hash, id, held) values (queue.unique_hash('default', 'do', $2), $1, 'queued')";
 
+const LATE: &str = "update queue.job set meta = queue.with_expiry(meta, now() - interval '1 minute');
+  insert into queue.expiry (at, id) select now() - interval '1 minute', id from queue.job";
 const DUE: &str = "update queue.scheduled set run_at = now() - interval '1 minute'";
 const SILENT: &str = "update queue.worker set expires_at = now() - interval '2 hours' where id <> $1";
 
@@ -52,13 +54,14 @@ impl Fixture {
         sqlx::query(DUE).execute(&mut *on).await?;
         jobs.extend(later);
         jobs.push(operate::enqueue_with(on, Some(KEY), None).await?.0);
+        sqlx::raw_sql(LATE).execute(&mut *on).await?;
         let (completed, completed_plainly, dead) = (jobs[1], [jobs[2], jobs[3]], vec![jobs[0], jobs[4], jobs[5]]);
         Ok(Self { jobs, dead, completed, completed_plainly, lease, worker })
     }
 }
 
 /// All tables that a fixture is in, or that statements write to.
-const TABLES: [&str; 18] = [
+const TABLES: [&str; 19] = [
     "ready",
     "scheduled",
     "lease",
@@ -77,6 +80,7 @@ const TABLES: [&str; 18] = [
     "unique_key",
     "schedule",
     "fire",
+    "expiry",
 ];
 
 /// Fixtures, one after another. The rows of the first are kept aside, and are those of all others: it is the statements that are tested, and

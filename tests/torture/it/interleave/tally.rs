@@ -86,6 +86,10 @@ fn moves(act: Act, n: i64, beside: &[(Act, i64)]) -> Vec<Tally> {
         Act::FinishOne | Act::FinishUnlocked => vec![[-n, 0, n, 0, 0, n, 0]],
         Act::Requeue => (0..=n).map(|late| [n - late, 0, 0, -n, late, -n, 0]).collect(),
         Act::Cancel => (0..=n).map(|blocked| [blocked - n, 0, n, 0, -blocked, 0, 0]).collect(),
+        Act::ExpireDue => (0..=n).map(|blocked| [blocked - n, 0, n, 0, -blocked, 0, 0]).collect(),
+        // A job to which somebody has given more time goes back.
+        Act::ExpireHeld => vec![[0, -n, n, 0, 0, -n, 0], [n, -n, 0, 0, 0, -n, 0]],
+        Act::ExpireOne => vec![[-n, 0, n, 0, 0, 0, 0]],
         Act::Discard | Act::PruneDead => vec![[0, 0, 0, -n, 0, -n, -n]],
         // One that was cancelled after it was reopened has no attempt to lose.
         Act::Reopen | Act::ReopenPlain | Act::ReopenTwin if among(Act::Cancel) => vec![[n, 0, -n, 0, 0, -n, 0], [n, 0, -n, 0, 0, 0, 0]],

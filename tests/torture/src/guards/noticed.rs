@@ -9,6 +9,7 @@ const EVERYTHING: &[&str] = &[
     "bulk:: days:: recovery:: outcomes:: schedule::",
     MODEL,
     "registry:: durability::",
+    "expiry::",
 ];
 const ENQUEUES: &[&str] = &["enqueue:: schedule:: durability::", "guards::", MODEL];
 const ENQUEUE: &[&str] = &[
@@ -23,8 +24,10 @@ const OPTIONS: &[&str] = &[
     "any_language:: bulk:: payloads::",
     "unique:: --skip races",
     "keys::edges",
+    "expiry::",
 ];
-const WHERE: &[&str] = &["guards::looks", "unique::held", "unique:: together::a_unique --skip races --skip worker", "results:: operate::"];
+const WHERE: &[&str] =
+    &["guards::looks", "unique::held", "unique:: together::a_unique --skip races --skip worker", "results:: operate::", "expiry::"];
 const UNIQUE: &[&str] =
     &["unique::held unique::kept evolution::sql", "unique:: together::a_unique --skip races --skip worker", "unique::races"];
 const BEATS: &[&str] = &["guards::", "recovery:: lease::", MODEL];
@@ -35,13 +38,24 @@ const OPERATORS: &[&str] = &[
     MODEL,
     "operate::",
     "keys::ways",
+    "expiry::",
 ];
-const CONTROLS: &[&str] =
-    &["guards::control guards::notices", "control:: cancelling:: operate::a_cancelled", "keys::hands together::the_head", MODEL];
+const CONTROLS: &[&str] = &[
+    "guards::control guards::notices",
+    "control:: cancelling:: operate::a_cancelled",
+    "keys::hands together::the_head",
+    MODEL,
+    "expiry::",
+];
 const SINGLE: &[&str] = &["guards::single", "control::"];
-const SCHEDULES: &[&str] = &["cron::single", "cron::refusals", "cron::releases", "cron:: --skip attacks"];
-const ROLES: &[&str] = &["roles::attacks roles::names roles::work", "roles::"];
+const SCHEDULES: &[&str] = &[
+    "cron::single cron::overlaps cron::refusals",
+    "cron::releases cron::poison::what cron::poison::one",
+    "cron:: --skip attacks --skip clocks",
+];
+const ROLES: &[&str] = &["roles::attacks roles::names roles::work", "roles::", "expiry::"];
 const PAUSES: &[&str] = &["paused::statements", "paused:: --skip statements --skip attacks", "paused::attacks"];
+const EXPIRY: &[&str] = &["expiry::statements expiry::ways", "expiry::hands expiry::attacks", "expiry::"];
 const PRUNING: &[&str] = &["guards::prune", "retention::"];
 
 /// By the name of a file of one statement, and of what a migration makes.
@@ -64,7 +78,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["prune_workers.sql"], &["guards::", "lease::a_silent", MODEL]),
     (&["prune_done.sql"], &["guards::prune guards::housekeeping", "days::", PAIRS, MODEL]),
     (&["keep_types.sql", "prune_kept.sql", "prune_early.sql", "prune_days.sql", "queue.retention"], PRUNING),
-    (&["publish_types.sql", "queue.type_options", "queue.enqueue"], &["type_options::"]),
+    (&["publish_types.sql", "queue.type_options", "queue.enqueue"], &["type_options::", "expiry::ways"]),
     (&["prune_dead.sql"], &["guards::prune", "retention::", "keys::hands::a_dead_letter"]),
     (&["queue.requeue_all", "queue.discard_all", "queue.lock_some_keys"], OPERATORS),
     (
@@ -75,6 +89,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
             KEYS,
             MODEL,
             "days::jobs operate:: progress::progress_goes",
+            "expiry::hands",
         ],
     ),
     (&["enqueue.sql", "enqueue_relaxed.sql"], ENQUEUES),
@@ -83,7 +98,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["replaced_lanes.sql", "due_lanes.sql", "forget_lanes.sql"], &["lanes::"]),
     (&["queue.meet_lanes"], &["lanes::attacks", "bulk::a_batch", "guards::", "bulk::", MODEL]),
     (&["queue.lock_keys"], &["keys::hands"]),
-    (&["insert_with.sql"], &["together::a_batch guards::order::jobs_stand keys::edges meta::", "keys::ways"]),
+    (&["insert_with.sql"], &["together::a_batch guards::order::jobs_stand keys::edges meta::", "keys::ways", "expiry::ways"]),
     (&["note.sql"], &["guards::reports", "progress::"]),
     (&["locked_leases.sql"], &["locked_leases::"]),
     (&["clear_progress.sql"], &["guards::reports", "progress::progress_goes"]),
@@ -100,7 +115,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.take_key", "queue.holds", "queue.forget_keys"], UNIQUE),
     (
         &["queue.enqueue_with", "queue.try_enqueue"],
-        &["guards::notices keys::edges together::blocked", "unique:: --skip races", "capacity::", "unique::races"],
+        &["guards::notices keys::edges together::blocked", "unique:: --skip races", "capacity::", "unique::races", "expiry::ways"],
     ),
     (&["queue.read_options", "queue.read_whole", "queue.read_text", "queue.read_time"], OPTIONS),
     (&["queue.is_meta", "queue.checked_meta", "queue.check_payload"], OPTIONS),
@@ -113,11 +128,14 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     ),
     (&["queue.schedule", "queue.fire", "queue.fire_ticks", "queue.put_schedule", "queue.unschedule", "queue.run_schedule"], SCHEDULES),
     (&["queue.pause_schedule", "queue.resume_schedule", "queue.skip_schedule", "queue.declaration"], SCHEDULES),
-    (&["queue.read_span", "queue.read_schedule", "queue.enqueue_tick", "queue.is_overlapping"], SCHEDULES),
+    (&["queue.read_span", "queue.read_schedule", "queue.tick_meta", "queue.enqueue_tick", "queue.is_overlapping"], SCHEDULES),
     (&["queue.declare_schedules", "queue.elect_schedules"], SCHEDULES),
     (&["prune_fires.sql"], &["cron::single"]),
     (&["queue.capacity"], &["guards::rows"]),
-    (&["queue.passed", "queue.backlog", "queue.counts", "queue.oldest", "queue.depths"], &["operate::figures"]),
+    (
+        &["queue.passed", "queue.backlog", "queue.counts", "queue.oldest", "queue.depths"],
+        &["operate::figures", "operate::counted capacity::attacks"],
+    ),
     (&["queue.set_capacity", "queue.count_waiting", "queue.take_capacity"], &["capacity::"]),
     (
         &["queue.capacity_mark", "queue.mark_jobs", "queue.say_jobs", "queue.said_jobs", "queue.jobs_since"],
@@ -126,10 +144,12 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.stripe", "queue.lock_stripe", "queue.secret"], &["secret::stores", "keys::hands capacity::"]),
     (&["queue.progress", "queue.waiter", "queue.look"], &["guards::looks guards::rows", "progress::", "results::"]),
     (&["queue.status", "queue.is_ours", "queue.wait"], &["guards::looks", "any_language::"]),
-    (&["queue.ready_places", "queue.take_scheduled", "queue.take_waiting", "queue.cancel_waiting_all"], CONTROLS),
+    (&["queue.ready_places", "queue.take_scheduled", "queue.take_waiting", "queue.end_waiting"], CONTROLS),
     (&["queue.cancel_running_all", "queue.set_priority_all", "queue.run_now_all", "queue.reschedule_all", "queue.wake_for"], CONTROLS),
     (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "vouch.sql"], PAUSES),
     (&["queue.act_on_one", "queue.act_on_all", "queue.snooze"], SINGLE),
+    (&["queue.expiry", "queue.is_expired", "queue.read_expiry", "queue.set_expiry", "queue.forget_expiry"], EXPIRY),
+    (&["queue.expire_all", "queue.expire_due", "expire_held.sql"], EXPIRY),
     (&["queue.check_queue", "queue.producer_queue", "queue.producer_enqueue"], ROLES),
     (&["queue.producer_enqueue_with", "queue.worker_add_days", "queue.worker_drop_day"], ROLES),
 ];

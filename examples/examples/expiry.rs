@@ -1,0 +1,52 @@
+//! A code that lets somebody in for a minute: not begun in time, its job is over, is not run, and whoever waits for it is told.
+
+use std::time::Duration;
+
+use queue_core::{Context, Handler, Job, JobResult, JobState, Store, WaitError, job, operate};
+use queue_worker::{Database, Worker};
+use serde::{Deserialize, Serialize};
+
+#[job(name = "example_code", queue = "example_codes", expires = "1m")]
+#[derive(Serialize, Deserialize)]
+struct SendCode {
+    to: String,
+}
+
+impl Handler for SendCode {
+    async fn run(self, _: &Context) -> JobResult {
+        println!("a code for {}", self.to);
+        Ok(())
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
+    database.migrate(Store::default()).await?;
+    let (pool, store) = (database.pool(), Store::default());
+
+    // No worker runs yet. One code is worth a millisecond; the other has the minute of its type.
+    let late = SendCode { to: "Ada".into() }.enqueue(pool).expires_in(Duration::from_millis(1)).await?;
+    let in_time = SendCode { to: "Bob".into() }.enqueue(pool).await?;
+    // The same in SQL: select queue.enqueue('example_code', '{"to": "Ada"}', '{"expires_in": "10 minutes"}')
+
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let worker = tokio::spawn(Worker::new(pool.clone()).run(async move { drop(stopped.await) }));
+    in_time.wait(pool).await?;
+    match late.wait(pool).await {
+        Err(WaitError::Expired { job }) => println!("job {job} has expired: ask for another code"),
+        other => anyhow::bail!("it should have expired: {other:?}"),
+    }
+
+    // `queue-worker list --state expired`, `queue-worker stats`
+    let filter = operate::Filter { state: Some(JobState::Expired), queue: Some("example_codes".into()), ..operate::Filter::default() };
+    assert_eq!(operate::list(pool, store, &filter).await?.jobs[0].id, late.id());
+
+    // Requeued, it may begin at any time: `queue-worker requeue ID`.
+    late.requeue(pool).await?;
+    late.wait(pool).await?;
+
+    drop(stop);
+    worker.await??;
+    Ok(())
+}

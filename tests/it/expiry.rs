@@ -1,0 +1,169 @@
+//! Jobs that are worth beginning until a time: what has not begun by then is not run.
+
+mod attacks;
+mod hands;
+mod statements;
+mod ways;
+
+use std::time::Duration;
+
+use queue_core::{Context, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Store, WaitError, job, operate};
+use queue_worker::Worker;
+use serde::{Deserialize, Serialize};
+use sqlx::{Connection as _, PgConnection};
+use tests::{Act, Do, TestDb, effects, eventually, operate as by_hand};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+async fn connect(db: &TestDb) -> PgConnection {
+    PgConnection::connect(&db.url).await.unwrap()
+}
+
+/// One that may begin within an hour.
+async fn enqueue(db: &TestDb, act: Act) -> JobHandle<Do> {
+    Do { act }.enqueue(&db.pool).expires_in(HOUR).await.unwrap()
+}
+
+async fn ok(db: &TestDb) -> JobId {
+    enqueue(db, Act::Ok(String::new())).await.id()
+}
+
+/// The time of these jobs is over, as if an hour had passed for them; so it is for whoever has them to look for.
+async fn late(db: &TestDb, jobs: &[JobId]) {
+    let back = "with m as (update queue.job set meta = queue.with_expiry(meta, clock_timestamp() - interval '1 s') where id = any ($1))
+      update queue.expiry set at = clock_timestamp() - (1 + random()) * interval '1 s' where id = any ($1)";
+    sqlx::query(back).bind(jobs).execute(&db.pool).await.unwrap();
+}
+
+/// Nobody looks for jobs that expire.
+async fn unseen(db: &TestDb) {
+    sqlx::query("delete from queue.expiry").execute(&db.pool).await.unwrap();
+}
+
+/// Where a job's metadata say that it expires.
+async fn said(db: &TestDb, job: JobId) -> Option<String> {
+    let meta = "select meta ->> 'expires_at' from queue.job where id = $1";
+    sqlx::query_scalar(meta).bind(job).fetch_one(&db.pool).await.unwrap()
+}
+
+/// How often workers look for it.
+async fn looked_for(db: &TestDb, job: JobId) -> i64 {
+    sqlx::query_scalar("select count(*) from queue.expiry where id = $1").bind(job).fetch_one(&db.pool).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_job_that_has_not_begun_in_time_is_not_run_and_whoever_waits_is_told() {
+    let db = TestDb::new().await;
+    let (job, other) = (enqueue(&db, Act::Ok("done".into())).await, enqueue(&db, Act::Ok("in time".into())).await);
+    late(&db, &[job.id()]).await;
+    let waits = async { tokio::join!(job.wait(&db.pool), other.wait(&db.pool)) };
+    let (expired, done) = db.run_while(db.worker(), waits).await;
+    let said = expired.unwrap_err();
+    assert!(matches!(said, WaitError::Expired { job: id } if id == job.id()), "{said}");
+    assert!(said.to_string().contains("expired"), "{said}");
+    assert_eq!(done.unwrap(), "in time");
+    assert_eq!(effects(&db.pool, job.id()).await.unwrap(), 0);
+
+    let found = job.job_ref().find(&db.pool).await.unwrap();
+    assert_eq!((found.state, found.attempts, found.crashes), (JobState::Expired, 0, 0));
+    let filter = operate::Filter { state: Some(JobState::Expired), ..operate::Filter::default() };
+    let page = operate::list(&db.pool, Store::default(), &filter).await.unwrap();
+    assert_eq!(page.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [job.id()]);
+    let cancelled = operate::Filter { state: Some(JobState::Cancelled), ..operate::Filter::default() };
+    assert!(operate::list(&db.pool, Store::default(), &cancelled).await.unwrap().jobs.is_empty(), "it was not cancelled");
+    let counts = operate::counts(&db.pool, Store::default()).await.unwrap();
+    let of = |state| counts.iter().filter(|count| count.state == state).map(|count| count.jobs).sum::<i64>();
+    assert_eq!((of(JobState::Expired), of(JobState::Cancelled), of(JobState::Completed)), (1, 0, 1));
+    let (state, error): (String, Option<String>) =
+        sqlx::query_as("select state, error from queue.wait($1, '1 min')").bind(job.id()).fetch_one(&db.pool).await.unwrap();
+    assert_eq!((state.as_str(), error), ("expired", None));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_past_its_time_does_not_begin_though_nobody_has_looked_for_it() {
+    let db = TestDb::new().await;
+    let mut jobs = Vec::new();
+    for _ in 0..50 {
+        jobs.push(ok(&db).await);
+    }
+    let keyed = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("k").expires_in(HOUR).await.unwrap().id();
+    let behind = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("k").await.unwrap().id();
+    jobs.push(keyed);
+    late(&db, &jobs).await;
+    unseen(&db).await;
+    let in_time = ok(&db).await;
+    db.run_while(
+        db.worker(),
+        eventually("all are over", async || {
+            db.count("select count(*) from queue.jobs where state in ('ready', 'running', 'blocked')").await == 0
+        }),
+    )
+    .await;
+    assert_eq!(db.count("select count(*) from queue.jobs where state = 'expired' and attempts = 0").await, 51);
+    assert_eq!(db.count("select count(*) from effect").await, 2);
+    for job in [in_time, behind] {
+        assert_eq!(db.state(job).await, Some(JobState::Completed), "what may begin does, and a key goes on");
+    }
+    db.finish().await;
+}
+
+/// Runs in the transaction that holds its entry.
+#[job(name = "expires_within", transactional, expires = "1h")]
+#[derive(Serialize, Deserialize)]
+struct ExpiresWithin;
+
+impl Handler for ExpiresWithin {
+    async fn run(self, cx: &Context) -> JobResult {
+        let mut tx = cx.transaction().await;
+        sqlx::query("insert into effect (job) values ($1)").bind(cx.id()).execute(&mut *tx).await?;
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_transactional_job_past_its_time_does_not_begin() {
+    let db = TestDb::new().await;
+    let (job, in_time) = (ExpiresWithin.enqueue(&db.pool).await.unwrap(), ExpiresWithin.enqueue(&db.pool).await.unwrap());
+    late(&db, &[job.id()]).await;
+    unseen(&db).await;
+    let worker = Worker::new(db.pool.clone()).register::<ExpiresWithin>();
+    let (expired, done) = db.run_while(worker, async { tokio::join!(job.wait(&db.pool), in_time.wait(&db.pool)) }).await;
+    assert!(matches!(expired, Err(WaitError::Expired { .. })), "{expired:?}");
+    done.unwrap();
+    let effects: Vec<JobId> = sqlx::query_scalar("select job from effect").fetch_all(&db.pool).await.unwrap();
+    assert_eq!(effects, [in_time.id()]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_that_had_begun_in_time_goes_on_and_what_was_given_back_uncharged_had_not() {
+    let db = TestDb::new().await;
+    let (retried, snoozed) = (enqueue(&db, Act::FailUntil(2)).await, enqueue(&db, Act::Snooze(HOUR.as_millis() as u64, 9)).await);
+    let first = async || effects(&db.pool, retried.id()).await.unwrap() > 0 && effects(&db.pool, snoozed.id()).await.unwrap() > 0;
+    let waits = eventually("both are put off", async || first().await && db.count("select count(*) from queue.scheduled").await == 2);
+    db.run_while(db.worker(), waits).await;
+    late(&db, &[retried.id(), snoozed.id()]).await;
+    sqlx::query("update queue.scheduled set run_at = now() where id = $1").bind(retried.id()).execute(&db.pool).await.unwrap();
+    let (done, expired) = db.run_while(db.worker(), async { tokio::join!(retried.wait(&db.pool), snoozed.wait(&db.pool)) }).await;
+    done.unwrap();
+    assert!(matches!(expired, Err(WaitError::Expired { .. })), "{expired:?}");
+    assert_eq!(looked_for(&db, retried.id()).await, 0, "nobody looks for it any more");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_whose_process_ended_had_begun() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let job = ok(&db).await;
+    let dies = tests::protocol::register(&mut on).await.unwrap();
+    assert_eq!(tests::protocol::claim(&mut on, dies, 1).await.unwrap().ids(), [job]);
+    tests::protocol::silence(&mut on, dies).await.unwrap();
+    tests::protocol::recover(&mut on).await.unwrap();
+    late(&db, &[job]).await;
+    assert_eq!(by_hand::expire_due(&mut on).await.unwrap(), 0);
+    db.run_while(db.worker(), db.until(job, JobState::Completed)).await;
+    assert_eq!(effects(&db.pool, job).await.unwrap(), 1);
+    db.finish().await;
+}

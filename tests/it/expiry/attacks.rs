@@ -1,0 +1,283 @@
+//! Several who look for what has expired, beside claims, operators, sessions that stay open, rows that are wrong, and processes that are killed.
+
+use std::time::Duration;
+
+use queue_core::{Job as _, JobId, JobState, OnConflict};
+use sqlx::{Connection as _, Executor as _};
+use tests::{
+    Act, Do, TestDb, WorkerProcess, eventually,
+    operate::{self, expire_due},
+    protocol::{claim, register, settle},
+    within,
+};
+
+use super::{HOUR, connect, late, looked_for, ok, statements::look_again, unseen};
+
+/// So many that are due.
+async fn many(db: &TestDb, jobs: usize) -> Vec<JobId> {
+    let jobs =
+        Do::enqueue_all((0..jobs).map(|_| Do { act: Act::Ok(String::new()) }), &db.pool).expires_in(HOUR).returning_ids().await.unwrap();
+    let jobs: Vec<JobId> = jobs.into_iter().map(|job| job.id()).collect();
+    late(db, &jobs).await;
+    jobs
+}
+
+async fn expired(db: &TestDb) -> i64 {
+    db.count("select count(*) from queue.done where expired").await
+}
+
+#[tokio::test]
+async fn of_two_who_look_at_once_each_ends_others_and_neither_waits() {
+    let db = TestDb::new().await;
+    many(&db, 1500).await;
+    let (mut a, mut b) = (connect(&db).await, connect(&db).await);
+    a.execute("begin").await.unwrap();
+    assert_eq!(expire_due(&mut a).await.unwrap(), 1000);
+    assert_eq!(expire_due(&mut b).await.unwrap(), 500, "it waits for nobody");
+    a.execute("rollback").await.unwrap();
+    assert_eq!(expire_due(&mut b).await.unwrap(), 1000, "what was taken back is there again");
+    assert_eq!(expired(&db).await, 1500);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_somebody_has_locked_stops_no_other_and_is_looked_for_again() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let keyed = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("k").expires_in(HOUR).await.unwrap().id();
+    let put_off = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).after(HOUR).expires_in(HOUR).await.unwrap().id();
+    let behind = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("k").expires_in(HOUR).await.unwrap().id();
+    let held = [
+        (ok(&db).await, "select from queue.ready where id = $1 for update"),
+        (ok(&db).await, "select from queue.job where id = $1 for update"),
+        (put_off, "select from queue.scheduled where id = $1 for update"),
+        (keyed, "select from queue.active_key where id = $1 for update"),
+        (behind, "select from queue.blocked where id = $1 for update"),
+    ];
+    let others = many(&db, 20).await;
+    late(&db, &held.map(|(job, _)| job)).await;
+    let mut sessions = Vec::new();
+    for (job, lock) in held {
+        let mut session = connect(&db).await;
+        session.execute("begin").await.unwrap();
+        sqlx::query(lock).bind(job).execute(&mut session).await.unwrap();
+        sessions.push(session);
+    }
+    assert_eq!(expire_due(&mut on).await.unwrap(), 20);
+    for job in others {
+        assert_eq!(db.state(job).await, Some(JobState::Expired));
+    }
+    for (job, lock) in held {
+        assert_eq!(looked_for(&db, job).await, 1, "{lock}");
+    }
+    assert_eq!(look_again(&mut on).await, 0, "they are open still");
+    for session in sessions {
+        session.close().await.unwrap();
+    }
+    let gone = "select count(*) from pg_stat_activity where datname = current_database() and state = 'idle in transaction'";
+    eventually("they have ended", async || db.count(gone).await == 0).await;
+    assert_eq!(look_again(&mut on).await, 5);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_claim_in_flight_is_passed_over_and_what_it_brings_back_expires() {
+    let db = TestDb::new().await;
+    let (mut on, mut claims) = (connect(&db).await, connect(&db).await);
+    let jobs = many(&db, 10).await;
+    let worker = register(&mut on).await.unwrap();
+    claims.execute("begin").await.unwrap();
+    assert_eq!(claim(&mut claims, worker, 4).await.unwrap().jobs.len(), 4);
+    assert_eq!(expire_due(&mut on).await.unwrap(), 6);
+    claims.execute("rollback").await.unwrap();
+    claims.execute("begin").await.unwrap();
+    let held = claim(&mut claims, worker, 2).await.unwrap();
+    assert_eq!(look_again(&mut on).await, 2);
+    claims.execute("commit").await.unwrap();
+    assert_eq!(look_again(&mut on).await, 0, "they run");
+    assert_eq!(settle(&mut claims, &held.all("release")).await.unwrap(), []);
+    assert_eq!(look_again(&mut on).await, 2);
+    assert_eq!(expired(&db).await, jobs.len() as i64);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_comes_while_a_job_expires_passes_it_over() {
+    let db = TestDb::new().await;
+    let (mut on, mut expires) = (connect(&db).await, connect(&db).await);
+    many(&db, 3).await;
+    let worker = register(&mut on).await.unwrap();
+    expires.execute("begin").await.unwrap();
+    assert_eq!(expire_due(&mut expires).await.unwrap(), 3);
+    assert!(claim(&mut on, worker, 9).await.unwrap().jobs.is_empty());
+    assert_eq!(operate::cancel(&mut on, &[]).await.unwrap(), []);
+    expires.execute("commit").await.unwrap();
+    assert!(claim(&mut on, worker, 9).await.unwrap().jobs.is_empty());
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn of_a_cancel_and_an_expiry_whoever_is_first_has_the_job() {
+    let db = TestDb::new().await;
+    let (mut on, mut other) = (connect(&db).await, connect(&db).await);
+    let jobs = many(&db, 4).await;
+    other.execute("begin").await.unwrap();
+    assert_eq!(operate::cancel(&mut other, &jobs[..2]).await.unwrap().len(), 2);
+    assert_eq!(expire_due(&mut on).await.unwrap(), 2);
+    other.execute("commit").await.unwrap();
+    assert_eq!((look_again(&mut on).await, expired(&db).await), (0, 2));
+    assert_eq!(operate::cancel(&mut on, &jobs).await.unwrap(), [], "they are over");
+    assert_eq!(db.count("select count(*) from queue.expiry").await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn whoever_gives_a_job_more_time_is_not_overtaken() {
+    let db = TestDb::new().await;
+    let (mut on, mut other) = (connect(&db).await, connect(&db).await);
+    let unique = || Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).unique("u").expires_in(HOUR);
+    let job = unique().await.unwrap().id();
+    // Under the key, which is held until it commits; by a job that waits for its time, whose entry is only locked.
+    for step in ["ready", "scheduled"] {
+        if step == "scheduled" {
+            assert_eq!(operate::reschedule(&mut on, &[job]).await.unwrap(), [job]);
+        }
+        late(&db, &[job]).await;
+        let mut tx = other.begin().await.unwrap();
+        let again = Do { act: Act::Ok("fresh".into()) }.enqueue(&mut tx).unique("u").expires_in(HOUR).on_conflict(OnConflict::Replace);
+        assert_eq!(again.await.unwrap().id(), job);
+        assert_eq!(expire_due(&mut on).await.unwrap(), 0, "{step}: its entry is locked");
+        tx.commit().await.unwrap();
+        assert_eq!(look_again(&mut on).await, 0, "{step}: it has more time now");
+        assert_eq!(db.state(job).await.map(|state| state.to_string()).as_deref(), Some(step));
+    }
+    // A look that saw the old time, and comes to the job's row just after the commit.
+    late(&db, &[job]).await;
+    let mut tx = other.begin().await.unwrap();
+    sqlx::query("select from queue.job where id = $1 for update").bind(job).execute(&mut *tx).await.unwrap();
+    sqlx::query("select queue.set_expiry($1, now() + interval '1 hour')").bind(job).execute(&mut *tx).await.unwrap();
+    assert_eq!(expire_due(&mut on).await.unwrap(), 0);
+    tx.commit().await.unwrap();
+    assert_eq!(look_again(&mut on).await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn one_job_whose_rows_are_wrong_stops_no_other_and_is_told_of() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let jobs = many(&db, 9).await;
+    let over = "insert into queue.done (id, finished_at, ran_ms, attempts) values ($1, now(), 1, 1)";
+    sqlx::query(over).bind(jobs[4]).execute(&mut on).await.unwrap();
+    let (expired, refused): (Vec<JobId>, Vec<JobId>) =
+        sqlx::query_as("select expired, refused from queue.expire_due('-infinity', 100)").fetch_one(&mut on).await.unwrap();
+    assert_eq!((expired.len(), refused), (8, vec![jobs[4]]));
+    assert_eq!(looked_for(&db, jobs[4]).await, 1, "it may be mended");
+    sqlx::query("delete from queue.done where id = $1").bind(jobs[4]).execute(&mut on).await.unwrap();
+    assert_eq!(look_again(&mut on).await, 1);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn nobody_is_waited_for_longer_than_a_moment_and_only_by_the_job_concerned() {
+    let db = TestDb::new().await;
+    let (mut on, mut other) = (connect(&db).await, connect(&db).await);
+    let jobs = many(&db, 5).await;
+    // Somebody is about to write that this job is over, and does not commit: its row would be waited for.
+    other.execute("begin").await.unwrap();
+    let over = "insert into queue.done (id, finished_at, ran_ms, attempts) values ($1, now(), 1, 1)";
+    sqlx::query(over).bind(jobs[2]).execute(&mut other).await.unwrap();
+    assert_eq!(expire_due(&mut on).await.unwrap(), 4);
+    other.execute("rollback").await.unwrap();
+    assert_eq!(look_again(&mut on).await, 1);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_process_that_is_killed_in_the_midst_leaves_nothing_half_done() {
+    let db = TestDb::new().await;
+    let jobs = many(&db, 50).await;
+    let (mut victim, mut on) = (connect(&db).await, connect(&db).await);
+    let pid: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut victim).await.unwrap();
+    victim.execute("begin").await.unwrap();
+    assert_eq!(expire_due(&mut victim).await.unwrap(), 50);
+    sqlx::query("select pg_terminate_backend($1, 10000)").bind(pid).execute(&mut on).await.unwrap();
+    assert_eq!(expire_due(&mut on).await.unwrap(), jobs.len() as i64);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn an_operators_open_session_holds_up_no_expiry() {
+    let db = TestDb::new().await;
+    let mut session = connect(&db).await;
+    session.execute("begin isolation level repeatable read").await.unwrap();
+    session.execute("select count(*) from queue.ready").await.unwrap();
+    many(&db, 3000).await;
+    db.run_while(db.worker(), within(Duration::from_mins(2), "all have expired", async || expired(&db).await == 3000)).await;
+    session.close().await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn tens_of_thousands_due_at_once_keep_nobody_else_waiting() {
+    let db = TestDb::new().await;
+    many(&db, 30_000).await;
+    let quick = || Do { act: Act::Ok(String::new()) };
+    let job = quick().enqueue(&db.pool).priority(150).await.unwrap();
+    let later = quick().enqueue(&db.pool).priority(150).after(Duration::from_millis(1)).await.unwrap();
+    let left = db
+        .run_while(db.worker(), async {
+            job.wait(&db.pool).await.unwrap();
+            later.wait(&db.pool).await.unwrap();
+            let left = 30_000 - expired(&db).await;
+            within(Duration::from_mins(2), "all have expired", async || expired(&db).await == 30_000).await;
+            left
+        })
+        .await;
+    assert!(left > 0, "both were over before the last of those that expired");
+    assert_eq!(db.count("select count(*) from effect").await, 2);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn workers_that_are_killed_let_no_job_begin_late_and_none_expire_twice() {
+    let db = TestDb::new().await;
+    let start = || WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000")]);
+    let jobs = many(&db, 4000).await;
+    // Half of them are found only by who claims them.
+    sqlx::query("delete from queue.expiry where id % 2 = 0").execute(&db.pool).await.unwrap();
+    let mut begun = 0;
+    while begun < 3 {
+        let worker = start();
+        let before = expired(&db).await;
+        within(Duration::from_mins(1), "some expire", async || expired(&db).await > before || before == 4000).await;
+        drop(worker);
+        begun += 1;
+    }
+    let last = start();
+    let over = "select count(*) from queue.jobs where state in ('expired', 'completed')";
+    within(Duration::from_mins(2), "all are over", async || db.count(over).await == jobs.len() as i64).await;
+    // What a killed worker had claimed counts as begun, whatever it had done with it.
+    let late = "select count(*) from effect e join queue.job j on j.id = e.job join queue.done d on d.id = j.id where d.expired";
+    assert_eq!(db.count(late).await, 0, "what has expired has not run");
+    let fresh = "select count(*) from queue.done_many m cross join lateral unnest(m.ids)";
+    assert_eq!(db.count(fresh).await, 0, "none completed at its first attempt");
+    drop(last);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_worker_and_a_sweep_over_the_same_jobs_end_each_once() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let jobs = many(&db, 3000).await;
+    let sweep = async {
+        while expired(&db).await < jobs.len() as i64 {
+            expire_due(&mut on).await.unwrap();
+        }
+    };
+    db.run_while(db.worker(), sweep).await;
+    assert_eq!(db.count("select count(*) from effect").await, 0);
+    unseen(&db).await;
+    db.finish().await;
+}

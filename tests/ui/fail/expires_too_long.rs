@@ -1,0 +1,16 @@
+//! No job waits for longer than a life.
+
+use queue_core::{Context, Handler, JobResult, job};
+use serde::{Deserialize, Serialize};
+
+#[job(expires = "40000d")]
+#[derive(Serialize, Deserialize)]
+struct SendEmail;
+
+impl Handler for SendEmail {
+    async fn run(self, _: &Context) -> JobResult {
+        Ok(())
+    }
+}
+
+fn main() {}
