@@ -86,7 +86,7 @@ impl<'a> Next<'a> {
     /// All of it, around an attempt's place in a batch.
     pub(crate) async fn around(place: Place, cx: &'a Context) -> Result<Option<String>, Failure> {
         let next = Self { rest: &cx.shared.middleware, inner: Inner::Batch(place), cx };
-        next.run().await?.only_of(cx)
+        next.run().await?.own(cx)
     }
 }
 
@@ -97,12 +97,12 @@ impl Next<'_> {
     /// The handler's, or that of a middleware further in.
     pub async fn run(self) -> Result<AttemptOutput, Failure> {
         let Self { rest, inner, cx } = self;
-        let text = match (rest.split_first(), inner) {
+        let ran = match (rest.split_first(), inner) {
             (Some((first, rest)), inner) => return first.attempt(cx, Next { rest, inner, cx }).await,
-            (None, Inner::Handler(registration, payload)) => registration.run(payload, cx).await?,
-            (None, Inner::Batch(place)) => place.wait().await?,
+            (None, Inner::Handler(registration, payload)) => registration.run(payload, cx).await,
+            (None, Inner::Batch(place)) => place.wait().await,
         };
-        Ok(AttemptOutput { of: attempt_of(cx), text })
+        ran.map(|text| AttemptOutput { of: attempt_of(cx), text })
     }
 }
 
@@ -112,16 +112,16 @@ pub(crate) fn run_within<'a>(registration: &'a Registration, payload: &'a str, c
     if rest.is_empty() {
         return registration.run(payload, cx);
     }
-    Box::pin(async move { Next { rest, inner: Inner::Handler(registration, payload), cx }.run().await?.only_of(cx) })
+    Box::pin(async move { Next { rest, inner: Inner::Handler(registration, payload), cx }.run().await?.own(cx) })
 }
 
 impl AttemptOutput {
-    /// What it is, if it is this attempt's.
-    fn only_of(self, cx: &Context) -> Result<Option<String>, Failure> {
-        if self.of == attempt_of(cx) {
-            return Ok(self.text);
+    /// What the handler of this attempt returned; that of another is refused.
+    fn own(self, cx: &Context) -> Result<Option<String>, Failure> {
+        let Self { of: (job, attempt), text } = self;
+        if (job, attempt) == attempt_of(cx) {
+            return Ok(text);
         }
-        let (job, attempt) = self.of;
         Err(format!("a middleware returned the output of attempt {attempt} of job {job}; it is to return what its own `next.run()` does")
             .into())
     }

@@ -294,7 +294,7 @@ async fn what_is_counted_has_a_bound_whatever_number_is_asked_for() {
         assert_eq!(ask("null").await.unwrap(), (2, false), "{figure}");
         assert!(ask("0").await.unwrap().1, "{figure}: there are more than none");
         let error = ask("-1").await.unwrap_err();
-        assert_eq!(error.as_database_error().and_then(|error| error.code()).as_deref(), Some("22023"), "{figure}: {error}");
+        assert_eq!(error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref(), Some("22023"), "{figure}: {error}");
     }
     db.finish().await;
 }

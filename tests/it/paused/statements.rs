@@ -161,6 +161,6 @@ async fn what_waits_for_a_pause_is_counted_up_to_any_number() {
         assert_eq!(ask(most).await.unwrap(), counted, "{most}");
     }
     let error = ask("-1").await.unwrap_err();
-    assert_eq!(error.as_database_error().and_then(|error| error.code()).as_deref(), Some("22023"), "{error}");
+    assert_eq!(error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref(), Some("22023"), "{error}");
     db.finish().await;
 }
