@@ -54,8 +54,8 @@ end
 $$;
 
 -- Whether a job of an earlier tick, or one that was run by hand, is not over. Of each sort the last ten are looked at, so that however many were run
--- by hand, those of the ticks are seen.
-create function queue.is_overlapping(name text) returns boolean
+-- by hand, those of the ticks are seen. One of a newer version that waits was left by a later release, which may never come back.
+create function queue.is_overlapping(name text, options jsonb) returns boolean
   language sql stable
   set search_path = pg_catalog, pg_temp
 begin atomic
@@ -70,7 +70,13 @@ begin atomic
       order by f.tick desc
       limit 10
     ) f
-    where queue.state_of(f.job) in ('ready', 'scheduled', 'blocked', 'running')  -- guard: only what is not over overlaps
+    cross join lateral (
+      select queue.state_of(f.job) as state, coalesce((options ->> 'version')::integer, 1) as known,
+        (select max(queue.version_of(l.job_type)) from queue.job j join queue.lane l on l.lane = j.lane where j.id = f.job) as version
+      offset 0
+    ) s
+    where s.state in ('ready', 'scheduled', 'blocked', 'running')  -- guard: only what is not over overlaps
+      and (s.state = 'running' or s.version <= s.known)  -- guard: what a later release left does not overlap
   );
 end;
 
@@ -121,8 +127,8 @@ begin
         when fire_ticks.tick = plan.skip_at then 'skipped'  -- guard: a skipped tick has no job
         when fire_ticks.verb = 'miss' then 'missed'  -- guard: a missed tick has no job
       end;
-      -- guard: jobs do not overlap [plan.overlap = 'skip' and queue.is_overlapping(fire_ticks.name) => false]
-      if outcome is null and plan.overlap = 'skip' and queue.is_overlapping(fire_ticks.name) then
+      -- guard: jobs do not overlap [plan.overlap = 'skip' and queue.is_overlapping(fire_ticks.name, plan.options) => false]
+      if outcome is null and plan.overlap = 'skip' and queue.is_overlapping(fire_ticks.name, plan.options) then
         outcome := 'overlapped';
       end if;
       if outcome is null then
@@ -189,10 +195,10 @@ begin
   for place in 1 .. cardinality(names) loop
     begin
       said := queue.read_schedule(names[place], job_types[place], payloads[place]::jsonb, options[place]::jsonb, 'static');
+      mine := mine || said.definition;  -- guard: who is held up still declares what it declared before
       insert into queue.declaration as d (name, definition, job_type, payload, options)
       values (said.name, said.definition, said.job_type, said.payload, options[place]::jsonb)
       on conflict on constraint declaration_pkey do update set last_seen = clock_timestamp();
-      mine := mine || said.definition;
     exception when others then  -- guard: one that is wrong keeps no other from being declared
       name := names[place];
       became := case when sqlstate ~ '^2[23]' then 'refused: ' else 'held up: ' end || left(sqlerrm, 1000);
@@ -230,8 +236,12 @@ begin
     name := won.name;
     became := null;
     if won.last_seen < now() - interval '1 hour' then
-      -- guard: a declaration is remembered as long as it is declared
-      update queue.declaration d set last_seen = now() where d.name = won.name and d.definition = won.definition;
+      begin
+        -- guard: a declaration is remembered as long as it is declared
+        update queue.declaration d set last_seen = now() where d.name = won.name and d.definition = won.definition;
+      exception when lock_not_available then  -- guard: one that somebody has locked holds up no other
+        perform set_config('lock_timeout', '10ms', true);  -- redundant: a locked one is waited for once (for whoever has many locked)
+      end;
     end if;
     -- guard: what a release could not read is put in force anew by one that can [ and won.error is null]
     continue when won.source = 'static' and won.now_in_force = won.definition and won.undeclared_since is null and won.error is null;

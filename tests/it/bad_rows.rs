@@ -155,7 +155,7 @@ async fn f67_a_time_out_of_range_is_refused_at_every_door() {
         }
     }
     // What only a transaction's own writes would take.
-    let put_off = "select queue.take_key(queue.unique_hash('default', 'do', 'u'), '{}', T, 'debounce')";
+    let put_off = "select queue.take_key(queue.unique_hash('default', 'do', 'u'), 'do', '{}', T, 'debounce')";
     for time in ["infinity", "294276-12-31+00"] {
         let call = put_off.replace('T', &format!("timestamptz '{time}'"));
         let refused = sqlx::raw_sql(AssertSqlSafe(call)).execute(&mut c).await.unwrap_err().to_string();

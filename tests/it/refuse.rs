@@ -185,7 +185,7 @@ const REFUSED: [(&str, &str); 37] = [
     ("enqueue('do', '{}', jsonb_build_object('meta', jsonb_build_object('a', repeat('x', 4088))))", "the option meta is an object"),
     (
         "enqueue('do', '{}', '{\"colour\": \"red\"}')",
-        "there is no option \"colour\"; the options are queue, priority, max_attempts, run_at, after, key,",
+        "there is no option \"colour\"; the options are queue, priority, max_attempts, run_at, after, expires_at,",
     ),
     ("enqueue('do', '{}', '[]')", "the options are a JSON object"),
     ("enqueue('do', '{}', null)", "the options are a JSON object"),

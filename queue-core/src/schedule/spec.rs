@@ -111,7 +111,7 @@ impl Schedule {
         self
     }
 
-    /// A job of a type that this program does not know, with a payload as its handler reads it. What the database would not keep is refused by whoever
+    /// A job of a type that this program does not know, with a payload as version 1 of it is read. What the database would not keep is refused by whoever
     /// takes it.
     pub fn job_json(mut self, job_type: impl Into<String>, payload: &Value) -> Self {
         let job_type = job_type.into();

@@ -33,7 +33,7 @@ const MIGRATIONS: [Migration; 17] = [
     Migration::new(14, "pauses", include_str!("../../migrations/14_pauses.sql")),
     Migration::new(15, "schedules", include_str!("../../migrations/15_schedules.sql")),
     Migration::new(16, "ticks", include_str!("../../migrations/16_ticks.sql")),
-    Migration::new(19, "expiry", include_str!("../../migrations/19_expiry.sql")),
+    Migration::new(17, "expiry", include_str!("../../migrations/17_expiry.sql")),
 ];
 
 /// The newest version that this release knows.

@@ -151,6 +151,14 @@ impl Payloads {
                 ));
             }
         };
+        let refused = |payload: Value| (forms.reread)(&payload, version).err().map(|why| (payload, why));
+        let unread_example = examples().find_map(refused);
+        let none_is_read = || made.iter().map(|payload| refused(payload.clone())).collect::<Option<Vec<_>>>()?.into_iter().next();
+        if let Some((payload, why)) = unread_example.or_else(none_is_read) {
+            return Err(format!(
+                "`{job_type}` writes {payload} and does not read it: {why}\n    say `#[serde(default)]` of the field, or name it alike both ways"
+            ));
+        }
         let reread = |payload: &Value| (forms.reread)(payload, version).ok();
         let read = made.into_iter().filter(|payload| reread(payload).is_some()).chain(examples());
         let lock =

@@ -215,7 +215,11 @@ impl Ticks {
         }
         match why {
             // Others were first, or have it locked.
-            _ if !any => self.aside.hold(plan),
+            _ if !any => {
+                if self.aside.hold(plan) {
+                    tracing::warn!(name = plan.name, "a schedule is late: an open transaction has had it locked for a minute; end that");
+                }
+            }
             Some(why) => tracing::error!(name = plan.name, why, "a schedule has no ticks until it is made anew: it cannot be read"),
             None => self.aside.forget(plan, failed),
         }

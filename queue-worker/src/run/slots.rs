@@ -170,7 +170,11 @@ impl Slots {
     /// How many handlers could begin now.
     pub(crate) fn free(&self) -> usize {
         let jobs = lock(&self.jobs);
-        if jobs.none_wait() && jobs.promised == 0 { self.concurrency.saturating_sub(jobs.slots()) } else { 0 }
+        if jobs.queued.is_empty() && jobs.gathering.ripe(Instant::now()) == 0 && jobs.promised == 0 {
+            self.concurrency.saturating_sub(jobs.slots())
+        } else {
+            0
+        }
     }
 
     /// Releases a job that no slot has seen.
@@ -282,7 +286,10 @@ impl Slots {
             while self.life.is_over() && !lock(&self.jobs).none_wait() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            let Some(attempt) = self.next(slot) else { break };
+            let Some(mut attempt) = self.next(slot) else { break };
+            if !attempt.late.is_empty() {
+                Box::pin(self.expire(std::mem::take(&mut attempt.late))).await;
+            }
             let jobs = 1 + attempt.others.len();
             if jobs == 1 {
                 self.run(slot, attempt).await;
@@ -315,7 +322,7 @@ impl Slots {
     fn begin(&self, jobs: &mut Jobs, slot: usize, claimed: Arc<Claimed>, others: Vec<Arc<Claimed>>) -> Attempt {
         let since = Instant::now();
         jobs.running[slot] = Some(RunningJob::new(&claimed, since));
-        Attempt { claimed, others, since, halt: Arc::clone(&lock(&self.halt)) }
+        Attempt { claimed, others, late: Vec::new(), since, halt: Arc::clone(&lock(&self.halt)) }
     }
 
     async fn run(&self, slot: usize, Attempt { claimed, since, halt, .. }: Attempt) {
@@ -367,6 +374,8 @@ struct Attempt {
     claimed: Arc<Claimed>,
     /// The others of its batch.
     others: Vec<Arc<Claimed>>,
+    /// Those that were to be of it, and to begin earlier.
+    late: Vec<Arc<Claimed>>,
     since: Instant,
     halt: Arc<Halt>,
 }

@@ -288,7 +288,15 @@ impl Crew {
     /// Ends a job that this transaction has locked and whose time is over; passes over one of which somebody has more than its entry.
     async fn expire(&self, mut tx: Transaction<'static, Postgres>, id: JobId) -> sqlx::Result<()> {
         let expire = sqlx::query_scalar(self.store.sql(include_str!("../../sql/expire_one.sql"))).bind(id);
-        if bounded(expire.fetch_one(&mut *tx)).await? {
+        let over = match bounded(expire.fetch_one(&mut *tx)).await {
+            Err(error) if is_refusal(&error) => {
+                let error = queue_core::message(&error);
+                tracing::warn!(job = %id, error, "its time is over, and it cannot be ended; mend what refuses it, or `discard` it");
+                false
+            }
+            over => over?,
+        };
+        if over {
             bounded(tx.commit()).await?;
             tell_expired(&[id]);
         } else {

@@ -47,6 +47,24 @@ async fn a_tick_sees_the_job_of_the_tick_before_however_many_were_run_by_hand() 
 }
 
 #[tokio::test]
+async fn what_a_later_release_left_does_not_overlap() {
+    let db = TestDb::new().await;
+    make(&db, &["a"]).await;
+    let mut on = db.pool.acquire().await.unwrap();
+    assert_eq!(fire(&mut on, "a").await, "enqueued");
+    assert_eq!(fire(&mut on, "a").await, "overlapped");
+    let newer = "update queue.fire set job = queue.enqueue('do', '{}', '{\"version\": 2}') where job is not null";
+    sqlx::query(newer).execute(&mut *on).await.unwrap();
+    let overlaps: (bool, bool) = sqlx::query_as("select queue.is_overlapping('a', '{}'), queue.is_overlapping('a', '{\"version\": 2}')")
+        .fetch_one(&mut *on)
+        .await
+        .unwrap();
+    assert_eq!(overlaps, (false, true));
+    drop(on);
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn a_tick_has_no_job_while_one_that_was_run_by_hand_is_not_over_and_a_run_by_hand_never_waits() {
     let db = TestDb::new().await;
     make(&db, &["a", "b"]).await;

@@ -160,6 +160,19 @@ async fn one_declaration_that_is_wrong_keeps_no_other_from_being_declared() {
     let said: Vec<(String, String)> = sqlx::query_as(declare).bind(worker).bind(options).fetch_all(&mut on).await.unwrap();
     assert!(said.len() == 1 && said[0].0 == "good" && said[0].1.starts_with("held up: "), "{said:?}");
     assert_eq!(db.count("select count(*) from queue.declaration where name = 'new'").await, 1);
+    assert_eq!(
+        db.count("select count(*) from queue.worker where cardinality(declares) = 2").await,
+        1,
+        "it still declares what it declared"
+    );
+    open.rollback().await.unwrap();
+
+    // Nor does one that is locked hold up an election of others.
+    sqlx::query("update queue.declaration set last_seen = now() - interval '2 h' where name = 'good'").execute(&mut on).await.unwrap();
+    let mut open = db.pool.begin().await.unwrap();
+    sqlx::query("select from queue.declaration where name = 'good' for update").execute(&mut *open).await.unwrap();
+    let elected: Vec<String> = sqlx::query_scalar("select name from queue.elect_schedules()").fetch_all(&mut on).await.unwrap();
+    assert!(elected.contains(&"new".to_owned()), "{elected:?}");
     open.rollback().await.unwrap();
     db.finish().await;
 }

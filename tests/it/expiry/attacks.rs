@@ -175,6 +175,17 @@ async fn one_job_whose_rows_are_wrong_stops_no_other_and_is_told_of() {
     assert_eq!(looked_for(&db, jobs[4]).await, 1, "it may be mended");
     sqlx::query("delete from queue.done where id = $1").bind(jobs[4]).execute(&mut on).await.unwrap();
     assert_eq!(look_again(&mut on).await, 1);
+    // Nor does one that somebody's trigger refuses.
+    let jobs = many(&db, 9).await;
+    let trigger = format!(
+        "create function no() returns trigger language plpgsql as 'begin raise exception $m$no$m$; end';
+         create trigger no before insert on queue.done for each row when (new.id = {}) execute function no()",
+        jobs[4].0
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(trigger)).execute(&mut on).await.unwrap();
+    let (expired, refused): (Vec<JobId>, Vec<JobId>) =
+        sqlx::query_as("select expired, refused from queue.expire_due('-infinity', 100)").fetch_one(&mut on).await.unwrap();
+    assert_eq!((expired.len(), refused), (8, vec![jobs[4]]));
     db.finish().await;
 }
 

@@ -54,6 +54,10 @@ form!(RenamedWithDefault {
     recipient: String
 });
 form!(Strict { to: String });
+form!(WritesOtherwise {
+    #[serde(rename(serialize = "recipient"))]
+    to: String
+});
 form!(
     #[serde(deny_unknown_fields)]
     Denying { to: String }
@@ -262,6 +266,15 @@ fn what_is_accepted_is_recorded_and_what_cannot_be_read_is_never_accepted() {
     Payloads::new().job_type::<ToNumber>().compare(Some(&lock), true).unwrap_err();
     let said = Payloads::new().job_type::<Plain>().compare(Some("locked 1\n"), false).unwrap_err();
     assert!(said.contains("line 1 is no job type"), "{said}");
+}
+
+#[test]
+fn a_type_that_does_not_read_what_it_writes_is_told_of() {
+    let said = Payloads::new().job_type::<WritesOtherwise>().compare(None, false).unwrap_err();
+    assert!(said.contains("`locked` writes") && said.contains("does not read it: missing field `to`"), "{said}");
+    let example = WritesOtherwise { to: "ada".into() };
+    let said = Payloads::new().example(&example).compare(None, false).unwrap_err();
+    assert!(said.contains("does not read it"), "{said}");
 }
 
 #[test]

@@ -17,6 +17,8 @@ struct Put {
     definition: i64,
     tick: Option<DateTime<Utc>>,
     until: Instant,
+    /// Since others have it locked.
+    since: Instant,
     /// How long it was put aside for.
     wait: Duration,
     /// How often it failed, this tick and those before.
@@ -26,6 +28,9 @@ struct Put {
 /// Before somebody's lock on a schedule is looked at again: twice as long each time, up to the longest.
 const NAP: Duration = Duration::from_millis(20);
 const LONGEST_NAP: Duration = Duration::from_secs(1);
+
+/// Whoever has a schedule locked for so long is told of.
+const LONG: Duration = Duration::from_mins(1);
 
 /// Before what failed by itself is tried again: twice as long each time, up to the grace, and no longer than the longest.
 const REST: Duration = Duration::from_secs(1);
@@ -51,10 +56,16 @@ impl Aside {
         if self.0.get(&plan.name).is_some_and(|put| put.failures > 1) { 5 } else { 50 }
     }
 
-    /// Others have it locked, or were first.
-    pub(super) fn hold(&mut self, plan: &Planned) {
-        let before = self.0.get(&plan.name).filter(|put| put.is_of(plan)).map_or(Duration::ZERO, |put| put.wait);
+    /// Others have it locked, or were first. Returns whether that is to be told: this tick was locked for a minute, and another each time.
+    pub(super) fn hold(&mut self, plan: &Planned) -> bool {
+        let put = self.0.get(&plan.name).filter(|put| put.is_of(plan));
+        let (before, since) = put.map_or((Duration::ZERO, Instant::now()), |put| (put.wait, put.since));
+        let is_long = since.elapsed() >= LONG;
         self.put(plan, (before * 2).clamp(NAP, LONGEST_NAP), 0);
+        if let Some(put) = self.0.get_mut(&plan.name) {
+            put.since = if is_long { Instant::now() } else { since };
+        }
+        is_long
     }
 
     /// Only others can read it.
@@ -86,8 +97,14 @@ impl Aside {
             self.0.retain(|_, put| put.until + KEPT > now);
         }
         let before = self.0.get(&plan.name).filter(|put| put.definition == plan.definition).map_or(0, |put| put.failures);
-        let put =
-            Put { definition: plan.definition, tick: plan.next_at, until: now + wait, wait, failures: before.saturating_add(failures) };
+        let put = Put {
+            definition: plan.definition,
+            tick: plan.next_at,
+            until: now + wait,
+            since: now,
+            wait,
+            failures: before.saturating_add(failures),
+        };
         self.0.insert(plan.name.clone(), put);
     }
 }

@@ -58,39 +58,34 @@ impl Slots {
     /// As [`Slots::next`], while jobs wait for a batch or the claim loop for room.
     pub(super) fn next_apart(self: &Arc<Self>, jobs: &mut MutexGuard<'_, Jobs>, slot: usize) -> Option<Attempt> {
         let now = Instant::now();
-        let (late, next, has_room) = jobs.next_in_time(now);
-        self.expire(late);
+        let (mut late, next, has_room) = jobs.next_in_time(now);
         let queued = jobs.queued.len();
         let is_free = jobs.ring_at.take_if(|few| queued <= *few).is_some();
         if has_room || is_free {
             self.context.bell.ring();
         }
         self.watch(jobs, now);
-        let Some((first, others)) = next else {
+        // Of those that are late the slot tells by itself, so that it takes no more than can be written.
+        let Some((first, others)) = next.or_else(|| late.pop().map(|last| (last, Vec::new()))) else {
             jobs.vacant.push(slot);
             return None;
         };
         if !others.is_empty() {
             jobs.beside.insert(slot, others.iter().map(|job| RunningJob::new(job, now)).collect());
         }
-        Some(self.begin(jobs, slot, first, others))
+        Some(Attempt { late, ..self.begin(jobs, slot, first, others) })
     }
 
-    /// What was to begin earlier is over. Nobody waits for that to be written.
-    fn expire(&self, late: Vec<Arc<Claimed>>) {
-        if !late.is_empty() {
-            let settle = self.context.settle.clone();
-            self.context.handlers.spawn(async move {
-                for claimed in late {
-                    // Fails only when the worker has ended without waiting for this; then the job is recovered, and goes on.
-                    let _ = settle.send(Settlement::expire(&claimed)).await;
-                }
-            });
+    /// What was to begin earlier is over.
+    pub(super) async fn expire(&self, late: Vec<Arc<Claimed>>) {
+        for claimed in late {
+            // Fails only when the worker has ended without waiting for this; then the job is recovered, and goes on.
+            let _ = self.context.settle.send(Settlement::expire(&claimed)).await;
         }
     }
 
     /// Runs a batch in this slot; each of its jobs has a verdict of its own.
-    pub(super) async fn run_batch(&self, slot: usize, Attempt { claimed, others, since, halt }: Attempt) {
+    pub(super) async fn run_batch(&self, slot: usize, Attempt { claimed, others, since, halt, .. }: Attempt) {
         // It was gathered because it takes batches.
         let Some(registration) = self.context.registry.get(claimed.job.job_type) else { return };
         let all: Vec<&Arc<Claimed>> = std::iter::once(&claimed).chain(&others).collect();

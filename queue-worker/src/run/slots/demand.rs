@@ -28,16 +28,17 @@ impl Slots {
     pub(crate) fn demand_batches(self: &Arc<Self>, types: &[(&'static str, usize)], most: usize) -> Promised {
         let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(4 * most);
         let (mut jobs, mut of_batches) = (lock(&self.jobs), Vec::new());
+        // Each type is offered all that is free, for a lane that is empty takes nothing. What comes is no more than the most of them.
+        let taken = jobs.slots() + jobs.queued.len() + jobs.promised + jobs.gathering.batches();
+        let open = self.concurrency.saturating_sub(taken);
         for (job_type, batch) in types {
             let (held, fills) = jobs.gathering.held(job_type, *batch);
-            let taken = jobs.slots() + jobs.queued.len() + jobs.promised + jobs.gathering.batches();
-            let open = self.concurrency.saturating_sub(taken);
             let early = if held > ahead / 2 { 0 } else { ahead - held };
             let count = (open * batch + fills.max(early)).min(most);
             jobs.gathering.promise(job_type, *batch, count);
             of_batches.push((*job_type, count));
         }
-        let count = of_batches.iter().map(|(_, count)| count).sum();
+        let count = of_batches.iter().map(|(_, count)| *count).max().unwrap_or(0);
         (jobs.gathering.rings, jobs.gathering.ring_at) = (count == 0, (ahead > 0).then_some(ahead / 2));
         drop(jobs);
         Promised { slots: Arc::clone(self), count, of_batches }

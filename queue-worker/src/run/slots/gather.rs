@@ -33,7 +33,7 @@ pub(super) struct Gathering {
 struct Group {
     job_type: &'static str,
     most: usize,
-    /// With the time by which each has waited long enough, in the order in which they came.
+    /// With the time by which each has waited long enough, and in that order.
     jobs: VecDeque<(Instant, Arc<Claimed>)>,
 }
 
@@ -64,9 +64,14 @@ impl Gathering {
             return Some(job);
         }
         let wait = if number > 1 { options.batch_wait.max(FOR_OTHERS) } else { options.batch_wait };
-        let (job, until) = (Arc::new(job), now + wait);
+        // One that is to begin soon waits for half of that time, so that it does not wait in vain.
+        let until = job.begin_by.map_or(now + wait, |late| (now + wait).min(now + late.saturating_duration_since(now) / 2));
+        let job = Arc::new(job);
         match self.groups.iter_mut().find(|group| group.job_type == options.name && group.most == most) {
-            Some(group) => group.jobs.push_back((until, job)),
+            Some(group) => {
+                let place = group.jobs.partition_point(|(other, _)| *other <= until);
+                group.jobs.insert(place, (until, job));
+            }
             None => self.groups.push(Group { job_type: options.name, most, jobs: VecDeque::from([(until, job)]) }),
         }
         None

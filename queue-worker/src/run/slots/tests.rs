@@ -89,6 +89,28 @@ fn a_job_whose_time_is_over_while_it_waits_for_a_fuller_batch_is_not_of_it() {
     assert!(late.len() == 1 && next.is_none());
 }
 
+#[tokio::test]
+async fn a_batch_type_of_which_there_may_be_nothing_leaves_room_for_the_next() {
+    let (slots, _settled) = slots();
+    let promised = slots.demand_batches(&[("empty", 10), ("full", 10)], 500);
+    assert_eq!((promised.count, promised.count_of("empty"), promised.count_of("full")), (10, 10, 10));
+    drop(promised);
+    assert_eq!(slots.demand_batches(&[("full", 10)], 500).count, 10, "nothing is promised any more");
+}
+
+#[test]
+fn a_job_that_is_to_begin_soon_waits_for_no_fuller_batch_until_it_is_late() {
+    let (mut jobs, now) = (Jobs::default(), Instant::now());
+    let mut options = Hang::OPTIONS;
+    (options.batch, options.batch_wait) = (Some(10), Duration::from_mins(1));
+    for seconds in [3600, 10] {
+        let (job, begin_by) = (ClaimedJob { max_attempts: 5, ..hang() }, now.checked_add(Duration::from_secs(seconds)));
+        assert!(jobs.gathering.put(Claimed { job, begin_by, ..claimed() }, &options, now).is_none());
+    }
+    assert_eq!(jobs.gathering.next_ripe(now), Some(now + Duration::from_secs(5)));
+    assert_eq!(jobs.gathering.take(now + Duration::from_secs(5)).map(|batch| batch.len()), Some(2));
+}
+
 fn claimed() -> Claimed {
     Claimed { job: hang(), batch: 1, holding: KnownLeases::default().begin(), begin_by: None }
 }

@@ -236,7 +236,7 @@ begin
   begin
     expired := array(select e.id from queue.expire_all(waiting) e (id));
   -- guard: one job stops no other (2 lines)
-  exception when data_exception or integrity_constraint_violation or lock_not_available then
+  exception when data_exception or integrity_constraint_violation or raise_exception or program_limit_exceeded or lock_not_available then
     expired := null;
   end;
   if expired is null then
@@ -244,7 +244,7 @@ begin
     foreach one in array waiting loop
       begin
         expired := expired || array(select e.id from queue.expire_all(array[one]) e (id));
-      exception when data_exception or integrity_constraint_violation then
+      exception when data_exception or integrity_constraint_violation or raise_exception or program_limit_exceeded then
         refused := refused || one;
       when lock_not_available then
         locked := locked + 1;
