@@ -4,7 +4,7 @@ pub use inventory::submit;
 
 pub use crate::{
     context::{Handler, Registration},
-    define::{Backoff, Durability, JobType, KeyPolicy, OnConflict, Options, Retain, StateKey, Unique, UniqueKey, While},
+    define::{Backoff, Durability, JobType, KeyPolicy, Limit, OnConflict, Options, Retain, StateKey, Unique, UniqueKey, While},
     schedule::Declared,
 };
 pub use std::{

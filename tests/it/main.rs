@@ -33,6 +33,7 @@ mod locked_leases;
 mod unique;
 mod capacity;
 mod paused;
+mod limits;
 mod durability;
 mod refuse;
 mod roles;

@@ -163,6 +163,13 @@ fn check(registration: &Registration) -> Result<(), RegistryError> {
     if options.retain.history().is_some_and(|history| history.is_zero() || history > LONGEST_HISTORY) {
         return Err(invalid("retain must be longer than zero and at most 100 years".to_owned()));
     }
+    if options.transactional && !options.limits.is_empty() {
+        return Err(invalid("a transactional type has no limit: no lease lists its jobs".to_owned()));
+    }
+    for limit in options.limits {
+        limit.name.map_or(Ok(()), |name| check_name("limit name", name)).map_err(|error| invalid(error.to_string()))?;
+        limit.fault().map_or(Ok(()), |fault| Err(invalid(fault.to_owned())))?;
+    }
     if options.max_attempts < 1 {
         return Err(invalid(format!("max_attempts is {}, and a job needs at least one", options.max_attempts)));
     }

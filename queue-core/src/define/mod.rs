@@ -3,6 +3,7 @@
 mod failure;
 mod id;
 mod job_type;
+mod limit;
 mod options;
 mod cron;
 mod ending;
@@ -17,6 +18,7 @@ pub use self::{
     failure::{Failure, FailureKind, JobResult, TerminalExt},
     id::{JobId, JobState, UnknownState},
     job_type::JobType,
+    limit::Limit,
     options::{Durability, KeyPolicy, Options, Priority, Retain, StateKey},
     retry::{Backoff, Outcome, Verdict, verdict},
     timing::{Due, Missed, Overlap, Timing},

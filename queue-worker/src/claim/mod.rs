@@ -2,7 +2,9 @@
 
 mod feed;
 mod flight;
+mod gates;
 mod launch;
+mod limits;
 mod pauses;
 mod suspects;
 mod trial;

@@ -12,15 +12,16 @@ use queue_core::{
     JobId, Store,
     runner::{ClaimedJob, OrderingKey},
 };
-use sqlx::{ColumnIndex, Row as _, postgres::PgRow};
+use sqlx::{ColumnIndex, PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::{
     Lanes,
     held::{Holding, KnownLeases},
     large::{self, LARGEST},
+    room::{Asked, Room},
 };
-use crate::live::{Link, bounded};
+use crate::live::bounded;
 
 /// A job that this worker holds under a lease.
 pub(crate) struct Claimed {
@@ -29,6 +30,15 @@ pub(crate) struct Claimed {
     pub(crate) batch: usize,
     /// Kept until its ending is written.
     pub(crate) holding: Arc<Holding>,
+    /// Under a rate: it begins before this, or goes back.
+    pub(crate) begin_by: Option<Instant>,
+}
+
+impl Claimed {
+    /// Whether it is too late to begin it.
+    pub(crate) fn is_late(&self) -> bool {
+        self.begin_by.is_some_and(|by| Instant::now() >= by)
+    }
 }
 
 /// A lane to claim from, and how many of it at most.
@@ -47,15 +57,27 @@ pub(crate) struct Request {
     pub(crate) most: usize,
     /// Whether it looks for jobs below the floors too.
     pub(crate) from_zero: bool,
-    floors: Vec<i64>,
+    pub(super) floors: Vec<i64>,
+    /// The limits that cover all of these lanes, if any do.
+    pub(super) asked: Option<Asked>,
 }
 
 /// What came of it.
 pub(crate) struct Answer {
     pub(crate) request: Request,
-    /// The payloads that were read apart, too.
-    rows: sqlx::Result<(Vec<PgRow>, HashMap<JobId, String>)>,
+    pub(super) rows: sqlx::Result<Rows>,
     pub(crate) took: Duration,
+}
+
+/// The rows of a claim.
+#[derive(Default)]
+pub(super) struct Rows {
+    pub(super) jobs: Vec<PgRow>,
+    /// The payloads that were read apart.
+    pub(super) large: HashMap<JobId, String>,
+    /// What stood in the way of more.
+    pub(super) room: Room,
+    pub(super) begin_by: Option<Instant>,
 }
 
 /// What a claim brought.
@@ -64,6 +86,8 @@ pub(crate) struct Brought {
     pub(crate) jobs: Vec<Claimed>,
     /// Jobs whose payloads would be too much at once: to be given back.
     pub(crate) unread: Vec<Claimed>,
+    /// What stood in the way of more.
+    pub(crate) room: Room,
 }
 
 /// What it brought of a lane.
@@ -76,7 +100,23 @@ struct OfLane {
 impl Request {
     pub(crate) fn new(worker: Uuid, shares: Vec<Share>, most: usize, from_zero: bool, lanes: &Lanes, held: &KnownLeases) -> Self {
         let floors = shares.iter().map(|share| if from_zero { 0 } else { lanes.floor(share.lane) }).collect();
-        Self { holding: held.begin(), worker, shares, most, from_zero, floors }
+        Self { holding: held.begin(), worker, shares, most, from_zero, floors, asked: None }
+    }
+
+    /// Of lanes that limits cover.
+    pub(crate) fn under(mut self, asked: Asked) -> Self {
+        self.asked = Some(asked);
+        self
+    }
+
+    /// Of which leases it says that jobs have ended.
+    pub(crate) fn freed(&self) -> &[Uuid] {
+        self.asked.as_ref().map_or(&[], |asked| &asked.freed)
+    }
+
+    /// What names the lease.
+    pub(super) fn token(&self) -> Uuid {
+        self.holding.token()
     }
 
     /// Takes no more than so many.
@@ -84,10 +124,8 @@ impl Request {
         self.most = self.most.min(most);
     }
 
-    /// Sends it, and waits for its rows, which are not looked at yet.
-    pub(crate) async fn send(self, link: &mut Link, store: Store) -> Answer {
-        let narrow = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
-        let began = Instant::now();
+    /// Of lanes without limits.
+    pub(super) async fn claim(&self, connection: &mut PgConnection, store: Store) -> sqlx::Result<Rows> {
         let statement = sqlx::query(store.sql(include_str!("../../sql/claim.sql")))
             .bind(self.holding.token())
             .bind(self.worker)
@@ -96,25 +134,23 @@ impl Request {
             .bind(self.shares.iter().map(|share| narrow(share.most)).collect::<Vec<_>>())
             .bind(narrow(self.most))
             .bind(narrow(LARGEST / self.most.max(1)));
-        let is_first = link.is_new();
-        let rows = match link.get().await {
-            Ok(connection) => match bounded(statement.fetch_all(&mut *connection)).await {
-                Ok(rows) => large::read(connection, store, &rows).await.map(|large| (rows, large)),
-                Err(error) => Err(error),
-            },
-            Err(error) => Err(error),
-        };
-        let rows = link.note(rows);
-        // The first one includes the connecting and the planning, which say nothing about the tables.
-        Answer { request: self, rows, took: if is_first { Duration::ZERO } else { began.elapsed() } }
+        let jobs = bounded(statement.fetch_all(&mut *connection)).await?;
+        let large = large::read(connection, store, &jobs).await?;
+        Ok(Rows { jobs, large, ..Rows::default() })
     }
+}
+
+/// As the statements take it.
+pub(super) fn narrow(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
 }
 
 impl Answer {
     /// The jobs, in the order in which their lanes were named; each lane's floor is its lowest place among them. If the answer never came,
     /// nobody here knows of the lease any more, and what it lists is given back.
     pub(crate) fn read(self, lanes: &mut Lanes) -> sqlx::Result<Brought> {
-        let (holding, (rows, mut large)) = (&self.request.holding, self.rows?);
+        let Rows { jobs: rows, mut large, room, begin_by } = self.rows?;
+        let holding = &self.request.holding;
         // What is taken for one that was not read.
         let mean = large.values().map(String::len).sum::<usize>() / large.len().max(1);
         let mut unread = Vec::new();
@@ -122,7 +158,9 @@ impl Answer {
         let mut of_lanes: HashMap<i64, OfLane> = HashMap::new();
         let mut claimed: Vec<(usize, i64, Claimed)> = Vec::with_capacity(rows.len());
         // The same in every row.
-        let Some(claimed_at) = rows.first().map(|row| row.try_get(10)).transpose()? else { return Ok(Brought::default()) };
+        let Some(claimed_at) = rows.first().map(|row| row.try_get(10)).transpose()? else {
+            return Ok(Brought { room, ..Brought::default() });
+        };
         for row in &rows {
             // Unchecked: the types of the columns are the statement's, which the first claim of any test would find wrong.
             let (lane, seq): (i64, i64) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
@@ -150,7 +188,8 @@ impl Answer {
                 key: key_of(row, 7, 8)?,
                 meta: row.try_get_unchecked(9)?,
             };
-            let job = Claimed { job, batch: rows.len(), holding: Arc::clone(holding) };
+            let holding = self.request.asked.as_ref().map_or_else(|| Arc::clone(holding), |asked| holding.part(&asked.told, &asked.gates));
+            let job = Claimed { job, batch: rows.len(), holding, begin_by };
             if is_unread {
                 unread.push(job);
             } else {
@@ -168,7 +207,7 @@ impl Answer {
         {
             lanes.take_back(self.request.shares.iter().skip(*rank).map(|share| share.lane));
         }
-        Ok(Brought { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread })
+        Ok(Brought { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread, room })
     }
 }
 

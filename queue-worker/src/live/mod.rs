@@ -7,6 +7,7 @@ mod database;
 mod engine;
 mod heartbeat;
 mod life;
+mod limits;
 mod panics;
 mod pauses;
 mod session;
@@ -25,7 +26,8 @@ pub(crate) use self::{
     engine::Engine,
     heartbeat::{Identity, Pulse},
     life::{Life, OneLife},
-    pauses::{PauseRow, Paused, Pauses},
+    limits::OwnLimits,
+    pauses::{LimitRow, PauseRow, Paused, Pauses, Under},
     session::{our_settings, their_settings},
     settings::each_setting,
     wake::{Sleep, listen},

@@ -4,7 +4,7 @@
 //! how one attempt is run is `queue_core::attempt`'s.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -13,8 +13,8 @@ use std::{
 };
 
 use queue_core::{
-    JobId, Registry,
-    runner::{Ended, Halt, Shared, run},
+    Failure, FailureKind, JobId, Registry,
+    runner::{ClaimedJob, Ended, Halt, Shared, run},
 };
 use tokio::{runtime::Handle, sync::mpsc::Sender};
 use uuid::Uuid;
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     lanes::Claimed,
-    live::{Bell, Config, Life, OneLife, Paused, Pauses},
+    live::{Bell, Life, OneLife, Paused, Pauses},
     settle::Settlement,
 };
 
@@ -42,71 +42,6 @@ pub(crate) struct SlotContext {
     /// How long a handler whose job was cancelled may go on.
     pub(crate) cancel_grace: Duration,
     pub(crate) teller: Teller,
-}
-
-/// The slots of every queue that this worker serves.
-pub(crate) struct Queues {
-    context: Arc<SlotContext>,
-    /// Each named queue's concurrency; empty when any queue is served.
-    named: HashMap<String, usize>,
-    concurrency: usize,
-    slots: Mutex<HashMap<String, Arc<Slots>>>,
-}
-
-impl Queues {
-    pub(crate) fn new(context: SlotContext, config: &Config) -> Self {
-        let named = config.queues.iter().cloned().collect();
-        Self { context: Arc::new(context), named, concurrency: config.concurrency, slots: Mutex::default() }
-    }
-
-    /// The slots of this queue; `None` if it is not served.
-    pub(crate) fn slots(&self, queue: &str) -> Option<Arc<Slots>> {
-        let mut slots = lock(&self.slots);
-        if let Some(known) = slots.get(queue) {
-            return Some(Arc::clone(known));
-        }
-        let concurrency = if self.named.is_empty() { self.concurrency } else { *self.named.get(queue)? };
-        let fresh = Slots::new(&self.context, concurrency);
-        slots.insert(queue.to_owned(), Arc::clone(&fresh));
-        Some(fresh)
-    }
-
-    /// Whether some queue runs one job at a time: its order is then to be seen, and two claims at once would mix it.
-    pub(crate) fn keep_order(&self) -> bool {
-        if self.named.is_empty() { self.concurrency == 1 } else { self.named.values().any(|concurrency| *concurrency == 1) }
-    }
-
-    /// All slots there are by now.
-    pub(crate) fn all(&self) -> Vec<Arc<Slots>> {
-        lock(&self.slots).values().cloned().collect()
-    }
-
-    /// What is paused.
-    pub(crate) fn pauses(&self) -> &Pauses {
-        &self.context.pauses
-    }
-
-    /// Gives back, uncharged, what these cover and no slot has begun.
-    pub(crate) async fn give_back_paused(&self, paused: &Paused) {
-        let all: Vec<(String, Arc<Slots>)> = lock(&self.slots).iter().map(|(queue, slots)| (queue.clone(), Arc::clone(slots))).collect();
-        for (queue, slots) in all {
-            for job in slots.take_covered(&queue, paused) {
-                slots.give_back(&job).await;
-            }
-        }
-    }
-
-    /// Forgets everything: the lease is lost.
-    pub(crate) fn abandon(&self) {
-        for slots in self.all() {
-            slots.abandon();
-        }
-    }
-
-    /// The queues that are named, or `None` for any.
-    pub(crate) fn named(&self) -> Option<Vec<String>> {
-        (!self.named.is_empty()).then(|| self.named.keys().cloned().collect())
-    }
 }
 
 /// The slots of one queue.
@@ -126,6 +61,8 @@ struct Jobs {
     queued: VecDeque<Arc<Claimed>>,
     /// Asked for by claims that are in the air.
     promised: usize,
+    /// The same by claims under limits.
+    apart: usize,
     /// By slot, each of which is a task that runs one job at a time. A job that somebody has entered twice runs twice, and each of its verdicts is
     /// heard.
     running: Vec<Option<RunningJob>>,
@@ -156,7 +93,7 @@ impl Jobs {
 
 impl Slots {
     /// So many handlers run at a time.
-    fn new(context: &Arc<SlotContext>, concurrency: usize) -> Arc<Self> {
+    pub(super) fn new(context: &Arc<SlotContext>, concurrency: usize) -> Arc<Self> {
         Arc::new(Self {
             context: Arc::clone(context),
             concurrency,
@@ -174,29 +111,53 @@ impl Slots {
         let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(4 * most);
         let mut jobs = lock(&self.jobs);
         let (coming, free) = (jobs.queued.len() + jobs.promised, self.concurrency.saturating_sub(jobs.slots()));
-        let full = coming > ahead / 2 || (coming >= free && ahead == 0);
+        let full = coming > ahead / 2 || coming + jobs.apart >= free + ahead;
         jobs.ring_at = full.then_some(ahead / 2);
-        let count = if full { 0 } else { (free + ahead - coming).min(most) };
+        let count = if full { 0 } else { (free + ahead - coming - jobs.apart).min(most) };
         jobs.promised += count;
         drop(jobs);
-        Promised { slots: Arc::clone(self), count }
+        Promised { slots: Arc::clone(self), count, apart: false }
+    }
+
+    /// The same for a claim under limits, of up to `cap`: beside the others, so that neither finds the slots full of what the other is still
+    /// asking for.
+    pub(crate) fn demand_apart(self: &Arc<Self>, most: usize, cap: usize) -> Promised {
+        let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(4 * most);
+        let mut jobs = lock(&self.jobs);
+        let (taken, free) = (jobs.queued.len() + jobs.promised + jobs.apart, self.concurrency.saturating_sub(jobs.slots()));
+        let count = (free + ahead).saturating_sub(taken).min(most).min(cap);
+        if count == 0 {
+            jobs.ring_at = jobs.ring_at.or(Some(ahead / 2));
+        }
+        jobs.apart += count;
+        drop(jobs);
+        Promised { slots: Arc::clone(self), count, apart: true }
     }
 
     /// Hands jobs to the slots, in this order.
     pub(crate) fn push(self: &Arc<Self>, claimed: Vec<Claimed>) {
         let mut jobs = lock(&self.jobs);
         let more = claimed.len().min(self.concurrency.saturating_sub(jobs.slots()));
-        jobs.queued.extend(claimed.into_iter().map(Arc::new));
+        let (soon, others): (Vec<_>, Vec<_>) = claimed.into_iter().map(Arc::new).partition(|job| job.begin_by.is_some());
+        for job in soon.into_iter().rev() {
+            jobs.queued.push_front(job);
+        }
+        jobs.queued.extend(others);
         for _ in 0..more {
             let slot = jobs.open();
             self.context.handlers.spawn(Arc::clone(self).work(slot));
         }
     }
 
+    /// How many handlers run at a time.
+    pub(crate) fn concurrency(&self) -> usize {
+        self.concurrency
+    }
+
     /// How many handlers could begin now.
     pub(crate) fn free(&self) -> usize {
         let jobs = lock(&self.jobs);
-        if jobs.queued.is_empty() && jobs.promised == 0 { self.concurrency.saturating_sub(jobs.slots()) } else { 0 }
+        if jobs.queued.is_empty() && jobs.promised + jobs.apart == 0 { self.concurrency.saturating_sub(jobs.slots()) } else { 0 }
     }
 
     /// Releases a job that no slot has seen.
@@ -223,9 +184,9 @@ impl Slots {
     }
 
     /// Takes what these cover from among what no slot has begun.
-    fn take_covered(&self, queue: &str, paused: &Paused) -> Vec<Arc<Claimed>> {
+    pub(super) fn take_covered(&self, queue: &str, paused: &Paused) -> Vec<Arc<Claimed>> {
         let mut jobs = lock(&self.jobs);
-        let (covered, left) = jobs.queued.drain(..).partition(|job| paused.covers(queue, job.job.job_type));
+        let (covered, left) = jobs.queued.drain(..).partition(|job| paused.stops(queue, job.job.job_type, job.holding.gates()));
         jobs.queued = left;
         Vec::from(covered)
     }
@@ -299,7 +260,12 @@ impl Slots {
             while self.life.is_over() && !lock(&self.jobs).queued.is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            let Some(attempt) = self.next(slot) else { break };
+            let (next, late) = self.next(slot);
+            if !late.is_empty() {
+                // Beside the attempt, which may have to begin at once itself.
+                tokio::spawn(Arc::clone(&self).give_back_late(late));
+            }
+            let Some(attempt) = next else { break };
             self.run(slot, attempt).await;
             self.finished.fetch_add(1, Relaxed);
         }
@@ -307,27 +273,40 @@ impl Slots {
 
     /// The slot's next job with what tells it to end, or the end of this slot; under one lock, so that a job handed over meanwhile finds either this
     /// slot or one that is free, and one that is abandoned meanwhile is told.
-    fn next(&self, slot: usize) -> Option<Attempt> {
+    /// Also what it is too late to begin.
+    fn next(&self, slot: usize) -> (Option<Attempt>, Vec<Arc<Claimed>>) {
         let mut jobs = lock(&self.jobs);
-        let job = jobs.queued.pop_front();
+        let (mut job, mut late) = (jobs.queued.pop_front(), Vec::new());
+        while let Some(one) = job.take_if(|job| job.is_late()) {
+            late.push(one);
+            job = jobs.queued.pop_front();
+        }
         if jobs.ring_at.is_some_and(|few| jobs.queued.len() <= few) {
             jobs.ring_at = None;
             self.context.bell.ring();
         }
         let Some(claimed) = job else {
             jobs.vacant.push(slot);
-            return None;
+            return (None, late);
         };
         let since = Instant::now();
         jobs.running[slot] = Some(RunningJob { claimed: Arc::clone(&claimed), since, reported: false, judged: false, cancelling: false });
-        Some(Attempt { claimed, since, halt: Arc::clone(&lock(&self.halt)) })
+        (Some(Attempt { claimed, since, halt: Arc::clone(&lock(&self.halt)) }), late)
+    }
+
+    /// Releases what could not begin soon enough for the rate under which it was claimed.
+    async fn give_back_late(self: Arc<Self>, late: Vec<Arc<Claimed>>) {
+        tracing::debug!(jobs = late.len(), "too late to begin under their rate: given back");
+        for job in late {
+            self.give_back(&job).await;
+        }
     }
 
     async fn run(&self, slot: usize, Attempt { claimed, since, halt }: Attempt) {
         let job = &claimed.job;
         let registration = self.context.registry.get(job.job_type);
         let ended = match registration {
-            Some(registration) => run(registration, job, &self.context.shared, &halt, None, drop).await,
+            Some(registration) => run(registration, job, &self.context.shared, &halt, None, |failure| self.slow_down(job, &failure)).await,
             None => Ended::terminal("no handler for this job type in this worker"),
         };
         if self.begin_verdict(slot) {
@@ -342,6 +321,13 @@ impl Slots {
             if lock(&self.jobs).running[slot].take().is_some_and(|running| running.cancelling) {
                 halt.forget(job.token, job.id);
             }
+        }
+    }
+
+    /// A handler was told to slow down: so is all that the limits of its type cover.
+    fn slow_down(&self, job: &ClaimedJob, failure: &Failure) {
+        if let FailureKind::SlowDown(wait) = failure.kind() {
+            self.context.bell.slow_down(job.lane, wait);
         }
     }
 
@@ -366,12 +352,14 @@ pub(crate) struct Promised {
     pub(crate) slots: Arc<Slots>,
     /// How many jobs they are.
     pub(crate) count: usize,
+    /// For a claim under limits.
+    apart: bool,
 }
 
 impl Promised {
     /// The same without any slot reserved: what comes is queued beyond what there is.
     pub(crate) fn without_slots(self) -> Self {
-        Self { slots: Arc::clone(&self.slots), count: 0 }
+        Self { slots: Arc::clone(&self.slots), count: 0, apart: self.apart }
     }
 
     /// Hands over what the claim found.
@@ -383,12 +371,13 @@ impl Promised {
 impl Drop for Promised {
     fn drop(&mut self) {
         let mut jobs = lock(&self.slots.jobs);
-        jobs.promised = jobs.promised.saturating_sub(self.count);
+        let promised = if self.apart { &mut jobs.apart } else { &mut jobs.promised };
+        *promised = promised.saturating_sub(self.count);
     }
 }
 
 /// A lock that a panic elsewhere left poisoned is as good as any: nothing is half-written under these.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -50,7 +50,7 @@ impl Settlement {
     }
 
     fn with(claimed: &Claimed, over: bool, ending: Ending) -> Self {
-        let Claimed { job, batch, holding } = claimed;
+        let Claimed { job, batch, holding, .. } = claimed;
         let (token, id, lane, crashes) = (job.token, job.id, job.lane, job.crashes);
         Self { token, id, lane, crashes, batch: *batch, over, ending, holding: Some(Arc::clone(holding)) }
     }

@@ -38,10 +38,15 @@ async fn a_handler_that_begins_while_its_lease_is_abandoned_is_dropped() {
     let (shared, pauses, life, teller) = (Arc::new(shared), Pauses::new(registry.clone()), Life::new(), Teller::default());
     let context = SlotContext { registry, shared, settle, bell, pauses, life, handlers, cancel_grace, teller };
     let slots = Slots::new(&Arc::new(context), 1);
-    lock(&slots.jobs).queued.push_back(Arc::new(Claimed { job: hang(), batch: 1, holding: KnownLeases::default().begin() }));
+    lock(&slots.jobs).queued.push_back(Arc::new(Claimed {
+        job: hang(),
+        batch: 1,
+        holding: KnownLeases::default().begin(),
+        begin_by: None,
+    }));
 
     let slot = lock(&slots.jobs).open();
-    let attempt = slots.next(slot).unwrap();
+    let attempt = slots.next(slot).0.unwrap();
     slots.abandon();
     tokio::time::timeout(Duration::from_secs(20), slots.run(slot, attempt)).await.expect("it is told, though it has only just begun");
     assert!(settled.try_recv().is_err() && slots.is_idle(), "others have the job");

@@ -27,6 +27,9 @@ pub(super) struct Fixture {
 
 /// Of both kinds.
 pub(super) const KEY: &str = "key";
+
+/// Of all jobs.
+pub(super) const LIMIT: &str = "type:do";
 const UNIQUE: &str = "insert into queue.unique_key (hash, id, held) values (queue.unique_hash('default', 'do', $2), $1, 'queued')";
 
 const DUE: &str = "update queue.scheduled set run_at = now() - interval '1 minute'";
@@ -45,6 +48,8 @@ impl Fixture {
         assert_eq!(refused, []);
         lease.jobs.drain(..6);
         sqlx::query(SILENT).bind(worker).execute(&mut *on).await?;
+        sqlx::query("select queue.set_limit($1, 1000)").bind(LIMIT).execute(&mut *on).await?;
+        sqlx::query("update queue.worker set paused_seen = 1000000").execute(&mut *on).await?;
         operate::sleep(on, worker).await?;
         operate::due_schedule(on).await?;
         sqlx::query(UNIQUE).bind(jobs[10]).bind(KEY).execute(&mut *on).await?;
@@ -58,7 +63,7 @@ impl Fixture {
 }
 
 /// All tables that a fixture is in, or that statements write to.
-const TABLES: [&str; 18] = [
+const TABLES: [&str; 21] = [
     "ready",
     "scheduled",
     "lease",
@@ -77,6 +82,9 @@ const TABLES: [&str; 18] = [
     "unique_key",
     "schedule",
     "fire",
+    "gate",
+    "permit",
+    "rate",
 ];
 
 /// Fixtures, one after another. The rows of the first are kept aside, and are those of all others: it is the statements that are tested, and
