@@ -1,5 +1,10 @@
 -- What operators read, from any language, and the history that it is read from. Each function is one statement. All of them only read.
 
+-- The version of a payload, by the name under which its job is stored.
+create function queue.version_of(stored text) returns smallint
+  language sql immutable strict parallel safe
+  return coalesce(nullif(pg_catalog.split_part(stored, '@', 2), '')::smallint, 1::smallint);
+
 -- Jobs, the newest first, each once with its state: those in this state, of this queue, of one of these job types, below this id; with this text
 -- in the error of a dead letter; not older than since, at least as old as older_than, by the end of a job that is over and by the enqueue
 -- of any other; whose metadata contain this object. Null is any. Payload and output only if asked for.
@@ -16,7 +21,8 @@ create function queue.list(
   returns table (
     horizon bigint,
     id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,
-    run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, output jsonb, payload jsonb, meta jsonb
+    run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, output jsonb, payload jsonb, meta jsonb,
+    version smallint
   )
   language sql stable
 begin atomic
@@ -30,7 +36,7 @@ begin atomic
   ), chosen as materialized (
     select l.lane
     from queue.lane l
-    where (list.queue is null or l.queue = list.queue) and (list.job_types is null or l.job_type = any (list.job_types))
+    where (list.queue is null or l.queue = list.queue) and (list.job_types is null or queue.type_of(l.job_type) = any (list.job_types))
   ), plain as materialized (
     select m.first_id, m.lane
     from queue.done_many m
@@ -148,10 +154,10 @@ begin atomic
     order by e.id desc
     limit list.most
   )
-  select k.horizon, p.id, l.queue, l.job_type, l.priority, p.state, p.attempts, j.max_attempts, p.crashes, p.run_at, p.finished_at, p.ran_ms,
-    p.worker, p.cancelling, pg_catalog.left(coalesce(p.error, f.error), 500) as error,
+  select k.horizon, p.id, l.queue, queue.type_of(l.job_type), l.priority, p.state, p.attempts, j.max_attempts, p.crashes, p.run_at, p.finished_at,
+    p.ran_ms, p.worker, p.cancelling, pg_catalog.left(coalesce(p.error, f.error), 500) as error,
     case when list.payload then (select d.output from queue.done d where d.id = p.id) end as output,
-    case when list.payload then j.payload end as payload, j.meta
+    case when list.payload then j.payload end as payload, j.meta, queue.version_of(l.job_type)
   from looked k
   left join page p on true
   left join lateral (select j.lane, j.max_attempts, j.payload, j.meta from queue.job j where j.id = p.id offset 0) j on true
@@ -172,7 +178,8 @@ end;
 create function queue.find(job bigint, whole boolean default true)
   returns table (
     id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,
-    run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, output jsonb, payload jsonb, meta jsonb
+    run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, output jsonb, payload jsonb, meta jsonb,
+    version smallint
   )
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -182,9 +189,9 @@ create function queue.find(job bigint, whole boolean default true)
 as $$
 begin
   return query
-  select j.id, l.queue, l.job_type, l.priority, e.state, coalesce(e.attempts, a.attempts), j.max_attempts, coalesce(e.crashes, a.crashes),
-    e.run_at, e.finished_at, e.ran_ms, a.worker, coalesce(a.cancelling, false), e.error, case when whole then e.output end,
-    case when whole then j.payload end, j.meta
+  select j.id, l.queue, queue.type_of(l.job_type), l.priority, e.state, coalesce(e.attempts, a.attempts), j.max_attempts,
+    coalesce(e.crashes, a.crashes), e.run_at, e.finished_at, e.ran_ms, a.worker, coalesce(a.cancelling, false), e.error,
+    case when whole then e.output end, case when whole then j.payload end, j.meta, queue.version_of(l.job_type)
   from queue.job j
   cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
   cross join lateral queue.entry_of(job) e
@@ -218,8 +225,9 @@ create view queue.living as
 -- Each job once, with its state.
 create view queue.jobs as
   select
-    e.id, l.queue, l.job_type, l.priority, e.state, e.attempts, j.max_attempts, e.crashes,
-    queue.enqueued_at(e.id) as enqueued_at, e.run_at, e.finished_at, e.worker, e.error, e.output, j.payload, j.meta
+    e.id, l.queue, queue.type_of(l.job_type) as job_type, l.priority, e.state, e.attempts, j.max_attempts, e.crashes,
+    queue.enqueued_at(e.id) as enqueued_at, e.run_at, e.finished_at, e.worker, e.error, e.output, j.payload, j.meta,
+    queue.version_of(l.job_type) as version
   from (
     select r.id, r.lane, 'ready'::text as state, r.attempts, r.crashes,
       null::timestamptz as run_at, null::timestamptz as finished_at, null::uuid as worker, null::text as error, null::jsonb as output

@@ -224,7 +224,7 @@ as $$
 begin
   return query
   with chosen as materialized (
-    select distinct l.lane, l.queue, l.job_type
+    select distinct l.lane, l.queue, queue.type_of(l.job_type) as job_type
     from queue.lane l
   ), seen as materialized (
     select 'ready' as state, r.lane, count(*) as jobs

@@ -140,7 +140,8 @@ create function queue.reader_list(
   returns table (
     horizon bigint,
     id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,
-    run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, meta jsonb
+    run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, meta jsonb,
+    version smallint
   )
   language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp
@@ -150,7 +151,7 @@ as $$
 begin
   return query
     select l.horizon, l.id, l.queue, l.job_type, l.priority, l.state, l.attempts, l.max_attempts, l.crashes, l.run_at, l.finished_at, l.ran_ms,
-      l.worker, l.cancelling, l.error, l.meta
+      l.worker, l.cancelling, l.error, l.meta, l.version
     from queue.list(
       in_state, in_queue, reader_list.job_types, reader_list.before, reader_list.most, in_error, reader_list.since,
       reader_list.older_than, false, in_meta, reader_list.looked
@@ -162,7 +163,8 @@ $$;
 create function queue.reader_find(job bigint)
   returns table (
     id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,
-    run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, meta jsonb
+    run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, meta jsonb,
+    version smallint
   )
   language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp
@@ -172,7 +174,7 @@ as $$
 begin
   return query
     select f.id, f.queue, f.job_type, f.priority, f.state, f.attempts, f.max_attempts, f.crashes, f.run_at, f.finished_at, f.ran_ms, f.worker,
-      f.cancelling, f.error, f.meta
+      f.cancelling, f.error, f.meta, f.version
     from queue.find(reader_find.job, false) f;
 end
 $$;

@@ -110,8 +110,8 @@ begin
         select distinct l.lane
         from queue.lane l
         -- guard: counts what waits in the queue of a pause [p.queue = '*' or l.queue = p.queue => true]
-        -- guard: counts what waits of the type of a pause [p.job_type = '*' or l.job_type = p.job_type => true]
-        where (p.queue = '*' or l.queue = p.queue) and (p.job_type = '*' or l.job_type = p.job_type)
+        -- guard: counts what waits of the type of a pause [p.job_type = '*' or queue.type_of(l.job_type) = p.job_type => true]
+        where (p.queue = '*' or l.queue = p.queue) and (p.job_type = '*' or queue.type_of(l.job_type) = p.job_type)
       ) l
       -- From behind: in front there are dead entries.
       cross join lateral (select from queue.ready r where r.lane = l.lane order by r.seq desc limit most + 1) r

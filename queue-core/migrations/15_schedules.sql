@@ -30,7 +30,7 @@ create table queue.schedule (
   constraint schedule_has_one_timing check ((cron is null) <> (every is null)),  -- guard: a schedule has one timing
   constraint schedule_source_is_known check (source in ('static', 'dynamic'))  -- guard: a source is known
 );
-create index schedule_by_tick on queue.schedule (next_at nulls first)
+create index schedule_by_tick on queue.schedule (coalesce(next_at, '-infinity'), name)
   where paused_at is null and withdrawn_at is null and error is null;
 
 -- Tells workers that schedules have changed.
@@ -58,8 +58,9 @@ begin
   exception when data_exception then
     meant := null;
   end;
-  -- guard: an interval is within range [meant between shortest and longest is not true => false]
-  if meant between shortest and longest is not true then
+  -- A comparison of intervals takes a year for 360 days; of seconds it has 365.25.
+  -- guard: an interval is within range [extract(epoch from meant) between .. is not true => false]
+  if extract(epoch from meant) between extract(epoch from shortest) and extract(epoch from longest) is not true then
     raise invalid_parameter_value using
       message = format('queue.schedule: the option %s is an interval or a number of seconds, from %s to %s, not %s',
       name, shortest, longest, left((options -> name)::text, 100));
@@ -67,6 +68,13 @@ begin
   return meant;
 end
 $$;
+
+-- The metadata of a job: what the options say, if they say any, and of which tick it is.
+create function queue.tick_meta(options jsonb, name text, stamp text) returns jsonb
+  language sql immutable parallel safe
+  -- guard: no metadata may be said as null [case when .. else '{}' end => coalesce(options -> 'meta', '{}')]
+  return case when pg_catalog.jsonb_typeof(options -> 'meta') = 'object' then options -> 'meta' else '{}' end
+    || pg_catalog.jsonb_build_object('schedule', name, 'tick', stamp);
 
 -- What a schedule of this name would be, checked: an unknown option, or one of a wrong type or out of range, is 22023 and named.
 create function queue.read_schedule(name text, job_type text, payload jsonb, options jsonb, source text) returns queue.schedule
@@ -76,7 +84,7 @@ as $$
 declare
   said   queue.schedule;
   own    text[] := '{cron,every,tz,missed,grace,overlap,jitter}';
-  known  text[] := own || '{queue,priority,max_attempts,key,key_policy,unique_key,unique_while,on_conflict,meta}';
+  known  text[] := own || '{queue,priority,max_attempts,key,key_policy,unique_key,unique_while,on_conflict,meta,version}';
   option text;
 begin
   if not queue.is_name(read_schedule.name) then  -- guard: a schedule's name is checked [not queue.is_name(read_schedule.name) => false]
@@ -92,6 +100,12 @@ begin
   end if;
   perform queue.check_payload(read_schedule.payload);  -- guard: a schedule's payload is checked
   perform queue.read_options(read_schedule.job_type, read_schedule.options - own);  -- guard: the options of its enqueues are checked
+  -- guard: there is room for what each tick adds to the metadata [not queue.is_meta(queue.tick_meta .. Z')) => false]
+  if not queue.is_meta(queue.tick_meta(read_schedule.options, read_schedule.name, '2000-01-01T00:00:00.000Z')) then
+    raise invalid_parameter_value using
+      message = format('queue.schedule: the option meta has at most %s bytes together with schedule and tick, which are added',
+        queue.meta_limit());
+  end if;
   foreach option in array '{cron,tz,missed,overlap}'::text[] loop
     -- guard: words are texts [jsonb_typeof(read_schedule.options -> option) not in ('string', 'null') => false]
     if jsonb_typeof(read_schedule.options -> option) not in ('string', 'null') then

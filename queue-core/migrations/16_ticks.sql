@@ -14,7 +14,7 @@ create table queue.fire (
   error     text,
   constraint fire_pkey primary key (name, tick)  -- guard: a tick fires once [primary key (name, tick) => check (true)]
 );
-create index fire_jobs on queue.fire (name, tick) where job is not null;
+create index fire_jobs on queue.fire (name, (outcome = 'run_now'), tick) where job is not null;
 create index fire_by_time on queue.fire (fired_at);
 
 -- What workers have declared: of one name the newest that a living worker declares is in force.
@@ -37,8 +37,7 @@ as $$
 declare
   stamp  text := to_char(tick at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"');
   spread bigint := (extract(epoch from plan.jitter) * 1000)::bigint;
-  said   jsonb := plan.options
-    || jsonb_build_object('meta', coalesce(plan.options -> 'meta', '{}') || jsonb_build_object('schedule', plan.name, 'tick', stamp));
+  said   jsonb := plan.options || jsonb_build_object('meta', queue.tick_meta(plan.options, plan.name, stamp));
 begin
   if spread > 0 then
     -- The same tick has the same part of it, whoever fires.
@@ -54,17 +53,20 @@ begin
 end
 $$;
 
--- Whether a job of an earlier tick is not over.
+-- Whether a job of an earlier tick, or one that was run by hand, is not over. Of each sort the last ten are looked at, so that however many were run
+-- by hand, those of the ticks are seen.
 create function queue.is_overlapping(name text) returns boolean
   language sql stable
   set search_path = pg_catalog, pg_temp
 begin atomic
   select exists (
     select
-    from (
+    from (values (false), (true)) h (by_hand)
+    cross join lateral (
       select f.job
       from queue.fire f
       where f.name = is_overlapping.name and f.job is not null  -- guard: only its own jobs overlap [f.name = is_overlapping.name and ]
+        and (f.outcome = 'run_now') = h.by_hand  -- guard: jobs by hand do not hide those of ticks
       order by f.tick desc
       limit 10
     ) f
@@ -78,8 +80,11 @@ end;
 -- somebody has the schedule locked.
 --
 -- A job that cannot be enqueued is that tick's outcome, not the caller's error: the schedule goes on with the next tick. What may be better at the
--- next try (a deadlock, a lock that somebody holds, a full disk) is raised as long as the tick is within its grace.
-create function queue.fire_ticks(name text, definition bigint, seen timestamptz, ticks timestamptz[], verb text, next_at timestamptz, error text)
+-- next try (a deadlock, a lock that somebody holds, a full disk) is undone as long as the tick is within its grace, and told of by a last row
+-- (raised): the schedule is as it was. So others may be seen to in the same statement. No lock is waited for longer than so many ms.
+create function queue.fire_ticks(
+  name text, definition bigint, seen timestamptz, ticks timestamptz[], verb text, next_at timestamptz, error text, patience integer default 100
+)
   returns table (tick timestamptz, outcome text, job bigint, why text)
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -89,6 +94,8 @@ declare
   plan   queue.schedule;
   now    timestamptz := clock_timestamp();
 begin
+  -- redundant: a caller may have less patience (for speed: others are to be seen to)
+  perform set_config('lock_timeout', least(greatest(fire_ticks.patience, 1), 100) || 'ms', true);
   select s.* into plan
   from queue.schedule s
   -- guard: fires one schedule [s.name = fire_ticks.name and ]; fires what was computed [ and s.definition = fire_ticks.definition]
@@ -99,42 +106,47 @@ begin
   if not found or fire_ticks.seen > now then  -- guard: never before its time [ or fire_ticks.seen > now]
     return;
   end if;
-  update queue.schedule s
-  set next_at = fire_ticks.next_at,  -- guard: the next tick is another [next_at = fire_ticks.next_at,]
-    error = case when fire_ticks.next_at is null then coalesce(fire_ticks.error, 'it has no further ticks') end
-  where s.name = fire_ticks.name;  -- guard: moves one schedule on [where s.name = fire_ticks.name]
-  foreach tick in array fire_ticks.ticks loop
-    job := null;
-    why := null;
-    outcome := case
-      -- By a clock that was set back it is that time once more.
-      -- guard: a tick has its job once
-      when exists (select from queue.fire f where f.name = fire_ticks.name and f.tick = fire_ticks.tick) then 'fired'
-      when fire_ticks.tick = plan.skip_at then 'skipped'  -- guard: a skipped tick has no job
-      when fire_ticks.verb = 'miss' then 'missed'  -- guard: a missed tick has no job
-    end;
-    -- guard: jobs do not overlap [plan.overlap = 'skip' and queue.is_overlapping(fire_ticks.name) => false]
-    if outcome is null and plan.overlap = 'skip' and queue.is_overlapping(fire_ticks.name) then
-      outcome := 'overlapped';
-    end if;
-    if outcome is null then
-      begin
-        select e.id, e.outcome into fire_ticks.job, fire_ticks.outcome from queue.enqueue_tick(plan, tick) e;
-      exception when others then
-        -- guard: what may be better is tried again [fire_ticks.seen > now - plan.grace and .. XX)' => false]
-        -- guard: no longer than its grace [fire_ticks.seen > now - plan.grace and ]
-        if fire_ticks.seen > now - plan.grace and sqlstate ~ '^(40|53|55P03|57|58|XX)' then
-          raise;
-        end if;
-        outcome := 'failed';
-        why := left(sqlerrm, 1000) || ' (' || sqlstate || ')';
+  begin
+    update queue.schedule s
+    set next_at = fire_ticks.next_at,  -- guard: the next tick is another [next_at = fire_ticks.next_at,]
+      error = case when fire_ticks.next_at is null then coalesce(fire_ticks.error, 'it has no further ticks') end
+    where s.name = fire_ticks.name;  -- guard: moves one schedule on [where s.name = fire_ticks.name]
+    foreach tick in array fire_ticks.ticks loop
+      job := null;
+      why := null;
+      outcome := case
+        -- By a clock that was set back it is that time once more.
+        -- guard: a tick has its job once
+        when exists (select from queue.fire f where f.name = fire_ticks.name and f.tick = fire_ticks.tick) then 'fired'
+        when fire_ticks.tick = plan.skip_at then 'skipped'  -- guard: a skipped tick has no job
+        when fire_ticks.verb = 'miss' then 'missed'  -- guard: a missed tick has no job
       end;
-    end if;
-    insert into queue.fire (name, tick, job, outcome, error)
-    values (fire_ticks.name, fire_ticks.tick, fire_ticks.job, fire_ticks.outcome, fire_ticks.why)
-    on conflict do nothing;  -- guard: what came of a tick stays [on conflict do nothing]
-    return next;
-  end loop;
+      -- guard: jobs do not overlap [plan.overlap = 'skip' and queue.is_overlapping(fire_ticks.name) => false]
+      if outcome is null and plan.overlap = 'skip' and queue.is_overlapping(fire_ticks.name) then
+        outcome := 'overlapped';
+      end if;
+      if outcome is null then
+        begin
+          select e.id, e.outcome into fire_ticks.job, fire_ticks.outcome from queue.enqueue_tick(plan, tick) e;
+        exception when others then
+          -- guard: what may be better is tried again [fire_ticks.seen > now - plan.grace and .. XX)' => false]
+          -- guard: no longer than its grace [fire_ticks.seen > now - plan.grace and ]
+          if fire_ticks.seen > now - plan.grace and sqlstate ~ '^(40|53|55P03|57|58|XX)' then
+            raise;
+          end if;
+          outcome := 'failed';
+          why := left(sqlerrm, 1000) || ' (' || sqlstate || ')';
+        end;
+      end if;
+      insert into queue.fire (name, tick, job, outcome, error)
+      values (fire_ticks.name, fire_ticks.tick, fire_ticks.job, fire_ticks.outcome, fire_ticks.why)
+      on conflict do nothing;  -- guard: what came of a tick stays [on conflict do nothing]
+      return next;
+    end loop;
+  exception when others then  -- guard: what is raised for one schedule stops no other [when others => when division_by_zero]
+    return query select fire_ticks.seen, 'raised', null::bigint, left(sqlerrm, 1000) || ' (' || sqlstate || ')';
+    return;
+  end;
   if cardinality(fire_ticks.ticks) = 0 then
     return query select fire_ticks.next_at, 'planned', null::bigint, null::text;
   end if;
@@ -162,12 +174,13 @@ begin
 end
 $$;
 
--- Says what a worker declares, and sees to it that the newest is in force; returns what came of it. A living worker that declares other schedules
--- now is believed.
-create function queue.declare_schedules(worker uuid, names text[], job_types text[], payloads jsonb[], options jsonb[])
+-- Says what a worker declares; payloads and options are JSON texts. Returns those that are refused, and those that are to be declared again because
+-- somebody has them locked, say. A living worker that declares other schedules now is believed.
+create function queue.declare_schedules(worker uuid, names text[], job_types text[], payloads text[], options text[])
   returns table (name text, became text)
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
+  set lock_timeout = '1s'  -- guard: a declaration waits for nobody for ever
 as $$
 declare
   said     queue.schedule;
@@ -175,15 +188,16 @@ declare
 begin
   for place in 1 .. cardinality(names) loop
     begin
-      said := queue.read_schedule(names[place], job_types[place], payloads[place], options[place], 'static');
+      said := queue.read_schedule(names[place], job_types[place], payloads[place]::jsonb, options[place]::jsonb, 'static');
       insert into queue.declaration as d (name, definition, job_type, payload, options)
-      values (said.name, said.definition, said.job_type, said.payload, options[place])
+      values (said.name, said.definition, said.job_type, said.payload, options[place]::jsonb)
       on conflict on constraint declaration_pkey do update set last_seen = clock_timestamp();
       mine := mine || said.definition;
-    exception when data_exception or integrity_constraint_violation then  -- guard: one that is wrong keeps no other from being declared
+    exception when others then  -- guard: one that is wrong keeps no other from being declared
       name := names[place];
-      became := 'refused: ' || left(sqlerrm, 1000);
+      became := case when sqlstate ~ '^2[23]' then 'refused: ' else 'held up: ' end || left(sqlerrm, 1000);
       return next;
+      perform set_config('lock_timeout', '10ms', true);  -- redundant: all together wait for a second (for whoever has many locked)
     end;
   end loop;
   update queue.worker w
@@ -232,6 +246,7 @@ begin
       became := 'in force';
     exception when others then  -- guard: one that cannot be put in force holds up no other
       became := 'refused: ' || left(sqlerrm, 1000);
+      perform set_config('lock_timeout', '10ms', true);  -- redundant: an election waits for all together for a second (for whoever has many locked)
     end;
     return next;
   end loop;

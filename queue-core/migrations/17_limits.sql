@@ -82,8 +82,8 @@ create function queue.covers(name text, queue text, job_type text) returns boole
   language sql stable
   set search_path = pg_catalog, pg_temp
 as $$
-  select covers.name = 'queue:' || covers.queue or covers.name = 'type:' || covers.job_type
-    or exists (select from queue.bound_type t where t.job_type = covers.job_type and t.name = covers.name)
+  select covers.name = 'queue:' || covers.queue or covers.name = 'type:' || queue.type_of(covers.job_type)
+    or exists (select from queue.bound_type t where t.job_type = queue.type_of(covers.job_type) and t.name = covers.name)
 $$;
 
 -- A number for a limit: another one if its lanes change, so that workers say anew that they know them.

@@ -33,15 +33,16 @@ create function queue.is_name(name text) returns boolean
   language sql immutable parallel safe
   return name is not null and name ~ '^[A-Za-z0-9_.:-]{1,64}$';  -- guard: null is no name [name is not null and ]
 
--- The most bytes of a payload's text. Replace this function to change it for the store.
-create function queue.payload_limit() returns integer
+-- The name under which jobs of a type are stored: the type's, and behind it the version of their payloads, from the second on. So another version
+-- is another lane, which only workers that know it serve, and jobs of the first know nothing of versions.
+create function queue.stored_type(job_type text, version integer) returns text
   language sql immutable parallel safe
-  return 262144;
+  return case when version > 1 then job_type || '@' || version::text else job_type end;
 
--- The most bytes of a job's metadata, as text.
-create function queue.meta_limit() returns integer
-  language sql immutable parallel safe
-  return 4096;
+-- Of that name the type's.
+create function queue.type_of(stored text) returns text
+  language sql immutable strict parallel safe
+  return pg_catalog.split_part(stored, '@', 1);
 
 -- A text's sha256. The bytes are taken as they are: a conversion to another encoding would keep this from being inlined.
 create function queue.digest(text text) returns bytea
@@ -69,7 +70,7 @@ create function queue.lane_id(queue text, job_type text, priority integer, solo 
 create table queue.lane (
   lane      bigint   not null,
   queue     text     not null,
-  job_type  text     not null,
+  job_type  text     not null,                               -- as stored: see queue.stored_type
   priority  smallint not null,
   solo      boolean  not null,                               -- jobs under suspicion of ending their process: claimed one at a time
   born      xid8     not null default pg_current_xact_id(),  -- workers ask for what was born since they last looked
@@ -83,7 +84,9 @@ create table queue.lane (
   walked   bigint   not null default 0,         -- up to this id no job was of it
   constraint lane_is_seen_or_leaving check ((leaving is null) = (has_capacity is not null)),  -- guard: a lane is seen or leaving
   constraint lane_queue_is_a_name check (queue.is_name(queue)),  -- guard: a lane's queue is a name
-  constraint lane_job_type_is_a_name check (queue.is_name(job_type)),  -- guard: a lane's job type is a name
+  -- guard: a lane's job type is a name (2 lines)
+  constraint lane_job_type_is_a_name
+    check (job_type ~ '^[A-Za-z0-9_.:-]{1,64}(@([2-9]|[1-9][0-9]{1,3}))?$'),
   constraint lane_is_its_hash check (lane = queue.lane_id(queue, job_type, priority, solo))  -- guard: a lane is its hash
 );
 create index lane_by_id on queue.lane (lane);

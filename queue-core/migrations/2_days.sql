@@ -154,8 +154,8 @@ begin
           from queue.done d
           join queue.job j on j.id = d.id
           join queue.lane l on l.lane = j.lane  -- guard: kept for longer: its own type [l.lane = j.lane => j.lane is not null]
-          -- guard: kept for longer: its type's own time [k.job_type = l.job_type => l.job_type is not null]
-          join queue.retention k on k.job_type = l.job_type
+          -- guard: kept for longer: its type's own time [k.job_type = queue.type_of(l.job_type) => l.job_type is not null]
+          join queue.retention k on k.job_type = queue.type_of(l.job_type)
           -- guard: kept for longer: not for ever [ and d.finished_at >= clock_timestamp() - k.history]
           where d.id >= lowest and d.id < beyond and j.id >= lowest and j.id < beyond and d.finished_at >= clock_timestamp() - k.history
           -- guard: plainly done: kept for longer (6 lines)
@@ -163,8 +163,8 @@ begin
           select unnest(d.ids)
           from queue.done_many d
           join queue.lane l on l.lane = d.lane  -- guard: plainly done: its own type [l.lane = d.lane => d.lane is not null]
-          -- guard: plainly done: its type's own time [k.job_type = l.job_type => l.job_type is not null]
-          join queue.retention k on k.job_type = l.job_type
+          -- guard: plainly done: its type's own time [k.job_type = queue.type_of(l.job_type) => l.job_type is not null]
+          join queue.retention k on k.job_type = queue.type_of(l.job_type)
           -- guard: plainly done: kept by its type's time [ and d.finished_at >= clock_timestamp() - k.history]
           where d.first_id >= lowest and d.first_id < beyond and d.finished_at >= clock_timestamp() - k.history
           limit allowed + 1);

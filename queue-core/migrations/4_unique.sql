@@ -36,9 +36,9 @@ create function queue.holds(held text, until timestamptz, state text) returns bo
 
 -- Does to the waiting job of a key what its next enqueue asks for, and keeps it from being claimed until that transaction ends; false if the
 -- job has left its entry. An entry that a claim has locked is waited for. With another payload the entry is written anew, in its place: a
--- claim whose snapshot is older than the payload must not find it.
+-- claim whose snapshot is older than the payload must not find it. A payload of another version takes the job to that version's lane.
 create function queue.change_waiting(
-  id bigint, state text, lane bigint, seq bigint, due timestamptz, payload jsonb, run_at timestamptz, on_conflict text
+  id bigint, state text, lane bigint, seq bigint, due timestamptz, stored text, payload jsonb, run_at timestamptz, on_conflict text
 ) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -48,7 +48,18 @@ declare
   -- guard: only who debounces puts off [on_conflict = 'debounce' and ]
   later  boolean := on_conflict = 'debounce' and coalesce(change_waiting.run_at > greatest(due, clock_timestamp()), false);
   taken  record;
+  old    record;
+  plain  bigint; -- the lane that a new payload takes the job to
+  moved  bigint := change_waiting.lane;
 begin
+  if on_conflict = 'replace' then
+    select l.queue, l.job_type, l.priority, l.solo into old from queue.lane l where l.lane = change_waiting.lane limit 1;
+    if old.job_type <> stored then  -- guard: a replaced job goes to its version's lane [old.job_type <> stored => false]
+      plain := queue.meet_lane(old.queue, stored, old.priority, false);
+      -- guard: a suspect that is replaced stays one [case when .. plain end => plain]
+      moved := case when old.solo then queue.meet_lane(old.queue, stored, old.priority, true) else plain end;
+    end if;
+  end if;
   if later then
     perform queue.check_run_at(change_waiting.run_at);  -- guard: a job is put off to a time
   end if;
@@ -63,10 +74,13 @@ begin
     end if;
   elsif state = 'blocked' then
     update queue.blocked b
-    set run_at = case when later then change_waiting.run_at else b.run_at end
+    -- guard: a blocked job goes to its version's lane [lane = moved => lane = b.lane]
+    set lane = moved, run_at = case when later then change_waiting.run_at else b.run_at end
     where b.key = (select j.key from queue.job j where j.id = change_waiting.id) and b.seq = change_waiting.seq and b.id = change_waiting.id;
   elsif later then
     delete from queue.scheduled s where s.run_at = due and s.id = change_waiting.id returning s.attempts, s.crashes into taken;
+  elsif moved <> change_waiting.lane then
+    update queue.scheduled s set lane = moved where s.run_at = due and s.id = change_waiting.id;
   else
     -- guard: a job found scheduled is locked [ for update]
     perform from queue.scheduled s where s.run_at = due and s.id = change_waiting.id for update;
@@ -83,10 +97,13 @@ begin
     if state = 'ready' then
       insert into queue.ready (lane, seq, id, attempts, crashes)
       -- guard: a replaced job keeps its attempts [taken.attempts, taken.crashes => 0::smallint, 0::smallint]
-      values (change_waiting.lane, change_waiting.seq, change_waiting.id, taken.attempts, taken.crashes);
+      values (moved, change_waiting.seq, change_waiting.id, taken.attempts, taken.crashes);
     end if;
     perform queue.check_payload(change_waiting.payload);  -- guard: a payload that replaces another fits
-    update queue.job j set payload = change_waiting.payload where j.id = change_waiting.id;
+    update queue.job j
+    -- guard: and is found there [coalesce(plain, j.lane) => j.lane]
+    set payload = change_waiting.payload, lane = coalesce(plain, j.lane)
+    where j.id = change_waiting.id;
   end if;
   return true;
 end
@@ -95,7 +112,7 @@ $$;
 -- Takes a key, or does what is asked to the job that holds it and returns that. Its row is then locked until the transaction ends: who asks
 -- meanwhile waits, and a rollback gives the key back. Every step is a statement of its own, whose snapshot is newer than the locks before it;
 -- under an older one (repeatable read) whatever has changed since is a serialization error.
-create function queue.take_key(hash uuid, payload jsonb, run_at timestamptz, on_conflict text, out id bigint, out outcome text)
+create function queue.take_key(hash uuid, stored text, payload jsonb, run_at timestamptz, on_conflict text, out id bigint, out outcome text)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
   set enable_seqscan = off
@@ -125,7 +142,7 @@ begin
     -- A live job is kept wherever it goes; whoever found it waiting wants it to wait.
     -- guard: whoever finds a job queued has it wait [ and holder.held <> 'queued']
     exit when coalesce(seen.state not in ('ready', 'scheduled', 'blocked'), true) or (on_conflict = 'keep' and holder.held <> 'queued');
-    if queue.change_waiting(id, seen.state, seen.lane, seen.seq, seen.run_at, payload, take_key.run_at, on_conflict) then
+    if queue.change_waiting(id, seen.state, seen.lane, seen.seq, seen.run_at, stored, payload, take_key.run_at, on_conflict) then
       outcome := case on_conflict when 'replace' then 'replaced' when 'debounce' then 'debounced' else 'kept' end;
       exit;
     end if;

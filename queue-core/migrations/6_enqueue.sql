@@ -3,6 +3,16 @@
 --
 --   type_options   written by workers when they start (publish_types), read by enqueues that leave out one of these options
 
+-- The most bytes of a payload's text. Replace this function to change it for the store.
+create function queue.payload_limit() returns integer
+  language sql immutable parallel safe
+  return 262144;
+
+-- The most bytes of a job's metadata, as text.
+create function queue.meta_limit() returns integer
+  language sql immutable parallel safe
+  return 4096;
+
 -- Where the jobs of a type go, and how often they are tried, if their enqueue does not say so: what the type's workers have. A type that says
 -- nothing of it has no row. Enqueues in Rust say all of it, and read nothing here.
 create table queue.type_options (
@@ -27,7 +37,8 @@ create type queue.options as (
   unique_while  text,         -- how that is held: live, queued, kept or until
   unique_until  timestamptz,  -- until when
   on_conflict   text,
-  meta          jsonb
+  meta          jsonb,
+  version       smallint      -- of the payload
 );
 
 -- Reads the options of an enqueue of this type: an unknown one, or one of a wrong type or out of range, is 22023 and named. JSON null is as not
@@ -37,14 +48,16 @@ create function queue.read_options(job_type text, options jsonb) returns queue.o
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  said    queue.options := row('default', 100, 20, null, null, 'block', null, 'live', null, 'keep', null);
+  said    queue.options := row('default', 100, 20, null, null, 'block', null, 'live', null, 'keep', null, 1);
   typed   queue.type_options;
   whole   integer; -- a whole number that may be in range, or null
-  known   text[] := '{queue,priority,max_attempts,run_at,after,key,key_policy,unique_key,unique_while,on_conflict,meta}';
+  known   text[] := '{queue,priority,max_attempts,run_at,after,key,key_policy,unique_key,unique_while,on_conflict,meta,version}';
 begin
   -- guard: the options are an object [jsonb_typeof(options) is distinct from 'object' => false]
   if jsonb_typeof(options) is distinct from 'object' then
     raise invalid_parameter_value using message = 'queue.enqueue: the options are a JSON object';
+  elsif read_options.job_type like '%@%' then  -- guard: a type is given without its version [read_options.job_type like '%@%' => false]
+    raise invalid_parameter_value using message = 'queue.enqueue: the version of a job type is said with the option version, not in its name';
   elsif options - known <> '{}' then
     raise invalid_parameter_value using message = format('queue.enqueue: there is no option %s; the options are %s',
       (select to_json(min(k.name)) from jsonb_object_keys(options - known) k (name)), array_to_string(known, ', '));
@@ -126,6 +139,13 @@ begin
   -- guard: uniqueness is that of a key [said.unique_key is null and => false and]
   if said.unique_key is null and coalesce(options ->> 'unique_while', options ->> 'on_conflict') is not null then
     raise invalid_parameter_value using message = 'queue.enqueue: the options unique_while and on_conflict need the option unique_key';
+  end if;
+  if options ? 'version' then
+    whole := queue.read_whole(options -> 'version', 1);
+    if whole between 1 and 9999 is not true then  -- guard: a version is in range [whole between 1 and 9999 is not true => false]
+      perform queue.refuse_option(options, 'version', 'a whole number from 1 to 9999');
+    end if;
+    said.version := whole;
   end if;
   if options ->> 'meta' is not null then
     said.meta := queue.checked_meta(options -> 'meta');
@@ -260,6 +280,7 @@ $$;
 --   on_conflict                        is kept (kept), or for an interval; the next enqueue keeps it as it is, replaces its payload or
 --                                      debounces it (puts it off to its own time)
 --   meta                               a small object that stays with the job, for its handler and for filters
+--   version                            of the payload, 1 if it is not said; only workers that know it run the job
 create function queue.enqueue(job_type text, payload jsonb, options jsonb default '{}') returns bigint
   language plpgsql volatile
 as $$
@@ -288,8 +309,9 @@ create function queue.enqueue_with(job_type text, payload jsonb, options jsonb d
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  said   queue.options;
-  taken  uuid;
+  said    queue.options;
+  stored  text;
+  taken   uuid;
 begin
   if not queue.is_trusted() then
     select d.id, d.outcome into enqueue_with.id, enqueue_with.outcome
@@ -297,6 +319,7 @@ begin
     return;
   end if;
   said := queue.read_options(enqueue_with.job_type, enqueue_with.options);
+  stored := queue.stored_type(enqueue_with.job_type, said.version);
   taken := queue.unique_hash(said.queue, enqueue_with.job_type, said.unique_key);
   if taken is not null then
     -- A full queue has nothing written to it for a key that nobody has taken.
@@ -306,7 +329,7 @@ begin
       perform queue.look_capacity(said.queue, 1);
     end if;
     select t.id, t.outcome into enqueue_with.id, enqueue_with.outcome
-    from queue.take_key(taken, enqueue_with.payload, said.run_at, said.on_conflict) t;
+    from queue.take_key(taken, stored, enqueue_with.payload, said.run_at, said.on_conflict) t;
     if enqueue_with.id is not null then
       -- Workers that passed over the entry while it was locked here, or that do not know its new time, are told.
       perform queue.wake(said.queue);  -- guard: workers are told
@@ -314,10 +337,10 @@ begin
     end if;
   end if;
   if said.key is null then
-    id := queue.insert_job(enqueue_with.job_type, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.meta);
+    id := queue.insert_job(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.meta);
   else
     perform queue.take_capacity(said.queue, 1);  -- guard: a keyed job takes capacity
-    id := queue.insert_in_line(enqueue_with.job_type, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at,
+    id := queue.insert_in_line(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at,
       said.key, said.key_policy, said.meta);
   end if;
   outcome := 'enqueued';

@@ -7,7 +7,8 @@ grant select (id, lane, max_attempts, key, key_skips, meta) on queue.job to "que
 grant select (worker, claimed_at, lane, ids, attempts, crashes, cancelling) on queue.lease to "queue_role";
 grant select (id, finished_at, ran_ms, attempts, cancelled) on queue.done to "queue_role";
 grant select (id, attempt, updated_at, fraction, stage, counts) on queue.progress to "queue_role";
-grant select (id, queue, job_type, priority, state, attempts, max_attempts, crashes, enqueued_at, run_at, finished_at, worker, error, meta)
+grant select (id, queue, job_type, priority, state, attempts, max_attempts, crashes, enqueued_at, run_at, finished_at, worker, error, meta,
+  version)
 on queue.jobs
 to "queue_role";
 grant select (name, job_type, cron, every, tz, missed, grace, overlap, jitter, source, definition, since, next_at, skip_at, paused_at,
@@ -16,5 +17,5 @@ on queue.schedule
 to "queue_role";
 grant execute on function
   queue.reader_list, queue.reader_find, queue.counts, queue.workers, queue.capacities, queue.depth, queue.depths, queue.passed, queue.oldest,
-  queue.backlog, queue.id_at, queue.enqueued_at, queue.pauses, queue.pause_awaits, queue.limits
+  queue.backlog, queue.id_at, queue.enqueued_at, queue.type_of, queue.version_of, queue.pauses, queue.pause_awaits, queue.limits
 to "queue_role";

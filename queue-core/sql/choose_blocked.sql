@@ -12,7 +12,7 @@ where (b.key, b.seq) > ($9, $10) and b.id < $3
     or b.lane in (
       select l.lane
       from queue.lane l
-      where ($1::text is null or l.queue = $1) and ($2::text[] is null or l.job_type = any ($2))
+      where ($1::text is null or l.queue = $1) and ($2::text[] is null or queue.type_of(l.job_type) = any ($2))
     ))
   and ($7::jsonb is null or (select j.meta from queue.job j where j.id = b.id) operator(pg_catalog.@>) $7)
   and ($6::text is null or pg_catalog.strpos((select f.error from queue.failure f where f.id = b.id order by f.at desc limit 1), $6) > 0)

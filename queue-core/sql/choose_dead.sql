@@ -6,7 +6,9 @@ select d.id
 from queue.dead d
 where d.id > $9 and d.id < $3
   and ($1::text is null and $2::text[] is null
-    or d.lane in (select l.lane from queue.lane l where ($1::text is null or l.queue = $1) and ($2::text[] is null or l.job_type = any ($2))))
+    or d.lane in (
+      select l.lane from queue.lane l where ($1::text is null or l.queue = $1) and ($2::text[] is null or queue.type_of(l.job_type) = any ($2))
+    ))
   and ($4::float8 is null or d.died_at <= pg_catalog.now() - $4 * interval '1 second')
   and ($5::float8 is null or d.died_at > pg_catalog.now() - $5 * interval '1 second')
   and ($7::jsonb is null or (select j.meta from queue.job j where j.id = d.id) operator(pg_catalog.@>) $7)

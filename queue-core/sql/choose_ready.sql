@@ -5,7 +5,7 @@
 with chosen as materialized (
   select distinct l.lane
   from queue.lane l
-  where l.lane >= $9 and ($1::text is null or l.queue = $1) and ($2::text[] is null or l.job_type = any ($2))
+  where l.lane >= $9 and ($1::text is null or l.queue = $1) and ($2::text[] is null or queue.type_of(l.job_type) = any ($2))
     and ($11::smallint is null or l.priority <> $11)
 )
 select r.lane, r.seq, r.id

@@ -10,7 +10,8 @@ where s.id > $9 and s.id < $3
     or s.lane in (
       select l.lane
       from queue.lane l
-      where ($1::text is null or l.queue = $1) and ($2::text[] is null or l.job_type = any ($2)) and ($10::smallint is null or l.priority <> $10)
+      where ($1::text is null or l.queue = $1) and ($2::text[] is null or queue.type_of(l.job_type) = any ($2))
+        and ($10::smallint is null or l.priority <> $10)
     ))
   and ($7::jsonb is null or (select j.meta from queue.job j where j.id = s.id) operator(pg_catalog.@>) $7)
   and ($6::text is null or pg_catalog.strpos((select f.error from queue.failure f where f.id = s.id order by f.at desc limit 1), $6) > 0)

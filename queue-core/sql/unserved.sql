@@ -1,4 +1,4 @@
--- ready jobs that wait for nobody: for each queue and job type that no living worker serves, how many are ready, and whether there are more.
+-- ready jobs that wait for nobody: for each queue, job type and version that no living worker serves, how many are ready, and whether there are more.
 -- $1 how many jobs of each are counted, and ten times that of all
 -- Safe: it only reads. A worker of a release that did not say its job types is taken to serve all of them.
 with chosen as materialized (
@@ -18,7 +18,8 @@ with chosen as materialized (
   select least($1::bigint, greatest(10 * $1 / greatest(count(*), 1), 1)) as jobs
   from chosen
 )
-select c.queue, c.job_type, least(n.jobs, s.jobs) as jobs, n.jobs > s.jobs or k.partial as partial
+select c.queue, queue.type_of(c.job_type) as job_type, least(n.jobs, s.jobs) as jobs, n.jobs > s.jobs or k.partial as partial,
+  queue.version_of(c.job_type) as version
 from chosen c
 cross join share s
 cross join lateral (

@@ -37,6 +37,8 @@
 //! |---|---|
 //! | job | one unit of work: a payload of a job type, enqueued once, living until it is completed, dead or cancelled |
 //! | job type | the stable name under which a payload struct is stored (`send_email`) |
+//! | version | of a payload: which form of its struct it was enqueued in; 1 unless the type says another |
+//! | upgrade | to make a payload of an older version one of its type |
 //! | payload | the struct as JSON |
 //! | handler | the user's code for a job type |
 //! | queue | a named stream of jobs that workers subscribe to; the unit of limits and concurrency |
@@ -46,7 +48,8 @@
 //! | blocked | waiting behind another job of its ordering key |
 //! | claim | to take a batch of ready jobs under one lease |
 //! | lease | one worker's right to a claimed batch, named by a random token; all it may later write is fenced by it |
-//! | attempt | one run of a handler, counted at the claim |
+//! | attempt | one run of a handler for a job, counted at the claim |
+//! | batch | several jobs at once: enqueued, claimed, or run by one call of a handler |
 //! | crash | an attempt that ended with its process |
 //! | outcome | what the handler said: ok, failure, panic, timeout, cancelled, snooze |
 //! | verdict | what is written for it: complete, retry, dead, snooze, release, cancel |
@@ -88,12 +91,12 @@ mod mutants;
 pub use async_trait::async_trait;
 pub use connect::{IntoConnection, JobRef};
 pub use context::{
-    AttemptOutput, CancelReason, Cancelled, Context, Handler, HandlerFuture, JobFuture, JobTransaction, Middleware, Next, Registration,
-    Registry, Reporter, TransactionGuard,
+    AttemptOutput, BatchContext, BatchHandler, BatchJob, CancelReason, Cancelled, Context, Handler, HandlerFuture, JobBatch, JobFuture,
+    JobTransaction, Middleware, Next, Registration, Registry, Reporter, TransactionGuard,
 };
 pub use define::{
-    Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, Limit, OnConflict, Options,
-    Outcome, Priority, Retain, StateKey, TerminalExt, Unique, UniqueKey, UnknownState, Verdict, While, verdict,
+    Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, Limit, OldPayload, OnConflict,
+    Options, Outcome, Priority, Retain, StateKey, TerminalExt, Unique, UniqueKey, UnknownState, Verdict, While, most_together, verdict,
 };
 pub use enqueue::{Batch, Enqueue, EnqueueAll, EnqueueOptions, Enqueuing, Job, JobHandle, on_enqueue};
 pub use error::{Error, RegistryError, message};
@@ -108,9 +111,9 @@ pub use sqlx;
 #[doc(hidden)]
 pub mod runner {
     pub use crate::{
-        attempt::{ClaimedJob, Ended, Halt, run},
+        attempt::{ClaimedJob, Ended, Halt, run, run_batch},
         context::{Ask, Backend, CommitResult, Fence, Lent, OwnTransaction, Report, ReportEntry, ReportSender, Shared, States, Written},
-        define::{Due, Ending, OrderingKey, Timing},
+        define::{Due, Ending, OrderingKey, Timing, stored_type, type_and_version},
         finish::finish_one,
         schema::{Channel, Migration, migrate::migrate_with},
     };

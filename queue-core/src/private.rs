@@ -3,13 +3,14 @@
 pub use inventory::submit;
 
 pub use crate::{
-    context::{Handler, Registration},
-    define::{Backoff, Durability, JobType, KeyPolicy, Limit, OnConflict, Options, Retain, StateKey, Unique, UniqueKey, While},
+    context::{Handler, Registration, Upgraded, upgrade},
+    define::{Backoff, Durability, JobType, KeyPolicy, Limit, OnConflict, Options, Retain, StateKey, Unique, UniqueKey, While, no_upgrade},
     schedule::Declared,
 };
 pub use std::{
     borrow::Cow,
     option::Option::{self, Some},
+    result::Result,
     string::{String, ToString},
     time::Duration,
 };

@@ -16,7 +16,8 @@ use crate::{
     fallback::Mistakes,
     limit::{self, Limit},
     unique,
-    value::{Named, Value},
+    upgrade::{self, Upgrade},
+    value::{Named, Value, is_one},
 };
 
 /// What the attribute said. After a mistake: all of it that was right.
@@ -33,6 +34,8 @@ pub(crate) struct Args {
     pub(crate) fifo: Option<Ident>,
     /// `cron` or `every`, whichever came first.
     pub(crate) timing: Option<Ident>,
+    pub(crate) version: Option<(Ident, u16)>,
+    pub(crate) upgrade: Option<Upgrade>,
     /// All other options, in the order they were given.
     pub(crate) calls: Vec<(Ident, Value)>,
 }
@@ -41,6 +44,8 @@ pub(crate) struct Args {
 const OPTIONS: &[(&str, &str)] = &[
     ("name", r#"name = "send_email""#),
     ("aliases", r#"aliases = ["old_name"]"#),
+    ("version", "version = 2"),
+    ("upgrade", "upgrade = from_v1"),
     ("queue", r#"queue = "mail""#),
     ("priority", "priority = 150"),
     ("max_attempts", "max_attempts = 5"),
@@ -51,6 +56,8 @@ const OPTIONS: &[(&str, &str)] = &[
     ("retain", r#"retain = "30d""#),
     ("durability", "durability = relaxed"),
     ("transactional", "transactional"),
+    ("batch", "batch = 500"),
+    ("batch_wait", r#"batch_wait = "200ms""#),
     ("key", "key = self.account_id"),
     ("fifo", "fifo"),
     ("key_policy", "key_policy = skip"),
@@ -71,6 +78,11 @@ pub(crate) fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Args {
     mistakes.note(args.check_keys());
     mistakes.note(args.check_schedule());
     mistakes.note(args.check_limits());
+    mistakes.note(args.check_batch());
+    // One that was given wrong is told already.
+    if args.upgrade.is_some() || given.iter().all(|key| key != "upgrade") {
+        mistakes.note(upgrade::check(args.upgrade.as_ref(), args.version.as_ref(), args.send_only));
+    }
     args
 }
 
@@ -126,6 +138,28 @@ impl Args {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// A batch is many attempts, of which the last of each job runs alone.
+    fn check_batch(&self) -> Result<()> {
+        let find = |name| self.calls.iter().find(|(key, _)| key == name);
+        let transactional =
+            "a transactional job is one transaction with its claim, so `transactional` does not go with `batch`; leave one out";
+        let last = "a job's last attempt runs alone, so with `max_attempts = 1` there would be no batch; give it at least 2";
+        match (find("batch"), find("batch_wait"), find("transactional"), find("max_attempts")) {
+            (None, Some((wait, _)), ..) => Err(Error::new(
+                wait.span(),
+                "`batch_wait` is how long jobs wait for a fuller batch, as in `batch = 500, batch_wait = \"200ms\"`",
+            )),
+            (Some(_), _, Some((key, _)), _) => Err(Error::new(key.span(), transactional)),
+            (Some(_), _, _, Some((key, Value::Number(most)))) if is_one(most) => Err(Error::new(key.span(), last)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the handler takes batches.
+    pub(crate) fn takes_batches(&self) -> bool {
+        self.calls.iter().any(|(key, _)| key == "batch")
     }
 
     /// An alias is another name. The name may be the struct's, which is not known when the aliases are parsed.
@@ -202,6 +236,12 @@ fn option(input: ParseStream, given: &mut Vec<Ident>, args: &mut Args) -> Result
             args.add_limit(limit)?;
         }
         "unique" => args.calls.push((key.clone(), Value::Unique(unique::parse(&option, input)?))),
+        "upgrade" => args.upgrade = Some(upgrade::parse(&option, input)?),
+        "version" => {
+            let (number, version) = option.version(&value(&option, input)?)?;
+            args.version = Some((key.clone(), version));
+            args.calls.push((key.clone(), Value::Number(number)));
+        }
         "output" => args.output = Some((key.clone(), output(&option, input)?)),
         "name" => args.name = Some((key.clone(), option.name(&value(&option, input)?)?)),
         "crate" => args.root = Some(option.path(&value(&option, input)?)?),
@@ -215,6 +255,8 @@ fn expression(option: &Named, given: &Expr) -> Result<Value> {
         "aliases" => Value::Texts(option.names(given)?),
         "queue" => Value::Text(option.name(given)?),
         "priority" => Value::Number(option.integer_or_constant(given, -32768..=32767)?),
+        "batch" => Value::Number(option.integer(given, 2..=10_000)?),
+        "batch_wait" => Value::Time(option.batch_wait(given)?),
         "max_attempts" => Value::Number(option.integer(given, 1..=32767)?),
         "backoff" => Value::Backoff(option.backoff(given)?),
         "timeout" | "every" => Value::Time(option.timeout(given)?),

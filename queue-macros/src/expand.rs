@@ -55,6 +55,7 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
     let output_name = Ident::new("Output", args.output.as_ref().map_or_else(Span::call_site, |(key, _)| key.span()));
     let unique_key =
         args.calls.iter().find_map(|(_, value)| if let Value::Unique(unique) = value { Some(unique.method(&root)) } else { None });
+    let upgrade = args.upgrade.as_ref().map(|upgrade| upgrade.method(&root));
     let calls = calls(&root, &args.calls);
     let key = ordering_key(&root, args);
     // Said of the option's own token: that the payload has no default.
@@ -75,6 +76,7 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
             #key
             #unique_key
             #scheduled
+            #upgrade
         }
     }
 }
@@ -113,10 +115,11 @@ fn register(input: &Input, args: &Args) -> TokenStream {
     let Input { ident, attributes } = input;
     let root = root(args);
     let declared = args.timing.as_ref().map(|_| quote!(#root::private::submit! { #root::private::Declared::of::<#ident>() }));
+    let of = Ident::new(if args.takes_batches() { "of_batch" } else { "of" }, Span::call_site());
     quote! {
         #(#attributes)*
         const _: () = {
-            #root::private::submit! { #root::private::Registration::of::<#ident>() }
+            #root::private::submit! { #root::private::Registration::#of::<#ident>() }
             #declared
         };
     }
@@ -173,7 +176,8 @@ mod tests {
         let args = quote! {
             name = "send_email", aliases = ["mail"], queue = "mail", priority = Priority::EXPLICIT, max_attempts = 5,
             backoff = exponential("1s", max = "10m", jitter = 0.1), timeout = "1m30s", output = MessageId, state(Mailer, Db), retain = "none",
-            durability = relaxed, transactional, key = self.to, key_policy = skip, unique(fields(to), while = "1h", on_conflict = replace)
+            durability = relaxed, transactional, key = self.to, key_policy = skip, unique(fields(to), while = "1h", on_conflict = replace),
+            version = 3, upgrade(1 = Self::from_v1, 2 = from_v2)
         };
         let item = quote! {
             #[derive(Serialize, Deserialize)]

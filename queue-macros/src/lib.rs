@@ -11,6 +11,7 @@ mod input;
 mod limit;
 mod renamed;
 mod unique;
+mod upgrade;
 mod value;
 
 use proc_macro::TokenStream;
@@ -44,6 +45,8 @@ use proc_macro::TokenStream;
 /// |---|---|---|---|
 /// | `name = "send_email"` | the name under which jobs of this type are stored | a name | the struct's name in snake case |
 /// | `aliases = ["old_name"]` | older names under which jobs may still be stored | names | none |
+/// | `version = 2` | which version of its payload this struct is; jobs of a newer one are left to workers that know it | 1 to 9999 | 1 |
+/// | `upgrade = from_v1` | how payloads of older versions are read; of several `upgrade(1 = from_v1, 2 = from_v2)` | functions | |
 /// | `queue = "mail"` | the queue that jobs go to unless they are enqueued elsewhere | a name | `default` |
 /// | `priority = 150` | higher runs first | -32768 to 32767, or a constant such as `Priority::EXPLICIT` | 100 |
 /// | `max_attempts = 5` | how many times a job is tried before it is a dead letter | 1 to 32767 | 20 |

@@ -60,6 +60,9 @@ const UNITS: &[(&str, u64)] = &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_00
 /// Thirty days. `queue-core` waits no longer, so a longer backoff would be a promise that is not kept.
 const LONGEST_WAIT: u64 = 30 * 86_400_000;
 
+/// A minute, as `queue-core` has it.
+const LONGEST_BATCH_WAIT: u64 = 60_000;
+
 /// A hundred years of 365 days, as `queue-core` has it.
 const LONGEST_HISTORY: u64 = 36_500 * 86_400_000;
 
@@ -111,6 +114,15 @@ impl<'a> Named<'a> {
         }
     }
 
+    /// A version, as it was written and as a number.
+    pub(crate) fn version(&self, given: &Expr) -> Result<(Expr, u16)> {
+        let number = self.integer(given, 1..=9999)?;
+        match bare(&number) {
+            Expr::Lit(ExprLit { lit: Lit::Int(digits), .. }) => Ok((number.clone(), digits.base10_parse()?)),
+            _ => Err(self.wrong(given, "an integer from 1 to 9999")),
+        }
+    }
+
     /// rustc checks a constant; only literals are looked at here.
     pub(crate) fn integer_or_constant(&self, given: &Expr, range: RangeInclusive<i32>) -> Result<Expr> {
         let literal = match bare(given) {
@@ -129,6 +141,11 @@ impl<'a> Named<'a> {
 
     pub(crate) fn timeout(&self, given: &Expr) -> Result<Time> {
         self.time(given, u64::MAX)
+    }
+
+    pub(crate) fn batch_wait(&self, given: &Expr) -> Result<Time> {
+        let time = self.time(given, LONGEST_WAIT)?;
+        if time.millis <= LONGEST_BATCH_WAIT { Ok(time) } else { Err(self.wrong(given, "a duration of at most a minute")) }
     }
 
     pub(crate) fn retain(&self, given: &Expr) -> Result<Value> {
@@ -253,6 +270,11 @@ pub(crate) fn ident(expr: &Expr) -> Option<&Ident> {
         Expr::Path(path) => path.path.get_ident(),
         _ => None,
     }
+}
+
+/// Whether an integer is 1.
+pub(crate) fn is_one(expr: &Expr) -> bool {
+    matches!(bare(expr), Expr::Lit(ExprLit { lit: Lit::Int(digits), .. }) if digits.base10_parse::<u32>().is_ok_and(|number| number == 1))
 }
 
 /// The expression within the invisible group that a fragment of `macro_rules!` arrives in.

@@ -1,5 +1,5 @@
--- declaration, worker: the worker $1 declares these schedules; returns those that are refused.
+-- declaration, worker: the worker $1 declares these schedules; returns those that are refused, or held up.
 -- $1 worker  $2 names  $3 job types  $4 payloads as JSON texts  $5 options as JSON texts
 -- Safe: writes the worker's own row, and declarations that are the same whoever writes them.
 select d.name, d.became
-from queue.declare_schedules($1, $2, $3, $4::text[]::jsonb[], $5::text[]::jsonb[]) d
+from queue.declare_schedules($1, $2, $3, $4, $5) d

@@ -1,7 +1,8 @@
 -- What is paused, and what limits cover, and up to which number of these the worker has said that it goes by them; one row if there is nothing.
 -- $1 worker
 -- Safe: it only reads. Pauses and limits become visible in the order of their numbers, so whoever has seen one has seen all before it.
-select coalesce((select w.paused_seen from queue.worker w where w.id = $1), 0) as seen, r.number, r.queue, r.job_type, r.gate, r.revision, r.most, r.timed
+select coalesce((select w.paused_seen from queue.worker w where w.id = $1), 0) as seen,
+  r.number, r.queue, r.job_type, r.gate, r.revision, r.most, r.timed
 from (select) one
 left join (
   select p.id as number, p.queue, p.job_type, null::bigint as gate, null::bigint as revision, null::integer as most, null::boolean as timed

@@ -25,7 +25,7 @@ with past as materialized (
 ), kept as materialized (
   select distinct l.lane, k.history
   from queue.retention k
-  join queue.lane l on l.job_type = k.job_type
+  join queue.lane l on queue.type_of(l.job_type) = k.job_type
 ), over as materialized (
   delete from queue.done
   where id = any (array(

@@ -24,7 +24,7 @@ with due as materialized (
 ), lanes as materialized (
   select distinct l.lane
   from queue.lane l
-  where l.job_type = $1  -- guard: the lanes of that type
+  where queue.type_of(l.job_type) = $1  -- guard: the lanes of that type
 ), over as materialized (
   delete from queue.done
   where id = any (array(

@@ -4,7 +4,7 @@
 with kept as materialized (
   select distinct l.lane, k.history
   from queue.retention k
-  join queue.lane l on l.job_type = k.job_type  -- guard: the lanes of that type [= k.job_type => is not null]
+  join queue.lane l on queue.type_of(l.job_type) = k.job_type  -- guard: the lanes of that type [= k.job_type => is not null]
 ), over as materialized (
   delete from queue.done_default
   where ctid = any (array(

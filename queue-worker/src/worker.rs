@@ -9,6 +9,8 @@
 //! The claim loop is in `feed`; this file starts everything, and ends it in the right order.
 
 mod builder;
+mod fence;
+mod farewell;
 mod schedules;
 
 use std::{
@@ -17,7 +19,7 @@ use std::{
 };
 
 use queue_core::{
-    Durability, Handler, Limit, Middleware, Options, Registry, RegistryError, migrate,
+    BatchHandler, Durability, Handler, Limit, Middleware, Options, Registry, RegistryError, migrate,
     runner::{ReportSender, Shared, States},
     schedule::{Declaration, Declared, Schedule},
 };
@@ -29,12 +31,13 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::schedules::declarations;
+use self::fence::fence;
+use self::{farewell::Farewell, schedules::declarations};
 use crate::{
     claim::Feed,
     error::Error,
     keep::{House, Ticks, fire_all, keep_house, keep_pruned, unblock_all},
-    lanes::KnownLeases,
+    lanes::{KnownLeases, stored_types},
     live::{Bell, Config, Engine, Identity, Life, Link, OwnLimits, Pauses, Pulse, listen},
     run::{AttemptOutcome, Queues, SlotContext, Slots, Teller, Transact, TransactContext},
     settle::{DatabaseBackend, Settlement, notify_waiters, settle_all, write_reports},
@@ -92,6 +95,15 @@ impl Worker {
     /// workers that run some types only.
     pub fn register<T: Handler>(mut self) -> Self {
         if let Err(error) = self.registry.get_or_insert_default().register::<T>() {
+            self.broken.get_or_insert(error);
+        }
+        self.declared.push(Declared::of::<T>());
+        self
+    }
+
+    /// As [`Worker::register`], for a type whose handler takes batches: `#[job(batch = 500)]`.
+    pub fn register_batch<T: BatchHandler>(mut self) -> Self {
+        if let Err(error) = self.registry.get_or_insert_default().register_batch::<T>() {
             self.broken.get_or_insert(error);
         }
         self.declared.push(Declared::of::<T>());
@@ -214,6 +226,7 @@ struct RunningWorker {
     transact: Transact,
     settles: JoinHandle<()>,
     helpers: Vec<JoinHandle<()>>,
+    farewell: Farewell,
     pulse: Pulse,
     _abandon: Abandon,
 }
@@ -225,6 +238,11 @@ impl Drop for Abandon {
     fn drop(&mut self) {
         self.0.abandon();
     }
+}
+
+/// Each of these names with the newest version known of it.
+fn versions<'a>(known: impl Iterator<Item = &'a (&'static str, Options)>) -> Vec<(&'static str, u16)> {
+    known.map(|(name, options)| (*name, options.version)).collect()
 }
 
 /// So many verdicts may wait for the settle loop before slots wait for it.
@@ -243,12 +261,12 @@ impl RunningWorker {
     fn start(engine: &Engine, pool: &PgPool, config: &Config, given: Given) -> Result<Self, Error> {
         let Given { registry, states, teller, middleware, declares, limits } = given;
         let ((settle, verdicts), bell) = (mpsc::channel(UNSETTLED), Arc::new(Bell::default()));
-        let types: Vec<&'static str> = registry.names().filter(|(_, known)| !known.options().transactional).map(|(name, _)| name).collect();
-        let names: Vec<&'static str> = registry.names().map(|(name, _)| name).collect();
+        let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
+        let types = versions(known.iter().filter(|(_, options)| !options.transactional));
         let (sender, reports) = ReportSender::open();
         let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store: config.store });
         let shared = Arc::new(Shared { pool: pool.clone(), states, handlers: Handle::current(), backend, reports: sender, middleware });
-        let stop = CancellationToken::new();
+        let (stop, closing, settling) = (CancellationToken::new(), CancellationToken::new(), settle_link(pool, config));
         let (pauses, life) = (Pauses::new(registry.clone()), Life::new());
         let transact = TransactContext {
             config: config.clone(),
@@ -261,7 +279,6 @@ impl RunningWorker {
             stop: stop.clone(),
             teller: teller.clone(),
         };
-        let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
         let context = SlotContext {
             registry,
             shared,
@@ -272,17 +289,17 @@ impl RunningWorker {
             handlers: Handle::current(),
             cancel_grace: config.cancel_grace,
             teller,
+            takes_batches: known.iter().any(|(_, options)| options.batch.is_some()),
         };
         let queues = Arc::new(Queues::new(context, config));
         let abandon = Abandon(Arc::clone(&queues));
-        let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, names, life)?;
+        let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, stored_types(&versions(known.iter())), life)?;
         let (link, held) = (Link::new(pool, "claim").relaxed(), KnownLeases::default());
-        let feed = Feed::new((config, limits), types, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
-        let (closing, link) = (CancellationToken::new(), settle_link(pool, config));
+        let feed = Feed::new((config, limits), &types, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
         Ok(Self {
             claims: engine.handle().spawn(feed.run(stop.clone())),
             transact: Transact::start(engine.handle(), transact),
-            settles: engine.handle().spawn(settle_all(verdicts, link, config.store, Arc::clone(&bell), closing.clone())),
+            settles: engine.handle().spawn(settle_all(verdicts, settling, config.store, Arc::clone(&bell), closing.clone())),
             helpers: vec![
                 engine.handle().spawn(listen(pool.clone(), config.store, Arc::clone(&bell), pauses)),
                 engine.handle().spawn(unblock_all(Link::new(pool, "keys").relaxed(), config.store, Arc::clone(&bell))),
@@ -301,6 +318,7 @@ impl RunningWorker {
                 engine.handle().spawn(keep_pruned(Link::new(pool, "prune"), config.clone(), known)),
                 engine.handle().spawn(fence(pulse.identity(), Arc::clone(&queues), Arc::clone(&bell))),
             ],
+            farewell: Farewell::new(Link::new(pool, "farewell"), config.store, pulse.identity(), queues.pauses()),
             queues,
             settle,
             bell,
@@ -313,7 +331,7 @@ impl RunningWorker {
 
     /// Stops claiming, waits for handlers, releases what is left, settles it all, and takes the heartbeat away last.
     async fn stop(self, grace: Duration) {
-        let Self { queues, settle, bell, stop, closing, claims, transact, settles, helpers, pulse, _abandon } = self;
+        let Self { queues, settle, bell, stop, closing, claims, transact, settles, helpers, farewell, pulse, _abandon } = self;
         let until = Instant::now() + grace;
         stop.cancel();
         bell.ring();
@@ -323,6 +341,7 @@ impl RunningWorker {
         for slots in &subscriptions {
             give_back(&settle, slots.take_queued()).await;
         }
+        let farewell = tokio::spawn(farewell.say());
         wait_for(&subscriptions, until).await;
         for slots in &subscriptions {
             slots.ask();
@@ -337,7 +356,7 @@ impl RunningWorker {
         }
         wait_for(&subscriptions, Instant::now() + LAST_VERDICTS).await;
         let _ = transact.await;
-        for helper in helpers {
+        for helper in helpers.into_iter().chain([farewell]) {
             helper.abort();
         }
         closing.cancel();
@@ -374,18 +393,5 @@ async fn tell_ready(mut identity: watch::Receiver<Identity>, hooks: Vec<Box<dyn 
         for hook in hooks {
             hook();
         }
-    }
-}
-
-/// Drops everything at once when this worker's right to its jobs is lost.
-async fn fence(mut identity: watch::Receiver<Identity>, queues: Arc<Queues>, bell: Arc<Bell>) {
-    while identity.changed().await.is_ok() {
-        if identity.borrow_and_update().is_none() {
-            queues.abandon();
-            // What was paused meanwhile waits for no worker that is silent.
-            queues.pauses().forget();
-        }
-        // Whatever the next one needs is read at once, and not at the next poll.
-        bell.ring();
     }
 }

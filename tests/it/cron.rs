@@ -4,6 +4,8 @@ mod attacks;
 #[cfg(target_os = "linux")]
 mod clocks;
 mod late;
+mod overlaps;
+mod poison;
 mod releases;
 mod refusals;
 mod single;

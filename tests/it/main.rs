@@ -4,6 +4,7 @@
 mod macros;
 mod testing;
 mod outcomes;
+mod batch;
 mod results;
 mod any_language;
 mod progress;
@@ -14,6 +15,7 @@ mod guards;
 mod lease;
 mod migrate;
 mod rolling;
+mod evolution;
 mod processes;
 mod recovery;
 mod wake;

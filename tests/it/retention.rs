@@ -85,6 +85,10 @@ async fn each_type_is_kept_for_its_own_time_through_the_drop_of_its_day() {
     let (mut stay, mut go) = (Vec::new(), Vec::new());
     for plainly in [false, true] {
         stay.push(past(&mut on, "kept_long", 240, plainly).await);
+        // Payloads of a later version are the type's too.
+        stay.push(past(&mut on, "kept_long@2", 240, plainly).await);
+        stay.push(past(&mut on, "kept_long@2", 480, plainly).await);
+        go.push(past(&mut on, "kept_briefly@2", 2, plainly).await);
         go.push(past(&mut on, "kept_long", 960, plainly).await);
         go.push(past(&mut on, "kept_plainly", 240, plainly).await);
         go.push(past(&mut on, "kept_briefly", 240, plainly).await);

@@ -1,6 +1,7 @@
 //! What tests share: a server, a database each, one job type that does as it is told, and the invariant.
 
 mod act;
+mod batched;
 mod clock;
 mod commit_proxy;
 mod db;
@@ -13,12 +14,14 @@ mod own;
 pub mod pooler;
 pub mod protocol;
 pub mod proxy;
+pub mod release;
 mod transact;
 mod skip;
 mod steps;
 mod worker_process;
 
 pub use act::{Act, Do, effects};
+pub use batched::{Batched, Part};
 pub use clock::Clock;
 pub use commit_proxy::{Cut, Proxy};
 pub use db::{INVARIANT, TestDb, broken, eventually, within};

@@ -69,13 +69,14 @@ pub async fn fire_tick(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let seen = "select definition, next_at from queue.schedule where name = 'due'";
     let (definition, tick): (i64, chrono::DateTime<chrono::Utc>) = sqlx::query_as(seen).fetch_one(&mut *connection).await?;
     let fired = sqlx::query(sql(include_str!("../../queue-worker/sql/fire.sql")))
-        .bind("due")
-        .bind(definition)
-        .bind(tick)
+        .bind(["due"])
+        .bind([definition])
         .bind([tick])
-        .bind("enqueue")
-        .bind(tick + chrono::Duration::hours(1))
-        .bind(None::<&str>)
+        .bind([format!("{{{}}}", tick.to_rfc3339())])
+        .bind(["enqueue"])
+        .bind([tick + chrono::Duration::hours(1)])
+        .bind([None::<&str>])
+        .bind(100)
         .fetch_all(connection)
         .await?;
     Ok(fired.iter().filter(|fired| fired.get::<Option<i64>, _>("job").is_some()).count() as i64)

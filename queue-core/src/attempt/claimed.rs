@@ -26,8 +26,10 @@ pub struct ClaimedJob {
     pub crashes: i16,
     /// How many attempts the job has in all.
     pub max_attempts: i16,
-    /// The name it is stored under.
+    /// The name of its type, which may be an alias.
     pub job_type: &'static str,
+    /// The version of its payload.
+    pub version: u16,
     /// As text: it is decoded by its own attempt, so that one bad payload harms nobody else. `None` if its row is missing.
     pub payload: Option<String>,
     /// Its metadata, as text: it is read when its handler asks.

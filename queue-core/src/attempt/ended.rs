@@ -9,7 +9,7 @@ use std::{
 use super::ClaimedJob;
 use crate::{
     context::{CommitState, NOT_COMPLETED, Registration},
-    define::{Ending, Failure, JobId, Outcome, Retain, verdict},
+    define::{Ending, Failure, JobId, Outcome, Retain, check_output, verdict},
 };
 
 /// How an attempt ended.
@@ -45,7 +45,7 @@ impl Ended {
         Self::new(Outcome::Failed, error)
     }
 
-    pub(super) fn failed_with(failure: &Failure) -> Self {
+    fn failed_with(failure: &Failure) -> Self {
         let error = failure.error().map(|_| failure.to_string());
         Self { error, ..Self::without_error(failure.kind().outcome()) }
     }
@@ -59,7 +59,23 @@ impl Ended {
     }
 
     pub(super) fn panicked(panic: Box<dyn Any + Send>) -> Self {
-        Self::new(Outcome::Panicked, format!("panicked: {}", panic_text(panic)))
+        Self::panicked_with(&panic_text(panic))
+    }
+
+    pub(super) fn panicked_with(text: &str) -> Self {
+        Self::new(Outcome::Panicked, format!("panicked: {text}"))
+    }
+
+    /// The handler returned this, after or before it was asked to end: one that ends early because it was asked to has not failed.
+    pub(super) fn returned(result: Result<Option<String>, &Failure>, asked: bool) -> Self {
+        match result {
+            Ok(output) => match check_output(output.as_deref()) {
+                Ok(()) => Self::completed(output),
+                Err(why) => Self::terminal(why),
+            },
+            Err(_) if asked => Self::interrupted(),
+            Err(failure) => Self::failed_with(failure),
+        }
     }
 
     /// Of a handler that began a transaction of its own, which came so far and said this of the job.
@@ -113,7 +129,7 @@ impl Ended {
 }
 
 /// What a panic said.
-fn panic_text(panic: Box<dyn Any + Send>) -> String {
+pub(super) fn panic_text(panic: Box<dyn Any + Send>) -> String {
     let panic = match panic.downcast::<String>() {
         Ok(text) => return *text,
         Err(panic) => panic,

@@ -65,6 +65,13 @@ impl Halt {
         Some(single.changed.get_or_insert_with(|| self.drop.child_token()).clone())
     }
 
+    /// Which of these were cancelled; and what fires when handlers are dropped or any job is cancelled from now on.
+    pub(super) fn look<'j>(&self, jobs: impl Iterator<Item = &'j ClaimedJob>) -> (Vec<bool>, CancellationToken) {
+        let mut single = self.single();
+        let cancelled = jobs.map(|job| single.jobs.contains(&(job.token, job.id))).collect();
+        (cancelled, single.changed.get_or_insert_with(|| self.drop.child_token()).clone())
+    }
+
     /// Nothing is half-written under this lock, so that one which a panic left poisoned is as good as any.
     fn single(&self) -> MutexGuard<'_, Single> {
         self.single.lock().unwrap_or_else(PoisonError::into_inner)

@@ -3,6 +3,7 @@
 //! Workers, transactional jobs and the test kit run this. It never touches the database: jobs come in, endings go out. Only
 //! [`verdict`](crate::verdict) decides what an outcome leads to.
 
+mod batch;
 mod claimed;
 mod ended;
 mod halt;
@@ -12,11 +13,14 @@ use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 use futures_util::FutureExt as _;
 use tracing::Instrument as _;
 
-pub use self::{claimed::ClaimedJob, ended::Ended, halt::Halt};
+pub use self::{batch::run_batch, claimed::ClaimedJob, ended::Ended, halt::Halt};
 use crate::{
     context::{Context, Lent, Registration, Shared, run_within},
-    define::{Failure, Outcome, check_output},
+    define::{Failure, Outcome},
 };
+
+/// Of a job whose row is gone.
+const NO_PAYLOAD: &str = "the job's payload is missing from the store";
 
 /// How long an attempt whose handler has ended waits for a commit that is on its way. Its verdict is fenced then as ever.
 const LAST_COMMIT: Duration = Duration::from_secs(15);
@@ -34,13 +38,15 @@ pub async fn run(
     shared: &Arc<Shared>,
     halt: &Halt,
     lent: Option<Lent>,
-    failed: impl FnOnce(Failure) + Send,
+    failed: impl FnMut(Failure) + Send,
 ) -> Ended {
-    let Some(payload) = &job.payload else { return Ended::terminal("the job's payload is missing from the store") };
-    let attempts = (job.number(), job.most_attempts());
-    let mut cx = Context::new(job.id, job.job_type, attempts, Arc::clone(&halt.ask), Arc::clone(shared));
-    cx.set_claimed(job.claimed_at);
-    cx.set_meta(job.meta.clone());
+    if registration.takes_batches() {
+        // In a box, so that single jobs do not carry what it takes.
+        let ended = Box::pin(run_batch(registration, &[job], shared, halt, failed)).await;
+        return ended.into_iter().next().unwrap_or_else(Ended::interrupted);
+    }
+    let Some(payload) = &job.payload else { return Ended::terminal(NO_PAYLOAD) };
+    let mut cx = context(job, shared, halt);
     if registration.options().transactional {
         cx.set_transaction(lent);
     } else {
@@ -49,6 +55,21 @@ pub async fn run(
     let handling = AssertUnwindSafe(handle(registration, payload, job, &cx, halt, failed)).catch_unwind();
     let ended = handling.await.unwrap_or_else(Ended::panicked);
     let ended = if halt.drop.is_cancelled() && ended.outcome() == Outcome::Panicked { Ended::interrupted() } else { ended };
+    finish(ended, job, &cx, halt).await
+}
+
+/// What the job's handler is to be given.
+fn context(job: &ClaimedJob, shared: &Arc<Shared>, halt: &Halt) -> Context {
+    let attempts = (job.number(), job.most_attempts());
+    let mut cx = Context::new(job.id, job.job_type, attempts, Arc::clone(&halt.ask), Arc::clone(shared));
+    cx.set_version(job.version);
+    cx.set_claimed(job.claimed_at);
+    cx.set_meta(job.meta.clone());
+    cx
+}
+
+/// Once the handler is done with the job: waits for what it reported and for a commit of its own, and sees whether the job was cancelled.
+async fn finish(ended: Ended, job: &ClaimedJob, cx: &Context, halt: &Halt) -> Ended {
     if let Some(report) = cx.report() {
         let patience = if halt.drop.is_cancelled() { Duration::ZERO } else { LAST_REPORT };
         report.end(patience).await;
@@ -68,7 +89,7 @@ async fn handle(
     job: &ClaimedJob,
     cx: &Context,
     halt: &Halt,
-    failed: impl FnOnce(Failure),
+    mut failed: impl FnMut(Failure),
 ) -> Ended {
     // At the highest level, so that what handlers log is told apart wherever they log at all.
     let span = tracing::error_span!("attempt", job = %job.id, job_type = job.job_type, attempt = job.attempt);
@@ -98,13 +119,9 @@ async fn handle(
         }
     };
     match result {
-        Ok(Ok(output)) => match check_output(output.as_deref()) {
-            Ok(()) => Ended::completed(output),
-            Err(why) => Ended::terminal(why),
-        },
+        Ok(Ok(output)) => Ended::returned(Ok(output), false),
         Ok(Err(failure)) => {
-            // A handler that ends early because it was asked to has not failed.
-            let ended = if halt.ask.is_asked() { Ended::interrupted() } else { Ended::failed_with(&failure) };
+            let ended = Ended::returned(Err(&failure), halt.ask.is_asked());
             failed(failure);
             ended
         }

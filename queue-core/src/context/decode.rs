@@ -3,19 +3,70 @@
 //! What is no JSON for any reader is a terminal failure. What does not fit the type may be what a newer or an older release has written, so it
 //! is tried again by whoever claims it then, after a wait that leaves a deploy some time, until its attempts have run out.
 
-use std::{any::type_name, time::Duration};
+use std::{any::type_name, cmp::Ordering, time::Duration};
 
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use serde_path_to_error::{Path, Segment};
 
 use crate::{
-    define::{Backoff, Failure},
+    define::{Backoff, Failure, JobType, OldPayload},
     payload::path_step,
 };
 
 /// The least waits of a job whose payload does not fit, whatever its type says: with three attempts a deploy has half a minute.
 const DEPLOY: Backoff = Backoff::exponential(Duration::from_secs(10)).max(Duration::from_mins(5));
+
+/// The payload of this version, read for attempt number `attempt`.
+pub(super) fn read<T: JobType>(payload: &str, version: u16, attempt: u32) -> Result<T, Failure> {
+    let (newest, backoff) = (T::OPTIONS.version, &T::OPTIONS.backoff);
+    match version.cmp(&newest) {
+        Ordering::Equal => decode(payload, attempt, backoff),
+        Ordering::Less => T::upgrade(OldPayload::new(version, payload)),
+        Ordering::Greater => {
+            let why = format!("the payload is of version {version}, and this release knows `{}` up to {newest}", T::OPTIONS.name);
+            Err(Failure::retry_in(wait(attempt, backoff), why))
+        }
+    }
+}
+
+/// What an upgrade returns: the job's type, or that or what is wrong. A text that is known when the program is built holds nothing of a payload.
+#[diagnostic::on_unimplemented(
+    message = "an upgrade returns `{T}` or `Result<{T}, &'static str>`, not `{Self}`",
+    label = "not what the payload becomes"
+)]
+pub trait Upgraded<T> {
+    /// The same as a result.
+    fn into_result(self) -> Result<T, &'static str>;
+}
+
+impl<T> Upgraded<T> for T {
+    fn into_result(self) -> Result<T, &'static str> {
+        Ok(self)
+    }
+}
+
+impl<T> Upgraded<T> for Result<T, &'static str> {
+    fn into_result(self) -> Result<T, &'static str> {
+        self
+    }
+}
+
+/// The old payload, read as what `by` takes, and made by it what it is now. For the expansion of `#[job]`.
+pub fn upgrade<T: JobType, Old: DeserializeOwned, R: Upgraded<T>>(old: OldPayload<'_>, by: impl FnOnce(Old) -> R) -> Result<T, Failure> {
+    let (version, newest) = (old.version(), T::OPTIONS.version);
+    let read: Old = serde_json::from_str(old.text()).map_err(|error| {
+        let (was, fault) = (type_name::<Old>(), fault::<Old>(old.text(), &error));
+        Failure::terminal(format!(
+            "the payload of version {version} does not fit `{was}`, from which it is upgraded: {fault}; after a deploy that reads it, requeue this job"
+        ))
+    })?;
+    by(read).into_result().map_err(|why| {
+        Failure::terminal(format!(
+            "the payload of version {version} cannot be upgraded to version {newest}: {why}; after a deploy that can, requeue this job"
+        ))
+    })
+}
 
 /// The payload, read for attempt number `attempt` of a type with this backoff.
 pub(super) fn decode<T: DeserializeOwned>(payload: &str, attempt: u32, backoff: &Backoff) -> Result<T, Failure> {
@@ -27,13 +78,17 @@ pub(super) fn decode<T: DeserializeOwned>(payload: &str, attempt: u32, backoff: 
                 "the payload cannot be read as JSON for `{rust_type}` (line {line}, column {column}); after a deploy that reads it, requeue this job"
             ));
         }
-        let wait = backoff.wait(attempt, 0.5).max(DEPLOY.wait(attempt, 0.5));
         let fault = fault::<T>(payload, &error);
         Failure::retry_in(
-            wait,
+            wait(attempt, backoff),
             format!("the payload does not fit the type `{rust_type}`: {fault}; deploy a release that reads it, or requeue this job after that"),
         )
     })
+}
+
+/// Until a release may be there that reads it.
+fn wait(attempt: u32, backoff: &Backoff) -> Duration {
+    backoff.wait(attempt, 0.5).max(DEPLOY.wait(attempt, 0.5))
 }
 
 /// Reads it once more, to learn where the fault is: jobs that are fine do not pay for that.

@@ -11,6 +11,7 @@ use crate::define::{JobResult, JobType};
     message = "the job `{Self}` has no handler",
     label = "no `impl Handler` for this job",
     note = "write `impl Handler for {Self} {{ async fn run(self, cx: &Context) -> JobResult<..> {{ .. }} }}`",
+    note = "a `BatchHandler` is one for a job that says `batch = ..`, and is registered with `register_batch`",
     note = "if its handler lives in another crate, say so: `#[job(send_only)]`"
 )]
 pub trait Handler: JobType {

@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
+use tokio::sync::{mpsc::UnboundedSender, oneshot};
 
 use super::{Context, HandlerFuture, Registration};
 use crate::define::Failure;
@@ -12,6 +13,10 @@ use crate::define::Failure;
 /// What stands before [`Next::run`] happens before the handler, on its task and in its span; what stands after it knows what the handler
 /// returned. The first middleware is the outermost. All of it is part of the attempt: it counts towards the timeout, is dropped with the handler,
 /// and its error or panic is the attempt's. What became of the attempt, as a dead letter, the worker's `on_outcome` tells.
+///
+/// Of a batch it runs around the attempt of each job, with that job's context: all of them up to their `next.run()`, then the handler once for
+/// those that came so far, then the rest of each, with what was said of its job. Its failure or panic is that job's alone, and leaves it out of
+/// the batch if it comes before `next.run()`. One handler runs for all of them, so it finds no task-local of any: it asks `job.meta()`.
 ///
 /// ```
 /// use queue_core::{AttemptOutput, Context, Failure, Middleware, Next, async_trait};
@@ -39,13 +44,48 @@ pub trait Middleware: Send + Sync + 'static {
 #[must_use = "the handler does not run until `run` is awaited"]
 pub struct Next<'a> {
     rest: &'a [Arc<dyn Middleware>],
-    registration: &'a Registration,
-    payload: &'a str,
+    inner: Inner<'a>,
     cx: &'a Context,
+}
+
+/// What all middleware runs around.
+enum Inner<'a> {
+    Handler(&'a Registration, &'a str),
+    Batch(Place),
+}
+
+/// An attempt's place in a batch.
+pub(crate) struct Place {
+    /// Told once all middleware has let the attempt through.
+    pub(crate) arrive: UnboundedSender<usize>,
+    /// Its number.
+    pub(crate) at: usize,
+    /// What the handler said of the job; dropped if it ended otherwise.
+    pub(crate) said: oneshot::Receiver<Result<Option<String>, Failure>>,
+}
+
+impl Place {
+    async fn wait(self) -> Result<Option<String>, Failure> {
+        // Fails only when the batch is gone, and this with it.
+        let _ = self.arrive.send(self.at);
+        match self.said.await {
+            Ok(said) => said,
+            // Whoever runs the batch drops this, as a panic or a timeout drops what is around a handler.
+            Err(_) => std::future::pending().await,
+        }
+    }
 }
 
 /// What a handler returned. Only a handler makes one, so an attempt completes only if its handler did.
 pub struct AttemptOutput(Option<String>);
+
+impl<'a> Next<'a> {
+    /// All of it, around an attempt's place in a batch.
+    pub(crate) async fn around(place: Place, cx: &'a Context) -> Result<Option<String>, Failure> {
+        let next = Self { rest: &cx.shared.middleware, inner: Inner::Batch(place), cx };
+        next.run().await.map(|output| output.0)
+    }
+}
 
 impl Next<'_> {
     /// Runs it.
@@ -53,11 +93,13 @@ impl Next<'_> {
     /// # Errors
     /// The handler's, or that of a middleware further in.
     pub async fn run(self) -> Result<AttemptOutput, Failure> {
-        let Self { rest, registration, payload, cx } = self;
-        match rest.split_first() {
-            Some((first, rest)) => first.attempt(cx, Next { rest, registration, payload, cx }).await,
-            None => registration.run(payload, cx).await.map(AttemptOutput),
-        }
+        let Self { rest, inner, cx } = self;
+        let ran = match (rest.split_first(), inner) {
+            (Some((first, rest)), inner) => return first.attempt(cx, Next { rest, inner, cx }).await,
+            (None, Inner::Handler(registration, payload)) => registration.run(payload, cx).await,
+            (None, Inner::Batch(place)) => place.wait().await,
+        };
+        ran.map(AttemptOutput)
     }
 }
 
@@ -67,7 +109,7 @@ pub(crate) fn run_within<'a>(registration: &'a Registration, payload: &'a str, c
     if rest.is_empty() {
         return registration.run(payload, cx);
     }
-    Box::pin(async move { Next { rest, registration, payload, cx }.run().await.map(|output| output.0) })
+    Box::pin(async move { Next { rest, inner: Inner::Handler(registration, payload), cx }.run().await.map(|output| output.0) })
 }
 
 impl fmt::Debug for Next<'_> {

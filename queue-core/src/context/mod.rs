@@ -3,6 +3,7 @@
 //! The worker builds one context an attempt. Everything shared by all attempts sits behind one `Arc`.
 
 mod backend;
+mod batch;
 mod cancelled;
 mod decode;
 mod handler;
@@ -14,7 +15,6 @@ mod states;
 mod transaction;
 
 use std::{
-    any::type_name,
     fmt,
     ops::{Deref, DerefMut},
     sync::{Arc, OnceLock},
@@ -29,14 +29,17 @@ use tokio::{
     sync::{Mutex, MutexGuard},
 };
 
+pub(crate) use self::batch::{AnyBatch, Said};
 use self::meta::Meta;
 #[cfg(feature = "testing")]
 pub(crate) use self::meta::read_meta;
-pub(crate) use self::middleware::run_within;
+pub(crate) use self::middleware::{Place, run_within};
 pub(crate) use self::transaction::{Begun, CommitState, NOT_COMPLETED};
 pub use self::{
     backend::{Backend, CommitResult, Fence, OwnTransaction},
+    batch::{BatchContext, BatchHandler, BatchJob, JobBatch},
     cancelled::{Ask, CancelReason, Cancelled},
+    decode::{Upgraded, upgrade},
     handler::{Handler, JobFuture},
     middleware::{AttemptOutput, Middleware, Next},
     registry::{HandlerFuture, Registration, Registry},
@@ -50,6 +53,7 @@ use crate::{define::JobId, error::Error};
 pub struct Context {
     id: JobId,
     job_type: &'static str,
+    version: u16,
     attempt: u32,
     max_attempts: u32,
     claimed_at: DateTime<Utc>,
@@ -68,6 +72,7 @@ impl Context {
         Self {
             id,
             job_type,
+            version: 1,
             attempt,
             max_attempts,
             claimed_at: DateTime::UNIX_EPOCH,
@@ -80,6 +85,10 @@ impl Context {
             begun: OnceLock::new(),
             reporter: OnceLock::new(),
         }
+    }
+
+    pub(crate) fn set_version(&mut self, version: u16) {
+        self.version = version;
     }
 
     pub(crate) fn set_claimed(&mut self, at: DateTime<Utc>) {
@@ -98,6 +107,11 @@ impl Context {
         self.fence = Some(fence);
     }
 
+    /// Whether the handler was asked to end.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.ask.is_asked()
+    }
+
     pub(crate) fn begun(&self) -> Option<&Arc<Begun>> {
         self.begun.get()
     }
@@ -114,6 +128,11 @@ impl Context {
     /// The name that the job's type is stored under, which may be an alias.
     pub fn job_type(&self) -> &'static str {
         self.job_type
+    }
+
+    /// The version of the payload as it was enqueued; the handler is given it upgraded to its type's own.
+    pub fn version(&self) -> u16 {
+        self.version
     }
 
     /// The number of this attempt; the first is 1.
@@ -266,9 +285,7 @@ impl Context {
     /// # Panics
     /// When the worker was not given one. Name the type in `#[job(state(T))]` and the worker refuses to start instead.
     pub fn state<T: Send + Sync + 'static>(&self) -> &T {
-        self.try_state().unwrap_or_else(|| {
-            panic!("no state `{0}` in this worker: give it with `Worker::state`, and name it in `#[job(state({0}))]`", type_name::<T>())
-        })
+        self.shared.states.known()
     }
 
     /// The state of type `T`, if the worker was given one.

@@ -5,9 +5,13 @@
 
 use std::{any::type_name, collections::BTreeMap, fmt, future::Future, pin::Pin};
 
-use super::{Context, Handler, States, decode::decode};
+use super::{
+    Context, Handler, States,
+    batch::{self, AnyBatch, BatchHandler},
+    decode::read,
+};
 use crate::{
-    define::{Failure, Options, TerminalExt as _},
+    define::{Failure, NEWEST, Options, TerminalExt as _},
     error::RegistryError,
     payload::encode_output,
     schema::check_name,
@@ -19,6 +23,8 @@ pub struct Registration {
     options: Options,
     rust_type: fn() -> &'static str,
     run: Run,
+    /// Makes an empty batch, if the handler takes batches.
+    batch: Option<fn() -> Box<dyn AnyBatch>>,
 }
 
 /// Decodes a payload and runs its handler; the output comes back as JSON text, `None` for `()`.
@@ -32,7 +38,12 @@ inventory::collect!(Registration);
 impl Registration {
     /// The registration of `T`.
     pub const fn of<T: Handler>() -> Self {
-        Self { options: T::OPTIONS, rust_type: type_name::<T>, run: run::<T> }
+        Self { options: T::OPTIONS, rust_type: type_name::<T>, run: run::<T>, batch: None }
+    }
+
+    /// The registration of `T`, whose handler takes batches.
+    pub const fn of_batch<T: BatchHandler>() -> Self {
+        Self { options: T::OPTIONS, rust_type: type_name::<T>, run: run_in_batch, batch: Some(batch::empty::<T>) }
     }
 
     /// What `#[job(..)]` said.
@@ -45,8 +56,19 @@ impl Registration {
         (self.rust_type)()
     }
 
+    /// An empty batch, if the handler takes batches.
+    pub(crate) fn batch(&self) -> Option<Box<dyn AnyBatch>> {
+        self.batch.map(|empty| empty())
+    }
+
+    /// Whether the handler takes batches.
+    #[doc(hidden)]
+    pub fn takes_batches(&self) -> bool {
+        self.batch.is_some()
+    }
+
     /// Runs one attempt on the payload's JSON text. A payload that does not fit the type is a failure to be tried again,
-    /// for another release may read it; one that no JSON reader takes is a terminal failure.
+    /// for another release may read it; one that no JSON reader takes is a terminal failure. So is any of a type whose handler takes batches.
     pub fn run<'a>(&self, payload: &'a str, cx: &'a Context) -> HandlerFuture<'a> {
         (self.run)(payload, cx)
     }
@@ -60,10 +82,15 @@ impl fmt::Debug for Registration {
 
 fn run<'a, T: Handler>(payload: &'a str, cx: &'a Context) -> HandlerFuture<'a> {
     Box::pin(async move {
-        let job: T = decode(payload, cx.attempt(), &T::OPTIONS.backoff)?;
+        let job: T = read(payload, cx.version(), cx.attempt())?;
         let output = encode_output(&job.run(cx).await?).terminal()?;
         Ok((output != "null").then_some(output))
     })
+}
+
+/// Attempts of such a type are begun in batches, be they of one.
+fn run_in_batch<'a>(_: &'a str, cx: &'a Context) -> HandlerFuture<'a> {
+    Box::pin(async move { Err(Failure::terminal(format!("the handler of `{}` takes batches only", cx.job_type()))) })
 }
 
 /// The job types of one worker, by every name they go under.
@@ -86,7 +113,7 @@ impl Registry {
     pub fn linked() -> Result<Self, RegistryError> {
         let mut registry = Self::new();
         for registration in inventory::iter::<Registration> {
-            registry.add(*registration)?;
+            registry.add(registration)?;
         }
         Ok(registry)
     }
@@ -96,7 +123,15 @@ impl Registry {
     /// # Errors
     /// As [`Registry::linked`].
     pub fn register<T: Handler>(&mut self) -> Result<(), RegistryError> {
-        self.add(Registration::of::<T>())
+        self.add(&Registration::of::<T>())
+    }
+
+    /// Adds `T`, whose handler takes batches; registering the same type twice is fine.
+    ///
+    /// # Errors
+    /// As [`Registry::linked`].
+    pub fn register_batch<T: BatchHandler>(&mut self) -> Result<(), RegistryError> {
+        self.add(&Registration::of_batch::<T>())
     }
 
     /// The type stored under `name`, be it an alias.
@@ -136,11 +171,11 @@ impl Registry {
         if missing.is_empty() { Ok(()) } else { Err(RegistryError::missing_state(&missing)) }
     }
 
-    fn add(&mut self, registration: Registration) -> Result<(), RegistryError> {
-        check(&registration)?;
+    fn add(&mut self, registration: &Registration) -> Result<(), RegistryError> {
+        check(registration)?;
         let options = registration.options;
         for name in std::iter::once(options.name).chain(options.aliases.iter().copied()) {
-            match self.by_name.insert(name, registration) {
+            match self.by_name.insert(name, *registration) {
                 Some(other) if other.rust_type() != registration.rust_type() => {
                     return Err(RegistryError::Duplicate { name, first: other.rust_type(), second: registration.rust_type() });
                 }
@@ -170,8 +205,27 @@ fn check(registration: &Registration) -> Result<(), RegistryError> {
         limit.name.map_or(Ok(()), |name| check_name("limit name", name)).map_err(|error| invalid(error.to_string()))?;
         limit.fault().map_or(Ok(()), |fault| Err(invalid(fault.to_owned())))?;
     }
+    if !(1..=NEWEST).contains(&options.version) {
+        return Err(invalid(format!("version is {}, and it is from 1 to {NEWEST}", options.version)));
+    }
     if options.max_attempts < 1 {
         return Err(invalid(format!("max_attempts is {}, and a job needs at least one", options.max_attempts)));
+    }
+    check_batch(registration).map_err(invalid)
+}
+
+/// The option and the handler belong together.
+fn check_batch(registration: &Registration) -> Result<(), String> {
+    let Options { batch, batch_wait, transactional, max_attempts, .. } = registration.options;
+    if batch.is_some() != registration.takes_batches() {
+        return Err("`batch` goes with a `BatchHandler`, and a `BatchHandler` with `batch`".to_owned());
+    }
+    let Some(most) = batch else { return Ok(()) };
+    if !(2..=Options::LARGEST_BATCH).contains(&most) || batch_wait > Options::LONGEST_BATCH_WAIT {
+        return Err("batch must be 2 to 10000, and batch_wait at most a minute".to_owned());
+    }
+    if transactional || max_attempts < 2 {
+        return Err("batch does not go with transactional, nor with max_attempts = 1, for the last attempt runs alone".to_owned());
     }
     Ok(())
 }

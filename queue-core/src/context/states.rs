@@ -1,7 +1,7 @@
 //! What handlers share, by its type.
 
 use std::{
-    any::{Any, TypeId},
+    any::{Any, TypeId, type_name},
     collections::HashMap,
     sync::Arc,
 };
@@ -22,6 +22,16 @@ impl States {
     /// The value of type `T`.
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.0.get(&TypeId::of::<T>())?.downcast_ref()
+    }
+
+    /// The value of type `T`, which a handler asks for.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub(super) fn known<T: Send + Sync + 'static>(&self) -> &T {
+        self.get().unwrap_or_else(|| {
+            panic!("no state `{0}` in this worker: give it with `Worker::state`, and name it in `#[job(state({0}))]`", type_name::<T>())
+        })
     }
 
     /// Whether there is a value of the type that `key` names.

@@ -75,6 +75,13 @@ impl Failure {
         Self { kind: FailureKind::Snooze(wait), error: None }
     }
 
+    /// The same as the failure of one of `many` jobs that ran together: which of them it is about is not known, so it is terminal for none.
+    pub(crate) fn of_one_among(&self, many: usize) -> Self {
+        let kind = if self.kind == FailureKind::Terminal && many > 1 { FailureKind::Retry } else { self.kind };
+        let error = self.error.as_ref().map(|_| among(&self.to_string(), many).into());
+        Self { kind, error }
+    }
+
     /// What went wrong, to be looked at more closely: `failure.error()?.downcast_ref::<queue_core::Error>()`. A snooze has none.
     pub fn error(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
         self.error.as_deref()
@@ -84,6 +91,11 @@ impl Failure {
     pub fn kind(&self) -> FailureKind {
         self.kind
     }
+}
+
+/// The error of a job that ran in a batch of `many`.
+pub(crate) fn among(error: &str, many: usize) -> String {
+    if many > 1 { format!("{error} (it ran in a batch of {many} jobs)") } else { error.to_owned() }
 }
 
 impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{options::Options, unique::UniqueKey};
+use super::{failure::Failure, options::Options, unique::UniqueKey, version::OldPayload};
 
 /// What is fixed about a payload type: its options, and the keys that its fields make. Written by [`#[job]`](crate::job), seldom by hand.
 #[diagnostic::on_unimplemented(
@@ -32,8 +32,24 @@ pub trait JobType: Serialize + DeserializeOwned + Send + Sync + Sized + 'static 
         None
     }
 
+    /// `upgrade = from_v1`, or of a later version `upgrade(1 = from_v1, 2 = from_v2)`: how a payload of an older [`version`](Options::version) becomes one
+    /// of this type. Each is a function from what the payload was, a type of its own or `serde_json::Value`, to this type, or to a `Result` of it with a
+    /// `&'static str` that says what is wrong: never the payload.
+    ///
+    /// # Errors
+    /// A payload that cannot be upgraded is a terminal failure: the job is a dead letter, to be requeued once a release reads it.
+    fn upgrade(old: OldPayload<'_>) -> Result<Self, Failure> {
+        no_upgrade(old)
+    }
+
     /// The key that the fields named in `#[job(unique(fields(..)))]` make.
     fn unique_key(&self) -> UniqueKey {
         UniqueKey::none()
     }
+}
+
+/// That there is none from this version.
+pub fn no_upgrade<T: JobType>(old: OldPayload<'_>) -> Result<T, Failure> {
+    let (version, name, newest) = (old.version(), T::OPTIONS.name, T::OPTIONS.version);
+    Err(Failure::terminal(format!("the payload is of version {version}, and `{name}`, of version {newest}, has no upgrade from that")))
 }

@@ -7,20 +7,24 @@ mod limit;
 mod options;
 mod cron;
 mod ending;
+mod isolate;
 mod retry;
 mod text;
 mod timing;
 mod unique;
+mod version;
 
-pub(crate) use self::text::check_output;
 pub use self::{
     ending::{Ending, OrderingKey},
     failure::{Failure, FailureKind, JobResult, TerminalExt},
     id::{JobId, JobState, UnknownState},
-    job_type::JobType,
+    isolate::most_together,
+    job_type::{JobType, no_upgrade},
     limit::Limit,
     options::{Durability, KeyPolicy, Options, Priority, Retain, StateKey},
     retry::{Backoff, Outcome, Verdict, verdict},
     timing::{Due, Missed, Overlap, Timing},
     unique::{Enqueued, OnConflict, Unique, UniqueKey, While},
+    version::{OldPayload, stored_type, type_and_version},
 };
+pub(crate) use self::{failure::among, text::check_output, version::NEWEST};

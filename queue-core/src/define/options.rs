@@ -16,6 +16,8 @@ pub struct Options {
     pub name: &'static str,
     /// See [`Options::aliases`].
     pub aliases: &'static [&'static str],
+    /// See [`Options::version`].
+    pub version: u16,
     /// See [`Options::queue`].
     pub queue: &'static str,
     /// See [`Options::priority`].
@@ -46,6 +48,10 @@ pub struct Options {
     pub every: Option<Duration>,
     /// See [`Options::tz`].
     pub tz: Option<&'static str>,
+    /// See [`Options::batch`].
+    pub batch: Option<usize>,
+    /// See [`Options::batch_wait`].
+    pub batch_wait: Duration,
 }
 
 impl Options {
@@ -57,6 +63,7 @@ impl Options {
         Self {
             name,
             aliases: &[],
+            version: 1,
             queue: "default",
             priority: Priority::DISCOVERED,
             max_attempts: 20,
@@ -72,6 +79,8 @@ impl Options {
             cron: None,
             every: None,
             tz: None,
+            batch: None,
+            batch_wait: Duration::ZERO,
         }
     }
 
@@ -97,10 +106,40 @@ impl Options {
         self
     }
 
+    /// `batch = 500`: the handler takes up to so many jobs at a time, 2 to 10,000: a [`BatchHandler`](crate::BatchHandler). Default: one at a time.
+    ///
+    /// A batch takes one slot of its queue. Jobs that were tried before run in smaller ones: see [`most_together`](crate::most_together).
+    #[must_use]
+    pub const fn batch(mut self, most: usize) -> Self {
+        self.batch = Some(most);
+        self
+    }
+
+    /// `batch_wait = "200ms"`: how long a job waits for a fuller batch while a slot is free, from its claim on; at most a minute. Default: not at all,
+    /// a free slot takes what is there.
+    #[must_use]
+    pub const fn batch_wait(mut self, wait: Duration) -> Self {
+        self.batch_wait = wait;
+        self
+    }
+
+    pub(crate) const LARGEST_BATCH: usize = 10_000;
+    pub(crate) const LONGEST_BATCH_WAIT: Duration = Duration::from_mins(1);
+
     /// `aliases = ["old_name"]`: names under which jobs of this type may still be stored. New ones are enqueued under the name.
     #[must_use]
     pub const fn aliases(mut self, aliases: &'static [&'static str]) -> Self {
         self.aliases = aliases;
+        self
+    }
+
+    /// `version = 2`: which version of its payload this struct is, from 1 to 9999. Default 1. Say the next one when this struct cannot read what an
+    /// earlier release enqueued, and how that is read by `upgrade = from_v1` ([`JobType::upgrade`](crate::JobType::upgrade)).
+    ///
+    /// Jobs are enqueued with it. A worker runs jobs of this version and of all before it, and leaves those of a newer one to workers that know it.
+    #[must_use]
+    pub const fn version(mut self, version: u16) -> Self {
+        self.version = version;
         self
     }
 

@@ -179,7 +179,7 @@ impl Outgoing {
         let Self { row, options, store, relaxed } = self;
         let statement = if *relaxed { include_str!("../../sql/enqueue_relaxed.sql") } else { include_str!("../../sql/enqueue.sql") };
         sqlx::query(store.sql(statement))
-            .bind(options.job_type)
+            .bind(options.stored_type())
             .bind(row.payload())
             .bind(&*options.queue)
             .bind(options.priority)

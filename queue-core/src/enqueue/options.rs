@@ -7,7 +7,7 @@ use serde::{Serialize, ser::SerializeMap};
 use serde_json::value::RawValue;
 
 use crate::{
-    define::{Durability, JobType, KeyPolicy, OnConflict, While},
+    define::{Durability, JobType, KeyPolicy, OnConflict, While, stored_type},
     error::Error,
     payload::{self, PayloadError},
     schema::check_name,
@@ -136,6 +136,8 @@ pub(super) use enqueue_methods;
 #[derive(Clone, Debug)]
 pub struct EnqueueOptions {
     pub(super) job_type: &'static str,
+    /// Of the payload.
+    version: u16,
     pub(super) durability: Durability,
     pub(super) queue: Cow<'static, str>,
     pub(super) priority: i16,
@@ -175,6 +177,7 @@ impl EnqueueOptions {
         let options = J::OPTIONS;
         Self {
             job_type: options.name,
+            version: options.version,
             durability: options.durability,
             queue: Cow::Borrowed(options.queue),
             priority: options.priority,
@@ -185,6 +188,11 @@ impl EnqueueOptions {
             unique: options.unique.map(|unique| Uniqueness { key: None, held: Some(unique.held), on_conflict: Some(unique.on_conflict) }),
             meta: BTreeMap::new(),
         }
+    }
+
+    /// The name under which the job is stored.
+    pub(super) fn stored_type(&self) -> Cow<'static, str> {
+        stored_type(self.job_type, self.version)
     }
 
     /// Whether a job without keys of its own is plain: all that is said of it fits the columns of an entry.
@@ -258,6 +266,9 @@ impl EnqueueOptions {
         if let Some(unique) = &self.unique {
             to.serialize_entry("unique_while", &unique.held.unwrap_or_default().to_sql())?;
             to.serialize_entry("on_conflict", unique.on_conflict.unwrap_or_default().to_sql())?;
+        }
+        if self.version > 1 {
+            to.serialize_entry("version", &self.version)?;
         }
         if !self.meta.is_empty() {
             to.serialize_entry("meta", &self.said_meta())?;

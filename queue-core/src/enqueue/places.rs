@@ -1,6 +1,9 @@
 //! What every way to write many jobs shares: the rows on their way, where each goes, and what was written.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
@@ -142,18 +145,18 @@ impl<'t> Places<'t> {
 async fn meet<'l>(
     connection: &mut PgConnection,
     store: Store,
-    lanes: impl Iterator<Item = &'l (&'l str, &'static str, i16)> + Clone,
+    lanes: impl Iterator<Item = &'l (&'l str, Cow<'static, str>, i16)> + Clone,
     surely: bool,
 ) -> Result<PgRow, Error> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/meet_lanes.sql")))
         .bind(lanes.clone().map(|(queue, ..)| *queue).collect::<Vec<&str>>())
-        .bind(lanes.clone().map(|(_, job_type, _)| *job_type).collect::<Vec<&str>>())
+        .bind(lanes.clone().map(|(_, stored, _)| &**stored).collect::<Vec<&str>>())
         .bind(lanes.map(|(.., priority)| *priority).collect::<Vec<i16>>())
         .bind(surely);
     statement.fetch_one(connection).await.map_err(|error| explain(error, store))
 }
 
 /// What makes a lane.
-fn lane_of(options: &EnqueueOptions) -> (&str, &'static str, i16) {
-    (&options.queue, options.job_type, options.priority)
+fn lane_of(options: &EnqueueOptions) -> (&str, Cow<'static, str>, i16) {
+    (&options.queue, options.stored_type(), options.priority)
 }

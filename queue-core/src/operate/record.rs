@@ -25,6 +25,8 @@ pub struct JobRecord {
     pub queue: String,
     /// Its job type.
     pub job_type: String,
+    /// The version of its payload; the first is 1.
+    pub version: i16,
     /// Its priority; higher runs first.
     pub priority: i16,
     /// Where it is.
@@ -106,6 +108,7 @@ impl FromRow<'_, PgRow> for JobRecord {
             id,
             queue: row.try_get("queue")?,
             job_type: row.try_get("job_type")?,
+            version: row.try_get("version")?,
             priority: row.try_get("priority")?,
             state: state.parse().map_err(|error: UnknownState| sqlx::Error::Decode(error.into()))?,
             attempts: row.try_get("attempts")?,

@@ -6,14 +6,17 @@ use sqlx::FromRow;
 use super::refusal::explain;
 use crate::{connect::IntoConnection, error::Error, schema::Store};
 
-/// Ready jobs of one queue and type that no living worker serves: none has the queue, or none that has it knows the type.
+/// Ready jobs of one queue, type and version that no living worker serves: none has the queue, or none that has it knows the
+/// type in that version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[non_exhaustive]
 pub struct Unserved {
     /// The queue.
     pub queue: String,
-    /// The job type, as it is stored.
+    /// The name of the job type, which may be an alias.
     pub job_type: String,
+    /// The version of their payloads. Workers may serve the type in older ones.
+    pub version: i16,
     /// How many are ready, counted up to [`Unserved::MOST`], or up to ten times that in all of them.
     pub jobs: i64,
     /// Whether there may be more; then there may be none.
@@ -25,7 +28,7 @@ impl Unserved {
     pub const MOST: i64 = 10_000;
 }
 
-/// The queues and job types with ready jobs that no living worker serves, by name. Looks at every lane, and at ready jobs of these only.
+/// The queues, job types and versions with ready jobs that no living worker serves, by name. Looks at every lane, and at ready jobs of these only.
 ///
 /// # Errors
 /// The database's.

@@ -9,6 +9,7 @@ use crate::{
     define::{JobType, Missed, Overlap, Timing},
     enqueue::{self, EnqueueOptions},
     error::Error,
+    payload,
     schema::check_name,
 };
 
@@ -110,10 +111,15 @@ impl Schedule {
         self
     }
 
-    /// A job of a type that this program does not know, with a payload as its handler reads it.
+    /// A job of a type that this program does not know, with a payload as its handler reads it. What the database would not keep is refused by whoever
+    /// takes it.
     pub fn job_json(mut self, job_type: impl Into<String>, payload: &Value) -> Self {
-        let (job_type, payload) = (job_type.into(), payload.to_string());
-        self.job = Some(Ok(ScheduledJob { job_type, payload, options: Map::new() }));
+        let job_type = job_type.into();
+        let payload = payload::encode(payload, payload::DEFAULT_LIMIT);
+        self.job = Some(match payload {
+            Ok(payload) => Ok(ScheduledJob { job_type, payload, options: Map::new() }),
+            Err(why) => Err(format!("the payload of its job cannot be stored: {why}")),
+        });
         self
     }
 

@@ -16,7 +16,7 @@ use tokio::{runtime::Handle, sync::mpsc};
 use super::backend::{Notes, TestBackend};
 use crate::{
     attempt::{self, ClaimedJob, Ended, Halt},
-    context::{CancelReason, Lent, Middleware, Registration, Report, ReportSender, Shared, States, Written},
+    context::{CancelReason, Lent, Middleware, Registration, Report, ReportEntry, ReportSender, Shared, States, Written},
     define::{Ending, Failure, JobId, JobType, Outcome, Verdict},
     error::Error,
     results::Progress,
@@ -123,7 +123,7 @@ impl Outturn {
 }
 
 /// A worker's default.
-const CANCEL_GRACE: Duration = Duration::from_secs(10);
+pub(super) const CANCEL_GRACE: Duration = Duration::from_secs(10);
 
 /// No jitter, so that waits can be compared.
 const DICE: f64 = 0.5;
@@ -151,16 +151,24 @@ impl Setup<'_> {
         let note = |failed| *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failed);
         let ended = {
             let working = pin!(attempt::run(registration, job, &shared, &halt, lent, note));
-            let keeping = pin!(keep(&mut said, &backend));
+            let keeping = pin!(keep(&mut said, |entry| backend.note(entry)));
             tokio::select! {
                 biased;
                 ended = working => ended,
                 never = keeping => match never {},
             }
         };
-        let Notes { progress, checkpoint, changed, said } = backend.take();
+        let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Outturn { failure, ..Outturn::of(ended, registration, job, since.elapsed(), backend.take()) }
+    }
+}
+
+impl Outturn {
+    /// What came of an attempt that ended so, after this time, and has said this.
+    pub(super) fn of(ended: Ended, registration: &Registration, job: &ClaimedJob, ran: Duration, notes: Notes) -> Self {
+        let Notes { progress, checkpoint, changed, said } = notes;
         let (kept, mut outcome) = (ended.is_written(), ended.outcome());
-        let mut ending = ended.ending(Some(registration), job, since.elapsed(), DICE);
+        let mut ending = ended.ending(Some(registration), job, ran, DICE);
         if let Some(committed) = said.filter(|_| kept) {
             // What the transaction said is what a worker has committed; whatever the handler did afterwards is only logged.
             outcome = if committed.error().is_some() { Outcome::Terminal } else { Outcome::Ok };
@@ -177,7 +185,7 @@ impl Setup<'_> {
             output: ending.output().map(str::to_owned),
             checkpoint,
         };
-        Outturn { attempt, ending, failure: failure.into_inner().unwrap_or_else(PoisonError::into_inner), reported: changed, kept }
+        Self { attempt, ending, failure: None, reported: changed, kept }
     }
 }
 
@@ -188,11 +196,11 @@ pub(super) async fn no_pool() -> PgPool {
     pool
 }
 
-/// Keeps what the attempt reports, as the worker's loop writes it.
-async fn keep(reports: &mut mpsc::UnboundedReceiver<Arc<Report>>, backend: &TestBackend) -> std::convert::Infallible {
+/// Keeps what attempts report, as the worker's loop writes it.
+pub(super) async fn keep(reports: &mut mpsc::UnboundedReceiver<Arc<Report>>, note: impl Fn(&ReportEntry)) -> std::convert::Infallible {
     while let Some(report) = reports.recv().await {
         if let Some(entry) = report.take() {
-            backend.note(&entry);
+            note(&entry);
             report.answer(entry, &Written::Yes);
         }
     }

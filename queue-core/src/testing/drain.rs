@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     attempt::ClaimedJob,
-    context::{Handler, Middleware, Registration, Registry, States},
-    define::{JobId, JobType, OrderingKey},
+    context::{BatchHandler, Handler, Middleware, Registration, Registry, States},
+    define::{JobId, JobType, OrderingKey, stored_type, type_and_version},
     error::{RegistryError, message},
     finish::finish_one,
     schema::Store,
@@ -88,6 +88,14 @@ impl Drain<'_> {
     /// Runs `T`, and of the types linked into the test only those registered so.
     pub fn register<T: Handler>(mut self) -> Self {
         if let Err(error) = self.registry.get_or_insert_default().register::<T>() {
+            self.broken.get_or_insert(error);
+        }
+        self
+    }
+
+    /// As [`Drain::register`], for a type whose handler takes batches. A drain runs each of its jobs in a batch of one.
+    pub fn register_batch<T: BatchHandler>(mut self) -> Self {
+        if let Err(error) = self.registry.get_or_insert_default().register_batch::<T>() {
             self.broken.get_or_insert(error);
         }
         self
@@ -216,7 +224,7 @@ struct Taken {
 impl Taken {
     /// Counts the attempt that begins, as a claim does. The type was asked for by its name.
     fn of(row: &PgRow, registry: &Registry) -> sqlx::Result<Self> {
-        let name: &str = row.try_get("job_type")?;
+        let (name, version) = type_and_version(row.try_get("job_type")?);
         let job_type = registry.names().find(|(known, _)| *known == name).map_or("", |(known, _)| known);
         let key: Option<i64> = row.try_get("key")?;
         let skips: Option<bool> = row.try_get("key_skips")?;
@@ -229,6 +237,7 @@ impl Taken {
             crashes: row.try_get("crashes")?,
             max_attempts: row.try_get("max_attempts")?,
             job_type,
+            version,
             payload: row.try_get("payload")?,
             meta: row.try_get("meta")?,
             key: key.map(|id| OrderingKey { id, skips_dead: skips.unwrap_or(false) }),
@@ -240,8 +249,8 @@ impl Taken {
 async fn take(on: &mut PgConnection, store: Store, registry: &Registry) -> Result<Option<Taken>, Error> {
     sqlx::query(store.sql(include_str!("../../testing/unblock.sql"))).execute(&mut *on).await?;
     sqlx::query(store.sql(include_str!("../../testing/due.sql"))).execute(&mut *on).await?;
-    let next =
-        sqlx::query(store.sql(include_str!("../../testing/next.sql"))).bind(registry.names().map(|(name, _)| name).collect::<Vec<_>>());
+    let known = registry.names().flat_map(|(name, known)| (1..=known.options().version).map(move |version| stored_type(name, version)));
+    let next = sqlx::query(store.sql(include_str!("../../testing/next.sql"))).bind(known.collect::<Vec<_>>());
     Ok(next.fetch_optional(&mut *on).await?.map(|row| Taken::of(&row, registry)).transpose()?)
 }
 

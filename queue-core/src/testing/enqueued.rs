@@ -14,7 +14,7 @@ use super::Error;
 use crate::{
     connect::IntoConnection,
     context::read_meta,
-    define::{JobId, JobState, JobType},
+    define::{JobId, JobState, JobType, OldPayload},
     enqueue::explain,
     schema::Connection,
     schema::Store,
@@ -112,9 +112,15 @@ impl<T: JobType> Sought<T> {
 
 fn read<T: JobType>(row: &PgRow) -> Result<EnqueuedJob<T>, Error> {
     let (id, payload, state): (JobId, String, String) = (row.try_get("id")?, row.try_get("payload")?, row.try_get("state")?);
+    let version = row.try_get::<i16, _>("version")?.unsigned_abs();
     let wrong = |error: serde_json::Error| Error::Payload { job: id, rust_type: type_name::<T>(), column: error.column() };
+    let job = if version < T::OPTIONS.version {
+        T::upgrade(OldPayload::new(version, &payload)).map_err(|_| Error::Payload { job: id, rust_type: type_name::<T>(), column: 0 })?
+    } else {
+        serde_json::from_str(&payload).map_err(wrong)?
+    };
     Ok(EnqueuedJob {
-        job: serde_json::from_str(&payload).map_err(wrong)?,
+        job,
         id,
         queue: row.try_get("queue")?,
         priority: row.try_get("priority")?,

@@ -2,6 +2,7 @@
 
 // In the order in which a test needs them.
 mod run;
+mod batch;
 mod drain;
 mod enqueued;
 mod connection;
@@ -12,6 +13,7 @@ mod backend;
 pub use self::enqueued::{DebugShown, NotShown, Show, Sought};
 pub use self::{
     attempt::Attempt,
+    batch::{RanBatch, RunBatch, run_batch},
     drain::{Drain, Drained, advance, drain},
     enqueued::{EnqueuedJob, enqueued, enqueued_jobs},
     run::{Ran, Run, run},

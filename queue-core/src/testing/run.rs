@@ -137,6 +137,7 @@ impl<T: Handler> Run<T> {
             crashes: 0,
             max_attempts: self.max_attempts.map_or(T::OPTIONS.max_attempts, narrow),
             job_type: T::OPTIONS.name,
+            version: T::OPTIONS.version,
             payload: Some(payload),
             meta,
             key: None,
@@ -153,7 +154,7 @@ impl<T: Handler> Run<T> {
 }
 
 /// Attempts are counted up to 32767, as a claim counts them.
-fn narrow(attempts: u32) -> i16 {
+pub(super) fn narrow(attempts: u32) -> i16 {
     i16::try_from(attempts).unwrap_or(i16::MAX)
 }
 

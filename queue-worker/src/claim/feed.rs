@@ -43,6 +43,10 @@ pub(crate) struct Feed {
     /// What the last claim found.
     pub(super) found: ClaimResult,
     pub(super) rescan: Rescan,
+    /// The same of the lanes of handlers that take batches.
+    pub(super) rescan_batches: Rescan,
+    /// Whether they were asked before the others last time.
+    pub(super) batches_first: bool,
     pub(super) bell: Arc<Bell>,
     pub(super) identity: watch::Receiver<Identity>,
     pub(super) sleep: Sleep,
@@ -50,6 +54,7 @@ pub(crate) struct Feed {
     pub(super) nap: Duration,
     pub(super) traffic: Traffic,
     pub(super) turn: usize,
+    pub(super) turn_batches: usize,
     pub(super) promoted: Instant,
     pub(super) refreshed: Instant,
     /// The leases whose verdicts are not all written yet.
@@ -114,7 +119,7 @@ impl Traffic {
 impl Feed {
     pub(crate) fn new(
         (config, own_limits): (&Config, OwnLimits),
-        types: Vec<&'static str>,
+        types: &[(&'static str, u16)],
         queues: Arc<Queues>,
         held: KnownLeases,
         link: Link,
@@ -140,12 +145,15 @@ impl Feed {
             late: None,
             found: ClaimResult::Jobs(0),
             rescan: Rescan::default(),
+            rescan_batches: Rescan::default(),
+            batches_first: false,
             bell,
             identity,
             sleep: Sleep::Awake,
             nap: Duration::ZERO,
             traffic: Traffic::default(),
             turn: 0,
+            turn_batches: 0,
             promoted: now,
             refreshed: now,
             held,
@@ -232,7 +240,6 @@ impl Feed {
         }
         self.claim_limited(worker, true);
         let found = self.claim(worker).await?;
-        self.found = found;
         if !self.limits.in_air() || found != ClaimResult::Jobs(0) {
             self.traffic.note(found);
         }
@@ -253,7 +260,7 @@ impl Feed {
             // What they bring ends the wait.
             ClaimResult::Jobs(_) if self.limits.in_air() || self.limits.saturated => Ok(Some(self.until(LOOK))),
             ClaimResult::Jobs(_) => {
-                let owed = self.rescan.owed_at().into_iter().chain(self.trial.due()).min();
+                let owed = self.rescan.owed_at().into_iter().chain(self.rescan_batches.owed_at()).chain(self.trial.due()).min();
                 let until = self.fall_asleep(worker).await?;
                 Ok(until.map(|until| owed.map_or(until, |owed| owed.min(until))))
             }
@@ -263,7 +270,7 @@ impl Feed {
     /// An idle worker's poll: one statement, which sees whether there can be anything to do at all. Returns until when to wait if there cannot.
     /// On its way to sleep it asks every lane, for those who are not seen to have ended yet may not have seen it.
     async fn may_sleep(&mut self) -> sqlx::Result<Option<Instant>> {
-        if self.sleep == Sleep::Awake || self.flight.is_some() || self.rescan.owed || self.trial.is_quiet() {
+        if self.sleep == Sleep::Awake || self.flight.is_some() || self.rescan.owed || self.rescan_batches.owed || self.trial.is_quiet() {
             return Ok(None);
         }
         if self.lanes.are_stale() && self.refresh().await? {

@@ -15,8 +15,8 @@ use super::{
 use crate::lanes::{Brought, Claimed, Request, Share};
 
 impl Feed {
-    /// Claims for every queue with free slots. While there is more than one claim can take, another is in the air beside it.
-    pub(super) async fn claim(&mut self, worker: Uuid) -> sqlx::Result<ClaimResult> {
+    /// Claims single jobs for every queue with free slots. While there is more than one claim can take, another is in the air beside it.
+    pub(super) async fn claim_singles(&mut self, worker: Uuid) -> sqlx::Result<ClaimResult> {
         if self.looks_aside() && self.rescan.is_due() {
             self.look_for_late_ones(worker).await?;
         }
@@ -92,6 +92,9 @@ impl Feed {
         let mut reserved = Reserved::new();
         let mut shares: Vec<Share> = Vec::new();
         for lane in self.lanes.offer(self.turn, self.found == ClaimResult::Full) {
+            if self.queues.batch_of(lane.job_type).is_some() {
+                continue;
+            }
             let promised = match reserved.entry(lane.queue.clone()) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(fresh) => match self.queues.slots(&lane.queue) {
@@ -122,7 +125,7 @@ impl Feed {
         Ok(Ok((Request::new(worker, shares, most, from_zero, &self.lanes, &self.held), reserved)))
     }
 
-    fn send(&mut self, request: Request, reserved: Reserved, rings: bool) -> Flight {
+    pub(super) fn send(&mut self, request: Request, reserved: Reserved, rings: bool) -> Flight {
         let (mut link, store, bell) = (self.links.take(), self.store, Arc::clone(&self.bell));
         let landing = tokio::spawn(async move {
             let answer = request.send(&mut link, store).await;
@@ -195,7 +198,7 @@ impl Feed {
     }
 
     /// Lanes that better ones have kept waiting too long go first, for a tenth of the slots.
-    fn let_age(&mut self, shares: &mut [Share]) {
+    pub(super) fn let_age(&mut self, shares: &mut [Share]) {
         let Some(aging) = self.aging else { return };
         shares.sort_by_cached_key(|share| !self.lanes.is_passed_over(share.lane, aging));
         for share in shares {

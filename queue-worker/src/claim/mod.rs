@@ -1,5 +1,6 @@
 //! When to claim: the loop that keeps the slots fed, the claims in the air, and the suspects that run alone.
 
+mod batches;
 mod feed;
 mod flight;
 mod gates;

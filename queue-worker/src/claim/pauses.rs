@@ -98,7 +98,7 @@ impl Feed {
             self.limits.reopen();
             self.lanes.groups.open_all();
             // What is resumed may lie below a floor.
-            self.rescan.owed = true;
+            (self.rescan.owed, self.rescan_batches.owed) = (true, self.queues.takes_batches());
             // Who looks beside this loop may have slept over it.
             self.bell.tell();
             if let Some(flight) = self.flight.take() {

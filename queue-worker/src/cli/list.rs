@@ -88,7 +88,8 @@ impl<'a> Served<'a> {
 
 /// Whether the job is ready, and no living worker serves it.
 pub(super) fn waits_for_nobody(job: &JobRecord, unserved: &[Unserved]) -> bool {
-    job.state == JobState::Ready && unserved.iter().any(|waits| waits.queue == job.queue && waits.job_type == job.job_type)
+    job.state == JobState::Ready
+        && unserved.iter().any(|waits| (&waits.queue, &waits.job_type, waits.version) == (&job.queue, &job.job_type, job.version))
 }
 
 /// The pause for whose end a job waits.
@@ -111,11 +112,16 @@ fn row(job: &JobRecord, pauses: &[Pause], unserved: &[Unserved]) -> [String; 7] 
         job.id.to_string(),
         job.state.to_string(),
         job.queue.clone(),
-        job.job_type.clone(),
+        of_version(&job.job_type, job.version),
         format!("{}/{}", job.attempts, job.max_attempts),
         print::time(job.enqueued_at),
         note,
     ]
+}
+
+/// A job type, with the version of a payload if that is not the first.
+pub(super) fn of_version(job_type: &str, version: i16) -> String {
+    if version > 1 { format!("{job_type}, version {version}") } else { job_type.to_owned() }
 }
 
 fn metadata(job: &JobRecord) -> String {

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::{
     inert,
-    list::{Served, paused_by, waits_for_nobody},
+    list::{Served, of_version, paused_by, waits_for_nobody},
     open::open_store,
     pause::told,
     print,
@@ -34,14 +34,15 @@ fn describe(job: &JobRecord, paused: Option<&Pause>, waits_for_nobody: bool) -> 
     let mut said = Vec::new();
     let mut say = |name: &str, value: &str| said.push(format!("{name:<10} {}", value.trim_end().replace('\n', "\n           ")));
     say("job", &job.id.to_string());
-    say("type", &job.job_type);
+    say("type", &of_version(&job.job_type, job.version));
     say("queue", &format!("{}, priority {}", job.queue, job.priority));
     say("state", &if job.cancelling { format!("{}, cancelling", job.state) } else { job.state.to_string() });
     if let Some(pause) = paused {
         say("waits", &told(pause));
     }
     if waits_for_nobody {
-        say("worker", "none that lives serves this queue and type");
+        let version = if job.version > 1 { " in this version" } else { "" };
+        say("worker", &format!("none that lives serves this queue and type{version}"));
     }
     let crashes = if job.crashes > 0 { format!("; the process ended during {} of them", job.crashes) } else { String::new() };
     say("attempts", &format!("{} of {}{crashes}", job.attempts, job.max_attempts));

@@ -10,6 +10,7 @@ use queue_core::{
 use serde::Serialize;
 
 use super::{
+    list::of_version,
     open::open_store,
     pause, print,
     problem::Problem,
@@ -77,7 +78,8 @@ fn waiting(oldest: &[Oldest]) -> String {
 
 /// Nothing where all is well.
 fn without_worker(unserved: &[Unserved]) -> Option<String> {
-    let rows = unserved.iter().map(|waits| [waits.queue.clone(), waits.job_type.clone(), counted(waits.jobs, waits.partial)]);
+    let rows =
+        unserved.iter().map(|waits| [waits.queue.clone(), of_version(&waits.job_type, waits.version), counted(waits.jobs, waits.partial)]);
     (!unserved.is_empty()).then(|| print::table(["no worker for queue", "type", "ready"], rows))
 }
 

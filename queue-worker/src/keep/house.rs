@@ -16,7 +16,7 @@ use super::{
     promote::wake_others,
     prune::Chore,
     publish::publish,
-    recover::{give_back, own_leases, recover},
+    recover::{give_back, limit_beats, own_leases, recover},
     tick::any_schedule,
     unblock::hinted,
 };
@@ -40,20 +40,27 @@ pub(crate) struct House {
     pub(crate) settle: mpsc::Sender<Settlement>,
 }
 
-/// Recovers about every second. Looks over this worker's own leases as often, and whenever it is notified: for jobs that were cancelled, and
-/// for claims that it never heard of. Reports handlers that are stuck.
+/// Recovers about every second; four times a ttl it sees that no clock that stepped back hides the dead. Looks over this worker's own
+/// leases about every second, and whenever it is notified: for jobs that were cancelled, and for claims that it never heard of. Reports
+/// handlers that are stuck.
 pub(crate) async fn keep_house(mut house: House) {
     let pause = (house.config.lease_ttl / 10).min(Duration::from_secs(1));
     let mut next = Instant::now();
     // Not at once: workers that were started together with this one are announced by then.
     let mut look = next + house.config.lease_ttl;
-    let mut schedules = next;
+    let (mut schedules, mut beats) = (next, next);
     loop {
         // Each without the others: what one of them meets does not stop the rest.
         if let Err(error) = look_over_own(&mut house).await {
             complain(&error, "cannot look over this worker's leases; trying again");
         }
         if Instant::now() >= next {
+            if Instant::now() >= beats {
+                if let Err(error) = look_for_beats(&mut house).await {
+                    complain(&error, "cannot see now whether workers are said to live for too long; trying again");
+                }
+                beats = Instant::now() + house.config.lease_ttl / 4;
+            }
             if let Err(error) = take_back(&mut house).await {
                 complain(&error, "cannot recover now; trying again");
             }
@@ -116,8 +123,18 @@ async fn tell_unserved(house: &mut House) {
     };
     match link.note(found) {
         Ok(found) => {
-            for Unserved { queue, job_type, jobs, .. } in found.iter().filter(|unserved| unserved.jobs > 0).take(LINES) {
-                tracing::warn!(queue, job_type, jobs, "ready jobs that no living worker serves; start one with this queue and job type");
+            for Unserved { queue, job_type, version, jobs, .. } in found.iter().filter(|unserved| unserved.jobs > 0).take(LINES) {
+                if *version > 1 {
+                    let why = "ready jobs that no living worker serves; start one with this queue, and with this version of the job type";
+                    tracing::warn!(queue, job_type, version, jobs, "{why}");
+                } else {
+                    tracing::warn!(
+                        queue,
+                        job_type,
+                        jobs,
+                        "ready jobs that no living worker serves; start one with this queue and job type"
+                    );
+                }
             }
             if let Some(more) = found.len().checked_sub(LINES).filter(|more| *more > 0) {
                 tracing::warn!(more, "further queues and job types have such jobs; see `stats`");
@@ -132,6 +149,13 @@ fn sqlx_error(error: queue_core::Error) -> sqlx::Error {
         queue_core::Error::Database(error) => error,
         other => sqlx::Error::Protocol(other.to_string()),
     }
+}
+
+/// A clock that stepped back makes the dead seem to live.
+async fn look_for_beats(house: &mut House) -> sqlx::Result<()> {
+    let House { link, config, .. } = house;
+    let limited = limit_beats(link.get().await?, config.store).await;
+    link.note(limited)
 }
 
 async fn take_back(house: &mut House) -> sqlx::Result<()> {

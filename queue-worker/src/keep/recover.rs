@@ -18,6 +18,12 @@ pub(super) async fn give_back(connection: &mut PgConnection, store: Store, token
     bounded(statement.execute(connection)).await.map(drop)
 }
 
+/// Brings the time until which workers are said to live back into what a heartbeat lasts.
+pub(super) async fn limit_beats(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
+    let statement = sqlx::query(store.sql(include_str!("../../sql/limit_beats.sql")));
+    bounded(statement.execute(connection)).await.map(drop)
+}
+
 /// The most leases of one recovery.
 const MOST: i64 = 100;
 
@@ -26,8 +32,6 @@ pub(super) type Recovered = (String, i64, Option<Vec<JobId>>);
 
 /// Takes back the jobs of silent workers; returns which, by queue.
 pub(super) async fn recover(connection: &mut PgConnection, store: Store) -> sqlx::Result<Vec<Recovered>> {
-    // A clock that stepped back makes the dead seem to live.
-    sqlx::query(store.sql(include_str!("../../sql/limit_beats.sql"))).execute(&mut *connection).await?;
     let silent = || sqlx::query(store.sql(include_str!("../../sql/silent.sql"))).bind(MOST);
     // Nearly always there is nothing, which is not worth a transaction of several statements.
     if silent().fetch_optional(&mut *connection).await?.is_none() {

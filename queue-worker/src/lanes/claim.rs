@@ -184,6 +184,7 @@ impl Answer {
                 crashes: row.try_get_unchecked(4)?,
                 max_attempts: max_attempts.unwrap_or(1),
                 job_type: lanes.get(lane).map_or("", |lane| lane.job_type),
+                version: lanes.get(lane).map_or(1, |lane| lane.version),
                 payload,
                 key: key_of(row, 7, 8)?,
                 meta: row.try_get_unchecked(9)?,

@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn lanes_under_the_same_limits_are_one_group_and_those_of_suspects_are_not_claimed_with_it() {
-        let lane = |id, queue: &str, solo| Lane { id, queue: queue.to_owned(), job_type: "t", priority: id as i16, solo };
+        let lane = |id, queue: &str, solo| Lane { id, queue: queue.to_owned(), job_type: "t", version: 1, priority: id as i16, solo };
         let limit = LimitRow { gate: 7, revision: 1, most: Some(3), timed: false };
         let row = PauseRow { number: 1, queue: "q".to_owned(), job_type: "*".to_owned(), limit: Some(limit) };
         let paused = Pauses::new(Registry::new()).read(vec![row]).unwrap();

@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::Store;
+use queue_core::{
+    Store,
+    runner::{stored_type, type_and_version},
+};
 use sqlx::{PgConnection, Row as _};
 
 use super::{
@@ -34,6 +37,8 @@ const FEW: usize = 100;
 /// The lanes known so far.
 pub(crate) struct Lanes {
     types: Vec<&'static str>,
+    /// The names under which jobs of these are stored, in each version known.
+    stored: Vec<String>,
     queues: Option<Vec<String>>,
     /// The snapshot of the last look for new ones; none if all are to be looked at.
     horizon: Option<String>,
@@ -83,10 +88,11 @@ struct LookedOver {
 }
 
 impl Lanes {
-    /// Of these job types, in these queues or in any.
-    pub(crate) fn new(types: Vec<&'static str>, queues: Option<Vec<String>>) -> Self {
+    /// Of these job types, each in the versions up to this, in these queues or in any.
+    pub(crate) fn new(types: &[(&'static str, u16)], queues: Option<Vec<String>>) -> Self {
         Self {
-            types,
+            types: types.iter().map(|(name, _)| *name).collect(),
+            stored: stored_types(types),
             queues,
             horizon: None,
             anew: Instant::now(),
@@ -123,7 +129,7 @@ impl Lanes {
         let began = Instant::now();
         let horizon = self.horizon.as_ref().filter(|_| !self.are_stale());
         let all = horizon.is_none();
-        let statement = sqlx::query(store.sql(include_str!("../../sql/lanes.sql"))).bind(horizon).bind(&self.types).bind(&self.queues);
+        let statement = sqlx::query(store.sql(include_str!("../../sql/lanes.sql"))).bind(horizon).bind(&self.stored).bind(&self.queues);
         let rows = bounded(statement.fetch_all(connection)).await?;
         if all {
             self.anew = Instant::now() + ANEW.max(100 * began.elapsed());
@@ -132,9 +138,10 @@ impl Lanes {
         for row in &rows {
             self.horizon = Some(row.try_get("horizon")?);
             let Some(id) = row.try_get::<Option<i64>, _>("lane")? else { continue };
-            let name: &str = row.try_get("job_type")?;
+            let (name, version) = type_and_version(row.try_get("job_type")?);
             let Some(job_type) = self.types.iter().find(|known| **known == name) else { continue };
-            let lane = Lane { id, queue: row.try_get("queue")?, job_type, priority: row.try_get("priority")?, solo: row.try_get("solo")? };
+            let (queue, priority, solo) = (row.try_get("queue")?, row.try_get("priority")?, row.try_get("solo")?);
+            let lane = Lane { id, queue, job_type, version, priority, solo };
             found.insert(id, lane);
         }
         let any_new = found.keys().any(|id| !self.known.contains_key(id));
@@ -176,7 +183,7 @@ impl Lanes {
     }
 
     /// The lanes that are neither paused nor limited nor suspects'.
-    fn free(&self) -> impl Iterator<Item = &Lane> {
+    pub(crate) fn free(&self) -> impl Iterator<Item = &Lane> {
         self.open().filter(|lane| !lane.solo && !self.groups.cover(lane.id))
     }
 
@@ -209,7 +216,7 @@ impl Lanes {
         let floors: Vec<i64> = lanes.iter().flatten().map(floor).collect();
         let statement = sqlx::query_as(store.sql(include_str!("../../sql/glance.sql")))
             .bind(&self.horizon)
-            .bind(&self.types)
+            .bind(&self.stored)
             .bind(&self.queues)
             .bind(from_zero.is_some())
             .bind(lanes)
@@ -331,6 +338,11 @@ impl Lanes {
     }
 }
 
+/// The names under which jobs of these types are stored, each in the versions up to this.
+pub(crate) fn stored_types(types: &[(&'static str, u16)]) -> Vec<String> {
+    types.iter().flat_map(|(name, newest)| (1..=*newest).map(|version| stored_type(name, version).into_owned())).collect()
+}
+
 /// The lanes to claim from, best first: by priority, and among equals each in turn.
 pub(crate) fn order<'a>(lanes: impl Iterator<Item = &'a Lane>, turn: usize) -> Vec<&'a Lane> {
     let mut lanes: Vec<&Lane> = lanes.collect();
@@ -346,7 +358,7 @@ mod tests {
     use super::*;
 
     fn lane(id: i64, priority: i16) -> Lane {
-        Lane { id, queue: "q".to_owned(), job_type: "t", priority, solo: false }
+        Lane { id, queue: "q".to_owned(), job_type: "t", version: 1, priority, solo: false }
     }
 
     #[test]
@@ -359,7 +371,7 @@ mod tests {
 
     #[test]
     fn what_a_full_claim_did_not_come_to_is_offered_first() {
-        let mut lanes = Lanes::new(vec!["t"], None);
+        let mut lanes = Lanes::new(&[("t", 1)], None);
         lanes.known.extend((0..=500).map(|id| (id, lane(id, 100))));
         lanes.window.extend(1..=300);
         let ids = |lanes: Vec<&Lane>| lanes.into_iter().map(|lane| lane.id).collect::<Vec<_>>();

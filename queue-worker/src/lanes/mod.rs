@@ -15,7 +15,7 @@ pub(crate) use self::{
     claim::{Answer, Brought, Claimed, Request, Share, key_of},
     groups::Group,
     held::{Freed, Holding, KnownLeases},
-    known::{Lanes, order},
+    known::{Lanes, order, stored_types},
     lane::Lane,
     rescan::Rescan,
     room::{Asked, Room},

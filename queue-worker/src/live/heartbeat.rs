@@ -27,7 +27,7 @@ pub(crate) struct Pulse {
 
 impl Pulse {
     /// Starts the thread. The identity is `None` until the worker has been announced to the store.
-    pub(crate) fn start(link: Link, config: &Config, types: Vec<&'static str>, life: Life) -> Result<Self, Error> {
+    pub(crate) fn start(link: Link, config: &Config, types: Vec<String>, life: Life) -> Result<Self, Error> {
         let (publish, identity) = watch::channel(None);
         let stop = CancellationToken::new();
         let runtime =
@@ -59,7 +59,7 @@ struct Heart {
     link: Link,
     config: Config,
     /// What this worker can run.
-    types: Vec<&'static str>,
+    types: Vec<String>,
     life: Life,
     publish: watch::Sender<Identity>,
 }

@@ -94,6 +94,7 @@ impl Lookout {
         let Some(row) = statement.fetch_optional(tx).await? else { return Ok(None) };
         let (lane, seq): (i64, i64) = (row.try_get("lane")?, row.try_get("seq")?);
         self.floors.insert(lane, seq);
+        let from = lanes.iter().find(|known| known.id == lane);
         let job = ClaimedJob {
             token: Uuid::nil(),
             id: row.try_get("id")?,
@@ -102,7 +103,8 @@ impl Lookout {
             attempt: row.try_get::<i16, _>("attempts")?.saturating_add(1),
             crashes: row.try_get("crashes")?,
             max_attempts: row.try_get::<Option<i16>, _>("max_attempts")?.unwrap_or(1),
-            job_type: lanes.iter().find(|known| known.id == lane).map_or("", |lane| lane.job_type),
+            job_type: from.map_or("", |lane| lane.job_type),
+            version: from.map_or(1, |lane| lane.version),
             payload: row.try_get("payload")?,
             meta: row.try_get("meta")?,
             key: key_of(&row, "key", "key_skips")?,

@@ -11,7 +11,7 @@ mod transact;
 pub use self::told::AttemptOutcome;
 pub(crate) use self::{
     queues::Queues,
-    slots::{Promised, SlotContext, Slots},
+    slots::{SlotContext, Slots, demand::Promised},
     told::Teller,
     transact::{Transact, TransactContext},
 };

@@ -18,6 +18,12 @@ pub(super) struct RunningJob {
     pub(super) cancelling: bool,
 }
 
+impl RunningJob {
+    pub(super) fn new(claimed: &Arc<Claimed>, since: Instant) -> Self {
+        Self { claimed: Arc::clone(claimed), since, reported: false, judged: false, cancelling: false }
+    }
+}
+
 /// How fast jobs are finished here.
 pub(super) struct Pace {
     since: Instant,

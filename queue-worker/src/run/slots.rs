@@ -3,6 +3,11 @@
 //! A slot is a task that runs one job after another until none is queued; an idle queue costs nothing. This file counts and keeps what runs;
 //! how one attempt is run is `queue_core::attempt`'s.
 
+mod batch;
+pub(super) mod demand;
+mod gather;
+mod jobs;
+
 use std::{
     collections::VecDeque,
     sync::{
@@ -13,12 +18,13 @@ use std::{
 };
 
 use queue_core::{
-    Failure, FailureKind, JobId, Registry,
+    Failure, FailureKind, JobId, Registration, Registry,
     runner::{ClaimedJob, Ended, Halt, Shared, run},
 };
 use tokio::{runtime::Handle, sync::mpsc::Sender};
 use uuid::Uuid;
 
+use self::jobs::Jobs;
 use super::{
     running::{Pace, RunningJob},
     told::Teller,
@@ -42,6 +48,8 @@ pub(crate) struct SlotContext {
     /// How long a handler whose job was cancelled may go on.
     pub(crate) cancel_grace: Duration,
     pub(crate) teller: Teller,
+    /// Whether any type's handler does.
+    pub(crate) takes_batches: bool,
 }
 
 /// The slots of one queue.
@@ -53,42 +61,6 @@ pub(crate) struct Slots {
     pace: Mutex<Pace>,
     halt: Mutex<Arc<Halt>>,
     life: OneLife,
-}
-
-/// What waits and what runs.
-#[derive(Default)]
-struct Jobs {
-    queued: VecDeque<Arc<Claimed>>,
-    /// Asked for by claims that are in the air.
-    promised: usize,
-    /// The same by claims under limits.
-    apart: usize,
-    /// By slot, each of which is a task that runs one job at a time. A job that somebody has entered twice runs twice, and each of its verdicts is
-    /// heard.
-    running: Vec<Option<RunningJob>>,
-    /// The slots that have no task.
-    vacant: Vec<usize>,
-    /// The claim loop was told that nothing is free. It is to be rung once so few are queued and a slot is free.
-    ring_at: Option<usize>,
-}
-
-impl Jobs {
-    /// How many slots have a task.
-    fn slots(&self) -> usize {
-        self.running.len() - self.vacant.len()
-    }
-
-    /// A slot for one more task.
-    fn open(&mut self) -> usize {
-        self.vacant.pop().unwrap_or_else(|| {
-            self.running.push(None);
-            self.running.len() - 1
-        })
-    }
-
-    fn running(&mut self) -> impl Iterator<Item = &mut RunningJob> {
-        self.running.iter_mut().flatten()
-    }
 }
 
 impl Slots {
@@ -105,44 +77,14 @@ impl Slots {
         })
     }
 
-    /// How many jobs to claim now: the free slots, and a tenth of a second's worth in advance. None while that is still half full, so that
-    /// fast jobs travel in large batches and slow ones are not hoarded.
-    pub(crate) fn demand(self: &Arc<Self>, most: usize) -> Promised {
-        let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(4 * most);
-        let mut jobs = lock(&self.jobs);
-        let (coming, free) = (jobs.queued.len() + jobs.promised, self.concurrency.saturating_sub(jobs.slots()));
-        let full = coming > ahead / 2 || coming + jobs.apart >= free + ahead;
-        jobs.ring_at = full.then_some(ahead / 2);
-        let count = if full { 0 } else { (free + ahead - coming - jobs.apart).min(most) };
-        jobs.promised += count;
-        drop(jobs);
-        Promised { slots: Arc::clone(self), count, apart: false }
-    }
-
-    /// The same for a claim under limits, of up to `cap`: beside the others, so that neither finds the slots full of what the other is still
-    /// asking for.
-    pub(crate) fn demand_apart(self: &Arc<Self>, most: usize, cap: usize) -> Promised {
-        let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(4 * most);
-        let mut jobs = lock(&self.jobs);
-        let (taken, free) = (jobs.queued.len() + jobs.promised + jobs.apart, self.concurrency.saturating_sub(jobs.slots()));
-        let count = (free + ahead).saturating_sub(taken).min(most).min(cap);
-        if count == 0 {
-            jobs.ring_at = jobs.ring_at.or(Some(ahead / 2));
-        }
-        jobs.apart += count;
-        drop(jobs);
-        Promised { slots: Arc::clone(self), count, apart: true }
-    }
-
     /// Hands jobs to the slots, in this order.
     pub(crate) fn push(self: &Arc<Self>, claimed: Vec<Claimed>) {
+        if self.context.takes_batches {
+            return self.push_apart(claimed);
+        }
         let mut jobs = lock(&self.jobs);
         let more = claimed.len().min(self.concurrency.saturating_sub(jobs.slots()));
-        let (soon, others): (Vec<_>, Vec<_>) = claimed.into_iter().map(Arc::new).partition(|job| job.begin_by.is_some());
-        for job in soon.into_iter().rev() {
-            jobs.queued.push_front(job);
-        }
-        jobs.queued.extend(others);
+        jobs.put(claimed);
         for _ in 0..more {
             let slot = jobs.open();
             self.context.handlers.spawn(Arc::clone(self).work(slot));
@@ -157,7 +99,7 @@ impl Slots {
     /// How many handlers could begin now.
     pub(crate) fn free(&self) -> usize {
         let jobs = lock(&self.jobs);
-        if jobs.queued.is_empty() && jobs.promised + jobs.apart == 0 { self.concurrency.saturating_sub(jobs.slots()) } else { 0 }
+        if jobs.none_wait() && jobs.promised + jobs.apart == 0 { self.concurrency.saturating_sub(jobs.slots()) } else { 0 }
     }
 
     /// Releases a job that no slot has seen.
@@ -169,26 +111,31 @@ impl Slots {
     /// Whether this job waits or runs here.
     pub(crate) fn holds(&self, id: JobId) -> bool {
         let mut jobs = lock(&self.jobs);
-        jobs.running().any(|running| running.claimed.job.id == id) || jobs.queued.iter().any(|job| job.job.id == id)
+        jobs.running().any(|running| running.claimed.job.id == id)
+            || jobs.queued.iter().chain(jobs.gathering.jobs()).any(|job| job.job.id == id)
     }
 
     /// Whether nothing is queued or running.
     pub(crate) fn is_idle(&self) -> bool {
         let mut jobs = lock(&self.jobs);
-        jobs.queued.is_empty() && jobs.running().next().is_none()
+        jobs.none_wait() && jobs.running().next().is_none()
     }
 
     /// Takes back what no slot has begun, to be released.
     pub(crate) fn take_queued(&self) -> Vec<Settlement> {
-        lock(&self.jobs).queued.drain(..).map(|job| Settlement::release(&job)).collect()
+        let mut jobs = lock(&self.jobs);
+        let gathered = jobs.gathering.remove(|_| true);
+        jobs.queued.drain(..).chain(gathered).map(|job| Settlement::release(&job)).collect()
     }
 
     /// Takes what these cover from among what no slot has begun.
     pub(super) fn take_covered(&self, queue: &str, paused: &Paused) -> Vec<Arc<Claimed>> {
         let mut jobs = lock(&self.jobs);
-        let (covered, left) = jobs.queued.drain(..).partition(|job| paused.stops(queue, job.job.job_type, job.holding.gates()));
+        let stops = |job: &Claimed| paused.stops(queue, job.job.job_type, job.holding.gates());
+        let (covered, left): (VecDeque<_>, _) = jobs.queued.drain(..).partition(|job| stops(job));
         jobs.queued = left;
-        Vec::from(covered)
+        let gathered = jobs.gathering.remove(stops);
+        covered.into_iter().chain(gathered).collect()
     }
 
     /// Tells running handlers that they should end now.
@@ -204,8 +151,10 @@ impl Slots {
     /// What runs all the same, because it never awaits: to be released without its slot.
     pub(crate) fn take_running(&self) -> Vec<Settlement> {
         let mut jobs = lock(&self.jobs);
-        let taken = jobs.running.iter_mut().filter_map(|slot| slot.take_if(|running| !running.judged));
-        taken.map(|running| Settlement::release(&running.claimed)).collect()
+        let Jobs { running, beside, .. } = &mut *jobs;
+        let taken = running.iter_mut().filter_map(|slot| slot.take_if(|running| !running.judged));
+        let others = beside.values_mut().flat_map(|others| others.extract_if(.., |running| !running.judged));
+        taken.chain(others).map(|running| Settlement::release(&running.claimed)).collect()
     }
 
     /// Forgets everything: the lease is lost, and what is queued or running belongs to others.
@@ -214,6 +163,8 @@ impl Slots {
         let halt = std::mem::replace(&mut *lock(&self.halt), Arc::new(Halt::new(self.context.cancel_grace)));
         jobs.queued.clear();
         jobs.running.fill_with(|| None);
+        jobs.gathering.remove(|_| true);
+        jobs.beside.clear();
         self.life.renew();
         drop(jobs);
         halt.ask.lose();
@@ -235,8 +186,9 @@ impl Slots {
         if runs {
             return None;
         }
-        let place = jobs.queued.iter().position(|job| job.job.token == token && job.job.id == id)?;
-        jobs.queued.remove(place).map(|job| Settlement::cancel(&job))
+        let is_it = |job: &Claimed| job.job.token == token && job.job.id == id;
+        let queued = jobs.queued.iter().position(|job| is_it(job)).and_then(|place| jobs.queued.remove(place));
+        queued.or_else(|| jobs.gathering.remove(is_it).pop()).map(|job| Settlement::cancel(&job))
     }
 
     /// Reports, once each, handlers that go on long after their timeout, which means that they never await.
@@ -257,52 +209,49 @@ impl Slots {
     async fn work(self: Arc<Self>, slot: usize) {
         loop {
             // A process that stood still for longer than its lease is about to fence itself, and then none of these are left.
-            while self.life.is_over() && !lock(&self.jobs).queued.is_empty() {
+            while self.life.is_over() && !lock(&self.jobs).none_wait() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            let (next, late) = self.next(slot);
-            if !late.is_empty() {
-                // Beside the attempt, which may have to begin at once itself.
-                tokio::spawn(Arc::clone(&self).give_back_late(late));
+            let Some(attempt) = self.next(slot) else { break };
+            let jobs = 1 + attempt.others.len();
+            if jobs == 1 {
+                self.run(slot, attempt).await;
+            } else {
+                Box::pin(self.run_batch(slot, attempt)).await;
             }
-            let Some(attempt) = next else { break };
-            self.run(slot, attempt).await;
-            self.finished.fetch_add(1, Relaxed);
+            self.finished.fetch_add(jobs, Relaxed);
         }
     }
 
     /// The slot's next job with what tells it to end, or the end of this slot; under one lock, so that a job handed over meanwhile finds either this
     /// slot or one that is free, and one that is abandoned meanwhile is told.
-    /// Also what it is too late to begin.
-    fn next(&self, slot: usize) -> (Option<Attempt>, Vec<Arc<Claimed>>) {
+    fn next(self: &Arc<Self>, slot: usize) -> Option<Attempt> {
         let mut jobs = lock(&self.jobs);
-        let (mut job, mut late) = (jobs.queued.pop_front(), Vec::new());
-        while let Some(one) = job.take_if(|job| job.is_late()) {
-            late.push(one);
-            job = jobs.queued.pop_front();
+        if !jobs.gathering.is_idle() {
+            let next = self.next_apart(&mut jobs, slot);
+            self.give_back_late(&mut jobs);
+            return next;
         }
+        let job = jobs.pop();
+        self.give_back_late(&mut jobs);
         if jobs.ring_at.is_some_and(|few| jobs.queued.len() <= few) {
             jobs.ring_at = None;
             self.context.bell.ring();
         }
         let Some(claimed) = job else {
             jobs.vacant.push(slot);
-            return (None, late);
+            return None;
         };
+        Some(self.begin(&mut jobs, slot, claimed, Vec::new()))
+    }
+
+    fn begin(&self, jobs: &mut Jobs, slot: usize, claimed: Arc<Claimed>, others: Vec<Arc<Claimed>>) -> Attempt {
         let since = Instant::now();
-        jobs.running[slot] = Some(RunningJob { claimed: Arc::clone(&claimed), since, reported: false, judged: false, cancelling: false });
-        (Some(Attempt { claimed, since, halt: Arc::clone(&lock(&self.halt)) }), late)
+        jobs.running[slot] = Some(RunningJob::new(&claimed, since));
+        Attempt { claimed, others, since, halt: Arc::clone(&lock(&self.halt)) }
     }
 
-    /// Releases what could not begin soon enough for the rate under which it was claimed.
-    async fn give_back_late(self: Arc<Self>, late: Vec<Arc<Claimed>>) {
-        tracing::debug!(jobs = late.len(), "too late to begin under their rate: given back");
-        for job in late {
-            self.give_back(&job).await;
-        }
-    }
-
-    async fn run(&self, slot: usize, Attempt { claimed, since, halt }: Attempt) {
+    async fn run(&self, slot: usize, Attempt { claimed, since, halt, .. }: Attempt) {
         let job = &claimed.job;
         let registration = self.context.registry.get(job.job_type);
         let ended = match registration {
@@ -310,18 +259,37 @@ impl Slots {
             None => Ended::terminal("no handler for this job type in this worker"),
         };
         if self.begin_verdict(slot) {
-            let (outcome, written) = (ended.outcome(), ended.is_written());
-            let settlement = Settlement::of(&claimed, registration, ended, since.elapsed());
-            // Not of a lease that is known to be lost: others have the job.
-            if written || !settlement.over {
-                self.context.teller.tell(job, outcome, &settlement.ending);
-            }
-            // Fails only when the worker has ended without waiting for this; then the job is recovered like that of a silent worker.
-            let _ = self.context.settle.send(settlement).await;
+            self.tell(&claimed, registration, ended, (since.elapsed(), fastrand::f64())).await;
             if lock(&self.jobs).running[slot].take().is_some_and(|running| running.cancelling) {
                 halt.forget(job.token, job.id);
             }
         }
+    }
+
+    /// Sends a verdict on its way, after so long a run. The dice are for jitter.
+    async fn tell(&self, claimed: &Claimed, registration: Option<&Registration>, ended: Ended, (ran, dice): (Duration, f64)) {
+        let (outcome, written) = (ended.outcome(), ended.is_written());
+        let settlement = Settlement::of(claimed, registration, ended, ran, dice);
+        // Not of a lease that is known to be lost: others have the job.
+        if written || !settlement.over {
+            self.context.teller.tell(&claimed.job, outcome, &settlement.ending);
+        }
+        // Fails only when the worker has ended without waiting for this; then the job is recovered like that of a silent worker.
+        let _ = self.context.settle.send(settlement).await;
+    }
+
+    /// Releases, beside the attempts, what it is too late to begin under its rate.
+    fn give_back_late(self: &Arc<Self>, jobs: &mut Jobs) {
+        if jobs.late.is_empty() {
+            return;
+        }
+        let (late, slots) = (std::mem::take(&mut jobs.late), Arc::clone(self));
+        self.context.handlers.spawn(async move {
+            tracing::debug!(jobs = late.len(), "too late to begin under their rate: given back");
+            for job in late {
+                slots.give_back(&job).await;
+            }
+        });
     }
 
     /// A handler was told to slow down: so is all that the limits of its type cover.
@@ -343,37 +311,10 @@ impl Slots {
 /// What a slot runs next.
 struct Attempt {
     claimed: Arc<Claimed>,
+    /// The others of its batch.
+    others: Vec<Arc<Claimed>>,
     since: Instant,
     halt: Arc<Halt>,
-}
-
-/// Slots that are reserved for the jobs of a claim in the air, until this is dropped.
-pub(crate) struct Promised {
-    pub(crate) slots: Arc<Slots>,
-    /// How many jobs they are.
-    pub(crate) count: usize,
-    /// For a claim under limits.
-    apart: bool,
-}
-
-impl Promised {
-    /// The same without any slot reserved: what comes is queued beyond what there is.
-    pub(crate) fn without_slots(self) -> Self {
-        Self { slots: Arc::clone(&self.slots), count: 0, apart: self.apart }
-    }
-
-    /// Hands over what the claim found.
-    pub(crate) fn push(&self, claimed: Vec<Claimed>) {
-        self.slots.push(claimed);
-    }
-}
-
-impl Drop for Promised {
-    fn drop(&mut self) {
-        let mut jobs = lock(&self.slots.jobs);
-        let promised = if self.apart { &mut jobs.apart } else { &mut jobs.promised };
-        *promised = promised.saturating_sub(self.count);
-    }
 }
 
 /// A lock that a panic elsewhere left poisoned is as good as any: nothing is half-written under these.

@@ -56,8 +56,8 @@ impl Transact {
     /// `Config::transactional`.
     pub(crate) fn start(engine: &Handle, context: TransactContext) -> Self {
         let (halt, loops) = (Arc::<Halt>::default(), TaskTracker::new());
-        let types: Vec<&'static str> =
-            context.registry.names().filter(|(_, known)| known.options().transactional).map(|(name, _)| name).collect();
+        let served = context.registry.names().filter(|(_, known)| known.options().transactional);
+        let types: Vec<(&'static str, u16)> = served.map(|(name, known)| (name, known.options().version)).collect();
         let config = &context.config;
         let named = config.queues.iter().map(|(queue, concurrency)| (Some(vec![queue.clone()]), *concurrency));
         let mut queues: Vec<(Option<Vec<String>>, usize)> = named.collect();
@@ -68,7 +68,7 @@ impl Transact {
         let context = Arc::new(context);
         for (queue, concurrency) in queues.into_iter().filter(|_| !types.is_empty()) {
             let concurrency = concurrency.min(most);
-            let crew = Arc::new(Crew::new(&context, Lanes::new(types.clone(), queue), Arc::clone(&halt), concurrency));
+            let crew = Arc::new(Crew::new(&context, Lanes::new(&types, queue), Arc::clone(&halt), concurrency));
             for _ in 0..concurrency {
                 loops.spawn_on(Arc::clone(&crew).work(), engine);
             }

@@ -27,10 +27,10 @@ pub(crate) struct Settlement {
 }
 
 impl Settlement {
-    /// For an attempt that ended so.
-    pub(crate) fn of(claimed: &Claimed, registration: Option<&Registration>, ended: Ended, ran: Duration) -> Self {
+    /// For an attempt that ended so. `dice` is drawn evenly from 0 to 1, for jitter.
+    pub(crate) fn of(claimed: &Claimed, registration: Option<&Registration>, ended: Ended, ran: Duration, dice: f64) -> Self {
         let over = ended.is_over();
-        Self::with(claimed, over, ended.ending(registration, &claimed.job, ran, fastrand::f64()))
+        Self::with(claimed, over, ended.ending(registration, &claimed.job, ran, dice))
     }
 
     /// For a job that was not begun, or is to be broken off.

@@ -89,6 +89,7 @@ async fn a_wrong_call_is_refused_and_named_in_sql_and_in_rust() {
         ("a", "do", "{\"cron\": \"* * * * *\", \"every\": \"1 h\"}", "cron and every"),
         ("a", "do", "{\"every\": \"0.5 s\"}", "option every"),
         ("a", "do", "{\"every\": \"soon\"}", "option every"),
+        ("a", "do", "{\"every\": \"1 year\"}", "option every"),
         ("a", "do", "{\"every\": \"1 h\", \"jitter\": \"2 days\"}", "option jitter"),
         ("a", "do", "{\"every\": \"1 h\", \"missed\": \"catch_up(0)\"}", "catch_up(1)"),
         ("a", "do", "{\"every\": \"1 h\", \"overlap\": \"never\"}", "skip, allow or queue"),
@@ -108,7 +109,12 @@ async fn a_wrong_call_is_refused_and_named_in_sql_and_in_rust() {
         .execute(&db.pool)
         .await;
     assert!(big.unwrap_err().to_string().contains("the limit is"));
+    let metadata =
+        "select queue.schedule('a', 'do', '{}', jsonb_build_object('every', 60, 'meta', jsonb_build_object('x', repeat('x', 4070))))";
+    let metadata = sqlx::query(metadata).execute(&db.pool).await;
+    assert!(metadata.unwrap_err().to_string().contains("together with schedule and tick"));
     for (schedule, why) in [
+        (each_second().job_json("do", &serde_json::json!({"x": ["\0"]})), "U+0000"),
         (Schedule::cron("* * * *").job(&quick()), "five fields"),
         (Schedule::cron("* * * * *"), "has a job"),
         (Schedule::every(Duration::from_millis(10)).job(&quick()), "from one second"),
@@ -127,5 +133,18 @@ async fn a_wrong_call_is_refused_and_named_in_sql_and_in_rust() {
     let wrong = sleeper(&db).schedule("a", Schedule::cron("x").job(&Do { act: tests::Act::Panic }));
     assert!(wrong.run(std::future::pending()).await.unwrap_err().to_string().contains("five fields"), "before it begins");
     assert_eq!(db.count("select count(*) from queue.schedule").await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_schedule_whose_metadata_are_null_or_as_large_as_may_be_has_jobs() {
+    let db = TestDb::new().await;
+    let made = "select queue.schedule('null', 'do', '{}', '{\"every\": 60, \"meta\": null}'),
+      queue.schedule(repeat('n', 64), 'do', '{}', jsonb_build_object('every', 60, 'meta', jsonb_build_object('x', repeat('x', 3960))))";
+    sqlx::query(made).execute(&db.pool).await.unwrap();
+    for name in ["null".to_owned(), "n".repeat(64)] {
+        schedule::run_now(&db.pool, STORE(), &name).await.unwrap();
+        assert_eq!(db.count(&format!("select count(*) from queue.job where meta ->> 'schedule' = '{name}'")).await, 1);
+    }
     db.finish().await;
 }

@@ -143,7 +143,7 @@ async fn an_election_that_knew_less_does_not_undo_one_that_was_first() {
     let declare = async |on: &mut PgConnection, hour: i32| {
         let worker = tests::protocol::register(on).await.unwrap();
         let options = format!("{{\"cron\": \"0 {hour} * * *\"}}");
-        let declare = "select from queue.declare_schedules($1, '{report}', '{do}', '{\"{}\"}', array[$2::jsonb])";
+        let declare = "select from queue.declare_schedules($1, '{report}', '{do}', '{\"{}\"}', array[$2])";
         sqlx::query(declare).bind(worker).bind(options).execute(&mut *on).await.unwrap();
         worker
     };
@@ -190,5 +190,30 @@ async fn what_one_release_could_not_read_is_put_in_force_again_by_one_that_can()
     })
     .await;
     worker.end().await;
+    db.finish().await;
+}
+
+/// What one of another release declares, of which this one knows nothing.
+#[tokio::test]
+async fn what_a_newer_release_declares_and_this_one_cannot_read_is_left_to_the_newer_one() {
+    let db = TestDb::new().await;
+    let mut on = PgConnection::connect(&db.url).await.unwrap();
+    let newer = tests::protocol::register(&mut on).await.unwrap();
+    let declare = "select from queue.declare_schedules($1, '{newer}', '{do}', '{\"{}\"}', $2)";
+    let options = [r#"{"cron": "0 0 * * * of a grammar to come", "overlap": "allow"}"#];
+    sqlx::query(declare).bind(newer).bind(options).execute(&mut on).await.unwrap();
+    sqlx::query("select queue.elect_schedules()").execute(&mut on).await.unwrap();
+    schedule::create(&db.pool, STORE(), "good", &each_second()).await.unwrap();
+    let wrong = "select queue.schedule('anybody', 'do', '{}', '{\"cron\": \"x\"}')";
+    sqlx::query(wrong).execute(&db.pool).await.unwrap();
+    db.run_while(sleeper(&db), async {
+        eventually("it has looked", async || super::fires(&db, "good").await.len() >= 2).await;
+        let marked = async || schedule::find(&db.pool, STORE(), "anybody").await.unwrap().error.is_some();
+        eventually("what anybody made says what is wrong", marked).await;
+        let found = schedule::find(&db.pool, STORE(), "newer").await.unwrap();
+        assert!(found.error.is_none() && found.withdrawn_at.is_none(), "{found:?}");
+    })
+    .await;
+    sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
     db.finish().await;
 }

@@ -101,6 +101,26 @@ async fn figures_of_a_queue_cost_no_more_for_a_million_jobs_and_a_held_snapshot(
     db.finish().await;
 }
 
+#[tokio::test]
+async fn a_backlog_of_many_lanes_is_counted_no_further_than_asked_and_many_queues_to_the_end_if_that_is_asked() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    run(
+        &mut connection,
+        "select queue.enqueue('do', '{}', jsonb_build_object('queue', 'wide', 'priority', p))
+           from generate_series(1, 40) p, generate_series(1, 50);
+         select queue.enqueue('do', '{}', jsonb_build_object('queue', 'q' || q)) from generate_series(1, 12) q, generate_series(1, 3)",
+    )
+    .await;
+    let read = read_by(&mut connection, "select * from queue.backlog('wide', 50)").await;
+    assert!((50..=300).contains(&read), "{read} entries of 2,000 for 50");
+    let depths = "select array_agg(d.waiting), bool_or(d.partial)
+        from queue.depths(array(select 'q' || q from generate_series(1, 12) q), null) d";
+    let (jobs, partial): (Vec<i64>, bool) = sqlx::query_as(depths).fetch_one(&db.pool).await.unwrap();
+    assert_eq!((jobs, partial), (vec![3; 12], false));
+    db.finish().await;
+}
+
 /// When the first ready job was enqueued, in milliseconds.
 const FIRST: &str = "select (extract(epoch from queue.enqueued_at(min(seq))) * 1000)::bigint from queue.ready";
 

@@ -1,5 +1,7 @@
 //! The statements by themselves: who is waited for, what is counted, in which order pauses become visible.
 
+use std::time::Duration;
+
 use queue_core::{
     Error, Store,
     operate::{self, Pause, Scope},
@@ -109,6 +111,11 @@ async fn pauses_are_shown_with_their_reason_and_what_waits_and_end_one_by_one() 
     db.finish().await;
 }
 
+/// What ends by itself, on a machine with other work too.
+async fn soon<T>(act: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(40), act).await.expect("it waits for ever")
+}
+
 #[tokio::test]
 async fn pauses_become_visible_in_the_order_of_their_numbers_and_nobody_waits_for_one_for_ever() {
     let db = TestDb::new().await;
@@ -130,10 +137,10 @@ async fn pauses_become_visible_in_the_order_of_their_numbers_and_nobody_waits_fo
     operate::pause(&mut open, Store::default(), &Scope::queue("mail"), None).await.unwrap();
     assert_eq!(operate::pauses(&db.pool, Store::default()).await.unwrap().len(), 2);
     for scope in [Scope::queue("mail"), Scope::queue("new")] {
-        let late = operate::pause(&mut other, Store::default(), &scope, None).await.unwrap_err().to_string();
+        let late = soon(operate::pause(&mut other, Store::default(), &scope, None)).await.unwrap_err().to_string();
         assert!(late.contains("lock timeout"), "{late}");
     }
-    let late = operate::resume(&mut other, Store::default(), &Scope::queue("mail")).await.unwrap_err().to_string();
+    let late = soon(operate::resume(&mut other, Store::default(), &Scope::queue("mail"))).await.unwrap_err().to_string();
     assert!(late.contains("lock timeout"), "{late}");
     open.rollback().await.unwrap();
     db.finish().await;

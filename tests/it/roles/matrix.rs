@@ -97,10 +97,12 @@ state_of w
 status pmwo
 tell_of_room w
 try_enqueue pmw
+type_of wro
 unblock w
 unique_hash pmw
 unschedule o
 unset_limit o
+version_of wro
 wait pmw
 wake w
 worker_add_days w
@@ -128,7 +130,7 @@ gate w:SU r:S o:S
 id_seq w:select,usage
 idle w:SIUD
 job w:SD r:id,lane,max_attempts,key,key_skips,meta o:id,lane,max_attempts,payload,key,key_skips,meta
-jobs r:id,queue,job_type,priority,state,attempts,max_attempts,crashes,enqueued_at,run_at,finished_at,worker,error,meta o:S
+jobs r:id,queue,job_type,priority,state,attempts,max_attempts,crashes,enqueued_at,run_at,finished_at,worker,error,meta,version o:S
 key_hint w:SIUD
 key_seq w:usage
 lane w:SIUD r:S o:S

@@ -50,12 +50,13 @@ const HEARTBEAT: &str = "queue-worker/src/live/heartbeat.rs";
 const KEYS: &str = "queue-core/migrations/3_keys.sql";
 const RECOVER: &str = "queue-worker/sql/recover.sql";
 const SETTLE: &str = "queue-worker/sql/settle.sql";
+const TICKS: &str = "queue-core/migrations/16_ticks.sql";
 
 /// The settle's join of what is said with what is leased.
 const FENCE: &str = "join listed l on l.token = s.token and l.id = s.id";
 
 /// All of them.
-pub const BUGS: [Bug; 12] = [
+pub const BUGS: [Bug; 13] = [
     Bug {
         name: "settle by id only",
         scene: "zombies",
@@ -160,6 +161,19 @@ pub const BUGS: [Bug; 12] = [
                    select from queue.job j join queue.job e on e.key = j.key and e.id < j.id join queue.living v on v.id = e.id where j.id = r.id
                  ) ",
             ),
+        ],
+    },
+    // A worker fires the tick that it has read, whatever became of it meanwhile. That the history is looked at as well would hide it.
+    Bug {
+        name: "ticks without compare and set",
+        scene: "ticks",
+        edits: &[
+            edit(
+                TICKS,
+                "s.definition = fire_ticks.definition and s.next_at is not distinct from fire_ticks.seen",
+                "s.definition = fire_ticks.definition",
+            ),
+            edit(TICKS, "when exists (select from queue.fire f where f.name = fire_ticks.name and f.tick = fire_ticks.tick) then 'fired'", ""),
         ],
     },
 ];

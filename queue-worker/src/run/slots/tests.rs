@@ -36,7 +36,7 @@ async fn a_handler_that_begins_while_its_lease_is_abandoned_is_dropped() {
     registry.register::<Hang>().unwrap();
     let (bell, handlers, cancel_grace) = (Arc::default(), Handle::current(), Duration::ZERO);
     let (shared, pauses, life, teller) = (Arc::new(shared), Pauses::new(registry.clone()), Life::new(), Teller::default());
-    let context = SlotContext { registry, shared, settle, bell, pauses, life, handlers, cancel_grace, teller };
+    let context = SlotContext { registry, shared, settle, bell, pauses, life, handlers, cancel_grace, teller, takes_batches: false };
     let slots = Slots::new(&Arc::new(context), 1);
     lock(&slots.jobs).queued.push_back(Arc::new(Claimed {
         job: hang(),
@@ -55,5 +55,18 @@ async fn a_handler_that_begins_while_its_lease_is_abandoned_is_dropped() {
 fn hang() -> ClaimedJob {
     let (token, id, payload) = (Uuid::nil(), JobId(1), Some("null".to_owned()));
     let claimed_at = DateTime::UNIX_EPOCH;
-    ClaimedJob { token, id, lane: 1, attempt: 1, crashes: 0, max_attempts: 1, job_type: "hang", payload, meta: None, key: None, claimed_at }
+    ClaimedJob {
+        token,
+        id,
+        lane: 1,
+        attempt: 1,
+        crashes: 0,
+        max_attempts: 1,
+        job_type: "hang",
+        version: 1,
+        payload,
+        meta: None,
+        key: None,
+        claimed_at,
+    }
 }

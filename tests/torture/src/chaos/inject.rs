@@ -144,7 +144,7 @@ impl Injector {
     /// What a worker that was just killed or stopped holds, by the numbers of its jobs. What the server still does for it is waited for.
     async fn held(&self, label: &str) -> Vec<u64> {
         const HELD: &str = "select (j.payload->>'n')::bigint from queue.worker w join queue.lease l on l.worker = w.id
-           cross join unnest(l.ids) u (id) join queue.job j on j.id = u.id where w.name = $1";
+           cross join unnest(l.ids) u (id) join queue.job j on j.id = u.id where w.name = $1 and j.payload ? 'n'";
         tokio::time::sleep(Duration::from_millis(100)).await;
         for _ in 0..30 {
             let found = sqlx::query_scalar::<_, i64>(HELD).bind(label).fetch_all(&self.crew.database.pool).await;

@@ -3,7 +3,7 @@
 //! ```text
 //! plan (seed -> faults)  crate::server (server)  crate::proxy (network)  crew (processes)
 //!   run: inject the plan while producers enqueue; then drain; then
-//!     check (histories x faults x rows)  recoveries  zombies  saturate
+//!     check (histories x faults x rows)  ticks  recoveries  zombies  saturate
 //!   bugs: scenes, each with a seeded bug that the check must report
 //! ```
 //!
@@ -24,6 +24,7 @@ mod run;
 mod saturate;
 mod scenes;
 mod soak;
+mod ticks;
 mod work;
 mod zombies;
 

@@ -51,6 +51,8 @@ pub(super) struct Scale {
     pub(super) jobs: u64,
     pub(super) workers: usize,
     pub(super) producers: usize,
+    /// Each with a tick a second, beside one that workers declare.
+    pub(super) schedules: usize,
     /// Over this time faults are injected and jobs are enqueued.
     pub(super) span: Duration,
     pub(super) faults: Vec<(Kind, usize)>,
@@ -67,6 +69,7 @@ impl Scale {
             jobs: 100_000,
             workers: 4,
             producers: 4,
+            schedules: 20,
             span: Duration::from_mins(10),
             faults: faults.into_iter().chain(network).collect(),
             zombies: 500,
@@ -81,6 +84,7 @@ impl Scale {
             jobs: 5000,
             workers: 4,
             producers: 4,
+            schedules: 6,
             span: Duration::from_secs(35),
             faults: faults.into_iter().chain(network).collect(),
             zombies: 30,

@@ -21,6 +21,7 @@ use super::{
     recoveries,
     saturate::{Load, saturate},
     server::{Database, TestServer},
+    ticks::{self, Account},
     zombies,
 };
 use crate::target;
@@ -67,7 +68,8 @@ pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
         + undead.accepted
         + saturation.false_recoveries
         + over.concurrency
-        + over.rate;
+        + over.rate
+        + hurt.ticks.wrong();
     let passed = wrong + hurt.ended == 0 && hurt.drained && !fewer && (quick || !slow);
     let mut report = json!({
         "seed": seed, "passed": passed, "seconds": began.elapsed().as_secs(), "drained": hurt.drained, "invariant_broken": broken,
@@ -81,6 +83,7 @@ pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
         "processes_ended": hurt.ended, "faults": injected, "fewer_faults_than_asked": fewer,
     });
     merge(&mut report, serde_json::to_value(&found)?);
+    merge(&mut report, serde_json::to_value(hurt.ticks)?);
     println!("{report}");
     Ok(passed)
 }
@@ -91,6 +94,7 @@ struct Hurt {
     drained: bool,
     /// Processes that ended though nobody killed them, producers that failed.
     ended: usize,
+    ticks: Account,
 }
 
 /// Faults and jobs at the same time, then peace until the queue is empty.
@@ -109,13 +113,15 @@ async fn hurt(server: &TestServer, database: &Database, folder: &Path, seed: u64
         ended += usize::from(tokio::task::spawn_blocking(move || producer.wait()).await? != Some(0));
     }
     injector.crew.start_all()?;
+    let ticks = ticks::account(database).await?;
     let drained = drain(database, DRAIN).await?;
     injector.crew.stop_all();
-    Ok(Hurt { faults, drained, ended })
+    Ok(Hurt { faults, drained, ended, ticks })
 }
 
 async fn crew(server: &TestServer, database: &Database, folder: &Path, scale: &Scale) -> Result<Arc<Injector>> {
-    let crew = Crew::new(server, database, folder, scale.workers).await?;
+    let crew = Crew::new(server, database, folder, scale.workers).await?.with(&[("CHAOS_DECLARES", "true")]);
+    ticks::make(database, scale.schedules).await?;
     let mut producers = Vec::new();
     for _ in 0..scale.producers {
         producers.push(Proxy::start(server.port()).await?);
@@ -170,7 +176,8 @@ pub(super) async fn finals(database: &Database) -> Result<Vec<Final>> {
          union all select id, 'scheduled', attempts, null, null, null from queue.scheduled
          union all select id, 'blocked', 0, null, null, null from queue.blocked
          union all select unnest(ids), 'running', 0, null, null, null from queue.lease
-       ) e on e.id = j.id";
+       ) e on e.id = j.id
+       where j.payload ? 'n'";
     Ok(sqlx::query_as(FINALS).fetch_all(&database.pool).await?)
 }
 

@@ -18,11 +18,12 @@ use super::{
     run::{broken, drain, effects, finals, results},
     saturate::{Load, saturate},
     server::{Database, TestServer},
+    ticks,
     zombies::{haunt, race},
 };
 
 /// All of them.
-pub(super) const SCENES: [&str; 8] = ["zombies", "kills", "poison", "late", "sleep", "busy", "unreadable", "order"];
+pub(super) const SCENES: [&str; 9] = ["zombies", "kills", "poison", "late", "sleep", "busy", "unreadable", "order", "ticks"];
 
 /// Plays one; returns whether there was nothing to report. The last line printed is one JSON object.
 pub(super) async fn play(name: &str) -> Result<bool> {
@@ -40,6 +41,7 @@ pub(super) async fn play(name: &str) -> Result<bool> {
                 "sleep" => scene.sleep().await?,
                 "unreadable" => scene.unreadable().await?,
                 "order" => scene.order().await?,
+                "ticks" => scene.ticks().await?,
                 _ => bail!("no scene {name}"),
             }
         }
@@ -231,6 +233,26 @@ impl Scene {
         let last = 2 * KEYS.cast_unsigned();
         let mut reports = self.conclude(&crew, drained, last, last, &[]).await?.1;
         reports.extend(out_of_order(&history::read(&self.folder)?, |n| n.div_ceil(2)));
+        Ok(reports)
+    }
+
+    /// Many schedules, and workers of which one stands still in between.
+    async fn ticks(&self) -> Result<Vec<String>> {
+        let crew = self.crew(3, &[("CHAOS_TTL_MS", "1000"), ("CHAOS_DECLARES", "true")]).await?;
+        ticks::make(&self.database, 30).await?;
+        crew.start_all()?;
+        let span = Duration::from_secs(2);
+        for signal in ["STOP", "CONT"] {
+            tokio::time::sleep(span).await;
+            crew.signal(0, signal);
+        }
+        tokio::time::sleep(span).await;
+        let ticks = ticks::account(&self.database).await?;
+        let drained = drain(&self.database, Duration::from_secs(10)).await?;
+        let mut reports = self.conclude(&crew, drained, 0, 0, &[]).await?.1;
+        if ticks.wrong() > 0 {
+            reports.push(format!("{ticks:?}"));
+        }
         Ok(reports)
     }
 

@@ -18,7 +18,10 @@ use queue_worker::{Config, Worker, shutdown_signal};
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgPoolOptions;
 
-use super::history::{History, Line};
+use super::{
+    history::{History, Line},
+    ticks::{self, Tick},
+};
 
 /// A job with a number that its producer chose, so that it can be told from all others whatever became of its enqueue.
 #[job(name = "chaos", queue = "chaos", max_attempts = 1000, backoff = fixed("100ms"), timeout = "60s", output = Option<String>)]
@@ -138,7 +141,11 @@ async fn work() -> Result<()> {
     // The server may be away just now; a worker that started before it went would wait, and so does this one.
     loop {
         let pool = PgPoolOptions::new().max_connections(4).test_before_acquire(false).connect_lazy(&url)?;
-        match Worker::new(pool).config(config.clone()).register::<Chaos>().run(shutdown_signal()).await {
+        let mut worker = Worker::new(pool).config(config.clone()).register::<Chaos>().register::<Tick>();
+        if setting("CHAOS_DECLARES", false) {
+            worker = worker.schedule(ticks::DECLARED, ticks::each_second());
+        }
+        match worker.run(shutdown_signal()).await {
             Ok(()) => return Ok(()),
             Err(queue_worker::Error::Database(_) | queue_worker::Error::Core(queue_core::Error::Database(_))) => {
                 tokio::time::sleep(Duration::from_millis(100)).await;

@@ -19,13 +19,14 @@ const ENQUEUE: &[&str] = &[
 ];
 const IN_LINE: &[&str] = &["keys::edges keys::hands unique::held", "guards::notices together::", "keys::ways"];
 const OPTIONS: &[&str] = &[
-    "guards::notices refuse:: enqueue:: meta:: type_options::",
+    "guards::notices refuse:: enqueue:: meta:: type_options:: evolution::sql",
     "any_language:: bulk:: payloads::",
     "unique:: --skip races",
     "keys::edges",
 ];
 const WHERE: &[&str] = &["guards::looks", "unique::held", "unique:: together::a_unique --skip races --skip worker", "results:: operate::"];
-const UNIQUE: &[&str] = &["unique::held unique::kept", "unique:: together::a_unique --skip races --skip worker", "unique::races"];
+const UNIQUE: &[&str] =
+    &["unique::held unique::kept evolution::sql", "unique:: together::a_unique --skip races --skip worker", "unique::races"];
 const BEATS: &[&str] = &["guards::", "recovery:: lease::", MODEL];
 const OPERATORS: &[&str] = &[
     "guards::control guards::order control::no_act",
@@ -38,7 +39,11 @@ const OPERATORS: &[&str] = &[
 const CONTROLS: &[&str] =
     &["guards::control guards::notices", "control:: cancelling:: operate::a_cancelled", "keys::hands together::the_head", MODEL];
 const SINGLE: &[&str] = &["guards::single", "control::"];
-const SCHEDULES: &[&str] = &["cron::single", "cron::refusals", "cron::releases", "cron:: --skip attacks"];
+const SCHEDULES: &[&str] = &[
+    "cron::single cron::overlaps cron::refusals",
+    "cron::releases cron::poison::what cron::poison::one",
+    "cron:: --skip attacks --skip clocks",
+];
 const ROLES: &[&str] = &["roles::attacks roles::names roles::work", "roles::"];
 const PAUSES: &[&str] = &["paused::statements", "paused:: --skip statements --skip attacks", "paused::attacks"];
 const LIMITS: &[&str] = &["limits::statements", "limits:: --skip statements --skip attacks", "limits::attacks"];
@@ -113,11 +118,14 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     ),
     (&["queue.schedule", "queue.fire", "queue.fire_ticks", "queue.put_schedule", "queue.unschedule", "queue.run_schedule"], SCHEDULES),
     (&["queue.pause_schedule", "queue.resume_schedule", "queue.skip_schedule", "queue.declaration"], SCHEDULES),
-    (&["queue.read_span", "queue.read_schedule", "queue.enqueue_tick", "queue.is_overlapping"], SCHEDULES),
+    (&["queue.read_span", "queue.read_schedule", "queue.tick_meta", "queue.enqueue_tick", "queue.is_overlapping"], SCHEDULES),
     (&["queue.declare_schedules", "queue.elect_schedules"], SCHEDULES),
     (&["prune_fires.sql"], &["cron::single"]),
     (&["queue.capacity"], &["guards::rows"]),
-    (&["queue.passed", "queue.backlog", "queue.counts", "queue.oldest", "queue.depths"], &["operate::figures"]),
+    (
+        &["queue.passed", "queue.backlog", "queue.counts", "queue.oldest", "queue.depths"],
+        &["operate::figures", "operate::counted capacity::attacks"],
+    ),
     (&["queue.set_capacity", "queue.count_waiting", "queue.take_capacity"], &["capacity::"]),
     (
         &["queue.capacity_mark", "queue.mark_jobs", "queue.say_jobs", "queue.said_jobs", "queue.jobs_since"],

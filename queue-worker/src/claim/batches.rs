@@ -1,0 +1,108 @@
+//! Claims for handlers that take batches: claims of their own, for a slot has room for as many jobs as a batch, and what single jobs may be
+//! claimed is counted in slots. Without such handlers none of this costs anything.
+
+use std::{collections::HashMap, mem::swap, time::Instant};
+
+use uuid::Uuid;
+
+use super::{
+    feed::Feed,
+    flight::{ClaimResult, Reserved},
+};
+use crate::lanes::{Lane, Request, Share, order};
+
+impl Feed {
+    /// Claims for every queue with room. Single jobs and those for batches take turns to go first.
+    pub(super) async fn claim(&mut self, worker: Uuid) -> sqlx::Result<ClaimResult> {
+        let queues = std::sync::Arc::clone(&self.queues);
+        let of_batches = |lane: &&Lane| queues.batch_of(lane.job_type).is_some();
+        if !queues.takes_batches() || !self.lanes.free().any(|lane| of_batches(&lane)) {
+            self.found = self.claim_singles(worker).await?;
+            return Ok(self.found);
+        }
+        if self.lanes.free().all(|lane| of_batches(&lane)) {
+            self.found = self.claim_batches(worker).await?;
+            return Ok(self.found);
+        }
+        self.batches_first = !self.batches_first;
+        let first = if self.batches_first { Some(self.claim_batches(worker).await?) } else { None };
+        self.found = self.claim_singles(worker).await?;
+        let batches = match first {
+            Some(batches) => batches,
+            None => self.claim_batches(worker).await?,
+        };
+        Ok(match (self.found, batches) {
+            (ClaimResult::Full, _) | (_, ClaimResult::Full) => ClaimResult::Full,
+            (ClaimResult::Saturated, other) | (other, ClaimResult::Saturated) => other,
+            (ClaimResult::Jobs(some), ClaimResult::Jobs(others)) => ClaimResult::Jobs(some + others),
+        })
+    }
+
+    /// One claim, and one below the floors if there is reason and time: what is found there is not told apart by who may run it, so when to look
+    /// is known for these lanes by themselves.
+    async fn claim_batches(&mut self, worker: Uuid) -> sqlx::Result<ClaimResult> {
+        swap(&mut self.rescan, &mut self.rescan_batches);
+        let found = self.claim_batches_now(worker).await;
+        swap(&mut self.rescan, &mut self.rescan_batches);
+        found
+    }
+
+    async fn claim_batches_now(&mut self, worker: Uuid) -> sqlx::Result<ClaimResult> {
+        let from_zero = self.rescan.is_due();
+        let found = self.claim_batches_from(worker, from_zero).await?;
+        if let ClaimResult::Jobs(count) = found
+            && self.rescan.owed
+            && self.rescan.may(Instant::now())
+        {
+            return Ok(match self.claim_batches_from(worker, true).await? {
+                ClaimResult::Jobs(late) => ClaimResult::Jobs(count + late),
+                // What came first left no room.
+                ClaimResult::Saturated => found,
+                ClaimResult::Full => ClaimResult::Full,
+            });
+        }
+        Ok(found)
+    }
+
+    async fn claim_batches_from(&mut self, worker: Uuid, from_zero: bool) -> sqlx::Result<ClaimResult> {
+        self.turn_batches = self.turn_batches.wrapping_add(1);
+        let (mut shares, reserved) = self.demand_batches();
+        if shares.is_empty() {
+            return Ok(ClaimResult::Saturated);
+        }
+        self.let_age(&mut shares);
+        for share in &mut shares {
+            share.most = share.most.min(self.lanes.fitting(share.lane));
+        }
+        let asked = shares.iter().fold(0_usize, |sum, share| sum.saturating_add(share.most));
+        let most = reserved.values().map(|promised| promised.count).sum::<usize>().min(asked).min(self.batch);
+        if from_zero {
+            self.rescan.begin();
+        }
+        let request = Request::new(worker, shares, most, from_zero, &self.lanes, &self.held);
+        let flight = self.send(request, reserved, false);
+        self.land(flight).await
+    }
+
+    /// How many jobs to claim of each lane, and the slots that are reserved for them.
+    fn demand_batches(&self) -> (Vec<Share>, Reserved) {
+        let mut lanes = Vec::new();
+        let mut types: HashMap<&str, Vec<(&'static str, usize)>> = HashMap::new();
+        for lane in order(self.lanes.free(), self.turn_batches) {
+            let Some(of) = self.queues.batch_of(lane.job_type) else { continue };
+            lanes.push((lane, of.0));
+            let known = types.entry(&lane.queue).or_default();
+            if !known.contains(&of) {
+                known.push(of);
+            }
+        }
+        let slots = types.iter().filter_map(|(queue, types)| Some((*queue, self.queues.slots(queue)?.demand_batches(types, self.batch))));
+        let reserved: Reserved = slots.map(|(queue, promised)| (queue.to_owned(), promised)).collect();
+        let share = |(lane, job_type): (&Lane, &'static str)| {
+            let most = reserved.get(&lane.queue)?.count_of(job_type);
+            (most > 0).then_some(Share { lane: lane.id, most })
+        };
+        let shares = lanes.into_iter().filter_map(share).collect();
+        (shares, reserved)
+    }
+}

@@ -1,0 +1,103 @@
+//! How many jobs to claim for a queue, and the slots that are reserved for them until they have come.
+
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Instant,
+};
+
+use super::{Slots, lock};
+use crate::lanes::Claimed;
+
+impl Slots {
+    /// How many jobs to claim now: the free slots, and a tenth of a second's worth in advance. None while that is still half full, so that
+    /// fast jobs travel in large batches and slow ones are not hoarded.
+    pub(crate) fn demand(self: &Arc<Self>, most: usize) -> Promised {
+        let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(4 * most);
+        let mut jobs = lock(&self.jobs);
+        let (coming, free) = (jobs.queued.len() + jobs.promised, self.concurrency.saturating_sub(jobs.slots()));
+        let full = coming > ahead / 2 || coming + jobs.apart >= free + ahead;
+        jobs.ring_at = full.then_some(ahead / 2);
+        let count = if full { 0 } else { (free + ahead - coming - jobs.apart).min(most) };
+        jobs.promised += count;
+        drop(jobs);
+        Promised { slots: Arc::clone(self), count, apart: false, of_batches: Vec::new() }
+    }
+
+    /// The same for a claim under limits, of up to `cap`: beside the others, so that neither finds the slots full of what the other is still
+    /// asking for.
+    pub(crate) fn demand_apart(self: &Arc<Self>, most: usize, cap: usize) -> Promised {
+        let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(4 * most);
+        let mut jobs = lock(&self.jobs);
+        let waiting = jobs.queued.len() + jobs.gathering.jobs().count();
+        let (taken, free) = (waiting + jobs.promised + jobs.apart, self.concurrency.saturating_sub(jobs.slots()));
+        let count = (free + ahead).saturating_sub(taken).min(most).min(cap);
+        if count == 0 {
+            jobs.ring_at = jobs.ring_at.or(Some(ahead / 2));
+        }
+        jobs.apart += count;
+        drop(jobs);
+        Promised { slots: Arc::clone(self), count, apart: true, of_batches: Vec::new() }
+    }
+
+    /// How many jobs to claim now of each of these types, which stand with the most of a batch: as many as fill the free slots and the batches
+    /// that are begun, and a tenth of a second's worth in advance, as [`Slots::demand`].
+    pub(crate) fn demand_batches(self: &Arc<Self>, types: &[(&'static str, usize)], most: usize) -> Promised {
+        let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(4 * most);
+        let (mut jobs, mut of_batches) = (lock(&self.jobs), Vec::new());
+        for (job_type, batch) in types {
+            let (held, fills) = jobs.gathering.held(job_type, *batch);
+            let taken = jobs.slots() + jobs.queued.len() + jobs.promised + jobs.gathering.batches();
+            let open = self.concurrency.saturating_sub(taken);
+            let early = if held > ahead / 2 { 0 } else { ahead - held };
+            let count = (open * batch + fills.max(early)).min(most);
+            jobs.gathering.promise(job_type, *batch, count);
+            of_batches.push((*job_type, count));
+        }
+        let count = of_batches.iter().map(|(_, count)| count).sum();
+        (jobs.gathering.rings, jobs.gathering.ring_at) = (count == 0, (ahead > 0).then_some(ahead / 2));
+        drop(jobs);
+        Promised { slots: Arc::clone(self), count, apart: false, of_batches }
+    }
+}
+
+/// Slots that are reserved for the jobs of a claim in the air, until this is dropped.
+pub(crate) struct Promised {
+    pub(crate) slots: Arc<Slots>,
+    /// How many jobs they are.
+    pub(crate) count: usize,
+    /// For a claim under limits.
+    apart: bool,
+    /// How many of each type whose handler takes batches.
+    of_batches: Vec<(&'static str, usize)>,
+}
+
+impl Promised {
+    /// The same without any slot reserved: what comes is queued beyond what there is.
+    pub(crate) fn without_slots(self) -> Self {
+        Self { slots: Arc::clone(&self.slots), count: 0, apart: self.apart, of_batches: Vec::new() }
+    }
+
+    /// How many of this type, whose handler takes batches.
+    pub(crate) fn count_of(&self, job_type: &str) -> usize {
+        self.of_batches.iter().find(|(of, _)| *of == job_type).map_or(0, |(_, count)| *count)
+    }
+
+    /// Hands over what the claim found.
+    pub(crate) fn push(&self, claimed: Vec<Claimed>) {
+        self.slots.push(claimed);
+    }
+}
+
+impl Drop for Promised {
+    fn drop(&mut self) {
+        let mut jobs = lock(&self.slots.jobs);
+        for (job_type, count) in &self.of_batches {
+            jobs.gathering.unpromise(job_type, *count);
+        }
+        if self.apart {
+            jobs.apart = jobs.apart.saturating_sub(self.count);
+        } else if self.of_batches.is_empty() {
+            jobs.promised = jobs.promised.saturating_sub(self.count);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What waits for the slots of a queue, and what runs in them.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Instant,
+};
+
+use super::gather::Gathering;
+use crate::{lanes::Claimed, run::running::RunningJob};
+
+/// What waits and what runs.
+#[derive(Default)]
+pub(super) struct Jobs {
+    pub(super) queued: VecDeque<Arc<Claimed>>,
+    /// What waits for a fuller batch.
+    pub(super) gathering: Gathering,
+    /// Asked for by claims that are in the air.
+    pub(super) promised: usize,
+    /// The same by claims under limits.
+    pub(super) apart: usize,
+    /// What it is too late to begin under its rate: to be given back.
+    pub(super) late: Vec<Arc<Claimed>>,
+    /// By slot, each of which is a task that runs one job at a time, or one batch, of which this is the first. A job that somebody has entered
+    /// twice runs twice, and each of its verdicts is heard.
+    pub(super) running: Vec<Option<RunningJob>>,
+    /// The other jobs of a slot's batch.
+    pub(super) beside: HashMap<usize, Vec<RunningJob>>,
+    /// The slots that have no task.
+    pub(super) vacant: Vec<usize>,
+    /// The claim loop was told that nothing is free. It is to be rung once so few are queued and a slot is free.
+    pub(super) ring_at: Option<usize>,
+}
+
+impl Jobs {
+    /// How many slots have a task.
+    pub(super) fn slots(&self) -> usize {
+        self.running.len() - self.vacant.len()
+    }
+
+    /// A slot for one more task.
+    pub(super) fn open(&mut self) -> usize {
+        self.vacant.pop().unwrap_or_else(|| {
+            self.running.push(None);
+            self.running.len() - 1
+        })
+    }
+
+    pub(super) fn running(&mut self) -> impl Iterator<Item = &mut RunningJob> {
+        self.running.iter_mut().flatten().chain(self.beside.values_mut().flatten())
+    }
+
+    /// Queues jobs in this order; those that must begin soon before the others.
+    pub(super) fn put(&mut self, claimed: Vec<Claimed>) {
+        let (soon, others): (Vec<_>, Vec<_>) = claimed.into_iter().map(Arc::new).partition(|job| job.begin_by.is_some());
+        for job in soon.into_iter().rev() {
+            self.queued.push_front(job);
+        }
+        self.queued.extend(others);
+    }
+
+    /// The next one that may still begin.
+    pub(super) fn pop(&mut self) -> Option<Arc<Claimed>> {
+        loop {
+            let job = self.queued.pop_front()?;
+            if !job.is_late() {
+                return Some(job);
+            }
+            self.late.push(job);
+        }
+    }
+
+    /// Whether no job waits.
+    pub(super) fn none_wait(&self) -> bool {
+        self.queued.is_empty() && self.gathering.is_empty()
+    }
+
+    /// What a slot is to run next: a job, and those that run in one batch with it. Single jobs and batches take turns. Also whether there is more
+    /// room for batches than before, for which the claim loop waits.
+    pub(super) fn next(&mut self, now: Instant) -> (Option<Next>, bool) {
+        let batch_first = std::mem::replace(&mut self.gathering.is_next, false);
+        let batch = if batch_first || self.queued.is_empty() { self.gathering.take(now) } else { None };
+        if let Some(batch) = batch {
+            let mut batch = batch.into_iter();
+            let left = self.gathering.jobs().count();
+            let are_few = self.gathering.ring_at.take_if(|few| left <= *few).is_some();
+            let has_room = std::mem::replace(&mut self.gathering.rings, false) || are_few;
+            return (batch.next().map(|first| (first, batch.collect())), has_room);
+        }
+        match self.pop() {
+            Some(job) => {
+                self.gathering.is_next = true;
+                (Some((job, Vec::new())), false)
+            }
+            None => (None, std::mem::replace(&mut self.gathering.rings, false)),
+        }
+    }
+}
+
+/// A job, and the others of its batch.
+pub(super) type Next = (Arc<Claimed>, Vec<Arc<Claimed>>);

@@ -1,0 +1,64 @@
+//! Which jobs a tick overlaps with: those of its own schedule that are not over, of earlier ticks and of runs by hand.
+
+use queue_core::{
+    JobId, JobRef,
+    schedule::{self, Overlap},
+};
+use sqlx::PgConnection;
+use tests::TestDb;
+
+use super::{STORE, each_second, fires};
+
+/// Schedules whose jobs do not overlap.
+async fn make(db: &TestDb, names: &[&str]) {
+    for name in names {
+        schedule::create(&db.pool, STORE(), name, &each_second().overlap(Overlap::Skip)).await.unwrap();
+    }
+    sqlx::query("update queue.schedule set next_at = date_trunc('second', now()) - interval '30 s'").execute(&db.pool).await.unwrap();
+}
+
+/// Fires the tick of a schedule; the next one is a second later.
+async fn fire(on: &mut PgConnection, name: &str) -> String {
+    let fire = "select f.outcome from queue.schedule s,
+      queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at], 'enqueue', s.next_at + interval '1 s', null) f where s.name = $1";
+    sqlx::query_scalar(fire).bind(name).fetch_one(on).await.unwrap()
+}
+
+async fn end(db: &TestDb, job: JobId) {
+    JobRef::from_id(job).cancel(&db.pool).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_tick_sees_the_job_of_the_tick_before_however_many_were_run_by_hand() {
+    let db = TestDb::new().await;
+    make(&db, &["a"]).await;
+    let mut on = db.pool.acquire().await.unwrap();
+    assert_eq!(fire(&mut on, "a").await, "enqueued");
+    let first = fires(&db, "a").await[0].job.unwrap();
+    for _ in 0..12 {
+        let by_hand = schedule::run_now(&db.pool, STORE(), "a").await.unwrap();
+        end(&db, by_hand).await;
+    }
+    assert_eq!(fire(&mut on, "a").await, "overlapped");
+    end(&db, first).await;
+    assert_eq!(fire(&mut on, "a").await, "enqueued");
+    drop(on);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_tick_has_no_job_while_one_that_was_run_by_hand_is_not_over_and_a_run_by_hand_never_waits() {
+    let db = TestDb::new().await;
+    make(&db, &["a", "b"]).await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let by_hand = schedule::run_now(&db.pool, STORE(), "a").await.unwrap();
+    assert_eq!(fire(&mut on, "a").await, "overlapped");
+    assert_eq!(fire(&mut on, "b").await, "enqueued", "of another schedule it is nobody's business");
+    let another = schedule::run_now(&db.pool, STORE(), "a").await.unwrap();
+    for job in [by_hand, another] {
+        end(&db, job).await;
+    }
+    assert_eq!(fire(&mut on, "a").await, "enqueued");
+    drop(on);
+    db.finish().await;
+}

@@ -1,0 +1,165 @@
+//! Schedules that fail again and again, or that somebody has locked: the others fire in time, and what is wrong ends visibly.
+
+use std::time::Duration;
+
+use queue_core::schedule::{self, Overlap, Schedule};
+use sqlx::{Connection as _, PgConnection};
+use tests::{TestDb, eventually, within};
+
+use super::{STORE, check_each_second, each_second, fires, outcomes, quick, sleeper};
+
+/// Every second, under an ordering key.
+fn keyed(key: &str, grace: Duration) -> Schedule {
+    Schedule::every(Duration::from_secs(1)).grace(grace).overlap(Overlap::Allow).job_with(&quick(), |options| {
+        options.key(key);
+    })
+}
+
+#[tokio::test]
+async fn schedules_fire_in_time_beside_twenty_whose_jobs_cannot_be_enqueued() {
+    let db = TestDb::new().await;
+    let mut open = db.pool.begin().await.unwrap();
+    for place in 0..20 {
+        queue_core::Job::enqueue(quick(), &mut open).key(format!("k{place}")).await.unwrap();
+        let grace = Duration::from_secs(if place == 0 { 5 } else { 60 });
+        schedule::create(&db.pool, STORE(), &format!("poison{place}"), &keyed(&format!("k{place}"), grace)).await.unwrap();
+    }
+    for place in 0..5 {
+        schedule::create(&db.pool, STORE(), &format!("good{place}"), &each_second()).await.unwrap();
+    }
+    db.run_while(sleeper(&db), async {
+        let good = "select count(*) from queue.fire where name like 'good%'";
+        eventually("the good ones fire", async || db.count(good).await >= 60).await;
+        eventually("one ends visibly", async || fires(&db, "poison0").await.iter().any(|fire| fire.outcome == "failed")).await;
+        open.rollback().await.unwrap();
+        let going = "select count(distinct name) from queue.fire where name like 'poison%' and outcome = 'enqueued'";
+        within(Duration::from_secs(70), "all go on", async || db.count(going).await == 20).await;
+    })
+    .await;
+    for place in 0..5 {
+        check_each_second(&db.pool, &format!("good{place}")).await;
+    }
+    // The first ticks are over when they are planned.
+    let late = "select extract(epoch from fired_at - tick)::float8 * 1000 from queue.fire
+      where name like 'good%' and tick > (select min(tick) + interval '2 s' from queue.fire) order by 1";
+    let late: Vec<f64> = sqlx::query_scalar(late).fetch_all(&db.pool).await.unwrap();
+    let at = |share: usize| late[(late.len() - 1) * share / 100];
+    println!("{} ticks, late p50 {:.1} ms, p90 {:.1} ms, p99 {:.1} ms", late.len(), at(50), at(90), at(99));
+    assert!(at(50) < 300.0, "half of them are more than {} ms late", at(50));
+    sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn hundreds_that_somebody_has_locked_hide_no_other() {
+    let db = TestDb::new().await;
+    let made = "select queue.schedule('stuck' || n, 'do', '{\"act\": {\"Ok\": \"\"}}', '{\"every\": 1}') from generate_series(1, 1100) n";
+    sqlx::query(made).execute(&db.pool).await.unwrap();
+    sqlx::query("update queue.schedule set next_at = now() - interval '1 h'").execute(&db.pool).await.unwrap();
+    schedule::create(&db.pool, STORE(), "good", &each_second()).await.unwrap();
+    let mut other = PgConnection::connect(&db.url).await.unwrap();
+    let mut open = other.begin().await.unwrap();
+    sqlx::query("select from queue.schedule where name like 'stuck%' for update").execute(&mut *open).await.unwrap();
+    db.run_while(sleeper(&db), async {
+        // Planned after those that are known, it is the last of all.
+        eventually("it fires", async || fires(&db, "good").await.len() >= 4).await;
+        assert_eq!(db.count("select count(*) from queue.fire where name <> 'good'").await, 0);
+        open.rollback().await.unwrap();
+        eventually("the others go on", async || db.count("select count(distinct name) from queue.fire").await == 1101).await;
+    })
+    .await;
+    check_each_second(&db.pool, "good").await;
+    sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
+    db.finish().await;
+}
+
+/// Of which of them it is, its tick, what came of that, its job, and why.
+type Came = (i64, Option<chrono::DateTime<chrono::Utc>>, String, Option<i64>, Option<String>);
+
+/// One statement for all of them: one that fails is undone, and told of.
+#[tokio::test]
+async fn what_fails_in_a_statement_for_several_is_undone_by_itself() {
+    let db = TestDb::new().await;
+    let (mut on, mut open) = (PgConnection::connect(&db.url).await.unwrap(), db.pool.begin().await.unwrap());
+    queue_core::Job::enqueue(quick(), &mut open).key("k").await.unwrap();
+    let names = ["a", "b", "c"];
+    for name in names {
+        let schedule = if name == "b" { keyed("k", Duration::from_mins(1)) } else { each_second() };
+        schedule::create(&db.pool, STORE(), name, &schedule).await.unwrap();
+    }
+    let due = "update queue.schedule set next_at = date_trunc('second', now()) returning definition, next_at";
+    let due: Vec<(i64, chrono::DateTime<chrono::Utc>)> = sqlx::query_as(due).fetch_all(&mut on).await.unwrap();
+    let before: Vec<String> = sqlx::query_scalar("select s::text from queue.schedule s where name = 'b'").fetch_all(&mut on).await.unwrap();
+    let tick = due[0].1;
+    let fired: Vec<Came> = sqlx::query_as(include_str!("../../../queue-worker/sql/fire.sql"))
+        .bind(names)
+        .bind(due.iter().map(|due| due.0).collect::<Vec<_>>())
+        .bind([tick; 3])
+        .bind([format!("{{{}}}", tick.to_rfc3339()), format!("{{{}}}", tick.to_rfc3339()), format!("{{{}}}", tick.to_rfc3339())])
+        .bind(["enqueue"; 3])
+        .bind([tick + chrono::Duration::seconds(1); 3])
+        .bind([None::<&str>; 3])
+        .bind(1)
+        .fetch_all(&mut on)
+        .await
+        .unwrap();
+    let came: Vec<(i64, &str, bool)> = fired.iter().map(|(place, _, outcome, job, _)| (*place, outcome.as_str(), job.is_some())).collect();
+    assert_eq!(came, [(1, "enqueued", true), (2, "raised", false), (3, "enqueued", true)]);
+    assert!(fired[1].4.as_deref().unwrap().contains("55P03"), "{fired:?}");
+    let after: Vec<String> = sqlx::query_scalar("select s::text from queue.schedule s where name = 'b'").fetch_all(&mut on).await.unwrap();
+    assert_eq!(after, before, "as it was");
+    assert_eq!((outcomes(&db, "a").await.len(), outcomes(&db, "b").await.len(), outcomes(&db, "c").await.len()), (1, 0, 1));
+    open.rollback().await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_cannot_declare_sees_to_ticks_all_the_same_and_declares_once_it_can() {
+    let db = TestDb::new().await;
+    schedule::create(&db.pool, STORE(), "good", &each_second()).await.unwrap();
+    let mut other = PgConnection::connect(&db.url).await.unwrap();
+    let mut open = other.begin().await.unwrap();
+    sqlx::query("lock table queue.declaration in exclusive mode").execute(&mut *open).await.unwrap();
+    let declaring = sleeper(&db).schedule("mine", Schedule::cron("0 0 1 1 *").job(&quick()));
+    db.run_while(declaring, async {
+        within(Duration::from_secs(12), "ticks fire", async || fires(&db, "good").await.len() >= 2).await;
+        assert_eq!(db.count("select count(*) from queue.declaration").await, 0);
+        open.rollback().await.unwrap();
+        eventually("it has declared", async || schedule::find(&db.pool, STORE(), "mine").await.is_ok()).await;
+    })
+    .await;
+    sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn one_declaration_that_is_wrong_keeps_no_other_from_being_declared() {
+    let db = TestDb::new().await;
+    let mut on = PgConnection::connect(&db.url).await.unwrap();
+    let worker = tests::protocol::register(&mut on).await.unwrap();
+    let said: Vec<(String, String)> = sqlx::query_as(include_str!("../../../queue-worker/sql/declare.sql"))
+        .bind(worker)
+        .bind(["nul", "no_json", "no_options", "good"])
+        .bind(["do"; 4])
+        .bind(["{\"x\": \"\\u0000\"}", "{", "{}", "{}"])
+        .bind(["{\"every\": 60}", "{\"every\": 60}", "[", "{\"every\": 60}"])
+        .fetch_all(&mut on)
+        .await
+        .unwrap();
+    let names: Vec<&str> = said.iter().map(|(name, _)| name.as_str()).collect();
+    assert!(names == ["nul", "no_json", "no_options"] && said.iter().all(|(_, became)| became.starts_with("refused: ")), "{said:?}");
+    assert_eq!(db.count("select count(*) from queue.declaration where name = 'good'").await, 1);
+    assert_eq!(db.count("select count(*) from queue.worker where cardinality(declares) = 1").await, 1);
+
+    // Somebody has one of them locked: it is to be declared again, and nobody waits for ever.
+    let mut open = db.pool.begin().await.unwrap();
+    sqlx::query("select from queue.declaration for update").execute(&mut *open).await.unwrap();
+    sqlx::query("set statement_timeout = '20s'").execute(&mut on).await.unwrap();
+    let declare = "select d.name, d.became from queue.declare_schedules($1, '{good,new}', '{do,do}', '{\"{}\",\"{}\"}', $2) d";
+    let options = ["{\"every\": 60}"; 2];
+    let said: Vec<(String, String)> = sqlx::query_as(declare).bind(worker).bind(options).fetch_all(&mut on).await.unwrap();
+    assert!(said.len() == 1 && said[0].0 == "good" && said[0].1.starts_with("held up: "), "{said:?}");
+    assert_eq!(db.count("select count(*) from queue.declaration where name = 'new'").await, 1);
+    open.rollback().await.unwrap();
+    db.finish().await;
+}

@@ -1,0 +1,93 @@
+//! One job type as three releases know it, each of which reads what the others before it have enqueued.
+
+/// The first.
+pub mod first {
+    use queue_core::{Context, Handler, JobResult, job};
+    use serde::{Deserialize, Serialize};
+
+    /// To one.
+    #[job(send_only, name = "release_mail", aliases = ["release_post"], output = String)]
+    #[derive(Clone, Debug, Serialize, Deserialize)]
+    pub struct Mail {
+        /// Whom.
+        pub to: String,
+    }
+
+    impl Handler for Mail {
+        async fn run(self, _: &Context) -> JobResult<String> {
+            Ok(format!("first: {}", self.to))
+        }
+    }
+}
+
+/// The second.
+pub mod second {
+    use queue_core::{Context, Handler, JobResult, job};
+    use serde::{Deserialize, Serialize};
+
+    use super::first;
+
+    /// To several; a mail to `hang` is never done.
+    #[job(send_only, name = "release_mail", aliases = ["release_post"], version = 2, upgrade = from_v1, output = String)]
+    #[derive(Clone, Debug, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct Mail {
+        /// Whom.
+        pub to: Vec<String>,
+    }
+
+    fn from_v1(old: first::Mail) -> Mail {
+        Mail { to: vec![old.to] }
+    }
+
+    impl Handler for Mail {
+        async fn run(self, _: &Context) -> JobResult<String> {
+            if self.to == ["hang"] {
+                std::future::pending::<()>().await;
+            }
+            Ok(format!("second: {}", self.to.join("+")))
+        }
+    }
+}
+
+/// The third.
+pub mod third {
+    use queue_core::{Context, Handler, JobResult, job};
+    use serde::{Deserialize, Serialize};
+    use serde_json::Value;
+
+    use super::second;
+
+    /// About something. A mail to somebody without a name cannot be read.
+    #[job(send_only, name = "release_mail", aliases = ["release_post"], version = 3, upgrade(1 = Self::from_v1, 2 = from_v2), output = String)]
+    #[derive(Clone, Debug, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct Mail {
+        /// Whom.
+        pub to: Vec<String>,
+        /// About what.
+        pub subject: String,
+    }
+
+    impl Mail {
+        fn from_v1(mut old: Value) -> Result<Self, &'static str> {
+            match old["to"].take() {
+                Value::String(to) => from_v2(second::Mail { to: vec![to] }),
+                _ => Err("`to` is no text"),
+            }
+        }
+    }
+
+    fn from_v2(old: second::Mail) -> Result<Mail, &'static str> {
+        if old.to.iter().any(String::is_empty) {
+            return Err("somebody in `to` has no name");
+        }
+        Ok(Mail { to: old.to, subject: "none".to_owned() })
+    }
+
+    impl Handler for Mail {
+        async fn run(self, cx: &Context) -> JobResult<String> {
+            Ok(format!("third: {} about {} from {}", self.to.join("+"), self.subject, cx.version()))
+        }
+    }
+}

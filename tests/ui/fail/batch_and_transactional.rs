@@ -1,0 +1,16 @@
+//! A transactional job is one transaction with its claim.
+
+use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job};
+use serde::{Deserialize, Serialize};
+
+#[job(batch = 500, transactional)]
+#[derive(Serialize, Deserialize)]
+struct Push;
+
+impl BatchHandler for Push {
+    async fn run(_: &mut JobBatch<Self>, _: &BatchContext) -> JobResult {
+        Ok(())
+    }
+}
+
+fn main() {}

@@ -1,0 +1,16 @@
+//! A handler for batches is one for a job with `batch`.
+
+use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job};
+use serde::{Deserialize, Serialize};
+
+#[job]
+#[derive(Serialize, Deserialize)]
+struct Push;
+
+impl BatchHandler for Push {
+    async fn run(_: &mut JobBatch<Self>, _: &BatchContext) -> JobResult {
+        Ok(())
+    }
+}
+
+fn main() {}

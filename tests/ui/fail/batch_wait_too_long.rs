@@ -1,0 +1,16 @@
+//! Jobs wait for a fuller batch for a minute at most.
+
+use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job};
+use serde::{Deserialize, Serialize};
+
+#[job(batch = 500, batch_wait = "61s")]
+#[derive(Serialize, Deserialize)]
+struct Push;
+
+impl BatchHandler for Push {
+    async fn run(_: &mut JobBatch<Self>, _: &BatchContext) -> JobResult {
+        Ok(())
+    }
+}
+
+fn main() {}

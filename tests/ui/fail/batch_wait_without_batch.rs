@@ -1,0 +1,16 @@
+//! Only batches wait for others.
+
+use queue_core::{Context, Handler, JobResult, job};
+use serde::{Deserialize, Serialize};
+
+#[job(batch_wait = "200ms")]
+#[derive(Serialize, Deserialize)]
+struct Push;
+
+impl Handler for Push {
+    async fn run(self, _: &Context) -> JobResult {
+        Ok(())
+    }
+}
+
+fn main() {}

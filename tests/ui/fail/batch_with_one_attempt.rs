@@ -1,0 +1,16 @@
+//! The last attempt of a job runs alone.
+
+use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job};
+use serde::{Deserialize, Serialize};
+
+#[job(batch = 500, max_attempts = 1)]
+#[derive(Serialize, Deserialize)]
+struct Push;
+
+impl BatchHandler for Push {
+    async fn run(_: &mut JobBatch<Self>, _: &BatchContext) -> JobResult {
+        Ok(())
+    }
+}
+
+fn main() {}

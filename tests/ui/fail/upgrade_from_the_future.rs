@@ -1,0 +1,22 @@
+//! An upgrade is from an older version.
+
+use queue_core::{Context, Handler, JobResult, job};
+use serde::{Deserialize, Serialize};
+
+#[job(version = 2, upgrade(1 = from_v1, 2 = from_v1))]
+#[derive(Serialize, Deserialize)]
+struct SendEmail {
+    to: Vec<String>,
+}
+
+fn from_v1(to: String) -> SendEmail {
+    SendEmail { to: vec![to] }
+}
+
+impl Handler for SendEmail {
+    async fn run(self, _: &Context) -> JobResult {
+        Ok(())
+    }
+}
+
+fn main() {}

@@ -1,0 +1,18 @@
+//! Jobs of the versions before may be waiting.
+
+use queue_core::{Context, Handler, JobResult, job};
+use serde::{Deserialize, Serialize};
+
+#[job(version = 3)]
+#[derive(Serialize, Deserialize)]
+struct SendEmail {
+    to: Vec<String>,
+}
+
+impl Handler for SendEmail {
+    async fn run(self, _: &Context) -> JobResult {
+        Ok(())
+    }
+}
+
+fn main() {}

@@ -1,0 +1,36 @@
+//! A job that is run in batches.
+
+use std::time::Duration;
+
+use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, JobType, Registry, job};
+use serde::{Deserialize, Serialize};
+
+#[job(batch = 500, batch_wait = "200ms", output = u64)]
+#[derive(Serialize, Deserialize)]
+struct Push {
+    device: String,
+}
+
+impl BatchHandler for Push {
+    async fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> JobResult {
+        let _ = cx.job_type();
+        for job in batch {
+            let length = job.payload().device.len();
+            job.complete(length as u64);
+        }
+        Ok(())
+    }
+}
+
+/// Others enqueue it.
+#[job(batch = 2, send_only)]
+#[derive(Serialize, Deserialize)]
+struct Elsewhere;
+
+fn main() {
+    let options = Push::OPTIONS;
+    assert_eq!((options.batch, options.batch_wait), (Some(500), Duration::from_millis(200)));
+    assert_eq!((Elsewhere::OPTIONS.batch, Elsewhere::OPTIONS.batch_wait), (Some(2), Duration::ZERO));
+    let registry = Registry::linked().unwrap();
+    assert_eq!(registry.names().map(|(name, _)| name).collect::<Vec<_>>(), ["push"]);
+}
