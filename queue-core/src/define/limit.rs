@@ -15,7 +15,7 @@ use std::time::Duration;
 /// let stripe = Limit::named("stripe").rate(30, Duration::from_secs(60)).burst(5);
 /// assert_eq!((render.concurrency, stripe.burst), (Some(10), Some(5)));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limit {
     /// The name that types share; none for the type's or the queue's own.
@@ -36,7 +36,7 @@ impl Limit {
     pub const MOST_STARTS: u32 = 100_000;
 
     /// The shortest and the longest period of a rate: 100 ms and 365 days.
-    pub const PERIODS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(365 * 86_400));
+    pub const PERIODS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_hours(365 * 24));
 
     const NONE: Self = Self { name: None, concurrency: None, rate: None, burst: None };
 

@@ -142,7 +142,7 @@ impl State {
                 } else {
                     Duration::ZERO
                 };
-                Next::Shut(now + wait.max(patience).min(Duration::from_secs(3600)))
+                Next::Shut(now + wait.max(patience).min(Duration::from_hours(1)))
             }
             Room::Unknown => Next::Shut(now + SOON),
             Room::Locked => Next::Shut(now + SHUT * 2),
