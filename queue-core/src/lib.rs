@@ -63,6 +63,8 @@
 //! | uniqueness key | what makes a job unique: while another holds it, an enqueue changes that one or nothing |
 //! | capacity | how many jobs may wait in a queue before an enqueue is refused |
 //! | pause | an operator's word that nothing of a queue, a job type or everything begins until it is resumed; jobs wait as ready |
+//! | limit | how many jobs of a type, a shared name or a queue may run at once, or begin in a time, over all workers |
+//! | permit | leave to run under a limit; a job holds one of each of its limits as long as a lease lists it |
 //! | schedule | what enqueues a job of its own at the times of a cron expression, or at every interval |
 //! | tick | one of these times; it has one job at most |
 //! | store | one schema in one database with our tables; `queue` by default |
@@ -95,8 +97,8 @@ pub use context::{
     JobTransaction, Middleware, Next, Registration, Registry, Reporter, TransactionGuard,
 };
 pub use define::{
-    Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, OldPayload, OnConflict, Options,
-    Outcome, Priority, Retain, StateKey, TerminalExt, Unique, UniqueKey, UnknownState, Verdict, While, most_together, verdict,
+    Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, Limit, OldPayload, OnConflict,
+    Options, Outcome, Priority, Retain, StateKey, TerminalExt, Unique, UniqueKey, UnknownState, Verdict, While, most_together, verdict,
 };
 pub use enqueue::{Batch, Enqueue, EnqueueAll, EnqueueOptions, Enqueuing, Job, JobHandle, on_enqueue};
 pub use error::{Error, RegistryError, message};

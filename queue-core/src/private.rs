@@ -4,7 +4,7 @@ pub use inventory::submit;
 
 pub use crate::{
     context::{Handler, Registration, Upgraded, upgrade},
-    define::{Backoff, Durability, JobType, KeyPolicy, OnConflict, Options, Retain, StateKey, Unique, UniqueKey, While, no_upgrade},
+    define::{Backoff, Durability, JobType, KeyPolicy, Limit, OnConflict, Options, Retain, StateKey, Unique, UniqueKey, While, no_upgrade},
     schedule::Declared,
 };
 pub use std::{

@@ -14,6 +14,7 @@ use syn::{
 
 use crate::{
     fallback::Mistakes,
+    limit::{self, Limit},
     unique,
     upgrade::{self, Upgrade},
     value::{Named, Value, is_one},
@@ -62,6 +63,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("fifo", "fifo"),
     ("key_policy", "key_policy = skip"),
     ("unique", "unique(fields(user, month), while = live)"),
+    ("limit", r#"limit(concurrency = 10, rate = "30/1m")"#),
     ("cron", r#"cron = "30 4 * * MON-FRI""#),
     ("every", r#"every = "15m""#),
     ("tz", r#"tz = "Europe/Berlin""#),
@@ -76,6 +78,7 @@ pub(crate) fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Args {
     mistakes.note(parser.parse2(tokens));
     mistakes.note(args.check_keys());
     mistakes.note(args.check_schedule());
+    mistakes.note(args.check_limits());
     mistakes.note(args.check_batch());
     // One that was given wrong is told already.
     if args.upgrade.is_some() || given.iter().all(|key| key != "upgrade") {
@@ -106,6 +109,34 @@ impl Args {
             (timing, Some((zone, _))) if timing.as_ref().is_none_or(|timing| timing != "cron") => {
                 Err(Error::new(zone.span(), "`tz` is the zone of a cron expression, as in `cron = \"30 4 * * *\", tz = \"Europe/Berlin\"`"))
             }
+            _ => Ok(()),
+        }
+    }
+
+    fn add_limit(&mut self, limit: Limit) -> Result<()> {
+        let known = self.calls.iter_mut().find_map(|(_, value)| if let Value::Limits(limits) = value { Some(limits) } else { None });
+        let Some(known) = known else {
+            self.calls.push((limit.word.clone(), Value::Limits(vec![limit])));
+            return Ok(());
+        };
+        if known.iter().any(|other| other.named() == limit.named()) {
+            return Err(Error::new(
+                limit.word.span(),
+                "a limit of this name is given already; several go together if they have a name each, as in `limit(name = \"stripe\")`",
+            ));
+        }
+        known.push(limit);
+        Ok(())
+    }
+
+    /// No lease lists transactional jobs, by which permits are counted.
+    fn check_limits(&self) -> Result<()> {
+        let limit = self.calls.iter().find(|(key, _)| key == "limit");
+        match (self.calls.iter().find(|(key, _)| key == "transactional"), limit) {
+            (Some(_), Some((limit, _))) => Err(Error::new(
+                limit.span(),
+                "`limit` does not go with `transactional`, whose jobs no lease lists; leave one out, and bound them by their workers' slots",
+            )),
             _ => Ok(()),
         }
     }
@@ -181,6 +212,8 @@ fn option(input: ParseStream, given: &mut Vec<Ident>, args: &mut Args) -> Result
     let Ok(key) = input.call(Ident::parse_any) else {
         return Err(input.error(format!("expected an option, such as `{}`", OPTIONS[0].1)));
     };
+    // Each of another name.
+    given.retain(|met| *met != "limit");
     let option = Named::new(&key, OPTIONS, given)?;
     match key.to_string().as_str() {
         "send_only" if ends(input) => args.send_only = true,
@@ -199,6 +232,10 @@ fn option(input: ParseStream, given: &mut Vec<Ident>, args: &mut Args) -> Result
         }
         "send_only" | "transactional" | "fifo" => return Err(input.error(format!("`{key}` takes no value; it stands alone"))),
         "state" => args.calls.push((key.clone(), Value::States(states(&option, input)?))),
+        "limit" => {
+            let limit = limit::parse(&option, input)?;
+            args.add_limit(limit)?;
+        }
         "unique" => args.calls.push((key.clone(), Value::Unique(unique::parse(&option, input)?))),
         "upgrade" => args.upgrade = Some(upgrade::parse(&option, input)?),
         "version" => {

@@ -153,6 +153,10 @@ fn value(root: &TokenStream, value: &Value) -> TokenStream {
         Value::KeyPolicy(variant) => quote!(#root::private::KeyPolicy::#variant),
         Value::Alone => TokenStream::new(),
         Value::Unique(unique) => unique.value(root, |time| duration(root, time)),
+        Value::Limits(limits) => {
+            let limits = limits.iter().map(|limit| limit.value(root, |time| duration(root, time)));
+            quote!(&[#(#limits),*])
+        }
         Value::States(types) => quote!(&[#(#root::private::StateKey::of::<#types>()),*]),
     }
 }

@@ -8,6 +8,7 @@ mod args;
 mod expand;
 mod fallback;
 mod input;
+mod limit;
 mod renamed;
 mod unique;
 mod upgrade;

@@ -4,10 +4,11 @@ use std::ops::RangeInclusive;
 
 use proc_macro2::Span;
 use quote::ToTokens;
-use syn::{Error, Expr, ExprLit, ExprUnary, Ident, Lit, LitFloat, LitStr, Path, Result, Type, UnOp};
+use syn::{Error, Expr, ExprLit, ExprUnary, Ident, Lit, LitFloat, LitInt, LitStr, Path, Result, Type, UnOp};
 
 use crate::{
     fallback::{Mistakes, unknown},
+    limit::Limit,
     unique::Unique,
 };
 
@@ -31,6 +32,7 @@ pub(crate) enum Value {
     Alone,
     States(Vec<Type>),
     Unique(Unique),
+    Limits(Vec<Limit>),
 }
 
 /// A length of time, and where it was written.
@@ -63,6 +65,9 @@ const LONGEST_BATCH_WAIT: u64 = 60_000;
 
 /// A hundred years of 365 days, as `queue-core` has it.
 const LONGEST_HISTORY: u64 = 36_500 * 86_400_000;
+
+/// A year, as `queue-core` has it.
+const LONGEST_RATE: u64 = 365 * 86_400_000;
 
 /// A key that is known, with one reader for each kind of value.
 pub(crate) struct Named<'a> {
@@ -208,6 +213,20 @@ impl<'a> Named<'a> {
         match calls.iter().find(|call| shorter(call)) {
             Some((key, _)) => Err(Error::new(key.span(), "`max` is shorter than the base")),
             None => Ok(Backoff { kind: kind.clone(), base, calls }),
+        }
+    }
+
+    /// `30/1m`: so many in so long.
+    pub(crate) fn rate(&self, given: &Expr) -> Result<(LitInt, Time)> {
+        let text = self.text(given)?;
+        let rate = text.value();
+        let parts = rate.split_once('/').and_then(|(starts, period)| Some((starts.parse::<u32>().ok()?, millis(period)?)));
+        match parts {
+            Some((starts, millis)) if (1..=100_000).contains(&starts) && (100..=LONGEST_RATE).contains(&millis) => {
+                let starts = LitInt::new(&starts.to_string(), text.span());
+                Ok((starts, Time { millis, span: text.span() }))
+            }
+            _ => Err(self.wrong(text, "how many in how long: 1 to 100000 in 100ms to 365d")),
         }
     }
 

@@ -1,6 +1,20 @@
--- What is paused, and up to which pause the worker has said that nothing of it begins there; one row if nothing is.
+-- What is paused, and what limits cover, and up to which number of these the worker has said that it goes by them; one row if there is nothing.
 -- $1 worker
--- Safe: it only reads. Pauses become visible in the order of their numbers, so whoever has seen one has seen all before it.
-select coalesce((select w.paused_seen from queue.worker w where w.id = $1), 0) as seen, p.id, p.queue, p.job_type
+-- Safe: it only reads. Pauses and limits become visible in the order of their numbers, so whoever has seen one has seen all before it.
+select coalesce((select w.paused_seen from queue.worker w where w.id = $1), 0) as seen,
+  r.number, r.queue, r.job_type, r.gate, r.revision, r.most, r.timed
 from (select) one
-left join queue.paused p on true
+left join (
+  select p.id as number, p.queue, p.job_type, null::bigint as gate, null::bigint as revision, null::integer as most, null::boolean as timed
+  from queue.paused p
+  union all
+  select b.number, c.queue, c.job_type, b.gate, b.revision, least(b.concurrency, b.starts, b.burst), b.starts is not null
+  from queue.bound_in_force b
+  cross join lateral (
+    select substr(b.name, 7) as queue, '*' as job_type where starts_with(b.name, 'queue:')
+    union all
+    select '*', substr(b.name, 6) where starts_with(b.name, 'type:')
+    union all
+    select '*', t.job_type from queue.bound_type t where t.name = b.name
+  ) c
+) r on true

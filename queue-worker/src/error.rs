@@ -50,6 +50,14 @@ pub enum Error {
         /// The folder of the server.
         folder: std::path::PathBuf,
     },
+    /// A limit that makes no sense, or that two types give different figures.
+    #[error("the limit {name}: {why}")]
+    Limit {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
     /// A setting that makes no sense.
     #[error("{key} is {value}; it must be {range}")]
     Config {

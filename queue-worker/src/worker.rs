@@ -19,7 +19,7 @@ use std::{
 };
 
 use queue_core::{
-    BatchHandler, Durability, Handler, Middleware, Options, Registry, RegistryError, migrate,
+    BatchHandler, Durability, Handler, Limit, Middleware, Options, Registry, RegistryError, migrate,
     runner::{ReportSender, Shared, States},
     schedule::{Declaration, Declared, Schedule},
 };
@@ -37,7 +37,7 @@ use crate::{
     error::Error,
     keep::{House, Ticks, expire_all, fire_all, keep_house, keep_pruned, unblock_all},
     lanes::{KnownLeases, stored_types},
-    live::{Bell, Config, Engine, Life, Link, Pauses, Pulse, listen},
+    live::{Bell, Config, Engine, Life, Link, OwnLimits, Pauses, Pulse, listen},
     run::{AttemptOutcome, Queues, SlotContext, Slots, Teller, Transact, TransactContext},
     settle::{DatabaseBackend, Settlement, notify_waiters, settle_all, write_reports},
 };
@@ -64,6 +64,8 @@ pub struct Worker {
     /// What the types registered one by one declare, and what was declared by itself.
     declared: Vec<Declared>,
     schedules: Vec<(String, Schedule)>,
+    /// Of queues.
+    limits: Vec<(String, Limit)>,
 }
 
 impl Worker {
@@ -72,8 +74,9 @@ impl Worker {
     /// progress, one for a moment each minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
     pub fn new(pool: PgPool) -> Self {
         let (config, states, teller) = (Config::default(), States::default(), Teller::default());
-        let (declared, schedules) = (Vec::new(), Vec::new());
-        Self { pool, config, states, registry: None, teller, middleware: Vec::new(), ready: Vec::new(), broken: None, declared, schedules }
+        let (declared, schedules, limits) = (Vec::new(), Vec::new(), Vec::new());
+        let (middleware, ready) = (Vec::new(), Vec::new());
+        Self { pool, config, states, registry: None, teller, middleware, ready, broken: None, declared, schedules, limits }
     }
 
     /// The pool that it was given: for whatever its handlers' state is made of.
@@ -164,7 +167,7 @@ impl Worker {
     /// # Errors
     /// Before the first job: a setting out of range, job types that cannot be run, a store that is not migrated or out of reach.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        let Self { pool, config, states, registry, teller, middleware, ready, broken, declared, schedules } = self;
+        let Self { pool, config, states, registry, teller, middleware, ready, broken, declared, schedules, limits } = self;
         config.check()?;
         if let Some(error) = broken {
             return Err(error.into());
@@ -173,6 +176,7 @@ impl Worker {
         let declares = declarations(declared.into_iter().filter_map(Declared::named).chain(schedules))?;
         let registry = registry.map_or_else(Registry::linked, Ok)?;
         registry.check(&states)?;
+        let limits = OwnLimits::new(&registry, &config.queues, &limits)?;
         let mut link = Link::new(&pool, "verify");
         migrate::verify(link.get().await?, config.store).await?;
         link.check_settings().await?;
@@ -180,7 +184,7 @@ impl Worker {
 
         // Dropped half-way, this future takes the engine and the heartbeat with it: the jobs are recovered like those of a silent worker.
         let engine = Engine::start("queue engine").map_err(|error| Error::Thread(error.to_string()))?;
-        let running = RunningWorker::start(&engine, &pool, &config, Given { registry, states, teller, middleware, declares })?;
+        let running = RunningWorker::start(&engine, &pool, &config, Given { registry, states, teller, middleware, declares, limits })?;
         tracing::info!(name = config.name, queues = config.served(), "worker started");
         if !ready.is_empty() {
             tokio::spawn(tell_ready(running.pulse.identity(), ready));
@@ -207,6 +211,7 @@ struct Given {
     teller: Teller,
     middleware: Vec<Arc<dyn Middleware>>,
     declares: Vec<(String, Declaration)>,
+    limits: OwnLimits,
 }
 
 /// A worker at work.
@@ -253,7 +258,7 @@ const LAST_WRITES: Duration = Duration::from_secs(2);
 
 impl RunningWorker {
     fn start(engine: &Engine, pool: &PgPool, config: &Config, given: Given) -> Result<Self, Error> {
-        let Given { registry, states, teller, middleware, declares } = given;
+        let Given { registry, states, teller, middleware, declares, limits } = given;
         let ((settle, verdicts), bell) = (mpsc::channel(UNSETTLED), Arc::new(Bell::default()));
         let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
         let types = versions(known.iter().filter(|(_, options)| !options.transactional));
@@ -288,7 +293,7 @@ impl RunningWorker {
         let queues = Arc::new(Queues::new(context, config));
         let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, stored_types(&versions(known.iter())), life)?;
         let (link, held) = (Link::new(pool, "claim").relaxed(), KnownLeases::default());
-        let feed = Feed::new(config, &types, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
+        let feed = Feed::new((config, limits), &types, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
         Ok(Self {
             claims: engine.handle().spawn(feed.run(stop.clone())),
             transact: Transact::start(engine.handle(), transact),

@@ -36,6 +36,7 @@ mod unique;
 mod capacity;
 mod paused;
 mod expiry;
+mod limits;
 mod durability;
 mod refuse;
 mod roles;

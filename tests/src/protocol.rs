@@ -172,6 +172,23 @@ pub async fn claim_of(
     Ok(Lease { token, jobs })
 }
 
+/// Claims under this limit, of all lanes; returns of how many jobs.
+pub async fn claim_limited(connection: &mut PgConnection, worker: Uuid, limit: &str, most: i32) -> sqlx::Result<usize> {
+    let lanes: Vec<i64> = sqlx::query_scalar("select distinct lane from queue.lane order by lane").fetch_all(&mut *connection).await?;
+    let gate: i64 = sqlx::query_scalar("select queue.hash($1)").bind(limit).fetch_one(&mut *connection).await?;
+    let claim = sqlx::query(sql(include_str!("../../queue-worker/sql/claim_limited.sql")))
+        .bind(Uuid::new_v4())
+        .bind(worker)
+        .bind(vec![gate])
+        .bind(&lanes)
+        .bind(vec![0_i64; lanes.len()])
+        .bind(vec![most; lanes.len()])
+        .bind(most)
+        .bind(Vec::<Uuid>::new());
+    // The last row is no job.
+    Ok(claim.fetch_all(connection).await?.len().saturating_sub(1))
+}
+
 /// A token, and the id unless it was a whole lease.
 pub type Refused = (Uuid, Option<JobId>);
 

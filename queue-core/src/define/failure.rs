@@ -23,6 +23,8 @@ pub enum FailureKind {
     Retry,
     /// Another try after this wait.
     RetryIn(Duration),
+    /// As [`FailureKind::RetryIn`], and meanwhile nothing begins under the limits that the job's type names.
+    SlowDown(Duration),
     /// No more tries.
     Terminal,
     /// Not a failure: call again after this wait, without charging an attempt.
@@ -35,7 +37,7 @@ impl FailureKind {
     pub fn outcome(self) -> Outcome {
         match self {
             Self::Retry => Outcome::Failed,
-            Self::RetryIn(wait) => Outcome::RetryIn(wait),
+            Self::RetryIn(wait) | Self::SlowDown(wait) => Outcome::RetryIn(wait),
             Self::Terminal => Outcome::Terminal,
             Self::Snooze(wait) => Outcome::Snoozed(wait),
         }
@@ -51,6 +53,21 @@ impl Failure {
     /// A failure to be tried again after `wait` instead of the type's backoff (a `Retry-After`, say).
     pub fn retry_in(wait: Duration, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { kind: FailureKind::RetryIn(wait), error: Some(error.into()) }
+    }
+
+    /// Whoever this job asks wants fewer calls (a status 429, say): the job is tried again after `wait`, and until then nothing begins under the
+    /// limits that its type names; if it names none, under that of its queue. Without any limit it is a [`Failure::retry_in`]. The attempt is charged
+    /// like that of any other failure, so that a job that is refused for ever ends as a dead letter.
+    ///
+    /// ```
+    /// use queue_core::Failure;
+    /// use std::time::Duration;
+    ///
+    /// let refused = Failure::slow_down(Duration::from_secs(30), "429: too many requests");
+    /// assert_eq!(refused.to_string(), "429: too many requests");
+    /// ```
+    pub fn slow_down(wait: Duration, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { kind: FailureKind::SlowDown(wait), error: Some(error.into()) }
     }
 
     /// Not yet: the job is called again after `wait`, and this attempt is not counted.

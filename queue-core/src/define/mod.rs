@@ -3,6 +3,7 @@
 mod failure;
 mod id;
 mod job_type;
+mod limit;
 mod options;
 mod cron;
 mod ending;
@@ -19,6 +20,7 @@ pub use self::{
     id::{JobId, JobState, UnknownState},
     isolate::most_together,
     job_type::{JobType, no_upgrade},
+    limit::Limit,
     options::{Durability, KeyPolicy, Options, Priority, Retain, StateKey},
     retry::{Backoff, Outcome, Verdict, verdict},
     timing::{Due, Missed, Overlap, Timing},

@@ -6,7 +6,7 @@
 
 use std::{any::TypeId, time::Duration};
 
-use crate::define::{Backoff, Unique};
+use crate::define::{Backoff, Limit, Unique};
 
 /// What is fixed about a job type: its name, where it goes, how often and how long it is tried.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +42,8 @@ pub struct Options {
     pub state: &'static [StateKey],
     /// See [`Options::unique`].
     pub unique: Option<Unique>,
+    /// See [`Options::limit`].
+    pub limits: &'static [Limit],
     /// See [`Options::cron`].
     pub cron: Option<&'static str>,
     /// See [`Options::every`].
@@ -76,6 +78,7 @@ impl Options {
             key_policy: KeyPolicy::Block,
             state: &[],
             unique: None,
+            limits: &[],
             cron: None,
             every: None,
             tz: None,
@@ -250,6 +253,15 @@ impl Options {
     #[must_use]
     pub const fn unique(mut self, unique: Unique) -> Self {
         self.unique = Some(unique);
+        self
+    }
+
+    /// `limit(concurrency = 10, rate = "30/1m", burst = 5)`: how many of these run at once, and how many begin in a time, over all workers;
+    /// `limit(name = "stripe", concurrency = 3)`: the same of all types that name it. May be given several times under several names: see [`Limit`].
+    /// Default: as many as workers have slots. Not with `transactional`.
+    #[must_use]
+    pub const fn limit(mut self, limits: &'static [Limit]) -> Self {
+        self.limits = limits;
         self
     }
 }

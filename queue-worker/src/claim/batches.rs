@@ -16,11 +16,11 @@ impl Feed {
     pub(super) async fn claim(&mut self, worker: Uuid) -> sqlx::Result<ClaimResult> {
         let queues = std::sync::Arc::clone(&self.queues);
         let of_batches = |lane: &&Lane| queues.batch_of(lane.job_type).is_some();
-        if !queues.takes_batches() || !self.lanes.open().any(|lane| of_batches(&lane)) {
+        if !queues.takes_batches() || !self.lanes.free().any(|lane| of_batches(&lane)) {
             self.found = self.claim_singles(worker).await?;
             return Ok(self.found);
         }
-        if self.lanes.open().all(|lane| of_batches(&lane)) {
+        if self.lanes.free().all(|lane| of_batches(&lane)) {
             self.found = self.claim_batches(worker).await?;
             return Ok(self.found);
         }
@@ -88,7 +88,7 @@ impl Feed {
     fn demand_batches(&self) -> (Vec<Share>, Reserved) {
         let mut lanes = Vec::new();
         let mut types: HashMap<&str, Vec<(&'static str, usize)>> = HashMap::new();
-        for lane in order(self.lanes.open().filter(|lane| !lane.solo), self.turn_batches) {
+        for lane in order(self.lanes.free(), self.turn_batches) {
             let Some(of) = self.queues.batch_of(lane.job_type) else { continue };
             lanes.push((lane, of.0));
             let known = types.entry(&lane.queue).or_default();

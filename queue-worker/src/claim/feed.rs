@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::{
     flight::{ClaimResult, Flight, Links},
+    gates::Limits,
     trial::{TICK, Trial},
     vigil::Vigil,
 };
@@ -22,7 +23,7 @@ use crate::{
     error::complain,
     keep::{next_run, promote, wake_others},
     lanes::{KnownLeases, Lanes, Rescan},
-    live::{Bell, Config, Identity, Link, Sleep},
+    live::{Bell, Config, Identity, Link, OwnLimits, Sleep},
     run::Queues,
 };
 
@@ -62,6 +63,15 @@ pub(crate) struct Feed {
     pub(super) vigil: Vigil,
     /// When an idle worker asks its lanes next.
     pub(super) belt: Instant,
+    pub(super) limits: Limits,
+    /// Links for claims under limits, which wait for a lock no longer than two seconds.
+    pub(super) permits: Links,
+    pub(super) own_limits: OwnLimits,
+    /// What its code says of limits is written.
+    pub(super) declared: bool,
+    pub(super) declare_at: Instant,
+    /// Until when an idle worker has nothing to look for.
+    pub(super) planned: Instant,
 }
 
 /// While busy, due jobs and new lanes are looked for this often; an idle worker knows when to look.
@@ -92,7 +102,7 @@ impl Traffic {
     /// So many looks in a row make up one's mind. Fewer, and the idle row would be written and deleted for every small burst.
     const ENOUGH: u32 = 3;
 
-    fn note(&mut self, found: ClaimResult) {
+    pub(super) fn note(&mut self, found: ClaimResult) {
         match found {
             ClaimResult::Saturated => {}
             ClaimResult::Jobs(0) if self.misses + 1 >= Self::ENOUGH => *self = Self::default(),
@@ -108,7 +118,7 @@ impl Traffic {
 
 impl Feed {
     pub(crate) fn new(
-        config: &Config,
+        (config, own_limits): (&Config, OwnLimits),
         types: &[(&'static str, u16)],
         queues: Arc<Queues>,
         held: KnownLeases,
@@ -124,7 +134,13 @@ impl Feed {
             aging: config.aging,
             lanes: Lanes::new(types, queues.named()),
             queues,
+            permits: Links::like(link.another().impatient()),
             links: Links::like(link),
+            limits: Limits::new(&bell),
+            own_limits,
+            declared: false,
+            declare_at: now,
+            planned: now,
             flight: None,
             late: None,
             found: ClaimResult::Jobs(0),
@@ -156,6 +172,7 @@ impl Feed {
                 // Seen here too, because `fence` may sleep through a loss that lasted a millisecond; nothing was claimed under the new one yet.
                 self.queues.abandon();
                 self.queues.pauses().forget();
+                self.limits.reopen();
                 (us, self.sleep, self.nap) = (identity, Sleep::Awake, Duration::ZERO);
                 self.bell.note_look(LOOK_BESIDE);
             }
@@ -182,7 +199,11 @@ impl Feed {
                 Sleep::Asleep => self.poll,
             });
             rung = match until {
-                Some(until) => self.bell.wait(self.vigil.until(until)).await,
+                Some(until) => {
+                    self.planned = until;
+                    let due = self.limits.due().map_or(until, |due| due.min(until));
+                    self.bell.wait(self.vigil.until(due)).await
+                }
                 None => true,
             };
         }
@@ -190,6 +211,8 @@ impl Feed {
         for flight in [self.flight.take(), self.late.take()].into_iter().flatten() {
             let _ = self.land(flight).await;
         }
+        let _ = self.land_all_limited().await;
+        self.permits.close().await;
         self.links.close().await;
     }
 
@@ -197,12 +220,17 @@ impl Feed {
     async fn pass(&mut self, worker: Uuid, rung: bool) -> sqlx::Result<Option<Instant>> {
         let paused = self.mind_pauses(worker).await?;
         let promoted = self.promote_due().await?;
-        if !rung
-            && !promoted
-            && !paused
-            && let Some(until) = self.may_sleep().await?
-        {
-            return Ok(Some(until));
+        let landed = self.land_limited().await?;
+        if !self.trial.is_quiet() {
+            self.claim_limited(worker, false);
+        }
+        if !rung && !promoted && !paused {
+            if self.sleep == Sleep::Asleep && !landed && Instant::now() < self.planned && !self.rescan.owed && !self.trial.is_quiet() {
+                return Ok(Some(self.planned));
+            }
+            if let Some(until) = self.may_sleep().await? {
+                return Ok(Some(until));
+            }
         }
         if let Some(late) = self.late.take_if(|late| late.is_over()) {
             self.land(late).await?;
@@ -210,8 +238,11 @@ impl Feed {
         if !self.try_suspects(worker).await? {
             return Ok(Some(self.until(TICK)));
         }
+        self.claim_limited(worker, true);
         let found = self.claim(worker).await?;
-        self.traffic.note(found);
+        if !self.limits.in_air() || found != ClaimResult::Jobs(0) {
+            self.traffic.note(found);
+        }
         if self.traffic.is_dense() && self.sleep != Sleep::Awake {
             self.bell.note_look(LOOK_BESIDE);
             let link = self.links.any();
@@ -226,6 +257,8 @@ impl Feed {
             ClaimResult::Full => Ok(None),
             ClaimResult::Saturated => Ok(Some(self.until(LOOK))),
             ClaimResult::Jobs(_) if self.traffic.is_dense() => Ok(Some(self.until(BREATH))),
+            // What they bring ends the wait.
+            ClaimResult::Jobs(_) if self.limits.in_air() || self.limits.saturated => Ok(Some(self.until(LOOK))),
             ClaimResult::Jobs(_) => {
                 let owed = self.rescan.owed_at().into_iter().chain(self.rescan_batches.owed_at()).chain(self.trial.due()).min();
                 let until = self.fall_asleep(worker).await?;

@@ -57,6 +57,10 @@ impl Links {
         &mut self.idle[last]
     }
 
+    pub(super) fn push(&mut self, link: Link) {
+        self.idle.push(link);
+    }
+
     pub(super) fn take(&mut self) -> Link {
         self.idle.pop().unwrap_or_else(|| self.pattern.another())
     }

@@ -145,8 +145,8 @@ impl Feed {
         self.links.idle.push(link);
         let (worker, most, from_zero, took) = (answer.request.worker, answer.request.most, answer.request.from_zero, answer.took);
         let lanes: Vec<i64> = answer.request.shares.iter().map(|share| share.lane).collect();
-        let Brought { jobs: claimed, unread } = answer.read(&mut self.lanes).inspect_err(|_| self.rescan.owed |= from_zero)?;
-        let count = claimed.len() + unread.len();
+        let brought = answer.read(&mut self.lanes).inspect_err(|_| self.rescan.owed |= from_zero)?;
+        let (claimed, count) = (&brought.jobs, brought.jobs.len() + brought.unread.len());
         if self.aging.is_some() {
             let reached = if count < most { lanes.len() } else { 0 };
             self.lanes.served(lanes[..reached].iter().copied().chain(claimed.iter().map(|job| job.job.lane)));
@@ -156,19 +156,26 @@ impl Feed {
         } else if count < most {
             self.rescan.owed = true;
         }
+        let filled = self.hand_over(worker, &reserved, brought).await;
+        Ok(if filled || count >= most { ClaimResult::Full } else { ClaimResult::Jobs(count) })
+    }
+
+    /// Gives what a claim brought to the slots, and back what must not begin; returns whether some queue has all that was reserved in it.
+    pub(super) async fn hand_over(&mut self, worker: Uuid, reserved: &Reserved, brought: Brought) -> bool {
+        let Brought { jobs: claimed, unread, .. } = brought;
         let mut by_queue: HashMap<&str, Vec<Claimed>> = HashMap::new();
         for job in claimed {
             let queue = self.lanes.get(job.job.lane).map_or("", |lane| lane.queue.as_str());
             by_queue.entry(queue).or_default().push(job);
         }
         let ours = *self.identity.borrow() == Some(worker);
-        let mut filled = count >= most;
+        let mut filled = false;
         let paused = self.queues.pauses().now().filter(|paused| !paused.is_nothing());
         for (queue, mut jobs) in by_queue {
             if let Some(promised) = reserved.get(queue).filter(|_| ours) {
                 filled |= jobs.len() >= promised.count;
                 if let Some(paused) = &paused {
-                    for job in jobs.extract_if(.., |job| paused.covers(queue, job.job.job_type)) {
+                    for job in jobs.extract_if(.., |job| paused.stops(queue, job.job.job_type, job.holding.gates())) {
                         promised.slots.give_back(&job).await;
                     }
                 }
@@ -187,7 +194,7 @@ impl Feed {
             // Lost between the question and the push: whoever dropped what ran here may have been quicker than that.
             self.queues.abandon();
         }
-        Ok(if filled { ClaimResult::Full } else { ClaimResult::Jobs(count) })
+        filled
     }
 
     /// Lanes that better ones have kept waiting too long go first, for a tenth of the slots.

@@ -3,7 +3,9 @@
 mod batches;
 mod feed;
 mod flight;
+mod gates;
 mod launch;
+mod limits;
 mod pauses;
 mod suspects;
 mod trial;

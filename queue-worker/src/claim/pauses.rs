@@ -6,17 +6,43 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use super::feed::Feed;
-use crate::live::{PauseRow, bounded};
+use crate::{
+    error::complain,
+    live::{LimitRow, PauseRow, bounded},
+};
 
 /// The pauses are read at least this often: a notification may be lost.
 const ANEW: Duration = Duration::from_secs(3);
 
-/// A row of the statement: what this worker has said, and a pause if there is any.
-type Read = (i64, Option<i64>, Option<String>, Option<String>);
+/// A row of the statement: what this worker has said, and a pause or what a limit covers, if there is any.
+#[derive(sqlx::FromRow)]
+struct Read {
+    seen: i64,
+    number: Option<i64>,
+    queue: Option<String>,
+    job_type: Option<String>,
+    gate: Option<i64>,
+    revision: Option<i64>,
+    most: Option<i32>,
+    timed: Option<bool>,
+}
+
+impl Read {
+    fn row(self) -> Option<PauseRow> {
+        let limit = self.gate.map(|gate| LimitRow {
+            gate,
+            revision: self.revision.unwrap_or_default(),
+            most: self.most,
+            timed: self.timed.unwrap_or_default(),
+        });
+        Some(PauseRow { number: self.number?, queue: self.queue?, job_type: self.job_type?, limit })
+    }
+}
 
 impl Feed {
     /// To be called before each claim: nothing is claimed by pauses that were not read. Returns whether others are in force than before.
     pub(super) async fn mind_pauses(&mut self, worker: Uuid) -> sqlx::Result<bool> {
+        self.declare_limits().await;
         let (told, unread) = (self.bell.take_news(), self.queues.pauses().now().is_none());
         let changed = if told || unread || Instant::now() >= self.vigil.due { self.read_pauses(worker).await? } else { false };
         if let Some(number) = self.vigil.owed
@@ -31,6 +57,25 @@ impl Feed {
         Ok(changed)
     }
 
+    /// Says what this worker's code says of limits, once. What stands in the way of that stops only what it limits.
+    async fn declare_limits(&mut self) {
+        if self.declared || Instant::now() < self.declare_at {
+            return;
+        }
+        let link = self.links.any();
+        let done = match link.get().await {
+            Ok(connection) => self.own_limits.declare(connection, self.store).await,
+            Err(error) => Err(error),
+        };
+        match link.note(done) {
+            Ok(()) => (self.declared, self.vigil.due) = (true, Instant::now()),
+            Err(error) => {
+                complain(&error, "cannot say what this worker's code limits; what that covers waits, and it tries again");
+                self.declare_at = Instant::now() + Duration::from_secs(1);
+            }
+        }
+    }
+
     async fn read_pauses(&mut self, worker: Uuid) -> sqlx::Result<bool> {
         // Should it fail, the next pass tries again.
         self.vigil.due = Instant::now();
@@ -38,14 +83,20 @@ impl Feed {
         let link = self.links.any();
         let read: sqlx::Result<Vec<Read>> = bounded(statement.fetch_all(link.get().await?)).await;
         let read = link.note(read)?;
-        let seen = read.first().map_or(0, |row| row.0);
-        let rows: Vec<PauseRow> = read.into_iter().filter_map(|(_, number, queue, job_type)| Some((number?, queue?, job_type?))).collect();
-        let newest = rows.iter().map(|row| row.0).max().unwrap_or(0);
+        let seen = read.first().map_or(0, |row| row.seen);
+        let mut rows: Vec<PauseRow> = read.into_iter().filter_map(Read::row).collect();
+        let newest = rows.iter().map(|row| row.number).max().unwrap_or(0);
+        // What its own code limits waits until that is known to all.
+        if !self.declared {
+            rows.extend(self.own_limits.scopes().map(|(queue, job_type)| PauseRow { number: 0, queue, job_type, limit: None }));
+        }
         let paused = self.queues.pauses().read(rows);
         let changed = paused.is_some();
         if let Some(paused) = paused {
             self.queues.give_back_paused(&paused).await;
             self.lanes.pause(paused);
+            self.limits.reopen();
+            self.lanes.groups.open_all();
             // What is resumed may lie below a floor.
             (self.rescan.owed, self.rescan_batches.owed) = (true, self.queues.takes_batches());
             // Who looks beside this loop may have slept over it.

@@ -55,7 +55,7 @@ impl Feed {
 
     /// Whether there are some to be tried, now that none of the last ones runs.
     async fn look_for_suspects(&mut self) -> sqlx::Result<bool> {
-        let solo: Vec<i64> = self.lanes.open().filter(|lane| lane.solo).map(|lane| lane.id).collect();
+        let solo: Vec<i64> = self.lanes.asked().filter(|lane| lane.solo).map(|lane| lane.id).collect();
         if solo.is_empty() {
             // Those that waited may be paused now.
             self.trial.waiting = None;
@@ -72,15 +72,18 @@ impl Feed {
 
     /// Claims the next ones and begins them; returns whether any were. Those that must be tried alone wait for an idle process with patience.
     async fn begin_suspects(&mut self, worker: Uuid, is_idle: bool) -> sqlx::Result<bool> {
-        let (shares, alone) = self.next_suspects().await?;
+        let (mut shares, alone) = self.next_suspects().await?;
+        // Those of other limits, or of none, wait for the next time.
+        let first = shares.first().map_or(0, |share| share.lane);
+        let gates = |lane| self.lanes.groups.of(lane).map(|group| Arc::clone(&group.under.gates));
+        shares.retain(|share| gates(share.lane) == gates(first));
         let is_patient = self.trial.waiting.is_some_and(|since| since.elapsed() < PATIENCE);
         if shares.is_empty() || (alone && !is_idle && is_patient) {
             return Ok(false);
         }
         let most = shares.iter().map(|share| share.most).sum();
         let request = Request::new(worker, shares, most, true, &self.lanes, &self.held);
-        let answer = request.send(self.links.any(), self.store).await;
-        let Brought { jobs: claimed, unread } = answer.read(&mut self.lanes)?;
+        let Brought { jobs: claimed, unread, .. } = self.claim_suspects(request, first).await?;
         for job in &unread {
             if let Some(slots) = self.lanes.get(job.job.lane).and_then(|lane| self.queues.slots(&lane.queue)) {
                 slots.give_back(job).await;
@@ -96,7 +99,7 @@ impl Feed {
 
     /// The solo lanes to claim from now, for which slots are free: as many as may be tried together, or one job of any, which is to be alone.
     async fn next_suspects(&mut self) -> sqlx::Result<(Vec<Share>, bool)> {
-        let solo = order(self.lanes.open().filter(|lane| lane.solo), self.turn);
+        let solo = order(self.lanes.asked().filter(|lane| lane.solo), self.turn);
         let queues: HashMap<i64, String> = solo.iter().map(|lane| (lane.id, lane.queue.clone())).collect();
         let mut free: HashMap<&str, usize> = HashMap::new();
         for queue in queues.values() {

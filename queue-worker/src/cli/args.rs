@@ -9,6 +9,7 @@ use super::{
     act::ActCommand,
     chosen::{Export, List},
     cron::CronCommand,
+    limits::LimitsCommand,
     pause::{PauseArgs, Which},
     settings::{EVERYWHERE, Settings, WorkerSettings},
     values::{Exact, NewCapacity, Output, id, new_capacity},
@@ -161,6 +162,22 @@ Examples:
     Cron {
         #[command(subcommand)]
         command: CronCommand,
+    },
+    /// Show how many jobs may run at once or begin in a time, and for how many there is room; set that for all workers
+    #[command(after_long_help = "\
+Examples:
+  queue-worker limits                               what is in force, who said so, what is used, what waits
+  queue-worker limits set stripe --concurrency 3 --rate 30/1m --burst 5
+  queue-worker limits set type:send_email --concurrency 0 --reason 'until Monday'
+  queue-worker limits set queue:render --concurrency none --rate none   no limit, whatever code says
+  queue-worker limits unset stripe                  code's word holds again
+
+What is set here wins over code, and stays until it is unset, whatever is deployed. It takes effect at once; what runs goes on.")]
+    Limits {
+        #[command(subcommand)]
+        command: Option<LimitsCommand>,
+        #[command(flatten)]
+        output: Output,
     },
     /// Show how many jobs may wait in a queue and how many do; give it a capacity
     #[command(after_long_help = "\

@@ -9,6 +9,7 @@ mod settings;
 mod own_file;
 mod variables;
 mod known_queue;
+mod limits;
 mod run;
 mod open;
 mod migrate;
@@ -188,6 +189,7 @@ async fn obey(
         Command::Resume(which) => pause::resume(settings, &which).await?,
         Command::Pauses(output) => pause::pauses(settings, output.json).await?,
         Command::Cron { command } => cron::cron(settings, command).await?,
+        Command::Limits { command, output } => limits::limits(settings, command, output.json).await?,
         Command::Capacity { queue, capacity, exact, output } => {
             capacity::capacity(settings, queue.as_deref(), capacity, exact, output.json).await?;
         }

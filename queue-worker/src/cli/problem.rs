@@ -93,6 +93,7 @@ impl From<Error> for Problem {
                 CoreError::NotFound { .. } | CoreError::NoSchedule { .. } | CoreError::WrongState { .. } | CoreError::Locked { .. },
             ) => REFUSED,
             Error::Config { .. }
+            | Error::Limit { .. }
             | Error::NoDatabase
             | Error::Core(CoreError::InvalidName { .. } | CoreError::OutOfRange { .. } | CoreError::Schedule { .. })
             | Error::Database(sqlx::Error::Configuration(_)) => USAGE,

@@ -31,6 +31,7 @@ pub(super) enum Chore {
     ForgetWaiters,
     ForgetProgress,
     ForgetTicks,
+    ForgetStarts,
     DropDays,
     /// After that: what could not be dropped stays.
     ThinDays,
@@ -39,7 +40,7 @@ pub(super) enum Chore {
 }
 
 impl Chore {
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::MakeDays,
         Self::DeleteOld,
         Self::DeleteEarly,
@@ -49,6 +50,7 @@ impl Chore {
         Self::ForgetWaiters,
         Self::ForgetProgress,
         Self::ForgetTicks,
+        Self::ForgetStarts,
         Self::DropDays,
         Self::ThinDays,
         Self::ForgetLanes,
@@ -66,6 +68,7 @@ impl Chore {
             Self::ForgetWaiters => "cannot delete the rows of processes that wait no longer now; trying again in a minute",
             Self::ForgetProgress => "cannot delete the progress of jobs that are over now; trying again in a minute",
             Self::ForgetTicks => "cannot delete what came of old ticks of schedules now; trying again in a minute",
+            Self::ForgetStarts => "cannot forget when jobs began under limits with a rate now; trying again in a minute",
             Self::DropDays => "cannot drop days that are over now; trying again in a minute",
             Self::ThinDays => "cannot delete what is over in days that stay now; trying again in a minute",
             Self::ForgetLanes => "cannot forget lanes that nobody uses now; trying again in a minute",
@@ -94,6 +97,9 @@ impl Chore {
             }
             Self::ForgetProgress => prune_progress(connection, store).await,
             Self::ForgetTicks => forget_ticks(connection, store, seconds).await,
+            Self::ForgetStarts => {
+                bounded(sqlx::query(store.sql(include_str!("../../sql/prune_rates.sql"))).execute(connection)).await.map(drop)
+            }
             Self::DropDays => drop_days(connection, store, seconds).await,
             Self::ThinDays => thin_days(connection, store, seconds).await,
             Self::ForgetLanes => forget_lanes(connection, store, config.retention).await,

@@ -12,15 +12,16 @@ use queue_core::{
     JobId, Store,
     runner::{ClaimedJob, OrderingKey},
 };
-use sqlx::{ColumnIndex, Row as _, postgres::PgRow};
+use sqlx::{ColumnIndex, PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::{
     Lanes,
     held::{Holding, KnownLeases},
     large::{self, LARGEST},
+    room::{Asked, Room},
 };
-use crate::live::{Link, bounded};
+use crate::live::bounded;
 
 /// A job that this worker holds under a lease.
 pub(crate) struct Claimed {
@@ -31,6 +32,15 @@ pub(crate) struct Claimed {
     pub(crate) holding: Arc<Holding>,
     /// From then on it does not begin any more, if it may not at any time: somewhat early, and then the database's clock decides.
     pub(crate) begin_by: Option<Instant>,
+    /// Under a rate: its start is counted until then, and later it goes back.
+    pub(crate) room_until: Option<Instant>,
+}
+
+impl Claimed {
+    /// Whether its start would not be counted any more.
+    pub(crate) fn has_no_room(&self) -> bool {
+        self.room_until.is_some_and(|until| Instant::now() >= until)
+    }
 }
 
 /// A lane to claim from, and how many of it at most.
@@ -49,16 +59,28 @@ pub(crate) struct Request {
     pub(crate) most: usize,
     /// Whether it looks for jobs below the floors too.
     pub(crate) from_zero: bool,
-    floors: Vec<i64>,
+    pub(super) floors: Vec<i64>,
+    /// The limits that cover all of these lanes, if any do.
+    pub(super) limits: Option<Asked>,
 }
 
 /// What came of it.
 pub(crate) struct Answer {
     pub(crate) request: Request,
-    /// The payloads that were read apart, too.
-    rows: sqlx::Result<(Vec<PgRow>, HashMap<JobId, String>)>,
-    asked: Instant,
+    pub(super) rows: sqlx::Result<Rows>,
+    pub(super) asked: Instant,
     pub(crate) took: Duration,
+}
+
+/// The rows of a claim.
+#[derive(Default)]
+pub(super) struct Rows {
+    pub(super) jobs: Vec<PgRow>,
+    /// The payloads that were read apart.
+    pub(super) large: HashMap<JobId, String>,
+    /// What stood in the way of more.
+    pub(super) room: Room,
+    pub(super) room_until: Option<Instant>,
 }
 
 /// What a claim brought.
@@ -67,6 +89,8 @@ pub(crate) struct Brought {
     pub(crate) jobs: Vec<Claimed>,
     /// Jobs whose payloads would be too much at once: to be given back.
     pub(crate) unread: Vec<Claimed>,
+    /// What stood in the way of more.
+    pub(crate) room: Room,
 }
 
 /// What it brought of a lane.
@@ -79,7 +103,23 @@ struct OfLane {
 impl Request {
     pub(crate) fn new(worker: Uuid, shares: Vec<Share>, most: usize, from_zero: bool, lanes: &Lanes, held: &KnownLeases) -> Self {
         let floors = shares.iter().map(|share| if from_zero { 0 } else { lanes.floor(share.lane) }).collect();
-        Self { holding: held.begin(), worker, shares, most, from_zero, floors }
+        Self { holding: held.begin(), worker, shares, most, from_zero, floors, limits: None }
+    }
+
+    /// Of lanes that limits cover.
+    pub(crate) fn under(mut self, limits: Asked) -> Self {
+        self.limits = Some(limits);
+        self
+    }
+
+    /// Of which leases it says that jobs have ended.
+    pub(crate) fn freed(&self) -> &[Uuid] {
+        self.limits.as_ref().map_or(&[], |limits| &limits.freed)
+    }
+
+    /// What names the lease.
+    pub(super) fn token(&self) -> Uuid {
+        self.holding.token()
     }
 
     /// Takes no more than so many.
@@ -87,10 +127,8 @@ impl Request {
         self.most = self.most.min(most);
     }
 
-    /// Sends it, and waits for its rows, which are not looked at yet.
-    pub(crate) async fn send(self, link: &mut Link, store: Store) -> Answer {
-        let narrow = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
-        let began = Instant::now();
+    /// Of lanes without limits.
+    pub(super) async fn claim(&self, connection: &mut PgConnection, store: Store) -> sqlx::Result<Rows> {
         let statement = sqlx::query(store.sql(include_str!("../../sql/claim.sql")))
             .bind(self.holding.token())
             .bind(self.worker)
@@ -99,25 +137,23 @@ impl Request {
             .bind(self.shares.iter().map(|share| narrow(share.most)).collect::<Vec<_>>())
             .bind(narrow(self.most))
             .bind(narrow(LARGEST / self.most.max(1)));
-        let is_first = link.is_new();
-        let rows = match link.get().await {
-            Ok(connection) => match bounded(statement.fetch_all(&mut *connection)).await {
-                Ok(rows) => large::read(connection, store, &rows).await.map(|large| (rows, large)),
-                Err(error) => Err(error),
-            },
-            Err(error) => Err(error),
-        };
-        let rows = link.note(rows);
-        // The first one includes the connecting and the planning, which say nothing about the tables.
-        Answer { request: self, rows, asked: began, took: if is_first { Duration::ZERO } else { began.elapsed() } }
+        let jobs = bounded(statement.fetch_all(&mut *connection)).await?;
+        let large = large::read(connection, store, &jobs).await?;
+        Ok(Rows { jobs, large, ..Rows::default() })
     }
+}
+
+/// As the statements take it.
+pub(super) fn narrow(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
 }
 
 impl Answer {
     /// The jobs, in the order in which their lanes were named; each lane's floor is its lowest place among them. If the answer never came,
     /// nobody here knows of the lease any more, and what it lists is given back.
     pub(crate) fn read(self, lanes: &mut Lanes) -> sqlx::Result<Brought> {
-        let (holding, (rows, mut large)) = (&self.request.holding, self.rows?);
+        let Rows { jobs: rows, mut large, room, room_until } = self.rows?;
+        let holding = &self.request.holding;
         // What is taken for one that was not read.
         let mean = large.values().map(String::len).sum::<usize>() / large.len().max(1);
         let mut unread = Vec::new();
@@ -125,7 +161,9 @@ impl Answer {
         let mut of_lanes: HashMap<i64, OfLane> = HashMap::new();
         let mut claimed: Vec<(usize, i64, Claimed)> = Vec::with_capacity(rows.len());
         // The same in every row.
-        let Some(claimed_at) = rows.first().map(|row| row.try_get(10)).transpose()? else { return Ok(Brought::default()) };
+        let Some(claimed_at) = rows.first().map(|row| row.try_get(10)).transpose()? else {
+            return Ok(Brought { room, ..Brought::default() });
+        };
         for row in &rows {
             // Unchecked: the types of the columns are the statement's, which the first claim of any test would find wrong.
             let (lane, seq): (i64, i64) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
@@ -155,7 +193,9 @@ impl Answer {
                 meta: row.try_get_unchecked(9)?,
             };
             let begin_by = job.may_begin_within().and_then(|within| self.asked.checked_add(within));
-            let job = Claimed { job, batch: rows.len(), holding: Arc::clone(holding), begin_by };
+            let under = &self.request.limits;
+            let holding = under.as_ref().map_or_else(|| Arc::clone(holding), |under| holding.part(&under.told, &under.gates));
+            let job = Claimed { job, batch: rows.len(), holding, begin_by, room_until };
             if is_unread {
                 unread.push(job);
             } else {
@@ -173,7 +213,7 @@ impl Answer {
         {
             lanes.take_back(self.request.shares.iter().skip(*rank).map(|share| share.lane));
         }
-        Ok(Brought { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread })
+        Ok(Brought { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread, room })
     }
 }
 

@@ -3,11 +3,13 @@
 //! Whatever else stands under its name in the store, nobody would ever end while it lives: `keep` looks for that. Does not touch the database.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use uuid::Uuid;
+
+use crate::live::Bell;
 
 /// The tokens of a worker's leases, and of claims in the air.
 #[derive(Clone, Default)]
@@ -25,7 +27,7 @@ impl KnownLeases {
     pub(crate) fn begin(&self) -> Arc<Holding> {
         let token = Uuid::new_v4();
         self.tokens().held.insert(token);
-        Arc::new(Holding { token, held: self.clone() })
+        Arc::new(Holding { token, held: self.clone(), part: None })
     }
 
     /// How many leases have jobs whose verdicts are not written yet, and how many claims are in the air.
@@ -49,9 +51,55 @@ impl KnownLeases {
 pub(crate) struct Holding {
     token: Uuid,
     held: KnownLeases,
+    /// It is that of one job, which holds permits.
+    part: Option<Part>,
+}
+
+struct Part {
+    freed: Freed,
+    gates: Arc<[i64]>,
+    /// The lease is known for as long as one of its jobs is.
+    _whole: Arc<Holding>,
+}
+
+/// The leases whose jobs have given permits back, for the claim loop to say so.
+#[derive(Clone)]
+pub(crate) struct Freed {
+    bell: Arc<Bell>,
+    tokens: Arc<Mutex<FreedTokens>>,
+}
+
+/// Tokens, each with the gates of its limits.
+type FreedTokens = HashMap<Uuid, Arc<[i64]>>;
+
+impl Freed {
+    pub(crate) fn new(bell: Arc<Bell>) -> Self {
+        Self { bell, tokens: Arc::default() }
+    }
+
+    /// Those since the last call.
+    pub(crate) fn take(&self) -> FreedTokens {
+        std::mem::take(&mut self.tokens.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn note(&self, token: Uuid, gates: &Arc<[i64]>) {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).insert(token, Arc::clone(gates));
+        self.bell.nudge();
+    }
 }
 
 impl Holding {
+    /// That of one job of the lease, which holds permits of these limits until its ending is written.
+    pub(super) fn part(self: &Arc<Self>, freed: &Freed, gates: &Arc<[i64]>) -> Arc<Self> {
+        let part = Part { freed: freed.clone(), gates: Arc::clone(gates), _whole: Arc::clone(self) };
+        Arc::new(Self { token: self.token, held: self.held.clone(), part: Some(part) })
+    }
+
+    /// The gates of the limits whose permits the job holds.
+    pub(crate) fn gates(&self) -> &[i64] {
+        self.part.as_ref().map_or(&[], |part| &part.gates)
+    }
+
     /// What names the lease.
     pub(crate) fn token(&self) -> Uuid {
         self.token
@@ -65,7 +113,12 @@ impl Holding {
 
 impl Drop for Holding {
     fn drop(&mut self) {
-        self.held.tokens().held.remove(&self.token);
+        match &self.part {
+            Some(part) => part.freed.note(self.token, &part.gates),
+            None => {
+                self.held.tokens().held.remove(&self.token);
+            }
+        }
     }
 }
 
@@ -89,8 +142,14 @@ mod tests {
         assert!(held.knows(token) && held.count() == 2);
         drop(job);
         assert!(!held.knows(token) && held.count() == 1);
+        let freed = Freed::new(Arc::default());
+        let gates: Arc<[i64]> = Arc::new([7]);
+        let permit = other.part(&freed, &gates);
+        assert!(permit.gates() == [7] && other.gates().is_empty() && freed.take().is_empty());
         other.give_up();
         let token = other.token();
+        drop(permit);
+        assert!(freed.take().contains_key(&token) && held.count() == 1, "a job gives its permits back, its lease stays known");
         drop(other);
         assert!(held.knows(token) && held.count() == 0);
     }

@@ -15,7 +15,11 @@ use queue_core::{
 };
 use sqlx::{PgConnection, Row as _};
 
-use super::large::{fitting, is_large};
+use super::{
+    groups::{Group, Groups},
+    lane::Lane,
+    large::{fitting, is_large},
+};
 use crate::live::{Paused, after_ms, bounded};
 
 /// With more lanes than this, those that hold jobs are looked for first: asking an empty one costs about a microsecond.
@@ -29,18 +33,6 @@ const ANEW: Duration = Duration::from_secs(3);
 
 /// Fewer are not split between two claims.
 const FEW: usize = 100;
-
-/// A lane that this worker serves.
-#[derive(Clone, Debug)]
-pub(crate) struct Lane {
-    pub(crate) id: i64,
-    pub(crate) queue: String,
-    pub(crate) job_type: &'static str,
-    /// Of the payloads.
-    pub(crate) version: u16,
-    pub(crate) priority: i16,
-    pub(crate) solo: bool,
-}
 
 /// The lanes known so far.
 pub(crate) struct Lanes {
@@ -56,6 +48,8 @@ pub(crate) struct Lanes {
     paused: Arc<Paused>,
     /// Those known that are paused: nothing is claimed from them, and nobody asks them.
     closed: HashSet<i64>,
+    /// Those that limits cover, but for the paused: they are claimed apart.
+    pub(crate) groups: Groups,
     floors: HashMap<i64, i64>,
     /// The last number given out for a place, when an idle worker last looked; and the one after which it found all lanes empty.
     given: Option<i64>,
@@ -105,6 +99,7 @@ impl Lanes {
             known: HashMap::new(),
             paused: Arc::default(),
             closed: HashSet::new(),
+            groups: Groups::default(),
             floors: HashMap::new(),
             given: None,
             rested: None,
@@ -173,6 +168,23 @@ impl Lanes {
     fn close_paused(&mut self) {
         let covered = |lane: &&Lane| self.paused.covers(&lane.queue, lane.job_type);
         self.closed = self.known.values().filter(covered).map(|lane| lane.id).collect();
+        let open = self.known.values().filter(|lane| !self.closed.contains(&lane.id));
+        self.groups.sort(open, &self.paused);
+    }
+
+    /// The lanes of one group to claim from, best first.
+    pub(crate) fn of_group(&self, group: &Group, turn: usize) -> Vec<&Lane> {
+        order(group.lanes.iter().filter_map(|id| self.known.get(id)), turn)
+    }
+
+    /// The highest priority among the lanes without limits.
+    pub(crate) fn best_free(&self) -> Option<i16> {
+        self.free().map(|lane| lane.priority).max()
+    }
+
+    /// The lanes that are neither paused nor limited nor suspects'.
+    pub(crate) fn free(&self) -> impl Iterator<Item = &Lane> {
+        self.open().filter(|lane| !lane.solo && !self.groups.cover(lane.id))
     }
 
     /// One look at everything that could end an idle worker's sleep. Lanes are asked only if a place was given out since they were found empty,
@@ -199,7 +211,7 @@ impl Lanes {
 
     /// With `from_zero`, whether lanes hold jobs, too: from their floors on, or anywhere.
     async fn look_over(&self, connection: &mut PgConnection, store: Store, from_zero: Option<bool>) -> sqlx::Result<LookedOver> {
-        let lanes: Option<Vec<i64>> = (from_zero.is_some() && !self.are_many()).then(|| self.open().map(|lane| lane.id).collect());
+        let lanes: Option<Vec<i64>> = (from_zero.is_some() && !self.are_many()).then(|| self.asked().map(|lane| lane.id).collect());
         let floor = |lane: &i64| if from_zero == Some(true) { 0 } else { self.floor(*lane) };
         let floors: Vec<i64> = lanes.iter().flatten().map(floor).collect();
         let statement = sqlx::query_as(store.sql(include_str!("../../sql/glance.sql")))
@@ -215,6 +227,11 @@ impl Lanes {
     /// The lanes that are not paused, suspects' included.
     pub(crate) fn open(&self) -> impl Iterator<Item = &Lane> {
         self.known.values().filter(|lane| !self.closed.contains(&lane.id))
+    }
+
+    /// Those of them in which a job could begin, suspects' included.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = &Lane> {
+        self.open().filter(|lane| !self.groups.is_shut(lane.id))
     }
 
     /// All lanes known, suspects' included.
@@ -304,10 +321,10 @@ impl Lanes {
             self.window
                 .drain(..count)
                 .filter_map(|id| self.known.get(&id))
-                .filter(|lane| !lane.solo && !self.closed.contains(&lane.id))
+                .filter(|lane| !lane.solo && !self.closed.contains(&lane.id) && !self.groups.cover(lane.id))
                 .collect()
         } else {
-            order(self.open().filter(|lane| !lane.solo), turn)
+            order(self.free(), turn)
         }
     }
 

@@ -1,6 +1,7 @@
 //! What ends the claim loop's wait: something rings, or a time has come. Knows nothing of the database.
 
 use std::{
+    collections::HashSet,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -14,6 +15,12 @@ use tokio::sync::{Notify, watch};
 #[derive(Default)]
 pub(crate) struct Bell {
     notify: Notify,
+    /// It was rung, and not only nudged.
+    asked: AtomicBool,
+    /// Limits that have permits again, as somebody else says.
+    room: Mutex<HashSet<i64>>,
+    /// Lanes whose limits are to wait, and until when.
+    slow: Mutex<Vec<(i64, Instant)>>,
     due: Mutex<Option<Instant>>,
     /// Rung for what is to be done to running jobs.
     control: Notify,
@@ -34,7 +41,37 @@ pub(crate) struct Bell {
 impl Bell {
     /// Ends the loop's wait, or its next one if it is not waiting now.
     pub(crate) fn ring(&self) {
+        self.asked.store(true, Relaxed);
         self.notify.notify_one();
+    }
+
+    /// Ends the loop's wait for something that is no reason to look for jobs everywhere.
+    pub(crate) fn nudge(&self) {
+        self.notify.notify_one();
+    }
+
+    /// Nothing is to begin for so long under the limits that cover this lane.
+    pub(crate) fn slow_down(&self, lane: i64, wait: Duration) {
+        if let Some(until) = Instant::now().checked_add(wait) {
+            self.slow.lock().unwrap_or_else(PoisonError::into_inner).push((lane, until));
+            self.nudge();
+        }
+    }
+
+    /// What was said so since the last call.
+    pub(crate) fn take_slow(&self) -> Vec<(i64, Instant)> {
+        std::mem::take(&mut self.slow.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A limit has permits again.
+    pub(crate) fn note_room(&self, gate: i64) {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner).insert(gate);
+        self.nudge();
+    }
+
+    /// The limits of which that was said since the last call.
+    pub(crate) fn take_freed(&self) -> HashSet<i64> {
+        std::mem::take(&mut self.room.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A notification came: for the claim loop, and for whoever watches.
@@ -138,9 +175,10 @@ impl Bell {
         *self.due.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Until rung, or until `latest`; returns whether it was rung.
+    /// Until rung or nudged, or until `latest`; returns whether it was rung.
     pub(crate) async fn wait(&self, latest: Instant) -> bool {
-        tokio::time::timeout_at(latest.into(), self.notify.notified()).await.is_ok()
+        let _ = tokio::time::timeout_at(latest.into(), self.notify.notified()).await;
+        self.asked.swap(false, Relaxed)
     }
 }
 

@@ -8,6 +8,7 @@ mod engine;
 mod expired;
 mod heartbeat;
 mod life;
+mod limits;
 mod panics;
 mod pauses;
 mod session;
@@ -27,7 +28,8 @@ pub(crate) use self::{
     expired::tell_expired,
     heartbeat::{Identity, Pulse},
     life::{Life, OneLife},
-    pauses::{PauseRow, Paused, Pauses},
+    limits::OwnLimits,
+    pauses::{LimitRow, PauseRow, Paused, Pauses, Under},
     session::{our_settings, their_settings},
     settings::each_setting,
     wake::{Sleep, listen},

@@ -8,13 +8,43 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use queue_core::Registry;
 use tokio::sync::watch;
 
-/// One pause, as it is read: its number, its queue and its job type, where `*` is any.
-pub(crate) type PauseRow = (i64, String, String);
+/// One pause, as it is read: its number, its queue and its job type, where `*` is any. With a gate, what a limit covers.
+#[derive(Debug)]
+pub(crate) struct PauseRow {
+    pub(crate) number: i64,
+    pub(crate) queue: String,
+    pub(crate) job_type: String,
+    pub(crate) limit: Option<LimitRow>,
+}
 
-/// What is paused.
+/// Of a limit, as it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LimitRow {
+    pub(crate) gate: i64,
+    /// Another one with every change.
+    pub(crate) revision: i64,
+    /// As many permits as there can be at once, at most.
+    pub(crate) most: Option<i32>,
+    /// Whether it has a rate.
+    pub(crate) timed: bool,
+}
+
+/// What is paused, and what limits cover.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Paused {
     pauses: Vec<Pause>,
+    limits: Vec<(Pause, LimitRow)>,
+}
+
+/// The limits that cover a lane.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Under {
+    /// Their gates, in order.
+    pub(crate) gates: Arc<[i64]>,
+    /// As many permits as there can be of them at once, at most.
+    pub(crate) most: usize,
+    /// Whether one of them has a rate: what is claimed must begin soon.
+    pub(crate) timed: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -39,16 +69,44 @@ impl Paused {
             known.into_iter().chain(std::iter::once(job_type)).collect()
         };
         let said = |name: String| (name != ANY).then_some(name);
-        let pause = |(number, queue, job_type)| Pause { number, queue: said(queue), job_types: said(job_type).map(names) };
-        Self { pauses: rows.into_iter().map(pause).collect() }
+        let mut paused = Self::default();
+        for PauseRow { number, queue, job_type, limit } in rows {
+            let pause = Pause { number, queue: said(queue), job_types: said(job_type).map(names) };
+            match limit {
+                Some(limit) => paused.limits.push((pause, limit)),
+                None => paused.pauses.push(pause),
+            }
+        }
+        paused
+    }
+
+    /// The limits that cover jobs of this type in this queue, if any do.
+    pub(crate) fn under(&self, queue: &str, job_type: &str) -> Option<Under> {
+        let mut limits: Vec<LimitRow> =
+            self.limits.iter().filter(|(scope, _)| scope.covers(queue, job_type)).map(|(_, limit)| *limit).collect();
+        limits.sort_unstable_by_key(|limit| limit.gate);
+        limits.dedup_by_key(|limit| limit.gate);
+        let most = limits.iter().filter_map(|limit| limit.most).min().map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(0));
+        let timed = limits.iter().any(|limit| limit.timed);
+        (!limits.is_empty()).then(|| Under { gates: limits.iter().map(|limit| limit.gate).collect(), most, timed })
+    }
+
+    /// Of those limits the ones that the type names, or all if it names none.
+    pub(crate) fn slowed(&self, queue: &str, job_type: &str) -> Vec<i64> {
+        let covering = || self.limits.iter().filter(|(scope, _)| scope.covers(queue, job_type));
+        let named: Vec<i64> = covering().filter(|(scope, _)| scope.job_types.is_some()).map(|(_, limit)| limit.gate).collect();
+        if named.is_empty() { covering().map(|(_, limit)| limit.gate).collect() } else { named }
+    }
+
+    /// Whether jobs that were claimed under these limits are not to begin: they are paused, or other limits cover them.
+    pub(crate) fn stops(&self, queue: &str, job_type: &str, gates: &[i64]) -> bool {
+        self.covers(queue, job_type)
+            || self.limits.iter().any(|(scope, limit)| scope.covers(queue, job_type) && !gates.contains(&limit.gate))
     }
 
     /// Whether jobs of this type are not to begin in this queue.
     pub(crate) fn covers(&self, queue: &str, job_type: &str) -> bool {
-        self.pauses.iter().any(|pause| {
-            pause.queue.as_deref().is_none_or(|paused| paused == queue)
-                && pause.job_types.as_ref().is_none_or(|names| names.iter().any(|name| name == job_type))
-        })
+        self.pauses.iter().any(|pause| pause.covers(queue, job_type))
     }
 
     /// Whether no job of this queue is to begin.
@@ -56,9 +114,16 @@ impl Paused {
         self.pauses.iter().any(|pause| pause.job_types.is_none() && pause.queue.as_deref().is_none_or(|paused| paused == queue))
     }
 
-    /// Whether nothing is paused.
+    /// Whether nothing is paused, and nothing limited.
     pub(crate) fn is_nothing(&self) -> bool {
-        self.pauses.is_empty()
+        self.pauses.is_empty() && self.limits.is_empty()
+    }
+}
+
+impl Pause {
+    fn covers(&self, queue: &str, job_type: &str) -> bool {
+        self.queue.as_deref().is_none_or(|paused| paused == queue)
+            && self.job_types.as_ref().is_none_or(|names| names.iter().any(|name| name == job_type))
     }
 }
 
@@ -137,7 +202,24 @@ mod tests {
     use super::*;
 
     fn row(number: i64, queue: &str, job_type: &str) -> PauseRow {
-        (number, queue.to_owned(), job_type.to_owned())
+        PauseRow { number, queue: queue.to_owned(), job_type: job_type.to_owned(), limit: None }
+    }
+
+    fn limit(gate: i64, queue: &str, job_type: &str, most: Option<i32>) -> PauseRow {
+        PauseRow { limit: Some(LimitRow { gate, revision: 1, most, timed: false }), ..row(gate, queue, job_type) }
+    }
+
+    #[test]
+    fn a_lane_is_under_all_limits_that_cover_it_each_once_and_in_order() {
+        let rows =
+            vec![limit(9, "mail", "*", None), limit(4, "*", "send", Some(3)), limit(9, "*", "send", Some(8)), limit(1, "*", "sort", None)];
+        let paused = Paused::new(rows, &Registry::new());
+        let under = paused.under("mail", "send").unwrap();
+        assert_eq!((&*under.gates, under.most, under.timed), ([4, 9].as_slice(), 3, false));
+        assert_eq!(paused.under("post", "other"), None);
+        assert!(paused.stops("mail", "send", &[4]) && !paused.stops("mail", "send", &[4, 9]) && !paused.stops("post", "other", &[]));
+        assert_eq!((paused.slowed("mail", "other"), paused.slowed("mail", "sort")), (vec![9], vec![1]));
+        assert!(!paused.is_nothing() && !paused.covers("mail", "send"));
     }
 
     #[test]

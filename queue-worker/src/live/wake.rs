@@ -103,6 +103,9 @@ fn is_refused(error: &sqlx::Error) -> bool {
 /// Says, where else the name of a queue stands, that a running job is cancelling, or that something was paused or resumed.
 const CONTROL: &str = "!control";
 
+/// Says that a limit has permits again, and then which.
+const ROOM: &str = "!room ";
+
 /// Says that a schedule has changed.
 const SCHEDULE: &str = "!schedule";
 
@@ -118,6 +121,9 @@ async fn listen_once(pool: &PgPool, store: Store, bell: &Bell, pauses: &Pauses) 
             Ok(Ok(Some(told))) if told.payload() == KEYS => bell.tell_keys(),
             Ok(Ok(Some(told))) if told.payload() == CONTROL => bell.note_control(),
             Ok(Ok(Some(told))) if told.payload() == SCHEDULE => bell.tell_schedules(),
+            Ok(Ok(Some(told))) if told.payload().starts_with(ROOM) => {
+                told.payload()[ROOM.len()..].parse().map_or_else(|_| bell.tell(), |gate| bell.note_room(gate));
+            }
             // Once it is resumed, a claim follows whatever was told of it meanwhile.
             Ok(Ok(Some(told))) if pauses.now().is_some_and(|paused| paused.covers_all_of(told.payload())) => {}
             Ok(Ok(Some(_))) => bell.tell(),

@@ -2,6 +2,7 @@
 
 mod lookout;
 mod passed;
+mod queues;
 mod running;
 mod slots;
 mod told;
@@ -9,7 +10,8 @@ mod transact;
 
 pub use self::told::AttemptOutcome;
 pub(crate) use self::{
-    slots::{Queues, SlotContext, Slots, demand::Promised},
+    queues::Queues,
+    slots::{SlotContext, Slots, demand::Promised},
     told::Teller,
     transact::{Transact, TransactContext},
 };

@@ -9,7 +9,7 @@ mod gather;
 mod jobs;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -18,8 +18,8 @@ use std::{
 };
 
 use queue_core::{
-    JobId, Registration, Registry,
-    runner::{Ended, Halt, Shared, run},
+    Failure, FailureKind, JobId, Registration, Registry,
+    runner::{ClaimedJob, Ended, Halt, Shared, run},
 };
 use tokio::{runtime::Handle, sync::mpsc::Sender};
 use uuid::Uuid;
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     lanes::Claimed,
-    live::{Bell, Config, Life, OneLife, Paused, Pauses},
+    live::{Bell, Life, OneLife, Paused, Pauses},
     settle::Settlement,
 };
 
@@ -52,82 +52,6 @@ pub(crate) struct SlotContext {
     pub(crate) takes_batches: bool,
 }
 
-/// The slots of every queue that this worker serves.
-pub(crate) struct Queues {
-    context: Arc<SlotContext>,
-    /// Each named queue's concurrency; empty when any queue is served.
-    named: HashMap<String, usize>,
-    concurrency: usize,
-    slots: Mutex<HashMap<String, Arc<Slots>>>,
-}
-
-impl Queues {
-    pub(crate) fn new(context: SlotContext, config: &Config) -> Self {
-        let named = config.queues.iter().cloned().collect();
-        Self { context: Arc::new(context), named, concurrency: config.concurrency, slots: Mutex::default() }
-    }
-
-    /// The slots of this queue; `None` if it is not served.
-    pub(crate) fn slots(&self, queue: &str) -> Option<Arc<Slots>> {
-        let mut slots = lock(&self.slots);
-        if let Some(known) = slots.get(queue) {
-            return Some(Arc::clone(known));
-        }
-        let concurrency = if self.named.is_empty() { self.concurrency } else { *self.named.get(queue)? };
-        let fresh = Slots::new(&self.context, concurrency);
-        slots.insert(queue.to_owned(), Arc::clone(&fresh));
-        Some(fresh)
-    }
-
-    /// Whether some queue runs one job at a time: its order is then to be seen, and two claims at once would mix it.
-    pub(crate) fn keep_order(&self) -> bool {
-        if self.named.is_empty() { self.concurrency == 1 } else { self.named.values().any(|concurrency| *concurrency == 1) }
-    }
-
-    /// All slots there are by now.
-    pub(crate) fn all(&self) -> Vec<Arc<Slots>> {
-        lock(&self.slots).values().cloned().collect()
-    }
-
-    /// Whether any type's handler takes batches.
-    pub(crate) fn takes_batches(&self) -> bool {
-        self.context.takes_batches
-    }
-
-    /// The type of this name by its own one, and how many of its jobs a batch has at most, if its handler takes batches.
-    pub(crate) fn batch_of(&self, job_type: &str) -> Option<(&'static str, usize)> {
-        let known = if self.context.takes_batches { self.context.registry.get(job_type) } else { None };
-        known.and_then(|known| Some((known.options().name, known.options().batch?)))
-    }
-
-    /// What is paused.
-    pub(crate) fn pauses(&self) -> &Pauses {
-        &self.context.pauses
-    }
-
-    /// Gives back, uncharged, what these cover and no slot has begun.
-    pub(crate) async fn give_back_paused(&self, paused: &Paused) {
-        let all: Vec<(String, Arc<Slots>)> = lock(&self.slots).iter().map(|(queue, slots)| (queue.clone(), Arc::clone(slots))).collect();
-        for (queue, slots) in all {
-            for job in slots.take_covered(&queue, paused) {
-                slots.give_back(&job).await;
-            }
-        }
-    }
-
-    /// Forgets everything: the lease is lost.
-    pub(crate) fn abandon(&self) {
-        for slots in self.all() {
-            slots.abandon();
-        }
-    }
-
-    /// The queues that are named, or `None` for any.
-    pub(crate) fn named(&self) -> Option<Vec<String>> {
-        (!self.named.is_empty()).then(|| self.named.keys().cloned().collect())
-    }
-}
-
 /// The slots of one queue.
 pub(crate) struct Slots {
     context: Arc<SlotContext>,
@@ -141,7 +65,7 @@ pub(crate) struct Slots {
 
 impl Slots {
     /// So many handlers run at a time.
-    fn new(context: &Arc<SlotContext>, concurrency: usize) -> Arc<Self> {
+    pub(super) fn new(context: &Arc<SlotContext>, concurrency: usize) -> Arc<Self> {
         Arc::new(Self {
             context: Arc::clone(context),
             concurrency,
@@ -160,21 +84,23 @@ impl Slots {
         }
         let mut jobs = lock(&self.jobs);
         let more = claimed.len().min(self.concurrency.saturating_sub(jobs.slots()));
-        jobs.queued.extend(claimed.into_iter().map(Arc::new));
+        jobs.put(claimed);
         for _ in 0..more {
             let slot = jobs.open();
             self.context.handlers.spawn(Arc::clone(self).work(slot));
         }
     }
 
+    /// How many handlers run at a time.
+    pub(crate) fn concurrency(&self) -> usize {
+        self.concurrency
+    }
+
     /// How many handlers could begin now.
     pub(crate) fn free(&self) -> usize {
         let jobs = lock(&self.jobs);
-        if jobs.queued.is_empty() && jobs.gathering.ripe(Instant::now()) == 0 && jobs.promised == 0 {
-            self.concurrency.saturating_sub(jobs.slots())
-        } else {
-            0
-        }
+        let waits = !jobs.queued.is_empty() || jobs.gathering.ripe(Instant::now()) > 0;
+        if waits || jobs.promised + jobs.apart > 0 { 0 } else { self.concurrency.saturating_sub(jobs.slots()) }
     }
 
     /// Releases a job that no slot has seen.
@@ -204,11 +130,12 @@ impl Slots {
     }
 
     /// Takes what these cover from among what no slot has begun.
-    fn take_covered(&self, queue: &str, paused: &Paused) -> Vec<Arc<Claimed>> {
+    pub(super) fn take_covered(&self, queue: &str, paused: &Paused) -> Vec<Arc<Claimed>> {
         let mut jobs = lock(&self.jobs);
-        let (covered, left): (VecDeque<_>, _) = jobs.queued.drain(..).partition(|job| paused.covers(queue, job.job.job_type));
+        let stops = |job: &Claimed| paused.stops(queue, job.job.job_type, job.holding.gates());
+        let (covered, left): (VecDeque<_>, _) = jobs.queued.drain(..).partition(|job| stops(job));
         jobs.queued = left;
-        let gathered = jobs.gathering.remove(|job| paused.covers(queue, job.job.job_type));
+        let gathered = jobs.gathering.remove(stops);
         covered.into_iter().chain(gathered).collect()
     }
 
@@ -305,9 +232,12 @@ impl Slots {
     fn next(self: &Arc<Self>, slot: usize) -> Option<Attempt> {
         let mut jobs = lock(&self.jobs);
         if !jobs.gathering.is_idle() {
-            return self.next_apart(&mut jobs, slot);
+            let next = self.next_apart(&mut jobs, slot);
+            self.give_back_late(&mut jobs);
+            return next;
         }
-        let job = jobs.queued.pop_front();
+        let job = jobs.pop();
+        self.give_back_late(&mut jobs);
         if jobs.ring_at.is_some_and(|few| jobs.queued.len() <= few) {
             jobs.ring_at = None;
             self.context.bell.ring();
@@ -337,7 +267,7 @@ impl Slots {
         }
         let registration = self.context.registry.get(job.job_type);
         let ended = match registration {
-            Some(registration) => run(registration, job, &self.context.shared, &halt, None, drop).await,
+            Some(registration) => run(registration, job, &self.context.shared, &halt, None, |failure| self.slow_down(job, &failure)).await,
             None => Ended::terminal("no handler for this job type in this worker"),
         };
         if self.begin_verdict(slot) {
@@ -358,6 +288,27 @@ impl Slots {
         }
         // Fails only when the worker has ended without waiting for this; then the job is recovered like that of a silent worker.
         let _ = self.context.settle.send(settlement).await;
+    }
+
+    /// Releases, beside the attempts, what it is too late to begin under its rate.
+    fn give_back_late(self: &Arc<Self>, jobs: &mut Jobs) {
+        if jobs.late.is_empty() {
+            return;
+        }
+        let (late, slots) = (std::mem::take(&mut jobs.late), Arc::clone(self));
+        self.context.handlers.spawn(async move {
+            tracing::debug!(jobs = late.len(), "too late to begin under their rate: given back");
+            for job in late {
+                slots.give_back(&job).await;
+            }
+        });
+    }
+
+    /// A handler was told to slow down: so is all that the limits of its type cover.
+    fn slow_down(&self, job: &ClaimedJob, failure: &Failure) {
+        if let FailureKind::SlowDown(wait) = failure.kind() {
+            self.context.bell.slow_down(job.lane, wait);
+        }
     }
 
     /// Not so when the job was taken from its slot meanwhile: abandoned, or released by a shutdown that could wait no longer.
@@ -381,7 +332,7 @@ struct Attempt {
 }
 
 /// A lock that a panic elsewhere left poisoned is as good as any: nothing is half-written under these.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Durability, Store, schedule::Schedule};
+use queue_core::{Durability, Limit, Store, schedule::Schedule};
 
 use super::Worker;
 use crate::live::{Config, each_setting};
@@ -37,6 +37,23 @@ impl Worker {
     /// ```
     pub fn schedule(mut self, name: impl Into<String>, schedule: Schedule) -> Self {
         self.schedules.push((name.into(), schedule));
+        self
+    }
+
+    /// How many jobs of this queue run at once, or begin in a time, over all workers, be they told so or not: the worker that started last is
+    /// believed, and an operator before it. One that names the queue ([`Worker::queue`]) and says nothing of a limit takes it away. Transactional
+    /// jobs are not counted.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
+    /// use queue_core::Limit;
+    /// use queue_worker::{Worker, shutdown_signal};
+    ///
+    /// Worker::new(pool).limit("render", Limit::queue().concurrency(10)).run(shutdown_signal()).await
+    /// # }
+    /// ```
+    pub fn limit(mut self, queue: impl Into<String>, limit: Limit) -> Self {
+        self.limits.push((queue.into(), limit));
         self
     }
 

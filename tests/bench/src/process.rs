@@ -28,6 +28,8 @@ pub(crate) enum Shape {
     Defaults,
     /// For jobs that take no time.
     Tuned,
+    /// As it comes, but for how many jobs one claim takes.
+    Batches(usize),
 }
 
 impl Shape {
@@ -35,17 +37,20 @@ impl Shape {
         match self {
             Self::Defaults => "defaults",
             Self::Tuned => "tuned",
+            Self::Batches(_) => "batches",
         }
     }
 
-    fn of(tuned: bool) -> Self {
-        if tuned { Self::Tuned } else { Self::Defaults }
+    fn of(tuned: bool, batch: Option<usize>) -> Self {
+        batch.map_or(if tuned { Self::Tuned } else { Self::Defaults }, Self::Batches)
     }
 
     fn config(self) -> Config {
         let mut config = Config::default();
-        if self == Self::Tuned {
-            (config.concurrency, config.batch) = (500, 1000);
+        match self {
+            Self::Defaults => {}
+            Self::Tuned => (config.concurrency, config.batch) = (500, 1000),
+            Self::Batches(batch) => config.batch = batch,
         }
         config
     }
@@ -72,14 +77,14 @@ pub(crate) struct Seen {
 }
 
 /// The whole life of a worker process: works until stdin ends, then says what it has seen.
-pub(crate) async fn work(pool: &PgPool, tuned: bool, goal: u64) -> Result<(), Error> {
+pub(crate) async fn work(pool: &PgPool, (tuned, batch): (bool, Option<usize>), goal: u64) -> Result<(), Error> {
     TALLY.aim(goal, |first| say(&Said::Reached { first }));
     let (ended, end) = oneshot::channel::<()>();
     std::thread::spawn(move || {
         let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
         drop(ended);
     });
-    let worker = Worker::new(pool.clone()).register::<Noop>().config(Shape::of(tuned).config());
+    let worker = Worker::new(pool.clone()).register::<Noop>().config(Shape::of(tuned, batch).config());
     worker.run(async { drop(end.await) }).await?;
     let mut waits = TALLY.take_waits();
     waits.sort_unstable();
@@ -111,6 +116,9 @@ impl WorkerProcess {
         let failed = |error: std::io::Error| BenchError::Process(format!("cannot be started: {error}"));
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command.args(["worker", "--goal", &goal.to_string()]).args((shape == Shape::Tuned).then_some("--tuned"));
+        if let Shape::Batches(batch) = shape {
+            command.args(["--batch", &batch.to_string()]);
+        }
         let mut child = command.env("DATABASE_URL", database.url()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (tell, said) = mpsc::unbounded_channel();

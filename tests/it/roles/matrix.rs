@@ -13,6 +13,7 @@ const ROLES: [(&str, char); 5] =
 const FUNCTIONS: &str = "
 act_on_all o
 act_on_one o
+adopt w
 announce_waiter pmw
 any_queue pw
 attempt_of o
@@ -23,7 +24,11 @@ cancel_running_all o
 cancel_waiting_all o
 capacities ro
 channel pmw
+claim_limited w
+clock_ms w
 counts ro
+covers w
+declare_limits w
 declare_schedules w
 depth ro
 depths ro
@@ -51,6 +56,8 @@ is_name w
 is_trusted pmw
 lane_id wo
 leave_waiter pmw
+limit_awaits w
+limits ro
 list o
 lock_keys pmw
 look pmw
@@ -69,6 +76,7 @@ payload_limit pmw
 producer_enqueue pmw
 producer_enqueue_with pmw
 producer_lock_keys pmw
+read_permits w
 reader_find ro
 reader_list ro
 requeue o
@@ -77,23 +85,27 @@ reschedule o
 reschedule_all o
 resume o
 resume_schedule o
+room w
 run_now o
 run_now_all o
 run_schedule o
 schedule o
 set_aside w
 set_capacity o
+set_limit o
 set_priority o
 set_priority_all o
 skip_schedule o
 snooze o
 state_of w
 status pmwo
+tell_of_room w
 try_enqueue pmw
 type_of wro
 unblock w
 unique_hash pmw
 unschedule o
+unset_limit o
 version_of wro
 wait pmw
 wake w
@@ -106,6 +118,9 @@ workers ro
 const TABLES: &str = "
 active_key w:SID
 blocked w:SUD r:S o:S
+bound w:S r:S o:S
+bound_in_force w:S r:S o:S
+bound_type w:S r:S o:S
 capacity w:S r:S o:S
 dead w:SIUD r:S o:S
 declaration w:SUD
@@ -116,6 +131,7 @@ done_many_default w:SUD
 expiry w:S
 failure w:SID r:S o:S
 fire w:SUD r:S o:S
+gate w:SU r:S o:S
 id_seq w:select,usage
 idle w:SIUD
 job w:SD r:id,lane,max_attempts,key,key_skips,meta o:id,lane,max_attempts,payload,key,key_skips,meta
@@ -126,7 +142,9 @@ lane w:SIUD r:S o:S
 lease w:SIUD r:worker,claimed_at,lane,ids,attempts,crashes,cancelling o:worker,claimed_at,lane,ids,attempts,crashes,cancelling
 migration w:S r:S o:S
 paused w:S r:S o:S
+permit w:SIUD r:S o:S
 progress w:SIUD r:id,attempt,updated_at,fraction,stage,counts o:id,attempt,updated_at,fraction,stage,counts,checkpoint
+rate w:SIUD r:S o:S
 ready w:SIUD r:S o:S
 retention w:SIUD r:S o:S
 schedule w:SUD r:name,job_type,cron,every,tz,missed,grace,overlap,jitter,source,definition,since,next_at,skip_at,paused_at,undeclared_since,withdrawn_at,error o:S

@@ -24,9 +24,12 @@ choose_ready wro
 choose_running wro
 choose_scheduled wro
 claim w
+claim_limited w
 clear_progress w
+confirm w
 counts ro
 declare w
+declare_limits w
 drop_day w
 due_lanes wo
 elect w
@@ -58,6 +61,7 @@ lanes wro
 leave_lanes w
 leave_waiter pmw
 limit_beats w
+limits ro
 list o
 list_without ro
 lock_keys pmw
@@ -85,6 +89,7 @@ prune_done w
 prune_early w
 prune_fires w
 prune_kept w
+prune_rates w
 prune_waiters w
 prune_workers w
 publish_types w
@@ -100,11 +105,13 @@ retire w
 run_schedule o
 schedules wro
 set_capacity o
+set_limit o
 settle w
 settle_leases w
 silent w
 skip_schedule o
 sleep w
+slow_down w
 started wro
 status pmwo
 still_held w
@@ -117,6 +124,7 @@ unblock w
 unschedule o
 unseen_lanes wro
 unserved wro
+unset_limit o
 vouch w
 waiting wro
 wake_others w

@@ -89,8 +89,8 @@ async fn whatever_meets_the_retention_of_types_no_job_is_lost_or_doubled() {
 const MANY: [&str; 2] = ["insert_with", "enqueue_each"];
 
 /// Write no entry of a job: who waits for jobs, and what jobs and their types say of themselves; `guards::reports` and `type_options` attack these.
-/// And what came of ticks, which `cron::single` attacks, and what a worker says of pauses, which `paused::` attacks.
-const BESIDE: [&str; 11] = [
+/// And what came of ticks, which `cron::single` attacks, and what a worker says of pauses, which `paused::` attacks, and of limits, which `limits::` does.
+const BESIDE: [&str; 13] = [
     "announce_waiter",
     "leave_waiter",
     "prune_waiters",
@@ -102,6 +102,8 @@ const BESIDE: [&str; 11] = [
     "locked_leases",
     "prune_fires",
     "vouch",
+    "slow_down",
+    "prune_rates",
 ];
 
 #[test]
@@ -121,6 +123,7 @@ fn every_statement_that_writes_is_played() {
                 "queue.insert_job(",
                 "queue.enqueue_with(",
                 "queue.fire_ticks(",
+                "queue.claim_limited(",
                 "queue.unblock(",
                 "_all(",
                 "queue.meet_lane(",

@@ -15,12 +15,28 @@ impl Slots {
         let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(4 * most);
         let mut jobs = lock(&self.jobs);
         let (coming, free) = (jobs.queued.len() + jobs.promised, self.concurrency.saturating_sub(jobs.slots()));
-        let full = coming > ahead / 2 || (coming >= free && ahead == 0);
+        let full = coming > ahead / 2 || coming + jobs.apart >= free + ahead;
         jobs.ring_at = full.then_some(ahead / 2);
-        let count = if full { 0 } else { (free + ahead - coming).min(most) };
+        let count = if full { 0 } else { (free + ahead - coming - jobs.apart).min(most) };
         jobs.promised += count;
         drop(jobs);
-        Promised { slots: Arc::clone(self), count, of_batches: Vec::new() }
+        Promised { slots: Arc::clone(self), count, apart: false, of_batches: Vec::new() }
+    }
+
+    /// The same for a claim under limits, of up to `cap`: beside the others, so that neither finds the slots full of what the other is still
+    /// asking for.
+    pub(crate) fn demand_apart(self: &Arc<Self>, most: usize, cap: usize) -> Promised {
+        let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(4 * most);
+        let mut jobs = lock(&self.jobs);
+        let waiting = jobs.queued.len() + jobs.gathering.jobs().count();
+        let (taken, free) = (waiting + jobs.promised + jobs.apart, self.concurrency.saturating_sub(jobs.slots()));
+        let count = (free + ahead).saturating_sub(taken).min(most).min(cap);
+        if count == 0 {
+            jobs.ring_at = jobs.ring_at.or(Some(ahead / 2));
+        }
+        jobs.apart += count;
+        drop(jobs);
+        Promised { slots: Arc::clone(self), count, apart: true, of_batches: Vec::new() }
     }
 
     /// How many jobs to claim now of each of these types, which stand with the most of a batch: as many as fill the free slots and the batches
@@ -41,7 +57,7 @@ impl Slots {
         let count = of_batches.iter().map(|(_, count)| *count).max().unwrap_or(0);
         (jobs.gathering.rings, jobs.gathering.ring_at) = (count == 0, (ahead > 0).then_some(ahead / 2));
         drop(jobs);
-        Promised { slots: Arc::clone(self), count, of_batches }
+        Promised { slots: Arc::clone(self), count, apart: false, of_batches }
     }
 }
 
@@ -50,6 +66,8 @@ pub(crate) struct Promised {
     pub(crate) slots: Arc<Slots>,
     /// How many jobs they are.
     pub(crate) count: usize,
+    /// For a claim under limits.
+    apart: bool,
     /// How many of each type whose handler takes batches.
     of_batches: Vec<(&'static str, usize)>,
 }
@@ -57,7 +75,7 @@ pub(crate) struct Promised {
 impl Promised {
     /// The same without any slot reserved: what comes is queued beyond what there is.
     pub(crate) fn without_slots(self) -> Self {
-        Self { slots: Arc::clone(&self.slots), count: 0, of_batches: Vec::new() }
+        Self { slots: Arc::clone(&self.slots), count: 0, apart: self.apart, of_batches: Vec::new() }
     }
 
     /// How many of this type, whose handler takes batches.
@@ -77,7 +95,9 @@ impl Drop for Promised {
         for (job_type, count) in &self.of_batches {
             jobs.gathering.unpromise(job_type, *count);
         }
-        if self.of_batches.is_empty() {
+        if self.apart {
+            jobs.apart = jobs.apart.saturating_sub(self.count);
+        } else if self.of_batches.is_empty() {
             jobs.promised = jobs.promised.saturating_sub(self.count);
         }
     }

@@ -17,6 +17,10 @@ pub(super) struct Jobs {
     pub(super) gathering: Gathering,
     /// Asked for by claims that are in the air.
     pub(super) promised: usize,
+    /// The same by claims under limits.
+    pub(super) apart: usize,
+    /// What it is too late to begin under its rate: to be given back.
+    pub(super) late: Vec<Arc<Claimed>>,
     /// By slot, each of which is a task that runs one job at a time, or one batch, of which this is the first. A job that somebody has entered
     /// twice runs twice, and each of its verdicts is heard.
     pub(super) running: Vec<Option<RunningJob>>,
@@ -44,6 +48,26 @@ impl Jobs {
 
     pub(super) fn running(&mut self) -> impl Iterator<Item = &mut RunningJob> {
         self.running.iter_mut().flatten().chain(self.beside.values_mut().flatten())
+    }
+
+    /// Queues the jobs of one claim in this order: those that begin under a rate before all others.
+    pub(super) fn put(&mut self, claimed: Vec<Claimed>) {
+        if claimed.first().is_some_and(|job| job.room_until.is_some()) {
+            claimed.into_iter().rev().for_each(|job| self.queued.push_front(Arc::new(job)));
+        } else {
+            self.queued.extend(claimed.into_iter().map(Arc::new));
+        }
+    }
+
+    /// The next one that may still begin.
+    pub(super) fn pop(&mut self) -> Option<Arc<Claimed>> {
+        loop {
+            let job = self.queued.pop_front()?;
+            if !job.has_no_room() {
+                return Some(job);
+            }
+            self.late.push(job);
+        }
     }
 
     /// Whether no job waits.
@@ -80,7 +104,7 @@ impl Jobs {
             let has_room = std::mem::replace(&mut self.gathering.rings, false) || are_few;
             return (batch.next().map(|first| (first, batch.collect())), has_room);
         }
-        match self.queued.pop_front() {
+        match self.pop() {
             Some(job) => {
                 self.gathering.is_next = true;
                 (Some((job, Vec::new())), false)

@@ -6,7 +6,7 @@ use tests::{
     protocol::{self, Lease},
 };
 
-use super::fixture::{Fixture, KEY};
+use super::fixture::{Fixture, KEY, LIMIT};
 
 /// A statement, on what it is for of the fixture: an operator's asks for all jobs there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub(super) enum Act {
     /// Of a schedule that is due, as it is seen then.
     FireTick,
     Claim,
+    /// Under a limit that has room.
+    ClaimLimited,
     Settle,
     SettlePart,
     SettleWhole,
@@ -81,7 +83,8 @@ pub(super) enum Act {
 
 pub(super) const PRODUCERS: &[Act] =
     &[Act::Enqueue, Act::EnqueueRelaxed, Act::InsertAll, Act::MeetLanes, Act::EnqueueKeyed, Act::EnqueueUnique, Act::FireTick];
-pub(super) const WORKERS: &[Act] = &[Act::Claim, Act::Settle, Act::SettlePart, Act::SettleWhole, Act::Park, Act::GiveBack];
+pub(super) const WORKERS: &[Act] =
+    &[Act::Claim, Act::ClaimLimited, Act::Settle, Act::SettlePart, Act::SettleWhole, Act::Park, Act::GiveBack];
 pub(super) const TRANSACTIONS: &[Act] = &[Act::TakeOne, Act::FinishOne, Act::FinishUnlocked];
 pub(super) const EXPIRIES: &[Act] = &[Act::ExpireDue, Act::ExpireHeld, Act::ExpireOne];
 pub(super) const RECOVERIES: &[Act] = &[Act::LockSilent, Act::Recover, Act::Promote, Act::Unblock];
@@ -118,6 +121,7 @@ impl Act {
             Self::EnqueueUnique => operate::enqueue_with(on, None, Some(KEY)).await.map(|(_, is_new)| i64::from(is_new))?,
             Self::FireTick => operate::fire_tick(on).await?,
             Self::Claim => count(protocol::claim(on, *worker, 100).await?.jobs.len()),
+            Self::ClaimLimited => count(protocol::claim_limited(on, *worker, LIMIT, 100).await?),
             Self::Settle => 2 - count(protocol::settle(on, &lease.all("complete")).await?.len()),
             Self::SettlePart => 1 - count(protocol::settle(on, &[lease.one(0, "release")]).await?.len()),
             Self::SettleWhole => 1 - count(protocol::settle_leases(on, &[lease.token]).await?.len()),
@@ -164,10 +168,7 @@ impl Act {
             Self::PruneDead => operate::prune_dead(on).await?,
             Self::PruneDays => operate::prune_days(on, -30.0, 5000).await?,
             Self::LeaveLanes => lanes::leave_lanes(on, -1.0, 100).await?,
-            Self::PassLanes => {
-                let unseen = lanes::unseen_lanes(on).await?;
-                lanes::pass_lanes(on, &unseen, 100).await?
-            }
+            Self::PassLanes => pass_lanes(on).await?,
             Self::ReplacedLanes => lanes::replaced_lanes(on, 100).await?,
             Self::WalkLanes => lanes::walk_lanes(on).await?,
         })
@@ -197,6 +198,7 @@ impl Act {
             Self::EnqueueKeyed | Self::EnqueueUnique => &["enqueue_with"],
             Self::FireTick => &["fire"],
             Self::Claim => &["claim"],
+            Self::ClaimLimited => &["claim_limited"],
             Self::Settle | Self::SettlePart => &["settle"],
             Self::SettleWhole => &["settle_leases"],
             Self::Park => &["park"],
@@ -246,4 +248,9 @@ impl Act {
     pub(super) fn ends_the_lease(self) -> bool {
         matches!(self, Self::Settle | Self::SettleWhole)
     }
+}
+
+async fn pass_lanes(on: &mut PgConnection) -> sqlx::Result<i64> {
+    let unseen = lanes::unseen_lanes(on).await?;
+    lanes::pass_lanes(on, &unseen, 100).await
 }

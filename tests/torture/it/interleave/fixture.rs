@@ -27,6 +27,9 @@ pub(super) struct Fixture {
 
 /// Of both kinds.
 pub(super) const KEY: &str = "key";
+
+/// Of all jobs.
+pub(super) const LIMIT: &str = "type:do";
 const UNIQUE: &str = "insert into queue.unique_key (hash, id, held) values (queue.unique_hash('default', 'do', $2), $1, 'queued')";
 
 const LATE: &str = "update queue.job set meta = queue.with_expiry(meta, now() - interval '1 minute');
@@ -47,6 +50,8 @@ impl Fixture {
         assert_eq!(refused, []);
         lease.jobs.drain(..6);
         sqlx::query(SILENT).bind(worker).execute(&mut *on).await?;
+        sqlx::query("select queue.set_limit($1, 1000)").bind(LIMIT).execute(&mut *on).await?;
+        sqlx::query("update queue.worker set paused_seen = 1000000").execute(&mut *on).await?;
         operate::sleep(on, worker).await?;
         operate::due_schedule(on).await?;
         sqlx::query(UNIQUE).bind(jobs[10]).bind(KEY).execute(&mut *on).await?;
@@ -61,7 +66,7 @@ impl Fixture {
 }
 
 /// All tables that a fixture is in, or that statements write to.
-const TABLES: [&str; 19] = [
+const TABLES: [&str; 22] = [
     "ready",
     "scheduled",
     "lease",
@@ -81,6 +86,9 @@ const TABLES: [&str; 19] = [
     "schedule",
     "fire",
     "expiry",
+    "gate",
+    "permit",
+    "rate",
 ];
 
 /// Fixtures, one after another. The rows of the first are kept aside, and are those of all others: it is the statements that are tested, and

@@ -82,7 +82,7 @@ pub(super) fn check(history: &[Entry], faults: &[Fault], jobs: &[Final]) -> Find
             Line::Attempted(n) => drop(attempted.insert(n)),
             Line::Acked(n) => drop(acked.insert(n)),
             Line::RolledBack(n) => drop(rolled_back.insert(n)),
-            Line::Start(..) | Line::End(..) => {}
+            Line::Start(..) | Line::End(..) | Line::Dropped(..) => {}
         }
     }
     let executions = executions(history);

@@ -25,6 +25,17 @@ pub(super) enum Line {
     Start(u64, i64, u32),
     /// It ended: number, job, attempt, whether it was well.
     End(u64, i64, u32, bool),
+    /// It was dropped before its end: number, attempt.
+    Dropped(u64, u32),
+}
+
+impl Line {
+    /// The job's.
+    pub(super) fn number(&self) -> u64 {
+        match self {
+            Self::Attempted(n) | Self::Acked(n) | Self::RolledBack(n) | Self::Start(n, ..) | Self::End(n, ..) | Self::Dropped(n, _) => *n,
+        }
+    }
 }
 
 /// Whose lines: appended to, for the life of the process.

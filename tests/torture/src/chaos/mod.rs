@@ -16,6 +16,7 @@ mod copy;
 mod crew;
 mod history;
 mod inject;
+mod limited;
 mod plan;
 mod produce;
 mod recoveries;

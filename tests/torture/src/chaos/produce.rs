@@ -12,6 +12,7 @@ use sqlx::{PgPool, postgres::PgPoolOptions};
 
 use super::{
     history::{History, Line},
+    limited::queue,
     work::{Act, Chaos, own_file, setting},
 };
 
@@ -103,12 +104,14 @@ impl Producer {
             && batch.len() == 1
             && let Some(job) = batch.pop()
         {
-            job.enqueue(&self.pool).await?;
+            let queue = queue(job.n);
+            job.enqueue(&self.pool).queue(queue).await?;
             return Ok(());
         }
         let mut tx = self.pool.begin().await?;
         for job in batch {
-            job.enqueue(&mut tx).await?;
+            let queue = queue(job.n);
+            job.enqueue(&mut tx).queue(queue).await?;
         }
         match end {
             TransactionEnd::RollBack => tx.rollback().await?,

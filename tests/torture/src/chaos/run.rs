@@ -15,6 +15,7 @@ use super::{
     crew::Crew,
     history,
     inject::{Fault, Injector, count},
+    limited,
     plan::{Scale, TTL, plan},
     proxy::Proxy,
     recoveries,
@@ -42,7 +43,10 @@ pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
     say(began, &format!("{} faults injected, {}", hurt.faults.len(), if hurt.drained { "drained" } else { "NOT drained" }));
     let entries = history::read(&folder)?;
     let found = check(&entries, &hurt.faults, &finals(&database).await?);
-    let recoveries = recoveries::measure(&entries, &hurt.faults);
+    let over = limited::check(&entries, &hurt.faults);
+    // What waits for a permit comes back when there is one.
+    let free: Vec<_> = entries.iter().filter(|entry| !limited::is_limited(entry.line.number())).cloned().collect();
+    let recoveries = recoveries::measure(&free, &hurt.faults);
     let broken = broken(&database).await?;
     let effects = effects(&database).await?;
     let crashed = database.count("select count(*) from queue.failure where error like 'the process ended%'").await?;
@@ -51,14 +55,21 @@ pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
     let load = Load { span: scale.saturation, long: if quick { 1 } else { 8 }, ..Load::default() };
     let saturation = saturate(&server, &folder.join("saturation"), "saturation", &load).await?;
 
-    for note in found.notes.iter().chain(&undead.notes).chain(&saturation.notes) {
+    for note in found.notes.iter().chain(&undead.notes).chain(&saturation.notes).chain(&over.notes) {
         println!("  {note}");
     }
     let injected = count(&hurt.faults);
     let fewer = scale.faults.iter().any(|(kind, asked)| injected.get(kind).copied().unwrap_or(0) < *asked);
     let slow = recoveries.p99_ms > RECOVERED_WITHIN_MS;
-    let wrong =
-        found.faults() + broken + effects.duplicate + effects.missing + undead.accepted + saturation.false_recoveries + hurt.ticks.wrong();
+    let wrong = found.faults()
+        + broken
+        + effects.duplicate
+        + effects.missing
+        + undead.accepted
+        + saturation.false_recoveries
+        + over.concurrency
+        + over.rate
+        + hurt.ticks.wrong();
     let passed = wrong + hurt.ended == 0 && hurt.drained && !fewer && (quick || !slow);
     let mut report = json!({
         "seed": seed, "passed": passed, "seconds": began.elapsed().as_secs(), "drained": hurt.drained, "invariant_broken": broken,
@@ -68,6 +79,7 @@ pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
         "recoveries": recoveries.count, "recoveries_with_outage": recoveries.count_with_outage,
         "recovery_with_outage_max_ms": recoveries.max_with_outage_ms, "recovery_within_goal": !slow,
         "false_recoveries": saturation.false_recoveries, "saturated_executions": saturation.executions,
+        "over_concurrency": over.concurrency, "over_rate": over.rate, "begun_under_limits": over.begun,
         "processes_ended": hurt.ended, "faults": injected, "fewer_faults_than_asked": fewer,
     });
     merge(&mut report, serde_json::to_value(&found)?);
@@ -87,6 +99,7 @@ struct Hurt {
 
 /// Faults and jobs at the same time, then peace until the queue is empty.
 async fn hurt(server: &TestServer, database: &Database, folder: &Path, seed: u64, scale: &Scale) -> Result<Hurt> {
+    limited::set(database).await?;
     let injector = crew(server, database, folder, scale).await?;
     let mut producers = Vec::new();
     for (slot, proxy) in injector.producers.iter().enumerate() {

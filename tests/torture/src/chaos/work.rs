@@ -5,7 +5,10 @@ use std::{
     fs::OpenOptions,
     path::PathBuf,
     str::FromStr,
-    sync::{Mutex, OnceLock},
+    sync::{
+        Mutex, OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -53,7 +56,11 @@ impl Handler for Chaos {
         let Some(history) = HISTORY.get() else { return Err("no history".into()) };
         let who = label();
         history.write(&Line::Start(self.n, cx.id().0, cx.attempt()));
-        let end = |good| history.write(&Line::End(self.n, cx.id().0, cx.attempt(), good));
+        let begun = Begun { n: self.n, attempt: cx.attempt(), ended: AtomicBool::new(false) };
+        let end = |good| {
+            begun.ended.store(true, Relaxed);
+            history.write(&Line::End(self.n, cx.id().0, cx.attempt(), good));
+        };
         let pause = Duration::from_millis(self.ms);
         match self.act {
             Act::Spin => {
@@ -74,6 +81,21 @@ impl Handler for Chaos {
         }
         end(true);
         Ok(matches!(self.act, Act::Say).then_some(who))
+    }
+}
+
+/// Says when a handler is dropped before its end.
+struct Begun {
+    n: u64,
+    attempt: u32,
+    ended: AtomicBool,
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if let Some(history) = HISTORY.get().filter(|_| !self.ended.load(Relaxed)) {
+            history.write(&Line::Dropped(self.n, self.attempt));
+        }
     }
 }
 

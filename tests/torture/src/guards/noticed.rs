@@ -56,6 +56,7 @@ const SCHEDULES: &[&str] = &[
 const ROLES: &[&str] = &["roles::attacks roles::names roles::work", "roles::", "expiry::"];
 const PAUSES: &[&str] = &["paused::statements", "paused:: --skip statements --skip attacks", "paused::attacks"];
 const EXPIRY: &[&str] = &["expiry::statements expiry::ways", "expiry::hands expiry::attacks", "expiry::"];
+const LIMITS: &[&str] = &["limits::statements", "limits:: --skip statements --skip attacks", "limits::attacks"];
 const PRUNING: &[&str] = &["guards::prune", "retention::"];
 
 /// By the name of a file of one statement, and of what a migration makes.
@@ -147,6 +148,9 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.ready_places", "queue.take_scheduled", "queue.take_waiting", "queue.end_waiting"], CONTROLS),
     (&["queue.cancel_running_all", "queue.set_priority_all", "queue.run_now_all", "queue.reschedule_all", "queue.wake_for"], CONTROLS),
     (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "vouch.sql"], PAUSES),
+    (&["queue.bound", "queue.bound_type", "queue.gate", "queue.permit", "queue.rate", "queue.bound_in_force"], LIMITS),
+    (&["queue.set_limit", "queue.unset_limit", "queue.forget_gates", "queue.limits", "queue.room", "queue.read_permits"], LIMITS),
+    (&["queue.adopt", "queue.claim_limited", "confirm.sql", "slow_down.sql", "prune_rates.sql"], LIMITS),
     (&["queue.act_on_one", "queue.act_on_all", "queue.snooze"], SINGLE),
     (&["queue.expiry", "queue.is_expired", "queue.read_expiry", "queue.set_expiry", "queue.forget_expiry"], EXPIRY),
     (&["queue.expire_all", "queue.expire_due", "expire_held.sql"], EXPIRY),

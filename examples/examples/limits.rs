@@ -1,0 +1,77 @@
+//! Two types call one service, which takes two calls at a time and ten in a second: they share a limit. An operator lowers it while they run.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
+
+use queue_core::{Context, Handler, Job, JobResult, Limit, Store, job, operate};
+use queue_worker::{Database, Worker};
+use serde::{Deserialize, Serialize};
+
+#[job(name = "example_charge", limit(name = "example_stripe", concurrency = 2, rate = "10/1s"))]
+#[derive(Serialize, Deserialize)]
+struct Charge {
+    account: u32,
+}
+
+#[job(name = "example_refund", limit(name = "example_stripe"))]
+#[derive(Serialize, Deserialize)]
+struct Refund {
+    account: u32,
+}
+
+static AT_ONCE: AtomicUsize = AtomicUsize::new(0);
+
+async fn call(what: &str, account: u32) {
+    let others = AT_ONCE.fetch_add(1, Relaxed);
+    assert!(others < 2, "the service takes two calls at a time");
+    println!("{what} {account}, beside {others} others");
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    AT_ONCE.fetch_sub(1, Relaxed);
+}
+
+impl Handler for Charge {
+    async fn run(self, _: &Context) -> JobResult {
+        call("charge", self.account).await;
+        Ok(())
+    }
+}
+
+impl Handler for Refund {
+    async fn run(self, _: &Context) -> JobResult {
+        call("refund", self.account).await;
+        Ok(())
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
+    database.migrate(Store::default()).await?;
+    let (pool, store) = (database.pool(), Store::default());
+    let (mut charges, mut refunds) = (Vec::new(), Vec::new());
+    for account in 0..6 {
+        charges.push(Charge { account }.enqueue(pool).await?);
+        refunds.push(Refund { account }.enqueue(pool).await?);
+    }
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let worker = tokio::spawn(Worker::new(pool.clone()).run(async move { drop(stopped.await) }));
+    charges[0].wait(pool).await?;
+
+    // `queue-worker limits set example_stripe --concurrency 1 --reason 'they asked us to'`
+    operate::set_limit(pool, store, "example_stripe", Limit::new().concurrency(1), Some("they asked us to")).await?;
+    for limit in operate::limits(pool, store).await? {
+        println!("{}: {:?} at once, {} used, {} jobs wait", limit.name, limit.figures.concurrency, limit.used, limit.waiting);
+    }
+    for (charge, refund) in charges.iter().zip(&refunds) {
+        charge.wait(pool).await?;
+        refund.wait(pool).await?;
+    }
+
+    // `queue-worker limits unset example_stripe`
+    operate::unset_limit(pool, store, "example_stripe").await?;
+    drop(stop);
+    worker.await??;
+    Ok(())
+}

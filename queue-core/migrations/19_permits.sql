@@ -1,0 +1,244 @@
+-- Permits: the claim of jobs that limits cover. The limits are in 17_limits.sql.
+--
+-- Whoever claims chooses candidates before it waits for anybody; locks the gates of the limits, in one order; and then sees what all before it have
+-- committed. So claims under one limit come one after the other, and what each takes is in permit and rate when the next one looks. Gates are rows of a
+-- table, so that nobody without a right to the store can stand in the way.
+
+-- How many permits each of these limits has left (null: any number); and, if a time must come first, how many ms that is.
+create function queue.room(gates bigint[]) returns table (
+    gate bigint, wanted boolean, free bigint, wait_ms float8, within_ms bigint
+  )
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  moment  timestamptz := clock_timestamp();
+  at      bigint := queue.clock_ms();
+begin
+  return query
+  -- guard: no more than a limit's concurrency [b.concurrency - h.n, => b.concurrency, ]; no more than its rate [ w.free,]
+  -- guard: nothing before a limit's time [, case when p.wait_ms > 0 then 0 end]
+  select g.gate, g.wanted, least(b.concurrency - h.n, w.free, case when p.wait_ms > 0 then 0 end), greatest(w.wait_ms, p.wait_ms), b.within_ms
+  from queue.gate g
+  join queue.bound_in_force b on b.gate = g.gate
+  cross join lateral (select coalesce(sum(h.n), 0) as n from queue.permit h where h.gate = g.gate) h
+  cross join lateral (select case when g.not_before > moment then extract(epoch from g.not_before - moment)::float8 * 1000 end as wait_ms) p
+  cross join lateral (
+    select min(m.starts - u.n) as free, max(o.wait_ms) as wait_ms
+    -- guard: a burst has a window of its own [, (b.burst, b.period_ms * b.burst / b.starts)]
+    from (values (b.starts, b.period_ms), (b.burst, b.period_ms * b.burst / b.starts)) m (starts, period_ms)
+    cross join lateral (
+      -- guard: a window is longer by how late a job may begin [ - b.within_ms]
+      select coalesce(sum(r.n), 0) as n from queue.rate r where r.gate = g.gate and r.at_ms > at - m.period_ms - b.within_ms
+    ) u
+    left join lateral (
+      select (r.at_ms + m.period_ms + b.within_ms - at)::float8 as wait_ms
+      from (
+        select r.at_ms, sum(r.n) over (order by r.at_ms) as gone
+        from queue.rate r
+        where r.gate = g.gate and r.at_ms > at - m.period_ms - b.within_ms
+      ) r
+      where r.gone > u.n - m.starts  -- guard: says when enough will have left the window [r.gone > u.n - m.starts => true]
+      order by r.at_ms
+      limit 1
+    ) o on u.n >= m.starts
+    where m.starts is not null
+  ) w
+  where g.gate = any (room.gates);
+end
+$$;
+
+-- Reads leases again: those of these tokens, or all if they are null. What a lease lists no more holds no permit; so this gives back too few, never
+-- too many, whoever forgets to say what it ended.
+create function queue.read_permits(gates bigint[], tokens uuid[]) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  with still as materialized (
+    select h.gate, h.token, l.n
+    from queue.permit h
+    -- guard: reads the lease that is held [l.token = h.token offset 0 => true offset 0 limit 1]
+    left join lateral (select cardinality(l.ids) as n from queue.lease l where l.token = h.token offset 0) l on true
+    where h.gate = any (read_permits.gates)
+      and (read_permits.tokens is null or h.token = any (read_permits.tokens))
+  ), gone as (
+    delete from queue.permit h using still s
+    where h.gate = s.gate and h.token = s.token
+      and s.n is null  -- guard: only a lease that is gone holds nothing
+  )
+  update queue.permit h set n = s.n from still s
+  where h.gate = s.gate and h.token = s.token
+    and s.n < h.n;  -- guard: a lease holds no more than before [and s.n < h.n => and s.n is not null]
+end
+$$;
+
+-- Whether some worker lives that does not know yet which lanes a limit of this number covers: it may claim of them freely.
+create function queue.limit_awaits(number bigint) returns table (id uuid, name text, host text, pid integer)
+  language sql stable
+  set search_path = pg_catalog, pg_temp
+as $$
+  select w.id, w.name, w.host, w.pid from queue.worker w where w.paused_seen < limit_awaits.number and w.expires_at > now() order by w.name, w.id
+$$;
+
+-- Counts in what runs already under limits that are new, or that cover other lanes than before. False if some worker may not know them yet.
+create function queue.adopt(gates bigint[]) returns boolean
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  fresh  record;
+begin
+  for fresh in
+    select b.gate, b.name, b.number
+    from queue.bound_in_force b
+    join queue.gate g on g.gate = b.gate and g.adopted < b.number
+    where b.gate = any (adopt.gates)
+  loop
+    if exists (select from queue.limit_awaits(fresh.number)) then  -- guard: a limit waits until all know it
+      return false;
+    end if;
+    delete from queue.permit h where h.gate = fresh.gate;
+    insert into queue.permit (gate, token, n)
+    select fresh.gate, l.token, count(*)
+    from queue.lease l
+    cross join lateral unnest(l.ids) u (id)
+    cross join lateral (select j.lane from queue.job j where j.id = u.id offset 0) j
+    cross join lateral (select d.queue, d.job_type from queue.lane d where d.lane = j.lane limit 1) d
+    where queue.covers(fresh.name, d.queue, d.job_type)  -- guard: counts in what it covers
+    group by l.token;
+    update queue.gate g set adopted = fresh.number where g.gate = fresh.gate;
+  end loop;
+  return true;
+end
+$$;
+
+-- ready -> lease, as claim.sql, of lanes that these limits cover and no others. Each row is a job, but for the last, which has no id: it says why it
+-- took less than there was (`gone`: a limit is there no more; `unknown`: not all workers know of a limit yet; `full`; `rate`), in how many ms to ask
+-- again if a time must come, the time of the claim by the database's clock, and within how many ms of that the jobs must begin.
+-- freed: leases of which this worker has ended jobs since its last claim under any of these limits.
+create function queue.claim_limited(
+  token uuid, worker uuid, gates bigint[], lanes bigint[], floors bigint[], mosts integer[], most integer, freed uuid[]
+) returns table (
+    lane bigint, seq bigint, id bigint, attempts smallint, crashes smallint, closed text, wait_ms float8, at_ms bigint, within_ms bigint
+  )
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  chosen  tid[];
+  found_  integer;
+  free    bigint;
+  due_ms  float8;
+  within  bigint;
+  wanted  boolean;
+  took    integer := 0;
+  began   bigint;
+begin
+  chosen := array(
+    select p.ctid
+    from unnest(claim_limited.lanes, claim_limited.floors, claim_limited.mosts) l (lane, floor, most)
+    cross join lateral (
+      select r.ctid
+      from queue.ready r
+      where r.lane = l.lane and r.seq >= l.floor  -- guard: of its lane [r.lane = l.lane and ]; from the floor on [ and r.seq >= l.floor]
+      order by r.seq  -- guard: in the order of places
+      limit l.most  -- guard: no more than so many of a lane
+      for update skip locked  -- guard: passes over what is locked [ skip locked]
+    ) p
+    limit claim_limited.most  -- guard: no more than so many in all
+  );
+  if cardinality(chosen) + cardinality(claim_limited.freed) = 0 then
+    return;
+  end if;
+  -- guard: claims under a limit come one after the other [ for update]
+  -- redundant: gates are locked in one order [ order by g.gate] (for claims under several limits; of two that block each other one is tried again)
+  perform from queue.gate g where g.gate = any (claim_limited.gates) order by g.gate for update;
+  get diagnostics found_ = row_count;
+  if found_ < cardinality(claim_limited.gates) then
+    return query select null::bigint, null::bigint, null::bigint, null::smallint, null::smallint, 'gone', null::float8, null::bigint, null::bigint;
+    return;
+  end if;
+  if not queue.adopt(claim_limited.gates) then  -- guard: a limit counts in what runs already [not queue.adopt(claim_limited.gates) => false]
+    return query select null::bigint, null::bigint, null::bigint, null::smallint, null::smallint, 'unknown', null::float8, null::bigint, null::bigint;
+    return;
+  end if;
+  if cardinality(claim_limited.freed) > 0 then
+    perform queue.read_permits(claim_limited.gates, claim_limited.freed);
+  end if;
+  for attempt in 1..2 loop
+    select coalesce(min(r.free), claim_limited.most), min(r.within_ms), bool_or(r.wanted)
+    into free, within, wanted
+    from queue.room(claim_limited.gates) r;
+    exit when free >= cardinality(chosen) or attempt = 2;
+    -- What others ended and told nobody: once a second, by whoever is short of permits first.
+    update queue.gate g set read_at = clock_timestamp()
+    where g.gate = any (claim_limited.gates) and g.read_at < clock_timestamp() - interval '1 s';
+    exit when not found;
+    perform queue.read_permits(claim_limited.gates, null);
+  end loop;
+  began := queue.clock_ms();
+  if free > 0 and cardinality(chosen) > 0 then
+    return query
+    with taken as materialized (
+      delete from queue.ready
+      -- guard: takes no more than there are permits [1:least(free, claim_limited.most)::integer => 1:claim_limited.most]
+      where ctid = any (chosen[1:least(free, claim_limited.most)::integer])
+        -- guard: only for a worker that lives; only for this worker [w.id = claim_limited.worker and ]; only before it expires [ and .. now()]
+        and exists (select from queue.worker w where w.id = claim_limited.worker and w.expires_at > now())
+      returning lane, seq, id, least(attempts + 1, 32767)::smallint as attempts, crashes
+    ), leased as (
+      insert into queue.lease (token, worker, lane, ids, attempts, crashes)
+      select claim_limited.token, claim_limited.worker, case when min(t.lane) = max(t.lane) then min(t.lane) end, array_agg(t.id),
+        array_agg(t.attempts), array_agg(t.crashes)
+      from (select * from taken order by id) t  -- guard: a lease lists its jobs by id [ order by id]
+      having count(*) > 0  -- guard: no lease for nothing
+    ), noted as (
+      insert into queue.permit (gate, token, n)
+      select g, claim_limited.token, c.n from (select count(*) as n from taken) c cross join unnest(claim_limited.gates) g where c.n > 0
+    ), counted as (
+      insert into queue.rate as r (gate, at_ms, n)
+      select b.gate, ceil(began / tick.ms)::bigint * tick.ms, c.n
+      from (select count(*)::integer as n from taken) c
+      cross join queue.bound_in_force b
+      cross join lateral (select greatest(1, b.period_ms * coalesce(b.burst, b.starts) / b.starts / 1000) as ms) tick
+      where c.n > 0 and b.gate = any (claim_limited.gates) and b.starts is not null
+      on conflict on constraint rate_pkey do update set n = r.n + excluded.n
+    )
+    select t.lane, t.seq, t.id, t.attempts, t.crashes, null::text, null::float8, null::bigint, null::bigint from taken t;
+    get diagnostics took = row_count;
+  end if;
+  if free < cardinality(chosen) then
+    select max(r.wait_ms) into due_ms from queue.room(claim_limited.gates) r where r.free <= 0;
+    update queue.gate g set wanted = true
+    from queue.room(claim_limited.gates) r
+    where g.gate = r.gate and not g.wanted and r.free <= 0 and r.wait_ms is null;
+  elsif wanted then
+    perform queue.tell_of_room(claim_limited.gates);  -- guard: who found no permit is told of one
+  end if;
+  return query
+  select null::bigint, null::bigint, null::bigint, null::smallint, null::smallint,
+    case when free >= cardinality(chosen) then null when due_ms is null then 'full' else 'rate' end, due_ms, began, within;
+end
+$$;
+
+-- Tells those who found no permit of these limits, if there are some now that whoever ended jobs did not need.
+create function queue.tell_of_room(gates bigint[]) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  one  bigint;
+begin
+  for one in
+    update queue.gate g set wanted = false
+    from queue.room(tell_of_room.gates) r
+    where g.gate = r.gate and g.wanted and coalesce(r.free, 1) > 0
+    returning g.gate
+  loop
+    perform queue.notify('wake', '!room ' || one);
+  end loop;
+end
+$$;

@@ -1,0 +1,4 @@
+-- Sets a limit, whatever code says of it.
+-- $1 name  $2 concurrency, or null  $3 starts, or null  $4 period in ms, or null  $5 burst, or null  $6 reason, or null
+-- Safe: one row; whoever sets one is alone until its commit, so that limits become visible in the order of their numbers.
+select queue.set_limit($1, $2, $3, $4::bigint * interval '1 millisecond', $5, $6)

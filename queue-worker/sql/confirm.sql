@@ -1,0 +1,20 @@
+-- lease, looked at once it is on the disk: what a limited claim took, as claim.sql returns it, and the time by the database's clock in ms.
+-- $1 token  $2 lanes  $3 places  $4 ids  $5 attempts  $6 crashes  $7 the most bytes of a payload, as in claim.sql
+-- Safe: an empty message of the log makes this commit wait for the disk, and with it for the claim that came before it. A claim that a crash of the
+-- server has lost has no lease here, and nothing of it begins.
+with durable as materialized (
+  -- guard: nothing begins under a limit before its claim is on the disk [pg_logical_emit_message(true, 'queue', '') => '0/0'::pg_lsn]
+  select set_config('synchronous_commit', 'on', true) as setting, pg_logical_emit_message(true, 'queue', '') as place
+)
+select t.lane, t.seq, t.id, t.attempts, t.crashes, j.max_attempts,
+  case when octet_length(j.payload) <= $7 then j.payload end as payload, j.key, j.key_skips, j.meta::text as meta,
+  l.claimed_at, queue.clock_ms() as now_ms
+from durable d
+cross join queue.lease l
+cross join unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::smallint[], $6::smallint[]) t (lane, seq, id, attempts, crashes)
+left join lateral (
+  select j.max_attempts, j.payload::text as payload, j.key, j.key_skips, j.meta
+  from queue.job j
+  where j.id = t.id offset 0
+) j on true
+where d.place is not null and l.token = $1 and t.id = any (l.ids)

@@ -1,0 +1,151 @@
+//! What a worker knows of limits: for each group of lanes when to claim next, and what has ended here that no claim has said yet. Decides nothing
+//! about other lanes, and does not touch the database.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use uuid::Uuid;
+
+use super::flight::Flight;
+use crate::{
+    lanes::{Freed, Rescan, Room},
+    live::Bell,
+};
+
+/// What is known of each group of lanes, by the gates of its limits.
+pub(super) struct Limits {
+    pub(super) freed: Freed,
+    pub(super) groups: HashMap<Arc<[i64]>, State>,
+    /// Some limits have jobs here, for which no slot is free.
+    pub(super) saturated: bool,
+}
+
+/// Of one group.
+pub(super) struct State {
+    pub(super) flight: Option<Flight>,
+    /// Leases of which jobs ended here, which no claim has said yet; and since when there are some.
+    pub(super) freed: HashSet<Uuid>,
+    pub(super) since: Option<Instant>,
+    pub(super) next: Next,
+    pub(super) rescan: Rescan,
+    /// How often in a row no permit was left when its time had come.
+    misses: u32,
+}
+
+/// When to claim next.
+#[derive(Clone, Copy)]
+pub(super) enum Next {
+    /// Now: there may be more.
+    Now,
+    /// When a look for jobs is due anyway, but not before this: all there was has been taken.
+    Look(Instant),
+    /// Not before this, unless something says that there is room.
+    Shut(Instant),
+}
+
+/// A gate is tried again after this, whether or not anybody says that there is room.
+pub(super) const SHUT: Duration = Duration::from_secs(1);
+
+/// Where not all workers know a limit yet, they are about to.
+const SOON: Duration = Duration::from_millis(50);
+
+/// Lanes that were empty are not asked again before this while others are claimed.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// What has ended here is said after this, even if there is no slot to claim for.
+pub(super) const SAY: Duration = Duration::from_millis(20);
+
+impl Limits {
+    pub(super) fn new(bell: &Arc<Bell>) -> Self {
+        Self { freed: Freed::new(Arc::clone(bell)), groups: HashMap::new(), saturated: false }
+    }
+
+    /// Whether a claim is on its way.
+    pub(super) fn in_air(&self) -> bool {
+        self.groups.values().any(|state| state.flight.is_some())
+    }
+
+    /// When the claim loop is to look again at the latest.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let due = |state: &State| match state.next {
+            _ if state.flight.is_some() => None,
+            Next::Shut(at) => Some(state.since.map_or(at, |since| at.min(since + SAY))),
+            Next::Now | Next::Look(_) => state.since.map(|since| since + SAY),
+        };
+        self.groups.values().filter_map(due).min()
+    }
+
+    /// All gates are to be tried again: the limits have changed, or this worker is another one.
+    pub(super) fn reopen(&mut self) {
+        for state in self.groups.values_mut() {
+            (state.next, state.misses) = (Next::Now, 0);
+        }
+    }
+
+    pub(super) fn state(&mut self, gates: &Arc<[i64]>) -> &mut State {
+        self.groups.entry(Arc::clone(gates)).or_insert_with(|| State {
+            flight: None,
+            freed: HashSet::new(),
+            since: None,
+            next: Next::Now,
+            rescan: Rescan::default(),
+            misses: 0,
+        })
+    }
+
+    /// Takes note of what has ended here, and of where others say that there is room.
+    pub(super) fn hear(&mut self, bell: &Bell) {
+        let (freed, room) = (self.freed.take(), bell.take_freed());
+        if freed.is_empty() && room.is_empty() {
+            return;
+        }
+        for (gates, state) in &mut self.groups {
+            let of_these = |other: &[i64]| other.iter().any(|gate| gates.contains(gate));
+            let before = state.freed.len();
+            state.freed.extend(freed.iter().filter(|(_, other)| of_these(other)).map(|(token, _)| *token));
+            if state.freed.len() > before {
+                state.since.get_or_insert_with(Instant::now);
+            }
+            if (state.freed.len() > before || gates.iter().any(|gate| room.contains(gate))) && matches!(state.next, Next::Shut(_)) {
+                state.next = Next::Now;
+            }
+        }
+    }
+}
+
+impl State {
+    /// Whether a claim is to be sent: now, or with a look for jobs.
+    pub(super) fn is_due(&self, now: Instant, looks: bool, hurry: bool) -> bool {
+        match self.next {
+            _ if self.flight.is_some() => false,
+            Next::Now => true,
+            Next::Look(at) => looks && (hurry || now >= at),
+            Next::Shut(at) => now >= at,
+        }
+    }
+
+    /// A claim has landed that took so many jobs of what it asked for.
+    pub(super) fn note(&mut self, room: Room, count: usize, most: usize) {
+        let now = Instant::now();
+        self.misses = if count > 0 { 0 } else { self.misses.saturating_add(1) };
+        self.next = match room {
+            Room::Open if count >= most && most > 0 => Next::Now,
+            Room::Open => Next::Look(now + PAUSE),
+            Room::Full | Room::Gone => Next::Shut(now + SHUT),
+            // Whoever comes too late time and again leaves it to others.
+            Room::Later(wait) => {
+                let patience = if self.misses > 1 {
+                    SHUT.min(PAUSE * 2_u32.pow(self.misses.min(8))).mul_f64(0.5 + fastrand::f64())
+                } else {
+                    Duration::ZERO
+                };
+                Next::Shut(now + wait.max(patience).min(Duration::from_hours(1)))
+            }
+            Room::Unknown => Next::Shut(now + SOON),
+            Room::Locked => Next::Shut(now + SHUT * 2),
+        };
+    }
+}

@@ -1,0 +1,226 @@
+//! Claims under limits: beside the claims of other lanes, on links of their own, so that a limit whose gate somebody holds stops nothing else.
+//!
+//! All lanes that the same limits cover are claimed together. Where no permit is left their gate is shut: nobody asks those lanes until jobs of
+//! this worker end, somebody says that there is room, a time has come, or a second has passed.
+
+use std::{
+    collections::{HashSet, hash_map::Entry},
+    sync::Arc,
+    time::Instant,
+};
+
+use uuid::Uuid;
+
+use super::{
+    feed::Feed,
+    flight::{ClaimResult, Flight, Reserved},
+    gates::{Next, SAY, SHUT},
+};
+use crate::{
+    lanes::{Asked, Brought, Group, Request, Room, Share},
+    live::{Sleep, bounded},
+};
+
+/// So many claims under limits are in the air at once, and so many links are used at most.
+const MOST: usize = 4;
+
+impl Feed {
+    /// Lands what has come back; returns whether it brought jobs.
+    pub(super) async fn land_limited(&mut self) -> sqlx::Result<bool> {
+        self.limits.hear(&self.bell);
+        self.slow_down().await?;
+        let over: Vec<Arc<[i64]>> = self
+            .limits
+            .groups
+            .iter()
+            .filter(|(_, state)| state.flight.as_ref().is_some_and(Flight::is_over))
+            .map(|(gates, _)| Arc::clone(gates))
+            .collect();
+        let mut any = false;
+        for gates in over {
+            any |= self.land_group(&gates).await?;
+        }
+        let known: HashSet<Arc<[i64]>> = self.lanes.groups.iter().map(|group| Arc::clone(&group.under.gates)).collect();
+        self.limits.groups.retain(|gates, state| known.contains(gates) || state.flight.is_some());
+        Ok(any)
+    }
+
+    /// Lands all that is in the air.
+    pub(super) async fn land_all_limited(&mut self) -> sqlx::Result<()> {
+        for gates in self.limits.groups.keys().cloned().collect::<Vec<_>>() {
+            self.land_group(&gates).await?;
+        }
+        Ok(())
+    }
+
+    async fn land_group(&mut self, gates: &Arc<[i64]>) -> sqlx::Result<bool> {
+        let Some(Flight { reserved, paused: _kept, landing }) = self.limits.groups.get_mut(gates).and_then(|state| state.flight.take())
+        else {
+            return Ok(false);
+        };
+        let (link, answer) = landing.await.map_err(|_| sqlx::Error::WorkerCrashed)?;
+        self.permits.push(link);
+        let (worker, most, from_zero, took) = (answer.request.worker, answer.request.most, answer.request.from_zero, answer.took);
+        let asked = answer.request.freed().to_vec();
+        let state = self.limits.state(gates);
+        // Until it is known what was taken: not again at once, for whatever failed may fail again.
+        state.next = Next::Shut(Instant::now() + SHUT);
+        let brought = match answer.read(&mut self.lanes) {
+            Ok(brought) => brought,
+            Err(error) => {
+                state.freed.extend(asked);
+                state.since.get_or_insert_with(Instant::now);
+                return Err(error);
+            }
+        };
+        let (count, room) = (brought.jobs.len() + brought.unread.len(), brought.room);
+        state.note(room, count, most);
+        if from_zero {
+            state.rescan.done(took, count);
+        } else if count < most {
+            state.rescan.owed = true;
+        }
+        self.lanes.groups.shut(gates, matches!(state.next, Next::Shut(_)));
+        match room {
+            Room::Locked => tracing::warn!(
+                limits = ?gates,
+                "jobs wait for a limit whose row in `gate` somebody else has locked; see pg_locks, and end that session"
+            ),
+            Room::Gone => self.vigil.due = Instant::now(),
+            _ => {}
+        }
+        self.hand_over(worker, &reserved, brought).await;
+        if count > 0 {
+            self.traffic.note(ClaimResult::Jobs(count));
+        }
+        Ok(count > 0)
+    }
+
+    /// Sends claims under limits on their way: those whose time has come, and with `looks` those of lanes that may hold jobs.
+    pub(super) fn claim_limited(&mut self, worker: Uuid, looks: bool) {
+        let (now, hurry) = (Instant::now(), self.sleep != Sleep::Awake);
+        self.limits.saturated = false;
+        let mut groups: Vec<Arc<Group>> = self.lanes.groups.iter().cloned().collect();
+        groups.sort_unstable_by_key(|group| std::cmp::Reverse(group.best));
+        if groups.len() > 1 {
+            let turn = self.turn % groups.len();
+            for equals in groups.chunk_by_mut(|a, b| a.best == b.best) {
+                let turn = turn % equals.len();
+                equals.rotate_left(turn);
+            }
+        }
+        let free = self.lanes.best_free();
+        for group in groups {
+            let state = self.limits.state(&group.under.gates);
+            let says = state.flight.is_none() && state.since.is_some_and(|since| now >= since + SAY);
+            // Others of a higher priority go first, and equals each in turn.
+            let waits = self.found == ClaimResult::Full
+                && free.is_some_and(|free| free > group.best || (free == group.best && self.turn.is_multiple_of(2)));
+            if self.limits.groups.values().filter(|state| state.flight.is_some()).count() >= MOST {
+                break;
+            }
+            let state = self.limits.state(&group.under.gates);
+            if (state.is_due(now, looks, hurry) && !waits) || says {
+                self.launch_limited(worker, &group, says);
+            }
+        }
+    }
+
+    fn launch_limited(&mut self, worker: Uuid, group: &Arc<Group>, says: bool) {
+        let under = &group.under;
+        let mut reserved = Reserved::new();
+        let mut shares: Vec<Share> = Vec::new();
+        let mut left = under.most.max(1);
+        for lane in self.lanes.of_group(group, self.turn) {
+            let promised = match reserved.entry(lane.queue.clone()) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(fresh) => match self.queues.slots(&lane.queue) {
+                    Some(slots) => {
+                        let cap = if under.timed { left.min(slots.concurrency()) } else { left };
+                        let promised = fresh.insert(slots.demand_apart(self.batch, cap));
+                        left -= promised.count;
+                        promised
+                    }
+                    None => continue,
+                },
+            };
+            if promised.count > 0 {
+                shares.push(Share { lane: lane.id, most: promised.count.min(self.lanes.fitting(lane.id)) });
+            }
+        }
+        if shares.is_empty() && !says {
+            self.limits.saturated |= !reserved.is_empty();
+            return;
+        }
+        let asked = shares.iter().fold(0_usize, |sum, share| sum.saturating_add(share.most));
+        let most = reserved.values().map(|promised| promised.count).sum::<usize>().min(asked).min(self.batch);
+        let state = self.limits.state(&under.gates);
+        let from_zero = state.rescan.is_due() || (state.rescan.owed && state.rescan.may(Instant::now()));
+        if from_zero {
+            state.rescan.begin();
+        }
+        state.since = None;
+        let freed = state.freed.drain().collect();
+        let asked = Asked { gates: Arc::clone(&under.gates), freed, told: self.limits.freed.clone() };
+        let request = Request::new(worker, shares, most, from_zero, &self.lanes, &self.held).under(asked);
+        let (mut link, store, bell) = (self.permits.take(), self.store, Arc::clone(&self.bell));
+        let landing = tokio::spawn(async move {
+            let answer = request.send(&mut link, store).await;
+            bell.nudge();
+            (link, answer)
+        });
+        self.limits.state(&under.gates).flight = Some(Flight { reserved, paused: self.queues.pauses().now(), landing });
+    }
+
+    /// Of suspects that limits cover: waits for the claim, for nothing else is begun meanwhile.
+    pub(super) async fn claim_suspects(&mut self, request: Request, lane: i64) -> sqlx::Result<Brought> {
+        let Some(group) = self.lanes.groups.of(lane).cloned() else {
+            return request.send(self.links.any(), self.store).await.read(&mut self.lanes);
+        };
+        let gates = Arc::clone(&group.under.gates);
+        let state = self.limits.state(&gates);
+        state.since = None;
+        let freed = state.freed.drain().collect();
+        let request = request.under(Asked { gates: Arc::clone(&gates), freed, told: self.limits.freed.clone() });
+        let mut link = self.permits.take();
+        let answer = request.send(&mut link, self.store).await;
+        self.permits.push(link);
+        let most = answer.request.most;
+        let brought = answer.read(&mut self.lanes)?;
+        let state = self.limits.state(&gates);
+        state.note(brought.room, brought.jobs.len() + brought.unread.len(), most);
+        self.lanes.groups.shut(&gates, matches!(state.next, Next::Shut(_)));
+        Ok(brought)
+    }
+
+    /// Says where handlers were told to slow down.
+    async fn slow_down(&mut self) -> sqlx::Result<()> {
+        let slow = self.bell.take_slow();
+        if slow.is_empty() {
+            return Ok(());
+        }
+        let Some(paused) = self.queues.pauses().now() else { return Ok(()) };
+        for (lane, until) in slow {
+            let Some(gates) = self.lanes.get(lane).map(|lane| paused.slowed(&lane.queue, lane.job_type)) else { continue };
+            let wait = until.saturating_duration_since(Instant::now());
+            if gates.is_empty() || wait.is_zero() {
+                continue;
+            }
+            let mut link = self.permits.take();
+            let statement = sqlx::query(self.store.sql(include_str!("../../sql/slow_down.sql")));
+            let statement = statement.bind(gates).bind(wait.as_secs_f64() * 1000.0);
+            let done = match link.get().await {
+                Ok(connection) => bounded(statement.execute(connection)).await,
+                Err(error) => Err(error),
+            };
+            let done = link.note(done);
+            self.permits.push(link);
+            if let Err(error) = done {
+                // It is said again, of what is left of that time.
+                self.bell.slow_down(lane, wait);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! `limits`: how many jobs may run at once, or begin in a time.
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use queue_core::{
+    Limit,
+    operate::{self, LimitFigures, LimitStatus},
+};
+use serde_json::json;
+
+use super::{open::open_store, print, problem::Problem, settings::Settings, values::counted};
+
+/// What is done to a limit.
+#[derive(Subcommand)]
+pub(super) enum LimitsCommand {
+    /// Set a limit for all workers, whatever code says: what is left out has no bound
+    Set {
+        /// `type:send_email`, `queue:mail`, or the name that types share
+        name: String,
+        /// How many run at once, or `none`
+        #[arg(long, value_name = "N|none", value_parser = concurrency, required_unless_present = "rate")]
+        concurrency: Option<Bound<u32>>,
+        /// How many begin in which time, such as 30/1m, or `none`
+        #[arg(long, value_name = "N/PERIOD|none", value_parser = rate)]
+        rate: Option<Bound<(u32, Duration)>>,
+        /// How many of the rate begin close together
+        #[arg(long, value_name = "N", requires = "rate")]
+        burst: Option<u32>,
+        /// Why, for whoever wonders: up to 1000 characters
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+    /// Take away what was set, so that code's word holds again
+    Unset {
+        /// The limit's name
+        name: String,
+    },
+}
+
+/// A figure, or none.
+#[derive(Clone, Copy)]
+pub(super) struct Bound<T>(Option<T>);
+
+fn concurrency(text: &str) -> Result<Bound<u32>, String> {
+    if text == "none" {
+        return Ok(Bound(None));
+    }
+    text.parse().map(|most| Bound(Some(most))).map_err(|_| "a number from 0 to 1000000, or `none`".to_owned())
+}
+
+fn rate(text: &str) -> Result<Bound<(u32, Duration)>, String> {
+    if text == "none" {
+        return Ok(Bound(None));
+    }
+    let parts = text.split_once('/').and_then(|(starts, period)| Some((starts.parse().ok()?, humantime::parse_duration(period).ok()?)));
+    parts.map(|rate| Bound(Some(rate))).ok_or_else(|| "how many in how long, such as `30/1m`, or `none`".to_owned())
+}
+
+/// Does what was said, and shows the limits.
+pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, as_json: bool) -> Result<(), Problem> {
+    let (database, store) = open_store(settings).await?;
+    let mut only = None;
+    match command {
+        None => {}
+        Some(LimitsCommand::Set { name, concurrency, rate, burst, reason }) => {
+            let mut limit = Limit::new();
+            limit.concurrency = concurrency.and_then(|bound| bound.0);
+            limit.rate = rate.and_then(|bound| bound.0);
+            limit.burst = burst;
+            operate::set_limit(database.pool(), store, &name, limit, reason.as_deref()).await?;
+            only = Some(name);
+        }
+        Some(LimitsCommand::Unset { name }) => {
+            if !operate::unset_limit(database.pool(), store, &name).await? {
+                return Err(Problem::refused(format!("{name}: nobody has set this limit; `limits` shows those there are")));
+            }
+            only = Some(name);
+        }
+    }
+    let mut found = operate::limits(database.pool(), store).await?;
+    database.close().await;
+    found.retain(|limit| only.as_ref().is_none_or(|name| limit.name == *name));
+    if as_json {
+        return print::json(&json!({ "limits": found }));
+    }
+    match (only, found.as_slice()) {
+        (Some(name), []) => print::lines(&format!("{name}: no limit any more")),
+        (None, []) => print::lines("there is no limit"),
+        (_, found) => print::lines(&table(found)),
+    }
+}
+
+fn table(limits: &[LimitStatus]) -> String {
+    let rows = limits.iter().map(|limit| {
+        let by = if limit.by_operator { limit.set_by.clone() } else { "code".to_owned() };
+        let next = match (limit.awaits, limit.next_ms) {
+            (0, None) => String::new(),
+            (0, Some(ms)) => format!("in {}", humantime::format_duration(Duration::from_millis(ms))),
+            (workers, _) => format!("once {workers} workers know it"),
+        };
+        let reason = limit.reason.clone().unwrap_or_default();
+        let overridden = limit.in_code.filter(|_| limit.by_operator).map(|code| format!("code: {}", told(code))).unwrap_or_default();
+        let why = [reason, overridden].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
+        [limit.name.clone(), told(limit.figures), limit.used.to_string(), counted(limit.waiting, limit.partial), next, by, why]
+    });
+    print::table(["limit", "in force", "used", "waiting", "next", "by", "why"], rows)
+}
+
+/// In words: `3 at once, 30/1m, burst 5`.
+fn told(figures: LimitFigures) -> String {
+    let concurrency = figures.concurrency.map(|most| format!("{most} at once"));
+    let rate = figures.starts.zip(figures.period());
+    let rate = rate.map(|(starts, period)| format!("{starts}/{}", humantime::format_duration(period)));
+    let burst = figures.burst.map(|burst| format!("burst {burst}"));
+    let all: Vec<String> = [concurrency, rate, burst].into_iter().flatten().collect();
+    if all.is_empty() { "no bound".to_owned() } else { all.join(", ") }
+}

@@ -1,0 +1,98 @@
+//! A claim under limits: one round trip that takes permits with the jobs, and one that waits until that is on the disk. Nothing begins before.
+
+use std::time::{Duration, Instant};
+
+use queue_core::Store;
+use sqlx::{PgConnection, Row as _, error::DatabaseError, postgres::PgRow};
+
+use super::{
+    claim::{Request, Rows, narrow},
+    large::{self, LARGEST},
+    room::{Asked, Room},
+};
+use crate::live::bounded;
+
+/// Both round trips.
+pub(super) async fn claim(connection: &mut PgConnection, store: Store, request: &Request, asked: &Asked) -> sqlx::Result<Rows> {
+    let statement = sqlx::query(store.sql(include_str!("../../sql/claim_limited.sql")))
+        .bind(request.token())
+        .bind(request.worker)
+        .bind(&asked.gates[..])
+        .bind(request.shares.iter().map(|share| share.lane).collect::<Vec<_>>())
+        .bind(&request.floors)
+        .bind(request.shares.iter().map(|share| narrow(share.most)).collect::<Vec<_>>())
+        .bind(narrow(request.most))
+        .bind(&asked.freed);
+    let rows = match bounded(statement.fetch_all(&mut *connection)).await {
+        Ok(rows) => rows,
+        Err(error) if error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "55P03") => {
+            return Ok(Rows { room: Room::Locked, ..Rows::default() });
+        }
+        Err(error) => return Err(error),
+    };
+    let mut taken = Taken::default();
+    let (mut room, mut began) = (Room::Open, None);
+    for row in &rows {
+        if row.try_get::<Option<i64>, _>("id")?.is_some() {
+            taken.push(row)?;
+        } else {
+            room = room_in(row)?;
+            began = row.try_get::<Option<i64>, _>("at_ms")?.zip(row.try_get::<Option<i64>, _>("within_ms")?);
+        }
+    }
+    if taken.ids.is_empty() {
+        return Ok(Rows { room, ..Rows::default() });
+    }
+    let sent = Instant::now();
+    let jobs = taken.confirm(connection, store, request).await?;
+    let now: Option<i64> = jobs.first().map(|row| row.try_get("now_ms")).transpose()?;
+    // By the database's clock: how long since the claim. Ours says only how long since we asked for that.
+    let room_until = began.zip(now).map(|((at, within), now)| sent + Duration::from_millis(u64::try_from(at + within - now).unwrap_or(0)));
+    let large = large::read(connection, store, &jobs).await?;
+    Ok(Rows { jobs, large, room, room_until })
+}
+
+fn room_in(row: &PgRow) -> sqlx::Result<Room> {
+    let wait = row.try_get::<Option<f64>, _>("wait_ms")?.unwrap_or(0.0);
+    Ok(match row.try_get::<Option<&str>, _>("closed")? {
+        None => Room::Open,
+        Some("rate") => Room::Later(Duration::from_secs_f64(wait.clamp(0.0, 1e9) / 1000.0)),
+        Some("unknown") => Room::Unknown,
+        Some("gone") => Room::Gone,
+        Some(_) => Room::Full,
+    })
+}
+
+/// What the first round trip took.
+#[derive(Default)]
+struct Taken {
+    lanes: Vec<i64>,
+    places: Vec<i64>,
+    ids: Vec<i64>,
+    attempts: Vec<i16>,
+    crashes: Vec<i16>,
+}
+
+impl Taken {
+    fn push(&mut self, row: &PgRow) -> sqlx::Result<()> {
+        self.lanes.push(row.try_get("lane")?);
+        self.places.push(row.try_get("seq")?);
+        self.ids.push(row.try_get("id")?);
+        self.attempts.push(row.try_get("attempts")?);
+        self.crashes.push(row.try_get("crashes")?);
+        Ok(())
+    }
+
+    /// The second one.
+    async fn confirm(&self, connection: &mut PgConnection, store: Store, request: &Request) -> sqlx::Result<Vec<PgRow>> {
+        let statement = sqlx::query(store.sql(include_str!("../../sql/confirm.sql")))
+            .bind(request.token())
+            .bind(&self.lanes)
+            .bind(&self.places)
+            .bind(&self.ids)
+            .bind(&self.attempts)
+            .bind(&self.crashes)
+            .bind(narrow(LARGEST / request.most.max(1)));
+        bounded(statement.fetch_all(connection)).await
+    }
+}

@@ -1,0 +1,42 @@
+//! What a claim under limits says besides, and what stood in its way.
+
+use std::{sync::Arc, time::Duration};
+
+use uuid::Uuid;
+
+use super::held::Freed;
+
+/// What a claim under limits says besides.
+#[derive(Clone)]
+pub(crate) struct Asked {
+    /// The gates of the limits, in order.
+    pub(crate) gates: Arc<[i64]>,
+    /// Leases of which jobs have ended here.
+    pub(crate) freed: Vec<Uuid>,
+    /// Told of those that the claim takes, once they have ended.
+    pub(crate) told: Freed,
+}
+
+impl std::fmt::Debug for Asked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Asked").field("gates", &self.gates).field("freed", &self.freed).finish_non_exhaustive()
+    }
+}
+
+/// What stood in the way of more.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) enum Room {
+    /// Nothing.
+    #[default]
+    Open,
+    /// All permits are held.
+    Full,
+    /// A time must come first.
+    Later(Duration),
+    /// Some worker may not know the limit yet.
+    Unknown,
+    /// There is no such limit any more.
+    Gone,
+    /// Somebody has it locked, who is no claim.
+    Locked,
+}

@@ -1,0 +1,96 @@
+//! What a worker's code says of limits: of its types, and of queues.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use queue_core::{Limit, Registry, Store, check_name};
+use sqlx::PgConnection;
+
+use super::bounded;
+use crate::error::Error;
+
+/// All of it, as the statement takes it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OwnLimits {
+    /// Its types, by every name, and the queues that it names.
+    types: Vec<String>,
+    queues: Vec<String>,
+    /// Which type names which limit.
+    of_types: Vec<(String, String)>,
+    limits: BTreeMap<String, Limit>,
+}
+
+impl OwnLimits {
+    /// Of these types, and of these queues beside those that are only named.
+    pub(crate) fn new(registry: &Registry, named: &[(String, usize)], queues: &[(String, Limit)]) -> Result<Self, Error> {
+        let mut own = Self {
+            types: registry.names().map(|(name, _)| name.to_owned()).collect(),
+            queues: named.iter().map(|(queue, _)| queue.clone()).collect(),
+            ..Self::default()
+        };
+        for registration in registry.types() {
+            let options = registration.options();
+            let names = || std::iter::once(options.name).chain(options.aliases.iter().copied());
+            let type_limit = format!("type:{}", options.name);
+            for limit in options.limits {
+                let name = limit.name.map_or_else(|| type_limit.clone(), str::to_owned);
+                own.of_types.extend(names().map(|of| (of.to_owned(), name.clone())));
+                own.add(name, *limit)?;
+            }
+            // Should an operator limit the type: its jobs may be stored under these.
+            own.of_types.extend(options.aliases.iter().map(|alias| ((*alias).to_owned(), type_limit.clone())));
+        }
+        for (queue, limit) in queues {
+            check_name("queue name", queue)?;
+            own.queues.push(queue.clone());
+            own.add(format!("queue:{queue}"), *limit)?;
+        }
+        own.of_types = own.of_types.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+        Ok(own)
+    }
+
+    fn add(&mut self, name: String, limit: Limit) -> Result<(), Error> {
+        if let Some(fault) = limit.fault() {
+            return Err(Error::Limit { name, why: fault.to_owned() });
+        }
+        let mut limit = limit;
+        limit.name = None;
+        let known = self.limits.entry(name.clone()).or_insert(limit);
+        if !known.says_how_many() {
+            *known = limit;
+        }
+        if limit.says_how_many() && *known != limit {
+            return Err(Error::Limit { name, why: "two types give it other figures; let one of them give them".to_owned() });
+        }
+        Ok(())
+    }
+
+    /// What they cover: a queue and a job type each, where `*` is any.
+    pub(crate) fn scopes(&self) -> impl Iterator<Item = (String, String)> {
+        let types =
+            self.of_types.iter().filter(|(_, name)| self.limits.contains_key(name)).map(|(job_type, _)| ("*".to_owned(), job_type.clone()));
+        let queues = self.limits.keys().filter_map(|name| name.strip_prefix("queue:")).map(|queue| (queue.to_owned(), "*".to_owned()));
+        types.chain(queues)
+    }
+
+    /// Says so to the store, if it does not know.
+    pub(crate) async fn declare(&self, connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
+        let narrow = |count: Option<u32>| count.map(u32::cast_signed);
+        let limits = || self.limits.values();
+        let (of_types, of_names): (Vec<&str>, Vec<&str>) = self.of_types.iter().map(|(of, name)| (of.as_str(), name.as_str())).unzip();
+        let statement = sqlx::query(store.sql(include_str!("../../sql/declare_limits.sql")))
+            .bind(&self.types)
+            .bind(&self.queues)
+            .bind(of_types)
+            .bind(of_names)
+            .bind(self.limits.keys().cloned().collect::<Vec<_>>())
+            .bind(limits().map(|limit| narrow(limit.concurrency)).collect::<Vec<_>>())
+            .bind(limits().map(|limit| narrow(limit.rate.map(|(starts, _)| starts))).collect::<Vec<_>>())
+            .bind(
+                limits()
+                    .map(|limit| limit.rate.map(|(_, period)| i64::try_from(period.as_millis()).unwrap_or(i64::MAX)))
+                    .collect::<Vec<_>>(),
+            )
+            .bind(limits().map(|limit| narrow(limit.burst)).collect::<Vec<_>>());
+        bounded(statement.execute(connection)).await.map(drop)
+    }
+}

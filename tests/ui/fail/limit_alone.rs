@@ -1,0 +1,12 @@
+//! How many is to be said.
+
+use queue_core::job;
+use serde::{Deserialize, Serialize};
+
+#[job(send_only, limit)]
+#[derive(Serialize, Deserialize)]
+struct Charge {
+    account: u64,
+}
+
+fn main() {}

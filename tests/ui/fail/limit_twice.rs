@@ -1,0 +1,12 @@
+//! A type has one limit of its own.
+
+use queue_core::job;
+use serde::{Deserialize, Serialize};
+
+#[job(send_only, limit(concurrency = 3), limit(rate = "3/1s"))]
+#[derive(Serialize, Deserialize)]
+struct Charge {
+    account: u64,
+}
+
+fn main() {}

@@ -1,0 +1,12 @@
+//! Known options are named.
+
+use queue_core::job;
+use serde::{Deserialize, Serialize};
+
+#[job(send_only, limit(concurency = 3))]
+#[derive(Serialize, Deserialize)]
+struct Charge {
+    account: u64,
+}
+
+fn main() {}
