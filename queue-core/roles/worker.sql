@@ -1,7 +1,7 @@
 -- A worker claims, runs, settles, recovers, promotes and prunes; its statements are too many a second to go through doors. It writes no job by hand
 -- and makes no table: through doors days are made and dropped, schedules declared and fired, and its handlers enqueue as producers do.
 grant "queue_producer" to "queue_role";
-grant select on queue.migration, queue.capacity, queue.paused to "queue_role";
+grant select on queue.migration, queue.capacity, queue.paused, queue.weight to "queue_role";
 grant select, insert, update, delete on queue.lane to "queue_role";
 grant select, delete on queue.job to "queue_role";
 grant select, insert, delete on queue.failure, queue.active_key to "queue_role";
@@ -18,5 +18,6 @@ grant usage on queue.key_seq to "queue_role";
 grant execute on function
   queue.next_id, queue.id_at, queue.is_name, queue.digest, queue.hash, queue.lane_id, queue.type_of, queue.version_of, queue.meet_lane, queue.wake,
   queue.notify, queue.unblock, queue.move_heads, queue.set_aside, queue.forget_keys, queue.holds, queue.entry_of, queue.end_of, queue.passed,
+  queue.twin_of, queue.meet_lined, queue.choose_lines, queue.claim_lines,
   queue.worker_add_days, queue.worker_drop_day, queue.state_of, queue.fire_ticks, queue.declare_schedules, queue.elect_schedules
 to "queue_role";

@@ -142,9 +142,10 @@ pub async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> 
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/horizon.sql"))).fetch_one(connection).await
 }
 
-/// Claims up to `most` jobs of any lane; they are listed by id.
+/// Claims up to `most` jobs of any lane but those whose jobs stand in lines; they are listed by id.
 pub async fn claim(connection: &mut PgConnection, worker: Uuid, most: i32) -> sqlx::Result<Lease> {
-    let lanes: Vec<i64> = sqlx::query_scalar("select distinct lane from queue.lane order by lane").fetch_all(&mut *connection).await?;
+    let lanes: Vec<i64> =
+        sqlx::query_scalar("select distinct lane from queue.lane where not lined order by lane").fetch_all(&mut *connection).await?;
     let (floors, each) = (vec![0; lanes.len()], vec![most; lanes.len()]);
     claim_of(connection, worker, &lanes, &floors, &each, most).await
 }

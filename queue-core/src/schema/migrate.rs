@@ -16,7 +16,7 @@ use crate::{
     schema::{Session, Store, in_transaction},
 };
 
-const MIGRATIONS: [Migration; 16] = [
+const MIGRATIONS: [Migration; 17] = [
     Migration::new(1, "jobs", include_str!("../../migrations/1_jobs.sql")),
     Migration::new(2, "days", include_str!("../../migrations/2_days.sql")),
     Migration::new(3, "keys", include_str!("../../migrations/3_keys.sql")),
@@ -33,6 +33,7 @@ const MIGRATIONS: [Migration; 16] = [
     Migration::new(14, "pauses", include_str!("../../migrations/14_pauses.sql")),
     Migration::new(15, "schedules", include_str!("../../migrations/15_schedules.sql")),
     Migration::new(16, "ticks", include_str!("../../migrations/16_ticks.sql")),
+    Migration::new(17, "lines", include_str!("../../migrations/17_lines.sql")),
 ];
 
 /// The newest version that this release knows.

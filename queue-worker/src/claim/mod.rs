@@ -4,6 +4,8 @@ mod batches;
 mod feed;
 mod flight;
 mod launch;
+mod lines;
+mod lineup;
 mod pauses;
 mod suspects;
 mod trial;

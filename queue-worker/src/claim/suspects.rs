@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::feed::{Feed, LOOK};
 use crate::{
-    lanes::{Brought, Claimed, Request, Share, order},
+    lanes::{Brought, Claimed, From, Request, Share, order},
     live::bounded,
 };
 
@@ -78,7 +78,7 @@ impl Feed {
             return Ok(false);
         }
         let most = shares.iter().map(|share| share.most).sum();
-        let request = Request::new(worker, shares, most, true, &self.lanes, &self.held);
+        let request = Request::new(worker, shares, most, From::Lanes { from_zero: true }, &mut self.lanes, &self.held);
         let answer = request.send(self.links.any(), self.store).await;
         let Brought { jobs: claimed, unread } = answer.read(&mut self.lanes)?;
         for job in &unread {

@@ -1,4 +1,4 @@
-//! Taking jobs: one claim, which may be in the air while others are prepared or looked through.
+//! Taking jobs: one claim, from lanes or from lines, which may be in the air while others are prepared or looked through.
 //!
 //! A [`Claimed`] comes from here only, and is consumed by a verdict: a job cannot be run without a lease, or settled twice.
 
@@ -38,6 +38,15 @@ pub(crate) struct Share {
     pub(crate) most: usize,
 }
 
+/// Where a claim takes jobs from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    /// Lanes, each in the order of places: from their floors on, or from anywhere.
+    Lanes { from_zero: bool },
+    /// The lines of fair lanes, in turn.
+    Lines,
+}
+
 /// One claim: up to `most` jobs of these lanes, which are in the order to be served.
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -45,9 +54,9 @@ pub(crate) struct Request {
     pub(crate) worker: Uuid,
     pub(crate) shares: Vec<Share>,
     pub(crate) most: usize,
-    /// Whether it looks for jobs below the floors too.
-    pub(crate) from_zero: bool,
-    floors: Vec<i64>,
+    pub(crate) from: From,
+    /// From where each lane's jobs begin: its floor, or the line after which it goes on.
+    begins: Vec<i64>,
 }
 
 /// What came of it.
@@ -74,9 +83,14 @@ struct OfLane {
 }
 
 impl Request {
-    pub(crate) fn new(worker: Uuid, shares: Vec<Share>, most: usize, from_zero: bool, lanes: &Lanes, held: &KnownLeases) -> Self {
-        let floors = shares.iter().map(|share| if from_zero { 0 } else { lanes.floor(share.lane) }).collect();
-        Self { holding: held.begin(), worker, shares, most, from_zero, floors }
+    pub(crate) fn new(worker: Uuid, shares: Vec<Share>, most: usize, from: From, lanes: &mut Lanes, held: &KnownLeases) -> Self {
+        let begin = |share: &Share| match from {
+            From::Lanes { from_zero: true } => 0,
+            From::Lanes { from_zero: false } => lanes.floor(share.lane),
+            From::Lines => lanes.turns.after(share.lane),
+        };
+        let begins = shares.iter().map(begin).collect();
+        Self { holding: held.begin(), worker, shares, most, from, begins }
     }
 
     /// Takes no more than so many.
@@ -88,11 +102,15 @@ impl Request {
     pub(crate) async fn send(self, link: &mut Link, store: Store) -> Answer {
         let narrow = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
         let began = Instant::now();
-        let statement = sqlx::query(store.sql(include_str!("../../sql/claim.sql")))
+        let text = match self.from {
+            From::Lanes { .. } => include_str!("../../sql/claim.sql"),
+            From::Lines => include_str!("../../sql/claim_lines.sql"),
+        };
+        let statement = sqlx::query(store.sql(text))
             .bind(self.holding.token())
             .bind(self.worker)
             .bind(self.shares.iter().map(|share| share.lane).collect::<Vec<_>>())
-            .bind(&self.floors)
+            .bind(&self.begins)
             .bind(self.shares.iter().map(|share| narrow(share.most)).collect::<Vec<_>>())
             .bind(narrow(self.most))
             .bind(narrow(LARGEST / self.most.max(1)));
@@ -161,8 +179,10 @@ impl Answer {
         let bytes = of_lanes.values().map(|of| of.bytes).sum::<usize>() - unread.len() * mean;
         tracing::debug!(jobs = rows.len(), bytes, unread = unread.len(), "claimed");
         lanes.note_sizes(of_lanes.iter().map(|(lane, of)| (*lane, of.bytes / of.jobs)));
-        let lowest = of_lanes.into_iter().map(|(lane, of)| (lane, of.lowest));
-        lanes.raise_floors(lowest);
+        match self.request.from {
+            From::Lanes { .. } => lanes.raise_floors(of_lanes.into_iter().map(|(lane, of)| (lane, of.lowest))),
+            From::Lines => come(lanes, &self.request, &rows)?,
+        }
         claimed.sort_unstable_by_key(|(rank, seq, _)| (*rank, *seq));
         if rows.len() >= self.request.most
             && let Some((rank, ..)) = claimed.last()
@@ -171,6 +191,21 @@ impl Answer {
         }
         Ok(Brought { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread })
     }
+}
+
+/// Notes how far each lane has come. What stands in the lines of a lane that brought less than it was asked for was not there yet: it has
+/// a higher place than all that was.
+fn come(lanes: &mut Lanes, request: &Request, rows: &[PgRow]) -> sqlx::Result<()> {
+    let mut jobs: HashMap<i64, usize> = HashMap::new();
+    for row in rows {
+        let (lane, line, place): (i64, i64, i64) = (row.try_get_unchecked(0)?, row.try_get_unchecked(11)?, row.try_get_unchecked(12)?);
+        lanes.turns.come(lane, line, place);
+        *jobs.entry(lane).or_default() += 1;
+    }
+    if rows.len() < request.most {
+        lanes.rest(request.shares.iter().filter(|share| jobs.get(&share.lane).copied().unwrap_or(0) < share.most).map(|share| share.lane));
+    }
+    Ok(())
 }
 
 /// The ordering key in a row of a claim: its columns' places or names.

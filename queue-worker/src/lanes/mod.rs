@@ -3,12 +3,17 @@
 mod claim;
 mod held;
 mod known;
+mod lane;
 mod large;
+mod line_up;
 mod rescan;
+mod turns;
 
 pub(crate) use self::{
-    claim::{Answer, Brought, Claimed, Request, Share, key_of},
+    claim::{Answer, Brought, Claimed, From, Request, Share, key_of},
     held::{Holding, KnownLeases},
-    known::{Lane, Lanes, order, stored_types},
+    known::Lanes,
+    lane::{Lane, order, stored_types},
+    line_up::line_up,
     rescan::Rescan,
 };

@@ -11,6 +11,7 @@ mod behind;
 mod held;
 mod lanes;
 mod keyed;
+mod fair;
 mod trickle;
 mod steady;
 mod line;
@@ -73,11 +74,13 @@ pub(crate) enum Workload {
     Keyed,
     /// W11
     HeldTransactions,
+    /// L3
+    Fair,
 }
 
 impl Workload {
     /// In the order of their numbers. W6 is what W3 costs.
-    pub(crate) const ALL: [(&str, Self); 11] = [
+    pub(crate) const ALL: [(&str, Self); 12] = [
         ("W1", Self::EnqueueOne),
         ("W2", Self::EnqueueMany),
         ("W3", Self::Drain),
@@ -89,6 +92,7 @@ impl Workload {
         ("W9", Self::Lanes),
         ("W10", Self::Keyed),
         ("W11", Self::HeldTransactions),
+        ("L3", Self::Fair),
     ];
 
     async fn run(self, database: &mut BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
@@ -103,6 +107,7 @@ impl Workload {
             Self::Lanes => lanes::run(database, plan, say).await,
             Self::Keyed => keyed::run(database, plan, say).await,
             Self::HeldTransactions => produce::slowly(database, plan, say).await,
+            Self::Fair => fair::run(database, plan, say).await,
         }
     }
 }

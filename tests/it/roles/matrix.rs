@@ -23,6 +23,8 @@ cancel_running_all o
 cancel_waiting_all o
 capacities ro
 channel pmw
+choose_lines w
+claim_lines w
 counts ro
 declare_schedules w
 depth ro
@@ -52,6 +54,7 @@ lock_keys pmw
 look pmw
 meet_lane w
 meet_lanes pmw
+meet_lined w
 move_heads w
 next_id w
 notify w
@@ -81,11 +84,13 @@ set_aside w
 set_capacity o
 set_priority o
 set_priority_all o
+set_weight o
 skip_schedule o
 snooze o
 state_of w
 status pmwo
 try_enqueue pmw
+twin_of w
 type_of wro
 unblock w
 unique_hash pmw
@@ -113,7 +118,7 @@ failure w:SID r:S o:S
 fire w:SUD r:S o:S
 id_seq w:select,usage
 idle w:SIUD
-job w:SD r:id,lane,max_attempts,key,key_skips,meta o:id,lane,max_attempts,payload,key,key_skips,meta
+job w:SD r:id,lane,max_attempts,key,key_skips,meta,line o:id,lane,max_attempts,payload,key,key_skips,meta,line
 jobs r:id,queue,job_type,priority,state,attempts,max_attempts,crashes,enqueued_at,run_at,finished_at,worker,error,meta,version o:S
 key_hint w:SIUD
 key_seq w:usage
@@ -129,6 +134,7 @@ scheduled w:SIUD r:S o:S
 type_options w:SIUD r:S o:S
 unique_key w:SUD
 waiter w:SUD
+weight w:S r:S o:S
 worker w:SIUD r:S o:S
 ";
 

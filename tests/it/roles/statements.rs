@@ -24,6 +24,7 @@ choose_ready wro
 choose_running wro
 choose_scheduled wro
 claim w
+claim_lines w
 clear_progress w
 counts ro
 declare w
@@ -55,6 +56,7 @@ lanes wro
 leave_lanes w
 leave_waiter pmw
 limit_beats w
+line_up w
 list o
 list_without ro
 lock_keys pmw
@@ -97,6 +99,7 @@ retire w
 run_schedule o
 schedules wro
 set_capacity o
+set_weight o
 settle w
 settle_leases w
 silent w
@@ -120,6 +123,7 @@ wake_others w
 wake_released w
 wake_up w
 walk_jobs wro
+weights wro
 workers ro
 ";
 

@@ -1,7 +1,8 @@
 //! The statements, each with something to do on a fixture that has jobs in every state.
 
 use sqlx::PgConnection;
-use tests::{lanes, operate, protocol};
+use tests::{lanes, lines, operate, protocol};
+use uuid::Uuid;
 
 use super::fixture::{Fixture, KEY};
 
@@ -16,9 +17,14 @@ pub(super) enum Act {
     EnqueueKeyed,
     /// In place of the payload of the job that waits under the same uniqueness key.
     EnqueueUnique,
+    /// Into a line.
+    EnqueueFair,
     /// Of a schedule that is due, as it is seen then.
     FireTick,
     Claim,
+    ClaimLines,
+    /// All that is ready and stands in no line.
+    LineUp,
     Settle,
     SettlePart,
     SettleWhole,
@@ -70,9 +76,18 @@ pub(super) enum Act {
     WalkLanes,
 }
 
-pub(super) const PRODUCERS: &[Act] =
-    &[Act::Enqueue, Act::EnqueueRelaxed, Act::InsertAll, Act::MeetLanes, Act::EnqueueKeyed, Act::EnqueueUnique, Act::FireTick];
-pub(super) const WORKERS: &[Act] = &[Act::Claim, Act::Settle, Act::SettlePart, Act::SettleWhole, Act::Park, Act::GiveBack];
+pub(super) const PRODUCERS: &[Act] = &[
+    Act::Enqueue,
+    Act::EnqueueRelaxed,
+    Act::InsertAll,
+    Act::MeetLanes,
+    Act::EnqueueKeyed,
+    Act::EnqueueUnique,
+    Act::EnqueueFair,
+    Act::FireTick,
+];
+pub(super) const WORKERS: &[Act] =
+    &[Act::Claim, Act::ClaimLines, Act::LineUp, Act::Settle, Act::SettlePart, Act::SettleWhole, Act::Park, Act::GiveBack];
 pub(super) const TRANSACTIONS: &[Act] = &[Act::TakeOne, Act::FinishOne, Act::FinishUnlocked];
 pub(super) const RECOVERIES: &[Act] = &[Act::LockSilent, Act::Recover, Act::Promote, Act::Unblock];
 pub(super) const OPERATORS: &[Act] = &[Act::Requeue, Act::Cancel, Act::Discard, Act::Reopen, Act::ReopenPlain, Act::ReopenTwin];
@@ -106,6 +121,7 @@ impl Act {
             Self::MeetLanes => count(operate::meet_lanes(on, &[("new", 1), ("default", 100)]).await?.len()),
             Self::EnqueueKeyed => operate::enqueue_with(on, Some(KEY), None).await.map(|_| 1)?,
             Self::EnqueueUnique => operate::enqueue_with(on, None, Some(KEY)).await.map(|(_, is_new)| i64::from(is_new))?,
+            Self::EnqueueFair | Self::ClaimLines | Self::LineUp => self.run_on_lines(on, *worker).await?,
             Self::FireTick => operate::fire_tick(on).await?,
             Self::Claim => count(protocol::claim(on, *worker, 100).await?.jobs.len()),
             Self::Settle => 2 - count(protocol::settle(on, &lease.all("complete")).await?.len()),
@@ -155,13 +171,18 @@ impl Act {
             Self::PruneDead => operate::prune_dead(on).await?,
             Self::PruneDays => operate::prune_days(on, -30.0, 5000).await?,
             Self::LeaveLanes => lanes::leave_lanes(on, -1.0, 100).await?,
-            Self::PassLanes => {
-                let unseen = lanes::unseen_lanes(on).await?;
-                lanes::pass_lanes(on, &unseen, 100).await?
-            }
+            Self::PassLanes => pass_lanes(on).await?,
             Self::ReplacedLanes => lanes::replaced_lanes(on, 100).await?,
             Self::WalkLanes => lanes::walk_lanes(on).await?,
         })
+    }
+
+    async fn run_on_lines(self, on: &mut PgConnection, worker: Uuid) -> sqlx::Result<i64> {
+        match self {
+            Self::EnqueueFair => lines::enqueue_fair(on, KEY).await.map(|_| 1),
+            Self::LineUp => lines::line_up(on, 100).await,
+            _ => Ok(i64::try_from(lines::claim_lines(on, worker, 0, 100).await?.lease.jobs.len()).unwrap_or(i64::MAX)),
+        }
     }
 
     /// Of which files it is.
@@ -171,9 +192,11 @@ impl Act {
             Self::EnqueueRelaxed => &["enqueue_relaxed"],
             Self::InsertAll => &["insert_all"],
             Self::MeetLanes => &["meet_lanes"],
-            Self::EnqueueKeyed | Self::EnqueueUnique => &["enqueue_with"],
+            Self::EnqueueKeyed | Self::EnqueueUnique | Self::EnqueueFair => &["enqueue_with"],
             Self::FireTick => &["fire"],
             Self::Claim => &["claim"],
+            Self::ClaimLines => &["claim_lines"],
+            Self::LineUp => &["line_up"],
             Self::Settle | Self::SettlePart => &["settle"],
             Self::SettleWhole => &["settle_leases"],
             Self::Park => &["park"],
@@ -220,4 +243,9 @@ impl Act {
     pub(super) fn ends_the_lease(self) -> bool {
         matches!(self, Self::Settle | Self::SettleWhole)
     }
+}
+
+async fn pass_lanes(on: &mut PgConnection) -> sqlx::Result<i64> {
+    let unseen = lanes::unseen_lanes(&mut *on).await?;
+    lanes::pass_lanes(on, &unseen, 100).await
 }
