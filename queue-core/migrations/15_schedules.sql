@@ -84,7 +84,7 @@ as $$
 declare
   said   queue.schedule;
   own    text[] := '{cron,every,tz,missed,grace,overlap,jitter}';
-  known  text[] := own || '{queue,priority,max_attempts,expires_in,key,key_policy,unique_key,unique_while,on_conflict,meta,version}';
+  known  text[] := own || '{queue,priority,max_attempts,expires_in,key,key_policy,fair,unique_key,unique_while,on_conflict,meta,version}';
   option text;
 begin
   if not queue.is_name(read_schedule.name) then  -- guard: a schedule's name is checked [not queue.is_name(read_schedule.name) => false]

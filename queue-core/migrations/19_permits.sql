@@ -1,8 +1,8 @@
--- Permits: the claim of jobs that limits cover. The limits are in 17_limits.sql.
+-- Permits: the claim of jobs that limits cover. The limits are in 18_limits.sql.
 --
 -- Whoever claims chooses candidates before it waits for anybody; locks the gates of the limits, in one order; and then sees what all before it have
--- committed. So claims under one limit come one after the other, and what each takes is in permit and rate when the next one looks. Gates are rows of a
--- table, so that nobody without a right to the store can stand in the way.
+-- committed. So claims under one limit come one after the other, and what each takes is in permit and rate when the next one looks. Gates are rows of
+-- a table, so that nobody without a right to the store can stand in the way.
 
 -- How many permits each of these limits has left (null: any number); and, if a time must come first, how many ms that is.
 create function queue.room(gates bigint[]) returns table (
@@ -117,11 +117,14 @@ $$;
 -- ready -> lease, as claim.sql, of lanes that these limits cover and no others. Each row is a job, but for the last, which has no id: it says why it
 -- took less than there was (`gone`: a limit is there no more; `unknown`: not all workers know of a limit yet; `full`; `rate`), in how many ms to ask
 -- again if a time must come, the time of the claim by the database's clock, and within how many ms of that the jobs must begin.
+-- begins: the floors of lanes, and of those that stand in lines the line after which to go on: see queue.choose_lines. A job that stood in one is
+-- given with its line; all with their turns.
 -- freed: leases of which this worker has ended jobs since its last claim under any of these limits.
 create function queue.claim_limited(
-  token uuid, worker uuid, gates bigint[], lanes bigint[], floors bigint[], mosts integer[], most integer, freed uuid[]
+  token uuid, worker uuid, gates bigint[], lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], most integer, freed uuid[]
 ) returns table (
-    lane bigint, seq bigint, id bigint, attempts smallint, crashes smallint, closed text, wait_ms float8, at_ms bigint, within_ms bigint
+    lane bigint, turn bigint, line bigint, seq bigint, id bigint, attempts smallint, crashes smallint,
+    closed text, wait_ms float8, at_ms bigint, within_ms bigint
   )
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -138,15 +141,20 @@ declare
   began   bigint;
 begin
   chosen := array(
-    select p.ctid
-    from unnest(claim_limited.lanes, claim_limited.floors, claim_limited.mosts) l (lane, floor, most)
+    select p.at
+    from unnest(claim_limited.lanes, claim_limited.begins, claim_limited.in_lines, claim_limited.mosts) l (lane, begin, in_lines, most)
     cross join lateral (
-      select r.ctid
+      (select r.ctid as at
       from queue.ready r
-      where r.lane = l.lane and r.seq >= l.floor  -- guard: of its lane [r.lane = l.lane and ]; from the floor on [ and r.seq >= l.floor]
+      -- guard: of its lane [r.lane = l.lane and ]; from the floor on [ and r.seq >= l.begin]; none that stands in lines [ and not l.in_lines]
+      where r.lane = l.lane and r.seq >= l.begin and not l.in_lines
       order by r.seq  -- guard: in the order of places
       limit l.most  -- guard: no more than so many of a lane
-      for update skip locked  -- guard: passes over what is locked [ skip locked]
+      for update skip locked)  -- guard: passes over what is locked [ skip locked]
+      union all
+      (select c.at
+      from queue.choose_lines(l.lane, l.begin, 1, least(l.most, claim_limited.most)) c
+      where l.in_lines)  -- guard: of lines only what stands there [l.in_lines => true]
     ) p
     limit claim_limited.most  -- guard: no more than so many in all
   );
@@ -158,11 +166,13 @@ begin
   perform from queue.gate g where g.gate = any (claim_limited.gates) order by g.gate for update;
   get diagnostics found_ = row_count;
   if found_ < cardinality(claim_limited.gates) then
-    return query select null::bigint, null::bigint, null::bigint, null::smallint, null::smallint, 'gone', null::float8, null::bigint, null::bigint;
+    closed := 'gone';
+    return next;
     return;
   end if;
   if not queue.adopt(claim_limited.gates) then  -- guard: a limit counts in what runs already [not queue.adopt(claim_limited.gates) => false]
-    return query select null::bigint, null::bigint, null::bigint, null::smallint, null::smallint, 'unknown', null::float8, null::bigint, null::bigint;
+    closed := 'unknown';
+    return next;
     return;
   end if;
   if cardinality(claim_limited.freed) > 0 then
@@ -188,7 +198,8 @@ begin
       where ctid = any (chosen[1:least(free, claim_limited.most)::integer])
         -- guard: only for a worker that lives; only for this worker [w.id = claim_limited.worker and ]; only before it expires [ and .. now()]
         and exists (select from queue.worker w where w.id = claim_limited.worker and w.expires_at > now())
-      returning lane, seq, id, least(attempts + 1, 32767)::smallint as attempts, crashes
+      returning ctid as at, case when line is null then lane else queue.twin_of(lane) end as lane, line, seq, id,
+        least(attempts + 1, 32767)::smallint as attempts, crashes
     ), leased as (
       insert into queue.lease (token, worker, lane, ids, attempts, crashes)
       select claim_limited.token, claim_limited.worker, case when min(t.lane) = max(t.lane) then min(t.lane) end, array_agg(t.id),
@@ -207,7 +218,9 @@ begin
       where c.n > 0 and b.gate = any (claim_limited.gates) and b.starts is not null
       on conflict on constraint rate_pkey do update set n = r.n + excluded.n
     )
-    select t.lane, t.seq, t.id, t.attempts, t.crashes, null::text, null::float8, null::bigint, null::bigint from taken t;
+    select t.lane, p.turn, t.line, t.seq, t.id, t.attempts, t.crashes, null::text, null::float8, null::bigint, null::bigint
+    from taken t
+    join unnest(chosen) with ordinality p (at, turn) on p.at = t.at;
     get diagnostics took = row_count;
   end if;
   if free < cardinality(chosen) then
@@ -218,9 +231,11 @@ begin
   elsif wanted then
     perform queue.tell_of_room(claim_limited.gates);  -- guard: who found no permit is told of one
   end if;
-  return query
-  select null::bigint, null::bigint, null::bigint, null::smallint, null::smallint,
-    case when free >= cardinality(chosen) then null when due_ms is null then 'full' else 'rate' end, due_ms, began, within;
+  closed := case when free >= cardinality(chosen) then null when due_ms is null then 'full' else 'rate' end;
+  wait_ms := due_ms;
+  at_ms := began;
+  within_ms := within;
+  return next;
 end
 $$;
 

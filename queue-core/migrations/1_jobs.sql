@@ -62,6 +62,11 @@ create function queue.lane_id(queue text, job_type text, priority integer, solo 
   -- guard: a lane is solo or not [ || '/' || solo::text]
   return queue.hash(queue || '/' || job_type || '/' || priority::text || '/' || solo::text);
 
+-- The lined twin of a plain lane, in which its jobs stand in lines (20_lines.sql), and the plain lane of a lined one.
+create function queue.twin_of(lane bigint) returns bigint
+  language sql immutable strict parallel safe
+  return lane # 6148914691236517205;
+
 -- The dictionary of lanes. Producers that meet a lane at the same time write its row more than once, all the same; readers take any.
 --
 -- A row that is leaving is one that producers see no more: whoever enqueues into its lane writes a new row. So it goes once nobody is left who
@@ -73,6 +78,7 @@ create table queue.lane (
   job_type  text     not null,                               -- as stored: see queue.stored_type
   priority  smallint not null,
   solo      boolean  not null,                               -- jobs under suspicion of ending their process: claimed one at a time
+  lined     boolean  not null default false,                 -- its jobs stand in lines, which are served in turn: see 20_lines.sql
   born      xid8     not null default pg_current_xact_id(),  -- workers ask for what was born since they last looked
   -- Whether an enqueue into this lane has to ask for the capacity of its queue: it looks at this row anyway, and asking every time would be a
   -- tenth of its cost. True of every lane of a queue with a capacity; elsewhere it may be, and does no harm. Null of one that is leaving.
@@ -87,7 +93,9 @@ create table queue.lane (
   -- guard: a lane's job type is a name (2 lines)
   constraint lane_job_type_is_a_name
     check (job_type ~ '^[A-Za-z0-9_.:-]{1,64}(@([2-9]|[1-9][0-9]{1,3}))?$'),
-  constraint lane_is_its_hash check (lane = queue.lane_id(queue, job_type, priority, solo))  -- guard: a lane is its hash
+  -- guard: a lane is its hash
+  constraint lane_is_its_hash check (queue.lane_id(queue, job_type, priority, solo) = case when lined then queue.twin_of(lane) else lane end),
+  constraint lane_is_lined_or_solo check (not (lined and solo))  -- guard: a lane is not lined and solo
 );
 create index lane_by_id on queue.lane (lane);
 create index lane_by_birth on queue.lane (born);
@@ -103,16 +111,19 @@ create table queue.job (
   key           bigint,    -- queue.key_id, or null: the job waits for no other
   key_skips     boolean,   -- whether the key goes on without this job once it is dead
   meta          jsonb,     -- an object of at most queue.meta_limit() bytes, or null
+  line          bigint,    -- queue.line_id of its fair key, or null: it has none
   constraint job_pkey primary key (id)  -- guard: a job is enqueued once [primary key (id) => check (true)]
 ) partition by range (id);
 
--- Who waits now. Tiny: a claim deletes. seq is the place in the lane, taken anew on every entry, so it only grows.
+-- Who waits now. Tiny: a claim deletes. seq is the place in the lane, taken anew on every entry, so it only grows. In a lined lane every entry has a
+-- line, and in no other.
 create table queue.ready (
   lane      bigint   not null,
   seq       bigint   not null,
   id        bigint   not null,
   attempts  smallint not null default 0,
   crashes   smallint not null default 0,
+  line      bigint,
   constraint ready_claim primary key (lane, seq)  -- guard: a place is taken once
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
@@ -120,6 +131,8 @@ create table queue.ready (
 );
 -- Jobs that have entered ready a second time, so that their place is not their id. A first entry, which is nearly every one, is not in it.
 create index ready_moved on queue.ready (id) where seq <> id;
+-- The lines of lined lanes, each in the order of places. A job that stands in none is not in it.
+create index ready_lines on queue.ready (lane, line, seq) where line is not null;
 
 -- Who waits for a time: delayed jobs, retries, snoozes.
 create table queue.scheduled (
@@ -287,33 +300,6 @@ begin
   if exists (select from queue.idle i where i.queue in (wake.queue, '*')) or current_setting('transaction_isolation') <> 'read committed' then
     perform queue.notify('wake', wake.queue);
   end if;
-end
-$$;
-
--- Writes the lane's row unless it can be seen; two at the same time write two, all the same. A new lane of a queue with a capacity is marked.
--- An old snapshot does not show whether the queue has one: then it is marked as well.
-create function queue.meet_lane(queue text, job_type text, priority integer, solo boolean) returns bigint
-  language plpgsql volatile
-  set search_path = pg_catalog, pg_temp
-as $$
-declare
-  met bigint := queue.lane_id(meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo);
-begin
-  -- guard: writes a lane that cannot be seen [l.lane = met and ]; writes a lane that is leaving [ and l.leaving is null]
-  -- guard: writes a lane only then [not exists .. is null) => true]
-  if not exists (select from queue.lane l where l.lane = met and l.leaving is null) then
-    -- Nothing is enqueued into a solo lane, and a recovery must not wait.
-    if not solo then  -- guard: a recovery waits for no capacity [not solo => true]
-      -- guard: whoever meets a lane says so [perform .. true) => null]
-      perform queue.lock_stripe('lanes', hashtext(meet_lane.queue) & 1023, true);
-    end if;
-    insert into queue.lane (lane, queue, job_type, priority, solo, has_capacity)
-    values (met, meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo,
-      -- guard: a new lane is marked [exists .. .queue) or]; a new lane is marked under an old snapshot [ or .. ') <> 'read committed']
-      -- redundant: a new lane is marked if its own queue has a capacity [ where c. .. .queue] (for speed: a lane marked in vain asks in vain)
-      exists (select from queue.capacity c where c.queue = meet_lane.queue) or current_setting('transaction_isolation') <> 'read committed');
-  end if;
-  return met;
 end
 $$;
 

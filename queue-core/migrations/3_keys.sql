@@ -49,6 +49,36 @@ begin
 end
 $$;
 
+-- Writes the lane's row unless it can be seen; two at the same time write two, all the same. A new lane of a queue with a capacity is marked.
+-- An old snapshot does not show whether the queue has one: then it is marked as well. A lined lane is a plain one's twin, which has its own row.
+create function queue.meet_lane(queue text, job_type text, priority integer, solo boolean, lined boolean default false) returns bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  met bigint := queue.lane_id(meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo);
+begin
+  if lined then
+    met := queue.twin_of(met);
+  end if;
+  -- guard: writes a lane that cannot be seen [l.lane = met and ]; writes a lane that is leaving [ and l.leaving is null]
+  -- guard: writes a lane only then [not exists .. is null) => true]
+  if not exists (select from queue.lane l where l.lane = met and l.leaving is null) then
+    -- No enqueue asks the row of a solo lane or of a lined one, and neither a recovery nor who moves jobs into their lines must wait.
+    if not solo and not lined then  -- guard: a recovery waits for no capacity [not solo and not lined => true]
+      -- guard: whoever meets a lane says so [perform .. true) => null]
+      perform queue.lock_stripe('lanes', hashtext(meet_lane.queue) & 1023, true);
+    end if;
+    insert into queue.lane (lane, queue, job_type, priority, solo, lined, has_capacity)
+    values (met, meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo, meet_lane.lined,
+      -- guard: a new lane is marked [exists .. .queue) or]; a new lane is marked under an old snapshot [ or .. ') <> 'read committed']
+      -- redundant: a new lane is marked if its own queue has a capacity [ where c. .. .queue] (for speed: a lane marked in vain asks in vain)
+      exists (select from queue.capacity c where c.queue = meet_lane.queue) or current_setting('transaction_isolation') <> 'read committed');
+  end if;
+  return met;
+end
+$$;
+
 -- Locks a key, by its stripe, until the end of the transaction.
 create function queue.lock_key(key bigint) returns void
   language sql volatile
@@ -121,7 +151,8 @@ $$;
 -- under the same key before it. The empty key is that of the whole queue. A dead letter holds up its key under the policy `block`, and
 -- does not under `skip`.
 create function queue.insert_in_line(
-  job_type text, payload jsonb, queue text, priority integer, max_attempts integer, run_at timestamptz, key text, key_policy text, meta jsonb
+  job_type text, payload jsonb, queue text, priority integer, max_attempts integer, run_at timestamptz, key text, key_policy text, meta jsonb,
+  line bigint default null
 ) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -145,9 +176,9 @@ begin
   perform queue.lock_key(job_key);  -- guard: places follow commits
   new_id := queue.next_id();
   place := nextval('queue.key_seq');
-  insert into queue.job (id, lane, max_attempts, payload, key, key_skips, meta)
+  insert into queue.job (id, lane, max_attempts, payload, key, key_skips, meta, line)
   values (new_id, new_lane, insert_in_line.max_attempts, insert_in_line.payload, job_key, insert_in_line.key_policy = 'skip',
-    insert_in_line.meta);
+    insert_in_line.meta, insert_in_line.line);  -- guard: a keyed job keeps its line [insert_in_line.line => null]
   -- Nobody else puts anything under this key while we hold its lock, and what was put before is seen: unless the snapshot is an old one.
   -- guard: an old snapshot is not trusted [current_setting('transaction_isolation') = 'read committed' => true]
   if current_setting('transaction_isolation') = 'read committed' then

@@ -48,16 +48,20 @@ declare
   -- guard: only who debounces puts off [on_conflict = 'debounce' and ]
   later  boolean := on_conflict = 'debounce' and coalesce(change_waiting.run_at > greatest(due, clock_timestamp()), false);
   taken  record;
+  line   bigint; -- in which it stands, if it does
   old    record;
   plain  bigint; -- the lane that a new payload takes the job to
   moved  bigint := change_waiting.lane;
 begin
   if on_conflict = 'replace' then
-    select l.queue, l.job_type, l.priority, l.solo into old from queue.lane l where l.lane = change_waiting.lane limit 1;
+    select l.queue, l.job_type, l.priority, l.solo, l.lined into old from queue.lane l where l.lane = change_waiting.lane limit 1;
     if old.job_type <> stored then  -- guard: a replaced job goes to its version's lane [old.job_type <> stored => false]
       plain := queue.meet_lane(old.queue, stored, old.priority, false);
-      -- guard: a suspect that is replaced stays one [case when .. plain end => plain]
-      moved := case when old.solo then queue.meet_lane(old.queue, stored, old.priority, true) else plain end;
+      moved := case
+        when old.solo then queue.meet_lane(old.queue, stored, old.priority, true)  -- guard: a suspect that is replaced stays one
+        when old.lined then queue.meet_lined(plain)  -- guard: one that stands in a line does so in its version's lane
+        else plain
+      end;
     end if;
   end if;
   if later then
@@ -67,7 +71,8 @@ begin
     if later or on_conflict = 'replace' then
       delete from queue.ready r
       where r.lane = change_waiting.lane and r.seq = change_waiting.seq and r.id = change_waiting.id
-      returning r.attempts, r.crashes into taken;
+      returning r.attempts, r.crashes, r.line into taken;
+      line := taken.line;
     else
       -- guard: a job found ready is locked [ for update]
       perform from queue.ready r where r.lane = change_waiting.lane and r.seq = change_waiting.seq and r.id = change_waiting.id for update;
@@ -91,13 +96,17 @@ begin
   end if;
   if later and state <> 'blocked' then
     insert into queue.scheduled (run_at, id, lane, attempts, crashes)
-    -- guard: a job that is put off keeps its attempts [taken.attempts, taken.crashes => 0::smallint, 0::smallint]
-    values (change_waiting.run_at, change_waiting.id, change_waiting.lane, taken.attempts, taken.crashes);
+    values (change_waiting.run_at, change_waiting.id,
+      -- guard: a job that is put off leaves its line [case .. end => change_waiting.lane]
+      case when line is null then change_waiting.lane else queue.twin_of(change_waiting.lane) end,
+      -- guard: a job that is put off keeps its attempts [taken.attempts, taken.crashes => 0::smallint, 0::smallint]
+      taken.attempts, taken.crashes);
   elsif on_conflict = 'replace' then
     if state = 'ready' then
-      insert into queue.ready (lane, seq, id, attempts, crashes)
+      insert into queue.ready (lane, seq, id, attempts, crashes, line)
       -- guard: a replaced job keeps its attempts [taken.attempts, taken.crashes => 0::smallint, 0::smallint]
-      values (moved, change_waiting.seq, change_waiting.id, taken.attempts, taken.crashes);
+      -- guard: a replaced job keeps its place in its line [, line) => , null)]
+      values (moved, change_waiting.seq, change_waiting.id, taken.attempts, taken.crashes, line);
     end if;
     perform queue.check_payload(change_waiting.payload);  -- guard: a payload that replaces another fits
     update queue.job j

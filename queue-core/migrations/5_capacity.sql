@@ -340,3 +340,33 @@ exception when sqlstate 'QCAPA' then
   outcome := 'at_capacity';
 end
 $$;
+
+-- What an enqueue of many asks for before it writes: the lanes of these queues, job types and priorities, in their order, null if the caller is to
+-- use the doors; the time now; the most bytes of a payload; whether one of the queues has a capacity; and the transaction's number, if it has to
+-- have one, because jobs are written next. Lanes that cannot be seen are written.
+create function queue.meet_lanes(
+  queues text[], job_types text[], priorities integer[], written boolean,
+  out lanes bigint[], out now timestamptz, out payload_limit integer, out has_capacity boolean, out number text
+)
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  now := clock_timestamp();
+  payload_limit := queue.payload_limit();
+  has_capacity := false;
+  if queue.is_trusted() then
+    lanes := array(
+      select queue.meet_lane(l.queue, l.job_type, l.priority, false)
+      from unnest(queues, job_types, priorities) with ordinality l (queue, job_type, priority, place)
+      order by l.place  -- guard: in the order asked for [place => place desc]
+    );
+    -- redundant: asks whether there is a capacity [exists .. queues)) => false] (for speed: many jobs are refused before they are written)
+    has_capacity := exists (select from queue.capacity c where c.queue = any (queues));
+    -- Before the caller's statement ends, whose snapshot is older than any in here: so nobody takes a lane for one that nobody saw.
+    if written or not has_capacity then
+      number := pg_current_xact_id()::text;  -- guard: whoever meets lanes has a number [pg_current_xact_id()::text => null]
+    end if;
+  end if;
+end
+$$;

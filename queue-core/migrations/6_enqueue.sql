@@ -1,5 +1,6 @@
 -- The enqueue, for every language: queue.enqueue(job_type, payload, options). Options are named in a jsonb object; this file is where they are
--- read and checked. Plain jobs go on to queue.insert_job, jobs with an ordering key to queue.insert_in_line.
+-- read and checked. Plain jobs go on to queue.insert_job, jobs with an ordering key to queue.insert_in_line, those with a fair key alone to
+-- queue.insert_fair.
 --
 --   type_options   written by workers when they start (publish_types), read by enqueues that leave out one of these options
 
@@ -34,6 +35,7 @@ create type queue.options as (
   run_at        timestamptz,  -- null: now
   key           text,         -- the ordering key, or null
   key_policy    text,
+  fair          text,         -- the fair key, or null
   unique_key    text,         -- the uniqueness key, or null
   unique_while  text,         -- how that is held: live, queued, kept or until
   unique_until  timestamptz,  -- until when
@@ -50,10 +52,11 @@ create function queue.read_options(job_type text, options jsonb) returns queue.o
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  said    queue.options := row('default', 100, 20, null, null, 'block', null, 'live', null, 'keep', null, 1, null);
+  said    queue.options := row('default', 100, 20, null, null, 'block', null, null, 'live', null, 'keep', null, 1, null);
   typed   queue.type_options;
   whole   integer; -- a whole number that may be in range, or null
-  known  text[] := '{queue,priority,max_attempts,run_at,after,expires_at,expires_in,key,key_policy,unique_key,unique_while,on_conflict,meta,version}';
+  known   text[] :=
+    '{queue,priority,max_attempts,run_at,after,expires_at,expires_in,key,key_policy,fair,unique_key,unique_while,on_conflict,meta,version}';
 begin
   -- guard: the options are an object [jsonb_typeof(options) is distinct from 'object' => false]
   if jsonb_typeof(options) is distinct from 'object' then
@@ -120,6 +123,9 @@ begin
       raise invalid_parameter_value using message = 'queue.enqueue: the option key_policy needs the option key';
     end if;
   end if;
+  if options ? 'fair' then
+    said.fair := queue.read_text(options, 'fair');
+  end if;
   if options ? 'unique_key' then
     said.unique_key := queue.read_text(options, 'unique_key');
   end if;
@@ -170,7 +176,8 @@ begin
   raise invalid_parameter_value using
     message = format('queue.enqueue: the option %s is %s, not %s', name, needs,
       -- Keys may say who somebody is; errors are logged.
-      case when name in ('key', 'unique_key') then 'of the type ' || jsonb_typeof(options -> name) else left((options -> name)::text, 100) end);
+      case when name in ('key', 'fair', 'unique_key') then 'of the type ' || jsonb_typeof(options -> name)
+        else left((options -> name)::text, 100) end);
 end
 $$;
 
@@ -284,6 +291,7 @@ $$;
 --   expires_at | expires_in            unless it has begun by this time, or so long after it may run first, it is over, as expired
 --   key, key_policy                    jobs of one ordering key run one at a time in the order of their commits; a dead one holds up its key
 --                                      (block) or does not (skip)
+--   fair                               jobs of one type and priority with different fair keys take turns, however many there are of each
 --   unique_key, unique_while,          one job holds the key: until it is over (live), while it waits unclaimed (queued), as long as its history
 --   on_conflict                        is kept (kept), or for an interval; the next enqueue keeps it as it is, replaces its payload or
 --                                      debounces it (puts it off to its own time)
@@ -351,12 +359,15 @@ begin
   if said.expires_at is not null then
     said.meta := queue.checked_meta(queue.with_expiry(said.meta, said.expires_at));  -- guard: a worker knows when a job expires
   end if;
-  if said.key is null then
+  if said.key is null and said.fair is null then
     id := queue.insert_job(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.meta);
+  elsif said.key is null then
+    perform queue.take_capacity(said.queue, 1);  -- guard: a fair job takes capacity
+    id := queue.insert_fair(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.fair, said.meta);
   else
     perform queue.take_capacity(said.queue, 1);  -- guard: a keyed job takes capacity
     id := queue.insert_in_line(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at,
-      said.key, said.key_policy, said.meta);
+      said.key, said.key_policy, said.meta, queue.line_id(said.fair));
   end if;
   outcome := 'enqueued';
   if said.expires_at is not null then
@@ -365,36 +376,6 @@ begin
   if taken is not null then
     -- guard: a key names its job [update .. = taken => null]; only that key does [ where u.hash = taken]
     update queue.unique_key u set id = enqueue_with.id, held = said.unique_while, until = said.unique_until where u.hash = taken;
-  end if;
-end
-$$;
-
--- What an enqueue of many asks for before it writes: the lanes of these queues, job types and priorities, in their order, null if the caller is to
--- use the doors; the time now; the most bytes of a payload; whether one of the queues has a capacity; and the transaction's number, if it has to
--- have one, because jobs are written next. Lanes that cannot be seen are written.
-create function queue.meet_lanes(
-  queues text[], job_types text[], priorities integer[], written boolean,
-  out lanes bigint[], out now timestamptz, out payload_limit integer, out has_capacity boolean, out number text
-)
-  language plpgsql volatile
-  set search_path = pg_catalog, pg_temp
-as $$
-begin
-  now := clock_timestamp();
-  payload_limit := queue.payload_limit();
-  has_capacity := false;
-  if queue.is_trusted() then
-    lanes := array(
-      select queue.meet_lane(l.queue, l.job_type, l.priority, false)
-      from unnest(queues, job_types, priorities) with ordinality l (queue, job_type, priority, place)
-      order by l.place  -- guard: in the order asked for [place => place desc]
-    );
-    -- redundant: asks whether there is a capacity [exists .. queues)) => false] (for speed: many jobs are refused before they are written)
-    has_capacity := exists (select from queue.capacity c where c.queue = any (queues));
-    -- Before the caller's statement ends, whose snapshot is older than any in here: so nobody takes a lane for one that nobody saw.
-    if written or not has_capacity then
-      number := pg_current_xact_id()::text;  -- guard: whoever meets lanes has a number [pg_current_xact_id()::text => null]
-    end if;
   end if;
 end
 $$;

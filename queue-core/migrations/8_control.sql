@@ -89,7 +89,10 @@ begin
   )
   delete from queue.ready r
   where r.ctid = any (array(select h.at from held h))  -- guard: taken: only the ready ones that were locked
-  returning null::timestamptz, r.id, r.lane, r.attempts, r.crashes;
+  returning null::timestamptz, r.id,
+    -- guard: taken: out of its line [case .. end => r.lane]
+    case when r.line is null then r.lane else queue.twin_of(r.lane) end,
+    r.attempts, r.crashes;
   return query select s.* from queue.take_scheduled(take_waiting.ids, take_waiting.fresh) s;
 end
 $$;

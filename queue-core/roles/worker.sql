@@ -1,7 +1,9 @@
 -- A worker claims, runs, settles, recovers, promotes and prunes; its statements are too many a second to go through doors. It writes no job by hand
 -- and makes no table: through doors days are made and dropped, schedules declared and fired, jobs expire, and its handlers enqueue as producers do.
 grant "queue_producer" to "queue_role";
-grant select on queue.migration, queue.capacity, queue.paused, queue.bound, queue.bound_type, queue.bound_in_force, queue.expiry to "queue_role";
+grant select on
+  queue.migration, queue.capacity, queue.paused, queue.bound, queue.bound_type, queue.bound_in_force, queue.expiry, queue.weight
+  to "queue_role";
 grant select, insert, update, delete on queue.lane to "queue_role";
 grant select, delete on queue.job to "queue_role";
 grant select, insert, delete on queue.failure, queue.active_key to "queue_role";
@@ -22,5 +24,6 @@ grant execute on function
   queue.notify, queue.unblock, queue.move_heads, queue.set_aside, queue.forget_keys, queue.holds, queue.entry_of, queue.end_of, queue.passed,
   queue.worker_add_days, queue.worker_drop_day, queue.state_of, queue.fire_ticks, queue.declare_schedules, queue.elect_schedules,
   queue.expire_due, queue.expire_all, queue.is_expired, queue.expiry_text, queue.declare_limits, queue.claim_limited, queue.room,
-  queue.read_permits, queue.adopt, queue.limit_awaits, queue.covers, queue.tell_of_room, queue.clock_ms
+  queue.read_permits, queue.adopt, queue.limit_awaits, queue.covers, queue.tell_of_room, queue.clock_ms,
+  queue.twin_of, queue.meet_lined, queue.choose_lines, queue.claim_lines
 to "queue_role";

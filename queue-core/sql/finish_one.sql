@@ -10,7 +10,8 @@ with fenced as materialized (
   -- guard: its lane [lane = $1 => $1::bigint is not null]; its place [seq = $2 => $2::bigint is not null]; its id [id = $3 => $3::bigint is not null]
   where lane = $1 and seq = $2 and id = $3
     and $4::text in ('complete', 'forget', 'retry', 'snooze', 'dead')  -- guard: only words that say where the job goes
-  returning id, lane
+  -- guard: ended: out of its line [case .. end => lane]
+  returning id, case when line is null then lane else queue.twin_of(lane) end as lane
 ), finished as (
   insert into queue.done (id, finished_at, ran_ms, attempts, output)
   select id, clock_timestamp(), $8::int, $5::smallint, $9::text::jsonb  -- guard: finished by the clock [clock_timestamp => now]

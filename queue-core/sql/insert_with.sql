@@ -1,6 +1,6 @@
--- nothing -> ready | scheduled | blocked: a chunk of jobs of which some have ordering keys, metadata or an expiry, in the caller's transaction;
--- returns their ids in the order given, which is ascending.
--- $1 payloads  $2 lanes  $3 max_attempts  $4 run at, or null for now  $5 options, of which queue, key, key_policy and meta are read, or null
+-- nothing -> ready | scheduled | blocked: a chunk of jobs of which some have ordering or fair keys, metadata or an expiry, in the caller's
+-- transaction; returns their ids in the order given, which is ascending.
+-- $1 payloads  $2 lanes  $3 max_attempts  $4 run at, or null for now  $5 options, of which queue, key, key_policy, fair and meta are read, or null
 -- $6 expires at, or null for never
 -- Safe: as insert_all.sql. The keys are locked, so that places follow commits; each key is left a hint, once.
 with reserved as materialized (
@@ -13,25 +13,43 @@ with reserved as materialized (
   select e.id, e.lane, e.max_attempts, e.run_at, e.expires_at, e.place,
     -- guard: a worker knows when a job expires [case .. else o.meta end => o.meta]
     case when e.expires_at is not null then queue.with_expiry(o.meta, e.expires_at) else o.meta end as meta,
-    queue.key_id(o.queue, o.key) as key, o.key_policy operator(pg_catalog.=) 'skip' as skips
+    queue.key_id(o.queue, o.key) as key, o.key_policy operator(pg_catalog.=) 'skip' as skips,
+    queue.line_id(o.fair) as line
   from reserved r
   cross join lateral rows from (
     pg_catalog.unnest(r.ids), pg_catalog.unnest($2::bigint[]), pg_catalog.unnest($3::smallint[]),
     pg_catalog.unnest($4::pg_catalog.timestamptz[]), pg_catalog.unnest($5::pg_catalog.jsonb[]), pg_catalog.unnest($6::pg_catalog.timestamptz[])
   ) with ordinality e (id, lane, max_attempts, run_at, options, expires_at, place)
   cross join lateral pg_catalog.jsonb_to_record(coalesce(e.options, '{}'))
-    o (queue pg_catalog.text, key pg_catalog.text, key_policy pg_catalog.text, meta pg_catalog.jsonb)
+    o (queue pg_catalog.text, key pg_catalog.text, key_policy pg_catalog.text, fair pg_catalog.text, meta pg_catalog.jsonb)
 ), stored as (
-  insert into queue.job (id, lane, max_attempts, payload, key, key_skips, meta)
+  insert into queue.job (id, lane, max_attempts, payload, key, key_skips, meta, line)
   -- guard: metadata is checked [queue.checked_meta(e.meta) => e.meta]
-  select e.id, e.lane, e.max_attempts, ($1)[e.place], e.key, case when e.key is not null then e.skips end, queue.checked_meta(e.meta)
+  select e.id, e.lane, e.max_attempts, ($1)[e.place], e.key, case when e.key is not null then e.skips end, queue.checked_meta(e.meta),
+    e.line
   from entries e
 ), readied as (
   insert into queue.ready (lane, seq, id)
   select e.lane, e.id, e.id
   from entries e
   -- guard: ready at once if it has no key [e.key is null and ]; ready only if for now [ and e.run_at is null]
-  where e.key is null and e.run_at is null
+  -- guard: ready in its lane only without a line [ and e.line is null]
+  where e.key is null and e.run_at is null and e.line is null
+), lining_up as materialized (
+  select e.id, e.lane, e.line, pg_catalog.row_number() over (order by e.place) as nth  -- guard: in a line in the order given [place => place desc]
+  from entries e
+  -- guard: in its line only without a key [ and e.key is null]; in its line only if for now [ and e.run_at is null]
+  where e.line is not null and e.key is null and e.run_at is null
+), places as materialized (
+  select array(select queue.next_id() from lining_up order by 1) as seqs  -- guard: in a line by place [order by 1 => order by 1 desc]
+), met as materialized (
+  select k.lane, queue.meet_lined(k.lane) as lined from (select distinct l.lane from lining_up l) k
+), lined_up as (
+  insert into queue.ready (lane, seq, id, line)
+  select coalesce(m.lined, queue.twin_of(l.lane)), p.seqs[l.nth], l.id, l.line
+  from lining_up l
+  cross join places p
+  left join met m on m.lane operator(pg_catalog.=) l.lane  -- guard: in a line of its own lane [m.lane operator(pg_catalog.=) l.lane => true]
 ), put_off as (
   insert into queue.scheduled (run_at, id, lane)
   select e.run_at, e.id, e.lane

@@ -60,6 +60,8 @@
 //! | begun | an attempt or a crash was charged: a job that was given back uncharged has not begun |
 //! | wait | to await that a job is over, and what came of it |
 //! | dead letter | a job that will not be tried again by itself, kept until someone requeues or discards it |
+//! | fair key | jobs of one type with different fair keys take turns, however many each has waiting |
+//! | line | the jobs of one fair key that wait, in the order in which they became ready |
 //! | uniqueness key | what makes a job unique: while another holds it, an enqueue changes that one or nothing |
 //! | capacity | how many jobs may wait in a queue before an enqueue is refused |
 //! | pause | an operator's word that nothing of a queue, a job type or everything begins until it is resumed; jobs wait as ready |

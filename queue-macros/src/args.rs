@@ -30,6 +30,8 @@ pub(crate) struct Args {
     pub(crate) send_only: bool,
     /// `key = ..`: an expression over the payload.
     pub(crate) key: Option<(Ident, Expr)>,
+    /// `fair = ..`: an expression over the payload.
+    pub(crate) fair: Option<(Ident, Expr)>,
     /// `fifo`.
     pub(crate) fifo: Option<Ident>,
     /// `cron` or `every`, whichever came first.
@@ -62,6 +64,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("key", "key = self.account_id"),
     ("fifo", "fifo"),
     ("key_policy", "key_policy = skip"),
+    ("fair", "fair = self.tenant"),
     ("unique", "unique(fields(user, month), while = live)"),
     ("limit", r#"limit(concurrency = 10, rate = "30/1m")"#),
     ("cron", r#"cron = "30 4 * * MON-FRI""#),
@@ -77,6 +80,7 @@ pub(crate) fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Args {
     let parser = |input: ParseStream| each(input, |input| option(input, &mut given, &mut args));
     mistakes.note(parser.parse2(tokens));
     mistakes.note(args.check_keys());
+    mistakes.note(args.check_turns());
     mistakes.note(args.check_schedule());
     mistakes.note(args.check_limits());
     mistakes.note(args.check_batch());
@@ -93,6 +97,16 @@ impl Args {
         match (&self.key, &self.fifo) {
             (Some(_), Some(fifo)) => {
                 Err(Error::new(fifo.span(), "`fifo` is one key for the whole queue, so it does not go with `key`; leave one out"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Transactional jobs are taken one by one, by whoever finds one.
+    fn check_turns(&self) -> Result<()> {
+        match (&self.fair, self.calls.iter().find(|(key, _)| key == "transactional")) {
+            (Some((fair, _)), Some(_)) => {
+                Err(Error::new(fair.span(), "jobs that are `transactional` take no turns, so `fair` does not go with it; leave one out"))
             }
             _ => Ok(()),
         }
@@ -220,6 +234,10 @@ fn option(input: ParseStream, given: &mut Vec<Ident>, args: &mut Args) -> Result
         "transactional" if ends(input) => args.calls.push((key.clone(), Value::Alone)),
         "fifo" if ends(input) => args.fifo = Some(key.clone()),
         "key" => args.key = Some((key.clone(), value(&option, input)?)),
+        "fair" => {
+            args.fair = Some((key.clone(), value(&option, input)?));
+            args.calls.push((key.clone(), Value::Alone));
+        }
         "cron" | "every" => {
             if let Some(first) = &args.timing {
                 return Err(Error::new(

@@ -5,7 +5,7 @@
 
 use proc_macro2::{Literal, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::{Ident, LitStr, spanned::Spanned as _};
+use syn::{Expr, Ident, LitStr, spanned::Spanned as _};
 
 use crate::{
     args::{self, Args},
@@ -57,7 +57,7 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
         args.calls.iter().find_map(|(_, value)| if let Value::Unique(unique) = value { Some(unique.method(&root)) } else { None });
     let upgrade = args.upgrade.as_ref().map(|upgrade| upgrade.method(&root));
     let calls = calls(&root, &args.calls);
-    let key = ordering_key(&root, args);
+    let (key, fair) = (ordering_key(&root, args), fair_key(&root, args));
     // Said of the option's own token: that the payload has no default.
     let scheduled = args.timing.as_ref().map(|timing| {
         let default = quote_spanned!(timing.span()=> #root::private::default());
@@ -74,6 +74,7 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
             type #output_name = #output;
             const OPTIONS: #root::Options = #root::Options::#new(#name)#calls;
             #key
+            #fair
             #unique_key
             #scheduled
             #upgrade
@@ -94,8 +95,25 @@ fn ordering_key(root: &TokenStream, args: &Args) -> TokenStream {
     }
     let Some((_, key)) = &args.key else { return TokenStream::new() };
     let signature = signature(&receiver(key.to_token_stream()).unwrap_or_else(|| quote!(self)));
+    let text = text(root, key);
+    quote!(#signature { #text })
+}
+
+/// The key by which jobs take turns.
+fn fair_key(root: &TokenStream, args: &Args) -> TokenStream {
+    let Some((_, key)) = &args.fair else { return TokenStream::new() };
+    let (receiver, text) = (receiver(key.to_token_stream()).unwrap_or_else(|| quote!(self)), text(root, key));
+    quote! {
+        fn fair_key(&#receiver) -> #root::private::Option<#root::private::Cow<'_, str>> {
+            #text
+        }
+    }
+}
+
+/// What an expression over the payload says, as text.
+fn text(root: &TokenStream, key: &Expr) -> TokenStream {
     let text = quote_spanned!(key.span()=> #root::private::ToString::to_string(&(#key)));
-    quote!(#signature { #root::private::Some(#root::private::Cow::Owned(#text)) })
+    quote!(#root::private::Some(#root::private::Cow::Owned(#text)))
 }
 
 /// The first `self` of an expression.
@@ -186,5 +204,17 @@ mod tests {
         };
         let file = syn::parse2(job(args, &item)).expect("the expansion of a right struct is a file of items");
         insta::assert_snapshot!(prettyplease::unparse(&file));
+    }
+
+    #[test]
+    fn a_fair_key_is_a_method_and_an_option() {
+        let item = quote! { struct Render { tenant: Tenant } };
+        let expansion = job(quote!(fair = self.tenant.id), &item).to_string();
+        let method = quote! {
+            fn fair_key(&self) -> ::queue_core::private::Option<::queue_core::private::Cow<'_, str>> {
+                ::queue_core::private::Some(::queue_core::private::Cow::Owned(::queue_core::private::ToString::to_string(&(self.tenant.id))))
+            }
+        };
+        assert!(expansion.contains(&method.to_string()) && expansion.contains(&quote!(.fair()).to_string()), "{expansion}");
     }
 }

@@ -61,6 +61,7 @@ use proc_macro::TokenStream;
 /// | `key = self.account_id` | the ordering key: jobs of one key in a queue run one at a time, in the order of their commits | an expression over the payload that has `to_string` | none |
 /// | `fifo` | one ordering key for the whole queue | | |
 /// | `key_policy = skip` | a dead job holds up its key until somebody requeues or discards it (`block`), or does not | `block` or `skip` | `block` |
+/// | `fair = self.tenant` | jobs of this type take turns by this key, however many jobs each key has | an expression over the payload that has `to_string` | the oldest goes first |
 /// | `unique(fields(user, month), while = live, on_conflict = keep)` | jobs whose fields are equal are unique | `while`: `live`, `queued`, `kept` or a duration; `on_conflict`: `keep`, `replace` or `debounce` | not unique; `live`; `keep` |
 /// | `cron = "30 4 * * MON-FRI"` | workers that run this type enqueue a job of it at these times, with its `Default` payload | a cron expression | no schedule |
 /// | `every = "15m"` | the same at every multiple of this since 1970 | a duration up to `365d` | no schedule |

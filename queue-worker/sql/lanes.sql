@@ -4,7 +4,7 @@
 -- server that had come further: that one's transactions are lost, and others have their numbers now.
 -- A lane with a number that was not given out yet was restored from another cluster. It was not born just now; a look at all lanes finds it.
 -- $1 snapshot as text, or null for all lanes  $2 job types  $3 queues or null
-select h.horizon, l.lane, l.queue, l.job_type, l.priority, l.solo
+select h.horizon, l.lane, l.queue, l.job_type, l.priority, l.solo, l.lined
 from (
   select n.now::text as horizon,
     case when pg_snapshot_xmax($1::pg_snapshot) <= pg_snapshot_xmax(n.now) then $1::pg_snapshot end as before,
@@ -12,7 +12,7 @@ from (
   from (select pg_current_snapshot() as now) n
 ) h
 left join lateral (
-  select distinct b.lane, b.queue, b.job_type, b.priority, b.solo
+  select distinct b.lane, b.queue, b.job_type, b.priority, b.solo, b.lined
   from queue.lane b
   where b.born >= coalesce(pg_snapshot_xmin(h.before), '0'::xid8) and coalesce(not pg_visible_in_snapshot(b.born, h.before), true)
     and coalesce(b.born < h.above, true)

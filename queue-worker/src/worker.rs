@@ -239,11 +239,6 @@ impl Drop for Abandon {
     }
 }
 
-/// Each of these names with the newest version known of it.
-fn versions<'a>(known: impl Iterator<Item = &'a (&'static str, Options)>) -> Vec<(&'static str, u16)> {
-    known.map(|(name, options)| (*name, options.version)).collect()
-}
-
 /// So many verdicts may wait for the settle loop before slots wait for it.
 const UNSETTLED: usize = 4096;
 
@@ -261,7 +256,6 @@ impl RunningWorker {
         let Given { registry, states, teller, middleware, declares, limits } = given;
         let ((settle, verdicts), bell) = (mpsc::channel(UNSETTLED), Arc::new(Bell::default()));
         let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
-        let types = versions(known.iter().filter(|(_, options)| !options.transactional));
         let (sender, reports) = ReportSender::open();
         let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store: config.store });
         let shared = Arc::new(Shared { pool: pool.clone(), states, handlers: Handle::current(), backend, reports: sender, middleware });
@@ -291,9 +285,10 @@ impl RunningWorker {
             takes_batches: known.iter().any(|(_, options)| options.batch.is_some()),
         };
         let queues = Arc::new(Queues::new(context, config));
-        let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, stored_types(&versions(known.iter())), life)?;
+        let newest: Vec<(&'static str, u16)> = known.iter().map(|(name, options)| (*name, options.version)).collect();
+        let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, stored_types(&newest), life)?;
         let (link, held) = (Link::new(pool, "claim").relaxed(), KnownLeases::default());
-        let feed = Feed::new((config, limits), &types, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
+        let feed = Feed::new((config, limits), &known, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
         Ok(Self {
             claims: engine.handle().spawn(feed.run(stop.clone())),
             transact: Transact::start(engine.handle(), transact),

@@ -30,6 +30,7 @@ mod cli;
 mod embedded;
 mod enqueue;
 mod lanes;
+mod lines;
 mod large;
 mod locked_leases;
 mod unique;

@@ -29,7 +29,8 @@ pub struct TestDb {
     finished: bool,
 }
 
-/// Every id in `job` has exactly one entry, no entry is without its job, and no job without its lane (jobs: -1): the ids for which this is not so.
+/// Every id in `job` has exactly one entry, no entry is without its job, and no job without its lane (jobs: -1),
+/// and a ready job has a line if and only if it stands in a lined lane (jobs: -2): the ids for which this is not so.
 pub const INVARIANT: &str = "
 with entry as (
   select id from queue.ready union all select id from queue.scheduled union all select unnest(ids) from queue.lease
@@ -42,6 +43,8 @@ group by 1
 having count(e.id) <> 1 or count(j.id) <> 1
 union all
 select j.id, 1, -1 from queue.job j where not exists (select from queue.lane l where l.lane = j.lane)
+union all
+select r.id, 1, -2 from queue.ready r where (r.line is not null) <> exists (select from queue.lane l where l.lane = r.lane and l.lined)
 limit 20";
 
 impl TestDb {

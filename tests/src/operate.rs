@@ -210,12 +210,13 @@ pub type Entry = (i64, i64, JobId);
 
 /// The entry that comes first, whoever has it locked.
 pub async fn first_ready(connection: &mut PgConnection) -> sqlx::Result<Option<Entry>> {
-    sqlx::query_as("select lane, seq, id from queue.ready order by lane, seq limit 1").fetch_optional(connection).await
+    sqlx::query_as("select lane, seq, id from queue.ready where line is null order by lane, seq limit 1").fetch_optional(connection).await
 }
 
-/// Locks the first entry that nobody holds, of any lane, for a transactional job.
+/// Locks the first entry that nobody holds and that stands in no line, of any lane, for a transactional job.
 pub async fn take_one(transaction: &mut PgConnection) -> sqlx::Result<Option<Entry>> {
-    let lanes: Vec<i64> = sqlx::query_scalar("select distinct lane from queue.lane order by lane").fetch_all(&mut *transaction).await?;
+    let lanes: Vec<i64> =
+        sqlx::query_scalar("select distinct lane from queue.lane where not lined order by lane").fetch_all(&mut *transaction).await?;
     take_one_of(transaction, &lanes, &vec![0; lanes.len()], &[]).await
 }
 

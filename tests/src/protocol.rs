@@ -142,9 +142,10 @@ pub async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> 
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/horizon.sql"))).fetch_one(connection).await
 }
 
-/// Claims up to `most` jobs of any lane; they are listed by id.
+/// Claims up to `most` jobs of any lane but those whose jobs stand in lines; they are listed by id.
 pub async fn claim(connection: &mut PgConnection, worker: Uuid, most: i32) -> sqlx::Result<Lease> {
-    let lanes: Vec<i64> = sqlx::query_scalar("select distinct lane from queue.lane order by lane").fetch_all(&mut *connection).await?;
+    let lanes: Vec<i64> =
+        sqlx::query_scalar("select distinct lane from queue.lane where not lined order by lane").fetch_all(&mut *connection).await?;
     let (floors, each) = (vec![0; lanes.len()], vec![most; lanes.len()]);
     claim_of(connection, worker, &lanes, &floors, &each, most).await
 }
@@ -172,16 +173,18 @@ pub async fn claim_of(
     Ok(Lease { token, jobs })
 }
 
-/// Claims under this limit, of all lanes; returns of how many jobs.
+/// Claims under this limit, of all lanes and of all lines; returns of how many jobs.
 pub async fn claim_limited(connection: &mut PgConnection, worker: Uuid, limit: &str, most: i32) -> sqlx::Result<usize> {
-    let lanes: Vec<i64> = sqlx::query_scalar("select distinct lane from queue.lane order by lane").fetch_all(&mut *connection).await?;
+    let lanes = "select distinct case when l.lined then queue.twin_of(l.lane) else l.lane end, l.lined from queue.lane l order by 2, 1";
+    let lanes: Vec<(i64, bool)> = sqlx::query_as(lanes).fetch_all(&mut *connection).await?;
     let gate: i64 = sqlx::query_scalar("select queue.hash($1)").bind(limit).fetch_one(&mut *connection).await?;
     let claim = sqlx::query(sql(include_str!("../../queue-worker/sql/claim_limited.sql")))
         .bind(Uuid::new_v4())
         .bind(worker)
         .bind(vec![gate])
-        .bind(&lanes)
+        .bind(lanes.iter().map(|(lane, _)| *lane).collect::<Vec<_>>())
         .bind(vec![0_i64; lanes.len()])
+        .bind(lanes.iter().map(|(_, in_lines)| *in_lines).collect::<Vec<_>>())
         .bind(vec![most; lanes.len()])
         .bind(most)
         .bind(Vec::<Uuid>::new());

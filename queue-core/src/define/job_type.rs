@@ -27,6 +27,11 @@ pub trait JobType: Serialize + DeserializeOwned + Send + Sync + Sized + 'static 
         None
     }
 
+    /// The key by whose line this job takes its turn, unless another is given to the builder. From `fair = ..`; `None` without it.
+    fn fair_key(&self) -> Option<Cow<'_, str>> {
+        None
+    }
+
     /// The payload of the jobs that `cron = ..` or `every = ..` enqueues: its default. `None` without them.
     fn scheduled() -> Option<Self> {
         None

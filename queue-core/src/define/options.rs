@@ -38,6 +38,8 @@ pub struct Options {
     pub transactional: bool,
     /// See [`Options::key_policy`].
     pub key_policy: KeyPolicy,
+    /// See [`Options::fair`].
+    pub fair: bool,
     /// See [`Options::state`].
     pub state: &'static [StateKey],
     /// See [`Options::unique`].
@@ -76,6 +78,7 @@ impl Options {
             durability: Durability::Full,
             transactional: false,
             key_policy: KeyPolicy::Block,
+            fair: false,
             state: &[],
             unique: None,
             limits: &[],
@@ -238,6 +241,18 @@ impl Options {
     #[must_use]
     pub const fn key_policy(mut self, key_policy: KeyPolicy) -> Self {
         self.key_policy = key_policy;
+        self
+    }
+
+    /// `fair = self.tenant`: jobs of this type take turns by the key that this expression makes, as text: of any number of keys that have jobs
+    /// waiting each has one claimed before the next has its second, however many one of them has. Within one queue and one priority; a higher
+    /// priority goes first. Default: the oldest job goes first.
+    ///
+    /// A key that has more turns than others is `set_weight`'s. Jobs of one key are begun in the order in which they became ready; those that come
+    /// back go to the end. A job that is enqueued without a key, from SQL, has the turn of all such jobs.
+    #[must_use]
+    pub const fn fair(mut self) -> Self {
+        self.fair = true;
         self
     }
 

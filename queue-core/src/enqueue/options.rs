@@ -79,6 +79,13 @@ macro_rules! option_methods {
             $same
         }
 
+        /// With this fair key instead of the job's own ([`JobType::fair_key`](crate::JobType::fair_key)): it takes its turn among jobs of its type with
+        /// other keys, however many there are of each. Of any length; without NUL.
+        pub fn fair($($this)*, key: impl Into<String>) -> $returned {
+            $same.said().fair = Some(key.into());
+            $same
+        }
+
         /// Unless a job of this type with this key holds it in this queue. The key may be any text without U+0000, of any length, and goes before
         /// the one that the type's fields make. Of many jobs enqueued with one key, the first is.
         ///
@@ -163,6 +170,8 @@ pub struct EnqueueOptions {
     /// Instead of the job's own.
     pub(super) key: Option<String>,
     pub(super) key_policy: KeyPolicy,
+    /// Instead of the job's own.
+    pub(super) fair: Option<String>,
     /// Some if the job is unique.
     pub(super) unique: Option<Uniqueness>,
     /// Each as JSON text, or why there is none.
@@ -203,6 +212,7 @@ impl EnqueueOptions {
             expires: options.expires.map_or(Expires::Never, Expires::In),
             key: None,
             key_policy: options.key_policy,
+            fair: None,
             unique: options.unique.map(|unique| Uniqueness { key: None, held: Some(unique.held), on_conflict: Some(unique.on_conflict) }),
             meta: BTreeMap::new(),
         }
@@ -215,7 +225,7 @@ impl EnqueueOptions {
 
     /// Whether a job without keys of its own is plain: all that is said of it fits the columns of an entry.
     pub(super) fn are_plain(&self) -> bool {
-        self.key.is_none() && self.unique.is_none() && self.meta.is_empty() && self.expires == Expires::Never
+        self.key.is_none() && self.fair.is_none() && self.unique.is_none() && self.meta.is_empty() && self.expires == Expires::Never
     }
 
     /// Whether the database can hold them.
@@ -223,6 +233,7 @@ impl EnqueueOptions {
         check_name("queue name", &self.queue)?;
         check_name("job type name", self.job_type)?;
         self.key.as_deref().map_or(Ok(()), |key| check_key("the ordering key", key))?;
+        self.fair.as_deref().map_or(Ok(()), |key| check_key("the fair key", key))?;
         if self.max_attempts < 1 {
             return Err(Error::OutOfRange { what: "max_attempts", value: self.max_attempts.to_string(), range: "1 to 32767" });
         }

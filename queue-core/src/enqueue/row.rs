@@ -17,6 +17,7 @@ pub(super) struct Encoded {
     /// JSON text.
     payload: String,
     key: Option<String>,
+    fair: Option<String>,
     unique_key: Option<String>,
 }
 
@@ -35,9 +36,11 @@ impl Encoded {
         let payload = payload::encode(job, payload::DEFAULT_LIMIT).map_err(to_error)?;
         let key = job.ordering_key().map(Cow::into_owned);
         key.as_deref().map_or(Ok(()), |key| check_key("the ordering key", key))?;
+        let fair = job.fair_key().map(Cow::into_owned);
+        fair.as_deref().map_or(Ok(()), |key| check_key("the fair key", key))?;
         // After the payload, which has the depth and the numbers of these fields checked.
         let unique_key = job.unique_key().into_text().transpose().map_err(|what| to_error(PayloadError::Encode(what)))?;
-        Ok(Self { payload, key, unique_key })
+        Ok(Self { payload, key, fair, unique_key })
     }
 }
 
@@ -48,7 +51,7 @@ impl<'a> Row<'a> {
         if row.unique_key(options).is_none() && options.unique.is_some() {
             return Err(Error::OutOfRange { what: "the uniqueness key", value: "none".to_owned(), range: "given with `unique(..)`" });
         }
-        if !options.are_plain() || row.key(options).is_some() {
+        if !options.are_plain() || row.key(options).is_some() || row.fair_key(options).is_some() {
             row.carried = Some(row.carried(options)?.into_owned());
         }
         Ok(row)
@@ -61,6 +64,11 @@ impl<'a> Row<'a> {
     /// Its ordering key: the one given, else its own.
     pub(super) fn key<'r>(&'r self, options: &'r EnqueueOptions) -> Option<&'r str> {
         options.key.as_deref().or(self.job.key.as_deref())
+    }
+
+    /// Its fair key: the one given, else its own.
+    fn fair_key<'r>(&'r self, options: &'r EnqueueOptions) -> Option<&'r str> {
+        options.fair.as_deref().or(self.job.fair.as_deref())
     }
 
     /// Its uniqueness key, if it is unique: the one given, else the one that its fields make.
@@ -106,6 +114,9 @@ impl Serialize for Carried<'_> {
         if let Some(key) = self.row.key(self.options) {
             to.serialize_entry("key", key)?;
             to.serialize_entry("key_policy", self.options.key_policy.name())?;
+        }
+        if let Some(fair) = self.row.fair_key(self.options) {
+            to.serialize_entry("fair", fair)?;
         }
         if let Some(unique_key) = self.row.unique_key(self.options) {
             to.serialize_entry("unique_key", unique_key)?;

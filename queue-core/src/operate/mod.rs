@@ -20,6 +20,7 @@ mod record;
 mod refusal;
 mod unserved;
 mod walk;
+mod weight;
 
 pub use self::{
     act::{Act, Acted},
@@ -33,4 +34,5 @@ pub use self::{
     pause::{Awaited, Pause, Scope, job_types, pause, pause_awaits, pauses, resume, until_paused},
     record::{AttemptFailure, JobRecord},
     unserved::{Unserved, unserved},
+    weight::{Weight, set_weight, weights},
 };

@@ -16,7 +16,7 @@ use crate::{
     schema::{Session, Store, in_transaction},
 };
 
-const MIGRATIONS: [Migration; 19] = [
+const MIGRATIONS: [Migration; 20] = [
     Migration::new(1, "jobs", include_str!("../../migrations/1_jobs.sql")),
     Migration::new(2, "days", include_str!("../../migrations/2_days.sql")),
     Migration::new(3, "keys", include_str!("../../migrations/3_keys.sql")),
@@ -36,6 +36,7 @@ const MIGRATIONS: [Migration; 19] = [
     Migration::new(17, "expiry", include_str!("../../migrations/17_expiry.sql")),
     Migration::new(18, "limits", include_str!("../../migrations/18_limits.sql")),
     Migration::new(19, "permits", include_str!("../../migrations/19_permits.sql")),
+    Migration::new(20, "lines", include_str!("../../migrations/20_lines.sql")),
 ];
 
 /// The newest version that this release knows.

@@ -7,13 +7,23 @@ use uuid::Uuid;
 
 use super::{
     feed::Feed,
-    flight::{ClaimResult, Reserved},
+    flight::{ClaimResult, Course, Reserved},
 };
-use crate::lanes::{Lane, Request, Share, order};
+use crate::lanes::{From, Lane, Request, Share, order};
+
+/// What two claims found together.
+fn both(one: ClaimResult, other: ClaimResult) -> ClaimResult {
+    match (one, other) {
+        (ClaimResult::Full, _) | (_, ClaimResult::Full) => ClaimResult::Full,
+        (ClaimResult::Saturated, other) | (other, ClaimResult::Saturated) => other,
+        (ClaimResult::Jobs(some), ClaimResult::Jobs(others)) => ClaimResult::Jobs(some + others),
+    }
+}
 
 impl Feed {
     /// Claims for every queue with room. Single jobs and those for batches take turns to go first.
     pub(super) async fn claim(&mut self, worker: Uuid) -> sqlx::Result<ClaimResult> {
+        self.line_up().await?;
         let queues = std::sync::Arc::clone(&self.queues);
         let of_batches = |lane: &&Lane| queues.batch_of(lane.job_type).is_some();
         if !queues.takes_batches() || !self.lanes.free().any(|lane| of_batches(&lane)) {
@@ -31,11 +41,7 @@ impl Feed {
             Some(batches) => batches,
             None => self.claim_batches(worker).await?,
         };
-        Ok(match (self.found, batches) {
-            (ClaimResult::Full, _) | (_, ClaimResult::Full) => ClaimResult::Full,
-            (ClaimResult::Saturated, other) | (other, ClaimResult::Saturated) => other,
-            (ClaimResult::Jobs(some), ClaimResult::Jobs(others)) => ClaimResult::Jobs(some + others),
-        })
+        Ok(both(self.found, batches))
     }
 
     /// One claim, and one below the floors if there is reason and time: what is found there is not told apart by who may run it, so when to look
@@ -47,14 +53,24 @@ impl Feed {
         found
     }
 
+    /// From lines first, if jobs of any such type stand in some.
     async fn claim_batches_now(&mut self, worker: Uuid) -> sqlx::Result<ClaimResult> {
+        let queues = std::sync::Arc::clone(&self.queues);
+        if !self.lanes.free().any(|lane| lane.fair && queues.batch_of(lane.job_type).is_some()) {
+            return self.claim_batches_of_lanes(worker).await;
+        }
+        let of_lines = self.claim_batches_from(worker, From::Lines).await?;
+        Ok(both(of_lines, self.claim_batches_of_lanes(worker).await?))
+    }
+
+    async fn claim_batches_of_lanes(&mut self, worker: Uuid) -> sqlx::Result<ClaimResult> {
         let from_zero = self.rescan.is_due();
-        let found = self.claim_batches_from(worker, from_zero).await?;
+        let found = self.claim_batches_from(worker, From::Lanes { from_zero }).await?;
         if let ClaimResult::Jobs(count) = found
             && self.rescan.owed
             && self.rescan.may(Instant::now())
         {
-            return Ok(match self.claim_batches_from(worker, true).await? {
+            return Ok(match self.claim_batches_from(worker, From::Lanes { from_zero: true }).await? {
                 ClaimResult::Jobs(late) => ClaimResult::Jobs(count + late),
                 // What came first left no room.
                 ClaimResult::Saturated => found,
@@ -64,9 +80,9 @@ impl Feed {
         Ok(found)
     }
 
-    async fn claim_batches_from(&mut self, worker: Uuid, from_zero: bool) -> sqlx::Result<ClaimResult> {
+    async fn claim_batches_from(&mut self, worker: Uuid, from: From) -> sqlx::Result<ClaimResult> {
         self.turn_batches = self.turn_batches.wrapping_add(1);
-        let (mut shares, reserved) = self.demand_batches();
+        let (mut shares, reserved) = self.demand_batches(from == From::Lines);
         if shares.is_empty() {
             return Ok(ClaimResult::Saturated);
         }
@@ -76,19 +92,19 @@ impl Feed {
         }
         let asked = shares.iter().fold(0_usize, |sum, share| sum.saturating_add(share.most));
         let most = reserved.values().map(|promised| promised.count).sum::<usize>().min(asked).min(self.batch);
-        if from_zero {
+        if from == (From::Lanes { from_zero: true }) {
             self.rescan.begin();
         }
-        let request = Request::new(worker, shares, most, from_zero, &self.lanes, &self.held);
-        let flight = self.send(request, reserved, false);
+        let request = Request::new(worker, shares, most, from, &mut self.lanes, &self.held);
+        let flight = self.send(request, reserved, Course { next: None, of_lines: from == From::Lines }, false);
         self.land(flight).await
     }
 
     /// How many jobs to claim of each lane, and the slots that are reserved for them.
-    fn demand_batches(&self) -> (Vec<Share>, Reserved) {
+    fn demand_batches(&self, of_lines: bool) -> (Vec<Share>, Reserved) {
         let mut lanes = Vec::new();
         let mut types: HashMap<&str, Vec<(&'static str, usize)>> = HashMap::new();
-        for lane in order(self.lanes.free(), self.turn_batches) {
+        for lane in order(self.lanes.free().filter(|lane| lane.fair == of_lines), self.turn_batches) {
             let Some(of) = self.queues.batch_of(lane.job_type) else { continue };
             lanes.push((lane, of.0));
             let known = types.entry(&lane.queue).or_default();

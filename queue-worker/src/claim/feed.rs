@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::Store;
+use queue_core::{Options, Store};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::{
     flight::{ClaimResult, Flight, Links},
     gates::Limits,
+    lineup::Lineup,
     trial::{TICK, Trial},
     vigil::Vigil,
 };
@@ -43,6 +44,8 @@ pub(crate) struct Feed {
     /// What the last claim found.
     pub(super) found: ClaimResult,
     pub(super) rescan: Rescan,
+    /// What is to be brought into lines.
+    pub(super) lineup: Lineup,
     /// The same of the lanes of handlers that take batches.
     pub(super) rescan_batches: Rescan,
     /// Whether they were asked before the others last time.
@@ -111,7 +114,7 @@ impl Traffic {
         }
     }
 
-    fn is_dense(&self) -> bool {
+    pub(super) fn is_dense(&self) -> bool {
         self.hits >= Self::ENOUGH
     }
 }
@@ -119,7 +122,7 @@ impl Traffic {
 impl Feed {
     pub(crate) fn new(
         (config, own_limits): (&Config, OwnLimits),
-        types: &[(&'static str, u16)],
+        known: &[(&'static str, Options)],
         queues: Arc<Queues>,
         held: KnownLeases,
         link: Link,
@@ -127,12 +130,16 @@ impl Feed {
         identity: watch::Receiver<Identity>,
     ) -> Self {
         let now = Instant::now();
+        // Transactional jobs have loops of their own.
+        let types: Vec<(&'static str, u16)> =
+            known.iter().filter(|(_, options)| !options.transactional).map(|(name, options)| (*name, options.version)).collect();
+        let fair = known.iter().filter(|(_, options)| options.fair).map(|(name, _)| *name).collect();
         Self {
             store: config.store,
             batch: config.batch,
             poll: config.poll_interval,
             aging: config.aging,
-            lanes: Lanes::new(types, queues.named()),
+            lanes: Lanes::new(&types, fair, queues.named()),
             queues,
             permits: Links::like(link.another().impatient()),
             links: Links::like(link),
@@ -145,6 +152,7 @@ impl Feed {
             late: None,
             found: ClaimResult::Jobs(0),
             rescan: Rescan::default(),
+            lineup: Lineup::default(),
             rescan_batches: Rescan::default(),
             batches_first: false,
             bell,

@@ -29,7 +29,18 @@ pub(super) struct Flight {
     pub(super) reserved: Reserved,
     /// The pauses by which its lanes were chosen, kept until it has landed.
     pub(super) paused: Option<Arc<Paused>>,
+    /// Which of the lanes that were offered it takes from.
+    pub(super) course: Course,
     pub(super) landing: JoinHandle<(Link, Answer)>,
+}
+
+/// A claim takes from lanes or from lines. So of those that are offered it takes the first of one kind, and others are for the next claim.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Course {
+    /// Where the next claim would begin, if any lanes are left.
+    pub(super) next: Option<usize>,
+    /// Whether it takes from lines.
+    pub(super) of_lines: bool,
 }
 
 impl Flight {

@@ -10,9 +10,12 @@ use uuid::Uuid;
 
 use super::{
     feed::Feed,
-    flight::{ClaimResult, Flight, Reserved},
+    flight::{ClaimResult, Course, Flight, Reserved},
 };
-use crate::lanes::{Brought, Claimed, Request, Share};
+use crate::lanes::{Brought, Claimed, From, Lane, Request, Share};
+
+/// A claim to be sent, the slots that are reserved for it, and its course.
+type Prepared = (Request, Reserved, Course);
 
 impl Feed {
     /// Claims single jobs for every queue with free slots. While there is more than one claim can take, another is in the air beside it.
@@ -22,13 +25,15 @@ impl Feed {
         }
         let flight = match self.flight.take() {
             Some(flight) => flight,
-            None => match self.launch(worker, false).await? {
+            None => match self.launch(worker, 0).await? {
                 Ok(flight) => flight,
                 Err(found) => return Ok(found),
             },
         };
-        if self.found == ClaimResult::Full && !self.queues.keep_order() {
-            match self.launch(worker, false).await {
+        // Whose turn it is after a claim from lines is known only when that has landed.
+        let of_lines = flight.course.of_lines;
+        if self.found == ClaimResult::Full && !self.queues.keep_order() && !of_lines {
+            match self.launch(worker, 0).await {
                 Ok(next) => self.flight = next.ok(),
                 Err(error) => {
                     self.flight = Some(flight);
@@ -36,7 +41,10 @@ impl Feed {
                 }
             }
         }
-        let found = self.land(flight).await?;
+        let found = self.claim_on(worker, flight).await?;
+        if found == ClaimResult::Full && !self.queues.keep_order() && of_lines {
+            self.flight = self.launch(worker, 0).await?.ok();
+        }
         if self.flight.is_some() || self.lanes.more_wait() {
             return Ok(ClaimResult::Full);
         }
@@ -47,7 +55,7 @@ impl Feed {
         {
             if self.looks_aside() {
                 self.look_for_late_ones(worker).await?;
-            } else if let Ok(flight) = self.launch(worker, true).await? {
+            } else if let Some(flight) = self.launch_late(worker).await? {
                 return Ok(match self.land(flight).await? {
                     ClaimResult::Jobs(late) => ClaimResult::Jobs(count + late),
                     more => more,
@@ -67,44 +75,84 @@ impl Feed {
     async fn look_for_late_ones(&mut self, worker: Uuid) -> sqlx::Result<()> {
         const FEW: usize = 10;
         if self.late.is_none()
-            && let Ok((mut request, reserved)) = self.prepare(worker, true).await?
+            && let Ok((mut request, reserved, course)) = self.prepare(worker, 0, true).await?
         {
             request.limit(FEW);
             let reserved = reserved.into_iter().map(|(queue, promised)| (queue, promised.without_slots())).collect();
-            self.late = Some(self.send(request, reserved, true));
+            self.late = Some(self.send(request, reserved, course, true));
         }
         Ok(())
     }
 
-    /// Sends a claim on its way; or says why there is none to send.
-    async fn launch(&mut self, worker: Uuid, from_zero: bool) -> sqlx::Result<Result<Flight, ClaimResult>> {
-        Ok(self.prepare(worker, from_zero).await?.map(|(request, reserved)| self.send(request, reserved, false)))
+    /// Lands a claim; while it comes short, claims from the lanes that it did not come to, until none are left.
+    async fn claim_on(&mut self, worker: Uuid, flight: Flight) -> sqlx::Result<ClaimResult> {
+        let mut course = flight.course;
+        let mut found = self.land(flight).await?;
+        while let (ClaimResult::Jobs(count), Some(next), true) = (found, course.next, self.flight.is_none()) {
+            match self.launch(worker, next).await? {
+                Ok(flight) => {
+                    course = flight.course;
+                    found = match self.land(flight).await? {
+                        ClaimResult::Jobs(more) => ClaimResult::Jobs(count + more),
+                        other => other,
+                    };
+                }
+                Err(ClaimResult::Jobs(_)) => break,
+                Err(other) => return Ok(other),
+            }
+        }
+        Ok(found)
     }
 
-    /// What to claim now, and the slots that are reserved for it.
-    async fn prepare(&mut self, worker: Uuid, from_zero: bool) -> sqlx::Result<Result<(Request, Reserved), ClaimResult>> {
+    /// Sends a claim on its way, from this one of the lanes offered on; or says why there is none to send.
+    async fn launch(&mut self, worker: Uuid, begin: usize) -> sqlx::Result<Result<Flight, ClaimResult>> {
+        Ok(self.prepare(worker, begin, false).await?.map(|(request, reserved, course)| self.send(request, reserved, course, false)))
+    }
+
+    /// Sends one that looks below the floors, if there is any lane that has one.
+    async fn launch_late(&mut self, worker: Uuid) -> sqlx::Result<Option<Flight>> {
+        let prepared = self.prepare(worker, 0, true).await?;
+        Ok(prepared.ok().map(|(request, reserved, course)| self.send(request, reserved, course, false)))
+    }
+
+    /// What to claim now, and the slots that are reserved for it: from the first lanes with free slots, all of one kind. From zero, only from lanes that
+    /// have floors.
+    async fn prepare(&mut self, worker: Uuid, begin: usize, from_zero: bool) -> sqlx::Result<Result<Prepared, ClaimResult>> {
         if self.lanes.must_look() {
             let link = self.links.any();
             let looked = self.lanes.look(link.get().await?, self.store).await;
             link.note(looked)?;
         }
-        self.turn = self.turn.wrapping_add(1);
+        if begin == 0 {
+            self.turn = self.turn.wrapping_add(1);
+        }
         let mut reserved = Reserved::new();
         let mut shares: Vec<Share> = Vec::new();
-        for lane in self.lanes.offer(self.turn, self.found == ClaimResult::Full) {
-            if self.queues.batch_of(lane.job_type).is_some() {
-                continue;
+        let (mut of_lines, mut next) = (None, None);
+        let offered = self.offered();
+        let begin = if self.lanes.are_many() { 0 } else { begin };
+        let is_single = |lane: &&Lane| !(from_zero && lane.fair) && self.queues.batch_of(lane.job_type).is_none();
+        for (nth, id) in offered.iter().enumerate().skip(begin) {
+            let Some(lane) = self.lanes.get(*id).filter(is_single) else { continue };
+            if of_lines.is_some_and(|of_lines| of_lines != lane.fair) {
+                next = Some(nth);
+                break;
             }
             let promised = match reserved.entry(lane.queue.clone()) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(fresh) => match self.queues.slots(&lane.queue) {
-                    Some(slots) => fresh.insert(slots.demand(self.batch)),
+                    Some(slots) => fresh.insert(slots.demand(self.batch, lane.fair)),
                     None => continue,
                 },
             };
             if promised.count > 0 {
                 shares.push(Share { lane: lane.id, most: promised.count });
+                of_lines = Some(lane.fair);
             }
+        }
+        if let Some(next) = next {
+            // Of many lanes what is left is offered again.
+            self.lanes.take_back(offered[next..].iter().copied());
         }
         if shares.is_empty() {
             // Where there is no lane, nothing lies below a floor.
@@ -118,14 +166,28 @@ impl Feed {
         }
         let asked = shares.iter().fold(0_usize, |sum, share| sum.saturating_add(share.most));
         let most = reserved.values().map(|promised| promised.count).sum::<usize>().min(asked).min(self.batch);
-        let from_zero = from_zero || self.lanes.are_many() || (!self.looks_aside() && self.rescan.is_due());
-        if from_zero {
+        let from = if of_lines == Some(true) {
+            From::Lines
+        } else {
+            From::Lanes { from_zero: from_zero || self.lanes.are_many() || (!self.looks_aside() && self.rescan.is_due()) }
+        };
+        if from == (From::Lanes { from_zero: true }) {
             self.rescan.begin();
         }
-        Ok(Ok((Request::new(worker, shares, most, from_zero, &self.lanes, &self.held), reserved)))
+        let course = Course { next, of_lines: from == From::Lines };
+        Ok(Ok((Request::new(worker, shares, most, from, &mut self.lanes, &self.held), reserved, course)))
     }
 
-    pub(super) fn send(&mut self, request: Request, reserved: Reserved, rings: bool) -> Flight {
+    /// The lanes to claim from, best first. Those that better ones have kept waiting too long go before all.
+    fn offered(&mut self) -> Vec<i64> {
+        let mut offered: Vec<i64> = self.lanes.offer(self.turn, self.found == ClaimResult::Full).into_iter().map(|lane| lane.id).collect();
+        if let Some(aging) = self.aging {
+            offered.sort_by_cached_key(|lane| !self.lanes.is_passed_over(*lane, aging));
+        }
+        offered
+    }
+
+    pub(super) fn send(&mut self, request: Request, reserved: Reserved, course: Course, rings: bool) -> Flight {
         let (mut link, store, bell) = (self.links.take(), self.store, Arc::clone(&self.bell));
         let landing = tokio::spawn(async move {
             let answer = request.send(&mut link, store).await;
@@ -134,27 +196,28 @@ impl Feed {
             }
             (link, answer)
         });
-        Flight { reserved, paused: self.queues.pauses().now(), landing }
+        Flight { reserved, paused: self.queues.pauses().now(), course, landing }
     }
 
     /// Waits for a claim, and gives its jobs to their queues' slots, or back if they were paused since. Drops them if our identity is gone meanwhile:
     /// they will be recovered.
     pub(super) async fn land(&mut self, flight: Flight) -> sqlx::Result<ClaimResult> {
-        let Flight { reserved, paused: _kept, landing } = flight;
+        let Flight { reserved, paused: _kept, course: _, landing } = flight;
         let (link, answer) = landing.await.map_err(|_| sqlx::Error::WorkerCrashed)?;
         self.links.idle.push(link);
-        let (worker, most, from_zero, took) = (answer.request.worker, answer.request.most, answer.request.from_zero, answer.took);
+        let (worker, most, from, took) = (answer.request.worker, answer.request.most, answer.request.from, answer.took);
         let lanes: Vec<i64> = answer.request.shares.iter().map(|share| share.lane).collect();
-        let brought = answer.read(&mut self.lanes).inspect_err(|_| self.rescan.owed |= from_zero)?;
+        let late = From::Lanes { from_zero: true };
+        let brought = answer.read(&mut self.lanes).inspect_err(|_| self.rescan.owed |= from == late)?;
         let (claimed, count) = (&brought.jobs, brought.jobs.len() + brought.unread.len());
         if self.aging.is_some() {
             let reached = if count < most { lanes.len() } else { 0 };
             self.lanes.served(lanes[..reached].iter().copied().chain(claimed.iter().map(|job| job.job.lane)));
         }
-        if from_zero {
-            self.rescan.done(took, count);
-        } else if count < most {
-            self.rescan.owed = true;
+        match from {
+            From::Lanes { from_zero: true } => self.rescan.done(took, count),
+            From::Lanes { from_zero: false } if count < most => self.rescan.owed = true,
+            _ => {}
         }
         let filled = self.hand_over(worker, &reserved, brought).await;
         Ok(if filled || count >= most { ClaimResult::Full } else { ClaimResult::Jobs(count) })

@@ -13,11 +13,11 @@ use uuid::Uuid;
 
 use super::{
     feed::Feed,
-    flight::{ClaimResult, Flight, Reserved},
+    flight::{ClaimResult, Course, Flight, Reserved},
     gates::{Next, SAY, SHUT},
 };
 use crate::{
-    lanes::{Asked, Brought, Group, Request, Room, Share},
+    lanes::{Asked, Brought, From, Group, Request, Room, Share},
     live::{Sleep, bounded},
 };
 
@@ -54,13 +54,14 @@ impl Feed {
     }
 
     async fn land_group(&mut self, gates: &Arc<[i64]>) -> sqlx::Result<bool> {
-        let Some(Flight { reserved, paused: _kept, landing }) = self.limits.groups.get_mut(gates).and_then(|state| state.flight.take())
+        let Some(Flight { reserved, paused: _kept, course: _, landing }) =
+            self.limits.groups.get_mut(gates).and_then(|state| state.flight.take())
         else {
             return Ok(false);
         };
         let (link, answer) = landing.await.map_err(|_| sqlx::Error::WorkerCrashed)?;
         self.permits.push(link);
-        let (worker, most, from_zero, took) = (answer.request.worker, answer.request.most, answer.request.from_zero, answer.took);
+        let (worker, most, from, took) = (answer.request.worker, answer.request.most, answer.request.from, answer.took);
         let asked = answer.request.freed().to_vec();
         let state = self.limits.state(gates);
         // Until it is known what was taken: not again at once, for whatever failed may fail again.
@@ -75,7 +76,7 @@ impl Feed {
         };
         let (count, room) = (brought.jobs.len() + brought.unread.len(), brought.room);
         state.note(room, count, most);
-        if from_zero {
+        if from == (From::Limited { from_zero: true }) {
             state.rescan.done(took, count);
         } else if count < most {
             state.rescan.owed = true;
@@ -162,14 +163,15 @@ impl Feed {
         state.since = None;
         let freed = state.freed.drain().collect();
         let asked = Asked { gates: Arc::clone(&under.gates), freed, told: self.limits.freed.clone() };
-        let request = Request::new(worker, shares, most, from_zero, &self.lanes, &self.held).under(asked);
+        let request = Request::new(worker, shares, most, From::Limited { from_zero }, &mut self.lanes, &self.held).under(asked);
         let (mut link, store, bell) = (self.permits.take(), self.store, Arc::clone(&self.bell));
         let landing = tokio::spawn(async move {
             let answer = request.send(&mut link, store).await;
             bell.nudge();
             (link, answer)
         });
-        self.limits.state(&under.gates).flight = Some(Flight { reserved, paused: self.queues.pauses().now(), landing });
+        self.limits.state(&under.gates).flight =
+            Some(Flight { reserved, paused: self.queues.pauses().now(), course: Course::default(), landing });
     }
 
     /// Of suspects that limits cover: waits for the claim, for nothing else is begun meanwhile.

@@ -6,6 +6,8 @@ mod flight;
 mod gates;
 mod launch;
 mod limits;
+mod lines;
+mod lineup;
 mod pauses;
 mod suspects;
 mod trial;

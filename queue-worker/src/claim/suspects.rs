@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::feed::{Feed, LOOK};
 use crate::{
-    lanes::{Brought, Claimed, Request, Share, order},
+    lanes::{Brought, Claimed, From, Request, Share, order},
     live::bounded,
 };
 
@@ -82,7 +82,7 @@ impl Feed {
             return Ok(false);
         }
         let most = shares.iter().map(|share| share.most).sum();
-        let request = Request::new(worker, shares, most, true, &self.lanes, &self.held);
+        let request = Request::new(worker, shares, most, From::Lanes { from_zero: true }, &mut self.lanes, &self.held);
         let Brought { jobs: claimed, unread, .. } = self.claim_suspects(request, first).await?;
         for job in &unread {
             if let Some(slots) = self.lanes.get(job.job.lane).and_then(|lane| self.queues.slots(&lane.queue)) {

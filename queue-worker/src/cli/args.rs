@@ -12,7 +12,7 @@ use super::{
     limits::LimitsCommand,
     pause::{PauseArgs, Which},
     settings::{EVERYWHERE, Settings, WorkerSettings},
-    values::{Exact, NewCapacity, Output, id, new_capacity},
+    values::{Exact, NewCapacity, NewWeight, Output, id, new_capacity, new_weight},
 };
 
 /// Runs and operates a job queue that lives in PostgreSQL.
@@ -195,6 +195,24 @@ A number with a + is counted so far and no further: there may be more.")]
         capacity: Option<NewCapacity>,
         #[command(flatten)]
         exact: Exact,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show which fair keys have more turns than others; give one a weight
+    #[command(after_long_help = "\
+Examples:
+  queue-worker weight                               the fair keys that have a weight
+  queue-worker weight render acme 3                 jobs of `acme` have three turns for one of any other
+  queue-worker weight render acme none              as many as any other")]
+    Weight {
+        /// Of jobs stored under this type only
+        #[arg(value_name = "TYPE")]
+        job_type: Option<String>,
+        /// This fair key only
+        key: Option<String>,
+        /// How many turns its jobs have for one of any other, from 1 to 1000, or `none`
+        #[arg(value_name = "N|none", value_parser = new_weight)]
+        weight: Option<NewWeight>,
         #[command(flatten)]
         output: Output,
     },

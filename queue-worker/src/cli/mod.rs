@@ -8,6 +8,7 @@ mod values;
 mod settings;
 mod own_file;
 mod variables;
+mod weight;
 mod known_queue;
 mod limits;
 mod run;
@@ -192,6 +193,9 @@ async fn obey(
         Command::Limits { command, output } => limits::limits(settings, command, output.json).await?,
         Command::Capacity { queue, capacity, exact, output } => {
             capacity::capacity(settings, queue.as_deref(), capacity, exact, output.json).await?;
+        }
+        Command::Weight { job_type, key, weight, output } => {
+            weight::weight(settings, job_type.as_deref(), key.as_deref(), weight, output.json).await?;
         }
     }
     Ok(ExitCode::SUCCESS)

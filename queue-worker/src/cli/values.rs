@@ -38,6 +38,18 @@ pub(super) fn new_capacity(text: &str) -> Result<NewCapacity, &'static str> {
     }
 }
 
+/// A weight, or `none` for as many turns as any other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewWeight(pub(super) Option<u16>);
+
+pub(super) fn new_weight(text: &str) -> Result<NewWeight, &'static str> {
+    match text.parse() {
+        _ if text == "none" => Ok(NewWeight(None)),
+        Ok(weight @ 1..=1000) => Ok(NewWeight(Some(weight))),
+        _ => Err("a weight is a number from 1 to 1000, or `none`"),
+    }
+}
+
 pub(super) fn id(text: &str) -> Result<JobId, &'static str> {
     text.parse().map_err(|_| "a job's id is a number, as `list` shows it")
 }

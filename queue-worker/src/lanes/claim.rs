@@ -1,4 +1,4 @@
-//! Taking jobs: one claim, which may be in the air while others are prepared or looked through.
+//! Taking jobs: one claim, from lanes or from lines, which may be in the air while others are prepared or looked through.
 //!
 //! A [`Claimed`] comes from here only, and is consumed by a verdict: a job cannot be run without a lease, or settled twice.
 
@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::{
     Lanes,
     held::{Holding, KnownLeases},
+    lane::Lane,
     large::{self, LARGEST},
     room::{Asked, Room},
 };
@@ -50,6 +51,28 @@ pub(crate) struct Share {
     pub(crate) most: usize,
 }
 
+/// Where a claim takes jobs from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    /// Lanes, each in the order of places: from their floors on, or from anywhere.
+    Lanes { from_zero: bool },
+    /// The lines of fair lanes, in turn.
+    Lines,
+    /// Lanes that limits cover: fair ones by their lines, others as above.
+    Limited { from_zero: bool },
+}
+
+impl From {
+    /// Whether it takes from this lane's lines.
+    fn are_lines(self, lane: Option<&Lane>) -> bool {
+        match self {
+            Self::Lanes { .. } => false,
+            Self::Lines => true,
+            Self::Limited { .. } => lane.is_some_and(|lane| lane.fair),
+        }
+    }
+}
+
 /// One claim: up to `most` jobs of these lanes, which are in the order to be served.
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -57,9 +80,11 @@ pub(crate) struct Request {
     pub(crate) worker: Uuid,
     pub(crate) shares: Vec<Share>,
     pub(crate) most: usize,
-    /// Whether it looks for jobs below the floors too.
-    pub(crate) from_zero: bool,
-    pub(super) floors: Vec<i64>,
+    pub(crate) from: From,
+    /// From where each lane's jobs begin: its floor, or the line after which it goes on.
+    pub(super) begins: Vec<i64>,
+    /// Which of the lanes stand in lines.
+    pub(super) in_lines: Vec<bool>,
     /// The limits that cover all of these lanes, if any do.
     pub(super) limits: Option<Asked>,
 }
@@ -78,6 +103,8 @@ pub(super) struct Rows {
     pub(super) jobs: Vec<PgRow>,
     /// The payloads that were read apart.
     pub(super) large: HashMap<JobId, String>,
+    /// The plain lane, the line and the place in it of each job that stood in one, in the order of their turns.
+    pub(super) in_lines: Vec<(i64, i64, i64)>,
     /// What stood in the way of more.
     pub(super) room: Room,
     pub(super) room_until: Option<Instant>,
@@ -101,9 +128,15 @@ struct OfLane {
 }
 
 impl Request {
-    pub(crate) fn new(worker: Uuid, shares: Vec<Share>, most: usize, from_zero: bool, lanes: &Lanes, held: &KnownLeases) -> Self {
-        let floors = shares.iter().map(|share| if from_zero { 0 } else { lanes.floor(share.lane) }).collect();
-        Self { holding: held.begin(), worker, shares, most, from_zero, floors, limits: None }
+    pub(crate) fn new(worker: Uuid, shares: Vec<Share>, most: usize, from: From, lanes: &mut Lanes, held: &KnownLeases) -> Self {
+        let in_lines: Vec<bool> = shares.iter().map(|share| from.are_lines(lanes.get(share.lane))).collect();
+        let begin = |(share, in_lines): (&Share, &bool)| match from {
+            _ if *in_lines => lanes.turns.after(share.lane),
+            From::Lanes { from_zero: true } | From::Limited { from_zero: true } => 0,
+            _ => lanes.floor(share.lane),
+        };
+        let begins = shares.iter().zip(&in_lines).map(begin).collect();
+        Self { holding: held.begin(), worker, shares, most, from, begins, in_lines, limits: None }
     }
 
     /// Of lanes that limits cover.
@@ -129,17 +162,23 @@ impl Request {
 
     /// Of lanes without limits.
     pub(super) async fn claim(&self, connection: &mut PgConnection, store: Store) -> sqlx::Result<Rows> {
-        let statement = sqlx::query(store.sql(include_str!("../../sql/claim.sql")))
+        let text = match self.from {
+            From::Lines => include_str!("../../sql/claim_lines.sql"),
+            From::Lanes { .. } | From::Limited { .. } => include_str!("../../sql/claim.sql"),
+        };
+        let statement = sqlx::query(store.sql(text))
             .bind(self.holding.token())
             .bind(self.worker)
             .bind(self.shares.iter().map(|share| share.lane).collect::<Vec<_>>())
-            .bind(&self.floors)
+            .bind(&self.begins)
             .bind(self.shares.iter().map(|share| narrow(share.most)).collect::<Vec<_>>())
             .bind(narrow(self.most))
             .bind(narrow(LARGEST / self.most.max(1)));
         let jobs = bounded(statement.fetch_all(&mut *connection)).await?;
         let large = large::read(connection, store, &jobs).await?;
-        Ok(Rows { jobs, large, ..Rows::default() })
+        let place = |row: &PgRow| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(11)?, row.try_get_unchecked(12)?));
+        let in_lines = if self.from == From::Lines { jobs.iter().map(place).collect::<sqlx::Result<_>>()? } else { Vec::new() };
+        Ok(Rows { jobs, large, in_lines, ..Rows::default() })
     }
 }
 
@@ -152,8 +191,9 @@ impl Answer {
     /// The jobs, in the order in which their lanes were named; each lane's floor is its lowest place among them. If the answer never came,
     /// nobody here knows of the lease any more, and what it lists is given back.
     pub(crate) fn read(self, lanes: &mut Lanes) -> sqlx::Result<Brought> {
-        let Rows { jobs: rows, mut large, room, room_until } = self.rows?;
+        let Rows { jobs: rows, mut large, in_lines, room, room_until } = self.rows?;
         let holding = &self.request.holding;
+        come(lanes, &self.request, &in_lines, rows.len() < self.request.most && room == Room::Open);
         // What is taken for one that was not read.
         let mean = large.values().map(String::len).sum::<usize>() / large.len().max(1);
         let mut unread = Vec::new();
@@ -205,8 +245,8 @@ impl Answer {
         let bytes = of_lanes.values().map(|of| of.bytes).sum::<usize>() - unread.len() * mean;
         tracing::debug!(jobs = rows.len(), bytes, unread = unread.len(), "claimed");
         lanes.note_sizes(of_lanes.iter().map(|(lane, of)| (*lane, of.bytes / of.jobs)));
-        let lowest = of_lanes.into_iter().map(|(lane, of)| (lane, of.lowest));
-        lanes.raise_floors(lowest);
+        let known = |lane: i64| in_lines.iter().any(|(other, ..)| *other == lane);
+        lanes.raise_floors(of_lanes.into_iter().filter(|(lane, _)| !known(*lane)).map(|(lane, of)| (lane, of.lowest)));
         claimed.sort_unstable_by_key(|(rank, seq, _)| (*rank, *seq));
         if rows.len() >= self.request.most
             && let Some((rank, ..)) = claimed.last()
@@ -214,6 +254,20 @@ impl Answer {
             lanes.take_back(self.request.shares.iter().skip(*rank).map(|share| share.lane));
         }
         Ok(Brought { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread, room })
+    }
+}
+
+/// Notes how far each lane has come. If there was room for more, what stands in the lines of a lane that brought less than it was asked for was not
+/// there yet: it has a higher place than all that was.
+fn come(lanes: &mut Lanes, request: &Request, in_lines: &[(i64, i64, i64)], had_room: bool) {
+    let mut jobs: HashMap<i64, usize> = HashMap::new();
+    for (lane, line, place) in in_lines {
+        lanes.turns.come(*lane, *line, *place);
+        *jobs.entry(*lane).or_default() += 1;
+    }
+    if had_room {
+        let asked = request.shares.iter().zip(&request.in_lines).filter(|(_, in_lines)| **in_lines).map(|(share, _)| share);
+        lanes.rest(asked.filter(|share| jobs.get(&share.lane).copied().unwrap_or(0) < share.most).map(|share| share.lane));
     }
 }
 

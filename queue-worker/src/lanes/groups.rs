@@ -12,7 +12,7 @@ use crate::live::{Paused, Under};
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     pub(crate) under: Under,
-    /// Suspects' are not among them.
+    /// Suspects' are not among them, nor lined ones, which are claimed from by the names of their twins.
     pub(crate) lanes: Vec<i64>,
     /// The priority of its best lane.
     pub(crate) best: i16,
@@ -38,7 +38,7 @@ impl Groups {
             of_lanes.push((lane.id, Arc::clone(&under.gates)));
             let fresh = |under| Group { under, lanes: Vec::new(), best: i16::MIN };
             let group = all.entry(Arc::clone(&under.gates)).or_insert_with(|| fresh(under));
-            if !lane.solo {
+            if !lane.solo && !lane.lined {
                 group.lanes.push(lane.id);
                 group.best = group.best.max(lane.priority);
             }
@@ -92,7 +92,16 @@ mod tests {
 
     #[test]
     fn lanes_under_the_same_limits_are_one_group_and_those_of_suspects_are_not_claimed_with_it() {
-        let lane = |id, queue: &str, solo| Lane { id, queue: queue.to_owned(), job_type: "t", version: 1, priority: id as i16, solo };
+        let lane = |id, queue: &str, solo| Lane {
+            id,
+            queue: queue.to_owned(),
+            job_type: "t",
+            version: 1,
+            priority: id as i16,
+            solo,
+            lined: false,
+            fair: false,
+        };
         let limit = LimitRow { gate: 7, revision: 1, most: Some(3), timed: false };
         let row = PauseRow { number: 1, queue: "q".to_owned(), job_type: "*".to_owned(), limit: Some(limit) };
         let paused = Pauses::new(Registry::new()).read(vec![row]).unwrap();

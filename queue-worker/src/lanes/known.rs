@@ -9,16 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{
-    Store,
-    runner::{stored_type, type_and_version},
-};
+use queue_core::{Store, runner::type_and_version};
 use sqlx::{PgConnection, Row as _};
 
 use super::{
     groups::{Group, Groups},
-    lane::Lane,
+    lane::{Lane, order, stored_types},
     large::{fitting, is_large},
+    turns::{Turns, twin_of},
 };
 use crate::live::{Paused, after_ms, bounded};
 
@@ -37,6 +35,8 @@ const FEW: usize = 100;
 /// The lanes known so far.
 pub(crate) struct Lanes {
     types: Vec<&'static str>,
+    /// Those whose jobs take turns.
+    fair: HashSet<&'static str>,
     /// The names under which jobs of these are stored, in each version known.
     stored: Vec<String>,
     queues: Option<Vec<String>>,
@@ -56,6 +56,9 @@ pub(crate) struct Lanes {
     rested: Option<i64>,
     /// How many bytes a payload had in each lane's last claim, of those that are not small.
     sizes: HashMap<i64, usize>,
+    any_fair: bool,
+    /// Whose turn it is in each fair lane.
+    pub(super) turns: Turns,
     /// When each lane last had its turn, or was first seen.
     served: HashMap<i64, Instant>,
     /// What the last look found and no claim has been offered yet, best first.
@@ -88,10 +91,11 @@ struct LookedOver {
 }
 
 impl Lanes {
-    /// Of these job types, each in the versions up to this, in these queues or in any.
-    pub(crate) fn new(types: &[(&'static str, u16)], queues: Option<Vec<String>>) -> Self {
+    /// Of these job types, each in the versions up to this, some of them fair, in these queues or in any.
+    pub(crate) fn new(types: &[(&'static str, u16)], fair: HashSet<&'static str>, queues: Option<Vec<String>>) -> Self {
         Self {
             types: types.iter().map(|(name, _)| *name).collect(),
+            fair,
             stored: stored_types(types),
             queues,
             horizon: None,
@@ -104,6 +108,8 @@ impl Lanes {
             given: None,
             rested: None,
             sizes: HashMap::new(),
+            any_fair: false,
+            turns: Turns::default(),
             served: HashMap::new(),
             window: VecDeque::new(),
             cursor: i64::MIN,
@@ -140,9 +146,9 @@ impl Lanes {
             let Some(id) = row.try_get::<Option<i64>, _>("lane")? else { continue };
             let (name, version) = type_and_version(row.try_get("job_type")?);
             let Some(job_type) = self.types.iter().find(|known| **known == name) else { continue };
-            let (queue, priority, solo) = (row.try_get("queue")?, row.try_get("priority")?, row.try_get("solo")?);
-            let lane = Lane { id, queue, job_type, version, priority, solo };
-            found.insert(id, lane);
+            let (queue, priority, solo, lined) =
+                (row.try_get("queue")?, row.try_get("priority")?, row.try_get("solo")?, row.try_get("lined")?);
+            found.insert(id, Lane { id, queue, job_type, version, priority, solo, lined, fair: false });
         }
         let any_new = found.keys().any(|id| !self.known.contains_key(id));
         if all && may_forget {
@@ -150,9 +156,11 @@ impl Lanes {
             self.floors.retain(|id, _| found.contains_key(id));
             self.served.retain(|id, _| found.contains_key(id));
             self.sizes.retain(|id, _| found.contains_key(id));
+            self.turns.retain(|id| found.contains_key(&id));
         }
         self.known.extend(found);
         if all || any_new {
+            self.tell_fair();
             self.close_paused();
         }
         Ok(any_new)
@@ -163,6 +171,20 @@ impl Lanes {
         // Who is open again was not asked.
         (self.paused, self.rested) = (paused, None);
         self.close_paused();
+    }
+
+    /// A lane is fair if its type is, or if some of its jobs stand in lines, whatever this release says of the type.
+    fn tell_fair(&mut self) {
+        let lined: HashSet<i64> = self.known.values().filter(|lane| lane.lined).map(|lane| twin_of(lane.id)).collect();
+        for lane in self.known.values_mut() {
+            lane.fair = !lane.solo && !lane.lined && (self.fair.contains(lane.job_type) || lined.contains(&lane.id));
+        }
+        self.any_fair = self.known.values().any(|lane| lane.fair);
+    }
+
+    /// Whether jobs of any lane take turns.
+    pub(crate) fn any_fair(&self) -> bool {
+        self.any_fair
     }
 
     fn close_paused(&mut self) {
@@ -184,7 +206,7 @@ impl Lanes {
 
     /// The lanes that are neither paused nor limited nor suspects'.
     pub(crate) fn free(&self) -> impl Iterator<Item = &Lane> {
-        self.open().filter(|lane| !lane.solo && !self.groups.cover(lane.id))
+        self.open().filter(|lane| !lane.solo && !lane.lined && !self.groups.cover(lane.id))
     }
 
     /// One look at everything that could end an idle worker's sleep. Lanes are asked only if a place was given out since they were found empty,
@@ -254,6 +276,15 @@ impl Lanes {
         self.floors.extend(lowest);
     }
 
+    /// The lines of these lanes were found empty: what comes is above all that was claimed of them. It is for those who glance; a claim goes by lines.
+    pub(super) fn rest(&mut self, lanes: impl Iterator<Item = i64>) {
+        for lane in lanes {
+            if let Some(highest) = self.turns.highest(lane) {
+                self.floors.insert(twin_of(lane), highest);
+            }
+        }
+    }
+
     /// How many bytes the payloads of these lanes have.
     pub(super) fn note_sizes(&mut self, sizes: impl Iterator<Item = (i64, usize)>) {
         for (lane, bytes) in sizes {
@@ -303,7 +334,10 @@ impl Lanes {
             let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/waiting.sql"))).bind(begin).bind(WINDOW as i64);
             let found: Vec<i64> = bounded(statement.fetch_all(&mut *connection)).await?;
             self.cursor = if found.len() < WINDOW { i64::MIN } else { found.last().copied().unwrap_or(i64::MIN) };
-            let known = order(found.iter().filter_map(|id| self.known.get(id)).filter(|lane| !lane.solo), 0);
+            // What stands in lines is offered by the name of the plain lane, once.
+            let found_of = |lane: &Lane| if lane.lined { twin_of(lane.id) } else { lane.id };
+            let named: HashSet<i64> = found.iter().filter_map(|id| self.known.get(id)).map(found_of).collect();
+            let known = order(named.iter().filter_map(|id| self.known.get(id)).filter(|lane| !lane.solo), 0);
             self.window = known.into_iter().map(|lane| lane.id).collect();
             if !found.is_empty() || begin == i64::MIN {
                 break;
@@ -338,40 +372,17 @@ impl Lanes {
     }
 }
 
-/// The names under which jobs of these types are stored, each in the versions up to this.
-pub(crate) fn stored_types(types: &[(&'static str, u16)]) -> Vec<String> {
-    types.iter().flat_map(|(name, newest)| (1..=*newest).map(|version| stored_type(name, version).into_owned())).collect()
-}
-
-/// The lanes to claim from, best first: by priority, and among equals each in turn.
-pub(crate) fn order<'a>(lanes: impl Iterator<Item = &'a Lane>, turn: usize) -> Vec<&'a Lane> {
-    let mut lanes: Vec<&Lane> = lanes.collect();
-    lanes.sort_unstable_by_key(|lane| (std::cmp::Reverse(lane.priority), lane.id));
-    for equals in lanes.chunk_by_mut(|a, b| a.priority == b.priority) {
-        equals.rotate_left(turn % equals.len());
-    }
-    lanes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn lane(id: i64, priority: i16) -> Lane {
-        Lane { id, queue: "q".to_owned(), job_type: "t", version: 1, priority, solo: false }
-    }
-
-    #[test]
-    fn lanes_go_by_priority_and_equals_take_turns() {
-        let lanes = [lane(1, 100), lane(2, 100), lane(3, 150), lane(4, 30)];
-        let ids = |turn| order(lanes.iter(), turn).into_iter().map(|lane| lane.id).collect::<Vec<_>>();
-        assert_eq!(ids(0), [3, 1, 2, 4]);
-        assert_eq!(ids(1), [3, 2, 1, 4]);
+        Lane { id, queue: "q".to_owned(), job_type: "t", version: 1, priority, solo: false, lined: false, fair: false }
     }
 
     #[test]
     fn what_a_full_claim_did_not_come_to_is_offered_first() {
-        let mut lanes = Lanes::new(&[("t", 1)], None);
+        let mut lanes = Lanes::new(&[("t", 1)], HashSet::new(), None);
         lanes.known.extend((0..=500).map(|id| (id, lane(id, 100))));
         lanes.window.extend(1..=300);
         let ids = |lanes: Vec<&Lane>| lanes.into_iter().map(|lane| lane.id).collect::<Vec<_>>();

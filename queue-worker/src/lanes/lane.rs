@@ -1,4 +1,6 @@
-//! A lane, as a worker knows it.
+//! A lane, and which of several goes first. Does not touch the database.
+
+use queue_core::runner::stored_type;
 
 /// A lane that this worker serves.
 #[derive(Clone, Debug)]
@@ -10,4 +12,40 @@ pub(crate) struct Lane {
     pub(crate) version: u16,
     pub(crate) priority: i16,
     pub(crate) solo: bool,
+    /// The twin of a plain lane, whose jobs stand in lines in it. It is claimed from by the name of that one.
+    pub(crate) lined: bool,
+    /// A plain lane whose jobs stand in lines, in its twin, or are about to.
+    pub(crate) fair: bool,
+}
+
+/// The names under which jobs of these types are stored, each in the versions up to this.
+pub(crate) fn stored_types(types: &[(&'static str, u16)]) -> Vec<String> {
+    types.iter().flat_map(|(name, newest)| (1..=*newest).map(|version| stored_type(name, version).into_owned())).collect()
+}
+
+/// The lanes to claim from, best first: by priority, and among equals each in turn, the fair ones of them together.
+pub(crate) fn order<'a>(lanes: impl Iterator<Item = &'a Lane>, turn: usize) -> Vec<&'a Lane> {
+    let mut lanes: Vec<&Lane> = lanes.collect();
+    lanes.sort_unstable_by_key(|lane| (std::cmp::Reverse(lane.priority), lane.fair, lane.id));
+    for equals in lanes.chunk_by_mut(|a, b| a.priority == b.priority) {
+        equals.rotate_left(turn % equals.len());
+    }
+    lanes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(id: i64, priority: i16) -> Lane {
+        Lane { id, queue: "q".to_owned(), job_type: "t", version: 1, priority, solo: false, lined: false, fair: false }
+    }
+
+    #[test]
+    fn lanes_go_by_priority_and_equals_take_turns() {
+        let lanes = [lane(1, 100), lane(2, 100), lane(3, 150), lane(4, 30)];
+        let ids = |turn| order(lanes.iter(), turn).into_iter().map(|lane| lane.id).collect::<Vec<_>>();
+        assert_eq!(ids(0), [3, 1, 2, 4]);
+        assert_eq!(ids(1), [3, 2, 1, 4]);
+    }
 }

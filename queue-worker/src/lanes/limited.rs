@@ -19,7 +19,8 @@ pub(super) async fn claim(connection: &mut PgConnection, store: Store, request: 
         .bind(request.worker)
         .bind(&asked.gates[..])
         .bind(request.shares.iter().map(|share| share.lane).collect::<Vec<_>>())
-        .bind(&request.floors)
+        .bind(&request.begins)
+        .bind(&request.in_lines)
         .bind(request.shares.iter().map(|share| narrow(share.most)).collect::<Vec<_>>())
         .bind(narrow(request.most))
         .bind(&asked.freed);
@@ -40,8 +41,10 @@ pub(super) async fn claim(connection: &mut PgConnection, store: Store, request: 
             began = row.try_get::<Option<i64>, _>("at_ms")?.zip(row.try_get::<Option<i64>, _>("within_ms")?);
         }
     }
+    taken.in_lines.sort_unstable_by_key(|(turn, ..)| *turn);
+    let in_lines = taken.in_lines.iter().map(|(_, lane, line, place)| (*lane, *line, *place)).collect();
     if taken.ids.is_empty() {
-        return Ok(Rows { room, ..Rows::default() });
+        return Ok(Rows { in_lines, room, ..Rows::default() });
     }
     let sent = Instant::now();
     let jobs = taken.confirm(connection, store, request).await?;
@@ -49,7 +52,7 @@ pub(super) async fn claim(connection: &mut PgConnection, store: Store, request: 
     // By the database's clock: how long since the claim. Ours says only how long since we asked for that.
     let room_until = began.zip(now).map(|((at, within), now)| sent + Duration::from_millis(u64::try_from(at + within - now).unwrap_or(0)));
     let large = large::read(connection, store, &jobs).await?;
-    Ok(Rows { jobs, large, room, room_until })
+    Ok(Rows { jobs, large, in_lines, room, room_until })
 }
 
 fn room_in(row: &PgRow) -> sqlx::Result<Room> {
@@ -71,12 +74,18 @@ struct Taken {
     ids: Vec<i64>,
     attempts: Vec<i16>,
     crashes: Vec<i16>,
+    /// Of what stood in lines: the turn, the plain lane, the line, and the place in that.
+    in_lines: Vec<(i64, i64, i64, i64)>,
 }
 
 impl Taken {
     fn push(&mut self, row: &PgRow) -> sqlx::Result<()> {
-        self.lanes.push(row.try_get("lane")?);
-        self.places.push(row.try_get("seq")?);
+        let (lane, seq, turn): (i64, i64, i64) = (row.try_get("lane")?, row.try_get("seq")?, row.try_get("turn")?);
+        // Of a line the turn is what it is sorted by.
+        let line: Option<i64> = row.try_get("line")?;
+        self.in_lines.extend(line.map(|line| (turn, lane, line, seq)));
+        self.lanes.push(lane);
+        self.places.push(if line.is_some() { turn } else { seq });
         self.ids.push(row.try_get("id")?);
         self.attempts.push(row.try_get("attempts")?);
         self.crashes.push(row.try_get("crashes")?);

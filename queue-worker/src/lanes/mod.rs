@@ -7,16 +7,19 @@ mod known;
 mod lane;
 mod large;
 mod limited;
+mod line_up;
 mod rescan;
 mod room;
 mod send;
+mod turns;
 
 pub(crate) use self::{
-    claim::{Answer, Brought, Claimed, Request, Share, key_of},
+    claim::{Answer, Brought, Claimed, From, Request, Share, key_of},
     groups::Group,
     held::{Freed, Holding, KnownLeases},
-    known::{Lanes, order, stored_types},
-    lane::Lane,
+    known::Lanes,
+    lane::{Lane, order, stored_types},
+    line_up::line_up,
     rescan::Rescan,
     room::{Asked, Room},
 };

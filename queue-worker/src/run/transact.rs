@@ -5,6 +5,7 @@
 //! few loops for each queue, of which one at a time looks for the next job. Nothing here decides what follows from an outcome.
 
 use std::{
+    collections::HashSet,
     sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -68,7 +69,7 @@ impl Transact {
         let context = Arc::new(context);
         for (queue, concurrency) in queues.into_iter().filter(|_| !types.is_empty()) {
             let concurrency = concurrency.min(most);
-            let crew = Arc::new(Crew::new(&context, Lanes::new(&types, queue), Arc::clone(&halt), concurrency));
+            let crew = Arc::new(Crew::new(&context, Lanes::new(&types, HashSet::new(), queue), Arc::clone(&halt), concurrency));
             for _ in 0..concurrency {
                 loops.spawn_on(Arc::clone(&crew).work(), engine);
             }

@@ -35,7 +35,7 @@ how to read it.";
     max_term_width = 110
 )]
 struct Args {
-    /// W1 to W11, L1, or all
+    /// W1 to W11, L1, L3, or all
     #[arg(value_name = "WORKLOAD", default_value = "all", ignore_case = true, value_parser = workloads())]
     workloads: Vec<&'static [(&'static str, Workload)]>,
     /// Print a line of JSON for each figure
@@ -66,10 +66,7 @@ enum Role {
         /// Say when so many jobs have run
         #[arg(long)]
         goal: u64,
-        /// Set up for jobs that take no time
-        #[arg(long)]
-        tuned: bool,
-        /// So many jobs a claim
+        /// Set up for jobs that take no time, with claims of so many jobs
         #[arg(long)]
         batch: Option<usize>,
     },
@@ -99,7 +96,7 @@ async fn obey(args: &Args) -> Result<(), BenchError> {
         None => Database::embedded().await?,
     };
     let done = match args.role {
-        Some(Role::Worker { goal, tuned, batch }) => process::work(database.pool(), (tuned, batch), goal).await.map_err(BenchError::from),
+        Some(Role::Worker { goal, batch }) => process::work(database.pool(), batch, goal).await.map_err(BenchError::from),
         None => run(&database, &chosen(args), plan(args), |report| show(&report, args.json)).await,
     };
     database.close().await;

@@ -11,6 +11,7 @@ mod behind;
 mod held;
 mod lanes;
 mod keyed;
+mod fair;
 mod limited;
 mod trickle;
 mod steady;
@@ -76,11 +77,13 @@ pub(crate) enum Workload {
     HeldTransactions,
     /// L1
     Limited,
+    /// L3
+    Fair,
 }
 
 impl Workload {
     /// In the order of their numbers. W6 is what W3 costs.
-    pub(crate) const ALL: [(&str, Self); 12] = [
+    pub(crate) const ALL: [(&str, Self); 13] = [
         ("W1", Self::EnqueueOne),
         ("W2", Self::EnqueueMany),
         ("W3", Self::Drain),
@@ -93,6 +96,7 @@ impl Workload {
         ("W10", Self::Keyed),
         ("W11", Self::HeldTransactions),
         ("L1", Self::Limited),
+        ("L3", Self::Fair),
     ];
 
     async fn run(self, database: &mut BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
@@ -108,6 +112,7 @@ impl Workload {
             Self::Keyed => keyed::run(database, plan, say).await,
             Self::HeldTransactions => produce::slowly(database, plan, say).await,
             Self::Limited => limited::run(database, plan, say).await,
+            Self::Fair => fair::run(database, plan, say).await,
         }
     }
 }

@@ -16,7 +16,7 @@ const BATCHES: [usize; 3] = [20, 100, 500];
 /// L1: each beside the free queue of the same run.
 pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
     for batch in BATCHES {
-        let (jobs, shape) = (plan.jobs(100_000), Shape::Batches(batch));
+        let (jobs, shape) = (plan.jobs(100_000), Shape::Batch(batch));
         let (mut free, mut limited): (Vec<f64>, Vec<f64>) = Default::default();
         for _ in 0..plan.runs {
             free.push(fill_and_drain(database, "L1", shape, jobs).await?.rate);

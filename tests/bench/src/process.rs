@@ -28,8 +28,8 @@ pub(crate) enum Shape {
     Defaults,
     /// For jobs that take no time.
     Tuned,
-    /// As it comes, but for how many jobs one claim takes.
-    Batches(usize),
+    /// The same, with claims of so many jobs.
+    Batch(usize),
 }
 
 impl Shape {
@@ -37,22 +37,17 @@ impl Shape {
         match self {
             Self::Defaults => "defaults",
             Self::Tuned => "tuned",
-            Self::Batches(_) => "batches",
+            Self::Batch(_) => "by the batch",
         }
     }
 
-    fn of(tuned: bool, batch: Option<usize>) -> Self {
-        batch.map_or(if tuned { Self::Tuned } else { Self::Defaults }, Self::Batches)
-    }
-
-    fn config(self) -> Config {
-        let mut config = Config::default();
+    /// The most jobs of a claim, if it is not as it comes.
+    fn batch(self) -> Option<usize> {
         match self {
-            Self::Defaults => {}
-            Self::Tuned => (config.concurrency, config.batch) = (500, 1000),
-            Self::Batches(batch) => config.batch = batch,
+            Self::Defaults => None,
+            Self::Tuned => Some(1000),
+            Self::Batch(jobs) => Some(jobs),
         }
-        config
     }
 }
 
@@ -77,14 +72,18 @@ pub(crate) struct Seen {
 }
 
 /// The whole life of a worker process: works until stdin ends, then says what it has seen.
-pub(crate) async fn work(pool: &PgPool, (tuned, batch): (bool, Option<usize>), goal: u64) -> Result<(), Error> {
+pub(crate) async fn work(pool: &PgPool, batch: Option<usize>, goal: u64) -> Result<(), Error> {
     TALLY.aim(goal, |first| say(&Said::Reached { first }));
     let (ended, end) = oneshot::channel::<()>();
     std::thread::spawn(move || {
         let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
         drop(ended);
     });
-    let worker = Worker::new(pool.clone()).register::<Noop>().config(Shape::of(tuned, batch).config());
+    let mut config = Config::default();
+    if let Some(batch) = batch {
+        (config.concurrency, config.batch) = (500, batch);
+    }
+    let worker = Worker::new(pool.clone()).register::<Noop>().config(config);
     worker.run(async { drop(end.await) }).await?;
     let mut waits = TALLY.take_waits();
     waits.sort_unstable();
@@ -115,8 +114,8 @@ impl WorkerProcess {
     pub(crate) fn start(database: &BenchDatabase, shape: Shape, goal: u64) -> Result<Self, BenchError> {
         let failed = |error: std::io::Error| BenchError::Process(format!("cannot be started: {error}"));
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-        command.args(["worker", "--goal", &goal.to_string()]).args((shape == Shape::Tuned).then_some("--tuned"));
-        if let Shape::Batches(batch) = shape {
+        command.args(["worker", "--goal", &goal.to_string()]);
+        if let Some(batch) = shape.batch() {
             command.args(["--batch", &batch.to_string()]);
         }
         let mut child = command.env("DATABASE_URL", database.url()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;

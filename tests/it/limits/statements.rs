@@ -48,6 +48,7 @@ pub(super) async fn claim(
         .bind(gates)
         .bind(&lanes)
         .bind(vec![0_i64; lanes.len()])
+        .bind(vec![false; lanes.len()])
         .bind(vec![most; lanes.len()])
         .bind(most)
         .bind(freed)

@@ -24,7 +24,9 @@ cancel_running_all o
 cancel_waiting_all o
 capacities ro
 channel pmw
+choose_lines w
 claim_limited w
+claim_lines w
 clock_ms w
 counts ro
 covers w
@@ -63,6 +65,7 @@ lock_keys pmw
 look pmw
 meet_lane w
 meet_lanes pmw
+meet_lined w
 move_heads w
 next_id w
 notify w
@@ -95,12 +98,14 @@ set_capacity o
 set_limit o
 set_priority o
 set_priority_all o
+set_weight o
 skip_schedule o
 snooze o
 state_of w
 status pmwo
 tell_of_room w
 try_enqueue pmw
+twin_of w
 type_of wro
 unblock w
 unique_hash pmw
@@ -134,7 +139,7 @@ fire w:SUD r:S o:S
 gate w:SU r:S o:S
 id_seq w:select,usage
 idle w:SIUD
-job w:SD r:id,lane,max_attempts,key,key_skips,meta o:id,lane,max_attempts,payload,key,key_skips,meta
+job w:SD r:id,lane,max_attempts,key,key_skips,meta,line o:id,lane,max_attempts,payload,key,key_skips,meta,line
 jobs r:id,queue,job_type,priority,state,attempts,max_attempts,crashes,enqueued_at,run_at,finished_at,worker,error,meta,version o:S
 key_hint w:SIUD
 key_seq w:usage
@@ -152,6 +157,7 @@ scheduled w:SIUD r:S o:S
 type_options w:SIUD r:S o:S
 unique_key w:SUD
 waiter w:SUD
+weight w:S r:S o:S
 worker w:SIUD r:S o:S
 ";
 

@@ -25,6 +25,7 @@ choose_running wro
 choose_scheduled wro
 claim w
 claim_limited w
+claim_lines w
 clear_progress w
 confirm w
 counts ro
@@ -62,6 +63,7 @@ leave_lanes w
 leave_waiter pmw
 limit_beats w
 limits ro
+line_up w
 list o
 list_without ro
 lock_keys pmw
@@ -106,6 +108,7 @@ run_schedule o
 schedules wro
 set_capacity o
 set_limit o
+set_weight o
 settle w
 settle_leases w
 silent w
@@ -131,6 +134,7 @@ wake_others w
 wake_released w
 wake_up w
 walk_jobs wro
+weights wro
 workers ro
 ";
 

@@ -124,6 +124,7 @@ fn every_statement_that_writes_is_played() {
                 "queue.enqueue_with(",
                 "queue.fire_ticks(",
                 "queue.claim_limited(",
+                "queue.claim_lines(",
                 "queue.unblock(",
                 "_all(",
                 "queue.meet_lane(",
@@ -174,6 +175,12 @@ async fn a_second_statement_for_the_same_job_waits_for_the_first_and_then_does_n
 async fn claims_promotions_recoveries_and_operators_pass_over_what_another_has_in_hand() {
     let pairs = [
         (Act::Claim, Act::Claim),
+        (Act::ClaimLines, Act::ClaimLines),
+        (Act::LineUp, Act::LineUp),
+        (Act::LineUp, Act::Claim),
+        (Act::Claim, Act::LineUp),
+        (Act::Cancel, Act::ClaimLines),
+        (Act::Cancel, Act::LineUp),
         (Act::Cancel, Act::Claim),
         (Act::Promote, Act::Promote),
         (Act::Cancel, Act::Promote),

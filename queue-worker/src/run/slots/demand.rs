@@ -10,9 +10,11 @@ use crate::lanes::Claimed;
 
 impl Slots {
     /// How many jobs to claim now: the free slots, and a tenth of a second's worth in advance. None while that is still half full, so that
-    /// fast jobs travel in large batches and slow ones are not hoarded.
-    pub(crate) fn demand(self: &Arc<Self>, most: usize) -> Promised {
+    /// fast jobs travel in large batches and slow ones are not hoarded. Of jobs that take turns only a tenth of that in advance: whoever comes next
+    /// waits for what is queued here, whosever it is.
+    pub(crate) fn demand(self: &Arc<Self>, most: usize, in_turn: bool) -> Promised {
         let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(4 * most);
+        let ahead = if in_turn { ahead / 10 } else { ahead };
         let mut jobs = lock(&self.jobs);
         let (coming, free) = (jobs.queued.len() + jobs.promised, self.concurrency.saturating_sub(jobs.slots()));
         let full = coming > ahead / 2 || coming + jobs.apart >= free + ahead;

@@ -2,9 +2,10 @@
 
 use sqlx::PgConnection;
 use tests::{
-    lanes, operate,
+    lanes, lines, operate,
     protocol::{self, Lease},
 };
+use uuid::Uuid;
 
 use super::fixture::{Fixture, KEY, LIMIT};
 
@@ -19,11 +20,16 @@ pub(super) enum Act {
     EnqueueKeyed,
     /// In place of the payload of the job that waits under the same uniqueness key.
     EnqueueUnique,
+    /// Into a line.
+    EnqueueFair,
     /// Of a schedule that is due, as it is seen then.
     FireTick,
     Claim,
     /// Under a limit that has room.
     ClaimLimited,
+    ClaimLines,
+    /// All that is ready and stands in no line.
+    LineUp,
     Settle,
     SettlePart,
     SettleWhole,
@@ -81,10 +87,27 @@ pub(super) enum Act {
     WalkLanes,
 }
 
-pub(super) const PRODUCERS: &[Act] =
-    &[Act::Enqueue, Act::EnqueueRelaxed, Act::InsertAll, Act::MeetLanes, Act::EnqueueKeyed, Act::EnqueueUnique, Act::FireTick];
-pub(super) const WORKERS: &[Act] =
-    &[Act::Claim, Act::ClaimLimited, Act::Settle, Act::SettlePart, Act::SettleWhole, Act::Park, Act::GiveBack];
+pub(super) const PRODUCERS: &[Act] = &[
+    Act::Enqueue,
+    Act::EnqueueRelaxed,
+    Act::InsertAll,
+    Act::MeetLanes,
+    Act::EnqueueKeyed,
+    Act::EnqueueUnique,
+    Act::EnqueueFair,
+    Act::FireTick,
+];
+pub(super) const WORKERS: &[Act] = &[
+    Act::Claim,
+    Act::ClaimLimited,
+    Act::ClaimLines,
+    Act::LineUp,
+    Act::Settle,
+    Act::SettlePart,
+    Act::SettleWhole,
+    Act::Park,
+    Act::GiveBack,
+];
 pub(super) const TRANSACTIONS: &[Act] = &[Act::TakeOne, Act::FinishOne, Act::FinishUnlocked];
 pub(super) const EXPIRIES: &[Act] = &[Act::ExpireDue, Act::ExpireHeld, Act::ExpireOne];
 pub(super) const RECOVERIES: &[Act] = &[Act::LockSilent, Act::Recover, Act::Promote, Act::Unblock];
@@ -119,6 +142,7 @@ impl Act {
             Self::MeetLanes => count(operate::meet_lanes(on, &[("new", 1), ("default", 100)]).await?.len()),
             Self::EnqueueKeyed => operate::enqueue_with(on, Some(KEY), None).await.map(|_| 1)?,
             Self::EnqueueUnique => operate::enqueue_with(on, None, Some(KEY)).await.map(|(_, is_new)| i64::from(is_new))?,
+            Self::EnqueueFair | Self::ClaimLines | Self::LineUp => self.run_on_lines(on, *worker).await?,
             Self::FireTick => operate::fire_tick(on).await?,
             Self::Claim => count(protocol::claim(on, *worker, 100).await?.jobs.len()),
             Self::ClaimLimited => count(protocol::claim_limited(on, *worker, LIMIT, 100).await?),
@@ -188,6 +212,15 @@ impl Act {
         }
     }
 
+    /// The same of what concerns jobs in lines.
+    async fn run_on_lines(self, on: &mut PgConnection, worker: Uuid) -> sqlx::Result<i64> {
+        match self {
+            Self::EnqueueFair => lines::enqueue_fair(on, KEY).await.map(|_| 1),
+            Self::LineUp => lines::line_up(on, 100).await,
+            _ => Ok(i64::try_from(lines::claim_lines(on, worker, 0, 100).await?.lease.jobs.len()).unwrap_or(i64::MAX)),
+        }
+    }
+
     /// Of which files it is.
     pub(super) fn files(self) -> &'static [&'static str] {
         match self {
@@ -195,10 +228,12 @@ impl Act {
             Self::EnqueueRelaxed => &["enqueue_relaxed"],
             Self::InsertAll => &["insert_all"],
             Self::MeetLanes => &["meet_lanes"],
-            Self::EnqueueKeyed | Self::EnqueueUnique => &["enqueue_with"],
+            Self::EnqueueKeyed | Self::EnqueueUnique | Self::EnqueueFair => &["enqueue_with"],
             Self::FireTick => &["fire"],
             Self::Claim => &["claim"],
             Self::ClaimLimited => &["claim_limited"],
+            Self::ClaimLines => &["claim_lines"],
+            Self::LineUp => &["line_up"],
             Self::Settle | Self::SettlePart => &["settle"],
             Self::SettleWhole => &["settle_leases"],
             Self::Park => &["park"],
@@ -251,6 +286,6 @@ impl Act {
 }
 
 async fn pass_lanes(on: &mut PgConnection) -> sqlx::Result<i64> {
-    let unseen = lanes::unseen_lanes(on).await?;
+    let unseen = lanes::unseen_lanes(&mut *on).await?;
     lanes::pass_lanes(on, &unseen, 100).await
 }

@@ -5,14 +5,15 @@ use std::{fmt::Write as _, sync::Arc};
 use queue_core::JobId;
 use sqlx::{AssertSqlSafe, PgConnection};
 use tests::{
-    operate,
+    lines, operate,
     protocol::{self, Lease},
 };
 use uuid::Uuid;
 
 use super::{act::Act, pair::patiently};
 
-/// Jobs in every state, past their time to begin; a dead letter holds up its ordering key, and a uniqueness key is held by one that waits. A schedule is due.
+/// Jobs in every state, past their time to begin, one in a line; a dead letter holds up its ordering key, and a uniqueness key is held by one that
+/// waits. A schedule is due.
 pub(super) struct Fixture {
     pub(super) jobs: Vec<JobId>,
     pub(super) dead: Vec<JobId>,
@@ -59,6 +60,7 @@ impl Fixture {
         sqlx::query(DUE).execute(&mut *on).await?;
         jobs.extend(later);
         jobs.push(operate::enqueue_with(on, Some(KEY), None).await?.0);
+        jobs.push(lines::enqueue_fair(on, KEY).await?);
         sqlx::raw_sql(LATE).execute(&mut *on).await?;
         let (completed, completed_plainly, dead) = (jobs[1], [jobs[2], jobs[3]], vec![jobs[0], jobs[4], jobs[5]]);
         Ok(Self { jobs, dead, completed, completed_plainly, lease, worker })

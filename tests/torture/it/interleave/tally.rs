@@ -70,10 +70,12 @@ fn moves(act: Act, n: i64, beside: &[(Act, i64)]) -> Vec<Tally> {
     // Of those that were being cancelled while they ran.
     let off = || 0..=if among(Act::CancelRunning) { 2 } else { 0 };
     match act {
-        Act::Enqueue | Act::EnqueueRelaxed | Act::InsertAll | Act::EnqueueUnique | Act::FireTick => vec![[n, 0, 0, 0, 0, 0, 0]],
+        Act::Enqueue | Act::EnqueueRelaxed | Act::InsertAll | Act::EnqueueUnique | Act::EnqueueFair | Act::FireTick => {
+            vec![[n, 0, 0, 0, 0, 0, 0]]
+        }
         Act::EnqueueKeyed => vec![[n, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, n, 0, 0]],
         Act::Unblock => vec![[n, 0, 0, 0, -n, 0, 0]],
-        Act::Claim => vec![[-n, n, 0, 0, 0, n, 0]],
+        Act::Claim | Act::ClaimLines => vec![[-n, n, 0, 0, 0, n, 0]],
         Act::Settle => vec![[0, -n, n, 0, 0, 0, 0]],
         Act::SettlePart => vec![[n, -n, 0, 0, 0, -n, 0], [0, -n, n, 0, 0, 0, 0]],
         // A lease, of one job or of two.

@@ -57,6 +57,7 @@ const ROLES: &[&str] = &["roles::attacks roles::names roles::work", "roles::", "
 const PAUSES: &[&str] = &["paused::statements", "paused:: --skip statements --skip attacks", "paused::attacks"];
 const EXPIRY: &[&str] = &["expiry::statements expiry::ways", "expiry::hands expiry::attacks", "expiry::"];
 const LIMITS: &[&str] = &["limits::statements", "limits:: --skip statements --skip attacks", "limits::attacks"];
+const LINES: &[&str] = &["lines::claims lines::attacks::two lines::attacks::lining", "lines:: --skip attacks", "lines::attacks"];
 const PRUNING: &[&str] = &["guards::prune", "retention::"];
 
 /// By the name of a file of one statement, and of what a migration makes.
@@ -151,6 +152,8 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.bound", "queue.bound_type", "queue.gate", "queue.permit", "queue.rate", "queue.bound_in_force"], LIMITS),
     (&["queue.set_limit", "queue.unset_limit", "queue.forget_gates", "queue.limits", "queue.room", "queue.read_permits"], LIMITS),
     (&["queue.adopt", "queue.claim_limited", "confirm.sql", "slow_down.sql", "prune_rates.sql"], LIMITS),
+    (&["queue.meet_lined", "queue.insert_fair"], LINES),
+    (&["queue.weight", "queue.set_weight", "queue.choose_lines", "queue.claim_lines", "line_up.sql"], LINES),
     (&["queue.act_on_one", "queue.act_on_all", "queue.snooze"], SINGLE),
     (&["queue.expiry", "queue.is_expired", "queue.read_expiry", "queue.set_expiry", "queue.forget_expiry"], EXPIRY),
     (&["queue.expire_all", "queue.expire_due", "expire_held.sql"], EXPIRY),

@@ -1,0 +1,62 @@
+//! Tenants take turns: one has many jobs waiting, and the others do not wait for them.
+
+use std::sync::{Arc, Mutex};
+
+use queue_core::{Context, Handler, Job, JobResult, Store, job, operate};
+use queue_worker::{Database, Worker};
+use serde::{Deserialize, Serialize};
+
+/// Who was served, in order.
+type Served = Arc<Mutex<Vec<String>>>;
+
+#[job(name = "example_page", fair = self.tenant, state(Served))]
+#[derive(Serialize, Deserialize)]
+struct Page {
+    tenant: String,
+}
+
+impl Handler for Page {
+    async fn run(self, cx: &Context) -> JobResult {
+        cx.state::<Served>().lock().map_err(|_| "a handler panicked")?.push(self.tenant);
+        Ok(())
+    }
+}
+
+fn pages(tenant: &str, count: usize) -> impl Iterator<Item = Page> + Send + use<> {
+    let tenant = tenant.to_owned();
+    (0..count).map(move |_| Page { tenant: tenant.clone() })
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
+    database.migrate(Store::default()).await?;
+    let (pool, store) = (database.pool(), Store::default());
+
+    // The large one comes first, by far.
+    Page::enqueue_all(pages("large", 300), pool).await?;
+    let mut last = Vec::new();
+    for tenant in ["ada", "bob", "cleo"] {
+        Page::enqueue_all(pages(tenant, 2), pool).await?;
+        last.push(Page { tenant: tenant.to_owned() }.enqueue(pool).await?);
+    }
+    // `queue-worker weight example_page cleo 2`: two turns for one of any other, from now on.
+    operate::set_weight(pool, store, "example_page", "cleo", Some(2)).await?;
+
+    let served = Served::default();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let worker = Worker::new(pool.clone()).register::<Page>().concurrency(1).state(Arc::clone(&served));
+    let worker = tokio::spawn(worker.run(async move { drop(stopped.await) }));
+    for job in last {
+        job.wait(pool).await?;
+    }
+    drop(stop);
+    worker.await??;
+
+    let served = served.lock().map_err(|_| anyhow::anyhow!("a handler panicked"))?;
+    let before = served.iter().rposition(|tenant| tenant != "large").unwrap_or(0);
+    println!("the small tenants' nine jobs were over after {} of 309", before + 1);
+    anyhow::ensure!(before < 100, "nobody waits for the large one");
+    operate::set_weight(pool, store, "example_page", "cleo", None).await?;
+    Ok(())
+}

@@ -1,0 +1,264 @@
+-- Lines: jobs with a fair key stand in lines, one for each key, and lines are served in turn. What one key has waiting delays no other.
+--
+--   insert_fair, insert_with   nothing -> ready, in a line       by the producer
+--   line_up                    ready -> ready, in a line         by any worker: what came back, or was due, or free to go on
+--   claim_lines                ready, in a line -> lease         by a worker
+--
+-- A line stands in the lined twin of its jobs' lane. Its entries are those of ready like any other, so whatever handles what is ready handles them;
+-- none stands at its job's id, so whoever looks for a job finds it among those that have moved. Jobs of the plain lane itself have
+-- no line yet. Nothing else knows of lines: a lease, a verdict and history name the plain lane.
+
+-- A fair key is hashed, so that one of any length costs the same. The line 0 is of jobs without one.
+create function queue.line_id(fair text) returns bigint
+  language sql immutable strict parallel safe
+  return queue.hash(fair);
+
+-- Writes the row of a plain lane's lined twin unless it can be seen; returns the twin, null if there is no such lane.
+create function queue.meet_lined(lane bigint) returns bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return (
+    -- guard: meets the twin [ true) => false)]
+    select queue.meet_lane(l.queue, l.job_type, l.priority, false, true)
+    from queue.lane l
+    where l.lane = meet_lined.lane  -- guard: meets the twin of that lane
+    limit 1
+  );
+end
+$$;
+
+-- Enqueues one job with a fair key and no ordering key, for queue.enqueue_with, which has checked the options and taken the capacity.
+create function queue.insert_fair(
+  job_type text, payload jsonb, queue text, priority integer, max_attempts integer, run_at timestamptz, fair text, meta jsonb
+) returns bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  plain   bigint := queue.lane_id(insert_fair.queue, insert_fair.job_type, insert_fair.priority, false);
+  new_id  bigint := queue.next_id();
+begin
+  if plain is null then  -- guard: a fair job has a type [plain is null => false]
+    raise null_value_not_allowed using message = 'queue.enqueue: the job type may not be null';
+  end if;
+  perform queue.check_payload(insert_fair.payload);  -- guard: a fair payload fits
+  perform queue.check_run_at(insert_fair.run_at);  -- guard: a fair job's time is one
+  insert into queue.job (id, lane, max_attempts, payload, meta, line)
+  values (new_id, plain, insert_fair.max_attempts, insert_fair.payload, insert_fair.meta, queue.line_id(insert_fair.fair));
+  -- guard: a fair job's lane is met [meet_lane => lane_id]
+  perform queue.meet_lane(insert_fair.queue, insert_fair.job_type, insert_fair.priority, false);
+  if run_at > clock_timestamp() then  -- guard: a fair job for later is scheduled [run_at > clock_timestamp() => false]
+    insert into queue.scheduled (run_at, id, lane) values (insert_fair.run_at, new_id, plain);
+  else
+    insert into queue.ready (lane, seq, id, line)
+    values (queue.meet_lined(plain), queue.next_id(), new_id, queue.line_id(insert_fair.fair));
+  end if;
+  perform queue.wake(insert_fair.queue);  -- guard: a fair job is told of [perform queue.wake(insert_fair.queue) => null]
+  return new_id;
+end
+$$;
+
+-- How many turns a line has for one of any other. Lines that are not named have one.
+create table queue.weight (
+  job_type  text     not null,
+  line      bigint   not null,
+  fair      text     not null,
+  weight    integer  not null,
+  constraint weight_pkey primary key (job_type, line),  -- guard: a line has one weight
+  constraint weight_job_type_is_a_name check (queue.is_name(job_type)),  -- guard: a weight is of a job type's name
+  constraint weight_line_is_its_key check (line = queue.line_id(fair)),  -- guard: a weight is of its key's line
+  constraint weight_in_range check (weight between 1 and 1000)  -- guard: a weight is in range
+);
+
+-- Gives the line of a fair key so many turns for one of any other line of its job type, from the next claims on; null takes it away.
+create function queue.set_weight(job_type text, fair text, weight integer) returns void
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if set_weight.weight is null then
+    delete from queue.weight w
+    -- guard: a weight ends: that of the type [w.job_type = set_weight.job_type and ]; a weight ends: that of the key [ and w.line .. .fair)]
+    where w.job_type = set_weight.job_type and w.line = queue.line_id(set_weight.fair);
+  else
+    insert into queue.weight as w (job_type, line, fair, weight)
+    values (set_weight.job_type, queue.line_id(set_weight.fair), set_weight.fair, set_weight.weight)
+    on conflict on constraint weight_pkey do update set weight = excluded.weight;
+  end if;
+end
+$$;
+
+-- Up to `most` entries of the lines of this plain lane, to be claimed: locked, and in the order of their turns. Lines are served in the order of
+-- their numbers, from the first above `after` on, and then from the lowest on; each has `quantum` jobs, times its weight, before the next one's turn.
+-- If there are fewer lines than that takes, each has its share. Whoever claims on goes on after the line of the last entry.
+--
+-- It finds a line by a probe of the index, and never reads past the first entries of one: its cost is that of the lines found, whatever stands
+-- behind. Waits for nobody: entries that others hold are passed over, and those behind them have the turn. Candidates only: whoever deletes an
+-- entry in the same transaction has it.
+create function queue.choose_lines(lane bigint, after bigint, quantum integer, most integer) returns table (at tid, line bigint)
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  twin    bigint := queue.twin_of(choose_lines.lane);
+  wanted  integer := (choose_lines.most + choose_lines.quantum - 1) / choose_lines.quantum;
+  room    integer := choose_lines.most;
+  share   integer := 0;
+  lines   bigint[];
+  begun   bigint[];    -- the last place of each line that was taken
+  weights integer[];
+  had     record;
+begin
+  lines := array(
+    with recursive found (line) as (
+      -- guard: lines from the one after [ and r.line > choose_lines.after]
+      (select r.line from queue.ready r where r.lane = twin and r.line > choose_lines.after order by r.line limit 1)
+      union all
+      select (select r.line from queue.ready r where r.lane = twin and r.line > f.line order by r.line limit 1)
+      from found f
+      where f.line is not null
+    )
+    select f.line from found f where f.line is not null limit wanted
+  );
+  if cardinality(lines) < wanted then
+    -- guard: and then from the lowest on [|| array( => || '{}'; perform array(]
+    lines := lines || array(
+      with recursive found (line) as (
+        (select r.line from queue.ready r where r.lane = twin and r.line <= choose_lines.after order by r.line limit 1)
+        union all
+        -- guard: no line twice [ and r.line <= choose_lines.after]
+        select (select r.line from queue.ready r where r.lane = twin and r.line > f.line and r.line <= choose_lines.after order by r.line limit 1)
+        from found f
+        where f.line is not null
+      )
+      select f.line from found f where f.line is not null limit wanted - cardinality(lines)
+    );
+  end if;
+  begun := array_fill(0::bigint, array[cardinality(lines)]);
+  weights := array_fill(1, array[cardinality(lines)]);
+  if exists (select from queue.weight) then
+    weights := array(
+      select coalesce(w.weight, 1)
+      from unnest(lines) with ordinality k (line, place)
+      left join queue.weight w on w.line = k.line  -- guard: each line its own weight [w.line = k.line => true]
+        -- guard: weights of its own type [ and .. limit 1)]
+        and w.job_type = (select queue.type_of(l.job_type) from queue.lane l where l.lane = choose_lines.lane limit 1)
+      order by k.place  -- guard: weights in the order of lines
+    );
+  end if;
+  for round in 1 .. 8 loop
+    exit when cardinality(lines) = 0;
+    -- Once all lines are here, they share what is left of the room. The last round leaves none of it, however uneven the lines are.
+    if round = 8 then
+      share := room;
+    elsif round > 1 or cardinality(lines) < wanted then
+      share := ceil(room::numeric / (select sum(w) from unnest(weights) w));
+    end if;
+    select array_agg(t.at order by t.turn, t.place, t.seq) as ats, array_agg(t.line order by t.turn, t.place, t.seq) as lines,
+      array_agg(t.place order by t.turn, t.place, t.seq) as places, array_agg(t.seq order by t.turn, t.place, t.seq) as seqs,
+      count(*)::integer as count
+    into had
+    from (
+      select p.at, p.seq, k.line, k.place,
+        -- guard: in turns [(row_number() over (partition by k.place order by p.seq) - 1) / (choose_lines.quantum * k.weight) => 0]
+        (row_number() over (partition by k.place order by p.seq) - 1) / (choose_lines.quantum * k.weight) as turn
+      from unnest(lines, begun, weights) with ordinality k (line, begun, weight, place)
+      cross join lateral (
+        select r.ctid as at, r.seq
+        from queue.ready r
+        -- guard: of its line [ and r.line = k.line]; no entry twice [ and r.seq > k.begun]
+        where r.lane = twin and r.line = k.line and r.seq > k.begun
+        order by r.seq  -- guard: a line in the order of places
+        limit greatest(choose_lines.quantum, share) * k.weight  -- guard: no more of a line than its share
+        for update skip locked  -- guard: locks what stands in a line; passes over what others hold there [ skip locked]
+      ) p
+    ) t;
+    exit when had.count = 0;
+    return query
+    select u.at, u.line
+    from unnest(had.ats, had.lines) with ordinality u (at, line, nth)
+    where u.nth <= least(had.count, room)  -- guard: no more than there is room for [least(had.count, room) => had.count]
+    order by u.nth;
+    room := room - had.count;
+    exit when room <= 0;
+    select array_agg(n.line order by n.place), array_agg(n.seq order by n.place), array_agg(n.weight order by n.place)
+    into lines, begun, weights
+    from (
+      select h.line, h.place, max(h.seq) as seq, weights[h.place] as weight
+      from unnest(had.lines, had.places, had.seqs) h (line, place, seq)
+      group by h.line, h.place
+      having count(*) >= greatest(choose_lines.quantum, share) * weights[h.place]  -- redundant: only lines that may have more (for speed)
+    ) n;
+    exit when lines is null;
+  end loop;
+end
+$$;
+
+-- ready, in lines -> lease: up to `most` jobs of these plain lanes, in the order of the lanes, of each no more than it says and from the line after
+-- the one named on. Each with its place among those claimed, its plain lane, its line, and its place in that.
+-- Safe: entries are locked and passed over as choose_lines says, and deleted in the next statement of the same transaction: two claims never take the
+-- same job. A worker whose heartbeat has expired takes none. The attempt is counted here, as in claim.sql. Payloads are read here too: the caller's
+-- snapshot is older than these, and does not have the job of an entry that was committed meanwhile. Those of more than `largest` bytes are null.
+create function queue.claim_lines(
+  token uuid, worker uuid, lanes bigint[], afters bigint[], mosts integer[], most integer, largest integer, quantum integer default 1
+)
+  returns table (
+    place bigint, lane bigint, id bigint, attempts smallint, crashes smallint, line bigint, seq bigint,
+    max_attempts smallint, payload text, key bigint, key_skips boolean, meta text
+  )
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  chosen  tid[] := '{}';
+  one     record;
+begin
+  for one in
+    select l.lane, l.after, l.most
+    from unnest(lanes, afters, mosts) with ordinality l (lane, after, most, nth)
+    order by l.nth  -- guard: lines: in the order of lanes [nth => nth desc]
+  loop
+    exit when cardinality(chosen) >= claim_lines.most;
+    chosen := chosen || array(
+      -- guard: lines: no more of a lane than it says [one.most, ]
+      -- guard: lines: no more than in all [least(one.most, claim_lines.most - cardinality(chosen)) => one.most]
+      select c.at from queue.choose_lines(one.lane, one.after, claim_lines.quantum, least(one.most, claim_lines.most - cardinality(chosen))) c
+    );
+  end loop;
+  if cardinality(chosen) = 0 then
+    return;
+  end if;
+  return query
+  with taken as materialized (
+    delete from queue.ready r
+    where r.ctid = any (chosen)
+      -- guard: lines: only for a worker that lives; lines: only for this worker [w.id = claim_lines.worker and ]
+      -- guard: lines: only before its heartbeat expires [ and w.expires_at > now()]
+      and exists (select from queue.worker w where w.id = claim_lines.worker and w.expires_at > now())
+    returning r.ctid as at, queue.twin_of(r.lane) as lane, r.seq, r.id, r.line,
+      -- guard: lines: counts the attempt [least(r.attempts + 1, 32767)::smallint => r.attempts]
+      -- guard: lines: counts no further than a smallint [least(r.attempts + 1, 32767) => (r.attempts + 1)]
+      least(r.attempts + 1, 32767)::smallint as attempts, r.crashes
+  ), leased as (
+    insert into queue.lease (token, worker, lane, ids, attempts, crashes)
+    -- guard: lines: a lease of many lanes names none [case when min(t.lane) = max(t.lane) then min(t.lane) end => min(t.lane)]
+    select claim_lines.token, claim_lines.worker, case when min(t.lane) = max(t.lane) then min(t.lane) end,
+      array_agg(t.id), array_agg(t.attempts), array_agg(t.crashes)
+    from (select * from taken order by id) t  -- guard: lines: a lease lists its jobs by id [ order by id]
+    having count(*) > 0  -- guard: lines: no lease for nothing
+  )
+  select p.place, t.lane, t.id, t.attempts, t.crashes, t.line, t.seq, j.max_attempts,
+    -- guard: lines: large payloads are left out [octet_length(j.payload) <= claim_lines.largest => claim_lines.largest is not null]
+    case when octet_length(j.payload) <= claim_lines.largest then j.payload end, j.key, j.key_skips, j.meta
+  from unnest(chosen) with ordinality p (at, place)
+  join taken t on t.at = p.at
+  left join lateral (  -- guard: lines: a job without a payload is told of too [left]
+    select j.max_attempts, j.payload::text as payload, j.key, j.key_skips, j.meta::text as meta
+    from queue.job j
+    where j.id = t.id offset 0  -- guard: lines: payloads of the jobs taken [= t.id offset 0 => > 0 limit 1]
+  ) j on true
+  order by p.place;
+end
+$$;

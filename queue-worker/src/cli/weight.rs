@@ -1,0 +1,31 @@
+//! `weight`: how many turns the jobs of a fair key have.
+
+use queue_core::operate;
+use serde_json::json;
+
+use super::{open::open_store, print, problem::Problem, settings::Settings, values::NewWeight};
+
+/// Gives a fair key a weight, if one is named, and shows those that have one.
+pub(super) async fn weight(
+    settings: &Settings,
+    job_type: Option<&str>,
+    key: Option<&str>,
+    new: Option<NewWeight>,
+    as_json: bool,
+) -> Result<(), Problem> {
+    let (database, store) = open_store(settings).await?;
+    if let (Some(job_type), Some(key), Some(NewWeight(weight))) = (job_type, key, new) {
+        operate::set_weight(database.pool(), store, job_type, key, weight).await?;
+    }
+    let mut found = operate::weights(database.pool(), store, job_type).await?;
+    database.close().await;
+    found.retain(|found| key.is_none_or(|key| found.fair == key));
+    if as_json {
+        return print::json(&json!({ "weights": found }));
+    }
+    if found.is_empty() {
+        return print::lines("every fair key has as many turns as any other");
+    }
+    let rows = found.iter().map(|found| [found.job_type.clone(), found.fair.clone(), found.weight.to_string()]);
+    print::lines(&print::table(["job type", "fair key", "weight"], rows))
+}

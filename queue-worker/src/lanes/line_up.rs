@@ -1,0 +1,27 @@
+//! Brings what became ready in fair lanes into its lines.
+
+use queue_core::Store;
+use sqlx::PgConnection;
+
+use super::Lanes;
+use crate::live::bounded;
+
+/// So many jobs of a lane at a time.
+pub(crate) const MOST: i64 = 500;
+
+/// Moves jobs of these fair lanes into their lines, from their floors on or from anywhere; returns how many, and whether more may be there.
+pub(crate) async fn line_up(
+    connection: &mut PgConnection,
+    store: Store,
+    lanes: &mut Lanes,
+    fair: &[i64],
+    from_zero: bool,
+) -> sqlx::Result<(usize, bool)> {
+    let floors: Vec<i64> = fair.iter().map(|lane| if from_zero { 0 } else { lanes.floor(*lane) }).collect();
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/line_up.sql"))).bind(fair).bind(floors).bind(MOST);
+    let moved: Vec<(i64, i64, i64)> = bounded(statement.fetch_all(connection)).await?;
+    let more = moved.iter().any(|(.., jobs)| *jobs >= MOST);
+    let jobs = moved.iter().map(|(.., jobs)| usize::try_from(*jobs).unwrap_or(0)).sum();
+    lanes.raise_floors(moved.into_iter().map(|(lane, lowest, _)| (lane, lowest)));
+    Ok((jobs, more))
+}

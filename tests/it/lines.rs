@@ -1,0 +1,21 @@
+//! Jobs with a fair key: they take turns by it, whoever has how many waiting.
+
+mod acts;
+mod attacks;
+mod claims;
+mod turns;
+mod ways;
+
+use queue_core::JobId;
+use sqlx::{Connection as _, PgConnection};
+use tests::TestDb;
+
+async fn connect(db: &TestDb) -> PgConnection {
+    PgConnection::connect(&db.url).await.unwrap()
+}
+
+/// The fair key of a job that stands in a line, of these.
+async fn key_of(on: &mut PgConnection, job: JobId, keys: &[&str]) -> Option<String> {
+    let found = "select k from queue.ready r join queue.lane l on l.lane = r.lane and l.lined cross join unnest($2) k where r.id = $1 and r.line = queue.line_id(k)";
+    sqlx::query_scalar(found).bind(job).bind(keys).fetch_optional(on).await.unwrap()
+}

@@ -1,0 +1,201 @@
+//! Lines under kills, zombies, races and old snapshots.
+
+use std::{collections::HashSet, time::Duration};
+
+use queue_core::{JobId, JobState};
+use serde_json::Value;
+use sqlx::{Connection as _, PgConnection};
+use tests::{
+    Act, Do, TestDb, WorkerProcess, effects, eventually,
+    lines::{claim_lines, enqueue_fair, line_up, plain_lanes},
+    protocol::{give_back, recover, register, settle, settle_leases, silence},
+};
+
+use super::{connect, key_of};
+
+#[tokio::test]
+async fn two_claims_in_each_others_middle_wait_for_nobody_and_share_no_job() {
+    let db = TestDb::new().await;
+    let (mut a, mut b) = (connect(&db).await, connect(&db).await);
+    let worker = register(&mut a).await.unwrap();
+    for n in 0..40 {
+        enqueue_fair(&mut a, &(n % 4).to_string()).await.unwrap();
+    }
+    let mut first = a.begin().await.unwrap();
+    let mut held: HashSet<JobId> = claim_lines(&mut first, worker, 0, 8).await.unwrap().lease.ids().into_iter().collect();
+    for _ in 0..3 {
+        let claim = tokio::time::timeout(Duration::from_secs(5), claim_lines(&mut b, worker, 0, 8)).await;
+        let second = claim.expect("it waits for nobody").unwrap();
+        assert!(second.lease.ids().into_iter().all(|id| held.insert(id)), "each once");
+        let mut lines = second.lines;
+        lines.sort_unstable();
+        lines.dedup();
+        assert_eq!(lines.len(), 4, "those behind the ones that are held have the turn");
+    }
+    assert_eq!(held.len(), 32);
+    first.rollback().await.unwrap();
+    assert_eq!(claim_lines(&mut a, worker, 0, 100).await.unwrap().lease.jobs.len(), 16, "given back by the rollback");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn workers_that_claim_at_once_claim_each_job_once() {
+    let db = TestDb::new().await;
+    let jobs = (0..3000).map(|_| Do { act: Act::Ok(String::new()) });
+    let mut batch = queue_core::Batch::new();
+    for (n, job) in jobs.enumerate() {
+        batch.add(job).unwrap().fair((n % 100).to_string());
+    }
+    batch.enqueue(&db.pool).await.unwrap();
+    let mut claims = Vec::new();
+    for n in 0..6_i64 {
+        let url = db.url.clone();
+        claims.push(tokio::spawn(async move {
+            let mut on = PgConnection::connect(&url).await.unwrap();
+            let worker = register(&mut on).await.unwrap();
+            let mut ids = Vec::new();
+            loop {
+                let served = claim_lines(&mut on, worker, n << 60, 7).await.unwrap();
+                if served.lease.jobs.is_empty() {
+                    return ids;
+                }
+                ids.extend(served.lease.ids());
+            }
+        }));
+    }
+    let mut all = Vec::new();
+    for claim in claims {
+        all.extend(claim.await.unwrap());
+    }
+    all.sort_unstable();
+    let count = all.len();
+    all.dedup();
+    // One that all others hold the rest of comes back with nothing, and ends.
+    assert_eq!((all.len(), db.count("select count(*) from queue.ready").await), (count, 3000 - i64::try_from(count).unwrap()));
+    assert_eq!(count, 3000);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_zombie_that_claimed_from_lines_changes_nothing_and_its_jobs_go_on() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let worker = register(&mut on).await.unwrap();
+    let job = enqueue_fair(&mut on, "a").await.unwrap();
+    let zombie = claim_lines(&mut on, worker, 0, 1).await.unwrap();
+    silence(&mut on, worker).await.unwrap();
+    assert_eq!(recover(&mut on).await.unwrap(), 1);
+    assert_eq!(settle(&mut on, &zombie.lease.all("complete")).await.unwrap().len(), 1, "refused");
+    assert_eq!(settle_leases(&mut on, &[zombie.lease.token]).await.unwrap(), [zombie.lease.token]);
+    let (solo, crashes): (bool, i16) = sqlx::query_as("select l.solo, r.crashes from queue.ready r join queue.lane l on l.lane = r.lane")
+        .fetch_one(&mut on)
+        .await
+        .unwrap();
+    assert!(solo && crashes == 1, "a suspect is tried apart, whatever its line");
+    assert_eq!(line_up(&mut on, 10).await.unwrap(), 0, "and stays there");
+    db.run_while(db.worker(), db.until(job, JobState::Completed)).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_claim_whose_answer_is_lost_goes_back_to_its_lines_uncharged() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let worker = register(&mut on).await.unwrap();
+    let jobs = [enqueue_fair(&mut on, "a").await.unwrap(), enqueue_fair(&mut on, "b").await.unwrap()];
+    let lost = claim_lines(&mut on, worker, 0, 2).await.unwrap();
+    assert_eq!(give_back(&mut on, lost.lease.token).await.unwrap(), 2);
+    assert_eq!(line_up(&mut on, 10).await.unwrap(), 2);
+    for (job, key) in jobs.into_iter().zip(["a", "b"]) {
+        assert_eq!(key_of(&mut on, job, &["a", "b"]).await.as_deref(), Some(key));
+    }
+    assert!(claim_lines(&mut on, worker, 0, 2).await.unwrap().lease.jobs.iter().all(|job| job.attempts == 1));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn lining_up_passes_over_what_others_hold_and_moves_each_job_once() {
+    let db = TestDb::new().await;
+    let (mut a, mut b) = (connect(&db).await, connect(&db).await);
+    for n in 0..6 {
+        let enqueue = "select queue.enqueue('do', '{\"act\":{\"Ok\":\"x\"}}', jsonb_build_object('fair', $1::text, 'after', 60))";
+        sqlx::query(enqueue).bind(n.to_string()).execute(&mut a).await.unwrap();
+    }
+    let scheduled: Vec<i64> = sqlx::query_scalar("select id from queue.scheduled order by id").fetch_all(&mut a).await.unwrap();
+    sqlx::query("select queue.run_now_all($1)").bind(&scheduled).execute(&mut a).await.unwrap();
+    let lane = plain_lanes(&mut a).await.unwrap()[0];
+    let mut first = a.begin().await.unwrap();
+    assert_eq!(line_up(&mut first, 4).await.unwrap(), 4);
+    let second = tokio::time::timeout(Duration::from_secs(5), line_up(&mut b, 10)).await.expect("it waits for nobody").unwrap();
+    assert_eq!(second, 2);
+    first.commit().await.unwrap();
+    assert_eq!(line_up(&mut b, 10).await.unwrap(), 0);
+    assert_eq!(db.count(&format!("select count(*) from queue.ready where lane = {lane}")).await, 0);
+    assert_eq!(db.count("select count(distinct line) from queue.ready where line is not null").await, 6);
+    let order: Vec<i64> = sqlx::query_scalar("select id from queue.ready order by seq").fetch_all(&mut a).await.unwrap();
+    assert!(order[..2] == scheduled[4..] || order[4..] == scheduled[4..], "in their order: {order:?}");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_waits_behind_one_key_costs_the_claims_of_others_nothing() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    sqlx::raw_sql("set enable_seqscan = off; set plan_cache_mode = force_generic_plan; set jit = off").execute(&mut on).await.unwrap();
+    let worker = register(&mut on).await.unwrap();
+    let fill = async |on: &mut PgConnection, key: &str, count: i32| {
+        let sql = "with j as (insert into queue.job (id, lane, max_attempts, payload, line)
+               select queue.next_id(), queue.lane_id('default', 'do', 100, false), 3, '{\"act\":{\"Ok\":\"x\"}}', queue.line_id($1) from generate_series(1, $2) returning id, lane, line)
+             insert into queue.ready (lane, seq, id, line) select queue.twin_of(lane), queue.next_id(), id, line from j";
+        sqlx::query(sql).bind(key).bind(count).execute(on).await.unwrap();
+    };
+    for n in 0..20 {
+        enqueue_fair(&mut on, &n.to_string()).await.unwrap();
+        fill(&mut on, &n.to_string(), 20).await;
+    }
+    let buffers = async |on: &mut PgConnection| {
+        let lane = plain_lanes(on).await.unwrap()[0];
+        let explain = format!(
+            "explain (analyze, buffers, format json) select * from queue.claim_lines(gen_random_uuid(), '{worker}', array[{lane}], array[0], array[10], 10, 1000000)"
+        );
+        let plan: Value = sqlx::query_scalar(sqlx::AssertSqlSafe(explain)).fetch_one(on).await.unwrap();
+        let plan = &plan[0]["Plan"];
+        plan["Shared Hit Blocks"].as_i64().unwrap() + plan["Shared Read Blocks"].as_i64().unwrap()
+    };
+    for _ in 0..3 {
+        buffers(&mut on).await;
+    }
+    let before = buffers(&mut on).await;
+    fill(&mut on, "5", 100_000).await;
+    buffers(&mut on).await;
+    let after = buffers(&mut on).await;
+    assert!(after <= before + before / 2 + 60, "{before} buffers before, {after} after");
+    sqlx::raw_sql("truncate queue.ready, queue.lease, queue.job").execute(&mut on).await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn workers_that_are_killed_while_they_serve_lines_lose_no_job() {
+    let db = TestDb::new().await;
+    let mut batch = queue_core::Batch::new();
+    for n in 0..120 {
+        let act = if n % 10 == 0 { Act::FailUntil(2) } else { Act::Sleep(20) };
+        batch.add(Do { act }).unwrap().fair((n % 12).to_string());
+    }
+    let jobs = batch.enqueue(&db.pool).await.unwrap();
+    let started = db.count("select count(*) from queue.worker").await;
+    for _ in 0..3 {
+        let worker = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000"), ("CONCURRENCY", "8")]);
+        let before = db.count("select count(*) from effect").await;
+        eventually("it runs some", async || db.count("select count(*) from effect").await > before + 5).await;
+        worker.kill();
+    }
+    assert_eq!(started, 0);
+    let idle = async || db.count("select count(*) from queue.jobs where state in ('ready', 'scheduled', 'running')").await == 0;
+    db.run_while(db.worker(), tests::within(Duration::from_secs(40), "all are over", idle)).await;
+    for job in jobs {
+        assert_eq!(db.state(job).await, Some(JobState::Completed));
+        assert!(effects(&db.pool, job).await.unwrap() >= 1);
+    }
+    db.finish().await;
+}

@@ -1,0 +1,177 @@
+//! One claim from lines at a time: whose turn it is.
+
+use queue_core::JobId;
+use sqlx::PgConnection;
+use tests::{
+    TestDb,
+    lines::{Served, claim_lines, claim_lines_of, enqueue_fair, line_up, plain_lanes},
+    protocol::{register, settle, silence},
+};
+
+use super::connect;
+
+/// So many jobs of each of these keys; returns the keys in the order of their lines, with their jobs.
+async fn fill(on: &mut PgConnection, counts: &[(&str, usize)]) -> Vec<(String, i64, Vec<JobId>)> {
+    let mut filled = Vec::new();
+    for (key, count) in counts {
+        let line: i64 = sqlx::query_scalar("select queue.line_id($1)").bind(key).fetch_one(&mut *on).await.unwrap();
+        let mut jobs = Vec::new();
+        for _ in 0..*count {
+            jobs.push(enqueue_fair(on, key).await.unwrap());
+        }
+        filled.push(((*key).to_owned(), line, jobs));
+    }
+    filled.sort_by_key(|(_, line, _)| *line);
+    filled
+}
+
+fn lines_of(filled: &[(String, i64, Vec<JobId>)]) -> Vec<i64> {
+    filled.iter().map(|(_, line, _)| *line).collect()
+}
+
+#[tokio::test]
+async fn each_line_has_one_job_before_the_next_has_its_second() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let worker = register(&mut on).await.unwrap();
+    let filled = fill(&mut on, &[("a", 30), ("b", 2), ("c", 1), ("d", 2)]).await;
+    let lines = lines_of(&filled);
+    let first = claim_lines(&mut on, worker, i64::MIN, 4).await.unwrap();
+    assert_eq!(first.lines, lines, "one each");
+    assert_eq!(first.lease.ids(), filled.iter().map(|(.., jobs)| jobs[0]).collect::<Vec<_>>(), "the first of each");
+    let next = claim_lines(&mut on, worker, lines[1], 2).await.unwrap();
+    let left: Vec<i64> = filled.iter().filter(|(key, ..)| key != "c").map(|(_, line, _)| *line).collect();
+    let at = left.iter().position(|line| *line > lines[1]).unwrap_or(0);
+    let expected: Vec<i64> = (0..2).map(|n| left[(at + n) % left.len()]).collect();
+    assert_eq!(next.lines, expected, "after the line named, and then from the lowest on");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_few_lines_share_a_large_claim_and_take_what_others_leave() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let worker = register(&mut on).await.unwrap();
+    fill(&mut on, &[("a", 90), ("b", 40), ("c", 3), ("d", 1)]).await;
+    let of = |served: &Served| {
+        let mut counts: Vec<usize> = Vec::new();
+        let mut lines = served.lines.clone();
+        lines.sort_unstable();
+        for line in lines.chunk_by(|a, b| a == b) {
+            counts.push(line.len());
+        }
+        counts.sort_unstable();
+        counts
+    };
+    let served = claim_lines(&mut on, worker, 0, 64).await.unwrap();
+    assert_eq!(of(&served), [1, 3, 30, 30]);
+    let turns = &served.lines[..4];
+    assert!((1..4).all(|n| !turns[..n].contains(&turns[n])), "in turn from the first on: {turns:?}");
+    let rest = claim_lines(&mut on, worker, 0, 500).await.unwrap();
+    assert_eq!(of(&rest), [10, 60], "all that is left");
+    assert_eq!(db.count("select count(*) from queue.ready").await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn every_line_however_uneven_is_emptied_by_a_claim_that_has_room() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let worker = register(&mut on).await.unwrap();
+    let keys: Vec<(String, usize)> = (0..12).map(|n| (format!("k{n}"), 1 << (n / 2))).collect();
+    let counts: Vec<(&str, usize)> = keys.iter().map(|(key, count)| (key.as_str(), *count)).collect();
+    fill(&mut on, &counts).await;
+    let all: usize = counts.iter().map(|(_, count)| count).sum();
+    let served = claim_lines(&mut on, worker, 0, i32::try_from(all).unwrap()).await.unwrap();
+    let mut ids = served.lease.ids();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), all, "each once");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_lease_from_lines_is_like_any_other() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let worker = register(&mut on).await.unwrap();
+    fill(&mut on, &[("a", 3), ("b", 3)]).await;
+    let plain = plain_lanes(&mut on).await.unwrap();
+    let served = claim_lines(&mut on, worker, 0, 4).await.unwrap();
+    let (ids, lane, attempts): (Vec<i64>, Option<i64>, Vec<i16>) =
+        sqlx::query_as("select ids, lane, attempts from queue.lease").fetch_one(&mut on).await.unwrap();
+    assert!(ids.is_sorted() && ids.len() == 4 && lane == Some(plain[0]) && attempts == [1; 4], "{ids:?} {lane:?} {attempts:?}");
+    assert!(served.lease.jobs.iter().all(|job| job.lane == plain[0] && job.attempts == 1));
+    let verdicts = ["complete", "retry", "snooze", "release"].iter().enumerate().map(|(n, verdict)| served.lease.one(n, verdict));
+    assert_eq!(settle(&mut on, &verdicts.collect::<Vec<_>>()).await.unwrap(), []);
+    assert_eq!(db.count(&format!("select count(*) from queue.scheduled where lane = {}", plain[0])).await, 2);
+    assert_eq!(line_up(&mut on, 100).await.unwrap(), 1, "what was given back goes to its line");
+    assert_eq!(db.count("select count(*) from queue.ready where line is null").await, 0);
+    let again = claim_lines(&mut on, worker, 0, 100).await.unwrap();
+    assert_eq!(again.lease.jobs.len(), 3);
+    assert!(again.lease.jobs.iter().all(|job| job.attempts == 1), "a release is no attempt");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_silent_worker_and_a_stranger_claim_nothing() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let (worker, other) = (register(&mut on).await.unwrap(), register(&mut on).await.unwrap());
+    fill(&mut on, &[("a", 3)]).await;
+    silence(&mut on, worker).await.unwrap();
+    for nobody in [worker, uuid::Uuid::new_v4()] {
+        assert_eq!(claim_lines(&mut on, nobody, 0, 10).await.unwrap().lease.jobs, []);
+    }
+    assert_eq!(db.count("select count(*) from queue.lease").await, 0);
+    assert_eq!(claim_lines(&mut on, other, 0, 10).await.unwrap().lease.jobs.len(), 3);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn lanes_go_in_the_order_named_each_up_to_its_share_and_all_up_to_the_whole() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let worker = register(&mut on).await.unwrap();
+    for (queue, fair) in [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y"), ("a", "x"), ("b", "x")] {
+        let enqueue = "select queue.enqueue('do', '{}', jsonb_build_object('queue', $1::text, 'fair', $2::text))";
+        sqlx::query(enqueue).bind(queue).bind(fair).execute(&mut on).await.unwrap();
+    }
+    let lane = async |on: &mut PgConnection, queue: &str| -> i64 {
+        sqlx::query_scalar("select queue.lane_id($1, 'do', 100, false)").bind(queue).fetch_one(on).await.unwrap()
+    };
+    let (a, b) = (lane(&mut on, "a").await, lane(&mut on, "b").await);
+    let lanes = |served: &Served| served.lease.jobs.iter().map(|job| job.lane).collect::<Vec<_>>();
+    let served = claim_lines_of(&mut on, worker, &[b, a], 0, &[1, 2], 10).await.unwrap();
+    assert_eq!(lanes(&served), [b, a, a]);
+    assert_eq!(db.count("select count(*) from queue.lease where lane is null").await, 1, "a lease of many lanes names none");
+    let served = claim_lines_of(&mut on, worker, &[b, a], 0, &[5, 5], 2).await.unwrap();
+    assert_eq!(lanes(&served), [b, b], "no more than in all");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_line_with_a_weight_has_so_many_turns_in_its_type_alone() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let worker = register(&mut on).await.unwrap();
+    let filled = fill(&mut on, &[("a", 40), ("b", 40), ("c", 40)]).await;
+    let heavy = filled.iter().find(|(key, ..)| key == "b").unwrap().1;
+    let count = |served: &Served| served.lines.iter().filter(|line| **line == heavy).count();
+    sqlx::query("select queue.set_weight('another', 'b', 7), queue.set_weight('do', 'nobody', 9)").execute(&mut on).await.unwrap();
+    assert_eq!(count(&claim_lines(&mut on, worker, 0, 12).await.unwrap()), 4);
+    sqlx::query("select queue.set_weight('do', 'b', 2), queue.set_weight('do', 'b', 4)").execute(&mut on).await.unwrap();
+    assert_eq!(count(&claim_lines(&mut on, worker, 0, 12).await.unwrap()), 8, "four for one, from the next claim on");
+    let few = claim_lines(&mut on, worker, filled[2].1, 3).await.unwrap();
+    assert_eq!(few.lines.len(), 3);
+    sqlx::query("select queue.set_weight('another', 'b', null)").execute(&mut on).await.unwrap();
+    sqlx::query("select queue.set_weight('do', 'a', null)").execute(&mut on).await.unwrap();
+    assert_eq!(count(&claim_lines(&mut on, worker, 0, 12).await.unwrap()), 8, "only what is named loses its weight");
+    sqlx::query("select queue.set_weight('do', 'b', null)").execute(&mut on).await.unwrap();
+    assert_eq!(count(&claim_lines(&mut on, worker, 0, 12).await.unwrap()), 4);
+    for wrong in ["'do', 'b', 0", "'do', 'b', 1001", "'d o', 'b', 1", "'do', null, 1", "null, 'b', 1"] {
+        let statement = format!("select queue.set_weight({wrong})");
+        assert!(sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut on).await.is_err(), "{wrong}");
+    }
+    db.finish().await;
+}

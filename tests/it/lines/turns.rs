@@ -1,0 +1,179 @@
+//! Workers serve lines in turn: nobody waits for what another has waiting.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use queue_core::{Context, Handler, Job as _, JobResult, job};
+use queue_worker::{Config, Worker};
+use serde::{Deserialize, Serialize};
+use tests::{TestDb, eventually};
+
+/// Who ran, in order, and when.
+type Ran = Arc<Mutex<Vec<(u32, u32, Instant)>>>;
+
+/// A job of a tenant, which takes so many ms.
+#[job(name = "lines_served", fair = self.tenant, send_only, state(Ran))]
+#[derive(Clone, Serialize, Deserialize)]
+struct Serve {
+    tenant: u32,
+    n: u32,
+    ms: u64,
+}
+
+impl Handler for Serve {
+    async fn run(self, cx: &Context) -> JobResult {
+        cx.state::<Ran>().lock().unwrap().push((self.tenant, self.n, Instant::now()));
+        tokio::time::sleep(Duration::from_millis(self.ms)).await;
+        Ok(())
+    }
+}
+
+fn serve(tenant: u32, n: u32) -> Serve {
+    Serve { tenant, n, ms: 0 }
+}
+
+fn worker(db: &TestDb, ran: &Ran, concurrency: usize, batch: usize) -> Worker {
+    let mut config = Config::default();
+    (config.concurrency, config.batch) = (concurrency, batch);
+    Worker::new(db.pool.clone()).config(config).register::<Serve>().state(Arc::clone(ran))
+}
+
+async fn until_ran(ran: &Ran, count: usize) {
+    eventually("all ran", async || ran.lock().unwrap().len() >= count).await;
+}
+
+#[tokio::test]
+async fn small_tenants_do_not_wait_for_what_a_large_one_has_waiting() {
+    let db = TestDb::new().await;
+    let ran = Ran::default();
+    Serve::enqueue_all((0..2000).map(|n| serve(0, n)), &db.pool).await.unwrap();
+    Serve::enqueue_all((1..=20).map(|tenant| serve(tenant, 0)), &db.pool).await.unwrap();
+    db.run_while(worker(&db, &ran, 1, 10), until_ran(&ran, 2020)).await;
+    let ran = ran.lock().unwrap().clone();
+    let last = ran.iter().rposition(|(tenant, ..)| *tenant != 0).unwrap();
+    assert!(last < 60, "the last of the small ones was number {last}");
+    let large: Vec<u32> = ran.iter().filter(|(tenant, ..)| *tenant == 0).map(|(_, n, _)| *n).collect();
+    assert!(large.is_sorted(), "each line in its order");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_higher_priority_goes_first_and_within_it_lines_take_turns() {
+    let db = TestDb::new().await;
+    let ran = Ran::default();
+    for (priority, tenants) in [(100, 0..5), (150, 5..10)] {
+        let jobs = tenants.flat_map(|tenant| (0..4).map(move |n| serve(tenant, n)));
+        Serve::enqueue_all(jobs, &db.pool).priority(priority).await.unwrap();
+    }
+    db.run_while(worker(&db, &ran, 1, 5), until_ran(&ran, 40)).await;
+    let ran: Vec<(u32, u32)> = ran.lock().unwrap().iter().map(|(tenant, n, _)| (*tenant, *n)).collect();
+    assert!(ran[..20].iter().all(|(tenant, _)| *tenant >= 5), "{ran:?}");
+    for turn in ran.chunks(5) {
+        let mut tenants: Vec<u32> = turn.iter().map(|(tenant, _)| *tenant).collect();
+        tenants.sort_unstable();
+        assert!(tenants.windows(2).all(|pair| pair[0] + 1 == pair[1]), "one each: {ran:?}");
+    }
+    db.finish().await;
+}
+
+/// A job that takes no turns.
+#[job(name = "lines_plain", send_only, state(Ran))]
+#[derive(Serialize, Deserialize)]
+struct Plain {
+    n: u32,
+}
+
+impl Handler for Plain {
+    async fn run(self, cx: &Context) -> JobResult {
+        cx.state::<Ran>().lock().unwrap().push((u32::MAX, self.n, Instant::now()));
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn plain_jobs_and_fair_ones_of_one_queue_keep_to_their_priorities_and_keep_nobody_waiting() {
+    let db = TestDb::new().await;
+    let ran = Ran::default();
+    Plain::enqueue_all((0..300).map(|n| Plain { n }), &db.pool).await.unwrap();
+    Serve::enqueue_all((0..300).map(|n| serve(n % 3, n)), &db.pool).await.unwrap();
+    Plain::enqueue_all((0..50).map(|n| Plain { n }), &db.pool).priority(150).await.unwrap();
+    Serve::enqueue_all((0..50).map(|n| serve(7, n)), &db.pool).priority(200).await.unwrap();
+    Serve::enqueue_all((0..50).map(|n| serve(8, n)), &db.pool).priority(30).await.unwrap();
+    db.run_while(worker(&db, &ran, 1, 10).register::<Plain>(), until_ran(&ran, 750)).await;
+    let ran: Vec<u32> = ran.lock().unwrap().iter().map(|(tenant, ..)| *tenant).collect();
+    assert!(ran[..50].iter().all(|tenant| *tenant == 7), "200 first: {ran:?}");
+    assert!(ran[50..100].iter().all(|tenant| *tenant == u32::MAX), "then 150: {ran:?}");
+    assert!(ran[700..].iter().all(|tenant| *tenant == 8), "30 last: {ran:?}");
+    let half = ran[100..400].iter().filter(|tenant| **tenant == u32::MAX).count();
+    assert!((60..=240).contains(&half), "of equal priority both have their turns: {half} of 300 plain");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn of_ten_thousand_tenants_each_is_served_as_often_as_any_other() {
+    const TENANTS: u32 = 10_000;
+    let db = TestDb::new().await;
+    let ran = Ran::default();
+    let jobs = (0..TENANTS).flat_map(|tenant| (0..if tenant % 100 == 0 { 30 } else { 3 }).map(move |n| serve(tenant, n)));
+    Serve::enqueue_all(jobs, &db.pool).await.unwrap();
+    let half = 2 * TENANTS as usize;
+    db.run_while(worker(&db, &ran, 50, 500), async {
+        tests::within(Duration::from_mins(1), "two each ran", async || ran.lock().unwrap().len() >= half).await;
+    })
+    .await;
+    let mut served: HashMap<u32, f64> = (0..TENANTS).map(|tenant| (tenant, 0.0)).collect();
+    for (tenant, ..) in &ran.lock().unwrap()[..half] {
+        *served.entry(*tenant).or_default() += 1.0;
+    }
+    let (sum, squares) = served.values().fold((0.0, 0.0), |(sum, squares), n| (sum + n, squares + n * n));
+    let jain = sum * sum / (f64::from(TENANTS) * squares);
+    assert!(jain >= 0.98, "{jain}");
+    db.finish().await;
+}
+
+/// The time within which 95 of 100 of these were over.
+fn p95(mut took: Vec<Duration>) -> Duration {
+    took.sort_unstable();
+    took[took.len() * 95 / 100]
+}
+
+/// Jobs of small tenants, one after another, each 50 ms: how long they took, from their enqueue to their end.
+async fn small_ones(db: &TestDb) -> Vec<Duration> {
+    let mut waits = tokio::task::JoinSet::new();
+    for n in 0..60 {
+        let pool = db.pool.clone();
+        waits.spawn(async move {
+            let began = Instant::now();
+            let job = Serve { tenant: 1 + n % 9, n, ms: 50 }.enqueue(&pool).await.unwrap();
+            job.wait(&pool).await.unwrap();
+            began.elapsed()
+        });
+        tokio::time::sleep(Duration::from_millis(60)).await;
+    }
+    waits.join_all().await
+}
+
+#[tokio::test]
+async fn beside_a_tenant_with_nine_jobs_of_ten_small_ones_take_at_most_twice_as_long_as_alone() {
+    let db = TestDb::new().await;
+    let ran = Ran::default();
+    let large = |n: u32| Serve { tenant: 0, n, ms: u64::from(25 + n * 37 % 51) };
+    let (alone, beside) = db
+        .run_while(worker(&db, &ran, 8, 100), async {
+            small_ones(&db).await;
+            let alone = small_ones(&db).await;
+            Serve::enqueue_all((0..2000).map(large), &db.pool).await.unwrap();
+            eventually("the large one runs", async || ran.lock().unwrap().iter().filter(|(tenant, ..)| *tenant == 0).count() > 20).await;
+            let beside = small_ones(&db).await;
+            assert!(db.count("select count(*) from queue.ready").await > 200, "it had jobs waiting all the time");
+            sqlx::query("select queue.cancel_waiting_all(array(select id from queue.ready))").execute(&db.pool).await.unwrap();
+            (p95(alone), p95(beside))
+        })
+        .await;
+    println!("small tenants' p95: alone {alone:?}, beside {beside:?}");
+    assert!(beside <= 2 * alone, "alone {alone:?}, beside {beside:?}");
+    db.finish().await;
+}

@@ -1,0 +1,81 @@
+//! Lines by hand, one statement of a worker's own files at a time.
+
+use queue_core::JobId;
+use sqlx::{FromRow as _, PgConnection, Row as _};
+use uuid::Uuid;
+
+use crate::protocol::{ClaimedJob, Lease, sql};
+
+/// A claim from lines: its lease, and the line of each of its jobs, both in the order of their turns.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// What it holds.
+    pub lease: Lease,
+    /// The line of each job.
+    pub lines: Vec<i64>,
+}
+
+/// All plain lanes.
+///
+/// # Errors
+/// The database's.
+pub async fn plain_lanes(connection: &mut PgConnection) -> sqlx::Result<Vec<i64>> {
+    sqlx::query_scalar("select distinct lane from queue.lane where not lined and not solo order by lane").fetch_all(connection).await
+}
+
+/// Claims up to `most` jobs from the lines of all lanes, from the one after `after` on.
+///
+/// # Errors
+/// The database's.
+pub async fn claim_lines(connection: &mut PgConnection, worker: Uuid, after: i64, most: i32) -> sqlx::Result<Served> {
+    let lanes = plain_lanes(&mut *connection).await?;
+    claim_lines_of(connection, worker, &lanes, after, &vec![most; lanes.len()], most).await
+}
+
+/// Claims from the lines of these lanes, so many of each and so many in all.
+///
+/// # Errors
+/// The database's.
+pub async fn claim_lines_of(
+    connection: &mut PgConnection,
+    worker: Uuid,
+    lanes: &[i64],
+    after: i64,
+    each: &[i32],
+    most: i32,
+) -> sqlx::Result<Served> {
+    let token = Uuid::new_v4();
+    let rows = sqlx::query(sql(include_str!("../../queue-worker/sql/claim_lines.sql")))
+        .bind(token)
+        .bind(worker)
+        .bind(lanes)
+        .bind(vec![after; lanes.len()])
+        .bind(each)
+        .bind(most)
+        .bind(i32::MAX)
+        .fetch_all(connection)
+        .await?;
+    let jobs = rows.iter().map(ClaimedJob::from_row).collect::<sqlx::Result<_>>()?;
+    let lines = rows.iter().map(|row| row.try_get("line")).collect::<sqlx::Result<_>>()?;
+    Ok(Served { lease: Lease { token, jobs }, lines })
+}
+
+/// Brings up to `most` jobs of each lane into its lines; returns how many.
+///
+/// # Errors
+/// The database's.
+pub async fn line_up(connection: &mut PgConnection, most: i64) -> sqlx::Result<i64> {
+    let lanes = plain_lanes(&mut *connection).await?;
+    let statement = sqlx::query(sql(include_str!("../../queue-worker/sql/line_up.sql")));
+    let rows = statement.bind(&lanes).bind(vec![0_i64; lanes.len()]).bind(most).fetch_all(connection).await?;
+    rows.iter().map(|row| row.try_get::<i64, _>("jobs")).sum()
+}
+
+/// Enqueues a job of the tests' type with this fair key.
+///
+/// # Errors
+/// The database's.
+pub async fn enqueue_fair(connection: &mut PgConnection, fair: &str) -> sqlx::Result<JobId> {
+    let enqueue = "select queue.enqueue('do', '{\"act\":{\"Ok\":\"done\"}}', jsonb_build_object('max_attempts', 3, 'fair', $1::text))";
+    sqlx::query_scalar(enqueue).bind(fair).fetch_one(connection).await
+}

@@ -1,0 +1,12 @@
+//! A fair key is of what the payload has.
+
+use queue_core::job;
+use serde::{Deserialize, Serialize};
+
+#[job(fair = self.tennant, send_only)]
+#[derive(Serialize, Deserialize)]
+struct Book {
+    tenant: u64,
+}
+
+fn main() {}

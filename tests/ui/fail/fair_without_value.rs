@@ -1,0 +1,12 @@
+//! A fair key is of something.
+
+use queue_core::job;
+use serde::{Deserialize, Serialize};
+
+#[job(fair, send_only)]
+#[derive(Serialize, Deserialize)]
+struct Book {
+    tenant: u64,
+}
+
+fn main() {}
