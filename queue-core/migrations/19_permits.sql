@@ -144,17 +144,20 @@ begin
     select p.at
     from unnest(claim_limited.lanes, claim_limited.begins, claim_limited.in_lines, claim_limited.mosts) l (lane, begin, in_lines, most)
     cross join lateral (
-      (select r.ctid as at
-      from queue.ready r
-      -- guard: of its lane [r.lane = l.lane and ]; from the floor on [ and r.seq >= l.begin]; none that stands in lines [ and not l.in_lines]
-      where r.lane = l.lane and r.seq >= l.begin and not l.in_lines
-      order by r.seq  -- guard: in the order of places
-      limit l.most  -- guard: no more than so many of a lane
-      for update skip locked)  -- guard: passes over what is locked [ skip locked]
+      select o.at
+      from (
+        select r.ctid as at
+        from queue.ready r
+        -- guard: of its lane [r.lane = l.lane and ]; from the floor on [ and r.seq >= l.begin]; none that stands in lines [ and not l.in_lines]
+        where r.lane = l.lane and r.seq >= l.begin and not l.in_lines
+        order by r.seq  -- guard: in the order of places
+        limit l.most  -- guard: no more than so many of a lane
+        for update skip locked  -- guard: passes over what is locked [ skip locked]
+      ) o
       union all
-      (select c.at
+      select c.at
       from queue.choose_lines(l.lane, l.begin, 1, least(l.most, claim_limited.most)) c
-      where l.in_lines)  -- guard: of lines only what stands there [l.in_lines => true]
+      where l.in_lines  -- guard: of lines only what stands there [l.in_lines => true]
     ) p
     limit claim_limited.most  -- guard: no more than so many in all
   );
