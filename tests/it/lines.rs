@@ -3,6 +3,7 @@
 mod acts;
 mod attacks;
 mod claims;
+mod combined;
 mod turns;
 mod ways;
 

@@ -1,0 +1,101 @@
+//! Lines beside other features of a type: limits, and handlers that take batches.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use queue_core::{BatchContext, BatchHandler, Context, Handler, Job as _, JobBatch, JobResult, job};
+use queue_worker::{Config, Worker};
+use serde::{Deserialize, Serialize};
+use tests::{TestDb, eventually};
+
+/// What ran.
+#[derive(Clone, Default)]
+struct Seen {
+    /// Whose, in order.
+    order: Arc<Mutex<Vec<u32>>>,
+    running: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Seen {
+    fn ran(&self) -> usize {
+        self.order.lock().unwrap().len()
+    }
+
+    /// By how much the numbers of jobs of these tenants differ among the first ones.
+    fn spread(&self, first: usize, tenants: u32) -> usize {
+        let order = self.order.lock().unwrap();
+        let of = |tenant| order[..first].iter().filter(|other| **other == tenant).count();
+        let counts: Vec<usize> = (0..tenants).map(of).collect();
+        counts.iter().max().unwrap() - counts.iter().min().unwrap()
+    }
+}
+
+/// Takes turns, under a limit.
+#[job(name = "lines_limited", fair = self.tenant, limit(concurrency = 3), send_only, state(Seen))]
+#[derive(Serialize, Deserialize)]
+struct Limited {
+    tenant: u32,
+}
+
+impl Handler for Limited {
+    async fn run(self, cx: &Context) -> JobResult {
+        let seen = cx.state::<Seen>();
+        let now = seen.running.fetch_add(1, SeqCst) + 1;
+        seen.most.fetch_max(now, SeqCst);
+        seen.order.lock().unwrap().push(self.tenant);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        seen.running.fetch_sub(1, SeqCst);
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn jobs_under_a_limit_take_turns_and_no_more_run_than_it_says() {
+    let db = TestDb::new().await;
+    let seen = Seen::default();
+    Limited::enqueue_all((0..300).map(|n| Limited { tenant: if n < 200 { 0 } else { n % 5 } }), &db.pool).await.unwrap();
+    let mut config = Config::default();
+    config.concurrency = 20;
+    let one = |seen: &Seen| Worker::new(db.pool.clone()).config(config.clone()).register::<Limited>().state(seen.clone());
+    db.run_while(one(&seen), async {
+        db.run_while(one(&seen), eventually("all ran", async || seen.ran() == 300)).await;
+    })
+    .await;
+    assert_eq!(seen.most.load(SeqCst), 3, "as many as the limit lets, over both workers");
+    // Each worker has turns of its own, and they stand in slots of both.
+    assert!(seen.spread(60, 5) <= 12, "{:?}", seen.order.lock().unwrap());
+    db.finish().await;
+}
+
+/// Takes turns, in batches.
+#[job(name = "lines_batched", fair = self.tenant, batch = 10, send_only, state(Seen))]
+#[derive(Serialize, Deserialize)]
+struct Batched {
+    tenant: u32,
+}
+
+impl BatchHandler for Batched {
+    async fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> JobResult {
+        cx.state::<Seen>().order.lock().unwrap().extend(batch.iter().map(|job| job.payload().tenant));
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn batches_are_of_those_whose_turn_it_is() {
+    let db = TestDb::new().await;
+    let seen = Seen::default();
+    Batched::enqueue_all((0..300).map(|n| Batched { tenant: if n < 200 { 0 } else { n % 5 } }), &db.pool).await.unwrap();
+    let mut config = Config::default();
+    (config.concurrency, config.batch) = (1, 10);
+    let worker = Worker::new(db.pool.clone()).config(config).register_batch::<Batched>().state(seen.clone());
+    db.run_while(worker, eventually("all ran", async || seen.ran() == 300)).await;
+    assert!(seen.spread(50, 5) <= 2, "{:?}", seen.order.lock().unwrap());
+    db.finish().await;
+}
