@@ -377,7 +377,7 @@ impl Feed {
 
     /// Learns of new lanes; returns whether there were any.
     async fn refresh(&mut self) -> sqlx::Result<bool> {
-        let may_forget = self.flight.is_none() && self.late.is_none();
+        let may_forget = self.flight.is_none() && self.late.is_none() && !self.limits.in_air();
         let link = self.links.any();
         let found = self.lanes.refresh(link.get().await?, self.store, may_forget).await;
         let found = link.note(found)?;
