@@ -59,7 +59,7 @@ create table queue.permit (
 
 create table queue.rate (
   gate   bigint   not null,
-  at_ms  bigint   not null,  -- by the database's clock, never earlier than it was
+  at_ms  bigint   not null,  -- by the database's clock: they have begun by then, or never do
   n      integer  not null,
   constraint rate_pkey primary key (gate, at_ms)  -- guard: what began at a time is counted once
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
@@ -69,8 +69,8 @@ create function queue.clock_ms() returns bigint
   language sql volatile
   return (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint;
 
--- What is in force: of each limit what an operator said, or else what code says. And by when a job under a rate must have begun after its claim, in
--- ms: windows are longer by that, so that they are exact for what began.
+-- What is in force: of each limit what an operator said, or else what code says. And by when a job under a rate is to have begun after its claim, in
+-- ms: it is counted at that time, so that windows are exact for what began.
 create view queue.bound_in_force as
 select b.name, b.gate, b.number, b.revision, b.concurrency, b.starts, b.period_ms, b.burst, b.by_operator, b.reason, b.since, b.set_by,
   case when b.starts is not null then least(250, b.period_ms * coalesce(b.burst, b.starts) / b.starts / 20) end as within_ms

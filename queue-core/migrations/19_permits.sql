@@ -29,15 +29,14 @@ begin
     -- guard: a burst has a window of its own [, (b.burst, b.period_ms * b.burst / b.starts)]
     from (values (b.starts, b.period_ms), (b.burst, b.period_ms * b.burst / b.starts)) m (starts, period_ms)
     cross join lateral (
-      -- guard: a window is longer by how late a job may begin [ - b.within_ms]
-      select coalesce(sum(r.n), 0) as n from queue.rate r where r.gate = g.gate and r.at_ms > at - m.period_ms - b.within_ms
+      select coalesce(sum(r.n), 0) as n from queue.rate r where r.gate = g.gate and r.at_ms > at - m.period_ms
     ) u
     left join lateral (
-      select (r.at_ms + m.period_ms + b.within_ms - at)::float8 as wait_ms
+      select (r.at_ms + m.period_ms - at)::float8 as wait_ms
       from (
         select r.at_ms, sum(r.n) over (order by r.at_ms) as gone
         from queue.rate r
-        where r.gate = g.gate and r.at_ms > at - m.period_ms - b.within_ms
+        where r.gate = g.gate and r.at_ms > at - m.period_ms
       ) r
       where r.gone > u.n - m.starts  -- guard: says when enough will have left the window [r.gone > u.n - m.starts => true]
       order by r.at_ms
@@ -96,7 +95,8 @@ begin
     join queue.gate g on g.gate = b.gate and g.adopted < b.number
     where b.gate = any (adopt.gates)
   loop
-    if exists (select from queue.limit_awaits(fresh.number)) then  -- guard: a limit waits until all know it
+    -- guard: a limit waits until all know it [exists (select from queue.limit_awaits(fresh.number)) => false]
+    if exists (select from queue.limit_awaits(fresh.number)) then
       return false;
     end if;
     delete from queue.permit h where h.gate = fresh.gate;
@@ -119,9 +119,11 @@ $$;
 -- again if a time must come, the time of the claim by the database's clock, and within how many ms of that the jobs must begin.
 -- begins: the floors of lanes, and of those that stand in lines the line after which to go on: see queue.choose_lines. A job that stood in one is
 -- given with its line; all with their turns.
--- freed: leases of which this worker has ended jobs since its last claim under any of these limits.
+-- freed: leases of which this worker has ended jobs since its last claim under any of these limits. slack_ms: how long the worker may need until
+-- they begin, if that is longer than such a rate leaves by itself.
 create function queue.claim_limited(
-  token uuid, worker uuid, gates bigint[], lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], most integer, freed uuid[]
+  token uuid, worker uuid, gates bigint[], lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], most integer, freed uuid[],
+  slack_ms bigint
 ) returns table (
     lane bigint, turn bigint, line bigint, seq bigint, id bigint, attempts smallint, crashes smallint,
     closed text, wait_ms float8, at_ms bigint, within_ms bigint
@@ -182,8 +184,9 @@ begin
     perform queue.read_permits(claim_limited.gates, claim_limited.freed);
   end if;
   for attempt in 1..2 loop
-    select coalesce(min(r.free), claim_limited.most), min(r.within_ms), bool_or(r.wanted)
-    into free, within, wanted
+    select coalesce(min(r.free), claim_limited.most), bool_or(r.wanted),
+      case when min(r.within_ms) is not null then greatest(min(r.within_ms), claim_limited.slack_ms) end
+    into free, wanted, within
     from queue.room(claim_limited.gates) r;
     exit when free >= cardinality(chosen) or attempt = 2;
     -- What others ended and told nobody: once a second, by whoever is short of permits first.
@@ -199,7 +202,8 @@ begin
       delete from queue.ready
       -- guard: takes no more than there are permits [1:least(free, claim_limited.most)::integer => 1:claim_limited.most]
       where ctid = any (chosen[1:least(free, claim_limited.most)::integer])
-        -- guard: only for a worker that lives; only for this worker [w.id = claim_limited.worker and ]; only before it expires [ and .. now()]
+        -- guard: only for a worker that lives; only for this worker [w.id = claim_limited.worker and ]
+        -- guard: only before it expires [ and w.expires_at > now()]
         and exists (select from queue.worker w where w.id = claim_limited.worker and w.expires_at > now())
       returning ctid as at, case when line is null then lane else queue.twin_of(lane) end as lane, line, seq, id,
         least(attempts + 1, 32767)::smallint as attempts, crashes
@@ -214,7 +218,8 @@ begin
       select g, claim_limited.token, c.n from (select count(*) as n from taken) c cross join unnest(claim_limited.gates) g where c.n > 0
     ), counted as (
       insert into queue.rate as r (gate, at_ms, n)
-      select b.gate, ceil(began / tick.ms)::bigint * tick.ms, c.n
+      -- guard: a start is counted at its latest time [ + within]; and no earlier than that [ + tick.ms]
+      select b.gate, (began + within + tick.ms) / tick.ms * tick.ms, c.n
       from (select count(*)::integer as n from taken) c
       cross join queue.bound_in_force b
       cross join lateral (select greatest(1, b.period_ms * coalesce(b.burst, b.starts) / b.starts / 1000) as ms) tick

@@ -1,6 +1,7 @@
 //! Limits: no more run at once, or begin in a time, than a limit says, whatever becomes of workers; and what there is room for begins at once.
 
 mod attacks;
+mod beside;
 mod rates;
 mod settings;
 mod statements;

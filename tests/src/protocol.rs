@@ -187,7 +187,8 @@ pub async fn claim_limited(connection: &mut PgConnection, worker: Uuid, limit: &
         .bind(lanes.iter().map(|(_, in_lines)| *in_lines).collect::<Vec<_>>())
         .bind(vec![most; lanes.len()])
         .bind(most)
-        .bind(Vec::<Uuid>::new());
+        .bind(Vec::<Uuid>::new())
+        .bind(0_i64);
     // The last row is no job.
     Ok(claim.fetch_all(connection).await?.len().saturating_sub(1))
 }

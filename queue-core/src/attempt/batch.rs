@@ -134,7 +134,7 @@ impl Course<'_> {
                 self.conclude(at, result, halt.ask.is_asked());
             }
         }
-        if self.batch.count() > 0 {
+        if self.may_begin() {
             self.end = Some(handle(&mut *self.batch, cx).await);
         }
     }
@@ -166,7 +166,7 @@ impl Course<'_> {
                 }
             }
         }
-        if self.batch.count() > 0 {
+        if self.may_begin() {
             let Self { batch, seats, end, failed } = self;
             let mut handling = pin!(handle(&mut **batch, cx));
             *end = Some(loop {
@@ -189,6 +189,11 @@ impl Course<'_> {
             left -= 1;
             self.conclude(at, result, asked[at].take().unwrap_or_else(|| halt.ask.is_asked()));
         }
+    }
+
+    /// Whether there is something to run, and no rate says that it is too late: then all of it goes back, as what was broken off.
+    fn may_begin(&self) -> bool {
+        self.batch.count() > 0 && !self.seats.iter().any(|seat| seat.cx.comes_too_late())
     }
 
     /// Begins the middleware of each attempt.

@@ -36,6 +36,8 @@ pub struct ClaimedJob {
     pub meta: Option<String>,
     /// Its ordering key.
     pub key: Option<OrderingKey>,
+    /// Its start is counted until then by the rate of a limit: its handler begins by then, or the job goes back.
+    pub room_until: Option<Instant>,
 }
 
 /// What metadata say of a job's time.
@@ -111,6 +113,7 @@ mod tests {
             payload: None,
             meta,
             key: None,
+            room_until: None,
             claimed_at,
         }
     }

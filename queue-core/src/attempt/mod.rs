@@ -8,7 +8,7 @@ mod claimed;
 mod ended;
 mod halt;
 
-use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
+use std::{future::poll_fn, panic::AssertUnwindSafe, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use futures_util::FutureExt as _;
 use tracing::Instrument as _;
@@ -65,6 +65,7 @@ fn context(job: &ClaimedJob, shared: &Arc<Shared>, halt: &Halt) -> Context {
     cx.set_version(job.version);
     cx.set_claimed(job.claimed_at);
     cx.set_meta(job.meta.clone());
+    cx.set_room(job.room_until);
     cx
 }
 
@@ -106,6 +107,7 @@ async fn handle(
             tokio::select! {
                 biased;
                 result = &mut limited => break result,
+                () = too_late(cx) => return Ended::interrupted(),
                 () = changed.cancelled() => if halt.drop.is_cancelled() { return Ended::interrupted() },
             }
         } else {
@@ -113,12 +115,15 @@ async fn handle(
             tokio::select! {
                 biased;
                 result = &mut limited => break result,
+                () = too_late(cx) => return Ended::interrupted(),
                 () = halt.drop.cancelled() => return Ended::interrupted(),
                 () = tokio::time::sleep(halt.grace) => return Ended::cancelled(),
             }
         }
     };
     match result {
+        // Whatever its middleware made of it.
+        _ if cx.came_too_late() => Ended::interrupted(),
         Ok(Ok(output)) => Ended::returned(Ok(output), false),
         Ok(Err(failure)) => {
             let ended = Ended::returned(Err(&failure), halt.ask.is_asked());
@@ -127,4 +132,9 @@ async fn handle(
         }
         Err(limit) => Ended::new(Outcome::TimedOut, format!("timed out after {limit:?}")),
     }
+}
+
+/// Ends once the handler was to begin and could not any more; asked whenever the attempt has been polled.
+async fn too_late(cx: &Context) {
+    poll_fn(|_| if cx.came_too_late() { Poll::Ready(()) } else { Poll::Pending }).await;
 }

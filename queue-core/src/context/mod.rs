@@ -19,7 +19,11 @@ mod transaction;
 use std::{
     fmt,
     ops::{Deref, DerefMut},
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Instant,
 };
 
 use chrono::{DateTime, Utc};
@@ -62,6 +66,9 @@ pub struct Context {
     max_attempts: u32,
     claimed_at: DateTime<Utc>,
     meta: Meta,
+    /// The handler begins by then or not at all, if a rate says so; and whether it came too late.
+    room_until: Option<Instant>,
+    came_late: AtomicBool,
     ask: Arc<Ask>,
     cancelled: OnceLock<Cancelled>,
     shared: Arc<Shared>,
@@ -81,6 +88,8 @@ impl Context {
             max_attempts,
             claimed_at: DateTime::UNIX_EPOCH,
             meta: Meta::new(None),
+            room_until: None,
+            came_late: AtomicBool::new(false),
             ask,
             cancelled: OnceLock::new(),
             shared,
@@ -101,6 +110,22 @@ impl Context {
 
     pub(crate) fn set_meta(&mut self, text: Option<String>) {
         self.meta = Meta::new(text);
+    }
+
+    pub(crate) fn set_room(&mut self, until: Option<Instant>) {
+        self.room_until = until;
+    }
+
+    /// To be asked before the handler begins: whether it may not any more. Whoever runs the attempt sees it and ends it.
+    pub(crate) fn comes_too_late(&self) -> bool {
+        let is_late = self.room_until.is_some_and(|until| Instant::now() >= until);
+        self.came_late.fetch_or(is_late, Relaxed);
+        is_late
+    }
+
+    /// Whether that was so.
+    pub(crate) fn came_too_late(&self) -> bool {
+        self.came_late.load(Relaxed)
     }
 
     pub(crate) fn set_transaction(&mut self, transaction: Option<Lent>) {

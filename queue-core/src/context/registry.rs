@@ -3,7 +3,13 @@
 //! `#[job]` submits a [`Registration`] at link time; [`Registry::linked`] collects them. It sees only crates that the binary names: a
 //! dependency that is never mentioned is not linked, which is why an empty registry is an error that says so.
 
-use std::{any::type_name, collections::BTreeMap, fmt, future::Future, pin::Pin};
+use std::{
+    any::type_name,
+    collections::BTreeMap,
+    fmt,
+    future::{Future, pending},
+    pin::Pin,
+};
 
 #[cfg(feature = "testing")]
 use super::forms::PayloadForms;
@@ -101,6 +107,10 @@ impl fmt::Debug for Registration {
 fn run<'a, T: Handler>(payload: &'a str, cx: &'a Context) -> HandlerFuture<'a> {
     Box::pin(async move {
         let job: T = read(payload, cx.version(), cx.attempt())?;
+        if cx.comes_too_late() {
+            // Whoever runs the attempt sees that, and drops this with the middleware around it.
+            return pending().await;
+        }
         let output = encode_output(&job.run(cx).await?).terminal()?;
         Ok((output != "null").then_some(output))
     })

@@ -186,6 +186,7 @@ impl<T: BatchHandler> RunBatch<T> {
             payload: Some(payload),
             meta: None,
             key: None,
+            room_until: None,
         }
     }
 }

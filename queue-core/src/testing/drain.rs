@@ -244,6 +244,7 @@ impl Taken {
             payload: row.try_get("payload")?,
             meta: row.try_get("meta")?,
             key: key.map(|id| OrderingKey { id, skips_dead: skips.unwrap_or(false) }),
+            room_until: None,
         };
         Ok(Self { job, seq: row.try_get("seq")?, checkpoint: row.try_get("checkpoint")? })
     }

@@ -141,6 +141,7 @@ impl<T: Handler> Run<T> {
             payload: Some(payload),
             meta,
             key: None,
+            room_until: None,
         };
         let Self { states, checkpoint, asked, middleware, .. } = self;
         let setup = Setup { registration: &registration, job: &job, checkpoint, states, middleware, pool, lent: None, asked };

@@ -33,6 +33,8 @@ pub(super) struct State {
     pub(super) rescan: Rescan,
     /// How often in a row no permit was left when its time had come.
     misses: u32,
+    /// How long it may take from a claim to the beginning of its jobs, as it has shown: a rate counts them until then.
+    pub(super) slack: Duration,
 }
 
 /// When to claim next.
@@ -54,6 +56,10 @@ const SOON: Duration = Duration::from_millis(50);
 
 /// Lanes that were empty are not asked again before this while others are claimed.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// A claim that took long makes the next ones' starts count no later than this; jobs that come too late all the same, no later than that.
+const LONG: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_hours(1);
 
 /// What has ended here is said after this, even if there is no slot to claim for.
 pub(super) const SAY: Duration = Duration::from_millis(20);
@@ -93,12 +99,16 @@ impl Limits {
             next: Next::Now,
             rescan: Rescan::default(),
             misses: 0,
+            slack: Duration::ZERO,
         })
     }
 
     /// Takes note of what has ended here, and of where others say that there is room.
     pub(super) fn hear(&mut self, bell: &Bell) {
-        let (freed, room) = (self.freed.take(), bell.take_freed());
+        let (freed, room, late) = (self.freed.take(), bell.take_freed(), bell.take_late());
+        for (_, state) in self.groups.iter_mut().filter(|(gates, _)| gates.iter().any(|gate| late.contains(gate))) {
+            state.note_late();
+        }
         if freed.is_empty() && room.is_empty() {
             return;
         }
@@ -124,6 +134,22 @@ impl State {
             Next::Now => true,
             Next::Look(at) => looks && (hurry || now >= at),
             Next::Shut(at) => now >= at,
+        }
+    }
+
+    /// Jobs under a rate have landed so long after their claim.
+    pub(super) fn note_spent(&mut self, spent: Duration) {
+        self.slack = (spent * 4).min(LONG).max(self.slack.mul_f64(0.75));
+    }
+
+    /// Some came too late to begin: from now on there is more time, or else none might ever begin.
+    pub(super) fn note_late(&mut self) {
+        self.slack = (self.slack * 2).clamp(PAUSE, LONGEST);
+        if self.slack > LONG {
+            tracing::warn!(
+                seconds = self.slack.as_secs_f64(),
+                "jobs under a rate begin long after their claim, so that fewer do; is the worker's middleware slow, or the disk?"
+            );
         }
     }
 

@@ -75,6 +75,9 @@ impl Feed {
             }
         };
         let (count, room) = (brought.jobs.len() + brought.unread.len(), brought.room);
+        if let Some(start) = brought.start {
+            state.note_spent(start.spent);
+        }
         state.note(room, count, most);
         if from == (From::Limited { from_zero: true }) {
             state.rescan.done(took, count);
@@ -161,8 +164,8 @@ impl Feed {
             state.rescan.begin();
         }
         state.since = None;
-        let freed = state.freed.drain().collect();
-        let asked = Asked { gates: Arc::clone(&under.gates), freed, told: self.limits.freed.clone() };
+        let (freed, slack) = (state.freed.drain().collect(), state.slack);
+        let asked = Asked { gates: Arc::clone(&under.gates), freed, told: self.limits.freed.clone(), slack };
         let request = Request::new(worker, shares, most, From::Limited { from_zero }, &mut self.lanes, &self.held).under(asked);
         let (mut link, store, bell) = (self.permits.take(), self.store, Arc::clone(&self.bell));
         let landing = tokio::spawn(async move {
@@ -182,8 +185,8 @@ impl Feed {
         let gates = Arc::clone(&group.under.gates);
         let state = self.limits.state(&gates);
         state.since = None;
-        let freed = state.freed.drain().collect();
-        let request = request.under(Asked { gates: Arc::clone(&gates), freed, told: self.limits.freed.clone() });
+        let (freed, slack) = (state.freed.drain().collect(), state.slack);
+        let request = request.under(Asked { gates: Arc::clone(&gates), freed, told: self.limits.freed.clone(), slack });
         let mut link = self.permits.take();
         let answer = request.send(&mut link, self.store).await;
         self.permits.push(link);

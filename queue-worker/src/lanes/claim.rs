@@ -20,7 +20,7 @@ use super::{
     held::{Holding, KnownLeases},
     lane::Lane,
     large::{self, LARGEST},
-    room::{Asked, Room},
+    room::{Asked, Room, Start},
 };
 use crate::live::bounded;
 
@@ -33,14 +33,12 @@ pub(crate) struct Claimed {
     pub(crate) holding: Arc<Holding>,
     /// From then on it does not begin any more, if it may not at any time: somewhat early, and then the database's clock decides.
     pub(crate) begin_by: Option<Instant>,
-    /// Under a rate: its start is counted until then, and later it goes back.
-    pub(crate) room_until: Option<Instant>,
 }
 
 impl Claimed {
     /// Whether its start would not be counted any more.
     pub(crate) fn has_no_room(&self) -> bool {
-        self.room_until.is_some_and(|until| Instant::now() >= until)
+        self.job.room_until.is_some_and(|until| Instant::now() >= until)
     }
 }
 
@@ -107,7 +105,8 @@ pub(super) struct Rows {
     pub(super) in_lines: Vec<(i64, i64, i64)>,
     /// What stood in the way of more.
     pub(super) room: Room,
-    pub(super) room_until: Option<Instant>,
+    /// By when the jobs begin, if there is a rate.
+    pub(super) start: Option<Start>,
 }
 
 /// What a claim brought.
@@ -118,6 +117,8 @@ pub(crate) struct Brought {
     pub(crate) unread: Vec<Claimed>,
     /// What stood in the way of more.
     pub(crate) room: Room,
+    /// By when the jobs begin, if there is a rate.
+    pub(crate) start: Option<Start>,
 }
 
 /// What it brought of a lane.
@@ -191,7 +192,7 @@ impl Answer {
     /// The jobs, in the order in which their lanes were named; each lane's floor is its lowest place among them. If the answer never came,
     /// nobody here knows of the lease any more, and what it lists is given back.
     pub(crate) fn read(self, lanes: &mut Lanes) -> sqlx::Result<Brought> {
-        let Rows { jobs: rows, mut large, in_lines, room, room_until } = self.rows?;
+        let Rows { jobs: rows, mut large, in_lines, room, start } = self.rows?;
         let holding = &self.request.holding;
         come(lanes, &self.request, &in_lines, rows.len() < self.request.most && room == Room::Open);
         // What is taken for one that was not read.
@@ -231,11 +232,12 @@ impl Answer {
                 payload,
                 key: key_of(row, 7, 8)?,
                 meta: row.try_get_unchecked(9)?,
+                room_until: start.map(|start| start.until),
             };
             let begin_by = job.may_begin_within().and_then(|within| self.asked.checked_add(within));
             let under = &self.request.limits;
             let holding = under.as_ref().map_or_else(|| Arc::clone(holding), |under| holding.part(&under.told, &under.gates));
-            let job = Claimed { job, batch: rows.len(), holding, begin_by, room_until };
+            let job = Claimed { job, batch: rows.len(), holding, begin_by };
             if is_unread {
                 unread.push(job);
             } else {
@@ -253,7 +255,7 @@ impl Answer {
         {
             lanes.take_back(self.request.shares.iter().skip(*rank).map(|share| share.lane));
         }
-        Ok(Brought { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread, room })
+        Ok(Brought { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread, room, start })
     }
 }
 

@@ -8,7 +8,7 @@ use sqlx::{PgConnection, Row as _, error::DatabaseError, postgres::PgRow};
 use super::{
     claim::{Request, Rows, narrow},
     large::{self, LARGEST},
-    room::{Asked, Room},
+    room::{Asked, Room, Start},
 };
 use crate::live::bounded;
 
@@ -23,7 +23,8 @@ pub(super) async fn claim(connection: &mut PgConnection, store: Store, request: 
         .bind(&request.in_lines)
         .bind(request.shares.iter().map(|share| narrow(share.most)).collect::<Vec<_>>())
         .bind(narrow(request.most))
-        .bind(&asked.freed);
+        .bind(&asked.freed)
+        .bind(i64::try_from(asked.slack.as_millis()).unwrap_or(i64::MAX));
     let rows = match bounded(statement.fetch_all(&mut *connection)).await {
         Ok(rows) => rows,
         Err(error) if error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "55P03") => {
@@ -49,10 +50,20 @@ pub(super) async fn claim(connection: &mut PgConnection, store: Store, request: 
     let sent = Instant::now();
     let jobs = taken.confirm(connection, store, request).await?;
     let now: Option<i64> = jobs.first().map(|row| row.try_get("now_ms")).transpose()?;
-    // By the database's clock: how long since the claim. Ours says only how long since we asked for that.
-    let room_until = began.zip(now).map(|((at, within), now)| sent + Duration::from_millis(u64::try_from(at + within - now).unwrap_or(0)));
     let large = large::read(connection, store, &jobs).await?;
-    Ok(Rows { jobs, large, in_lines, room, room_until })
+    let start = began.zip(now).map(|((at, within), now)| {
+        let within = Duration::from_millis(u64::try_from(within).unwrap_or(0));
+        // By the database's clock: how long since the claim. Ours says only how long since we asked for that.
+        let before = u64::try_from(now - at).map_or(within, Duration::from_millis);
+        Start { until: sent + within.saturating_sub(before + margin(within)), spent: before + sent.elapsed() }
+    });
+    Ok(Rows { jobs, large, in_lines, room, start })
+}
+
+/// What is left for a handler to come to its first line once the clock was looked at: others may have the processor meanwhile. And for what the
+/// clocks are rounded by.
+fn margin(within: Duration) -> Duration {
+    (within / 2).clamp(Duration::from_millis(2), Duration::from_millis(50))
 }
 
 fn room_in(row: &PgRow) -> sqlx::Result<Room> {

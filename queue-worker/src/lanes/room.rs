@@ -1,6 +1,9 @@
 //! What a claim under limits says besides, and what stood in its way.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use uuid::Uuid;
 
@@ -15,6 +18,17 @@ pub(crate) struct Asked {
     pub(crate) freed: Vec<Uuid>,
     /// Told of those that the claim takes, once they have ended.
     pub(crate) told: Freed,
+    /// How long it may take until they begin, if there is a rate.
+    pub(crate) slack: Duration,
+}
+
+/// When what was claimed under a rate may begin.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start {
+    /// It is counted until then, and does not begin later.
+    pub(crate) until: Instant,
+    /// How long it has taken so far.
+    pub(crate) spent: Duration,
 }
 
 impl std::fmt::Debug for Asked {

@@ -21,6 +21,8 @@ pub(crate) struct Bell {
     room: Mutex<HashSet<i64>>,
     /// Lanes whose limits are to wait, and until when.
     slow: Mutex<Vec<(i64, Instant)>>,
+    /// Limits under whose rates jobs came too late to begin.
+    late: Mutex<HashSet<i64>>,
     due: Mutex<Option<Instant>>,
     /// Rung for what is to be done to running jobs.
     control: Notify,
@@ -61,6 +63,16 @@ impl Bell {
     /// What was said so since the last call.
     pub(crate) fn take_slow(&self) -> Vec<(i64, Instant)> {
         std::mem::take(&mut self.slow.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A job came too late to begin under the rates of these limits.
+    pub(crate) fn note_late(&self, gates: &[i64]) {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner).extend(gates);
+    }
+
+    /// The limits of which that was said since the last call.
+    pub(crate) fn take_late(&self) -> HashSet<i64> {
+        std::mem::take(&mut self.late.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A limit has permits again.

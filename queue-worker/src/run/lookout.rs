@@ -108,6 +108,7 @@ impl Lookout {
             payload: row.try_get("payload")?,
             meta: row.try_get("meta")?,
             key: key_of(&row, "key", "key_skips")?,
+            room_until: None,
         };
         Ok(Some(LockedJob { job, seq, pid: row.try_get("pid")? }))
     }

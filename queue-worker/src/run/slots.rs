@@ -18,7 +18,7 @@ use std::{
 };
 
 use queue_core::{
-    Failure, FailureKind, JobId, Registration, Registry,
+    Failure, FailureKind, JobId, Outcome, Registration, Registry,
     runner::{ClaimedJob, Ended, Halt, Shared, run},
 };
 use tokio::{runtime::Handle, sync::mpsc::Sender};
@@ -267,7 +267,13 @@ impl Slots {
         }
         let registration = self.context.registry.get(job.job_type);
         let ended = match registration {
-            Some(registration) => run(registration, job, &self.context.shared, &halt, None, |failure| self.slow_down(job, &failure)).await,
+            Some(registration) => {
+                let ended = run(registration, job, &self.context.shared, &halt, None, |failure| self.slow_down(job, &failure)).await;
+                if ended.outcome() == Outcome::Interrupted && claimed.has_no_room() {
+                    self.context.bell.note_late(claimed.holding.gates());
+                }
+                ended
+            }
             None => Ended::terminal("no handler for this job type in this worker"),
         };
         if self.begin_verdict(slot) {
@@ -299,6 +305,7 @@ impl Slots {
         self.context.handlers.spawn(async move {
             tracing::debug!(jobs = late.len(), "too late to begin under their rate: given back");
             for job in late {
+                slots.context.bell.note_late(job.holding.gates());
                 slots.give_back(&job).await;
             }
         });

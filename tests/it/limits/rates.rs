@@ -1,11 +1,14 @@
 //! Rates: exact over what began, by whichever window; and handlers that are told to slow down.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
 
-use queue_core::{Context, Failure, Handler, Job as _, JobResult, Limit, job};
+use queue_core::{AttemptOutput, Context, Failure, Handler, Job as _, JobResult, Limit, Middleware, Next, async_trait, job};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
-use tests::{TestDb, eventually, within};
+use tests::{Marked, TestDb, WorkerProcess, eventually, within};
 
 use super::{Unlimited, fresh, set, span, worker};
 
@@ -48,6 +51,62 @@ async fn no_window_has_more_starts_than_the_rate_over_all_workers_and_none_is_wa
     eprintln!("35 jobs at 10 a second took {took} ms");
     assert!((3000..8000).contains(&took), "{took} ms");
     assert_eq!(db.count("select count(*) from queue.done where attempts > 1").await, 0, "what goes back is not charged");
+    db.finish().await;
+}
+
+/// Keeps the first attempts waiting before their handlers, for longer than a rate counts them.
+struct Dawdling(AtomicUsize);
+
+#[async_trait]
+impl Middleware for Dawdling {
+    async fn attempt(&self, _: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
+        if self.0.fetch_add(1, Relaxed) < 10 {
+            tokio::time::sleep(Duration::from_millis(600)).await;
+        }
+        next.run().await
+    }
+}
+
+#[tokio::test]
+async fn what_its_middleware_keeps_waiting_goes_back_uncharged_and_does_not_begin_with_those_that_come_later() {
+    let db = fresh().await;
+    set(&db, "type:unlimited", Limit::new().rate(10, Duration::from_secs(1))).await;
+    for _ in 0..20 {
+        Unlimited { ms: 0 }.enqueue(&db.pool).await.unwrap();
+    }
+    db.run_until_idle(worker(&db).middleware(Dawdling(AtomicUsize::new(0)))).await;
+    assert_eq!(db.count("select count(*) from effect_span").await, 20);
+    assert!(most_in(&db, 1000).await <= 10, "{} in a second", most_in(&db, 1000).await);
+    assert_eq!(db.count("select count(*) from queue.done where attempts > 1").await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn no_window_has_more_starts_than_the_rate_while_processes_stand_still_time_and_again() {
+    const JOBS: i64 = 90;
+    let db = TestDb::new().await;
+    set(&db, "type:marked", Limit::new().rate(20, Duration::from_secs(1))).await;
+    for _ in 0..JOBS {
+        Marked { ms: 1 }.enqueue(&db.pool).await.unwrap();
+    }
+    let workers = [0, 1].map(|_| WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]));
+    let begun = async || db.count("select count(*) from effect").await;
+    eventually("some have begun", async || begun().await > 0).await;
+    let mut stops = 0;
+    while begun().await < JOBS {
+        workers[stops % 2].signal("STOP");
+        // Longer than the time from a claim to its jobs' beginning, and at another moment of the window each time.
+        tokio::time::sleep(Duration::from_millis(120 + fastrand::u64(..100))).await;
+        workers[stops % 2].signal("CONT");
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(..150))).await;
+        stops += 1;
+        assert!(stops < 400, "nothing begins any more");
+    }
+    let most = "select max((select count(*) from effect o where o.at >= s.at and o.at < s.at + interval '1 s')) from effect s";
+    let most = db.count(most).await;
+    eprintln!("{stops} stops, {most} starts in a second at most");
+    assert!(stops >= 10 && most <= 20, "{most} in a second, {stops} stops");
+    drop(workers);
     db.finish().await;
 }
 

@@ -37,6 +37,16 @@ pub(super) async fn claim(
     most: i32,
     freed: &[Uuid],
 ) -> sqlx::Result<Said> {
+    claim_with(on, worker, (limits, queues, most), freed, 0).await
+}
+
+async fn claim_with(
+    on: &mut PgConnection,
+    worker: Uuid,
+    (limits, queues, most): (&[&str], &[&str], i32),
+    freed: &[Uuid],
+    slack: i64,
+) -> sqlx::Result<Said> {
     let token = Uuid::new_v4();
     let gates: Vec<i64> =
         sqlx::query_scalar("select queue.hash(n) from unnest($1::text[]) n order by 1").bind(limits).fetch_all(&mut *on).await?;
@@ -52,16 +62,23 @@ pub(super) async fn claim(
         .bind(vec![most; lanes.len()])
         .bind(most)
         .bind(freed)
+        .bind(slack)
         .fetch_all(on)
         .await?;
     let mut said = Said { token, ids: Vec::new(), closed: None, wait_ms: None, within_ms: None };
     for row in rows {
-        match row.get::<Option<i64>, _>("id") {
-            Some(id) => said.ids.push(id),
-            None => (said.closed, said.wait_ms, said.within_ms) = (row.get("closed"), row.get("wait_ms"), row.get("within_ms")),
+        if let Some(id) = row.get::<Option<i64>, _>("id") {
+            said.ids.push(id);
+        } else {
+            (said.closed, said.wait_ms, said.within_ms) = (row.get("closed"), row.get("wait_ms"), row.get("within_ms"));
         }
     }
     Ok(said)
+}
+
+/// One job under the limit of its type, of a worker that needs so many ms until it begins.
+async fn claim_within(on: &mut PgConnection, worker: Uuid, slack: i64) -> Said {
+    claim_with(on, worker, (&["type:t"], &["default"], 1), &[], slack).await.unwrap()
 }
 
 /// A database with so many jobs of the type `t`, and a worker that knows every limit set so far and later.
@@ -223,6 +240,25 @@ async fn no_window_has_more_starts_than_its_rate_nor_a_short_one_more_than_its_b
 }
 
 #[tokio::test]
+async fn a_start_is_counted_no_earlier_than_it_may_be_and_the_later_the_longer_its_worker_needs() {
+    let (db, mut on, worker) = with(4).await;
+    // Times are noted to the thousandth of the window, which is 3.6 seconds.
+    run(&mut on, "select queue.set_limit('type:t', null, 100, '1 h')").await;
+    for (slack, counted) in [(0, 250), (2000, 2000)] {
+        let before = db.count("select queue.clock_ms()").await;
+        let said = claim_within(&mut on, worker, slack).await;
+        assert_eq!((said.ids.len(), said.within_ms), (1, Some(counted)));
+        let latest = db.count("select max(at_ms) from queue.rate").await;
+        assert!((before + counted..before + counted + 8000).contains(&latest), "{latest} of {before}");
+        run(&mut on, "delete from queue.rate").await;
+    }
+    // Without a rate there is no such time.
+    run(&mut on, "select queue.set_limit('type:t', 9)").await;
+    assert_eq!(claim_within(&mut on, worker, 2000).await.within_ms, None);
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn a_limit_that_was_slowed_down_lets_nothing_begin_until_then_and_never_sooner_than_said_before() {
     let (db, mut on, worker) = with(3).await;
     run(&mut on, "select queue.set_limit('type:t', 3), queue.set_limit('other', 3)").await;
@@ -285,7 +321,7 @@ async fn starts_are_forgotten_once_no_window_reaches_back_to_them() {
     let prune = include_str!("../../../queue-worker/sql/prune_rates.sql");
     sqlx::query(Store::default().sql(prune)).execute(&mut on).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.rate").await, 1);
-    run(&mut on, "update queue.rate set at_ms = at_ms - 3602000").await;
+    run(&mut on, "update queue.rate set at_ms = at_ms - 3607000").await;
     sqlx::query(Store::default().sql(prune)).execute(&mut on).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.rate").await, 0);
     db.finish().await;

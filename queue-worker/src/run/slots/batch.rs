@@ -14,17 +14,18 @@ use crate::{lanes::Claimed, run::running::RunningJob, settle::Settlement};
 impl Slots {
     /// As [`Slots::push`]: those that may run with others are kept for a batch.
     pub(super) fn push_apart(self: &Arc<Self>, claimed: Vec<Claimed>) {
-        let (now, mut jobs, mut alone) = (Instant::now(), lock(&self.jobs), 0);
+        let (now, mut jobs, mut alone) = (Instant::now(), lock(&self.jobs), Vec::new());
         for job in claimed {
             let known = self.context.registry.get(job.job.job_type).filter(|known| known.takes_batches());
             let left = match known {
                 Some(known) => jobs.gathering.put(job, known.options(), now),
                 None => Some(job),
             };
-            alone += usize::from(left.is_some());
-            jobs.queued.extend(left.map(Arc::new));
+            alone.extend(left);
         }
-        self.begin_tasks(&mut jobs, alone, now);
+        let more = alone.len();
+        jobs.put(alone);
+        self.begin_tasks(&mut jobs, more, now);
     }
 
     /// A task for each of so many jobs and for each batch that is ripe, as far as slots are free; and somebody who looks after the others.
@@ -90,7 +91,7 @@ impl Slots {
         let Some(registration) = self.context.registry.get(claimed.job.job_type) else { return };
         let all: Vec<&Arc<Claimed>> = std::iter::once(&claimed).chain(&others).collect();
         let jobs: Vec<&ClaimedJob> = all.iter().map(|claimed| &claimed.job).collect();
-        let ended = run_batch(registration, &jobs, &self.context.shared, &halt, drop).await;
+        let ended = run_batch(registration, &jobs, &self.context.shared, &halt, |failure| self.slow_down(&claimed.job, &failure)).await;
         if !self.begin_verdicts(slot) {
             return;
         }

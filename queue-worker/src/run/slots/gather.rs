@@ -61,7 +61,7 @@ impl Gathering {
         let (number, crashes) = (job.job.number(), job.job.crashes.unsigned_abs().into());
         let most = options.batch.map_or(1, |most| most_together(most, number, job.job.most_attempts(), crashes));
         // One whose start is counted for a moment only waits for no other.
-        if most < 2 || job.room_until.is_some() {
+        if most < 2 || job.job.room_until.is_some() {
             return Some(job);
         }
         let wait = if number > 1 { options.batch_wait.max(FOR_OTHERS) } else { options.batch_wait };

@@ -52,7 +52,7 @@ impl Jobs {
 
     /// Queues the jobs of one claim in this order: those that begin under a rate before all others.
     pub(super) fn put(&mut self, claimed: Vec<Claimed>) {
-        if claimed.first().is_some_and(|job| job.room_until.is_some()) {
+        if claimed.first().is_some_and(|job| job.job.room_until.is_some()) {
             claimed.into_iter().rev().for_each(|job| self.queued.push_front(Arc::new(job)));
         } else {
             self.queued.extend(claimed.into_iter().map(Arc::new));

@@ -112,7 +112,7 @@ fn a_job_that_is_to_begin_soon_waits_for_no_fuller_batch_until_it_is_late() {
 }
 
 fn claimed() -> Claimed {
-    Claimed { job: hang(), batch: 1, holding: KnownLeases::default().begin(), begin_by: None, room_until: None }
+    Claimed { job: hang(), batch: 1, holding: KnownLeases::default().begin(), begin_by: None }
 }
 
 fn hang() -> ClaimedJob {
@@ -131,5 +131,6 @@ fn hang() -> ClaimedJob {
         meta: None,
         key: None,
         claimed_at,
+        room_until: None,
     }
 }

@@ -18,9 +18,6 @@ const AT_ONCE: u32 = 6;
 /// So many begin in the other within so long.
 const RATE: (u32, Duration) = (60, Duration::from_secs(2));
 
-/// Between a handler's beginning and its first line. A window is shorter by this.
-const SLACK: Duration = Duration::from_millis(150);
-
 /// The queue of a job of this number.
 pub(super) fn queue(n: u64) -> &'static str {
     match n % 8 {
@@ -87,7 +84,7 @@ pub(super) fn check(history: &[Entry], faults: &[Fault]) -> Over {
             over.note(|| format!("over concurrency: {} began at {} beside {beside} others", span.n, span.from));
         }
     }
-    let window = (RATE.1 - SLACK).as_micros() as u64;
+    let window = RATE.1.as_micros() as u64;
     for (place, span) in rated.iter().enumerate() {
         let within = rated[..=place].iter().rev().take_while(|other| other.from + window > span.from).count();
         if within > RATE.0 as usize {
@@ -100,7 +97,8 @@ pub(super) fn check(history: &[Entry], faults: &[Fault]) -> Over {
 
 /// Each run of a handler, in the order of their starts.
 fn spans(history: &[Entry]) -> Vec<Span> {
-    let (mut spans, mut open): (Vec<Span>, HashMap<(u64, &str, u32), usize>) = Default::default();
+    let mut spans: Vec<Span> = Vec::new();
+    let mut open: HashMap<(u64, &str, u32), usize> = HashMap::new();
     for entry in history {
         match entry.line {
             Line::Start(n, _, attempt) => {

@@ -1,0 +1,136 @@
+//! Limits beside what else keeps a job waiting: batches, and times by which jobs must begin.
+
+use std::time::Duration;
+
+use queue_core::{BatchContext, BatchHandler, Failure, Job as _, JobBatch, JobId, JobResult, JobState, Limit, job};
+use queue_worker::Worker;
+use serde::{Deserialize, Serialize};
+use tests::{TestDb, eventually};
+
+use super::{Limited, fresh, held_equals_the_leases, most_at_once, set, worker};
+
+/// Writes when each of its jobs begins and ends, and does as they say.
+#[job(batch = 10, batch_wait = "100ms", limit(name = "together", concurrency = 6), max_attempts = 4, backoff = fixed("10ms"))]
+#[derive(Serialize, Deserialize)]
+struct Together {
+    how: How,
+}
+
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
+enum How {
+    Fine,
+    /// Is refused at its first attempt, by itself.
+    Refused,
+    /// With all that are in its batch.
+    AllRefused,
+}
+
+const REFUSED: Duration = Duration::from_millis(1500);
+
+impl BatchHandler for Together {
+    async fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> JobResult {
+        let now = chrono::Utc::now();
+        let ids: Vec<JobId> = batch.iter().map(|job| job.id()).collect();
+        let begun = "insert into effect_span (job, job_type, began) select j, 'together', $2 from unnest($1::bigint[]) j";
+        sqlx::query(begun).bind(&ids).bind(now).execute(cx.pool()).await?;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let ended = "update effect_span set ended = clock_timestamp() where job = any ($1) and ended is null";
+        sqlx::query(ended).bind(&ids).execute(cx.pool()).await?;
+        let refused = |how| batch.iter().any(|job| job.payload().how == how && job.attempt() == 1);
+        if refused(How::AllRefused) {
+            return Err(Failure::slow_down(REFUSED, "429"));
+        }
+        for job in batch.iter_mut().filter(|job| job.payload().how == How::Refused && job.attempt() == 1) {
+            job.fail(Failure::slow_down(REFUSED, "429"));
+        }
+        Ok(())
+    }
+}
+
+fn batches(db: &TestDb) -> Worker {
+    worker(db).register_batch::<Together>()
+}
+
+async fn enqueue(db: &TestDb, all: &[How]) {
+    Together::enqueue_all(all.iter().map(|how| Together { how: *how }), &db.pool).await.unwrap();
+}
+
+const TOGETHER: &str = "select coalesce(max(n), 0)::bigint from (select count(*) as n from effect_span group by began) b";
+
+#[tokio::test]
+async fn each_job_of_a_batch_holds_a_permit() {
+    let db = fresh().await;
+    enqueue(&db, &[How::Fine; 40]).await;
+    let (one, two) = (batches(&db), batches(&db));
+    db.run_while(one, db.run_until_idle(two)).await;
+    assert_eq!((most_at_once(&db, &["together"]).await, db.count("select count(*) from effect_span").await), (6, 40));
+    let most = db.count(TOGETHER).await;
+    assert!((2..=6).contains(&most), "{most} in a batch");
+    held_equals_the_leases(&db).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn under_a_rate_the_jobs_of_a_batch_handler_run_alone_and_no_window_has_more_than_the_rate() {
+    let db = fresh().await;
+    set(&db, "together", Limit::new().rate(10, Duration::from_millis(500))).await;
+    enqueue(&db, &[How::Fine; 25]).await;
+    db.run_until_idle(batches(&db)).await;
+    assert_eq!((db.count(TOGETHER).await, db.count("select count(*) from effect_span").await), (1, 25));
+    let most = "select max((select count(*) from effect_span o where o.began >= s.began and o.began < s.began + interval '500 ms')) from effect_span s";
+    assert!(db.count(most).await <= 10);
+    db.finish().await;
+}
+
+/// One of the jobs is refused: all that its limit covers waits.
+async fn slows(how: How) {
+    let db = fresh().await;
+    set(&db, "together", Limit::new().concurrency(20)).await;
+    enqueue(&db, &[How::Fine, how, How::Fine]).await;
+    db.run_while(batches(&db), async {
+        eventually("it was refused", async || db.count("select count(*) from queue.gate where not_before > now()").await == 1).await;
+        assert_eq!((db.count(TOGETHER).await, db.count("select count(*) from effect_span").await), (3, 3), "in one batch");
+        enqueue(&db, &[How::Fine; 5]).await;
+        let all = async || db.count("select count(*) from queue.jobs where state = 'completed'").await == 8;
+        eventually("all are over", all).await;
+    })
+    .await;
+    let waited = "select (extract(epoch from (select min(o.began) from effect_span o where o.began > s.began) - s.ended) * 1000)::bigint
+        from effect_span s order by s.began limit 1";
+    let waited = db.count(waited).await;
+    assert!((1300..6000).contains(&waited), "the limit waited for {waited} ms");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_of_a_batch_that_is_told_to_slow_down_slows_its_limit() {
+    slows(How::Refused).await;
+}
+
+#[tokio::test]
+async fn a_batch_that_is_told_to_slow_down_slows_its_limit() {
+    slows(How::AllRefused).await;
+}
+
+#[tokio::test]
+async fn a_job_whose_time_is_over_before_it_begins_gives_its_permit_to_the_next() {
+    let db = fresh().await;
+    set(&db, "type:limited", Limit::new().concurrency(1)).await;
+    for _ in 0..5 {
+        Limited { ms: 0 }.enqueue(&db.pool).expires_in(Duration::from_hours(1)).await.unwrap();
+    }
+    let last = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
+    // Their time is over, and nobody but who claims them looks for it.
+    let late = "update queue.job set meta = queue.with_expiry(meta, clock_timestamp() - interval '1 s') where meta is not null";
+    sqlx::query(late).execute(&db.pool).await.unwrap();
+    sqlx::query("delete from queue.expiry").execute(&db.pool).await.unwrap();
+    db.run_while(worker(&db), async {
+        db.until(last, JobState::Completed).await;
+        let over = async || db.count("select count(*) from queue.jobs where state = 'expired'").await == 5;
+        eventually("the others are over", over).await;
+        eventually("no permit is held", async || db.count("select coalesce(sum(n), 0)::bigint from queue.permit").await == 0).await;
+    })
+    .await;
+    assert_eq!(db.count("select count(*) from effect_span").await, 1);
+    db.finish().await;
+}
