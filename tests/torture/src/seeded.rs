@@ -96,7 +96,7 @@ pub const BUGS: [Bug; 13] = [
     Bug {
         name: "no floor rescan",
         scene: "late",
-        edits: &[edit(CLAIMED, "if from_zero { 0 } else { lanes.floor(share.lane) }", "lanes.floor(share.lane)")],
+        edits: &[edit(CLAIMED, "From::Limited { from_zero: true } => 0,", "From::Limited { from_zero: true } => lanes.floor(share.lane),")],
     },
     Bug {
         name: "idle flag without the second claim",
