@@ -66,5 +66,6 @@ mod bench;
 mod bulk;
 mod meta;
 mod middleware;
+mod seal;
 mod keys;
 mod together;
