@@ -39,6 +39,20 @@ pub enum Error {
         /// What is wrong with it, and where.
         source: PayloadError,
     },
+    /// The payload is to be stored encrypted, and cannot be: nothing is enqueued.
+    #[error("the payload of `{job_type}` is to be sealed: {why}")]
+    Sealing {
+        /// The job type.
+        job_type: &'static str,
+        /// What is missing, and how it is given.
+        why: String,
+    },
+    /// Keys for sealing payloads are wrong.
+    #[error("{why}")]
+    Keyring {
+        /// What is wrong, and what to do about it; no key.
+        why: String,
+    },
     /// One of several jobs cannot be enqueued, and so none of them is.
     #[error("job {index} of those to enqueue, counted from 0: {source}")]
     OneOfMany {
@@ -249,6 +263,16 @@ pub enum RegistryError {
     MissingState {
         /// Each missing type with the job types that need it.
         missing: String,
+    },
+    /// Payloads of all types are sealed by keyrings that this process does not have.
+    #[error(
+        "the worker could run nothing: payloads of `{job_type}` are sealed with the keyring `{keyring}`, which is not known to this process; give it with `queue_core::use_keyring` before the worker runs"
+    )]
+    NoKeyring {
+        /// The first of the types.
+        job_type: &'static str,
+        /// Its keyring.
+        keyring: &'static str,
     },
     /// A hand-written `Job` with an option out of range.
     #[error("the options of `{rust_type}` are wrong: {what}")]

@@ -40,6 +40,8 @@
 //! | version | of a payload: which form of its struct it was enqueued in; 1 unless the type says another |
 //! | upgrade | to make a payload of an older version one of its type |
 //! | payload | the struct as JSON |
+//! | sealed | of a payload: stored encrypted, because its type says so |
+//! | keyring | the keys by which payloads are sealed, under a name |
 //! | handler | the user's code for a job type |
 //! | queue | a named stream of jobs that workers subscribe to; the unit of limits and concurrency |
 //! | lane | (queue, job type, priority): what the claim index is ordered by |
@@ -76,6 +78,7 @@ mod define;
 mod payload;
 mod error;
 mod schema;
+mod seal;
 mod context;
 mod attempt;
 mod finish;
@@ -108,6 +111,8 @@ pub use payload::PayloadError;
 pub use queue_macros::job;
 pub use results::{JobStatus, Progress, Wait, WaitError, WaitOn, Waiter, Watch};
 pub use schema::{Roles, Store, check_name, migrate};
+#[cfg(feature = "seal")]
+pub use seal::{Keyring, Secret, use_keyring};
 /// The driver, of the version whose connections an enqueue takes.
 pub use sqlx;
 

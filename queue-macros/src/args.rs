@@ -70,6 +70,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("cron", r#"cron = "30 4 * * MON-FRI""#),
     ("every", r#"every = "15m""#),
     ("tz", r#"tz = "Europe/Berlin""#),
+    ("seal", r#"seal = "customers""#),
     ("send_only", "send_only"),
     ("crate", "crate = my::path::to::queue_core"),
 ];
@@ -272,7 +273,7 @@ fn option(input: ParseStream, given: &mut Vec<Ident>, args: &mut Args) -> Result
 fn expression(option: &Named, given: &Expr) -> Result<Value> {
     Ok(match option.key.to_string().as_str() {
         "aliases" => Value::Texts(option.names(given)?),
-        "queue" => Value::Text(option.name(given)?),
+        "queue" | "seal" => Value::Text(option.name(given)?),
         "priority" => Value::Number(option.integer_or_constant(given, -32768..=32767)?),
         "batch" => Value::Number(option.integer(given, 2..=10_000)?),
         "batch_wait" => Value::Time(option.batch_wait(given)?),

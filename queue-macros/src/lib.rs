@@ -66,6 +66,7 @@ use proc_macro::TokenStream;
 /// | `cron = "30 4 * * MON-FRI"` | workers that run this type enqueue a job of it at these times, with its `Default` payload | a cron expression | no schedule |
 /// | `every = "15m"` | the same at every multiple of this since 1970 | a duration up to `365d` | no schedule |
 /// | `tz = "Europe/Berlin"` | the zone of the expression | a name of the IANA database | UTC |
+/// | `seal = "customers"` | payloads are stored encrypted, with the keys of this name given to `use_keyring`; needs the feature `seal` | a name | in clear |
 /// | `send_only` | the handler lives in another crate; nothing is registered | | |
 /// | `crate = my::path` | where `queue_core` is found | a path | `::queue_core` |
 ///

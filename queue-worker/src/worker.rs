@@ -173,8 +173,9 @@ impl Worker {
             return Err(error.into());
         }
         let declared = if registry.is_some() { declared } else { Declared::linked().collect() };
-        let declares = declarations(declared.into_iter().filter_map(Declared::named).chain(schedules))?;
+        let declares = declarations(declared.into_iter().filter_map(Declared::named).chain(schedules), config.store)?;
         let registry = registry.map_or_else(Registry::linked, Ok)?;
+        let registry = registry.served(complain_of_keyring)?;
         registry.check(&states)?;
         let limits = OwnLimits::new(&registry, &config.queues, &limits)?;
         let mut link = Link::new(&pool, "verify");
@@ -239,6 +240,16 @@ impl Drop for Abandon {
     }
 }
 
+/// Of a type that is left to other workers.
+fn complain_of_keyring(job_type: &str, keyring: &str) {
+    tracing::warn!(
+        job_type,
+        keyring,
+        "payloads of this type are sealed, and this worker does not have the keyring: it leaves such jobs to workers that do; \
+         give it with `queue_core::use_keyring` before the worker runs"
+    );
+}
+
 /// So many verdicts may wait for the settle loop before slots wait for it.
 const UNSETTLED: usize = 4096;
 
@@ -256,11 +267,11 @@ impl RunningWorker {
         let Given { registry, states, teller, middleware, declares, limits } = given;
         let ((settle, verdicts), bell) = (mpsc::channel(UNSETTLED), Arc::new(Bell::default()));
         let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
-        let (sender, reports) = ReportSender::open();
-        let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store: config.store });
-        let shared = Arc::new(Shared { pool: pool.clone(), states, handlers: Handle::current(), backend, reports: sender, middleware });
+        let (reports, said) = ReportSender::open();
+        let (pauses, life, store) = (Pauses::new(registry.clone()), Life::new(), config.store);
+        let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store });
+        let shared = Arc::new(Shared { pool: pool.clone(), store, states, handlers: Handle::current(), backend, reports, middleware });
         let (stop, closing, settling) = (CancellationToken::new(), CancellationToken::new(), settle_link(pool, config));
-        let (pauses, life) = (Pauses::new(registry.clone()), Life::new());
         let transact = TransactContext {
             config: config.clone(),
             registry: registry.clone(),
@@ -298,7 +309,7 @@ impl RunningWorker {
                 engine.handle().spawn(unblock_all(Link::new(pool, "keys").relaxed(), config.store, Arc::clone(&bell))),
                 engine.handle().spawn(expire_all(Link::new(pool, "expiry").relaxed(), config.store, Arc::clone(&bell))),
                 engine.handle().spawn(notify_waiters(Link::new(pool, "tell").relaxed(), config.store, Arc::clone(&bell))),
-                engine.handle().spawn(write_reports(reports, Link::new(pool, "report").impatient(), config.store)),
+                engine.handle().spawn(write_reports(said, Link::new(pool, "report").impatient(), config.store)),
                 engine.handle().spawn(keep_house(House {
                     link: Link::new(pool, "housekeeping"),
                     config: config.clone(),

@@ -68,5 +68,6 @@ mod bench;
 mod bulk;
 mod meta;
 mod middleware;
+mod seal;
 mod keys;
 mod together;

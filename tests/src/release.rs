@@ -91,3 +91,23 @@ pub mod third {
         }
     }
 }
+
+/// One whose payloads are sealed.
+pub mod sealed {
+    use queue_core::{Context, Handler, JobResult, job};
+    use serde::{Deserialize, Serialize};
+
+    /// Charges a card.
+    #[job(send_only, name = "release_charge", seal = "release", output = usize)]
+    #[derive(Clone, Debug, Serialize, Deserialize)]
+    pub struct Charge {
+        /// Its number.
+        pub card: String,
+    }
+
+    impl Handler for Charge {
+        async fn run(self, _: &Context) -> JobResult<usize> {
+            Ok(self.card.len())
+        }
+    }
+}

@@ -248,7 +248,7 @@ pub(crate) fn empty<J: BatchHandler>() -> Box<dyn AnyBatch> {
 
 impl<J: BatchHandler> AnyBatch for JobBatch<J> {
     fn add(&mut self, payload: &str, cx: &Arc<Context>, at: usize) -> Result<(), Failure> {
-        let payload = read(payload, cx.version(), cx.attempt())?;
+        let payload = read(payload, cx)?;
         self.jobs.push(BatchJob { payload, cx: Arc::clone(cx), at, said: None });
         Ok(())
     }

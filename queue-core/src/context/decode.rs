@@ -9,16 +9,37 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use serde_path_to_error::{Path, Segment};
 
+use super::Context;
 use crate::{
     define::{Backoff, Failure, JobType, OldPayload},
     payload::path_step,
+    seal::{Unopened, is_sealed, open},
 };
 
 /// The least waits of a job whose payload does not fit, whatever its type says: with three attempts a deploy has half a minute.
 const DEPLOY: Backoff = Backoff::exponential(Duration::from_secs(10)).max(Duration::from_mins(5));
 
-/// The payload of this version, read for attempt number `attempt`.
-pub(super) fn read<T: JobType>(payload: &str, version: u16, attempt: u32) -> Result<T, Failure> {
+/// The payload of this attempt, opened if it is sealed.
+pub(super) fn read<T: JobType>(payload: &str, cx: &Context) -> Result<T, Failure> {
+    if T::OPTIONS.seal.is_none() {
+        return read_clear(payload, cx.version(), cx.attempt());
+    }
+    match cx.with_place(|bound| open(payload, bound)) {
+        // From before the type was sealed, or from SQL.
+        Ok(None) => read_clear(payload, cx.version(), cx.attempt()),
+        Ok(Some(clear)) => read_clear(&clear, cx.version(), cx.attempt()),
+        Err(Unopened::Here(why)) => {
+            let why = format!("the payload cannot be opened: {why}, or requeue this job after that");
+            Err(Failure::retry_in(wait(cx.attempt(), &T::OPTIONS.backoff), why))
+        }
+        Err(Unopened::Ever(why)) => {
+            Err(Failure::terminal(format!("the sealed payload cannot be opened: {why}; mend that, and requeue this job")))
+        }
+    }
+}
+
+/// A payload of this version in clear, read for attempt number `attempt`.
+fn read_clear<T: JobType>(payload: &str, version: u16, attempt: u32) -> Result<T, Failure> {
     let (newest, backoff) = (T::OPTIONS.version, &T::OPTIONS.backoff);
     match version.cmp(&newest) {
         Ordering::Equal => decode(payload, attempt, backoff),
@@ -98,13 +119,16 @@ pub(super) fn reread<T: JobType>(payload: &serde_json::Value, version: u16) -> R
     let read: T = if version == T::OPTIONS.version {
         serde_json::from_str(&text).map_err(|error| fault::<T>(&text, &error))?
     } else {
-        read(&text, version, 1).map_err(|failure| failure.to_string())?
+        read_clear(&text, version, 1).map_err(|failure| failure.to_string())?
     };
     serde_json::to_value(&read).map_err(|error| error.to_string())
 }
 
 /// Reads it once more, to learn where the fault is: jobs that are fine do not pay for that.
 fn fault<T: DeserializeOwned>(payload: &str, first: &serde_json::Error) -> String {
+    if is_sealed(payload) {
+        return "it is sealed, and this release reads the type without `seal`".to_owned();
+    }
     let reread = serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_str(payload));
     match reread {
         Err(error) => format!("{} at `{}`", kind(&error.inner().to_string()), place(error.path())),

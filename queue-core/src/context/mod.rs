@@ -55,7 +55,12 @@ pub use self::{
     states::States,
     transaction::JobTransaction,
 };
-use crate::{define::JobId, error::Error};
+use crate::{
+    define::{JobId, stored_type},
+    error::Error,
+    schema::Store,
+    seal::Bound,
+};
 
 /// One attempt of one job, as its handler sees it.
 pub struct Context {
@@ -134,6 +139,11 @@ impl Context {
 
     pub(crate) fn set_fence(&mut self, fence: Fence) {
         self.fence = Some(fence);
+    }
+
+    /// What is done with where its payload is stored.
+    fn with_place<T>(&self, act: impl FnOnce(Bound<'_>) -> T) -> T {
+        act(Bound { store: self.shared.store, stored: &stored_type(self.job_type, self.version) })
     }
 
     /// Whether the handler was asked to end.
@@ -362,6 +372,8 @@ impl fmt::Debug for TransactionGuard<'_> {
 #[doc(hidden)]
 pub struct Shared {
     pub pool: PgPool,
+    /// The store that its jobs are of.
+    pub store: Store,
     pub states: States,
     /// The runtime that handlers run on.
     pub handlers: Handle,

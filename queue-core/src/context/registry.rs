@@ -23,6 +23,7 @@ use crate::{
     error::RegistryError,
     payload::encode_output,
     schema::check_name,
+    seal,
 };
 
 /// One job type with its handler, the types erased.
@@ -106,7 +107,7 @@ impl fmt::Debug for Registration {
 
 fn run<'a, T: Handler>(payload: &'a str, cx: &'a Context) -> HandlerFuture<'a> {
     Box::pin(async move {
-        let job: T = read(payload, cx.version(), cx.attempt())?;
+        let job: T = read(payload, cx)?;
         if cx.comes_too_late() {
             // Whoever runs the attempt sees that, and drops this with the middleware around it.
             return pending().await;
@@ -182,6 +183,26 @@ impl Registry {
         self.by_name.is_empty()
     }
 
+    /// Without the types whose payloads this process cannot open, of each of which `left` is told, with its keyring: they are for others.
+    ///
+    /// # Errors
+    /// [`RegistryError::NoKeyring`] if none remains of those there were.
+    #[doc(hidden)]
+    pub fn served(mut self, mut left: impl FnMut(&'static str, &'static str)) -> Result<Self, RegistryError> {
+        let lacks = |registration: &Registration| registration.options.seal.filter(|keyring| !seal::is_known(keyring));
+        let lacking: Vec<_> = self.types().filter_map(|known| Some((known.options.name, lacks(known)?))).collect();
+        self.by_name.retain(|_, known| lacks(known).is_none());
+        match lacking.first() {
+            Some((job_type, keyring)) if self.is_empty() => Err(RegistryError::NoKeyring { job_type, keyring }),
+            _ => {
+                for (job_type, keyring) in lacking {
+                    left(job_type, keyring);
+                }
+                Ok(self)
+            }
+        }
+    }
+
     /// Checks that a worker with these `states` can run every type.
     ///
     /// # Errors
@@ -241,6 +262,9 @@ fn check(registration: &Registration) -> Result<(), RegistryError> {
     }
     if options.max_attempts < 1 {
         return Err(invalid(format!("max_attempts is {}, and a job needs at least one", options.max_attempts)));
+    }
+    if let Some(keyring) = options.seal {
+        check_name("name of a keyring", keyring).map_err(|error| invalid(error.to_string()))?;
     }
     check_batch(registration).map_err(invalid)
 }

@@ -56,6 +56,8 @@ pub struct Options {
     pub batch: Option<usize>,
     /// See [`Options::batch_wait`].
     pub batch_wait: Duration,
+    /// See [`Options::seal`].
+    pub seal: Option<&'static str>,
 }
 
 impl Options {
@@ -87,6 +89,7 @@ impl Options {
             tz: None,
             batch: None,
             batch_wait: Duration::ZERO,
+            seal: None,
         }
     }
 
@@ -126,6 +129,29 @@ impl Options {
     #[must_use]
     pub const fn batch_wait(mut self, wait: Duration) -> Self {
         self.batch_wait = wait;
+        self
+    }
+
+    /// `seal = "customers"`: payloads are stored encrypted, with the keys of this name that are given to each process with
+    /// [`use_keyring`](crate::use_keyring): producers and workers. Default: in clear.
+    ///
+    /// What is stored in clear already is read all the same. Encrypted are payloads, those of schedules too, and nothing else: not metadata, not outputs,
+    /// not errors, not checkpoints. `docs/SEALED.md` has what is hidden, what is not, and how keys are changed.
+    #[cfg(feature = "seal")]
+    #[must_use]
+    pub const fn seal(mut self, keyring: &'static str) -> Self {
+        self.seal = Some(keyring);
+        self
+    }
+
+    /// Needs the feature `seal`.
+    #[cfg(not(feature = "seal"))]
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn seal(self, _: &'static str) -> Self
+    where
+        for<'a> &'a Self: WithSeal,
+    {
         self
     }
 
@@ -280,6 +306,15 @@ impl Options {
         self
     }
 }
+
+/// What has it can be sealed; nothing has.
+#[cfg(not(feature = "seal"))]
+#[diagnostic::on_unimplemented(
+    message = "`seal` needs the feature `seal` of `queue-core`",
+    label = "not built in",
+    note = "turn it on in Cargo.toml: `queue-core = {{ version = \"..\", features = [\"seal\"] }}`"
+)]
+pub trait WithSeal {}
 
 /// Named tiers of priority. Any other `i16` is as good; higher runs first.
 #[derive(Debug)]

@@ -91,7 +91,7 @@ impl<J: JobType, R> EnqueueAll<'_, J, R> {
         call_hooks(&mut options);
         options.check()?;
         let row = |(index, job): (usize, J)| {
-            let row = Encoded::of(&job).and_then(|job| Row::new(Cow::Owned(job), &options, 0));
+            let row = Encoded::of(&job).and_then(|job| Row::to(store, Cow::Owned(job), &options, 0));
             row.map_err(|error| Error::OneOfMany { index, source: Box::new(error) })
         };
         let rows = Box::new(jobs.enumerate().map(row).fuse());

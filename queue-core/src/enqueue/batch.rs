@@ -57,7 +57,8 @@ impl Batch {
     /// Adds a job. What differs from its type's options can be said of what this returns.
     ///
     /// # Errors
-    /// [`Error::Payload`]: the payload cannot be stored exactly. [`Error::OutOfRange`]: its ordering key has NUL. The batch is as before.
+    /// [`Error::Payload`]: the payload cannot be stored exactly. [`Error::OutOfRange`]: its ordering key has NUL. [`Error::Sealing`]: a key that it makes
+    /// cannot be hashed. The batch is as before.
     #[allow(clippy::needless_pass_by_value, reason = "a job is given away, here as everywhere")]
     pub fn add<J: JobType>(&mut self, job: J) -> Result<&mut EnqueueOptions, Error> {
         self.jobs.push(Encoded::of(&job)?);
@@ -92,7 +93,7 @@ impl Batch {
                 options.check().map_err(|error| one_of_many(index, error))?;
             }
             let rows = self.jobs.iter().zip(&self.options).enumerate().map(move |(index, (job, options))| {
-                Row::new(Cow::Borrowed(job), options, index).map_err(|error| one_of_many(index, error))
+                Row::to(self.store, Cow::Borrowed(job), options, index).map_err(|error| one_of_many(index, error))
             });
             Ok(write_all(on, self.store, self.durability, &self.options, Box::new(rows), true).await?.ids.unwrap_or_default())
         }

@@ -16,10 +16,12 @@ mod one;
 mod options;
 mod places;
 mod row;
+mod sealing;
 
 use std::borrow::Cow;
 
 use self::row::{Encoded, Row};
+pub(crate) use self::sealing::Sealing;
 pub use self::{
     all::EnqueueAll,
     batch::Batch,
@@ -55,11 +57,12 @@ pub(crate) fn explain(error: sqlx::Error, store: Store) -> Error {
     }
 }
 
-/// A job that is to be enqueued later, as JSON texts: its payload, and all that is said of it but when.
-pub(crate) fn carried<J: JobType>(job: &J, options: &EnqueueOptions) -> Result<(String, String), Error> {
+/// A job that is to be enqueued later, as JSON texts: its payload in clear, and all that is said of it but when; and how the payload is sealed.
+pub(crate) fn carried<J: JobType>(job: &J, options: &EnqueueOptions) -> Result<(String, String, Option<Sealing>), Error> {
     options.check()?;
     options.check_now()?;
-    let row = Row::new(Cow::Owned(Encoded::of(job)?), options, 0)?;
-    let said = row.carried(options)?.into_owned();
-    Ok((row.payload().to_owned(), said))
+    let job = Encoded::of(job)?;
+    let payload = job.payload().to_owned();
+    let said = Row::new(Cow::Owned(job), options, 0)?.carried(options)?.into_owned();
+    Ok((payload, said, options.sealing()))
 }

@@ -122,7 +122,7 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
         let Self { job, mut on, store, durability, mut options, patience, .. } = self;
         call_hooks(&mut options);
         options.check()?;
-        let row = Row::new(Cow::Owned(Encoded::of(&job)?), &options, 0)?;
+        let row = Row::to(store, Cow::Owned(Encoded::of(&job)?), &options, 0)?;
         drop(job);
         let relaxed = durability.unwrap_or(options.durability) == Durability::Relaxed;
         let inside = match &mut on {

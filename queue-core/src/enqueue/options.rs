@@ -6,7 +6,10 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Serialize, ser::SerializeMap};
 use serde_json::value::RawValue;
 
-use super::expires::{EXPIRES_AT, Expires, FARTHEST, is_in_range};
+use super::{
+    expires::{EXPIRES_AT, Expires, FARTHEST, is_in_range},
+    sealing::Sealing,
+};
 use crate::{
     define::{Durability, JobType, KeyPolicy, OnConflict, While, stored_type},
     error::Error,
@@ -176,6 +179,8 @@ pub struct EnqueueOptions {
     pub(super) unique: Option<Uniqueness>,
     /// Each as JSON text, or why there is none.
     meta: BTreeMap<String, Result<Box<RawValue>, String>>,
+    /// The keyring, if the payload is stored encrypted.
+    seal: Option<&'static str>,
 }
 
 /// The most bytes of a job's metadata as jsonb prints it; `queue.meta_limit()` in SQL says the same.
@@ -215,12 +220,18 @@ impl EnqueueOptions {
             fair: None,
             unique: options.unique.map(|unique| Uniqueness { key: None, held: Some(unique.held), on_conflict: Some(unique.on_conflict) }),
             meta: BTreeMap::new(),
+            seal: options.seal,
         }
     }
 
     /// The name under which the job is stored.
     pub(super) fn stored_type(&self) -> Cow<'static, str> {
         stored_type(self.job_type, self.version)
+    }
+
+    /// How the payload is sealed, if it is to be.
+    pub(super) fn sealing(&self) -> Option<Sealing> {
+        self.seal.map(|keyring| Sealing { keyring, job_type: self.job_type, version: self.version })
     }
 
     /// Whether a job without keys of its own is plain: all that is said of it fits the columns of an entry.

@@ -4,11 +4,16 @@ use std::borrow::Cow;
 
 use serde::{Serialize, Serializer, ser::SerializeMap as _};
 
-use super::options::{EnqueueOptions, check_key};
+use super::{
+    options::{EnqueueOptions, check_key},
+    sealing::Sealing,
+};
 use crate::{
     define::JobType,
     error::Error,
     payload::{self, PayloadError},
+    schema::Store,
+    seal::Nonce,
 };
 
 /// What a job says of itself.
@@ -40,11 +45,30 @@ impl Encoded {
         fair.as_deref().map_or(Ok(()), |key| check_key("the fair key", key))?;
         // After the payload, which has the depth and the numbers of these fields checked.
         let unique_key = job.unique_key().into_text().transpose().map_err(|what| to_error(PayloadError::Encode(what)))?;
+        let Some(sealing) = Sealing::of::<J>() else { return Ok(Self { payload, key, fair, unique_key }) };
+        // The empty key is that of the whole queue, and says nothing.
+        let hash_line = |key: String| if key.is_empty() { Ok(key) } else { sealing.hash("its ordering key", &key) };
+        let key = key.map(hash_line).transpose()?;
+        let unique_key = unique_key.map(|key| sealing.hash("its uniqueness key", &key)).transpose()?;
         Ok(Self { payload, key, fair, unique_key })
+    }
+
+    /// The payload as JSON text, in clear.
+    pub(super) fn payload(&self) -> &str {
+        &self.payload
     }
 }
 
 impl<'a> Row<'a> {
+    /// As [`Row::new`], with a payload as it goes to this store.
+    pub(super) fn to(store: Store, mut job: Cow<'a, Encoded>, options: &EnqueueOptions, place: usize) -> Result<Self, Error> {
+        if let Some(sealing) = options.sealing() {
+            let payload = sealing.seal(&job.payload, store, Nonce::Random)?;
+            job.to_mut().payload = payload;
+        }
+        Self::new(job, options, place)
+    }
+
     /// The job with these options, which are checked already and stand at this place among those of its enqueue.
     pub(super) fn new(job: Cow<'a, Encoded>, options: &EnqueueOptions, place: usize) -> Result<Self, Error> {
         let mut row = Self { job, carried: None, options: place };

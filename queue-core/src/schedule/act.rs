@@ -15,7 +15,7 @@ use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store}
 /// # Errors
 /// [`Error::Schedule`]: it is wrong, or workers declare one of this name; [`Error::InvalidName`]; the database's.
 pub async fn create(on: impl IntoConnection<'_>, store: Store, name: &str, schedule: &Schedule) -> Result<(), Error> {
-    let Declaration { job_type, payload, options } = schedule.declaration(name)?;
+    let Declaration { job_type, payload, options } = schedule.declaration(name, store)?;
     let statement =
         sqlx::query(store.sql(include_str!("../../sql/put_schedule.sql"))).bind(name).bind(job_type).bind(payload).bind(options);
     let mut on = on.into_connection();

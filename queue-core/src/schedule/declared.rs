@@ -1,7 +1,7 @@
 //! The schedules that job types have by their `#[job(cron = ..)]`, collected at link time.
 
 use super::spec::Schedule;
-use crate::define::JobType;
+use crate::{define::JobType, seal};
 
 /// The schedule of one job type, if it has one.
 #[derive(Clone, Copy)]
@@ -32,6 +32,10 @@ impl Declared {
 
 fn schedule<T: JobType>() -> Option<Schedule> {
     let options = T::OPTIONS;
+    if options.seal.is_some_and(|keyring| !seal::is_known(keyring)) {
+        // Such a worker leaves the type to others, and this with it.
+        return None;
+    }
     let schedule = match (options.cron, options.every) {
         (Some(expression), _) => Schedule::cron(expression),
         (None, Some(interval)) => Schedule::every(interval),

@@ -7,10 +7,11 @@ use serde_json::{Map, Value};
 
 use crate::{
     define::{JobType, Missed, Overlap, Timing},
-    enqueue::{self, EnqueueOptions},
+    enqueue::{self, EnqueueOptions, Sealing},
     error::Error,
     payload,
-    schema::check_name,
+    schema::{Store, check_name},
+    seal::Nonce,
 };
 
 /// A schedule, for [`create`](super::create) or for a worker that declares it: when, in which zone, and which job.
@@ -36,6 +37,8 @@ struct ScheduledJob {
     job_type: String,
     payload: String,
     options: Map<String, Value>,
+    /// If the payload is to be stored encrypted.
+    sealing: Option<Sealing>,
 }
 
 /// As it goes to the database: JSON texts.
@@ -104,9 +107,9 @@ impl Schedule {
         let mut options = EnqueueOptions::of::<J>();
         change(&mut options);
         let carried = enqueue::carried(job, &options).map_err(|error| error.to_string());
-        self.job = Some(carried.and_then(|(payload, options)| {
+        self.job = Some(carried.and_then(|(payload, options, sealing)| {
             let options = serde_json::from_str(&options).map_err(|error| error.to_string())?;
-            Ok(ScheduledJob { job_type: J::OPTIONS.name.to_owned(), payload, options })
+            Ok(ScheduledJob { job_type: J::OPTIONS.name.to_owned(), payload, options, sealing })
         }));
         self
     }
@@ -117,7 +120,7 @@ impl Schedule {
         let job_type = job_type.into();
         let payload = payload::encode(payload, payload::DEFAULT_LIMIT);
         self.job = Some(match payload {
-            Ok(payload) => Ok(ScheduledJob { job_type, payload, options: Map::new() }),
+            Ok(payload) => Ok(ScheduledJob { job_type, payload, options: Map::new(), sealing: None }),
             Err(why) => Err(format!("the payload of its job cannot be stored: {why}")),
         });
         self
@@ -136,13 +139,13 @@ impl Schedule {
         timing.map_err(|why| Error::Schedule { why })
     }
 
-    /// All of it, checked.
+    /// All of it, checked, as it goes to this store.
     #[doc(hidden)]
-    pub fn declaration(&self, name: &str) -> Result<Declaration, Error> {
+    pub fn declaration(&self, name: &str, store: Store) -> Result<Declaration, Error> {
         check_name("schedule name", name)?;
         self.timing()?;
         let wrong = |why: &str| Err(Error::Schedule { why: why.to_owned() });
-        let ScheduledJob { job_type, payload, mut options } = match &self.job {
+        let ScheduledJob { job_type, payload, mut options, sealing } = match &self.job {
             Some(Ok(job)) => job.clone(),
             Some(Err(why)) => return wrong(why),
             None => return wrong("a schedule has a job; say `.job(&payload)`"),
@@ -162,6 +165,8 @@ impl Schedule {
         say("grace", seconds(self.grace));
         say("overlap", (self.overlap != Overlap::default()).then(|| self.overlap.to_sql().into()));
         say("jitter", seconds(self.jitter));
+        // Declared by many, and again and again: only another payload is to be another text.
+        let payload = sealing.map_or(Ok(None), |sealing| sealing.seal(&payload, store, Nonce::OfPayload).map(Some))?.unwrap_or(payload);
         Ok(Declaration { job_type, payload, options: Value::Object(options).to_string() })
     }
 }

@@ -20,6 +20,7 @@ use crate::{
     define::{Ending, Failure, JobId, JobType, Outcome, Verdict},
     error::Error,
     results::Progress,
+    schema::Store,
 };
 
 /// What came of one attempt.
@@ -95,6 +96,7 @@ pub(super) struct Setup<'a> {
     pub(super) states: States,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) pool: PgPool,
+    pub(super) store: Store,
     pub(super) lent: Option<Lent>,
     /// The worker is shutting down.
     pub(super) asked: Option<CancelReason>,
@@ -130,11 +132,12 @@ const DICE: f64 = 0.5;
 
 impl Setup<'_> {
     pub(super) async fn run(self) -> Outturn {
-        let Self { registration, job, checkpoint, states, middleware, pool, lent, asked } = self;
+        let Self { registration, job, checkpoint, states, middleware, pool, store, lent, asked } = self;
         let backend = Arc::new(TestBackend::new(job.attempt, checkpoint, lent.clone()));
         let (reports, mut said) = ReportSender::open();
         let shared = Arc::new(Shared {
             pool,
+            store,
             states,
             handlers: Handle::current(),
             backend: Arc::<TestBackend>::clone(&backend),

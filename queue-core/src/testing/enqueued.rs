@@ -16,8 +16,8 @@ use crate::{
     context::read_meta,
     define::{JobId, JobState, JobType, OldPayload},
     enqueue::explain,
-    schema::Connection,
-    schema::Store,
+    schema::{Connection, Store},
+    seal::{self, Bound, Unopened},
 };
 
 /// A job that waits, with its payload: it is a `T` where that is asked for.
@@ -113,6 +113,7 @@ impl<T: JobType> Sought<T> {
 fn read<T: JobType>(row: &PgRow) -> Result<EnqueuedJob<T>, Error> {
     let (id, payload, state): (JobId, String, String) = (row.try_get("id")?, row.try_get("payload")?, row.try_get("state")?);
     let version = row.try_get::<i16, _>("version")?.unsigned_abs();
+    let payload = if T::OPTIONS.seal.is_some() { open(id, payload, row.try_get("job_type")?, version)? } else { payload };
     let wrong = |error: serde_json::Error| Error::Payload { job: id, rust_type: type_name::<T>(), column: error.column() };
     let job = if version < T::OPTIONS.version {
         T::upgrade(OldPayload::new(version, &payload)).map_err(|_| Error::Payload { job: id, rust_type: type_name::<T>(), column: 0 })?
@@ -131,6 +132,15 @@ fn read<T: JobType>(row: &PgRow) -> Result<EnqueuedJob<T>, Error> {
         max_attempts: row.try_get("max_attempts")?,
         attempts: row.try_get("attempts")?,
     })
+}
+
+/// The payload in clear.
+fn open(id: JobId, payload: String, job_type: &str, version: u16) -> Result<String, Error> {
+    let stored = if version > 1 { format!("{job_type}@{version}") } else { job_type.to_owned() };
+    match seal::open(&payload, Bound { store: Store::default(), stored: &stored }) {
+        Ok(opened) => Ok(opened.unwrap_or(payload)),
+        Err(Unopened::Here(why) | Unopened::Ever(why)) => Err(Error::Sealed { job: id, why }),
+    }
 }
 
 /// A payload that is shown if its type can be.

@@ -64,6 +64,14 @@ pub enum Error {
         /// Where in the JSON text.
         column: usize,
     },
+    /// A job's payload is sealed, and cannot be opened here.
+    #[error("the payload of job {job} cannot be opened: {why}")]
+    Sealed {
+        /// The job.
+        job: JobId,
+        /// Why.
+        why: String,
+    },
     /// The database, or what is wrong with the store.
     #[error(transparent)]
     Store(#[from] CoreError),

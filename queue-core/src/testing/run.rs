@@ -15,6 +15,7 @@ use crate::{
     enqueue::EnqueueOptions,
     error::RegistryError,
     payload,
+    schema::Store,
 };
 
 /// Runs this job's handler inline, without a database, as its first attempt: say what differs, then await it.
@@ -144,7 +145,17 @@ impl<T: Handler> Run<T> {
             room_until: None,
         };
         let Self { states, checkpoint, asked, middleware, .. } = self;
-        let setup = Setup { registration: &registration, job: &job, checkpoint, states, middleware, pool, lent: None, asked };
+        let setup = Setup {
+            registration: &registration,
+            job: &job,
+            checkpoint,
+            states,
+            middleware,
+            pool,
+            store: Store::default(),
+            lent: None,
+            asked,
+        };
         let mut outturn = setup.run().await;
         if bare && outturn.failure.as_ref().is_some_and(is_without_pool) {
             let error = outturn.attempt.error.get_or_insert_default();

@@ -1,15 +1,18 @@
 //! The schedules that a worker declares.
 
-use queue_core::schedule::{Declaration, Schedule};
+use queue_core::{
+    Store,
+    schedule::{Declaration, Schedule},
+};
 
 use crate::error::Error;
 
 /// Each checked, by name, so that workers that start together come to them in one order. The last of one name is meant: a schedule of a type's own
 /// can be replaced.
-pub(super) fn declarations(schedules: impl Iterator<Item = (String, Schedule)>) -> Result<Vec<(String, Declaration)>, Error> {
+pub(super) fn declarations(schedules: impl Iterator<Item = (String, Schedule)>, store: Store) -> Result<Vec<(String, Declaration)>, Error> {
     let mut declared: Vec<(String, Declaration)> = Vec::new();
     for (name, schedule) in schedules {
-        let declaration = schedule.declaration(&name)?;
+        let declaration = schedule.declaration(&name, store)?;
         declared.retain(|(known, _)| *known != name);
         declared.push((name, declaration));
     }

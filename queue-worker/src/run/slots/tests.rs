@@ -26,6 +26,7 @@ fn slots() -> (Arc<Slots>, tokio::sync::mpsc::Receiver<Settlement>) {
     let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store: Store::default() });
     let shared = Shared {
         pool,
+        store: Store::default(),
         states: States::default(),
         handlers: Handle::current(),
         backend,

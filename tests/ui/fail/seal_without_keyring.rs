@@ -1,0 +1,19 @@
+//! Which keys seal it has to be said.
+
+use queue_core::{Context, Handler, JobResult, job};
+use serde::{Deserialize, Serialize};
+
+#[job(seal)]
+#[derive(Serialize, Deserialize)]
+struct Charge {
+    card: String,
+}
+
+impl Handler for Charge {
+    async fn run(self, _: &Context) -> JobResult {
+        drop(self.card);
+        Ok(())
+    }
+}
+
+fn main() {}
