@@ -2,6 +2,7 @@
 
 mod attacks;
 mod hands;
+mod looks;
 mod statements;
 mod ways;
 

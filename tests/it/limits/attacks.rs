@@ -118,7 +118,7 @@ async fn what_was_confirmed_is_there_after_a_crash_of_the_server_and_what_was_lo
     let server = TestServer::start_with(&["wal_writer_delay=10s", "synchronous_commit=on", "fsync=on"]).await.unwrap();
     let db = server.database("limits").await.unwrap();
     let mut on = connect(&server.url("limits")).await;
-    let knows = "update queue.worker set paused_seen = 1000000";
+    let knows = "update queue.worker set paused_seen = 9223372036854775807";
     on.execute("select queue.set_limit('type:t', 4); select queue.enqueue('t', '{}') from generate_series(1, 4)").await.unwrap();
     let one = register(&mut on).await.unwrap();
     on.execute(knows).await.unwrap();

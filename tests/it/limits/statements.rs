@@ -92,7 +92,7 @@ pub(super) async fn with(jobs: i32) -> (TestDb, PgConnection, Uuid) {
 }
 
 async fn knows(on: &mut PgConnection, worker: Uuid) {
-    sqlx::query("update queue.worker set paused_seen = 1000000 where id = $1").bind(worker).execute(on).await.unwrap();
+    sqlx::query("update queue.worker set paused_seen = 9223372036854775807 where id = $1").bind(worker).execute(on).await.unwrap();
 }
 
 async fn run(on: &mut PgConnection, statement: &'static str) {

@@ -4,10 +4,14 @@ use sqlx::PgConnection;
 use tests::{
     lanes, lines, operate,
     protocol::{self, Lease},
+    timetable,
 };
 use uuid::Uuid;
 
-use super::fixture::{Fixture, KEY, LIMIT};
+use super::{
+    beside::{Beside, PAUSES, REPORTS, SCHEDULES},
+    fixture::{Fixture, KEY, LIMIT},
+};
 
 /// A statement, on what it is for of the fixture: an operator's asks for all jobs there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +34,11 @@ pub(super) enum Act {
     ClaimLines,
     /// All that is ready and stands in no line.
     LineUp,
+    /// Of one lane, as for a handler that takes batches.
+    ClaimBatch,
     Settle,
+    /// Each job of the lease with a verdict of its own.
+    SettleBatch,
     SettlePart,
     SettleWhole,
     /// Of one job, whose verdict is refused for ever.
@@ -85,6 +93,8 @@ pub(super) enum Act {
     ReplacedLanes,
     /// Those of which there is no job.
     WalkLanes,
+    /// Of what is not a job.
+    Beside(Beside),
 }
 
 pub(super) const PRODUCERS: &[Act] = &[
@@ -99,10 +109,12 @@ pub(super) const PRODUCERS: &[Act] = &[
 ];
 pub(super) const WORKERS: &[Act] = &[
     Act::Claim,
+    Act::ClaimBatch,
     Act::ClaimLimited,
     Act::ClaimLines,
     Act::LineUp,
     Act::Settle,
+    Act::SettleBatch,
     Act::SettlePart,
     Act::SettleWhole,
     Act::Park,
@@ -121,10 +133,25 @@ pub(super) const RETENTIONS: &[Act] = &[Act::KeepTypes, Act::PruneKept, Act::Pru
 
 /// All of them.
 pub(super) fn acts() -> impl Iterator<Item = Act> {
-    [PRODUCERS, WORKERS, TRANSACTIONS, RECOVERIES, OPERATORS, HOUSEKEEPING, HEARTS, CONTROLS, RETENTIONS, LANES, EXPIRIES]
-        .into_iter()
-        .flatten()
-        .copied()
+    [
+        PRODUCERS,
+        WORKERS,
+        TRANSACTIONS,
+        RECOVERIES,
+        OPERATORS,
+        HOUSEKEEPING,
+        HEARTS,
+        CONTROLS,
+        RETENTIONS,
+        LANES,
+        EXPIRIES,
+        SCHEDULES,
+        PAUSES,
+        REPORTS,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }
 
 impl Act {
@@ -143,11 +170,11 @@ impl Act {
             Self::EnqueueKeyed => operate::enqueue_with(on, Some(KEY), None).await.map(|_| 1)?,
             Self::EnqueueUnique => operate::enqueue_with(on, None, Some(KEY)).await.map(|(_, is_new)| i64::from(is_new))?,
             Self::EnqueueFair | Self::ClaimLines | Self::LineUp => self.run_on_lines(on, *worker).await?,
-            Self::FireTick => operate::fire_tick(on).await?,
+            Self::FireTick => timetable::fire(on).await?,
             Self::Claim => count(protocol::claim(on, *worker, 100).await?.jobs.len()),
             Self::ClaimLimited => count(protocol::claim_limited(on, *worker, LIMIT, 100).await?),
+            Self::ClaimBatch | Self::SettleBatch | Self::SettlePart => self.batch(on, fixture).await?,
             Self::Settle => 2 - count(protocol::settle(on, &lease.all("complete")).await?.len()),
-            Self::SettlePart => 1 - count(protocol::settle(on, &[lease.one(0, "release")]).await?.len()),
             Self::SettleWhole => 1 - count(protocol::settle_leases(on, &[lease.token]).await?.len()),
             Self::Park => i64::from(protocol::park(on, lease.one(0, "fail")).await? == Some(true)),
             Self::GiveBack => operate::give_back(on, &[lease.token]).await?,
@@ -195,7 +222,21 @@ impl Act {
             Self::PassLanes => pass_lanes(on).await?,
             Self::ReplacedLanes => lanes::replaced_lanes(on, 100).await?,
             Self::WalkLanes => lanes::walk_lanes(on).await?,
+            Self::Beside(act) => act.run(on, fixture).await?,
         })
+    }
+
+    /// The same of what is a part of a lease or of a lane.
+    async fn batch(self, on: &mut PgConnection, Fixture { lease, worker, .. }: &Fixture) -> sqlx::Result<i64> {
+        let said = match self {
+            Self::ClaimBatch => {
+                let lanes = operate::meet_lanes(on, &[("default", 100)]).await?;
+                return Ok(protocol::claim_of(on, *worker, &lanes, &[0], &[5], 5).await?.jobs.len() as i64);
+            }
+            Self::SettleBatch => &[lease.one(0, "complete"), lease.one(1, "retry")][..],
+            _ => &[lease.one(0, "release")],
+        };
+        Ok((said.len() - protocol::settle(on, said).await?.len()) as i64)
     }
 
     /// The same of what a worker does for jobs that wait.
@@ -230,11 +271,11 @@ impl Act {
             Self::MeetLanes => &["meet_lanes"],
             Self::EnqueueKeyed | Self::EnqueueUnique | Self::EnqueueFair => &["enqueue_with"],
             Self::FireTick => &["fire"],
-            Self::Claim => &["claim"],
+            Self::Claim | Self::ClaimBatch => &["claim"],
             Self::ClaimLimited => &["claim_limited"],
             Self::ClaimLines => &["claim_lines"],
             Self::LineUp => &["line_up"],
-            Self::Settle | Self::SettlePart => &["settle"],
+            Self::Settle | Self::SettleBatch | Self::SettlePart => &["settle"],
             Self::SettleWhole => &["settle_leases"],
             Self::Park => &["park"],
             Self::GiveBack => &["give_back"],
@@ -271,6 +312,7 @@ impl Act {
             Self::PassLanes => &["pass_lanes"],
             Self::ReplacedLanes => &["replaced_lanes"],
             Self::WalkLanes => &["forget_lanes"],
+            Self::Beside(act) => act.files(),
         }
     }
 
@@ -281,7 +323,7 @@ impl Act {
 
     /// Whether it is a verdict on all of the lease.
     pub(super) fn ends_the_lease(self) -> bool {
-        matches!(self, Self::Settle | Self::SettleWhole)
+        matches!(self, Self::Settle | Self::SettleBatch | Self::SettleWhole)
     }
 }
 
