@@ -2,6 +2,7 @@
 
 mod attacks;
 mod hands;
+mod refused;
 mod statements;
 mod ways;
 
