@@ -130,7 +130,7 @@ impl Feed {
             found: ClaimResult::Jobs(0),
             rescan: Rescan::default(),
             rescan_batches: Rescan::default(),
-            batches_first: false,
+            batches_first: true,
             bell,
             identity,
             sleep: Sleep::Awake,

@@ -87,6 +87,7 @@ impl Feed {
             let link = self.links.any();
             let looked = self.lanes.look(link.get().await?, self.store).await;
             link.note(looked)?;
+            self.keep_singles();
         }
         self.turn = self.turn.wrapping_add(1);
         let mut reserved = Reserved::new();
