@@ -65,7 +65,9 @@ declare
 begin
   -- guard: a producer takes what its type says [p.job_type = producer_enqueue.job_type => p.job_type is null]
   select p.* into typed from queue.type_options p where p.job_type = producer_enqueue.job_type;
-  if typed.expires is not null then  -- guard: a producer's job expires as its type says [typed.expires is not null => false]
+  -- guard: a producer's job expires as its type says [typed.expires is not null => false]
+  -- guard: a producer gives a type without its version [ or .. > 0]
+  if typed.expires is not null or strpos(producer_enqueue.job_type, '@') > 0 then
     return (select d.id from queue.producer_enqueue_with(producer_enqueue.job_type, producer_enqueue.payload, '{}', producer_enqueue.caller) d);
   end if;
   return queue.insert_job(producer_enqueue.job_type, producer_enqueue.payload, coalesce(typed.queue, 'default'),

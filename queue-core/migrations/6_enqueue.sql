@@ -309,9 +309,9 @@ begin
     end if;
     -- guard: a plain enqueue takes what its type says [p.job_type operator(pg_catalog.=) enqueue.job_type => p.job_type is null]
     select p.* into typed from queue.type_options p where p.job_type operator(pg_catalog.=) enqueue.job_type;
-    if not found then
+    if not found and pg_catalog.strpos(enqueue.job_type, '@') operator(pg_catalog.=) 0 then  -- guard: a type has no version [ and .. 0]
       return queue.insert_job(enqueue.job_type, enqueue.payload);
-    elsif typed.expires is null then  -- guard: a plain enqueue expires as its type says [typed.expires is null => true]
+    elsif found and typed.expires is null then  -- guard: a plain enqueue expires as its type says [typed.expires is null => true]
       return queue.insert_job(enqueue.job_type, enqueue.payload, typed.queue, typed.priority, typed.max_attempts);
     end if;
   end if;

@@ -129,3 +129,28 @@ async fn a_schedule_enqueues_the_version_of_the_release_that_made_it() {
     assert_eq!(seen, [(job, 2, JobState::Ready)]);
     db.finish().await;
 }
+
+#[tokio::test]
+async fn a_schedule_of_a_type_that_is_not_known_here_says_the_version_of_its_payload() {
+    let db = TestDb::new().await;
+    let (store, to) = (Store::default(), serde_json::json!({ "to": ["ada"] }));
+    let daily = || Schedule::every(Duration::from_hours(24));
+    queue_core::schedule::create(&db.pool, store, "mail", &daily().job_json_version("release_mail", 2, &to)).await.unwrap();
+    let job = queue_core::schedule::run_now(&db.pool, store, "mail").await.unwrap();
+    let first = daily().job_json_version("release_mail", 1, &serde_json::json!({ "to": "bea" }));
+    queue_core::schedule::create(&db.pool, store, "first", &first).await.unwrap();
+    let other = queue_core::schedule::run_now(&db.pool, store, "first").await.unwrap();
+    assert_eq!(db.count("select count(*) from queue.schedule where options ? 'version'").await, 1, "the first is not said");
+    for version in [0, 10_000] {
+        let error =
+            queue_core::schedule::create(&db.pool, store, "no", &daily().job_json_version("release_mail", version, &to)).await.unwrap_err();
+        assert!(error.to_string().contains(&format!("from 1 to 9999, not {version}")), "{error}");
+    }
+    let ended = db.run_while(of_third(&db), async {
+        db.until(job, JobState::Completed).await;
+        db.until(other, JobState::Completed).await;
+        (output(&db, job).await, output(&db, other).await)
+    });
+    assert_eq!(ended.await, ("third: ada about none from 2".to_owned(), "third: bea about none from 1".to_owned()));
+    db.finish().await;
+}

@@ -3,6 +3,7 @@
 mod attacks;
 mod hands;
 mod looks;
+mod refused;
 mod statements;
 mod ways;
 

@@ -9,6 +9,7 @@ mod cron;
 mod ending;
 mod isolate;
 mod retry;
+mod state_key;
 mod text;
 mod timing;
 mod unique;
@@ -21,8 +22,9 @@ pub use self::{
     isolate::most_together,
     job_type::{JobType, no_upgrade},
     limit::Limit,
-    options::{Durability, KeyPolicy, Options, Priority, Retain, StateKey},
+    options::{Durability, KeyPolicy, Options, Priority, Retain},
     retry::{Backoff, Outcome, Verdict, verdict},
+    state_key::StateKey,
     timing::{Due, Missed, Overlap, Timing},
     unique::{Enqueued, OnConflict, Unique, UniqueKey, While},
     version::{OldPayload, stored_type, type_and_version},

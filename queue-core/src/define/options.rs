@@ -4,9 +4,9 @@
 //! a job type costs nothing at start. Values are checked by the macro at compile time and again by [`Registry`](crate::Registry) for
 //! types written without it.
 
-use std::{any::TypeId, time::Duration};
+use std::time::Duration;
 
-use crate::define::{Backoff, Limit, Unique};
+use crate::define::{Backoff, Limit, StateKey, Unique};
 
 /// What is fixed about a job type: its name, where it goes, how often and how long it is tried.
 #[derive(Clone, Copy, Debug)]
@@ -381,29 +381,5 @@ impl KeyPolicy {
             Self::Block => "block",
             Self::Skip => "skip",
         }
-    }
-}
-
-/// Names a type of shared state that a handler needs.
-#[derive(Clone, Copy, Debug)]
-pub struct StateKey {
-    id: fn() -> TypeId,
-    name: fn() -> &'static str,
-}
-
-impl StateKey {
-    /// The key of `T`.
-    pub const fn of<T: Send + Sync + 'static>() -> Self {
-        Self { id: TypeId::of::<T>, name: std::any::type_name::<T> }
-    }
-
-    /// The type's identity within this binary.
-    pub fn id(self) -> TypeId {
-        (self.id)()
-    }
-
-    /// The type's full Rust name, for errors.
-    pub fn name(self) -> &'static str {
-        (self.name)()
     }
 }

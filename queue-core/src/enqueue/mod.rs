@@ -16,6 +16,7 @@ mod one;
 mod options;
 mod places;
 mod row;
+mod run;
 mod sealing;
 
 use std::borrow::Cow;

@@ -1,13 +1,14 @@
 //! What is said of a job besides its payload: where it goes, how often it is tried, when it may run. Checked and encoded here, written elsewhere.
 
-use std::{borrow::Cow, collections::BTreeMap, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap};
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::SecondsFormat;
 use serde::{Serialize, ser::SerializeMap};
 use serde_json::value::RawValue;
 
 use super::{
-    expires::{EXPIRES_AT, Expires, FARTHEST, is_in_range},
+    expires::{EXPIRES_AT, Expires},
+    run::Run,
     sealing::Sealing,
 };
 use crate::{
@@ -22,13 +23,13 @@ macro_rules! option_methods {
     (($($this:tt)*) -> $returned:ty, $same:ident) => {
         /// Not before this long from now, by the database's clock. At most 3,000 years.
         pub fn after($($this)*, wait: std::time::Duration) -> $returned {
-            $same.said().run = crate::enqueue::options::Run::After(wait);
+            $same.said().run = crate::enqueue::run::Run::After(wait);
             $same
         }
 
         /// Not before this time, which may have passed already. From 1970 to 9999.
         pub fn at($($this)*, time: chrono::DateTime<chrono::Utc>) -> $returned {
-            $same.said().run = crate::enqueue::options::Run::At(time);
+            $same.said().run = crate::enqueue::run::Run::At(time);
             $same
         }
 
@@ -195,14 +196,6 @@ pub(super) struct Uniqueness {
     pub(super) on_conflict: Option<OnConflict>,
 }
 
-/// When a job may first run.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Run {
-    Now,
-    After(Duration),
-    At(DateTime<Utc>),
-}
-
 impl EnqueueOptions {
     pub(crate) fn of<J: JobType>() -> Self {
         let options = J::OPTIONS;
@@ -352,52 +345,4 @@ pub(super) fn check_key(what: &'static str, key: &str) -> Result<(), Error> {
     }
     let value = key.chars().take(32).collect::<String>().escape_debug().to_string();
     Err(Error::OutOfRange { what, value, range: "a text without NUL" })
-}
-
-impl Run {
-    fn check(self) -> Result<(), Error> {
-        let out = |value: String| Error::OutOfRange { what: "the time to run at", value, range: "within the years 1970 to 9999" };
-        match self {
-            Self::At(time) if !is_in_range(time) => Err(out(time.to_string())),
-            Self::After(wait) if wait.as_secs() > FARTHEST => Err(out(format!("{} seconds from now", wait.as_secs()))),
-            Self::Now | Self::At(_) | Self::After(_) => Ok(()),
-        }
-    }
-
-    /// The time given.
-    pub(super) fn at(self) -> Option<DateTime<Utc>> {
-        if let Self::At(time) = self { Some(time) } else { None }
-    }
-
-    /// The wait given, in milliseconds.
-    pub(super) fn after_ms(self) -> Option<f64> {
-        if let Self::After(wait) = self { Some(wait.as_secs_f64() * 1000.0) } else { None }
-    }
-
-    /// When that is, by the database's clock, unless it is now or has been.
-    pub(super) fn due(self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
-        match self {
-            Self::Now => None,
-            Self::At(time) => Some(time),
-            Self::After(wait) => now.checked_add_signed(chrono::Duration::from_std(wait).ok()?),
-        }
-        .filter(|time| *time > now)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wait_counts_from_the_databases_clock_and_a_time_that_has_passed_is_now() {
-        let now = DateTime::UNIX_EPOCH + chrono::Duration::days(20_000);
-        let second = Duration::from_secs(1);
-        assert_eq!(Run::Now.due(now), None);
-        assert_eq!(Run::At(now - second).due(now), None);
-        assert_eq!(Run::After(Duration::ZERO).due(now), None);
-        assert_eq!(Run::At(now + second).due(now), Some(now + second));
-        assert_eq!(Run::After(second).due(now), Some(now + second));
-        assert!(Run::After(Duration::from_hours(26_280_000)).due(now).is_some());
-    }
 }

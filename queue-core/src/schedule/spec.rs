@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 
 use crate::{
-    define::{JobType, Missed, Overlap, Timing},
+    define::{JobType, Missed, NEWEST, Overlap, Timing},
     enqueue::{self, EnqueueOptions, Sealing},
     error::Error,
     payload,
@@ -122,6 +122,20 @@ impl Schedule {
         self.job = Some(match payload {
             Ok(payload) => Ok(ScheduledJob { job_type, payload, options: Map::new(), sealing: None }),
             Err(why) => Err(format!("the payload of its job cannot be stored: {why}")),
+        });
+        self
+    }
+
+    /// As [`job_json`](Self::job_json), with a payload as this version of the type is read, from 1 to 9999.
+    pub fn job_json_version(mut self, job_type: impl Into<String>, version: u16, payload: &Value) -> Self {
+        self = self.job_json(job_type, payload);
+        self.job = self.job.map(|job| match job {
+            Ok(_) if !(1..=NEWEST).contains(&version) => Err(format!("the version of a payload is from 1 to {NEWEST}, not {version}")),
+            Ok(mut job) if version > 1 => {
+                job.options.insert("version".to_owned(), version.into());
+                Ok(job)
+            }
+            other => other,
         });
         self
     }

@@ -12,22 +12,19 @@ use std::{
 };
 
 use async_trait::async_trait;
-use chrono::Utc;
 use sqlx::PgPool;
 use tokio::runtime::Handle;
-use uuid::Uuid;
 
 use super::{
     attempt::{Attempt, CANCEL_GRACE, Outturn, keep, no_pool},
     backend::TestBackend,
-    run::{check, narrow},
+    run::{check, claimed},
 };
 use crate::{
     attempt::{ClaimedJob, Halt, run_batch as run_attempts},
     context::{Backend, BatchHandler, CommitResult, Fence, Middleware, OwnTransaction, Registration, ReportSender, Shared, States},
     define::{Ending, JobId},
     error::Error,
-    payload,
     schema::Store,
 };
 
@@ -138,7 +135,8 @@ impl<T: BatchHandler> RunBatch<T> {
             panic!("{error}");
         }
         assert!(!self.jobs.is_empty(), "a batch has at least one job");
-        let jobs: Vec<ClaimedJob> = self.jobs.iter().zip(1..).map(|(job, number)| self.claimed(job, number)).collect();
+        let jobs: Vec<ClaimedJob> =
+            self.jobs.iter().zip(1..).map(|(job, number)| claimed(job, number, self.attempt, self.max_attempts)).collect();
         let Self { states, pool, middleware, shuts_down, cancelled, .. } = self;
         let pool = match pool {
             Some(pool) => pool,
@@ -169,26 +167,6 @@ impl<T: BatchHandler> RunBatch<T> {
             outturn.attempt
         });
         RanBatch { attempts: attempts.collect(), job: PhantomData }
-    }
-
-    fn claimed(&self, job: &T, number: i64) -> ClaimedJob {
-        let payload = payload::encode(job, payload::DEFAULT_LIMIT)
-            .unwrap_or_else(|error| panic!("the payload of `{}` cannot be stored: {error}", T::OPTIONS.name));
-        ClaimedJob {
-            token: Uuid::nil(),
-            id: JobId(number),
-            lane: 0,
-            claimed_at: Utc::now(),
-            attempt: narrow(self.attempt),
-            crashes: 0,
-            max_attempts: self.max_attempts.map_or(T::OPTIONS.max_attempts, narrow),
-            job_type: T::OPTIONS.name,
-            version: T::OPTIONS.version,
-            payload: Some(payload),
-            meta: None,
-            key: None,
-            room_until: None,
-        }
     }
 }
 

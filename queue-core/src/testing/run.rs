@@ -11,7 +11,7 @@ use super::attempt::{Attempt, Setup, is_without_pool, no_pool};
 use crate::{
     attempt::ClaimedJob,
     context::{CancelReason, Handler, Middleware, Registration, States},
-    define::{Failure, JobId},
+    define::{Failure, JobId, JobType},
     enqueue::EnqueueOptions,
     error::RegistryError,
     payload,
@@ -118,8 +118,6 @@ impl<T: Handler> Run<T> {
     /// When the payload or the metadata cannot be stored, or state is missing that `#[job(state(..))]` names: there is no such job, and no such worker.
     pub async fn run(self) -> Ran<T> {
         let registration = Registration::of::<T>();
-        let payload = payload::encode(&self.job, payload::DEFAULT_LIMIT)
-            .unwrap_or_else(|error| panic!("the payload of `{}` cannot be stored: {error}", T::OPTIONS.name));
         let meta = self.options.meta_text().unwrap_or_else(|error| panic!("{error}"));
         if let Err(error) = check(&registration, &self.states) {
             panic!("{error}");
@@ -129,21 +127,7 @@ impl<T: Handler> Run<T> {
             Some(pool) => pool,
             None => no_pool().await,
         };
-        let job = ClaimedJob {
-            token: Uuid::nil(),
-            id: JobId(1),
-            lane: 0,
-            claimed_at: Utc::now(),
-            attempt: narrow(self.attempt),
-            crashes: 0,
-            max_attempts: self.max_attempts.map_or(T::OPTIONS.max_attempts, narrow),
-            job_type: T::OPTIONS.name,
-            version: T::OPTIONS.version,
-            payload: Some(payload),
-            meta,
-            key: None,
-            room_until: None,
-        };
+        let job = ClaimedJob { meta, ..claimed(&self.job, 1, self.attempt, self.max_attempts) };
         let Self { states, checkpoint, asked, middleware, .. } = self;
         let setup = Setup {
             registration: &registration,
@@ -165,8 +149,30 @@ impl<T: Handler> Run<T> {
     }
 }
 
+/// A job as a claim would bring it, for this attempt of so many, unless its type says how many.
+pub(super) fn claimed<T: JobType>(job: &T, number: i64, attempt: u32, max_attempts: Option<u32>) -> ClaimedJob {
+    let options = T::OPTIONS;
+    let payload = payload::encode(job, payload::DEFAULT_LIMIT)
+        .unwrap_or_else(|error| panic!("the payload of `{}` cannot be stored: {error}", options.name));
+    ClaimedJob {
+        token: Uuid::nil(),
+        id: JobId(number),
+        lane: 0,
+        claimed_at: Utc::now(),
+        attempt: narrow(attempt),
+        crashes: 0,
+        max_attempts: max_attempts.map_or(options.max_attempts, narrow),
+        job_type: options.name,
+        version: options.version,
+        payload: Some(payload),
+        meta: None,
+        key: None,
+        room_until: None,
+    }
+}
+
 /// Attempts are counted up to 32767, as a claim counts them.
-pub(super) fn narrow(attempts: u32) -> i16 {
+fn narrow(attempts: u32) -> i16 {
     i16::try_from(attempts).unwrap_or(i16::MAX)
 }
 

@@ -34,14 +34,16 @@ impl Feed {
             self.found = self.claim_batches(worker).await?;
             return Ok(self.found);
         }
-        self.batches_first = !self.batches_first;
         let first = if self.batches_first { Some(self.claim_batches(worker).await?) } else { None };
         self.found = self.claim_singles(worker).await?;
         let batches = match first {
             Some(batches) => batches,
             None => self.claim_batches(worker).await?,
         };
-        Ok(both(self.found, batches))
+        let found = both(self.found, batches);
+        // Had nobody anything of it, it was nobody's turn.
+        self.batches_first ^= !matches!(found, ClaimResult::Saturated | ClaimResult::Jobs(0));
+        Ok(found)
     }
 
     /// One claim, and one below the floors if there is reason and time: what is found there is not told apart by who may run it, so when to look
@@ -97,7 +99,17 @@ impl Feed {
         }
         let request = Request::new(worker, shares, most, from, &mut self.lanes, &self.held);
         let flight = self.send(request, reserved, Course { next: None, of_lines: from == From::Lines }, false);
-        self.land(flight).await
+        let landed = self.land(flight).await;
+        self.keep_singles();
+        landed
+    }
+
+    /// What is looked for among many lanes is for single jobs: batches are claimed from all of theirs.
+    pub(super) fn keep_singles(&mut self) {
+        if self.queues.takes_batches() {
+            let queues = std::sync::Arc::clone(&self.queues);
+            self.lanes.narrow(|job_type| queues.batch_of(job_type).is_none());
+        }
     }
 
     /// How many jobs to claim of each lane, and the slots that are reserved for them.

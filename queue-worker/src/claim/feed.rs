@@ -154,7 +154,7 @@ impl Feed {
             rescan: Rescan::default(),
             lineup: Lineup::default(),
             rescan_batches: Rescan::default(),
-            batches_first: false,
+            batches_first: true,
             bell,
             identity,
             sleep: Sleep::Awake,

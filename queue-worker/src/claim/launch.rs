@@ -122,6 +122,7 @@ impl Feed {
             let link = self.links.any();
             let looked = self.lanes.look(link.get().await?, self.store).await;
             link.note(looked)?;
+            self.keep_singles();
         }
         // Not by looks below the floors: two steps at a time, and of two lanes the same one would always be first.
         if begin == 0 && !from_zero {

@@ -31,6 +31,7 @@ pub(super) enum CronCommand {
     #[command(after_long_help = "\
 Examples:
   queue-worker cron add report_eu --type report --payload '{\"region\": \"eu\"}' --cron '30 4 * * MON-FRI' --tz Europe/Berlin
+  queue-worker cron add mail_eu --type mail --payload-version 2 --payload '{\"to\": [\"eu\"]}' --every 1h
   queue-worker cron add ping --type ping --every 15m --overlap allow")]
     Add {
         /// Its name
@@ -41,6 +42,9 @@ Examples:
         /// The payload of its jobs, as JSON
         #[arg(long, value_name = "JSON", default_value = "{}", value_parser = payload)]
         payload: Value,
+        /// Which version of its type that is
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=9999), default_value_t = 1)]
+        payload_version: u16,
         #[command(flatten)]
         timing: TimingArgs,
         /// What becomes of ticks that nobody was there for: `coalesce` (one job for all), `skip` or `catch_up(N)`
@@ -162,8 +166,19 @@ pub(super) async fn cron(settings: &Settings, command: CronCommand) -> Result<()
             let found = schedule::find(pool, store, &name.unwrap_or_default()).await?;
             next_ticks(&found.next(usize::from(count)), output.json)
         }
-        CronCommand::Add { name, job_type, payload, timing: TimingArgs { cron, every, tz }, missed, grace, overlap, jitter } => {
-            let mut made = timed(cron, every, tz).missed(missed).overlap(overlap).job_json(job_type, &payload);
+        CronCommand::Add {
+            name,
+            job_type,
+            payload,
+            payload_version,
+            timing: TimingArgs { cron, every, tz },
+            missed,
+            grace,
+            overlap,
+            jitter,
+        } => {
+            let made = timed(cron, every, tz).missed(missed).overlap(overlap);
+            let mut made = made.job_json_version(job_type, payload_version, &payload);
             if let Some(Span(grace)) = grace {
                 made = made.grace(grace);
             }

@@ -346,6 +346,11 @@ impl Lanes {
         Ok(())
     }
 
+    /// Of what the last look found, offers only lanes of these types: others are claimed from otherwise.
+    pub(crate) fn narrow(&mut self, wanted: impl Fn(&'static str) -> bool) {
+        self.window.retain(|id| self.known.get(id).is_some_and(|lane| wanted(lane.job_type)));
+    }
+
     /// The lanes to claim from now, best first. Of many, half of what was found, when the other half is for a claim beside this one; but not
     /// halves of halves.
     pub(crate) fn offer(&mut self, turn: usize, half: bool) -> Vec<&Lane> {
@@ -391,5 +396,19 @@ mod tests {
         lanes.take_back(offered[100..].iter().copied());
         assert_eq!(ids(lanes.offer(0, true)), (101..=200).collect::<Vec<_>>());
         assert_eq!(ids(lanes.offer(0, true)), (201..=300).collect::<Vec<_>>(), "what is left is not halved again");
+    }
+
+    #[test]
+    fn what_is_claimed_from_otherwise_is_not_offered_and_takes_no_place() {
+        let mut lanes = Lanes::new(&[("t", 1), ("batched", 1)], HashSet::new(), None);
+        lanes.known.extend((0..=500).map(|id| (id, Lane { job_type: if id % 5 == 0 { "t" } else { "batched" }, ..lane(id, 100) })));
+        lanes.window.extend(1..=300);
+        lanes.narrow(|job_type| job_type != "batched");
+        let offered = lanes.offer(0, true).into_iter().map(|lane| lane.id).collect::<Vec<_>>();
+        assert_eq!(offered, (1..=60).map(|n| 5 * n).collect::<Vec<_>>(), "half of them are too few to be split");
+        lanes.take_back([6, 7, 10].into_iter());
+        lanes.narrow(|job_type| job_type != "batched");
+        assert_eq!(lanes.window, [10]);
+        assert!(!lanes.must_look());
     }
 }

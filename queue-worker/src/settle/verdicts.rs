@@ -137,7 +137,9 @@ async fn settle(link: &mut Link, store: Store, flush: Flush, aside: &mut Aside, 
             }
         }
     }
-    if !verdicts.is_empty() {
+    // Two statements: what the one has written is not sent again for a fault of the other, which would look like a lost lease.
+    let (late, verdicts): (Vec<_>, Vec<_>) = verdicts.into_iter().partition(|one| one.ending.is_expiry());
+    for verdicts in [late, verdicts].into_iter().filter(|verdicts| !verdicts.is_empty()) {
         settle_verdicts(link, store, verdicts, aside, locked).await;
     }
 }

@@ -66,6 +66,19 @@ async fn a_schedule_is_made_shown_paused_run_skipped_and_taken_away() {
     db.finish().await;
 }
 
+#[tokio::test]
+async fn a_schedule_is_made_for_a_payload_of_a_later_version() {
+    let db = TestDb::new().await;
+    let add =
+        ["cron", "add", "mail", "--type", "release_mail", "--payload", r#"{"to": ["ada"]}"#, "--payload-version", "2", "--every", "1d"];
+    assert_eq!(text(&on(&db, &add).stdout), "mail is scheduled\n");
+    let job: queue_core::JobId = json(&db, &["cron", "run", "mail"])["enqueued"].as_str().unwrap().parse().unwrap();
+    assert_eq!(json(&db, &["show", &job.to_string()])["version"], 2);
+    let (ended, said) = failed(&on(&db, &["cron", "add", "a", "--type", "do", "--every", "1h", "--payload-version", "0"]));
+    assert!(ended == Some(2) && said.contains("1..=9999"), "{said}");
+    db.finish().await;
+}
+
 #[test]
 fn an_expression_is_tried_without_a_database() {
     let next =

@@ -34,12 +34,18 @@ async fn an_enqueue_in_sql_says_its_version_or_means_the_first() {
         let error = enqueue(&mut on, &format!("'release_mail', '{{}}', '{{\"version\": {version}}}'")).await.unwrap_err();
         assert!(error.to_string().contains("the option version is a whole number from 1 to 9999"), "{error}");
     }
-    let error = enqueue(&mut on, "'release_mail@2', '{}', '{\"queue\": \"q\"}'").await.unwrap_err();
-    assert!(error.to_string().contains("the version of a job type is said with the option version"), "{error}");
-    for name in ["a@", "a@1", "a@02", "a@10000", "a@x", "@2", "a@2@3", "a b"] {
-        let error = enqueue(&mut on, &format!("'{name}', '{{}}'")).await.unwrap_err();
-        assert!(error.to_string().contains("lane_job_type_is_a_name"), "{name}: {error}");
+    for arguments in ["'release_mail@2', '{}', '{\"queue\": \"q\"}'", "'release_mail@2', '{}', '{}'", "'release_mail@2', '{}'"] {
+        let error = enqueue(&mut on, arguments).await.unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("the version of a job type is said with the option version, not in its name"), "{arguments}: {said}");
     }
+    for name in ["a@", "a@1", "a@02", "a@10000", "a@x", "@2", "a@2@3"] {
+        let error = enqueue(&mut on, &format!("'{name}', '{{}}'")).await.unwrap_err();
+        assert!(error.to_string().contains("is said with the option version"), "{name}: {error}");
+    }
+    let error = enqueue(&mut on, "'a b', '{}'").await.unwrap_err();
+    assert!(error.to_string().contains("lane_job_type_is_a_name"), "{error}");
+    assert_eq!(db.count("select count(*) from queue.job").await, 6);
     db.finish().await;
 }
 

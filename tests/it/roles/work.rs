@@ -84,6 +84,8 @@ async fn a_producer_enqueues_in_every_way_and_waits() {
     assert_eq!(later, ("scheduled".to_owned(), 7));
 
     store.tries("web", "select queue.enqueue('do', '{\"act\": {\"Ok\": \"x\"}}')").await.unwrap();
+    let refused = store.tries("web", "select queue.enqueue('do@2', '{}')").await.unwrap_err();
+    assert!(refused.contains("is said with the option version"), "{refused}");
     store.tries("web", "select queue.enqueue('do', '{\"act\": {\"Ok\": \"x\"}}', '{\"queue\": \"mail\"}')").await.unwrap();
     let id: JobId = sqlx::query_scalar("select queue.enqueue('do', '{\"act\": {\"Ok\": \"x\"}}')").fetch_one(&web).await.unwrap();
     let over: Option<String> = sqlx::query_scalar("select w.state from queue.wait($1) w").bind(id).fetch_optional(&web).await.unwrap();

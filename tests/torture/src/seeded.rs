@@ -126,8 +126,8 @@ pub const BUGS: [Bug; 13] = [
         scene: "unreadable",
         edits: &[edit(
             CLAIMED,
-            "lanes.raise_floors(lowest);",
-            "lanes.raise_floors(lowest);
+            "lanes.note_sizes(of_lanes.iter().map(|(lane, of)| (*lane, of.bytes / of.jobs)));",
+            "lanes.note_sizes(of_lanes.iter().map(|(lane, of)| (*lane, of.bytes / of.jobs)));
         let readable = |text: &str| serde_json::from_str::<serde_json::Value>(text).is_ok();
         if !claimed.iter().all(|(_, _, job)| job.job.payload.as_deref().is_some_and(readable)) {
             claimed.iter_mut().for_each(|(_, _, job)| job.job.payload = None);

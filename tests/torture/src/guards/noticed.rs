@@ -81,7 +81,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["prune_workers.sql"], &["guards::", "lease::a_silent", MODEL]),
     (&["prune_done.sql"], &["guards::prune guards::housekeeping", "days::", PAIRS, MODEL]),
     (&["keep_types.sql", "prune_kept.sql", "prune_early.sql", "prune_days.sql", "queue.retention"], PRUNING),
-    (&["publish_types.sql", "queue.type_options", "queue.enqueue"], &["type_options::", "expiry::ways"]),
+    (&["publish_types.sql", "queue.type_options", "queue.enqueue"], &["type_options:: evolution::sql", "expiry::ways"]),
     (&["prune_dead.sql"], &["guards::prune", "retention::", "keys::hands::a_dead_letter"]),
     (&["queue.requeue_all", "queue.discard_all", "queue.lock_some_keys"], OPERATORS),
     (

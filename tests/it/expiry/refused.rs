@@ -1,0 +1,40 @@
+//! Jobs that expire beside verdicts that are refused.
+
+use std::time::{Duration, Instant};
+
+use queue_core::{Job as _, JobState};
+use sqlx::AssertSqlSafe;
+use tests::{Act, Do, TestDb, WorkerProcess};
+
+use super::unseen;
+
+const WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
+
+#[tokio::test]
+async fn what_expired_beside_a_verdict_that_is_refused_is_told_as_no_lost_lease() {
+    let db = TestDb::new().await;
+    let slow = Do { act: Act::Slowly(1000, Box::new(Act::Ok("slow".into()))) }.enqueue(&db.pool).await.unwrap().id();
+    let refused = Do { act: Act::Ok("refused".into()) }.enqueue(&db.pool).await.unwrap().id();
+    let late = Do { act: Act::Ok("late".into()) }.enqueue(&db.pool).expires_in(Duration::from_millis(500)).await.unwrap().id();
+    unseen(&db).await;
+    // The verdict of the first is long on its way, so that those of the others go together.
+    let trigger = format!(
+        "create function public.delay() returns trigger language plpgsql as $$ begin
+           if new.id = {slow} then perform pg_sleep(2); end if;
+           if new.id = {refused} then raise exception 'as told' using errcode = '23514'; end if;
+           return new;
+         end $$;
+         create trigger delay before insert on queue.done for each row execute function public.delay()"
+    );
+    sqlx::raw_sql(AssertSqlSafe(trigger)).execute(&db.pool).await.unwrap();
+    let since = Instant::now();
+    let worker = WorkerProcess::logged(WORKER, &db.url, &[("CONCURRENCY", "1")]);
+    for (job, state) in [(slow, JobState::Completed), (late, JobState::Expired), (refused, JobState::Dead)] {
+        db.until(job, state).await;
+    }
+    let log = worker.log_since(since);
+    assert!(log.iter().any(|line| line.contains("the server refuses this verdict")), "{log:?}");
+    assert!(!log.iter().any(|line| line.contains("lease lost")), "{log:?}");
+    drop(worker);
+    db.finish().await;
+}
