@@ -38,6 +38,7 @@ begin
   values (pause.queue, pause.job_type, nextval('queue.pause_seq'), pause.reason)
   on conflict on constraint paused_pkey do update
   -- guard: paused again: workers must say so anew [id = excluded.id, ]; paused again: the last reason stands [reason = excluded.reason, ]
+  -- guard: paused again: by whom [, paused_by = excluded.paused_by]
   set id = excluded.id, reason = excluded.reason, paused_by = excluded.paused_by
   returning p.id into number;
   perform queue.notify('wake', '!control');  -- guard: workers are told of a pause [perform queue.notify('wake', '!control') => null]
@@ -55,7 +56,7 @@ begin
   delete from queue.paused p
   where p.queue = resume.queue  -- guard: ends the pause of this queue [p.queue = resume.queue => true]
     and p.job_type = resume.job_type;  -- guard: ends the pause of this type [ and p.job_type = resume.job_type]
-  if not found then
+  if not found then  -- guard: what was not paused is not resumed [not found => false]
     return false;
   end if;
   perform queue.notify('wake', '!control');  -- guard: workers are told of its end [perform queue.notify('wake', '!control') => null]

@@ -157,12 +157,15 @@ declare
 begin
   insert into queue.schedule values (said.*) on conflict on constraint schedule_pkey do nothing;
   if not found then
+    -- redundant: changes of a schedule are made one after the other [ for update] (the insert has waited; for the moment between the two)
     select s.* into before from queue.schedule s where s.name = said.name for update;
     if before.source <> said.source then  -- guard: a schedule of workers is theirs [before.source <> said.source => false]
       raise object_not_in_prerequisite_state using message = format(case said.source
         when 'dynamic' then 'queue.schedule: the schedule %s is declared by workers: change it there, or give yours another name'
         else 'the schedule %s was made by queue.schedule: workers that declare one of its name do not change it' end, said.name);
-    -- guard: what is as it was stays as it is [before.definition = said.definition and .. is null => false]
+    -- guard: what is as it was stays as it is [before.definition = said.definition and .. undeclared_since is null => false]
+    -- guard: one with an error is made anew though it is as it was [ and before.error is null]
+    -- guard: one that nobody declared is made anew though it is as it was [ and before.undeclared_since is null]
     elsif before.definition = said.definition and before.error is null and before.undeclared_since is null then
       return;
     end if;
@@ -174,6 +177,8 @@ begin
       since = case when same then s.since else said.since end,
       next_at = case when same then s.next_at end,
       skip_at = case when same then s.skip_at end,
+      -- guard: made anew it is declared [undeclared_since = null, ]; made anew it has ticks [withdrawn_at = null, ]
+      -- guard: made anew it has no error [, error = null]
       undeclared_since = null, withdrawn_at = null, error = null
     where s.name = said.name;  -- guard: changes one schedule [ where s.name = said.name]
   end if;
@@ -217,7 +222,8 @@ create function queue.unschedule(name text) returns boolean
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  -- guard: a declared schedule stays [exists .. null) => false]
+  -- guard: a declared schedule stays [exists .. null) => false]; what nobody declared may go [ and s.source = 'static']
+  -- guard: what was withdrawn may go [ and s.withdrawn_at is null]
   if exists (select from queue.schedule s where s.name = unschedule.name and s.source = 'static' and s.withdrawn_at is null) then
     raise object_not_in_prerequisite_state using
       message = format('queue.unschedule: the schedule %s is declared by workers: pause it, or take it out there', unschedule.name);
@@ -234,9 +240,9 @@ create function queue.pause_schedule(name text) returns void
 as $$
 begin
   update queue.schedule s
-  set paused_at = coalesce(s.paused_at, clock_timestamp())
+  set paused_at = coalesce(s.paused_at, clock_timestamp())  -- guard: a pause stays since when it was [s.paused_at, ]
   where s.name = pause_schedule.name;  -- guard: pauses one schedule [where s.name = pause_schedule.name]
-  if not found then
+  if not found then  -- guard: what is to be paused is there [not found => false]
     perform queue.no_schedule(pause_schedule.name);
   end if;
 end
@@ -249,15 +255,17 @@ create function queue.resume_schedule(name text) returns void
 as $$
 begin
   update queue.schedule s
+  -- guard: ticks count from then on [case when .. end => s.since]
+  -- guard: without a pause they count as before [when s.paused_at is null then s.since => when false then s.since]
   set since = case when s.paused_at is null then s.since else clock_timestamp() end,
     -- guard: ticks of the pause are over [when s.paused_at is null then s.next_at => when true then s.next_at]
     next_at = case when s.paused_at is null then s.next_at end,
     paused_at = null
   where s.name = resume_schedule.name;  -- guard: resumes one schedule [where s.name = resume_schedule.name]
-  if not found then
+  if not found then  -- guard: what is to be resumed is there [not found => false]
     perform queue.no_schedule(resume_schedule.name);
   end if;
-  perform queue.tell_schedules();
+  perform queue.tell_schedules();  -- guard: workers are told that it goes on
 end
 $$;
 
@@ -273,9 +281,9 @@ begin
   set skip_at = s.next_at
   where s.name = skip_schedule.name  -- guard: skips a tick of one schedule
   returning s.skip_at into skipped;
-  if not found then
+  if not found then  -- guard: what is to be skipped is there [not found => false]
     perform queue.no_schedule(skip_schedule.name);
-  elsif skipped is null then
+  elsif skipped is null then  -- guard: what is skipped is known [skipped is null => false]
     raise object_not_in_prerequisite_state using
       message = format('the next tick of the schedule %s is not known: a worker has to compute it; start one', skip_schedule.name);
   end if;

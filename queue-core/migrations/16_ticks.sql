@@ -45,6 +45,7 @@ begin
       -- guard: jitter is below its bound [ % spread]
       tick + (queue.hash(plan.name || '/' || stamp) & 9223372036854775807) % spread * interval '1 ms');
   end if;
+  -- guard: a key of its own stays [ and plan.options ->> 'key' is null]
   if plan.overlap = 'queue' and plan.options ->> 'key' is null then
     -- guard: one behind the other [said || .. 'skip') => said]
     said := said || jsonb_build_object('key', 'schedule/' || plan.name, 'key_policy', 'skip');
@@ -67,8 +68,8 @@ begin atomic
       from queue.fire f
       where f.name = is_overlapping.name and f.job is not null  -- guard: only its own jobs overlap [f.name = is_overlapping.name and ]
         and (f.outcome = 'run_now') = h.by_hand  -- guard: jobs by hand do not hide those of ticks
-      order by f.tick desc
-      limit 10
+      order by f.tick desc  -- guard: the last ones are looked at [ desc]
+      limit 10  -- redundant: so many of each sort (for speed: earlier ones are over)
     ) f
     cross join lateral (
       select queue.state_of(f.job) as state, coalesce((options ->> 'version')::integer, 1) as known,
@@ -94,13 +95,14 @@ create function queue.fire_ticks(
   returns table (tick timestamptz, outcome text, job bigint, why text)
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '100ms'  -- guard: a tick waits for nobody for ever
+  -- guard: a tick waits for nobody for ever; guard: its caller waits afterwards as it did
+  set lock_timeout = '100ms'
 as $$
 declare
   plan   queue.schedule;
   now    timestamptz := clock_timestamp();
 begin
-  -- redundant: a caller may have less patience (for speed: others are to be seen to)
+  -- redundant: a caller may have less patience (for speed: others are to be seen to); also: a tick waits for nobody for ever
   perform set_config('lock_timeout', least(greatest(fire_ticks.patience, 1), 100) || 'ms', true);
   select s.* into plan
   from queue.schedule s
@@ -115,11 +117,12 @@ begin
   begin
     update queue.schedule s
     set next_at = fire_ticks.next_at,  -- guard: the next tick is another [next_at = fire_ticks.next_at,]
+      -- guard: one without a next tick says why [case when .. end => null]
       error = case when fire_ticks.next_at is null then coalesce(fire_ticks.error, 'it has no further ticks') end
     where s.name = fire_ticks.name;  -- guard: moves one schedule on [where s.name = fire_ticks.name]
     foreach tick in array fire_ticks.ticks loop
-      job := null;
-      why := null;
+      job := null;  -- guard: each tick has its own job
+      why := null;  -- guard: each tick has its own reason
       outcome := case
         -- By a clock that was set back it is that time once more.
         -- guard: a tick has its job once
@@ -198,6 +201,7 @@ begin
       mine := mine || said.definition;  -- guard: who is held up still declares what it declared before
       insert into queue.declaration as d (name, definition, job_type, payload, options)
       values (said.name, said.definition, said.job_type, said.payload, options[place]::jsonb)
+      -- guard: declared again it is seen again [clock_timestamp() => d.last_seen]
       on conflict on constraint declaration_pkey do update set last_seen = clock_timestamp();
     exception when others then  -- guard: one that is wrong keeps no other from being declared
       name := names[place];
@@ -244,6 +248,8 @@ begin
       end;
     end if;
     -- guard: what a release could not read is put in force anew by one that can [ and won.error is null]
+    -- guard: what was withdrawn is put in force anew [ and won.undeclared_since is null]
+    -- guard: one that somebody made is told of [won.source = 'static' and ]
     continue when won.source = 'static' and won.now_in_force = won.definition and won.undeclared_since is null and won.error is null;
     begin
       if won.now_in_force is not null then
@@ -264,8 +270,9 @@ begin
   with undeclared as materialized (
     select s.name, s.undeclared_since
     from queue.schedule s
-    where s.source = 'static' and s.withdrawn_at is null  -- guard: only what workers declared is withdrawn [s.source = 'static' and ]
-      and longest is not null
+    -- guard: only what workers declared is withdrawn [s.source = 'static' and ]; withdrawn once [ and s.withdrawn_at is null]
+    where s.source = 'static' and s.withdrawn_at is null
+      and longest is not null  -- guard: while no worker lives nothing is withdrawn
       and not exists (
         select from queue.declaration d
         join queue.worker w on d.definition = any (w.declares)
@@ -273,7 +280,7 @@ begin
         -- guard: by living workers [ and w.expires_at > now()]
         where d.name = s.name and w.expires_at > now()
       )
-    for update skip locked
+    for update skip locked  -- guard: withdraws nothing that others hold [ skip locked]
   ), changed as (
     update queue.schedule s
     set undeclared_since = coalesce(u.undeclared_since, now()),

@@ -36,6 +36,7 @@ create function queue.is_expired(meta jsonb) returns boolean
 -- These metadata with a time to expire at.
 create function queue.with_expiry(meta jsonb, at timestamptz) returns jsonb
   language sql stable
+  -- guard: a job without metadata may expire [coalesce(meta, '{}') => meta]
   return coalesce(meta, '{}') || pg_catalog.jsonb_build_object('expires_at', queue.expiry_text(at));
 
 -- When a job with these options is not to begin any more, null if it may at any time: a time, or an interval from when it may run first, which is
@@ -101,6 +102,7 @@ begin
   update queue.job j
   set meta = case when set_expiry.at is null then nullif(j.meta - 'expires_at', '{}') else queue.with_expiry(j.meta, set_expiry.at) end
   where j.id = set_expiry.id  -- guard: sets the expiry of one job [j.id = set_expiry.id => true]
+    -- redundant: what has no time is not written [ and (set_expiry .. 'expires_at')] (for speed: it is not written)
     and (set_expiry.at is not null or j.meta ? 'expires_at');
   if set_expiry.at is not null then
     insert into queue.expiry (at, id)
@@ -118,7 +120,9 @@ as $$
 begin
   update queue.job j
   set meta = nullif(j.meta - 'expires_at', '{}')
-  where j.id = any (forget_expiry.ids) and j.meta ? 'expires_at';  -- guard: only those brought back run late [j.id = any (forget_expiry.ids) and ]
+  -- guard: only those brought back run late [j.id = any (forget_expiry.ids) and ]
+  -- redundant: what has no time loses none [ and j.meta ? 'expires_at'] (for speed: it is not written)
+  where j.id = any (forget_expiry.ids) and j.meta ? 'expires_at';
 end
 $$;
 
@@ -213,20 +217,26 @@ begin
     select u.id
     from queue.lease l
     cross join lateral unnest(l.ids, l.attempts, l.crashes) u (id, attempts, crashes)
+    -- guard: what is tried again is not looked for [u.attempts = 1 and ]; what crashed is not looked for [ and u.crashes = 0]
     where u.attempts = 1 and u.crashes = 0
   )
   select array_agg(p.id), coalesce(array_agg(p.id) filter (where p.waits), '{}') into live, waiting
   from (
     select t.id, t.id in (select r.id from running r) as runs,
+      -- guard: a ready one expires [exists .. r.crashes = 0) => false]
+      -- guard: a ready one that has begun is left [ and r.attempts = 0]; a ready one that crashed is left [ and r.crashes = 0]
       exists (select from queue.ready r where r.lane = j.lane and r.seq = t.id and r.attempts = 0 and r.crashes = 0)
         -- guard: one that became ready later expires
+        -- also: a ready one that has begun is left [ and r.attempts = 0]; also: a ready one that crashed is left [ and r.crashes = 0]
         or exists (select from queue.ready r where r.id = t.id and r.seq <> r.id and r.attempts = 0 and r.crashes = 0)
         -- guard: a scheduled one expires
+        -- guard: a retry is left [ and s.attempts = 0]; a scheduled one that crashed is left [ and s.crashes = 0]
         or exists (select from queue.scheduled s where s.id = t.id and s.attempts = 0 and s.crashes = 0)
         -- guard: a blocked one expires
         or exists (select from queue.blocked b where b.key = j.key and b.id = t.id)
       as waits
     from unnest(taken) t
+    -- guard: one that has more time now is left to its later row [ and queue.is_expired(j.meta)]
     cross join lateral (select j.lane, j.key from queue.job j where j.id = t.id and queue.is_expired(j.meta) offset 0) j
   ) p
   where p.waits or p.runs;  -- guard: one that may come back is looked for again [ or p.runs]
@@ -254,10 +264,12 @@ begin
     end loop;
   end if;
   insert into queue.expiry (at, id, looks)
-  -- guard: later each time [1.25 ^ least(t.looks, 26) => 1]
+  -- guard: later each time [1.25 ^ least(t.looks, 26) => 1]; not later and later [least(t.looks, 26) => t.looks]
+  -- guard: looks are counted up to a number [least(t.looks + 1, 32767) => t.looks + 1]
   select moment + 1.25 ^ least(t.looks, 26) * interval '1 second', t.id, least(t.looks + 1, 32767)
   from unnest(taken) t
-  where t.id = any (live) and t.id <> all (expired)  -- guard: what is not over yet is looked for again [t.id = any (live) => false]
-  on conflict do nothing;
+  -- guard: what is not over yet is looked for again [t.id = any (live) => false]; what is over is not [ and t.id <> all (expired)]
+  where t.id = any (live) and t.id <> all (expired)
+  on conflict do nothing;  -- guard: one with two rows is looked for once [on conflict do nothing]
 end
 $$;

@@ -328,7 +328,7 @@ begin
     return;
   end if;
   said := queue.read_options(enqueue_with.job_type, enqueue_with.options);
-  stored := queue.stored_type(enqueue_with.job_type, said.version);
+  stored := queue.stored_type(enqueue_with.job_type, said.version);  -- guard: a version has a lane of its own [queue.stored .. version) => job_type]
   taken := queue.unique_hash(said.queue, enqueue_with.job_type, said.unique_key);
   if taken is not null then
     -- A full queue has nothing written to it for a key that nobody has taken.

@@ -1,6 +1,7 @@
 //! Schedules: each tick has one job, whatever happens to workers; and what becomes of ticks that are missed, overlap, are skipped or cannot be.
 
 mod attacks;
+mod changes;
 #[cfg(target_os = "linux")]
 mod clocks;
 mod late;

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod hands;
+mod looks;
 mod statements;
 mod ways;
 
@@ -154,6 +155,7 @@ async fn a_transactional_job_that_is_late_and_cannot_be_ended_keeps_no_other_fro
     .await;
     assert_eq!(db.state(spoilt.id()).await, Some(JobState::Ready));
     sqlx::query("alter table queue.done drop constraint spoilt").execute(&db.pool).await.unwrap();
+    sqlx::query("select queue.expire_all(array[$1])").bind(spoilt.id()).execute(&db.pool).await.unwrap();
     db.finish().await;
 }
 

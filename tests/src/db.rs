@@ -30,6 +30,9 @@ pub struct TestDb {
 }
 
 /// Every id in `job` has exactly one entry, no entry is without its job, and no job without its lane (jobs: -1): the ids for which this is not so.
+/// And jobs that wait, have not begun and have a time to expire at, for which nobody looks (-2); jobs of ticks that are not those of what came of
+/// the tick (-3); ticks that had no job though it is said that they had, or two (-4); numbers of pauses that workers vouch for, and that no
+/// pause has had yet (-5), unless they begin nothing at all any more.
 pub const INVARIANT: &str = "
 with entry as (
   select id from queue.ready union all select id from queue.scheduled union all select unnest(ids) from queue.lease
@@ -42,6 +45,35 @@ group by 1
 having count(e.id) <> 1 or count(j.id) <> 1
 union all
 select j.id, 1, -1 from queue.job j where not exists (select from queue.lane l where l.lane = j.lane)
+union all
+select j.id, 1, -2
+from queue.job j
+where j.meta ->> 'expires_at' ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}Z$'
+  and not exists (select from queue.expiry x where x.id = j.id)
+  and (
+    exists (select from queue.ready r where r.id = j.id and r.attempts = 0 and r.crashes = 0)
+    or exists (select from queue.scheduled s where s.id = j.id and s.attempts = 0 and s.crashes = 0)
+    or exists (select from queue.blocked b where b.id = j.id)
+  )
+union all
+select j.id, 1, -3
+from queue.fire f
+join queue.job j on j.id = f.job
+where f.outcome in ('enqueued', 'run_now') and (j.meta ->> 'schedule', j.meta ->> 'tick')
+  is distinct from (f.name, to_char(f.tick at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"'))
+union all
+select coalesce(f.job, 0), count(f.job), -4 from queue.fire f where f.outcome in ('enqueued', 'run_now') group by 1, f.job is null
+having count(*) > 1 or f.job is null
+union all
+select j.id, 1, -4
+from queue.fire f
+join queue.job j on j.meta ->> 'schedule' = f.name
+  and j.meta ->> 'tick' = to_char(f.tick at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')
+where f.outcome = 'enqueued' and f.job <> j.id
+  and not exists (select from queue.fire h where h.job = j.id and h.outcome = 'run_now')
+union all
+select w.paused_seen, 1, -5 from queue.worker w where w.paused_seen > (select p.last_value from queue.pause_seq p)
+  and w.paused_seen < 9223372036854775807
 limit 20";
 
 impl TestDb {

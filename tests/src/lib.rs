@@ -18,6 +18,7 @@ pub mod release;
 mod transact;
 mod skip;
 mod steps;
+pub mod timetable;
 mod worker_process;
 
 pub use act::{Act, Do, effects};

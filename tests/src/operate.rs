@@ -55,33 +55,6 @@ pub async fn enqueue_with(connection: &mut PgConnection, key: Option<&str>, uniq
     Ok((id, outcome == "enqueued"))
 }
 
-/// A schedule that is due.
-pub async fn due_schedule(connection: &mut PgConnection) -> sqlx::Result<()> {
-    sqlx::query("select queue.schedule('due', 'do', $1::text::jsonb, '{\"every\": 1, \"overlap\": \"allow\"}')")
-        .bind(PAYLOAD)
-        .execute(&mut *connection)
-        .await?;
-    sqlx::query("update queue.schedule set next_at = now()").execute(connection).await.map(drop)
-}
-
-/// Fires the tick of that schedule as it stands, after which it is due in an hour; returns how many jobs that made.
-pub async fn fire_tick(connection: &mut PgConnection) -> sqlx::Result<i64> {
-    let seen = "select definition, next_at from queue.schedule where name = 'due'";
-    let (definition, tick): (i64, chrono::DateTime<chrono::Utc>) = sqlx::query_as(seen).fetch_one(&mut *connection).await?;
-    let fired = sqlx::query(sql(include_str!("../../queue-worker/sql/fire.sql")))
-        .bind(["due"])
-        .bind([definition])
-        .bind([tick])
-        .bind([format!("{{{}}}", tick.to_rfc3339())])
-        .bind(["enqueue"])
-        .bind([tick + chrono::Duration::hours(1)])
-        .bind([None::<&str>])
-        .bind(100)
-        .fetch_all(connection)
-        .await?;
-    Ok(fired.iter().filter(|fired| fired.get::<Option<i64>, _>("job").is_some()).count() as i64)
-}
-
 const PAYLOAD: &str = r#"{"act":{"Ok":"done"}}"#;
 
 /// The lanes of these queues and priorities, written if they are new.
@@ -270,6 +243,35 @@ pub async fn cancel_running(connection: &mut PgConnection, ids: &[JobId]) -> sql
 pub async fn keep_types(connection: &mut PgConnection, seconds: f64) -> sqlx::Result<i64> {
     let statement = sqlx::query(sql(include_str!("../../queue-worker/sql/keep_types.sql"))).bind(vec!["do"]).bind(vec![Some(seconds)]);
     Ok(i64::try_from(statement.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))
+}
+
+/// Forgets uniqueness keys that no job holds; returns how many.
+pub async fn forget_keys(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    let forget = sqlx::query_scalar::<_, i32>(sql(include_str!("../../queue-worker/sql/forget_keys.sql"))).bind(1000);
+    forget.fetch_one(connection).await.map(i64::from)
+}
+
+/// Says to which queue jobs of a type go that no test enqueues; returns how many types changed.
+pub async fn publish_types(connection: &mut PgConnection, queue: &str) -> sqlx::Result<i64> {
+    let publish = sqlx::query(sql(include_str!("../../queue-worker/sql/publish_types.sql"))).bind(["published"]).bind([queue]);
+    let published = publish.bind([100_i16]).bind([20_i16]).bind([None::<f64>]).execute(connection).await?;
+    Ok(i64::try_from(published.rows_affected()).unwrap_or(i64::MAX))
+}
+
+/// Says that a process waits for jobs.
+pub async fn announce_waiter(connection: &mut PgConnection, waiter: Uuid) -> sqlx::Result<()> {
+    sqlx::query(sql(include_str!("../../queue-core/sql/announce_waiter.sql"))).bind(waiter).execute(connection).await.map(drop)
+}
+
+/// Says that it does no more.
+pub async fn leave_waiter(connection: &mut PgConnection, waiter: Uuid) -> sqlx::Result<()> {
+    sqlx::query(sql(include_str!("../../queue-core/sql/leave_waiter.sql"))).bind(waiter).execute(connection).await.map(drop)
+}
+
+/// Deletes waiters that ended without saying so; returns how many.
+pub async fn prune_waiters(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    let pruned = sqlx::query(sql(include_str!("../../queue-worker/sql/prune_waiters.sql"))).execute(connection).await?;
+    Ok(i64::try_from(pruned.rows_affected()).unwrap_or(i64::MAX))
 }
 
 /// As [`prune_done`], by types.

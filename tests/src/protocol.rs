@@ -229,6 +229,12 @@ pub async fn flush(connection: &mut PgConnection, said: &[Said], whole: &[Uuid])
     Ok(refused)
 }
 
+/// How many of these leases others have locked.
+pub async fn locked_leases(connection: &mut PgConnection, tokens: &[Uuid]) -> sqlx::Result<usize> {
+    let locked = sqlx::query(sql(include_str!("../../queue-worker/sql/locked_leases.sql"))).bind(tokens).fetch_all(connection).await?;
+    Ok(locked.len())
+}
+
 /// The first half of recovery: locks the leases of silent workers.
 pub async fn lock_silent(transaction: &mut PgConnection) -> sqlx::Result<Vec<Uuid>> {
     let found = sqlx::query(sql(include_str!("../../queue-worker/sql/silent.sql"))).bind(100_i64).fetch_all(transaction).await?;

@@ -60,6 +60,8 @@ async fn what_a_later_release_left_does_not_overlap() {
         .await
         .unwrap();
     assert_eq!(overlaps, (false, true));
+    // That is not the job that the tick had.
+    sqlx::query("delete from queue.fire").execute(&mut *on).await.unwrap();
     drop(on);
     db.finish().await;
 }
@@ -77,6 +79,49 @@ async fn a_tick_has_no_job_while_one_that_was_run_by_hand_is_not_over_and_a_run_
         end(&db, job).await;
     }
     assert_eq!(fire(&mut on, "a").await, "enqueued");
+    drop(on);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_tick_sees_the_last_of_many_ticks() {
+    let db = TestDb::new().await;
+    make(&db, &["a"]).await;
+    let mut on = db.pool.acquire().await.unwrap();
+    for _ in 0..11 {
+        assert_eq!(fire(&mut on, "a").await, "enqueued");
+        let last = fires(&db, "a").await.last().unwrap().job.unwrap();
+        end(&db, last).await;
+    }
+    assert_eq!(fire(&mut on, "a").await, "enqueued");
+    assert_eq!(fire(&mut on, "a").await, "overlapped");
+    drop(on);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn one_behind_the_other_is_under_the_key_of_the_schedule_unless_it_has_its_own() {
+    let db = TestDb::new().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    queue_core::Job::enqueue(super::quick(), &db.pool).key("mine").await.unwrap();
+    for (name, own) in [("a", None), ("b", Some("mine"))] {
+        let schedule = queue_core::schedule::Schedule::every(std::time::Duration::from_secs(1)).overlap(Overlap::Queue);
+        let schedule = schedule.job_with(&super::quick(), |options| {
+            if let Some(key) = own {
+                options.key(key);
+            }
+        });
+        schedule::create(&db.pool, STORE(), name, &schedule).await.unwrap();
+        sqlx::query("update queue.schedule set next_at = now() - interval '1 s' where name = $1")
+            .bind(name)
+            .execute(&mut *on)
+            .await
+            .unwrap();
+        assert_eq!(fire(&mut on, name).await, "enqueued");
+        let blocked = "select count(*) from queue.fire f join queue.blocked b on b.id = f.job where f.name = $1";
+        let blocked: i64 = sqlx::query_scalar(blocked).bind(name).fetch_one(&mut *on).await.unwrap();
+        assert_eq!(blocked, i64::from(own.is_some()), "{name}");
+    }
     drop(on);
     db.finish().await;
 }

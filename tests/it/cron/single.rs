@@ -175,6 +175,8 @@ async fn what_came_of_old_ticks_is_pruned_but_for_jobs_that_live() {
     }
     assert_eq!(fire(&mut on, "a", "enqueue").await, ["enqueued"], "its job waits");
     assert_eq!(fire(&mut on, "b", "miss").await, ["missed"]);
+    let earlier = "insert into queue.fire (name, tick, outcome) select 'b', now() - interval '9 days', 'missed'";
+    sqlx::query(earlier).execute(&mut on).await.unwrap();
     sqlx::query("update queue.fire set fired_at = now() - interval '8 days'").execute(&mut on).await.unwrap();
     assert_eq!(fire(&mut on, "c", "miss").await, ["missed"], "of today");
     let withdrawn = "update queue.schedule set source = 'static', withdrawn_at = now() - case name when 'b' then interval '8 days' else '1 h' end where name <> 'a'";
@@ -190,13 +192,13 @@ async fn what_came_of_old_ticks_is_pruned_but_for_jobs_that_live() {
     let mut held = open.begin().await.unwrap();
     sqlx::query("select from queue.fire, queue.declaration, queue.schedule for update").execute(&mut *held).await.unwrap();
     let prune = async |on: &mut PgConnection, most: i64| {
-        let prune = include_str!("../../../queue-worker/sql/prune_fires.sql");
+        let prune = STORE().sql(include_str!("../../../queue-worker/sql/prune_fires.sql"));
         sqlx::query_scalar::<_, i64>(prune).bind(7.0 * 86_400.0).bind(most).fetch_one(on).await.unwrap()
     };
     sqlx::query("set lock_timeout = '2s'").execute(&mut on).await.unwrap();
     assert_eq!(prune(&mut on, 100).await, 0, "others hold them, and are not waited for");
     held.rollback().await.unwrap();
-    assert_eq!(prune(&mut on, 0).await, 0, "so many at most");
+    assert_eq!(prune(&mut on, 1).await, 1, "so many at most");
     assert_eq!(prune(&mut on, 100).await, 1);
     let left = "select string_agg(name, '' order by name) from queue.";
     let left = async |table: &str| {
@@ -204,5 +206,44 @@ async fn what_came_of_old_ticks_is_pruned_but_for_jobs_that_live() {
         left
     };
     assert_eq!([left("fire").await, left("schedule").await, left("declaration").await], ["ac", "ac", "23"]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_tick_waits_for_nobody_for_ever_and_its_caller_as_it_did() {
+    let db = TestDb::new().await;
+    due(&db, "a").await;
+    let (mut on, mut other) = (PgConnection::connect(&db.url).await.unwrap(), PgConnection::connect(&db.url).await.unwrap());
+    let mut held = other.begin().await.unwrap();
+    sqlx::query("lock table queue.ready in exclusive mode").execute(&mut *held).await.unwrap();
+    sqlx::query("set statement_timeout = '20s'").execute(&mut on).await.unwrap();
+    let mut caller = on.begin().await.unwrap();
+    sqlx::query("set local lock_timeout = '7s'").execute(&mut *caller).await.unwrap();
+    assert_eq!(fire(&mut caller, "a", "enqueue").await, ["raised"]);
+    let patience: String = sqlx::query_scalar("show lock_timeout").fetch_one(&mut *caller).await.unwrap();
+    assert_eq!(patience, "7s");
+    caller.commit().await.unwrap();
+    held.rollback().await.unwrap();
+    assert_eq!(fire(&mut on, "a", "enqueue").await, ["enqueued"]);
+    db.finish().await;
+}
+
+/// What came of each of several ticks is that tick's, and not of the one before.
+#[tokio::test]
+async fn of_several_ticks_at_once_each_has_its_own_job_and_reason() {
+    let db = TestDb::new().await;
+    schedule::create(&db.pool, STORE(), "a", &each_second().jitter(std::time::Duration::from_secs(1))).await.unwrap();
+    let mut on = PgConnection::connect(&db.url).await.unwrap();
+    let due = "update queue.schedule set next_at = date_trunc('second', now()), skip_at = date_trunc('second', now()) + interval '1 s'";
+    sqlx::query(due).execute(&mut on).await.unwrap();
+    // A job cannot be put off beyond the years there are.
+    let fire = "select f.outcome, f.job is not null, f.why is not null
+      from queue.schedule s, queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at, s.skip_at, '12000-01-01', s.skip_at + interval '1 s'],
+        'enqueue', null, null) f";
+    let came: Vec<(String, bool, bool)> = sqlx::query_as(fire).fetch_all(&mut on).await.unwrap();
+    let came: Vec<(&str, bool, bool)> = came.iter().map(|(outcome, job, why)| (outcome.as_str(), *job, *why)).collect();
+    assert_eq!(came, [("enqueued", true, false), ("skipped", false, false), ("failed", false, true), ("enqueued", true, false)]);
+    let without = "select count(*) from queue.schedule where next_at is null and error = 'it has no further ticks'";
+    assert_eq!(db.count(without).await, 1, "one without a next tick says so");
     db.finish().await;
 }

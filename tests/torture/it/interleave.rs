@@ -3,6 +3,7 @@
 //! Whether one waits is read off the server's locks, so nothing here hangs on time.
 
 mod act;
+mod beside;
 mod pair;
 mod fixture;
 mod tally;
@@ -11,6 +12,7 @@ mod triples;
 mod zombie;
 
 use act::{Act, acts};
+use beside::Beside;
 use pair::{Form, Trio};
 use tests::TestDb;
 
@@ -20,8 +22,10 @@ async fn against_all(first: &'static [Act]) {
     let mut trio = Trio::new(&db).await;
     for a in first {
         for b in acts() {
-            for form in Form::ALL {
-                let outcome = trio.play(*a, b, form).await;
+            // What has no row in common is played in one form.
+            let apart = matches!(a, Act::Beside(_)) != matches!(b, Act::Beside(_));
+            for form in if apart { &Form::ALL[1..2] } else { &Form::ALL[..] } {
+                let outcome = trio.play(*a, b, *form).await;
                 println!("{a:?} {form:?} {b:?}: {outcome:?}");
             }
         }
@@ -85,24 +89,23 @@ async fn whatever_meets_the_retention_of_types_no_job_is_lost_or_doubled() {
     against_all(act::RETENTIONS).await;
 }
 
+#[tokio::test]
+async fn whatever_meets_an_act_on_schedules_each_is_as_after_one_order_of_both() {
+    against_all(beside::SCHEDULES).await;
+}
+
+#[tokio::test]
+async fn whatever_meets_a_pause_workers_vouch_for_what_they_have_seen() {
+    against_all(beside::PAUSES).await;
+}
+
+#[tokio::test]
+async fn whatever_meets_a_report_no_job_is_lost_or_doubled() {
+    against_all(beside::REPORTS).await;
+}
+
 /// Many at once of what `enqueue_with` is one of; `keys::crowd` plays them against everything.
 const MANY: [&str; 2] = ["insert_with", "enqueue_each"];
-
-/// Write no entry of a job: who waits for jobs, and what jobs and their types say of themselves; `guards::reports` and `type_options` attack these.
-/// And what came of ticks, which `cron::single` attacks, and what a worker says of pauses, which `paused::` attacks.
-const BESIDE: [&str; 11] = [
-    "announce_waiter",
-    "leave_waiter",
-    "prune_waiters",
-    "checkpoint",
-    "note",
-    "clear_progress",
-    "forget_keys",
-    "publish_types",
-    "locked_leases",
-    "prune_fires",
-    "vouch",
-];
 
 #[test]
 fn every_statement_that_writes_is_played() {
@@ -126,9 +129,15 @@ fn every_statement_that_writes_is_played() {
                 "queue.meet_lane(",
                 "queue.meet_lanes(",
                 "queue.worker_drop_day(",
+                "schedule(",
+                "schedules(",
+                "_waiter(",
+                "queue.pause(",
+                "queue.resume(",
+                "queue.forget_keys(",
             ];
             let name = path.file_stem().unwrap().to_str().unwrap();
-            if writes.iter().any(|word| code.contains(word)) && !MANY.contains(&name) && !BESIDE.contains(&name) {
+            if writes.iter().any(|word| code.contains(word)) && !MANY.contains(&name) {
                 assert!(played.contains(&name), "{name}.sql writes, and is not played against the others");
             }
         }
@@ -154,6 +163,14 @@ async fn a_second_statement_for_the_same_job_waits_for_the_first_and_then_does_n
         (Act::FinishOne, Act::FinishUnlocked),
         (Act::Claim, Act::FinishUnlocked),
         (Act::Cancel, Act::FinishUnlocked),
+        (Act::Settle, Act::SettleBatch),
+        (Act::SettleBatch, Act::Settle),
+        (Act::SettleBatch, Act::SettleBatch),
+        (Act::Recover, Act::SettleBatch),
+        (Act::Beside(Beside::Unschedule), Act::Beside(Beside::Unschedule)),
+        (Act::Beside(Beside::Unschedule), Act::Beside(Beside::SkipSchedule)),
+        (Act::Beside(Beside::Resume), Act::Beside(Beside::Resume)),
+        (Act::Beside(Beside::Vouch), Act::Beside(Beside::Vouch)),
     ];
     let db = TestDb::new().await;
     let mut trio = Trio::new(&db).await;
@@ -194,6 +211,13 @@ async fn claims_promotions_recoveries_and_operators_pass_over_what_another_has_i
         (Act::Reopen, Act::Reopen),
         (Act::ReopenPlain, Act::ReopenPlain),
         (Act::FireTick, Act::FireTick),
+        (Act::Beside(Beside::PauseSchedule), Act::FireTick),
+        (Act::Beside(Beside::SkipSchedule), Act::FireTick),
+        (Act::Beside(Beside::PutSchedule), Act::FireTick),
+        (Act::Beside(Beside::Unschedule), Act::FireTick),
+        (Act::Beside(Beside::PruneFires), Act::Beside(Beside::PruneFires)),
+        (Act::Beside(Beside::ClearProgress), Act::Beside(Beside::ClearProgress)),
+        (Act::Beside(Beside::PruneWaiters), Act::Beside(Beside::PruneWaiters)),
     ];
     let db = TestDb::new().await;
     let mut trio = Trio::new(&db).await;
@@ -203,6 +227,43 @@ async fn claims_promotions_recoveries_and_operators_pass_over_what_another_has_i
             assert!(!outcome.waited && outcome.second == 0, "{a:?} {form:?} {b:?}: {outcome:?}");
         }
     }
+    drop(trio);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn whatever_is_done_beside_jobs_has_something_to_do() {
+    let db = TestDb::new().await;
+    let mut trio = Trio::new(&db).await;
+    for act in [beside::SCHEDULES, beside::PAUSES, beside::REPORTS].into_iter().flatten() {
+        let (other, form) = match act {
+            Act::Beside(Beside::LockedLeases) => (Act::CancelRunning, Form::DuringThenCommit),
+            _ => (Act::Enqueue, Form::After),
+        };
+        let outcome = trio.play(other, *act, form).await;
+        assert!(!outcome.waited && outcome.second == 1, "{act:?}: {outcome:?}");
+    }
+    drop(trio);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn of_a_pause_that_is_not_committed_nobody_says_that_it_is_heeded() {
+    let db = TestDb::new().await;
+    let mut trio = Trio::new(&db).await;
+    let awaits = "select count(*) from queue.pause_awaits('default')";
+    for (form, awaited) in [(Form::After, 0), (Form::DuringThenCommit, 1), (Form::DuringThenRollback, 0)] {
+        let outcome = trio.play(Act::Beside(Beside::Pause), Act::Beside(Beside::Vouch), form).await;
+        assert!(!outcome.waited && outcome.second == 1, "{form:?}: {outcome:?}");
+        assert_eq!(db.count(awaits).await, awaited, "{form:?}");
+    }
+    let outcome = trio.play(Act::Beside(Beside::Pause), Act::Beside(Beside::Pause), Form::DuringThenCommit).await;
+    assert!(outcome.waited, "numbers become visible in their order: {outcome:?}");
+    let outcome = trio.play(Act::Beside(Beside::Unschedule), Act::Beside(Beside::PutSchedule), Form::DuringThenCommit).await;
+    assert!(
+        outcome.waited && db.count("select count(*) from queue.schedule where name = 'due'").await == 1,
+        "it is made anew: {outcome:?}"
+    );
     drop(trio);
     db.finish().await;
 }

@@ -4,9 +4,13 @@ use sqlx::PgConnection;
 use tests::{
     lanes, operate,
     protocol::{self, Lease},
+    timetable,
 };
 
-use super::fixture::{Fixture, KEY};
+use super::{
+    beside::{Beside, PAUSES, REPORTS, SCHEDULES},
+    fixture::{Fixture, KEY},
+};
 
 /// A statement, on what it is for of the fixture: an operator's asks for all jobs there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +26,11 @@ pub(super) enum Act {
     /// Of a schedule that is due, as it is seen then.
     FireTick,
     Claim,
+    /// Of one lane, as for a handler that takes batches.
+    ClaimBatch,
     Settle,
+    /// Each job of the lease with a verdict of its own.
+    SettleBatch,
     SettlePart,
     SettleWhole,
     /// Of one job, whose verdict is refused for ever.
@@ -77,11 +85,14 @@ pub(super) enum Act {
     ReplacedLanes,
     /// Those of which there is no job.
     WalkLanes,
+    /// Of what is not a job.
+    Beside(Beside),
 }
 
 pub(super) const PRODUCERS: &[Act] =
     &[Act::Enqueue, Act::EnqueueRelaxed, Act::InsertAll, Act::MeetLanes, Act::EnqueueKeyed, Act::EnqueueUnique, Act::FireTick];
-pub(super) const WORKERS: &[Act] = &[Act::Claim, Act::Settle, Act::SettlePart, Act::SettleWhole, Act::Park, Act::GiveBack];
+pub(super) const WORKERS: &[Act] =
+    &[Act::Claim, Act::ClaimBatch, Act::Settle, Act::SettleBatch, Act::SettlePart, Act::SettleWhole, Act::Park, Act::GiveBack];
 pub(super) const TRANSACTIONS: &[Act] = &[Act::TakeOne, Act::FinishOne, Act::FinishUnlocked];
 pub(super) const EXPIRIES: &[Act] = &[Act::ExpireDue, Act::ExpireHeld, Act::ExpireOne];
 pub(super) const RECOVERIES: &[Act] = &[Act::LockSilent, Act::Recover, Act::Promote, Act::Unblock];
@@ -95,10 +106,25 @@ pub(super) const RETENTIONS: &[Act] = &[Act::KeepTypes, Act::PruneKept, Act::Pru
 
 /// All of them.
 pub(super) fn acts() -> impl Iterator<Item = Act> {
-    [PRODUCERS, WORKERS, TRANSACTIONS, RECOVERIES, OPERATORS, HOUSEKEEPING, HEARTS, CONTROLS, RETENTIONS, LANES, EXPIRIES]
-        .into_iter()
-        .flatten()
-        .copied()
+    [
+        PRODUCERS,
+        WORKERS,
+        TRANSACTIONS,
+        RECOVERIES,
+        OPERATORS,
+        HOUSEKEEPING,
+        HEARTS,
+        CONTROLS,
+        RETENTIONS,
+        LANES,
+        EXPIRIES,
+        SCHEDULES,
+        PAUSES,
+        REPORTS,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }
 
 impl Act {
@@ -116,10 +142,10 @@ impl Act {
             Self::MeetLanes => count(operate::meet_lanes(on, &[("new", 1), ("default", 100)]).await?.len()),
             Self::EnqueueKeyed => operate::enqueue_with(on, Some(KEY), None).await.map(|_| 1)?,
             Self::EnqueueUnique => operate::enqueue_with(on, None, Some(KEY)).await.map(|(_, is_new)| i64::from(is_new))?,
-            Self::FireTick => operate::fire_tick(on).await?,
+            Self::FireTick => timetable::fire(on).await?,
             Self::Claim => count(protocol::claim(on, *worker, 100).await?.jobs.len()),
+            Self::ClaimBatch | Self::SettleBatch | Self::SettlePart => self.batch(on, fixture).await?,
             Self::Settle => 2 - count(protocol::settle(on, &lease.all("complete")).await?.len()),
-            Self::SettlePart => 1 - count(protocol::settle(on, &[lease.one(0, "release")]).await?.len()),
             Self::SettleWhole => 1 - count(protocol::settle_leases(on, &[lease.token]).await?.len()),
             Self::Park => i64::from(protocol::park(on, lease.one(0, "fail")).await? == Some(true)),
             Self::GiveBack => operate::give_back(on, &[lease.token]).await?,
@@ -170,7 +196,21 @@ impl Act {
             }
             Self::ReplacedLanes => lanes::replaced_lanes(on, 100).await?,
             Self::WalkLanes => lanes::walk_lanes(on).await?,
+            Self::Beside(act) => act.run(on, fixture).await?,
         })
+    }
+
+    /// The same of what is a part of a lease or of a lane.
+    async fn batch(self, on: &mut PgConnection, Fixture { lease, worker, .. }: &Fixture) -> sqlx::Result<i64> {
+        let said = match self {
+            Self::ClaimBatch => {
+                let lanes = operate::meet_lanes(on, &[("default", 100)]).await?;
+                return Ok(protocol::claim_of(on, *worker, &lanes, &[0], &[5], 5).await?.jobs.len() as i64);
+            }
+            Self::SettleBatch => &[lease.one(0, "complete"), lease.one(1, "retry")][..],
+            _ => &[lease.one(0, "release")],
+        };
+        Ok((said.len() - protocol::settle(on, said).await?.len()) as i64)
     }
 
     /// The same of what a worker does for jobs that wait.
@@ -196,8 +236,8 @@ impl Act {
             Self::MeetLanes => &["meet_lanes"],
             Self::EnqueueKeyed | Self::EnqueueUnique => &["enqueue_with"],
             Self::FireTick => &["fire"],
-            Self::Claim => &["claim"],
-            Self::Settle | Self::SettlePart => &["settle"],
+            Self::Claim | Self::ClaimBatch => &["claim"],
+            Self::Settle | Self::SettleBatch | Self::SettlePart => &["settle"],
             Self::SettleWhole => &["settle_leases"],
             Self::Park => &["park"],
             Self::GiveBack => &["give_back"],
@@ -234,6 +274,7 @@ impl Act {
             Self::PassLanes => &["pass_lanes"],
             Self::ReplacedLanes => &["replaced_lanes"],
             Self::WalkLanes => &["forget_lanes"],
+            Self::Beside(act) => act.files(),
         }
     }
 
@@ -244,6 +285,6 @@ impl Act {
 
     /// Whether it is a verdict on all of the lease.
     pub(super) fn ends_the_lease(self) -> bool {
-        matches!(self, Self::Settle | Self::SettleWhole)
+        matches!(self, Self::Settle | Self::SettleBatch | Self::SettleWhole)
     }
 }

@@ -7,6 +7,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use tests::{
     operate,
     protocol::{self, Lease},
+    timetable,
 };
 use uuid::Uuid;
 
@@ -31,6 +32,12 @@ const UNIQUE: &str = "insert into queue.unique_key (hash, id, held) values (queu
 
 const LATE: &str = "update queue.job set meta = queue.with_expiry(meta, now() - interval '1 minute');
   insert into queue.expiry (at, id) select now() - interval '1 minute', id from queue.job";
+/// The tick of the schedule is due, one of last week was missed; somebody waited for jobs, and a job that is over has a report; a type is published.
+const BESIDE: &str = "update queue.schedule set next_at = now() where name = 'due';
+  insert into queue.fire (name, tick, fired_at, outcome) select 'due', now() - interval '9 days', now() - interval '9 days', 'missed';
+  insert into queue.waiter (id, expires_at) values (gen_random_uuid(), now() - interval '1 minute');
+  insert into queue.progress (id, attempt) select id, 1 from queue.done;
+  insert into queue.type_options (job_type, queue, priority, max_attempts) values ('published', 'here', 100, 20)";
 const DUE: &str = "update queue.scheduled set run_at = now() - interval '1 minute'";
 const SILENT: &str = "update queue.worker set expires_at = now() - interval '2 hours' where id <> $1";
 
@@ -48,20 +55,29 @@ impl Fixture {
         lease.jobs.drain(..6);
         sqlx::query(SILENT).bind(worker).execute(&mut *on).await?;
         operate::sleep(on, worker).await?;
-        operate::due_schedule(on).await?;
+        timetable::put(on, 60).await?;
         sqlx::query(UNIQUE).bind(jobs[10]).bind(KEY).execute(&mut *on).await?;
         let later = operate::insert_all(on, &[(lane, true); 2]).await?;
         sqlx::query(DUE).execute(&mut *on).await?;
         jobs.extend(later);
         jobs.push(operate::enqueue_with(on, Some(KEY), None).await?.0);
         sqlx::raw_sql(LATE).execute(&mut *on).await?;
+        for grace in [60, 61] {
+            timetable::declare(on, worker, grace).await?;
+            if grace == 60 {
+                timetable::elect(on).await?;
+            }
+        }
+        timetable::pause(on).await?;
+        sqlx::raw_sql(BESIDE).execute(&mut *on).await?;
+        sqlx::query(UNIQUE).bind(jobs[1]).bind("of one that is over").execute(&mut *on).await?;
         let (completed, completed_plainly, dead) = (jobs[1], [jobs[2], jobs[3]], vec![jobs[0], jobs[4], jobs[5]]);
         Ok(Self { jobs, dead, completed, completed_plainly, lease, worker })
     }
 }
 
 /// All tables that a fixture is in, or that statements write to.
-const TABLES: [&str; 19] = [
+const TABLES: [&str; 24] = [
     "ready",
     "scheduled",
     "lease",
@@ -81,6 +97,11 @@ const TABLES: [&str; 19] = [
     "schedule",
     "fire",
     "expiry",
+    "declaration",
+    "paused",
+    "waiter",
+    "progress",
+    "type_options",
 ];
 
 /// Fixtures, one after another. The rows of the first are kept aside, and are those of all others: it is the statements that are tested, and

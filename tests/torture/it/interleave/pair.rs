@@ -8,6 +8,7 @@ use tests::{TestDb, broken};
 
 use super::{
     act::Act,
+    beside::out_of_order,
     fixture::{Fixture, Fixtures},
     tally::standing,
 };
@@ -78,6 +79,9 @@ impl Trio {
         let what = format!("{a:?} {form:?} {b:?}: {outcome:?}");
         assert_eq!(broken(&mut self.watch).await.unwrap(), [], "{what}");
         assert_eq!(standing(&mut self.watch).await.unwrap(), [], "{what}");
+        let committed = [(a, outcome.first), (b, outcome.second)];
+        let committed = if form == Form::DuringThenRollback { &committed[1..] } else { &committed[..] };
+        assert_eq!(out_of_order(&mut self.watch, committed).await.unwrap(), None, "{what}");
         let twice = outcome.first > 0 && outcome.second > 0 && a.ends_the_lease() && b.ends_the_lease();
         assert!(!twice || form == Form::DuringThenRollback, "a verdict counted twice: {what}");
         if !a.forgets() && !b.forgets() {

@@ -3,7 +3,7 @@
 use sqlx::PgConnection;
 use tests::operate;
 
-use super::act::Act;
+use super::{act::Act, beside::Beside};
 
 /// How much there is: jobs that wait, run, are over, dead, blocked; the attempts of them all, and the rows of failures.
 pub(super) type Tally = [i64; 7];
@@ -73,7 +73,9 @@ fn moves(act: Act, n: i64, beside: &[(Act, i64)]) -> Vec<Tally> {
         Act::Enqueue | Act::EnqueueRelaxed | Act::InsertAll | Act::EnqueueUnique | Act::FireTick => vec![[n, 0, 0, 0, 0, 0, 0]],
         Act::EnqueueKeyed => vec![[n, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, n, 0, 0]],
         Act::Unblock => vec![[n, 0, 0, 0, -n, 0, 0]],
-        Act::Claim => vec![[-n, n, 0, 0, 0, n, 0]],
+        Act::Beside(Beside::RunSchedule) => vec![[n, 0, 0, 0, 0, 0, 0]],
+        Act::SettleBatch => batch(n, among(Act::CancelRunning)),
+        Act::Claim | Act::ClaimBatch => vec![[-n, n, 0, 0, 0, n, 0]],
         Act::Settle => vec![[0, -n, n, 0, 0, 0, 0]],
         Act::SettlePart => vec![[n, -n, 0, 0, 0, -n, 0], [0, -n, n, 0, 0, 0, 0]],
         // A lease, of one job or of two.
@@ -96,5 +98,19 @@ fn moves(act: Act, n: i64, beside: &[(Act, i64)]) -> Vec<Tally> {
         Act::Reopen | Act::ReopenPlain | Act::ReopenTwin => vec![[n, 0, -n, 0, 0, -n, 0]],
         Act::PruneDone | Act::PruneKept => vec![[0, 0, -n, 0, 0, 0, 0]],
         _ => vec![[0; 7]],
+    }
+}
+
+/// One completed and one to be tried again, or one of them; what is being cancelled is not tried again.
+fn batch(n: i64, off: bool) -> Vec<Tally> {
+    let complete = [0, -1, 1, 0, 0, 0, 0];
+    let mut retried: Vec<Tally> = vec![[1, -1, 0, 0, 0, 0, 1]];
+    if off {
+        retried.extend([[0, -1, 1, 0, 0, 0, 0], [0, -1, 1, 0, 0, 0, 1]]);
+    }
+    match n {
+        0 => vec![[0; 7]],
+        1 => retried.into_iter().chain([complete]).collect(),
+        _ => retried.into_iter().map(|retry| std::array::from_fn(|place| retry[place] + complete[place])).collect(),
     }
 }

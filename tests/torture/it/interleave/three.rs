@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 
 use super::{
     act::Act,
+    beside::out_of_order,
     fixture::{Fixture, Fixtures},
     pair::{NO_LOCK, alone, code, patiently, pid},
     tally::{Tally, adds_up, standing, tally},
@@ -101,6 +102,7 @@ impl Quartet {
         let committed: Vec<_> = acts.into_iter().zip(self.now.counts).filter_map(|(act, count)| Some((act, count?))).collect();
         assert!(adds_up(before, &committed, found), "it does not add up: {} {before:?} {found:?}", what());
         assert_eq!(standing(&mut self.watch).await.unwrap(), [], "{}", what());
+        assert_eq!(out_of_order(&mut self.watch, &committed).await.unwrap(), None, "{}", what());
         self.now
     }
 

@@ -49,13 +49,14 @@ const CONTROLS: &[&str] = &[
 ];
 const SINGLE: &[&str] = &["guards::single", "control::"];
 const SCHEDULES: &[&str] = &[
-    "cron::single cron::overlaps cron::refusals",
+    "cron::single cron::overlaps cron::changes",
+    "cron::refusals",
     "cron::releases cron::poison::what cron::poison::one",
     "cron:: --skip attacks --skip clocks",
 ];
 const ROLES: &[&str] = &["roles::attacks roles::names roles::work", "roles::", "expiry::"];
 const PAUSES: &[&str] = &["paused::statements", "paused:: --skip statements --skip attacks", "paused::attacks"];
-const EXPIRY: &[&str] = &["expiry::statements expiry::ways", "expiry::hands expiry::attacks", "expiry::"];
+const EXPIRY: &[&str] = &["expiry::looks", "expiry::statements expiry::ways", "expiry::hands expiry::attacks", "expiry::"];
 const PRUNING: &[&str] = &["guards::prune", "retention::"];
 
 /// By the name of a file of one statement, and of what a migration makes.
@@ -115,7 +116,14 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.take_key", "queue.holds", "queue.forget_keys"], UNIQUE),
     (
         &["queue.enqueue_with", "queue.try_enqueue"],
-        &["guards::notices keys::edges together::blocked", "unique:: --skip races", "capacity::", "unique::races", "expiry::ways"],
+        &[
+            "guards::notices keys::edges together::blocked",
+            "unique:: --skip races",
+            "capacity::",
+            "unique::races",
+            "expiry::ways",
+            "evolution::sql",
+        ],
     ),
     (&["queue.read_options", "queue.read_whole", "queue.read_text", "queue.read_time"], OPTIONS),
     (&["queue.is_meta", "queue.checked_meta", "queue.check_payload"], OPTIONS),
@@ -148,7 +156,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.cancel_running_all", "queue.set_priority_all", "queue.run_now_all", "queue.reschedule_all", "queue.wake_for"], CONTROLS),
     (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "vouch.sql"], PAUSES),
     (&["queue.act_on_one", "queue.act_on_all", "queue.snooze"], SINGLE),
-    (&["queue.expiry", "queue.is_expired", "queue.read_expiry", "queue.set_expiry", "queue.forget_expiry"], EXPIRY),
+    (&["queue.expiry", "queue.is_expired", "queue.with_expiry", "queue.read_expiry", "queue.set_expiry", "queue.forget_expiry"], EXPIRY),
     (&["queue.expire_all", "queue.expire_due", "expire_held.sql"], EXPIRY),
     (&["queue.check_queue", "queue.producer_queue", "queue.producer_enqueue"], ROLES),
     (&["queue.producer_enqueue_with", "queue.worker_add_days", "queue.worker_drop_day"], ROLES),

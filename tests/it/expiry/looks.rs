@@ -1,0 +1,104 @@
+//! For which jobs is looked again, how often, and when.
+
+use sqlx::{Connection as _, PgConnection};
+use tests::{
+    TestDb,
+    operate::{self, expire_due},
+    protocol::{claim, register},
+};
+
+use super::{connect, late, looked_for, ok};
+
+async fn run(on: &mut PgConnection, text: &'static str) {
+    sqlx::raw_sql(text).execute(on).await.unwrap();
+}
+
+#[tokio::test]
+async fn nobody_looks_for_what_has_begun_wherever_it_is() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let (tried, crashed, put_off) = (ok(&db).await, ok(&db).await, ok(&db).await);
+    operate::reschedule(&mut on, &[put_off]).await.unwrap();
+    run(&mut on, "update queue.scheduled set crashes = 1").await;
+    let worker = register(&mut on).await.unwrap();
+    for (job, change) in [(tried, "update queue.lease set attempts = '{2}'"), (crashed, "update queue.lease set crashes = '{1}'")] {
+        assert_eq!(claim(&mut on, worker, 1).await.unwrap().ids(), [job]);
+        run(&mut on, change).await;
+        late(&db, &[job, put_off]).await;
+        assert_eq!(expire_due(&mut on).await.unwrap(), 0);
+        assert_eq!((looked_for(&db, job).await, looked_for(&db, put_off).await), (0, 0));
+        run(
+            &mut on,
+            "delete from queue.lease; insert into queue.done (id, finished_at, ran_ms, attempts)
+          select j.id, now(), 0, 1 from queue.job j where not exists (select from queue.living l where l.id = j.id)
+            and not exists (select from queue.done d where d.id = j.id)",
+        )
+        .await;
+    }
+    operate::cancel(&mut on, &[put_off]).await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn one_that_has_more_time_now_is_left_to_its_later_look() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let job = ok(&db).await;
+    late(&db, &[job]).await;
+    sqlx::query("select queue.set_expiry($1, now() + interval '1 h')").bind(job).execute(&mut on).await.unwrap();
+    assert_eq!((expire_due(&mut on).await.unwrap(), looked_for(&db, job).await), (0, 1));
+    assert_eq!(db.count("select count(*) from queue.expiry where at > now() + interval '30 minutes' and looks = 0").await, 1);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn however_often_it_was_looked_for_it_is_looked_for_again_within_minutes() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let job = ok(&db).await;
+    let worker = register(&mut on).await.unwrap();
+    let held = claim(&mut on, worker, 1).await.unwrap();
+    late(&db, &[job]).await;
+    // Said twice, and both are due.
+    run(&mut on, "update queue.expiry set looks = 32767; insert into queue.expiry (at, id, looks) select at - interval '1 s', id, 32767 from queue.expiry").await;
+    assert_eq!(expire_due(&mut on).await.unwrap(), 0, "it runs");
+    let later = "select count(*) from queue.expiry where looks = 32767 and at between now() + interval '5 minutes' and now() + interval '6 minutes'";
+    assert_eq!((db.count(later).await, looked_for(&db, job).await), (1, 1));
+    assert_eq!(tests::protocol::settle(&mut on, &held.all("complete")).await.unwrap(), []);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_time_is_set_of_one_job_and_may_be_said_again() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let (job, other) = (ok(&db).await, ok(&db).await);
+    for _ in 0..2 {
+        let set = "select queue.set_expiry($1, date_trunc('hour', now()) + interval '2 h')";
+        sqlx::query(set).bind(job).execute(&mut on).await.unwrap();
+    }
+    assert_eq!((looked_for(&db, job).await, looked_for(&db, other).await), (2, 1), "of each time once");
+    assert_eq!(db.count("select count(distinct meta) from queue.job").await, 2);
+    for wrong in ["update queue.expiry set at = '1969-01-01+00'", "update queue.expiry set at = 'infinity'"] {
+        let said = sqlx::query(wrong).execute(&mut on).await.unwrap_err().to_string();
+        assert!(said.contains("expiry_at_in_range"), "{said}");
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_look_waits_for_nobody_for_ever() {
+    let db = TestDb::new().await;
+    let (mut on, mut other) = (connect(&db).await, connect(&db).await);
+    let jobs = [ok(&db).await, ok(&db).await];
+    late(&db, &jobs).await;
+    let mut held = other.begin().await.unwrap();
+    sqlx::query("lock table queue.done in exclusive mode").execute(&mut *held).await.unwrap();
+    run(&mut on, "set statement_timeout = '20s'").await;
+    assert_eq!(expire_due(&mut on).await.unwrap(), 0);
+    held.rollback().await.unwrap();
+    assert_eq!(db.count("select count(*) from queue.expiry where at > now() and looks = 1").await, 2, "they are looked for again");
+    run(&mut on, "update queue.expiry set at = now() - interval '1 s'").await;
+    assert_eq!(expire_due(&mut on).await.unwrap(), 2);
+    db.finish().await;
+}
