@@ -153,18 +153,12 @@ create function queue.put_schedule(said queue.schedule) returns void
 as $$
 declare
   before queue.schedule;
-  made   boolean;
   same   boolean;
 begin
-  loop
-    insert into queue.schedule values (said.*) on conflict on constraint schedule_pkey do nothing;
-    made := found;
-    exit when made;
-    -- guard: changes of a schedule are made one after the other [ for update]
+  insert into queue.schedule values (said.*) on conflict on constraint schedule_pkey do nothing;
+  if not found then
+    -- redundant: changes of a schedule are made one after the other [ for update] (the insert has waited; for the moment between the two)
     select s.* into before from queue.schedule s where s.name = said.name for update;
-    exit when found;  -- guard: what is taken away meanwhile is made anew [when found => when true]
-  end loop;
-  if not made then
     if before.source <> said.source then  -- guard: a schedule of workers is theirs [before.source <> said.source => false]
       raise object_not_in_prerequisite_state using message = format(case said.source
         when 'dynamic' then 'queue.schedule: the schedule %s is declared by workers: change it there, or give yours another name'

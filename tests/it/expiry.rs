@@ -156,6 +156,7 @@ async fn a_transactional_job_that_is_late_and_cannot_be_ended_keeps_no_other_fro
     .await;
     assert_eq!(db.state(spoilt.id()).await, Some(JobState::Ready));
     sqlx::query("alter table queue.done drop constraint spoilt").execute(&db.pool).await.unwrap();
+    sqlx::query("select queue.expire_all(array[$1])").bind(spoilt.id()).execute(&db.pool).await.unwrap();
     db.finish().await;
 }
 

@@ -33,7 +33,7 @@ pub struct TestDb {
 /// and a ready job has a line if and only if it stands in a lined lane (-6): the ids for which this is not so.
 /// And jobs that wait, have not begun and have a time to expire at, for which nobody looks (-2); jobs of ticks that are not those of what came of
 /// the tick (-3); ticks that had no job though it is said that they had, or two (-4); numbers of pauses that workers vouch for, and that no
-/// pause has had yet (-5).
+/// pause has had yet (-5), unless they begin nothing at all any more.
 pub const INVARIANT: &str = "
 with entry as (
   select id from queue.ready union all select id from queue.scheduled union all select unnest(ids) from queue.lease
@@ -75,8 +75,8 @@ join queue.job j on j.meta ->> 'schedule' = f.name
 where f.outcome = 'enqueued' and f.job <> j.id
   and not exists (select from queue.fire h where h.job = j.id and h.outcome = 'run_now')
 union all
-select w.paused_seen, 1, -5 from queue.worker w
- where w.paused_seen > (select p.last_value from queue.pause_seq p) and w.paused_seen < 9223372036854775807
+select w.paused_seen, 1, -5 from queue.worker w where w.paused_seen > (select p.last_value from queue.pause_seq p)
+  and w.paused_seen < 9223372036854775807
 limit 20";
 
 impl TestDb {

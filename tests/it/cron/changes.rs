@@ -135,7 +135,8 @@ async fn a_pause_begins_once_and_its_end_is_told_and_begins_anew() {
     assert_eq!(db.count("select count(*) from queue.schedule where paused_at < now() - interval '1 minute'").await, 1, "since it began");
     let mut told = db.listen("wake").await;
     run(&mut on, "select queue.resume_schedule('due')").await;
-    assert_eq!(told.recv().await.unwrap().payload(), "!schedule");
+    let heard = tokio::time::timeout(std::time::Duration::from_secs(30), told.recv()).await.expect("nobody is told");
+    assert_eq!(heard.unwrap().payload(), "!schedule");
     let anew = "select count(*) from queue.schedule where since > now() - interval '1 minute' and next_at is null and paused_at is null";
     assert_eq!(db.count(anew).await, 1, "the ticks of the pause are over");
     db.finish().await;

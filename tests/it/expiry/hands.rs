@@ -79,6 +79,7 @@ async fn a_job_that_has_expired_gives_its_capacity_back_and_its_key_goes_on() {
     let third = quick().await.unwrap().id();
     assert_eq!(by_hand::unblock(&mut on).await.unwrap(), 1);
     assert_eq!((db.state(behind).await, db.state(third).await), (Some(JobState::Ready), Some(JobState::Ready)));
+    by_hand::cancel(&mut on, &[behind]).await.unwrap();
     db.finish().await;
 }
 

@@ -98,8 +98,9 @@ async fn pauses_are_shown_with_their_reason_and_what_waits_and_end_one_by_one() 
     }
     let long = operate::pause(&db.pool, store, &Scope::EVERYTHING, Some(&"é".repeat(1001))).await;
     assert!(matches!(long, Err(Error::OutOfRange { .. })), "{long:?}");
-    sqlx::query("update queue.paused set paused_by = 'somebody else'").execute(&db.pool).await.unwrap();
     operate::pause(&db.pool, store, &Scope::EVERYTHING, Some(&"é".repeat(1000))).await.unwrap();
+    sqlx::query("update queue.paused set paused_by = 'somebody else'").execute(&db.pool).await.unwrap();
+    operate::pause(&db.pool, store, &Scope::EVERYTHING, None).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.paused where paused_by = session_user").await, 1, "by whom it was last");
     for (call, constraint) in [
         ("queue.pause('a b')", "paused_queue_is_a_name"),

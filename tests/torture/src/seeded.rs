@@ -56,7 +56,7 @@ const TICKS: &str = "queue-core/migrations/16_ticks.sql";
 const FENCE: &str = "join listed l on l.token = s.token and l.id = s.id";
 
 /// All of them.
-pub const BUGS: [Bug; 13] = [
+pub const BUGS: [Bug; 16] = [
     Bug {
         name: "settle by id only",
         scene: "zombies",
@@ -162,6 +162,27 @@ pub const BUGS: [Bug; 13] = [
                  ) ",
             ),
         ],
+    },
+    // A claim that was in time is one for ever.
+    Bug {
+        name: "expiry looked at before the claim only",
+        scene: "expiry",
+        edits: &[edit("queue-core/src/attempt/claimed.rs", "self.attempt == 1 && self.crashes == 0 && meta", "self.attempt == 0 && meta")],
+    },
+    Bug {
+        name: "a pause that is read and not heeded",
+        scene: "pauses",
+        edits: &[edit("queue-worker/src/live/pauses.rs", "rows.into_iter().map(pause).collect()", "rows.into_iter().map(pause).take(0).collect()")],
+    },
+    // What failed together is tried again together, for ever.
+    Bug {
+        name: "batches tried again as they were",
+        scene: "batches",
+        edits: &[edit(
+            "queue-worker/src/run/slots/gather.rs",
+            "most_together(most, number, job.job.most_attempts(), crashes)",
+            "most_together(most, 1, job.job.most_attempts(), crashes)",
+        )],
     },
     // A worker fires the tick that it has read, whatever became of it meanwhile. That the history is looked at as well would hide it.
     Bug {

@@ -10,6 +10,8 @@ use super::{
     history::{Entry, Line},
     inject::Fault,
     plan::Kind,
+    produce::is_batched,
+    work::POISON,
 };
 
 /// What the database says of one job in the end.
@@ -22,6 +24,10 @@ pub(super) struct Final {
     pub(super) error: Option<String>,
     /// Microseconds since 1970.
     pub(super) at: i64,
+    /// Until when it was to begin, in the same.
+    pub(super) expires_at: Option<i64>,
+    /// Whether it fails whatever batch it is in.
+    pub(super) poison: bool,
 }
 
 /// What was found.
@@ -32,7 +38,11 @@ pub(super) struct Findings {
     pub(super) completed: usize,
     /// Dead letters whose reason is three crashes, each explained by a fault.
     pub(super) dead: usize,
-    /// Acknowledged and neither completed nor dead for a stated reason.
+    /// Dead letters of poison, which is what becomes of it.
+    pub(super) poison: usize,
+    /// Over because they had not begun in time.
+    pub(super) expired: usize,
+    /// Acknowledged and neither completed, expired nor dead for a stated reason.
     pub(super) lost: usize,
     /// In the database though never attempted, rolled back, or there twice; or run though not in the database.
     pub(super) unexpected: usize,
@@ -49,6 +59,10 @@ pub(super) struct Findings {
     pub(super) uncounted_attempts: usize,
     /// Begun between the word of all workers that nothing begins and the end of that pause.
     pub(super) begun_while_paused: usize,
+    /// Expired though they had begun, or had time left.
+    pub(super) expired_wrongly: usize,
+    /// Begun for the first time after they were to have begun.
+    pub(super) begun_too_late: usize,
     /// The first of each sort, for people.
     #[serde(skip)]
     pub(super) notes: Vec<String>,
@@ -74,6 +88,12 @@ const AFTERMATH: u64 = 6_000_000;
 /// What is between a verdict and its row: clocks read apart.
 const SLACK: u64 = 5_000;
 
+/// What may be between a worker's look at the clock and the first line of a handler, on a machine that is kept busy.
+const LATE: u64 = 500_000;
+
+/// What has expired says when the look for it began, which may be so much before it was seen to be over.
+const LOOK: i64 = 100_000;
+
 pub(super) fn check(history: &[Entry], faults: &[Fault], jobs: &[Final]) -> Findings {
     let mut found = Findings::default();
     let (mut attempted, mut acked, mut rolled_back) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -94,7 +114,7 @@ pub(super) fn check(history: &[Entry], faults: &[Fault], jobs: &[Final]) -> Find
     let none = Vec::new();
     for n in &acked {
         let there = finals.get(n).unwrap_or(&none);
-        if !there.iter().any(|job| job.state == "completed" || is_dead_of_crashes(job)) {
+        if !there.iter().any(|job| job.is_concluded()) {
             found.lost += 1;
             found.note(|| {
                 format!("lost: {n} was acknowledged and is {:?}", there.iter().map(|job| (&job.state, &job.error)).collect::<Vec<_>>())
@@ -115,14 +135,16 @@ pub(super) fn check(history: &[Entry], faults: &[Fault], jobs: &[Final]) -> Find
     for (n, runs) in &executions {
         found.executions += runs.len();
         repeat(&mut found, &blame, *n, runs);
-        for run in runs.iter().filter(|run| blame.is_paused(run)) {
+        for run in runs.iter().filter(|run| blame.is_paused(*n, run)) {
             found.begun_while_paused += 1;
             found.note(|| format!("begun while paused: {n} {run:?}"));
         }
     }
     for (n, there) in &finals {
         for job in there {
-            conclude(&mut found, &blame, *n, job, executions.get(n).map_or(&[], Vec::as_slice));
+            let runs = executions.get(n).map_or(&[][..], Vec::as_slice);
+            in_time(&mut found, &blame, *n, job, runs);
+            conclude(&mut found, &blame, *n, job, runs);
         }
     }
     found
@@ -151,8 +173,20 @@ pub(super) fn out_of_order(history: &[Entry], key: impl Fn(u64) -> u64) -> Vec<S
     wrong
 }
 
-fn is_dead_of_crashes(job: &Final) -> bool {
-    job.state == "dead" && job.error.as_deref().is_some_and(|error| error.starts_with("the process ended during the attempt, 3 times"))
+impl Final {
+    /// Whether what became of it is what may become of a job.
+    fn is_concluded(&self) -> bool {
+        matches!(self.state.as_str(), "completed" | "expired") || self.is_dead_of_crashes() || self.is_dead_of_poison()
+    }
+
+    fn is_dead_of_crashes(&self) -> bool {
+        self.state == "dead"
+            && self.error.as_deref().is_some_and(|error| error.starts_with("the process ended during the attempt, 3 times"))
+    }
+
+    fn is_dead_of_poison(&self) -> bool {
+        self.poison && self.state == "dead" && self.error.as_deref() == Some(POISON)
+    }
 }
 
 /// Each job's executions, in the order of their starts.
@@ -201,14 +235,40 @@ fn repeat(found: &mut Findings, blame: &Blame<'_>, n: u64, runs: &[Execution]) {
     }
 }
 
+/// Whether it was to expire: its time had come, and it had not begun. A run may be forgotten with its worker or with what the server lost.
+fn expired(found: &mut Findings, blame: &Blame<'_>, n: u64, job: &Final, runs: &[Execution]) {
+    found.expired += 1;
+    let at = job.at.unsigned_abs();
+    let begun = runs.iter().any(|run| !blame.on_worker(run, at) && !blame.on_server(run.start, at));
+    if begun || job.expires_at.is_none_or(|expires| expires > job.at + LOOK) {
+        found.expired_wrongly += 1;
+        found.note(|| format!("expired wrongly: {n} {job:?} {runs:?}"));
+    }
+}
+
+/// Whether it began when its time was over. Later attempts may be late, and so is one whose process stood still before its first line.
+fn in_time(found: &mut Findings, blame: &Blame<'_>, n: u64, job: &Final, runs: &[Execution]) {
+    let Some(expires) = job.expires_at else { return };
+    let late = |run: &&Execution| run.attempt == 1 && run.start > expires.unsigned_abs() + LATE;
+    for run in runs.iter().filter(late).filter(|run| !blame.on_worker(run, run.start)) {
+        found.begun_too_late += 1;
+        found.note(|| format!("begun too late: {n} {job:?} {run:?}"));
+    }
+}
+
 /// Whether a completion is founded on an execution whose lease was live.
 fn conclude(found: &mut Findings, blame: &Blame<'_>, n: u64, job: &Final, runs: &[Execution]) {
     match job.state.as_str() {
         "completed" => found.completed += 1,
+        "dead" if job.is_dead_of_poison() => {
+            found.poison += 1;
+            return;
+        }
         "dead" => {
             found.dead += 1;
             return;
         }
+        "expired" => return expired(found, blame, n, job, runs),
         _ => return,
     }
     let (attempts, at) = (job.attempts.unsigned_abs(), job.at.unsigned_abs());
@@ -249,8 +309,9 @@ impl Blame<'_> {
     }
 
     /// Whether it began while nothing was to. A process may have been stopped between a handler's beginning and its first line.
-    fn is_paused(&self, run: &Execution) -> bool {
-        let within = |fault: &Fault| fault.quiet.is_some_and(|quiet| quiet < run.start && run.start < fault.until);
+    fn is_paused(&self, n: u64, run: &Execution) -> bool {
+        let covers = |fault: &Fault| fault.who.is_empty() || is_batched(n);
+        let within = |fault: &Fault| covers(fault) && fault.quiet.is_some_and(|quiet| quiet < run.start && run.start < fault.until);
         let went_on = |fault: &&Fault| fault.kind == Kind::Stop && fault.who == run.who && run.start.abs_diff(fault.until) < 50_000;
         self.faults.iter().any(within) && !self.faults.iter().any(|fault| went_on(&fault))
     }
@@ -276,5 +337,7 @@ impl Findings {
             + self.unfounded_completions
             + self.uncounted_attempts
             + self.begun_while_paused
+            + self.expired_wrongly
+            + self.begun_too_late
     }
 }

@@ -29,7 +29,7 @@ use super::{
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Fault {
     pub(super) kind: Kind,
-    /// Which process; empty for the server and its connections.
+    /// Which process; empty for the server and its connections. Of a pause: which job type, empty for all.
     pub(super) who: String,
     pub(super) from: u64,
     pub(super) until: u64,
@@ -177,16 +177,21 @@ impl Injector {
     async fn pause(&self, fault: Planned) {
         let _alone = self.operator.lock().await;
         let (pool, store, from) = (&self.crew.database.pool, Store::default(), self.clock.now());
-        while operate::pause(pool, store, &Scope::EVERYTHING, Some("chaos")).await.is_err() {
+        let (scope, who) = match fault.target % 3 {
+            0 => (Scope::EVERYTHING, ""),
+            1 => (Scope::queue("chaos"), ""),
+            _ => (Scope::job_type("chaos_batch"), "chaos_batch"),
+        };
+        while operate::pause(pool, store, &scope, Some("chaos")).await.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        while !operate::until_paused(pool, store, &Scope::EVERYTHING).await.unwrap_or(false) {
+        while !operate::until_paused(pool, store, &scope).await.unwrap_or(false) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let quiet = Some(self.clock.now());
         tokio::time::sleep(fault.lasts).await;
-        self.write(Fault { kind: Kind::Pause, who: String::new(), from, until: self.clock.now(), held: Vec::new(), quiet });
-        while operate::resume(pool, store, &Scope::EVERYTHING).await.is_err() {
+        self.write(Fault { kind: Kind::Pause, who: who.to_owned(), from, until: self.clock.now(), held: Vec::new(), quiet });
+        while operate::resume(pool, store, &scope).await.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }

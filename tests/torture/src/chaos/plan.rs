@@ -30,7 +30,7 @@ pub(super) enum Kind {
     Hole,
     /// What a process sends and gets is thrown away, then its connections are cut.
     Drop,
-    /// Everything is paused until every worker has said so, and for so long after that: nothing may begin then.
+    /// Everything, the queue or a job type is paused until every worker has said so, and for so long after that: nothing of it may begin then.
     Pause,
 }
 
@@ -79,7 +79,7 @@ impl Scale {
 
     pub(super) fn quick() -> Self {
         let faults = [(Kind::Kill, 10), (Kind::Stop, 6), (Kind::Server, 2), (Kind::Terminate, 70), (Kind::Cut, 4)];
-        let network = [(Kind::CommitCut, 8), (Kind::Delay, 3), (Kind::Hole, 3), (Kind::Drop, 2), (Kind::Pause, 2)];
+        let network = [(Kind::CommitCut, 8), (Kind::Delay, 3), (Kind::Hole, 3), (Kind::Drop, 2), (Kind::Pause, 3)];
         Self {
             jobs: 5000,
             workers: 4,
@@ -112,7 +112,9 @@ pub(super) fn plan(seed: u64, scale: &Scale) -> Vec<Planned> {
                 Kind::Hole | Kind::Drop => 300..1500,
                 Kind::Pause => 200..1000,
             };
-            plan.push(Planned { at, kind: *kind, target: rng.usize(..), lasts: Duration::from_millis(rng.u64(ms)) });
+            // What is paused takes turns.
+            let target = if *kind == Kind::Pause { place } else { rng.usize(..) };
+            plan.push(Planned { at, kind: *kind, target, lasts: Duration::from_millis(rng.u64(ms)) });
         }
     }
     plan.sort_by_key(|fault| fault.at);

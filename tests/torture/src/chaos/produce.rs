@@ -7,17 +7,25 @@ use std::{
 
 use anyhow::Result;
 use fastrand::Rng;
-use queue_core::Job as _;
+use queue_core::{IntoConnection, Job};
 use sqlx::{PgPool, postgres::PgPoolOptions};
 
 use super::{
     history::{History, Line},
     limited::queue,
-    work::{Act, Chaos, own_file, setting},
+    work::{Act, Chaos, ChaosBatch, own_file, setting},
 };
 
 /// Numbers of one producer begin here times its own number.
 pub(super) const RANGE: u64 = 1_000_000_000;
+
+/// Within a range, those from here on are of jobs for batches.
+const BATCHED: u64 = 500_000_000;
+
+/// Whether the job of this number is for a handler that takes batches.
+pub(super) fn is_batched(n: u64) -> bool {
+    n % RANGE >= BATCHED
+}
 
 /// What `main` does in a producer process.
 pub(super) fn main() -> Result<()> {
@@ -35,7 +43,7 @@ async fn produce() -> Result<()> {
     let mut next = 0;
     while next < jobs {
         let count = if rng.u8(..) < 150 { 1 } else { rng.u64(2..=10) }.min(jobs - next);
-        let batch: Vec<Chaos> = (next..next + count).map(|i| draw(&mut rng, (slot + 1) * RANGE + i)).collect();
+        let batch: Vec<Drawn> = (next..next + count).map(|i| draw(&mut rng, (slot + 1) * RANGE + i)).collect();
         let end = TransactionEnd::draw(&mut rng);
         next += count;
         let good = producer.enqueue(batch, end).await;
@@ -66,15 +74,48 @@ impl TransactionEnd {
     }
 }
 
-fn draw(rng: &mut Rng, n: u64) -> Chaos {
+/// A job, and how long it may wait.
+struct Drawn {
+    n: u64,
+    ms: u64,
+    act: Act,
+    expires_in: Option<Duration>,
+}
+
+impl Drawn {
+    async fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Result<(), queue_core::Error> {
+        let Self { n, ms, act, expires_in } = self;
+        if is_batched(n) { put(ChaosBatch { n, ms, act }, on, expires_in).await } else { put(Chaos { n, ms, act }, on, expires_in).await }
+    }
+}
+
+async fn put<'c, J: Job>(job: J, on: impl IntoConnection<'c>, expires_in: Option<Duration>) -> Result<(), queue_core::Error> {
+    let enqueue = job.enqueue(on);
+    match expires_in {
+        Some(wait) => enqueue.expires_in(wait).await.map(drop),
+        None => enqueue.await.map(drop),
+    }
+}
+
+fn draw(rng: &mut Rng, n: u64) -> Drawn {
     let ms = if rng.u8(0..20) < 3 { rng.u64(100..400) } else { rng.u64(1..40) };
+    // Some within what a claim takes, most within what a fault does.
+    let expires_in = (rng.u8(0..8) == 0).then(|| Duration::from_millis(if rng.bool() { rng.u64(5..60) } else { rng.u64(60..3000) }));
+    if rng.u8(0..10) < 3 {
+        let act = match rng.u8(0..100) {
+            0 => Act::Poison,
+            1..12 => Act::FailOnce,
+            _ => Act::Wait,
+        };
+        return Drawn { n: n + BATCHED, ms, act, expires_in };
+    }
     let act = match rng.u8(0..10) {
         0..4 => Act::Wait,
         4..7 => Act::Say,
         7..9 => Act::Enter,
         _ => Act::FailOnce,
     };
-    Chaos { n, ms, act }
+    Drawn { n, ms, act, expires_in }
 }
 
 struct Producer {
@@ -84,7 +125,7 @@ struct Producer {
 
 impl Producer {
     /// Writes what is known of each number, before and after; returns whether the outcome is known.
-    async fn enqueue(&self, batch: Vec<Chaos>, end: TransactionEnd) -> bool {
+    async fn enqueue(&self, batch: Vec<Drawn>, end: TransactionEnd) -> bool {
         let numbers: Vec<u64> = batch.iter().map(|job| job.n).collect();
         for n in &numbers {
             self.history.write(&Line::Attempted(*n));
@@ -99,7 +140,7 @@ impl Producer {
         sent.is_ok()
     }
 
-    async fn send(&self, mut batch: Vec<Chaos>, end: TransactionEnd) -> Result<()> {
+    async fn send(&self, mut batch: Vec<Drawn>, end: TransactionEnd) -> Result<()> {
         if end == TransactionEnd::Commit
             && batch.len() == 1
             && let Some(job) = batch.pop()

@@ -163,11 +163,12 @@ pub(super) async fn drain(database: &Database, patience: Duration) -> Result<boo
 /// What became of each job.
 pub(super) async fn finals(database: &Database) -> Result<Vec<Final>> {
     const FINALS: &str =
-        "select (j.payload->>'n')::bigint as n, coalesce(e.state, 'nowhere') as state, coalesce(e.attempts, 0) as attempts,
+        "select (j.payload->>'n')::bigint as n, j.payload->>'act' = 'Poison' as poison,
+         (extract(epoch from (j.meta->>'expires_at')::timestamptz) * 1000000)::bigint as expires_at, coalesce(e.state, 'nowhere') as state, coalesce(e.attempts, 0) as attempts,
          e.output, e.error, coalesce((extract(epoch from e.at) * 1000000)::bigint, 0) as at
        from queue.job j
        left join (
-         select id, case when cancelled then 'cancelled' else 'completed' end as state, attempts::int, output #>> '{}' as output,
+         select id, case when expired then 'expired' when cancelled then 'cancelled' else 'completed' end as state, attempts::int, output #>> '{}' as output,
            null as error, finished_at as at
          from queue.done
          union all select unnest(ids), 'completed', 1, null, null, finished_at from queue.done_many
@@ -198,7 +199,7 @@ pub(super) struct Effects {
 pub(super) async fn effects(database: &Database) -> Result<Effects> {
     const MISSING: &str = "select count(*) from queue.job j
        where j.payload->>'act' = 'Enter' and (j.payload->>'n')::bigint not in (select n from ledger)
-         and j.id not in (select id from queue.dead union all select id from queue.ready)";
+         and j.id not in (select id from queue.dead union all select id from queue.ready union all select id from queue.done where expired)";
     let rows = database.count("select count(*) from ledger").await?;
     let distinct = database.count("select count(distinct n) from ledger").await?;
     Ok(Effects { rows, duplicate: (rows - distinct) as usize, missing: database.count(MISSING).await? as usize })

@@ -6,6 +6,10 @@ use std::{
 };
 
 use anyhow::{Result, bail};
+use queue_core::{
+    Store,
+    operate::{self, Scope},
+};
 use serde_json::json;
 use sqlx::PgConnection;
 
@@ -23,7 +27,8 @@ use super::{
 };
 
 /// All of them.
-pub(super) const SCENES: [&str; 9] = ["zombies", "kills", "poison", "late", "sleep", "busy", "unreadable", "order", "ticks"];
+pub(super) const SCENES: [&str; 12] =
+    ["zombies", "kills", "poison", "late", "sleep", "busy", "unreadable", "order", "ticks", "expiry", "pauses", "batches"];
 
 /// Plays one; returns whether there was nothing to report. The last line printed is one JSON object.
 pub(super) async fn play(name: &str) -> Result<bool> {
@@ -42,6 +47,9 @@ pub(super) async fn play(name: &str) -> Result<bool> {
                 "unreadable" => scene.unreadable().await?,
                 "order" => scene.order().await?,
                 "ticks" => scene.ticks().await?,
+                "expiry" => scene.expiry().await?,
+                "pauses" => scene.pauses().await?,
+                "batches" => scene.batches().await?,
                 _ => bail!("no scene {name}"),
             }
         }
@@ -252,6 +260,66 @@ impl Scene {
         let mut reports = self.conclude(&crew, drained, 0, 0, &[]).await?.1;
         if ticks.wrong() > 0 {
             reports.push(format!("{ticks:?}"));
+        }
+        Ok(reports)
+    }
+
+    /// Jobs that run for longer than they were to wait, jobs that a worker has claimed and does not come to, and jobs that are over before it starts.
+    async fn expiry(&self) -> Result<Vec<String>> {
+        let crew = self.crew(1, &[("CHAOS_CONCURRENCY", "2")]).await?;
+        let mut connection = self.database.pool.acquire().await?;
+        self.enqueue_for(&mut connection, 1, 5, 10, "300 ms").await?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        crew.start_all()?;
+        self.enqueue_for(&mut connection, 6, 25, 2500, "1500 ms").await?;
+        let drained = drain(&self.database, Duration::from_secs(20)).await?;
+        let (found, mut reports) = self.conclude(&crew, drained, 25, 25, &[]).await?;
+        if found.completed < 2 || found.expired < 5 {
+            reports.push(format!("{} have run, {} have expired", found.completed, found.expired));
+        }
+        Ok(reports)
+    }
+
+    async fn enqueue_for(&self, connection: &mut PgConnection, from: i64, to: i64, ms: i64, wait: &str) -> Result<()> {
+        const ENQUEUE: &str = "select queue.enqueue('chaos', jsonb_build_object('n', n, 'ms', $3, 'act', 'Wait'),
+                jsonb_build_object('queue', 'chaos', 'expires_in', $4::text))
+           from generate_series($1, $2) n";
+        sqlx::query(ENQUEUE).bind(from).bind(to).bind(ms).bind(wait).execute(connection).await?;
+        Ok(())
+    }
+
+    /// The queue is paused in the middle of its work.
+    async fn pauses(&self) -> Result<Vec<String>> {
+        let crew = self.crew(2, &[("CHAOS_CONCURRENCY", "3")]).await?;
+        self.enqueue(&mut *self.database.pool.acquire().await?, 1, 200, 50, "Wait").await?;
+        crew.start_all()?;
+        while self.database.count("select count(*) from queue.done_many").await? == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let (pool, store, scope, from) = (&self.database.pool, Store::default(), Scope::queue("chaos"), self.clock.now());
+        operate::pause(pool, store, &scope, None).await?;
+        operate::until_paused(pool, store, &scope).await?;
+        let quiet = Some(self.clock.now());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let fault = Fault { kind: Kind::Pause, who: String::new(), from, until: self.clock.now(), held: Vec::new(), quiet };
+        operate::resume(pool, store, &scope).await?;
+        let drained = drain(&self.database, Duration::from_secs(20)).await?;
+        Ok(self.conclude(&crew, drained, 200, 200, &[fault]).await?.1)
+    }
+
+    /// One job among thirty fails whatever batch it is in.
+    async fn batches(&self) -> Result<Vec<String>> {
+        const ENQUEUE: &str =
+            "select queue.enqueue('chaos_batch', jsonb_build_object('n', n, 'ms', 1, 'act', case n when 7 then 'Poison' else 'Wait' end),
+                '{\"queue\": \"chaos\"}')
+           from generate_series(1, 30) n";
+        let crew = self.crew(1, &[]).await?;
+        sqlx::query(ENQUEUE).execute(&self.database.pool).await?;
+        crew.start_all()?;
+        let drained = drain(&self.database, Duration::from_secs(20)).await?;
+        let (found, mut reports) = self.conclude(&crew, drained, 30, 30, &[]).await?;
+        if (found.completed, found.poison) != (29, 1) {
+            reports.push(format!("{} innocents completed of 29, {} dead letters of poison", found.completed, found.poison));
         }
         Ok(reports)
     }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use queue_core::{Context, Handler, JobResult, job};
+use queue_core::{BatchContext, BatchHandler, Context, Handler, JobBatch, JobResult, job};
 use queue_worker::{Config, Worker, shutdown_signal};
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgPoolOptions;
@@ -47,6 +47,8 @@ pub(super) enum Act {
     Spin,
     /// Ends the process.
     Abort,
+    /// Fails, and the whole batch that it is in.
+    Poison,
 }
 
 static HISTORY: OnceLock<History> = OnceLock::new();
@@ -70,7 +72,7 @@ impl Handler for Chaos {
                 }
             }
             Act::Abort => std::process::abort(),
-            Act::Wait | Act::Say | Act::Enter | Act::FailOnce => tokio::time::sleep(pause).await,
+            Act::Wait | Act::Say | Act::Enter | Act::FailOnce | Act::Poison => tokio::time::sleep(pause).await,
         }
         if matches!(self.act, Act::FailOnce) && cx.attempt() == 1 {
             end(false);
@@ -98,6 +100,37 @@ impl Drop for Begun {
         }
     }
 }
+
+/// The same for a handler that takes batches: there is one start and one end of each job of a batch.
+#[job(name = "chaos_batch", queue = "chaos", batch = 20, batch_wait = "50ms", max_attempts = 20, backoff = fixed("100ms"), timeout = "60s")]
+#[derive(Serialize, Deserialize)]
+pub(super) struct ChaosBatch {
+    pub(super) n: u64,
+    pub(super) ms: u64,
+    pub(super) act: Act,
+}
+
+impl BatchHandler for ChaosBatch {
+    async fn run(batch: &mut JobBatch<Self>, _: &BatchContext) -> JobResult {
+        let Some(history) = HISTORY.get() else { return Err("no history".into()) };
+        for job in batch.iter() {
+            history.write(&Line::Start(job.payload().n, job.id().0, job.attempt()));
+        }
+        tokio::time::sleep(Duration::from_millis(batch.iter().map(|job| job.payload().ms).max().unwrap_or(0))).await;
+        let poisoned = batch.iter().any(|job| matches!(job.payload().act, Act::Poison));
+        for job in batch.iter_mut() {
+            let fails = matches!(job.payload().act, Act::FailOnce) && job.attempt() == 1;
+            history.write(&Line::End(job.payload().n, job.id().0, job.attempt(), !fails && !poisoned));
+            if fails && !poisoned {
+                job.fail("as told");
+            }
+        }
+        if poisoned { Err(POISON.into()) } else { Ok(()) }
+    }
+}
+
+/// What a batch fails with in which one is poison.
+pub(super) const POISON: &str = "one of these is poison";
 
 /// The one place where an effect is written. The table has no unique key: nothing but the transaction that completes the job keeps an effect
 /// from being doubled.
@@ -141,7 +174,7 @@ async fn work() -> Result<()> {
     // The server may be away just now; a worker that started before it went would wait, and so does this one.
     loop {
         let pool = PgPoolOptions::new().max_connections(4).test_before_acquire(false).connect_lazy(&url)?;
-        let mut worker = Worker::new(pool).config(config.clone()).register::<Chaos>().register::<Tick>();
+        let mut worker = Worker::new(pool).config(config.clone()).register::<Chaos>().register_batch::<ChaosBatch>().register::<Tick>();
         if setting("CHAOS_DECLARES", false) {
             worker = worker.schedule(ticks::DECLARED, ticks::each_second());
         }
