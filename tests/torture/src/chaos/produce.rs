@@ -85,12 +85,17 @@ struct Drawn {
 impl Drawn {
     async fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Result<(), queue_core::Error> {
         let Self { n, ms, act, expires_in } = self;
-        if is_batched(n) { put(ChaosBatch { n, ms, act }, on, expires_in).await } else { put(Chaos { n, ms, act }, on, expires_in).await }
+        let said = (queue(n), expires_in);
+        if is_batched(n) { put(ChaosBatch { n, ms, act }, on, said).await } else { put(Chaos { n, ms, act }, on, said).await }
     }
 }
 
-async fn put<'c, J: Job>(job: J, on: impl IntoConnection<'c>, expires_in: Option<Duration>) -> Result<(), queue_core::Error> {
-    let enqueue = job.enqueue(on);
+async fn put<'c, J: Job>(
+    job: J,
+    on: impl IntoConnection<'c>,
+    (queue, expires_in): (&str, Option<Duration>),
+) -> Result<(), queue_core::Error> {
+    let enqueue = job.enqueue(on).queue(queue);
     match expires_in {
         Some(wait) => enqueue.expires_in(wait).await.map(drop),
         None => enqueue.await.map(drop),
@@ -145,14 +150,12 @@ impl Producer {
             && batch.len() == 1
             && let Some(job) = batch.pop()
         {
-            let queue = queue(job.n);
-            job.enqueue(&self.pool).queue(queue).await?;
+            job.enqueue(&self.pool).await?;
             return Ok(());
         }
         let mut tx = self.pool.begin().await?;
         for job in batch {
-            let queue = queue(job.n);
-            job.enqueue(&mut tx).queue(queue).await?;
+            job.enqueue(&mut tx).await?;
         }
         match end {
             TransactionEnd::RollBack => tx.rollback().await?,
