@@ -71,6 +71,11 @@ async fn whatever_meets_the_end_of_a_lane_no_job_is_left_without_one() {
 }
 
 #[tokio::test]
+async fn whatever_meets_what_is_said_of_limits_no_job_is_lost_or_doubled() {
+    against_all(act::LIMITS).await;
+}
+
+#[tokio::test]
 async fn whatever_meets_a_heartbeat_no_job_is_lost_or_doubled() {
     against_all(act::HEARTS).await;
 }
@@ -89,8 +94,8 @@ async fn whatever_meets_the_retention_of_types_no_job_is_lost_or_doubled() {
 const MANY: [&str; 2] = ["insert_with", "enqueue_each"];
 
 /// Write no entry of a job: who waits for jobs, and what jobs and their types say of themselves; `guards::reports` and `type_options` attack these.
-/// And what came of ticks, which `cron::single` attacks, and what a worker says of pauses, which `paused::` attacks, and of limits, which `limits::` does.
-const BESIDE: [&str; 13] = [
+/// And what came of ticks, which `cron::single` attacks, and what a worker says of pauses, which `paused::` attacks.
+const BESIDE: [&str; 11] = [
     "announce_waiter",
     "leave_waiter",
     "prune_waiters",
@@ -102,8 +107,6 @@ const BESIDE: [&str; 13] = [
     "locked_leases",
     "prune_fires",
     "vouch",
-    "slow_down",
-    "prune_rates",
 ];
 
 #[test]

@@ -2,7 +2,7 @@
 
 use sqlx::PgConnection;
 use tests::{
-    lanes, operate,
+    lanes, limits, operate,
     protocol::{self, Lease},
 };
 
@@ -79,6 +79,14 @@ pub(super) enum Act {
     ReplacedLanes,
     /// Those of which there is no job.
     WalkLanes,
+    SetLimit,
+    UnsetLimit,
+    /// As the code of a worker that has started.
+    DeclareLimits,
+    SlowDown,
+    /// Of a lease that others recover.
+    Confirm,
+    PruneRates,
 }
 
 pub(super) const PRODUCERS: &[Act] =
@@ -91,6 +99,7 @@ pub(super) const RECOVERIES: &[Act] = &[Act::LockSilent, Act::Recover, Act::Prom
 pub(super) const OPERATORS: &[Act] = &[Act::Requeue, Act::Cancel, Act::Discard, Act::Reopen, Act::ReopenPlain, Act::ReopenTwin];
 pub(super) const HOUSEKEEPING: &[Act] = &[Act::AddDays, Act::DropDay, Act::PruneDone, Act::PruneWorkers];
 pub(super) const LANES: &[Act] = &[Act::LeaveLanes, Act::PassLanes, Act::ReplacedLanes, Act::WalkLanes];
+pub(super) const LIMITS: &[Act] = &[Act::SetLimit, Act::UnsetLimit, Act::DeclareLimits, Act::SlowDown, Act::Confirm, Act::PruneRates];
 pub(super) const HEARTS: &[Act] = &[Act::Register, Act::Beat, Act::LimitBeats, Act::Retire, Act::Sleep, Act::WakeUp];
 
 pub(super) const CONTROLS: &[Act] = &[Act::Reschedule, Act::RunNow, Act::SetPriority, Act::CancelRunning];
@@ -98,7 +107,7 @@ pub(super) const RETENTIONS: &[Act] = &[Act::KeepTypes, Act::PruneKept, Act::Pru
 
 /// All of them.
 pub(super) fn acts() -> impl Iterator<Item = Act> {
-    [PRODUCERS, WORKERS, TRANSACTIONS, RECOVERIES, OPERATORS, HOUSEKEEPING, HEARTS, CONTROLS, RETENTIONS, LANES, EXPIRIES]
+    [PRODUCERS, WORKERS, TRANSACTIONS, RECOVERIES, OPERATORS, HOUSEKEEPING, HEARTS, CONTROLS, RETENTIONS, LANES, EXPIRIES, LIMITS]
         .into_iter()
         .flatten()
         .copied()
@@ -171,6 +180,7 @@ impl Act {
             Self::PassLanes => pass_lanes(on).await?,
             Self::ReplacedLanes => lanes::replaced_lanes(on, 100).await?,
             Self::WalkLanes => lanes::walk_lanes(on).await?,
+            _ => self.limit(on, lease).await?,
         })
     }
 
@@ -185,6 +195,18 @@ impl Act {
                 Some((.., id)) => operate::expire_one(on, id).await.map(i64::from),
                 None => Ok(0),
             },
+        }
+    }
+
+    /// The same of what is said of limits.
+    async fn limit(self, on: &mut PgConnection, lease: &Lease) -> sqlx::Result<i64> {
+        match self {
+            Self::SetLimit => limits::set_limit(on, LIMIT, 900).await.map(|()| 1),
+            Self::UnsetLimit => limits::unset_limit(on, LIMIT).await.map(i64::from),
+            Self::DeclareLimits => limits::declare_limit(on, LIMIT, 800).await.map(i64::from),
+            Self::SlowDown => limits::slow_down(on, LIMIT, 60_000.0).await,
+            Self::Confirm => limits::confirm(on, lease).await.map(|jobs| jobs as i64),
+            _ => limits::prune_rates(on).await,
         }
     }
 
@@ -236,6 +258,12 @@ impl Act {
             Self::PassLanes => &["pass_lanes"],
             Self::ReplacedLanes => &["replaced_lanes"],
             Self::WalkLanes => &["forget_lanes"],
+            Self::SetLimit => &["set_limit"],
+            Self::UnsetLimit => &["unset_limit"],
+            Self::DeclareLimits => &["declare_limits"],
+            Self::SlowDown => &["slow_down"],
+            Self::Confirm => &["confirm"],
+            Self::PruneRates => &["prune_rates"],
         }
     }
 

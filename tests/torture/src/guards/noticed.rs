@@ -150,7 +150,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "vouch.sql"], PAUSES),
     (&["queue.bound", "queue.bound_type", "queue.gate", "queue.permit", "queue.rate", "queue.bound_in_force"], LIMITS),
     (&["queue.set_limit", "queue.unset_limit", "queue.forget_gates", "queue.limits", "queue.room", "queue.read_permits"], LIMITS),
-    (&["queue.adopt", "queue.claim_limited", "confirm.sql", "slow_down.sql", "prune_rates.sql"], LIMITS),
+    (&["queue.adopt", "queue.claim_limited", "queue.permit_floors", "confirm.sql", "slow_down.sql", "prune_rates.sql"], LIMITS),
     (&["queue.act_on_one", "queue.act_on_all", "queue.snooze"], SINGLE),
     (&["queue.expiry", "queue.is_expired", "queue.read_expiry", "queue.set_expiry", "queue.forget_expiry"], EXPIRY),
     (&["queue.expire_all", "queue.expire_due", "expire_held.sql"], EXPIRY),
