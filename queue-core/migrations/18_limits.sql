@@ -50,11 +50,14 @@ create table queue.gate (
   constraint gate_pkey primary key (gate)  -- guard: a limit has one gate
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
+create sequence queue.permit_seq;
+
 create table queue.permit (
   gate   bigint   not null,
+  place  bigint   not null default nextval('queue.permit_seq'),  -- in the order of claims: below the lowest are dead entries, which nobody reads
   token  uuid     not null,
   n      integer  not null,  -- how many of the lease's jobs hold a permit, at most
-  constraint permit_pkey primary key (gate, token)  -- guard: a lease is held once
+  constraint permit_pkey primary key (gate, place)  -- guard: a lease is held once
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 create table queue.rate (
@@ -232,7 +235,7 @@ begin
     c.concurrency, c.starts, c.period_ms, c.burst, c.name is not null,
     (select coalesce(sum(least(h.n, cardinality(l.ids))), 0) from queue.permit h join queue.lease l on l.token = h.token where h.gate = b.gate),
     least(w.jobs, most), w.jobs > most,
-    (select max(r.wait_ms) from queue.room(array[b.gate]) r where r.free <= 0),
+    (select max(r.wait_ms) from queue.room(array[b.gate], null) r where r.free <= 0),
     (select count(*) from queue.limit_awaits(b.number) where g.adopted < b.number)
   from queue.bound_in_force b
   join queue.gate g on g.gate = b.gate

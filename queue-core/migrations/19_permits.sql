@@ -4,8 +4,9 @@
 -- committed. So claims under one limit come one after the other, and what each takes is in permit and rate when the next one looks. Gates are rows of
 -- a table, so that nobody without a right to the store can stand in the way.
 
--- How many permits each of these limits has left (null: any number); and, if a time must come first, how many ms that is.
-create function queue.room(gates bigint[]) returns table (
+-- How many permits each of these limits has left (null: any number); and, if a time must come first, how many ms that is. Permits of each are read
+-- from a floor on, or from the first one.
+create function queue.room(gates bigint[], floors bigint[]) returns table (
     gate bigint, wanted boolean, free bigint, wait_ms float8, within_ms bigint
   )
   language plpgsql volatile
@@ -20,9 +21,15 @@ begin
   -- guard: no more than a limit's concurrency [b.concurrency - h.n, => b.concurrency, ]; no more than its rate [ w.free,]
   -- guard: nothing before a limit's time [, case when p.wait_ms > 0 then 0 end]
   select g.gate, g.wanted, least(b.concurrency - h.n, w.free, case when p.wait_ms > 0 then 0 end), greatest(w.wait_ms, p.wait_ms), b.within_ms
-  from queue.gate g
+  from unnest(room.gates, room.floors) f (gate, floor)
+  join queue.gate g on g.gate = f.gate
   join queue.bound_in_force b on b.gate = g.gate
-  cross join lateral (select coalesce(sum(h.n), 0) as n from queue.permit h where h.gate = g.gate) h
+  cross join lateral (
+    select coalesce(sum(h.n), 0) as n
+    from queue.permit h
+    where h.gate = g.gate
+      and h.place >= coalesce(f.floor, 0)  -- redundant: permits from the floor on (for speed: dead index entries are not walked)
+  ) h
   cross join lateral (select case when g.not_before > moment then extract(epoch from g.not_before - moment)::float8 * 1000 end as wait_ms) p
   cross join lateral (
     select min(m.starts - u.n) as free, max(o.wait_ms) as wait_ms
@@ -43,32 +50,32 @@ begin
       limit 1
     ) o on u.n >= m.starts
     where m.starts is not null
-  ) w
-  where g.gate = any (room.gates);
+  ) w;
 end
 $$;
 
 -- Reads leases again: those of these tokens, or all if they are null. What a lease lists no more holds no permit; so this gives back too few, never
 -- too many, whoever forgets to say what it ended.
-create function queue.read_permits(gates bigint[], tokens uuid[]) returns void
+create function queue.read_permits(gates bigint[], floors bigint[], tokens uuid[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 begin
   with still as materialized (
-    select h.gate, h.token, l.n
-    from queue.permit h
+    select h.gate, h.place, l.n
+    from unnest(read_permits.gates, read_permits.floors) f (gate, floor)
+    join queue.permit h on h.gate = f.gate
+      and h.place >= coalesce(f.floor, 0)  -- redundant: leases from the floor on (for speed: dead index entries are not walked)
     -- guard: reads the lease that is held [l.token = h.token offset 0 => true offset 0 limit 1]
     left join lateral (select cardinality(l.ids) as n from queue.lease l where l.token = h.token offset 0) l on true
-    where h.gate = any (read_permits.gates)
-      and (read_permits.tokens is null or h.token = any (read_permits.tokens))
+    where read_permits.tokens is null or h.token = any (read_permits.tokens)
   ), gone as (
     delete from queue.permit h using still s
-    where h.gate = s.gate and h.token = s.token
+    where h.gate = s.gate and h.place = s.place
       and s.n is null  -- guard: only a lease that is gone holds nothing
   )
   update queue.permit h set n = s.n from still s
-  where h.gate = s.gate and h.token = s.token
+  where h.gate = s.gate and h.place = s.place
     and s.n < h.n;  -- guard: a lease holds no more than before [and s.n < h.n => and s.n is not null]
 end
 $$;
@@ -120,13 +127,14 @@ $$;
 -- begins: the floors of lanes, and of those that stand in lines the line after which to go on: see queue.choose_lines. A job that stood in one is
 -- given with its line; all with their turns.
 -- freed: leases of which this worker has ended jobs since its last claim under any of these limits. slack_ms: how long the worker may need until
--- they begin, if that is longer than such a rate leaves by itself.
+-- they begin, if that is longer than such a rate leaves by itself. permits: from where on to read the permits of each limit, as an earlier claim of
+-- this worker has returned it, and that claim is on the disk; or null.
 create function queue.claim_limited(
   token uuid, worker uuid, gates bigint[], lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], most integer, freed uuid[],
-  slack_ms bigint
+  slack_ms bigint, permits bigint[]
 ) returns table (
     lane bigint, turn bigint, line bigint, seq bigint, id bigint, attempts smallint, crashes smallint,
-    closed text, wait_ms float8, at_ms bigint, within_ms bigint
+    closed text, wait_ms float8, at_ms bigint, within_ms bigint, permit_floors bigint[]
   )
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -140,6 +148,7 @@ declare
   within  bigint;
   wanted  boolean;
   took    integer := 0;
+  lowest  bigint[];
   began   bigint;
 begin
   chosen := array(
@@ -181,19 +190,19 @@ begin
     return;
   end if;
   if cardinality(claim_limited.freed) > 0 then
-    perform queue.read_permits(claim_limited.gates, claim_limited.freed);
+    perform queue.read_permits(claim_limited.gates, claim_limited.permits, claim_limited.freed);
   end if;
   for attempt in 1..2 loop
     select coalesce(min(r.free), claim_limited.most), bool_or(r.wanted),
       case when min(r.within_ms) is not null then greatest(min(r.within_ms), claim_limited.slack_ms) end
     into free, wanted, within
-    from queue.room(claim_limited.gates) r;
+    from queue.room(claim_limited.gates, claim_limited.permits) r;
     exit when free >= cardinality(chosen) or attempt = 2;
     -- What others ended and told nobody: once a second, by whoever is short of permits first.
     update queue.gate g set read_at = clock_timestamp()
     where g.gate = any (claim_limited.gates) and g.read_at < clock_timestamp() - interval '1 s';
     exit when not found;
-    perform queue.read_permits(claim_limited.gates, null);
+    perform queue.read_permits(claim_limited.gates, claim_limited.permits, null);
   end loop;
   began := queue.clock_ms();
   if free > 0 and cardinality(chosen) > 0 then
@@ -226,29 +235,63 @@ begin
       where c.n > 0 and b.gate = any (claim_limited.gates) and b.starts is not null
       on conflict on constraint rate_pkey do update set n = r.n + excluded.n
     )
-    select t.lane, p.turn, t.line, t.seq, t.id, t.attempts, t.crashes, null::text, null::float8, null::bigint, null::bigint
+    select t.lane, p.turn, t.line, t.seq, t.id, t.attempts, t.crashes, null::text, null::float8, null::bigint, null::bigint, null::bigint[]
     from taken t
     join unnest(chosen) with ordinality p (at, turn) on p.at = t.at;
     get diagnostics took = row_count;
   end if;
+  if took > 0 then
+    lowest := queue.permit_floors(claim_limited.gates, claim_limited.permits);
+  end if;
   if free < cardinality(chosen) then
-    select max(r.wait_ms) into due_ms from queue.room(claim_limited.gates) r where r.free <= 0;
+    select max(r.wait_ms) into due_ms from queue.room(claim_limited.gates, claim_limited.permits) r where r.free <= 0;
     update queue.gate g set wanted = true
-    from queue.room(claim_limited.gates) r
+    from queue.room(claim_limited.gates, claim_limited.permits) r
     where g.gate = r.gate and not g.wanted and r.free <= 0 and r.wait_ms is null;
   elsif wanted then
-    perform queue.tell_of_room(claim_limited.gates);  -- guard: who found no permit is told of one
+    perform queue.tell_of_room(claim_limited.gates, claim_limited.permits);  -- guard: who found no permit is told of one
   end if;
   closed := case when free >= cardinality(chosen) then null when due_ms is null then 'full' else 'rate' end;
   wait_ms := due_ms;
   at_ms := began;
   within_ms := within;
+  permit_floors := lowest;
   return next;
 end
 $$;
 
+-- From where on to read the permits of each of these limits: the lowest places that are held. Only for who has them locked: then none below comes to
+-- be held any more. Now and then what is held for long is given a later place, lest a snapshot that is held for hours keep dead entries above it.
+create function queue.permit_floors(gates bigint[], floors bigint[]) returns bigint[]
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  lowest  bigint[];
+begin
+  for attempt in 1..2 loop
+    lowest := array(
+      select (
+        select h.place from queue.permit h where h.gate = f.gate and h.place >= coalesce(f.floor, 0)
+        order by h.place  -- guard: a floor is the lowest that is held [ order by h.place => order by h.place desc]
+        limit 1
+      )
+      from unnest(permit_floors.gates, permit_floors.floors) with ordinality f (gate, floor, nr)
+      order by f.nr
+    );
+    exit when attempt = 2 or random() > 0.01;
+    update queue.permit h
+    set place = nextval('queue.permit_seq')
+    from unnest(permit_floors.gates, lowest) f (gate, floor)
+    where h.gate = f.gate and h.place >= f.floor and h.place < currval('queue.permit_seq') - 500;
+    exit when not found;
+  end loop;
+  return lowest;
+end
+$$;
+
 -- Tells those who found no permit of these limits, if there are some now that whoever ended jobs did not need.
-create function queue.tell_of_room(gates bigint[]) returns void
+create function queue.tell_of_room(gates bigint[], floors bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
@@ -257,7 +300,7 @@ declare
 begin
   for one in
     update queue.gate g set wanted = false
-    from queue.room(tell_of_room.gates) r
+    from queue.room(tell_of_room.gates, tell_of_room.floors) r
     where g.gate = r.gate and g.wanted and coalesce(r.free, 1) > 0
     returning g.gate
   loop

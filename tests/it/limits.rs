@@ -2,6 +2,7 @@
 
 mod attacks;
 mod beside;
+mod floors;
 mod rates;
 mod settings;
 mod statements;

@@ -6,6 +6,7 @@ mod clock;
 mod commit_proxy;
 mod db;
 pub mod lanes;
+pub mod limits;
 pub mod lines;
 mod marked;
 pub mod server;

@@ -188,7 +188,8 @@ pub async fn claim_limited(connection: &mut PgConnection, worker: Uuid, limit: &
         .bind(vec![most; lanes.len()])
         .bind(most)
         .bind(Vec::<Uuid>::new())
-        .bind(0_i64);
+        .bind(0_i64)
+        .bind(None::<Vec<i64>>);
     // The last row is no job.
     Ok(claim.fetch_all(connection).await?.len().saturating_sub(1))
 }

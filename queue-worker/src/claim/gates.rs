@@ -35,6 +35,8 @@ pub(super) struct State {
     misses: u32,
     /// How long it may take from a claim to the beginning of its jobs, as it has shown: a rate counts them until then.
     pub(super) slack: Duration,
+    /// From where on to read the permits of each limit.
+    pub(super) floors: Option<Vec<i64>>,
 }
 
 /// When to claim next.
@@ -100,6 +102,7 @@ impl Limits {
             rescan: Rescan::default(),
             misses: 0,
             slack: Duration::ZERO,
+            floors: None,
         })
     }
 

@@ -70,6 +70,7 @@ impl Feed {
             Ok(brought) => brought,
             Err(error) => {
                 state.freed.extend(asked);
+                state.floors = None;
                 state.since.get_or_insert_with(Instant::now);
                 return Err(error);
             }
@@ -77,6 +78,9 @@ impl Feed {
         let (count, room) = (brought.jobs.len() + brought.unread.len(), brought.room);
         if let Some(start) = brought.start {
             state.note_spent(start.spent);
+        }
+        if let Some(floors) = brought.floors.clone() {
+            state.floors = Some(floors);
         }
         state.note(room, count, most);
         if from == (From::Limited { from_zero: true }) {
@@ -164,8 +168,8 @@ impl Feed {
             state.rescan.begin();
         }
         state.since = None;
-        let (freed, slack) = (state.freed.drain().collect(), state.slack);
-        let asked = Asked { gates: Arc::clone(&under.gates), freed, told: self.limits.freed.clone(), slack };
+        let (freed, slack, floors) = (state.freed.drain().collect(), state.slack, state.floors.clone());
+        let asked = Asked { gates: Arc::clone(&under.gates), freed, told: self.limits.freed.clone(), slack, floors };
         let request = Request::new(worker, shares, most, From::Limited { from_zero }, &mut self.lanes, &self.held).under(asked);
         let (mut link, store, bell) = (self.permits.take(), self.store, Arc::clone(&self.bell));
         let landing = tokio::spawn(async move {
@@ -186,7 +190,7 @@ impl Feed {
         let state = self.limits.state(&gates);
         state.since = None;
         let (freed, slack) = (state.freed.drain().collect(), state.slack);
-        let request = request.under(Asked { gates: Arc::clone(&gates), freed, told: self.limits.freed.clone(), slack });
+        let request = request.under(Asked { gates: Arc::clone(&gates), freed, told: self.limits.freed.clone(), slack, floors: None });
         let mut link = self.permits.take();
         let answer = request.send(&mut link, self.store).await;
         self.permits.push(link);

@@ -107,6 +107,7 @@ pub(super) struct Rows {
     pub(super) room: Room,
     /// By when the jobs begin, if there is a rate.
     pub(super) start: Option<Start>,
+    pub(super) floors: Option<Vec<i64>>,
 }
 
 /// What a claim brought.
@@ -119,6 +120,8 @@ pub(crate) struct Brought {
     pub(crate) room: Room,
     /// By when the jobs begin, if there is a rate.
     pub(crate) start: Option<Start>,
+    /// From where on the next claim under these limits reads their permits.
+    pub(crate) floors: Option<Vec<i64>>,
 }
 
 /// What it brought of a lane.
@@ -192,7 +195,7 @@ impl Answer {
     /// The jobs, in the order in which their lanes were named; each lane's floor is its lowest place among them. If the answer never came,
     /// nobody here knows of the lease any more, and what it lists is given back.
     pub(crate) fn read(self, lanes: &mut Lanes) -> sqlx::Result<Brought> {
-        let Rows { jobs: rows, mut large, in_lines, room, start } = self.rows?;
+        let Rows { jobs: rows, mut large, in_lines, room, start, floors } = self.rows?;
         let holding = &self.request.holding;
         come(lanes, &self.request, &in_lines, rows.len() < self.request.most && room == Room::Open);
         // What is taken for one that was not read.
@@ -255,7 +258,7 @@ impl Answer {
         {
             lanes.take_back(self.request.shares.iter().skip(*rank).map(|share| share.lane));
         }
-        Ok(Brought { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread, room, start })
+        Ok(Brought { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread, room, start, floors })
     }
 }
 

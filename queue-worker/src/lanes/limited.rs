@@ -13,7 +13,13 @@ use super::{
 use crate::live::bounded;
 
 /// Both round trips.
-pub(super) async fn claim(connection: &mut PgConnection, store: Store, request: &Request, asked: &Asked) -> sqlx::Result<Rows> {
+pub(super) async fn claim(
+    connection: &mut PgConnection,
+    store: Store,
+    request: &Request,
+    asked: &Asked,
+    is_new: bool,
+) -> sqlx::Result<Rows> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/claim_limited.sql")))
         .bind(request.token())
         .bind(request.worker)
@@ -24,7 +30,9 @@ pub(super) async fn claim(connection: &mut PgConnection, store: Store, request: 
         .bind(request.shares.iter().map(|share| narrow(share.most)).collect::<Vec<_>>())
         .bind(narrow(request.most))
         .bind(&asked.freed)
-        .bind(i64::try_from(asked.slack.as_millis()).unwrap_or(i64::MAX));
+        .bind(i64::try_from(asked.slack.as_millis()).unwrap_or(i64::MAX))
+        // Another server may have given out other places.
+        .bind(asked.floors.as_deref().filter(|_| !is_new));
     let rows = match bounded(statement.fetch_all(&mut *connection)).await {
         Ok(rows) => rows,
         Err(error) if error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "55P03") => {
@@ -33,12 +41,13 @@ pub(super) async fn claim(connection: &mut PgConnection, store: Store, request: 
         Err(error) => return Err(error),
     };
     let mut taken = Taken::default();
-    let (mut room, mut began) = (Room::Open, None);
+    let (mut room, mut began, mut floors) = (Room::Open, None, None);
     for row in &rows {
         if row.try_get::<Option<i64>, _>("id")?.is_some() {
             taken.push(row)?;
         } else {
             room = room_in(row)?;
+            floors = row.try_get("permit_floors")?;
             began = row.try_get::<Option<i64>, _>("at_ms")?.zip(row.try_get::<Option<i64>, _>("within_ms")?);
         }
     }
@@ -57,7 +66,9 @@ pub(super) async fn claim(connection: &mut PgConnection, store: Store, request: 
         let before = u64::try_from(now - at).map_or(within, Duration::from_millis);
         Start { until: sent + within.saturating_sub(before + margin(within)), spent: before + sent.elapsed() }
     });
-    Ok(Rows { jobs, large, in_lines, room, start })
+    // What is not on the disk a crash takes back, and gives out again.
+    let floors = floors.filter(|_| !jobs.is_empty());
+    Ok(Rows { jobs, large, in_lines, room, start, floors })
 }
 
 /// What is left for a handler to come to its first line once the clock was looked at: others may have the processor meanwhile. And for what the

@@ -20,6 +20,8 @@ pub(crate) struct Asked {
     pub(crate) told: Freed,
     /// How long it may take until they begin, if there is a rate.
     pub(crate) slack: Duration,
+    /// From where on to read the permits of each limit, if that is known.
+    pub(crate) floors: Option<Vec<i64>>,
 }
 
 /// When what was claimed under a rate may begin.

@@ -17,7 +17,7 @@ impl Request {
         let is_first = link.is_new();
         let rows = match link.get().await {
             Ok(connection) => match &self.limits {
-                Some(limits) => limited::claim(connection, store, &self, limits).await,
+                Some(limits) => limited::claim(connection, store, &self, limits, is_first).await,
                 None => self.claim(connection, store).await,
             },
             Err(error) => Err(error),

@@ -98,7 +98,7 @@ async fn a_claim_that_never_comes_to_be_confirmed_is_given_back_while_its_worker
         let job = Limited { ms: 0 }.enqueue(&mut tx).await.unwrap().id();
         let lane = "select queue.lane_id('default', 'limited', 100, false)";
         let lane: i64 = sqlx::query_scalar(lane).fetch_one(&mut *tx).await.unwrap();
-        let taken = sqlx::query("select c.id from queue.claim_limited(gen_random_uuid(), $1, array[queue.hash('type:limited')], array[$2], array[0], array[false], array[1], 1, '{}', 0) c where c.id is not null")
+        let taken = sqlx::query("select c.id from queue.claim_limited(gen_random_uuid(), $1, array[queue.hash('type:limited')], array[$2], array[0], array[false], array[1], 1, '{}', 0, null) c where c.id is not null")
             .bind(id)
             .bind(lane)
             .fetch_all(&mut *tx)

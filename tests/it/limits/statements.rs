@@ -17,9 +17,10 @@ const CLAIM: &str = include_str!("../../../queue-worker/sql/claim_limited.sql");
 pub(super) struct Said {
     pub(super) token: Uuid,
     pub(super) ids: Vec<i64>,
-    closed: Option<String>,
+    pub(super) closed: Option<String>,
     wait_ms: Option<f64>,
     within_ms: Option<i64>,
+    pub(super) floors: Option<Vec<i64>>,
 }
 
 pub(super) async fn connect(url: &str) -> PgConnection {
@@ -37,15 +38,16 @@ pub(super) async fn claim(
     most: i32,
     freed: &[Uuid],
 ) -> sqlx::Result<Said> {
-    claim_with(on, worker, (limits, queues, most), freed, 0).await
+    claim_with(on, worker, (limits, queues, most), freed, (0, None)).await
 }
 
-async fn claim_with(
+/// The same of a worker that needs so many ms until they begin, and knows from where on to read permits.
+pub(super) async fn claim_with(
     on: &mut PgConnection,
     worker: Uuid,
     (limits, queues, most): (&[&str], &[&str], i32),
     freed: &[Uuid],
-    slack: i64,
+    (slack, floors): (i64, Option<&[i64]>),
 ) -> sqlx::Result<Said> {
     let token = Uuid::new_v4();
     let gates: Vec<i64> =
@@ -63,14 +65,16 @@ async fn claim_with(
         .bind(most)
         .bind(freed)
         .bind(slack)
+        .bind(floors)
         .fetch_all(on)
         .await?;
-    let mut said = Said { token, ids: Vec::new(), closed: None, wait_ms: None, within_ms: None };
+    let mut said = Said { token, ids: Vec::new(), closed: None, wait_ms: None, within_ms: None, floors: None };
     for row in rows {
         if let Some(id) = row.get::<Option<i64>, _>("id") {
             said.ids.push(id);
         } else {
             (said.closed, said.wait_ms, said.within_ms) = (row.get("closed"), row.get("wait_ms"), row.get("within_ms"));
+            said.floors = row.get("permit_floors");
         }
     }
     Ok(said)
@@ -78,7 +82,7 @@ async fn claim_with(
 
 /// One job under the limit of its type, of a worker that needs so many ms until it begins.
 async fn claim_within(on: &mut PgConnection, worker: Uuid, slack: i64) -> Said {
-    claim_with(on, worker, (&["type:t"], &["default"], 1), &[], slack).await.unwrap()
+    claim_with(on, worker, (&["type:t"], &["default"], 1), &[], (slack, None)).await.unwrap()
 }
 
 /// A database with so many jobs of the type `t`, and a worker that knows every limit set so far and later.
@@ -286,7 +290,7 @@ async fn limits_are_checked_and_become_visible_in_the_order_of_their_numbers() {
         ("select queue.set_limit('x', 1, reason => repeat('x', 1001))", "bound_reason_is_short"),
         ("insert into queue.gate (gate) values (1), (1)", "gate_pkey"),
         (
-            "insert into queue.permit (gate, token, n) select 1, '00000000-0000-0000-0000-000000000000', 1 from generate_series(1, 2)",
+            "insert into queue.permit (gate, place, token, n) select 1, 1, '00000000-0000-0000-0000-000000000000', 1 from generate_series(1, 2)",
             "permit_pkey",
         ),
         ("insert into queue.rate (gate, at_ms, n) values (1, 1, 1), (1, 1, 1)", "rate_pkey"),

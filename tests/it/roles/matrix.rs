@@ -76,6 +76,7 @@ pause_awaits ro
 pause_schedule o
 pauses ro
 payload_limit pmw
+permit_floors w
 producer_enqueue pmw
 producer_enqueue_with pmw
 producer_lock_keys pmw
@@ -148,6 +149,7 @@ lease w:SIUD r:worker,claimed_at,lane,ids,attempts,crashes,cancelling o:worker,c
 migration w:S r:S o:S
 paused w:S r:S o:S
 permit w:SIUD r:S o:S
+permit_seq w:usage
 progress w:SIUD r:id,attempt,updated_at,fraction,stage,counts o:id,attempt,updated_at,fraction,stage,counts,checkpoint
 rate w:SIUD r:S o:S
 ready w:SIUD r:S o:S

@@ -75,6 +75,11 @@ async fn whatever_meets_the_end_of_a_lane_no_job_is_left_without_one() {
 }
 
 #[tokio::test]
+async fn whatever_meets_what_is_said_of_limits_no_job_is_lost_or_doubled() {
+    against_all(act::LIMITS).await;
+}
+
+#[tokio::test]
 async fn whatever_meets_a_heartbeat_no_job_is_lost_or_doubled() {
     against_all(act::HEARTS).await;
 }
@@ -106,9 +111,6 @@ async fn whatever_meets_a_report_no_job_is_lost_or_doubled() {
 
 /// Many at once of what `enqueue_with` is one of; `keys::crowd` plays them against everything.
 const MANY: [&str; 2] = ["insert_with", "enqueue_each"];
-
-/// What is said of rates, which no job's entry hangs on; `limits::` attacks these.
-const BESIDE: [&str; 2] = ["slow_down", "prune_rates"];
 
 #[test]
 fn every_statement_that_writes_is_played() {
@@ -142,7 +144,7 @@ fn every_statement_that_writes_is_played() {
                 "queue.forget_keys(",
             ];
             let name = path.file_stem().unwrap().to_str().unwrap();
-            if writes.iter().any(|word| code.contains(word)) && !MANY.contains(&name) && !BESIDE.contains(&name) {
+            if writes.iter().any(|word| code.contains(word)) && !MANY.contains(&name) {
                 assert!(played.contains(&name), "{name}.sql writes, and is not played against the others");
             }
         }

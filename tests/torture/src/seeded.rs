@@ -45,6 +45,7 @@ const fn edit(file: &'static str, from: &'static str, to: &'static str) -> Edit 
 }
 
 const CLAIM: &str = "queue-worker/sql/claim.sql";
+const CONFIRM: &str = "queue-worker/sql/confirm.sql";
 const CLAIMED: &str = "queue-worker/src/lanes/claim.rs";
 const HEARTBEAT: &str = "queue-worker/src/live/heartbeat.rs";
 const KEYS: &str = "queue-core/migrations/3_keys.sql";
@@ -56,7 +57,12 @@ const TICKS: &str = "queue-core/migrations/16_ticks.sql";
 const FENCE: &str = "join listed l on l.token = s.token and l.id = s.id";
 
 /// All of them.
-pub const BUGS: [Bug; 16] = [
+pub const BUGS: [Bug; 17] = [
+    Bug {
+        name: "jobs begin under limits before their claim is on the disk",
+        scene: "limits",
+        edits: &[edit(CONFIRM, "pg_logical_emit_message(true, 'queue', '') as place", "'0/0'::pg_lsn as place")],
+    },
     Bug {
         name: "settle by id only",
         scene: "zombies",

@@ -2,7 +2,7 @@
 
 use sqlx::PgConnection;
 use tests::{
-    lanes, lines, operate,
+    lanes, limits, lines, operate,
     protocol::{self, Lease},
     timetable,
 };
@@ -93,6 +93,14 @@ pub(super) enum Act {
     ReplacedLanes,
     /// Those of which there is no job.
     WalkLanes,
+    SetLimit,
+    UnsetLimit,
+    /// As the code of a worker that has started.
+    DeclareLimits,
+    SlowDown,
+    /// Of a lease that others recover.
+    Confirm,
+    PruneRates,
     /// Of what is not a job.
     Beside(Beside),
 }
@@ -126,6 +134,7 @@ pub(super) const RECOVERIES: &[Act] = &[Act::LockSilent, Act::Recover, Act::Prom
 pub(super) const OPERATORS: &[Act] = &[Act::Requeue, Act::Cancel, Act::Discard, Act::Reopen, Act::ReopenPlain, Act::ReopenTwin];
 pub(super) const HOUSEKEEPING: &[Act] = &[Act::AddDays, Act::DropDay, Act::PruneDone, Act::PruneWorkers];
 pub(super) const LANES: &[Act] = &[Act::LeaveLanes, Act::PassLanes, Act::ReplacedLanes, Act::WalkLanes];
+pub(super) const LIMITS: &[Act] = &[Act::SetLimit, Act::UnsetLimit, Act::DeclareLimits, Act::SlowDown, Act::Confirm, Act::PruneRates];
 pub(super) const HEARTS: &[Act] = &[Act::Register, Act::Beat, Act::LimitBeats, Act::Retire, Act::Sleep, Act::WakeUp];
 
 pub(super) const CONTROLS: &[Act] = &[Act::Reschedule, Act::RunNow, Act::SetPriority, Act::CancelRunning];
@@ -148,6 +157,7 @@ pub(super) fn acts() -> impl Iterator<Item = Act> {
         SCHEDULES,
         PAUSES,
         REPORTS,
+        LIMITS,
     ]
     .into_iter()
     .flatten()
@@ -223,6 +233,7 @@ impl Act {
             Self::ReplacedLanes => lanes::replaced_lanes(on, 100).await?,
             Self::WalkLanes => lanes::walk_lanes(on).await?,
             Self::Beside(act) => act.run(on, fixture).await?,
+            _ => self.limit(on, lease).await?,
         })
     }
 
@@ -259,6 +270,18 @@ impl Act {
             Self::EnqueueFair => lines::enqueue_fair(on, KEY).await.map(|_| 1),
             Self::LineUp => lines::line_up(on, 100).await,
             _ => Ok(i64::try_from(lines::claim_lines(on, worker, 0, 100).await?.lease.jobs.len()).unwrap_or(i64::MAX)),
+        }
+    }
+
+    /// The same of what is said of limits.
+    async fn limit(self, on: &mut PgConnection, lease: &Lease) -> sqlx::Result<i64> {
+        match self {
+            Self::SetLimit => limits::set_limit(on, LIMIT, 900).await.map(|()| 1),
+            Self::UnsetLimit => limits::unset_limit(on, LIMIT).await.map(i64::from),
+            Self::DeclareLimits => limits::declare_limit(on, LIMIT, 800).await.map(i64::from),
+            Self::SlowDown => limits::slow_down(on, LIMIT, 60_000.0).await,
+            Self::Confirm => limits::confirm(on, lease).await.map(|jobs| jobs as i64),
+            _ => limits::prune_rates(on).await,
         }
     }
 
@@ -313,6 +336,12 @@ impl Act {
             Self::ReplacedLanes => &["replaced_lanes"],
             Self::WalkLanes => &["forget_lanes"],
             Self::Beside(act) => act.files(),
+            Self::SetLimit => &["set_limit"],
+            Self::UnsetLimit => &["unset_limit"],
+            Self::DeclareLimits => &["declare_limits"],
+            Self::SlowDown => &["slow_down"],
+            Self::Confirm => &["confirm"],
+            Self::PruneRates => &["prune_rates"],
         }
     }
 

@@ -77,7 +77,7 @@ fn moves(act: Act, n: i64, beside: &[(Act, i64)]) -> Vec<Tally> {
         Act::Unblock => vec![[n, 0, 0, 0, -n, 0, 0]],
         Act::Beside(Beside::RunSchedule) => vec![[n, 0, 0, 0, 0, 0, 0]],
         Act::SettleBatch => batch(n, among(Act::CancelRunning)),
-        Act::Claim | Act::ClaimBatch | Act::ClaimLines => vec![[-n, n, 0, 0, 0, n, 0]],
+        Act::Claim | Act::ClaimBatch | Act::ClaimLimited | Act::ClaimLines => vec![[-n, n, 0, 0, 0, n, 0]],
         Act::Settle => vec![[0, -n, n, 0, 0, 0, 0]],
         Act::SettlePart => vec![[n, -n, 0, 0, 0, -n, 0], [0, -n, n, 0, 0, 0, 0]],
         // A lease, of one job or of two.
@@ -94,7 +94,8 @@ fn moves(act: Act, n: i64, beside: &[(Act, i64)]) -> Vec<Tally> {
         // A job to which somebody has given more time goes back.
         Act::ExpireHeld => vec![[0, -n, n, 0, 0, -n, 0], [n, -n, 0, 0, 0, -n, 0]],
         Act::ExpireOne => vec![[-n, 0, n, 0, 0, 0, 0]],
-        Act::Discard | Act::PruneDead => vec![[0, 0, 0, -n, 0, -n, -n]],
+        // What was parked has no failure of its own.
+        Act::Discard | Act::PruneDead => (0..=i64::from(among(Act::Park))).map(|parked| [0, 0, 0, -n, 0, -n, parked - n]).collect(),
         // One that was cancelled after it was reopened has no attempt to lose.
         Act::Reopen | Act::ReopenPlain | Act::ReopenTwin if among(Act::Cancel) => vec![[n, 0, -n, 0, 0, -n, 0], [n, 0, -n, 0, 0, 0, 0]],
         Act::Reopen | Act::ReopenPlain | Act::ReopenTwin => vec![[n, 0, -n, 0, 0, -n, 0]],

@@ -18,6 +18,7 @@ use super::{
     crew::Crew,
     history::{self, Clock, Line},
     inject::Fault,
+    limited,
     plan::Kind,
     run::{broken, drain, effects, finals, results},
     saturate::{Load, saturate},
@@ -27,8 +28,8 @@ use super::{
 };
 
 /// All of them.
-pub(super) const SCENES: [&str; 12] =
-    ["zombies", "kills", "poison", "late", "sleep", "busy", "unreadable", "order", "ticks", "expiry", "pauses", "batches"];
+pub(super) const SCENES: [&str; 13] =
+    ["zombies", "kills", "poison", "late", "sleep", "busy", "unreadable", "order", "ticks", "expiry", "pauses", "batches", "limits"];
 
 /// Plays one; returns whether there was nothing to report. The last line printed is one JSON object.
 pub(super) async fn play(name: &str) -> Result<bool> {
@@ -50,6 +51,7 @@ pub(super) async fn play(name: &str) -> Result<bool> {
                 "expiry" => scene.expiry().await?,
                 "pauses" => scene.pauses().await?,
                 "batches" => scene.batches().await?,
+                "limits" => scene.limits().await?,
                 _ => bail!("no scene {name}"),
             }
         }
@@ -321,6 +323,41 @@ impl Scene {
         if (found.completed, found.poison) != (29, 1) {
             reports.push(format!("{} innocents completed of 29, {} dead letters of poison", found.completed, found.poison));
         }
+        Ok(reports)
+    }
+
+    /// The server crashes as soon as jobs begin under a limit, of which nothing else that commits has told the disk.
+    async fn limits(&self) -> Result<Vec<String>> {
+        const ROUNDS: u64 = 3;
+        const JOBS: u64 = 6;
+        const ENQUEUE: &str = "select queue.enqueue('chaos', jsonb_build_object('n', 8 * n, 'ms', 4000, 'act', 'Wait'),
+                '{\"queue\": \"chaos_limited\", \"max_attempts\": 1000}')
+           from generate_series($1::bigint, $2) n";
+        limited::set(&self.database).await?;
+        let crew = self.crew(2, &[]).await?;
+        crew.start_all()?;
+        let mut faults = Vec::new();
+        for round in 0..ROUNDS {
+            let begun = || anyhow::Ok(limited::check(&history::read(&self.folder)?, &[]).begun[0]);
+            let (before, until) = (begun()?, Instant::now() + Duration::from_secs(10));
+            let (first, last) = ((round * JOBS + 1).cast_signed(), ((round + 1) * JOBS).cast_signed());
+            sqlx::query(ENQUEUE).bind(first).bind(last).execute(&self.database.pool).await?;
+            while begun()? == before && Instant::now() < until {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let from = self.clock.now();
+            self.server.kill()?;
+            self.server.restart().await?;
+            faults.push(Fault { kind: Kind::Server, who: String::new(), from, until: self.clock.now(), held: Vec::new(), quiet: None });
+            drain(&self.database, Duration::from_secs(20)).await?;
+        }
+        let drained = drain(&self.database, Duration::from_secs(1)).await?;
+        let mut reports = self.conclude(&crew, drained, 0, 8 * ROUNDS * JOBS, &faults).await?.1;
+        let over = limited::check(&history::read(&self.folder)?, &faults);
+        if over.begun[0] < usize::try_from(ROUNDS * JOBS)? {
+            reports.push(format!("{} jobs began under the limit of {}", over.begun[0], ROUNDS * JOBS));
+        }
+        reports.extend(over.notes);
         Ok(reports)
     }
 

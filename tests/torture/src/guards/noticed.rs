@@ -159,7 +159,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "vouch.sql"], PAUSES),
     (&["queue.bound", "queue.bound_type", "queue.gate", "queue.permit", "queue.rate", "queue.bound_in_force"], LIMITS),
     (&["queue.set_limit", "queue.unset_limit", "queue.forget_gates", "queue.limits", "queue.room", "queue.read_permits"], LIMITS),
-    (&["queue.adopt", "queue.claim_limited", "confirm.sql", "slow_down.sql", "prune_rates.sql"], LIMITS),
+    (&["queue.adopt", "queue.claim_limited", "queue.permit_floors", "confirm.sql", "slow_down.sql", "prune_rates.sql"], LIMITS),
     (&["queue.meet_lined", "queue.insert_fair"], LINES),
     (&["queue.weight", "queue.set_weight", "queue.choose_lines", "queue.claim_lines", "line_up.sql"], LINES),
     (&["queue.act_on_one", "queue.act_on_all", "queue.snooze"], SINGLE),

@@ -1,0 +1,97 @@
+//! From where on permits are read: what is over leaves dead entries behind as long as some snapshot is held, and no claim walks them.
+
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use tests::protocol::settle_leases;
+use uuid::Uuid;
+
+use super::statements::{Said, claim_with, connect, with};
+
+/// One job under the limit of its type, by a worker that knows these floors.
+async fn claim(on: &mut PgConnection, worker: Uuid, freed: &[Uuid], floors: Option<&[i64]>) -> Said {
+    claim_with(on, worker, (&["type:t"], &["default"], 1), freed, (0, floors)).await.unwrap()
+}
+
+async fn limit(on: &mut PgConnection, statement: &'static str) {
+    on.execute(statement).await.unwrap();
+}
+
+/// How many entries of permits a claim walks to see how many are left.
+async fn walked(on: &mut PgConnection, floors: Option<&[i64]>) -> i64 {
+    let entries = "select pg_stat_get_xact_tuples_returned('queue.permit_pkey'::regclass)";
+    let mut open = on.begin().await.unwrap();
+    let before: i64 = sqlx::query_scalar(entries).fetch_one(&mut *open).await.unwrap();
+    let room = "select count(*) from queue.room(array[queue.hash('type:t')], $1)";
+    let limits: i64 = sqlx::query_scalar(room).bind(floors).fetch_one(&mut *open).await.unwrap();
+    let after: i64 = sqlx::query_scalar(entries).fetch_one(&mut *open).await.unwrap();
+    open.rollback().await.unwrap();
+    assert_eq!(limits, 1);
+    after - before
+}
+
+#[tokio::test]
+async fn a_claim_from_a_floor_on_sees_all_that_is_held() {
+    let (db, mut on, worker) = with(9).await;
+    limit(&mut on, "select queue.set_limit('type:t', 3)").await;
+    let first = claim(&mut on, worker, &[], None).await;
+    let second = claim(&mut on, worker, &[], first.floors.as_deref()).await;
+    assert!(first.floors.is_some() && first.floors == second.floors, "the first is held");
+    settle_leases(&mut on, &[first.token]).await.unwrap();
+    let third = claim(&mut on, worker, &[first.token], second.floors.as_deref()).await;
+    assert!(third.floors > second.floors, "only what is over lies below it");
+    // From any of them on.
+    for floors in [&third.floors, &first.floors, &None] {
+        let one = claim(&mut on, worker, &[], floors.as_deref()).await;
+        let none = claim(&mut on, worker, &[], floors.as_deref()).await;
+        assert_eq!((one.ids.len(), none.ids.len(), none.closed.as_deref()), (1, 0, Some("full")), "{floors:?}");
+        assert_eq!(none.floors, None, "it took nothing, so nothing of it comes to the disk");
+        settle_leases(&mut on, &[one.token]).await.unwrap();
+        limit(&mut on, "select queue.read_permits(array[queue.hash('type:t')], null, null)").await;
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_claim_does_not_walk_what_is_over_while_a_snapshot_is_held() {
+    const CLAIMS: i64 = 300;
+    let (db, mut on, worker) = with(CLAIMS as i32).await;
+    limit(&mut on, "select queue.set_limit('type:t', 3)").await;
+    let mut holder = connect(&db.url).await;
+    holder.execute("begin isolation level repeatable read; select from queue.job limit 1").await.unwrap();
+    let (mut freed, mut floors) = (Vec::new(), None);
+    for _ in 0..CLAIMS {
+        let said = claim(&mut on, worker, &freed, floors.as_deref()).await;
+        assert_eq!(said.ids.len(), 1);
+        settle_leases(&mut on, &[said.token]).await.unwrap();
+        (freed, floors) = (vec![said.token], said.floors);
+    }
+    let (all, few) = (walked(&mut on, None).await, walked(&mut on, floors.as_deref()).await);
+    eprintln!("{all} entries from the first on, {few} from the floor on");
+    assert!(all >= CLAIMS && few <= 10, "{all} and {few}");
+    drop(holder);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_held_for_long_is_given_a_later_place_and_still_counts() {
+    const CLAIMS: i32 = 3000;
+    let (db, mut on, worker) = with(CLAIMS).await;
+    limit(&mut on, "select queue.set_limit('type:t', 2)").await;
+    let long = claim(&mut on, worker, &[], None).await;
+    limit(&mut on, "select setval('queue.permit_seq', 100000)").await;
+    let (mut freed, mut floors, mut moved) = (Vec::new(), long.floors.clone(), false);
+    for _ in 1..CLAIMS {
+        let said = claim(&mut on, worker, &freed, floors.as_deref()).await;
+        assert_eq!(said.ids.len(), 1);
+        let none = claim(&mut on, worker, &[], said.floors.as_deref()).await;
+        assert_eq!(none.ids.len(), 0, "the one that is held for long counts: {floors:?} {said:?}");
+        settle_leases(&mut on, &[said.token]).await.unwrap();
+        (freed, floors) = (vec![said.token], said.floors);
+        moved = floors.as_deref().is_some_and(|floors| floors[0] > 100_000);
+        if moved {
+            break;
+        }
+    }
+    assert!(moved, "about one claim in a hundred sees to it: {floors:?}");
+    assert_eq!(db.count("select count(*) from queue.lease").await, 1);
+    db.finish().await;
+}
