@@ -168,9 +168,10 @@ begin
       cross join lateral (
         select r.ctid as at, r.seq
         from queue.ready r
-        -- guard: of its line [ and r.line = k.line]; no entry twice [ and r.seq > k.begun]
-        where r.lane = twin and r.line = k.line and r.seq > k.begun
-        order by r.seq  -- guard: a line in the order of places
+        -- A range of one line, so that no plan goes through the places of the whole lane.
+        -- guard: of its line [ and r.line >= k.line and r.line <= k.line]; no entry twice [ and r.seq > k.begun]
+        where r.lane = twin and r.line >= k.line and r.line <= k.line and r.seq > k.begun
+        order by r.line, r.seq  -- guard: a line in the order of places
         limit greatest(choose_lines.quantum, share) * k.weight  -- guard: no more of a line than its share
         for update skip locked  -- guard: locks what stands in a line; passes over what others hold there [ skip locked]
       ) p

@@ -195,6 +195,7 @@ impl Feed {
                     // The next connection may be to another server, which took over.
                     (self.sleep, self.nap) = (Sleep::Awake, Duration::ZERO);
                     self.lanes.forget_server();
+                    self.limits.forget_server();
                     // Not the bell: every handler that ends now would ring for another failure.
                     let pause = Duration::from_millis(500).mul_f64(1.0 + fastrand::f64());
                     let _ = tokio::time::timeout(pause, stop.cancelled()).await;
@@ -219,7 +220,7 @@ impl Feed {
         for flight in [self.flight.take(), self.late.take()].into_iter().flatten() {
             let _ = self.land(flight).await;
         }
-        let _ = self.land_all_limited().await;
+        self.land_all_limited().await;
         self.permits.close().await;
         self.links.close().await;
     }

@@ -93,6 +93,13 @@ impl Limits {
         }
     }
 
+    /// Forgets what only the last server could know.
+    pub(super) fn forget_server(&mut self) {
+        for state in self.groups.values_mut() {
+            state.floors = None;
+        }
+    }
+
     pub(super) fn state(&mut self, gates: &Arc<[i64]>) -> &mut State {
         self.groups.entry(Arc::clone(gates)).or_insert_with(|| State {
             flight: None,

@@ -17,6 +17,7 @@ use super::{
     gates::{Next, SAY, SHUT},
 };
 use crate::{
+    error::complain,
     lanes::{Asked, Brought, From, Group, Request, Room, Share},
     live::{Sleep, bounded},
 };
@@ -46,11 +47,13 @@ impl Feed {
     }
 
     /// Lands all that is in the air.
-    pub(super) async fn land_all_limited(&mut self) -> sqlx::Result<()> {
+    pub(super) async fn land_all_limited(&mut self) {
         for gates in self.limits.groups.keys().cloned().collect::<Vec<_>>() {
-            self.land_group(&gates).await?;
+            // One that failed leaves the others in the air no longer.
+            if let Err(error) = self.land_group(&gates).await {
+                complain(&error, "a claim under limits was lost; its jobs are recovered");
+            }
         }
-        Ok(())
     }
 
     async fn land_group(&mut self, gates: &Arc<[i64]>) -> sqlx::Result<bool> {
@@ -83,6 +86,10 @@ impl Feed {
             state.floors = Some(floors);
         }
         state.note(room, count, most);
+        if matches!(room, Room::Locked | Room::Unknown) {
+            // Nothing was read: the next claim says it.
+            state.freed.extend(asked);
+        }
         if from == (From::Limited { from_zero: true }) {
             state.rescan.done(took, count);
         } else if count < most {

@@ -24,14 +24,19 @@ async fn types_that_name_a_limit_share_it_across_queues_and_a_type_may_have_one_
 #[tokio::test]
 async fn a_queue_has_a_limit_by_its_workers_code_which_holds_for_all_types_in_it() {
     let db = fresh().await;
-    for _ in 0..10 {
-        Unlimited { ms: 20 }.enqueue(&db.pool).queue("render").await.unwrap();
-        Limited { ms: 20 }.enqueue(&db.pool).queue("render").await.unwrap();
-        Unlimited { ms: 20 }.enqueue(&db.pool).queue("other").await.unwrap();
-    }
     // One of them says nothing of it, and goes by it all the same.
     let (one, two) = (worker(&db).limit("render", Limit::queue().concurrency(2)), worker(&db));
-    db.run_while(one, db.run_until_idle(two)).await;
+    db.run_while(one, async {
+        // What begins before is not held against it.
+        eventually("code has said its word", async || db.count("select count(*) from queue.bound").await > 0).await;
+        for _ in 0..10 {
+            Unlimited { ms: 20 }.enqueue(&db.pool).queue("render").await.unwrap();
+            Limited { ms: 20 }.enqueue(&db.pool).queue("render").await.unwrap();
+            Unlimited { ms: 20 }.enqueue(&db.pool).queue("other").await.unwrap();
+        }
+        db.run_until_idle(two).await;
+    })
+    .await;
     let at_once = "select max(n) from (select sum(e.step) over (order by e.at, e.step) as n from (
         select s.began as at, 1 as step from effect_span s join queue.job j on j.id = s.job join queue.lane l on l.lane = j.lane and l.queue = 'render'
         union all
