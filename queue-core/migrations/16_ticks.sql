@@ -114,6 +114,10 @@ begin
   if not found or fire_ticks.seen > now then  -- guard: never before its time [ or fire_ticks.seen > now]
     return;
   end if;
+  if fire_ticks.seen <= now - plan.grace then
+    -- redundant: what is over if it meets a lock is given all the time there is (for the moment that somebody else writes a page of the same table)
+    perform set_config('lock_timeout', '100ms', true);
+  end if;
   begin
     update queue.schedule s
     set next_at = fire_ticks.next_at,  -- guard: the next tick is another [next_at = fire_ticks.next_at,]
