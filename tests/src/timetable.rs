@@ -106,7 +106,7 @@ pub async fn resume(connection: &mut PgConnection) -> sqlx::Result<bool> {
 /// A worker says that it begins nothing of all that it sees paused; whether it had not said so before.
 pub async fn vouch(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<bool> {
     let pauses = sqlx::query(sql(include_str!("../../queue-worker/sql/pauses.sql"))).bind(worker).fetch_all(&mut *connection).await?;
-    let last = pauses.iter().filter_map(|pause| pause.get::<Option<i64>, _>("id")).max();
+    let last = pauses.iter().filter_map(|pause| pause.get::<Option<i64>, _>("number")).max();
     let vouch = sqlx::query(sql(include_str!("../../queue-worker/sql/vouch.sql"))).bind(worker).bind(last.unwrap_or(0));
     Ok(vouch.execute(connection).await?.rows_affected() > 0)
 }

@@ -59,7 +59,7 @@ impl Fixture {
         lease.jobs.drain(..6);
         sqlx::query(SILENT).bind(worker).execute(&mut *on).await?;
         sqlx::query("select queue.set_limit($1, 1000)").bind(LIMIT).execute(&mut *on).await?;
-        sqlx::query("update queue.worker set paused_seen = 9223372036854775807").execute(&mut *on).await?;
+        sqlx::query("update queue.worker set paused_seen = (select p.last_value from queue.pause_seq p)").execute(&mut *on).await?;
         operate::sleep(on, worker).await?;
         timetable::put(on, 60).await?;
         sqlx::query(UNIQUE).bind(jobs[10]).bind(KEY).execute(&mut *on).await?;
