@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::{
     history::{Entry, Line},
     inject::Fault,
+    limited::is_limited,
     plan::Kind,
     produce::is_batched,
     work::POISON,
@@ -310,7 +311,11 @@ impl Blame<'_> {
 
     /// Whether it began while nothing was to. A process may have been stopped between a handler's beginning and its first line.
     fn is_paused(&self, n: u64, run: &Execution) -> bool {
-        let covers = |fault: &Fault| fault.who.is_empty() || is_batched(n);
+        let covers = |fault: &Fault| match fault.who.as_str() {
+            "" => true,
+            "the queue" => !is_limited(n),
+            _ => is_batched(n),
+        };
         let within = |fault: &Fault| covers(fault) && fault.quiet.is_some_and(|quiet| quiet < run.start && run.start < fault.until);
         let went_on = |fault: &&Fault| fault.kind == Kind::Stop && fault.who == run.who && run.start.abs_diff(fault.until) < 50_000;
         self.faults.iter().any(within) && !self.faults.iter().any(|fault| went_on(&fault))

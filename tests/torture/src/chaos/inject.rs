@@ -179,7 +179,7 @@ impl Injector {
         let (pool, store, from) = (&self.crew.database.pool, Store::default(), self.clock.now());
         let (scope, who) = match fault.target % 3 {
             0 => (Scope::EVERYTHING, ""),
-            1 => (Scope::queue("chaos"), ""),
+            1 => (Scope::queue("chaos"), "the queue"),
             _ => (Scope::job_type("chaos_batch"), "chaos_batch"),
         };
         while operate::pause(pool, store, &scope, Some("chaos")).await.is_err() {
