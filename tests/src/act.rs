@@ -72,6 +72,8 @@ pub enum Act {
     FailLong(usize),
     /// Wait until told to stop, then do this.
     UntilAsked(Box<Act>),
+    /// Wait until there is a table `go`, say once more that this attempt is there, then do this.
+    UntilGo(Box<Act>),
     /// At the first attempt that was recorded do the one, later the other. Unlike `First`, attempts that were given back count.
     Anew(Box<Act>, Box<Act>),
 }
@@ -123,7 +125,7 @@ impl Handler for Do {
             Act::Nul => Ok("a\0b".to_owned()),
             Act::FailNul => Err("a\0b".into()),
             Act::FailLong(bytes) => Err("é".repeat(bytes / 2).into()),
-            Act::First(..) | Act::Slowly(..) | Act::AbortAtOnce | Act::UntilAsked(_) | Act::Anew(..) => {
+            Act::First(..) | Act::Slowly(..) | Act::AbortAtOnce | Act::UntilAsked(_) | Act::UntilGo(_) | Act::Anew(..) => {
                 Err(Failure::terminal("not a last act"))
             }
         }
@@ -143,6 +145,13 @@ impl Act {
                 }
                 Self::UntilAsked(then) => {
                     cx.cancelled().cancelled().await;
+                    *then
+                }
+                Self::UntilGo(then) => {
+                    while !sqlx::query_scalar::<_, bool>("select to_regclass('go') is not null").fetch_one(cx.pool()).await? {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                    record(cx).await?;
                     *then
                 }
                 Self::Anew(first, later) => *if effects(cx.pool(), cx.id()).await? == 1 { first } else { later },
