@@ -20,6 +20,7 @@ create table queue.schedule (
   since             timestamptz not null default clock_timestamp(),  -- its ticks are those after this moment
   next_at           timestamptz,                                     -- the next of them, or null: a worker is to compute it
   skip_at           timestamptz,                                     -- the tick that is to be passed over
+  tried_at          timestamptz,                                     -- when the next tick was first tried in vain
   paused_at         timestamptz,
   undeclared_since  timestamptz,                                     -- no living worker has declared it since
   withdrawn_at      timestamptz,                                     -- so it has no ticks any more since
@@ -178,8 +179,8 @@ begin
       next_at = case when same then s.next_at end,
       skip_at = case when same then s.skip_at end,
       -- guard: made anew it is declared [undeclared_since = null, ]; made anew it has ticks [withdrawn_at = null, ]
-      -- guard: made anew it has no error [, error = null]
-      undeclared_since = null, withdrawn_at = null, error = null
+      -- guard: made anew it has no error [, error = null]; made anew it is tried anew [tried_at = null, ]
+      tried_at = null, undeclared_since = null, withdrawn_at = null, error = null
     where s.name = said.name;  -- guard: changes one schedule [ where s.name = said.name]
   end if;
   perform queue.tell_schedules();  -- guard: workers are told of a schedule
@@ -260,6 +261,7 @@ begin
   set since = case when s.paused_at is null then s.since else clock_timestamp() end,
     -- guard: ticks of the pause are over [when s.paused_at is null then s.next_at => when true then s.next_at]
     next_at = case when s.paused_at is null then s.next_at end,
+    tried_at = case when s.paused_at is null then s.tried_at end,  -- guard: after a pause a tick is tried anew
     paused_at = null
   where s.name = resume_schedule.name;  -- guard: resumes one schedule [where s.name = resume_schedule.name]
   if not found then  -- guard: what is to be resumed is there [not found => false]

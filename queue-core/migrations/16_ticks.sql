@@ -87,8 +87,9 @@ end;
 -- somebody has the schedule locked.
 --
 -- A job that cannot be enqueued is that tick's outcome, not the caller's error: the schedule goes on with the next tick. What may be better at the
--- next try (a deadlock, a lock that somebody holds, a full disk) is undone as long as the tick is within its grace, and told of by a last row
--- (raised): the schedule is as it was. So others may be seen to in the same statement. No lock is waited for longer than so many ms.
+-- next try (a deadlock, a lock that somebody holds, a full disk) is undone until a grace after the first try, however late that was, and told of by
+-- a last row (raised): the schedule is as it was, but for when that was. So others may be seen to in the same statement. No lock is waited for
+-- longer than so many ms.
 create function queue.fire_ticks(
   name text, definition bigint, seen timestamptz, ticks timestamptz[], verb text, next_at timestamptz, error text, patience integer default 100
 )
@@ -99,8 +100,9 @@ create function queue.fire_ticks(
   set lock_timeout = '100ms'
 as $$
 declare
-  plan   queue.schedule;
-  now    timestamptz := clock_timestamp();
+  plan     queue.schedule;
+  now      timestamptz := clock_timestamp();
+  is_last  boolean;
 begin
   -- redundant: a caller may have less patience (for speed: others are to be seen to); also: a tick waits for nobody for ever
   perform set_config('lock_timeout', least(greatest(fire_ticks.patience, 1), 100) || 'ms', true);
@@ -114,13 +116,16 @@ begin
   if not found or fire_ticks.seen > now then  -- guard: never before its time [ or fire_ticks.seen > now]
     return;
   end if;
-  if fire_ticks.seen <= now - plan.grace then
-    -- redundant: what is over if it meets a lock is given all the time there is (for the moment that somebody else writes a page of the same table)
+  -- guard: tried again until a grace after its first try [coalesce( .. false) => true]; no longer than that [coalesce( .. false) => false]
+  is_last := coalesce(plan.tried_at <= now - plan.grace, false);
+  if is_last then
+    -- redundant: the last try has all the time there is (for the moment that somebody else writes a page of the same table)
     perform set_config('lock_timeout', '100ms', true);
   end if;
   begin
     update queue.schedule s
     set next_at = fire_ticks.next_at,  -- guard: the next tick is another [next_at = fire_ticks.next_at,]
+      tried_at = null,  -- guard: the next tick is tried anew
       -- guard: one without a next tick says why [case when .. end => null]
       error = case when fire_ticks.next_at is null then coalesce(fire_ticks.error, 'it has no further ticks') end
     where s.name = fire_ticks.name;  -- guard: moves one schedule on [where s.name = fire_ticks.name]
@@ -142,10 +147,11 @@ begin
         begin
           select e.id, e.outcome into fire_ticks.job, fire_ticks.outcome from queue.enqueue_tick(plan, tick) e;
         exception when others then
-          -- guard: what may be better is tried again [fire_ticks.seen > now - plan.grace and .. XX)' => false]
-          -- guard: no longer than its grace [fire_ticks.seen > now - plan.grace and ]
-          if fire_ticks.seen > now - plan.grace and sqlstate ~ '^(40|53|55P03|57|58|XX)' then
+          if not is_last and sqlstate ~ '^(40|53|55P03|57|58|XX)' then  -- guard: what cannot be better is not tried again [ and .. XX)']
             raise;
+          end if;
+          if sqlstate = '55P03' then
+            perform set_config('lock_timeout', '1ms', true);  -- guard: a lock in the way of many ticks is waited for once
           end if;
           outcome := 'failed';
           why := left(sqlerrm, 1000) || ' (' || sqlstate || ')';
@@ -157,7 +163,16 @@ begin
       return next;
     end loop;
   exception when others then  -- guard: what is raised for one schedule stops no other [when others => when division_by_zero]
-    return query select fire_ticks.seen, 'raised', null::bigint, left(sqlerrm, 1000) || ' (' || sqlstate || ')';
+    why := left(sqlerrm, 1000) || ' (' || sqlstate || ')';
+    begin
+      update queue.schedule s
+      set tried_at = now  -- guard: it is known when it was first tried [= now => = null]
+      -- guard: notes the try of one schedule [s.name = fire_ticks.name and ]; the first try counts [ and s.tried_at is null]
+      where s.name = fire_ticks.name and s.tried_at is null;
+    exception when others then  -- guard: what cannot be noted stops no other either [when others => when division_by_zero]
+      null;
+    end;
+    return query select fire_ticks.seen, 'raised', null::bigint, fire_ticks.why;
     return;
   end;
   if cardinality(fire_ticks.ticks) = 0 then

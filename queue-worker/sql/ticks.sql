@@ -1,7 +1,8 @@
 -- The first $1 schedules in the order of their next ticks, those first of which nobody has computed it yet; and what time it is. Those after a
 -- schedule that has this next tick ($2, null: none is known) and this name ($3, '' for the first). Reads an index.
 select s.name, s.definition, s.source, s.cron, extract(epoch from s.every)::float8 * 1000 as every_ms, s.tz, s.missed,
-  extract(epoch from s.grace)::float8 * 1000 as grace_ms, s.since, s.next_at, s.skip_at, pg_catalog.clock_timestamp() as now
+  extract(epoch from s.grace)::float8 * 1000 as grace_ms, s.since, s.next_at, s.skip_at, s.tried_at,
+  pg_catalog.clock_timestamp() as now
 from queue.schedule s
 where s.paused_at is null and s.withdrawn_at is null and s.error is null
   and (coalesce(s.next_at, '-infinity'), s.name) > (coalesce($2, '-infinity'::timestamptz), $3::text)

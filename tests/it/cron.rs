@@ -10,6 +10,7 @@ mod poison;
 mod releases;
 mod refusals;
 mod single;
+mod tries;
 
 use std::time::Duration;
 

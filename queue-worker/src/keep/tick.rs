@@ -234,7 +234,7 @@ impl Ticks {
                 tick,
                 why,
                 again_in_s = wait.as_secs(),
-                "the job of a schedule cannot be enqueued now; it is tried again until its grace is over"
+                "the job of a schedule cannot be enqueued now; it is tried again until a grace after its first try"
             );
         }
     }

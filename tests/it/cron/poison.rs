@@ -1,12 +1,12 @@
 //! Schedules that fail again and again, or that somebody has locked: the others fire in time, and what is wrong ends visibly.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use queue_core::schedule::{self, Overlap, Schedule};
+use queue_core::schedule::{self, Missed, Overlap, Schedule};
 use sqlx::{Connection as _, PgConnection};
-use tests::{TestDb, eventually, within};
+use tests::{TestDb, WorkerProcess, eventually, within};
 
-use super::{STORE, check_each_second, each_second, fires, outcomes, quick, sleeper};
+use super::{STORE, away, check_each_second, each_second, fires, outcomes, quick, sleeper};
 
 /// Every second, under an ordering key.
 fn keyed(key: &str, grace: Duration) -> Schedule {
@@ -50,6 +50,33 @@ async fn schedules_fire_in_time_beside_twenty_whose_jobs_cannot_be_enqueued() {
     db.finish().await;
 }
 
+/// Each that fails is a line in the log. The first try is behind others, in one statement.
+#[tokio::test]
+async fn a_tick_that_is_late_and_meets_a_lock_fires_once_that_is_gone() {
+    let db = TestDb::new().await;
+    let mut open = db.pool.begin().await.unwrap();
+    queue_core::Job::enqueue(quick(), &mut open).key("k").await.unwrap();
+    schedule::create(&db.pool, STORE(), "late", &keyed("k", Duration::from_mins(1)).missed(Missed::CatchUp(3))).await.unwrap();
+    schedule::create(&db.pool, STORE(), "good", &each_second()).await.unwrap();
+    away(&db, "late", "1 h").await;
+    let began = Instant::now();
+    let worker = WorkerProcess::logged(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
+    eventually("it is tried again and again", async || {
+        let tries = worker.log_since(began).iter().filter(|line| line.contains("a grace after its first try")).count();
+        tries >= 2 || !fires(&db, "late").await.is_empty()
+    })
+    .await;
+    assert_eq!(outcomes(&db, "late").await, [""; 0], "nothing came of it yet");
+    assert_eq!(db.count("select count(*) from queue.schedule where tried_at is not null").await, 1, "the other one has no trouble");
+    open.rollback().await.unwrap();
+    eventually("it fires", async || fires(&db, "late").await.len() >= 5).await;
+    drop(worker);
+    assert!(check_each_second(&db.pool, "late").await >= 5);
+    assert_eq!(db.count("select count(*) from queue.schedule where tried_at is not null").await, 0);
+    sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
+    db.finish().await;
+}
+
 #[tokio::test]
 async fn hundreds_that_somebody_has_locked_hide_no_other() {
     let db = TestDb::new().await;
@@ -89,7 +116,9 @@ async fn what_fails_in_a_statement_for_several_is_undone_by_itself() {
     }
     let due = "update queue.schedule set next_at = date_trunc('second', now()) returning definition, next_at";
     let due: Vec<(i64, chrono::DateTime<chrono::Utc>)> = sqlx::query_as(due).fetch_all(&mut on).await.unwrap();
-    let before: Vec<String> = sqlx::query_scalar("select s::text from queue.schedule s where name = 'b'").fetch_all(&mut on).await.unwrap();
+    // All but when it was first tried.
+    let row = "select (to_jsonb(s) - 'tried_at')::text from queue.schedule s where name = 'b'";
+    let before: Vec<String> = sqlx::query_scalar(row).fetch_all(&mut on).await.unwrap();
     let tick = due[0].1;
     let fired: Vec<Came> = sqlx::query_as(include_str!("../../../queue-worker/sql/fire.sql"))
         .bind(names)
@@ -106,7 +135,7 @@ async fn what_fails_in_a_statement_for_several_is_undone_by_itself() {
     let came: Vec<(i64, &str, bool)> = fired.iter().map(|(place, _, outcome, job, _)| (*place, outcome.as_str(), job.is_some())).collect();
     assert_eq!(came, [(1, "enqueued", true), (2, "raised", false), (3, "enqueued", true)]);
     assert!(fired[1].4.as_deref().unwrap().contains("55P03"), "{fired:?}");
-    let after: Vec<String> = sqlx::query_scalar("select s::text from queue.schedule s where name = 'b'").fetch_all(&mut on).await.unwrap();
+    let after: Vec<String> = sqlx::query_scalar(row).fetch_all(&mut on).await.unwrap();
     assert_eq!(after, before, "as it was");
     assert_eq!((outcomes(&db, "a").await.len(), outcomes(&db, "b").await.len(), outcomes(&db, "c").await.len()), (1, 0, 1));
     open.rollback().await.unwrap();

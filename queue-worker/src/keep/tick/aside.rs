@@ -46,9 +46,9 @@ impl Aside {
         Some(put.until.saturating_duration_since(Instant::now())).filter(|rest| !rest.is_zero())
     }
 
-    /// Whether it failed before, so that others come first.
+    /// Whether it failed before, here or elsewhere, so that others come first.
     pub(super) fn is_suspect(&self, plan: &Planned) -> bool {
-        self.0.get(&plan.name).is_some_and(|put| put.definition == plan.definition && put.failures > 0)
+        plan.tried_at.is_some() || self.0.get(&plan.name).is_some_and(|put| put.definition == plan.definition && put.failures > 0)
     }
 
     /// How long one that failed may wait for a lock when it is tried by itself: while it waits, so does whatever comes due.
@@ -77,7 +77,7 @@ impl Aside {
     pub(super) fn suspect(&mut self, plan: &Planned, was_alone: bool) -> Duration {
         let before = self.0.get(&plan.name).filter(|put| put.is_of(plan)).map_or(Duration::ZERO, |put| put.wait);
         let longest = plan.grace().clamp(REST, LONGEST_REST);
-        // When its grace is over, what is wrong is what came of it.
+        // A grace after its first try, what is wrong is what came of it.
         let left = Some(plan.grace_left()).filter(|left| !left.is_zero()).map_or(longest, |left| left + NAP);
         let wait = if was_alone { (before * 2).clamp(REST, longest).min(left) } else { Duration::ZERO };
         self.put(plan, wait, 1);

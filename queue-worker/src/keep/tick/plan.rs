@@ -26,6 +26,8 @@ pub(super) struct Planned {
     since: DateTime<Utc>,
     pub(super) next_at: Option<DateTime<Utc>>,
     skip_at: Option<DateTime<Utc>>,
+    /// When that tick was first tried in vain, by anybody.
+    pub(super) tried_at: Option<DateTime<Utc>>,
     now: DateTime<Utc>,
 }
 
@@ -73,10 +75,10 @@ impl Planned {
         Duration::from_secs_f64((self.grace_ms.max(0.0) / 1000.0).min(1e9))
     }
 
-    /// How much of the grace was left when it was read.
+    /// How much of the grace after its first try was left when it was read.
     pub(super) fn grace_left(&self) -> Duration {
-        let late = self.next_at.and_then(|tick| (self.now - tick).to_std().ok()).unwrap_or_default();
-        self.grace().saturating_sub(late)
+        let tried_for = self.tried_at.and_then(|tried_at| (self.now - tried_at).to_std().ok()).unwrap_or_default();
+        self.grace().saturating_sub(tried_for)
     }
 
     /// What is to be done about it. None if it is left to those who can read it: of what workers declare, no other release may say that it is

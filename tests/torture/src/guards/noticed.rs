@@ -49,7 +49,7 @@ const CONTROLS: &[&str] = &[
 ];
 const SINGLE: &[&str] = &["guards::single", "control::"];
 const SCHEDULES: &[&str] = &[
-    "cron::single cron::overlaps cron::changes",
+    "cron::single cron::overlaps cron::changes cron::tries",
     "cron::refusals",
     "cron::releases cron::poison::what cron::poison::one",
     "cron:: --skip attacks --skip clocks",

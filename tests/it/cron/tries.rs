@@ -1,0 +1,112 @@
+//! How often a tick is tried whose job cannot be enqueued now: until a grace after its first try, however late that is.
+
+use queue_core::schedule;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use tests::TestDb;
+
+use super::{STORE, each_second, fires, outcomes};
+
+/// A schedule whose tick was an hour ago, with a grace of a minute.
+async fn late(db: &TestDb, name: &str) {
+    schedule::create(&db.pool, STORE(), name, &each_second()).await.unwrap();
+    super::away(db, name, "1 h").await;
+}
+
+/// Fires the tick of a schedule as it was seen, or so many of them; what came of them.
+async fn fire(on: &mut PgConnection, name: &str, ticks: i32) -> Vec<String> {
+    let fire = "select f.outcome from queue.schedule s, queue.fire_ticks(s.name, s.definition, s.next_at,
+      array(select s.next_at + n * interval '1 s' from generate_series(0, $2 - 1) n), 'enqueue', s.next_at + interval '1 h', null, 1) f
+      where s.name = $1";
+    sqlx::query_scalar(fire).bind(name).bind(ticks).fetch_all(on).await.unwrap()
+}
+
+/// How many schedules are such.
+async fn such(db: &TestDb, what: &str) -> i64 {
+    db.count(&format!("select count(*) from queue.schedule where {what}")).await
+}
+
+/// As if the first try had been so long ago.
+async fn tried(db: &TestDb, ago: &str) {
+    let moved = format!("update queue.schedule set tried_at = now() - interval '{ago}' where tried_at is not null");
+    assert_eq!(sqlx::query(AssertSqlSafe(moved)).execute(&db.pool).await.unwrap().rows_affected(), 1);
+}
+
+const LOCK: &str = "lock table queue.ready in exclusive mode";
+
+#[tokio::test]
+async fn a_late_tick_is_tried_until_a_grace_after_its_first_try_and_then_it_has_failed() {
+    let db = TestDb::new().await;
+    late(&db, "a").await;
+    late(&db, "b").await;
+    let (mut on, mut other) = (PgConnection::connect(&db.url).await.unwrap(), PgConnection::connect(&db.url).await.unwrap());
+    let mut held = other.begin().await.unwrap();
+    sqlx::query(LOCK).execute(&mut *held).await.unwrap();
+    assert_eq!(fire(&mut on, "a", 1).await, ["raised"]);
+    assert_eq!(such(&db, "name = 'a' and tried_at > now() - interval '20 s'").await, 1);
+    assert_eq!(such(&db, "tried_at is null").await, 1, "the other one was not tried");
+    tried(&db, "50 s").await;
+    assert_eq!(fire(&mut on, "a", 1).await, ["raised"]);
+    assert_eq!(such(&db, "tried_at < now() - interval '45 s'").await, 1, "the first try counts");
+    tried(&db, "60 s").await;
+    assert_eq!(fire(&mut on, "a", 1).await, ["failed"]);
+    assert!(fires(&db, "a").await[0].error.as_deref().unwrap().contains("55P03"));
+    assert_eq!(such(&db, "tried_at is null").await, 2, "the next tick is another");
+    held.rollback().await.unwrap();
+    super::away(&db, "a", "30 min").await;
+    assert_eq!(fire(&mut on, "a", 1).await, ["enqueued"]);
+    assert_eq!(outcomes(&db, "b").await, [""; 0]);
+    db.finish().await;
+}
+
+/// A lock costs one wait, not one a tick.
+#[tokio::test]
+async fn hundreds_of_ticks_at_their_last_try_wait_for_a_lock_once() {
+    let db = TestDb::new().await;
+    late(&db, "a").await;
+    sqlx::query("update queue.schedule set tried_at = now() - interval '1 min'").execute(&db.pool).await.unwrap();
+    let (mut on, mut other) = (PgConnection::connect(&db.url).await.unwrap(), PgConnection::connect(&db.url).await.unwrap());
+    let mut held = other.begin().await.unwrap();
+    sqlx::query(LOCK).execute(&mut *held).await.unwrap();
+    sqlx::query("set statement_timeout = '30s'").execute(&mut on).await.unwrap();
+    assert_eq!(fire(&mut on, "a", 999).await, ["failed"; 999]);
+    held.rollback().await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_resumed_or_made_anew_is_tried_anew() {
+    let db = TestDb::new().await;
+    late(&db, "a").await;
+    let mut on = PgConnection::connect(&db.url).await.unwrap();
+    let tried = "update queue.schedule set tried_at = now() - interval '1 min'";
+    sqlx::query(tried).execute(&mut on).await.unwrap();
+    schedule::resume(&db.pool, STORE(), "a").await.unwrap();
+    assert_eq!(such(&db, "tried_at is not null").await, 1, "it was not paused");
+    schedule::pause(&db.pool, STORE(), "a").await.unwrap();
+    schedule::resume(&db.pool, STORE(), "a").await.unwrap();
+    assert_eq!(such(&db, "tried_at is null").await, 1);
+
+    sqlx::query(tried).execute(&mut on).await.unwrap();
+    schedule::create(&db.pool, STORE(), "a", &each_second()).await.unwrap();
+    assert_eq!(such(&db, "tried_at is not null").await, 1, "it is as it was");
+    schedule::create(&db.pool, STORE(), "a", &each_second().jitter(std::time::Duration::from_secs(1))).await.unwrap();
+    assert_eq!(such(&db, "tried_at is null").await, 1);
+    db.finish().await;
+}
+
+/// Whatever keeps the note from being written: the other schedule of the statement fires.
+#[tokio::test]
+async fn a_first_try_that_cannot_be_noted_stops_no_other() {
+    let db = TestDb::new().await;
+    late(&db, "a").await;
+    late(&db, "b").await;
+    let refuse = "create function queue.refuse() returns trigger language plpgsql as $$ begin raise 'no'; end $$;
+      create trigger refuse before update on queue.schedule for each row when (new.name = 'a') execute function queue.refuse()";
+    sqlx::raw_sql(refuse).execute(&db.pool).await.unwrap();
+    let both = "select s.name || ' ' || f.outcome from queue.schedule s,
+      queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at], 'enqueue', now() + interval '1 h', null) f order by 1";
+    let both: Vec<String> = sqlx::query_scalar(both).fetch_all(&db.pool).await.unwrap();
+    assert_eq!(both, ["a raised", "b enqueued"]);
+    sqlx::query("drop function queue.refuse cascade").execute(&db.pool).await.unwrap();
+    db.finish().await;
+}
