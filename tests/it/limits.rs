@@ -6,6 +6,7 @@ mod floors;
 mod rates;
 mod settings;
 mod statements;
+mod turns;
 
 use std::time::Duration;
 

@@ -21,11 +21,17 @@ pub(super) struct Limits {
     pub(super) groups: HashMap<Arc<[i64]>, State>,
     /// Some limits have jobs here, for which no slot is free.
     pub(super) saturated: bool,
+    /// Queues in which jobs under limits had the last turn: among equals, those without any are next.
+    pub(super) had_turn: HashSet<String>,
+    /// How many claims were sent.
+    sent: u64,
 }
 
 /// Of one group.
 pub(super) struct State {
     pub(super) flight: Option<Flight>,
+    /// The number of its last claim among those of all groups: of equal ones the one that was asked longest ago goes first.
+    pub(super) sent: u64,
     /// Leases of which jobs ended here, which no claim has said yet; and since when there are some.
     pub(super) freed: HashSet<Uuid>,
     pub(super) since: Option<Instant>,
@@ -37,6 +43,17 @@ pub(super) struct State {
     pub(super) slack: Duration,
     /// From where on to read the permits of each limit.
     pub(super) floors: Option<Vec<i64>>,
+}
+
+/// In which step of a pass claims are sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// At its begin: those whose time has come.
+    First,
+    /// Before the lanes without limits are claimed: those of lanes that may hold jobs, too.
+    Before,
+    /// After that, if it left slots.
+    After,
 }
 
 /// When to claim next.
@@ -68,7 +85,7 @@ pub(super) const SAY: Duration = Duration::from_millis(20);
 
 impl Limits {
     pub(super) fn new(bell: &Arc<Bell>) -> Self {
-        Self { freed: Freed::new(Arc::clone(bell)), groups: HashMap::new(), saturated: false }
+        Self { freed: Freed::new(Arc::clone(bell)), groups: HashMap::new(), saturated: false, had_turn: HashSet::new(), sent: 0 }
     }
 
     /// Whether a claim is on its way.
@@ -103,6 +120,7 @@ impl Limits {
     pub(super) fn state(&mut self, gates: &Arc<[i64]>) -> &mut State {
         self.groups.entry(Arc::clone(gates)).or_insert_with(|| State {
             flight: None,
+            sent: 0,
             freed: HashSet::new(),
             since: None,
             next: Next::Now,
@@ -111,6 +129,14 @@ impl Limits {
             slack: Duration::ZERO,
             floors: None,
         })
+    }
+
+    /// A claim is sent, of jobs in these queues.
+    pub(super) fn note_sent<'a>(&mut self, gates: &Arc<[i64]>, queues: impl Iterator<Item = &'a String>) {
+        self.sent += 1;
+        let sent = self.sent;
+        self.state(gates).sent = sent;
+        self.had_turn.extend(queues.cloned());
     }
 
     /// Takes note of what has ended here, and of where others say that there is room.

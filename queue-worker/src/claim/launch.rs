@@ -1,7 +1,7 @@
 //! How a claim is sent and how it lands: what is asked for, which slots are reserved for it, and whose its jobs are.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::{HashMap, HashSet, hash_map::Entry},
     sync::Arc,
     time::Instant,
 };
@@ -215,6 +215,11 @@ impl Feed {
         if self.aging.is_some() {
             let reached = if count < most { lanes.len() } else { 0 };
             self.lanes.served(lanes[..reached].iter().copied().chain(claimed.iter().map(|job| job.job.lane)));
+        }
+        if !self.limits.had_turn.is_empty() {
+            let brought: HashSet<&str> = claimed.iter().filter_map(|job| Some(self.lanes.get(job.job.lane)?.queue.as_str())).collect();
+            let asked = |queue: &String| reserved.get(queue).is_some_and(|promised| count < most && promised.count > 0);
+            self.limits.had_turn.retain(|queue| !asked(queue) && !brought.contains(queue.as_str()));
         }
         match from {
             From::Lanes { from_zero: true } => self.rescan.done(took, count),

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::{
     feed::Feed,
     flight::{ClaimResult, Course, Flight, Reserved},
-    gates::{Next, SAY, SHUT},
+    gates::{Next, SAY, SHUT, Step},
 };
 use crate::{
     error::complain,
@@ -111,34 +111,43 @@ impl Feed {
         Ok(count > 0)
     }
 
-    /// Sends claims under limits on their way: those whose time has come, and with `looks` those of lanes that may hold jobs.
-    pub(super) fn claim_limited(&mut self, worker: Uuid, looks: bool) {
-        let (now, hurry) = (Instant::now(), self.sleep != Sleep::Awake);
+    /// Sends claims under limits on their way: those whose time has come, and with a look for jobs those of lanes that may hold some.
+    pub(super) fn claim_limited(&mut self, worker: Uuid, step: Step) {
+        let (now, looks, hurry) = (Instant::now(), step != Step::First, self.sleep != Sleep::Awake);
         self.limits.saturated = false;
-        let mut groups: Vec<Arc<Group>> = self.lanes.groups.iter().cloned().collect();
-        groups.sort_unstable_by_key(|group| std::cmp::Reverse(group.best));
-        if groups.len() > 1 {
-            let turn = self.turn % groups.len();
-            for equals in groups.chunk_by_mut(|a, b| a.best == b.best) {
-                let turn = turn % equals.len();
-                equals.rotate_left(turn);
-            }
+        if self.lanes.groups.are_none() {
+            return;
         }
-        let free = self.lanes.best_free();
-        for group in groups {
-            let state = self.limits.state(&group.under.gates);
-            let says = state.flight.is_none() && state.since.is_some_and(|since| now >= since + SAY);
-            // Others of a higher priority go first, and equals each in turn.
-            let waits = self.found == ClaimResult::Full
-                && free.is_some_and(|free| free > group.best || (free == group.best && self.turn.is_multiple_of(2)));
+        let mut groups: Vec<(Arc<Group>, bool)> = self.in_turn(looks);
+        groups.sort_by_cached_key(|(group, _)| (std::cmp::Reverse(group.best), self.limits.state(&group.under.gates).sent));
+        for (group, gives_way) in groups {
             if self.limits.groups.values().filter(|state| state.flight.is_some()).count() >= MOST {
                 break;
             }
             let state = self.limits.state(&group.under.gates);
-            if (state.is_due(now, looks, hurry) && !waits) || says {
+            let says = state.flight.is_none() && state.since.is_some_and(|since| now >= since + SAY);
+            if (state.is_due(now, looks, hurry) && (step == Step::After || !gives_way)) || says {
                 self.launch_limited(worker, &group, says);
             }
         }
+    }
+
+    /// All groups, and whether each lets lanes without limits go first that share slots with it: those of a higher priority, and equals each in turn
+    /// as long as they have jobs.
+    fn in_turn(&self, looks: bool) -> Vec<(Arc<Group>, bool)> {
+        let (best, are_busy) = (self.lanes.best_free(), self.are_busy());
+        let goes_first = |group: &Group, queue: &String| match best.get(queue.as_str()) {
+            Some(free) if *free > group.best => looks || are_busy,
+            Some(free) if *free == group.best => are_busy && self.limits.had_turn.contains(queue),
+            _ => false,
+        };
+        let gives_way = |group: &Group| group.queues.iter().any(|queue| goes_first(group, queue));
+        self.lanes.groups.iter().map(|group| (Arc::clone(group), gives_way(group))).collect()
+    }
+
+    /// Whether the lanes without limits had as many jobs as there was room for when they were claimed last.
+    pub(super) fn are_busy(&self) -> bool {
+        !matches!(self.found, ClaimResult::Jobs(_))
     }
 
     fn launch_limited(&mut self, worker: Uuid, group: &Arc<Group>, says: bool) {
@@ -169,6 +178,7 @@ impl Feed {
         }
         let asked = shares.iter().fold(0_usize, |sum, share| sum.saturating_add(share.most));
         let most = reserved.values().map(|promised| promised.count).sum::<usize>().min(asked).min(self.batch);
+        self.limits.note_sent(&under.gates, reserved.iter().filter(|(_, promised)| promised.count > 0).map(|(queue, _)| queue));
         let state = self.limits.state(&under.gates);
         let from_zero = state.rescan.is_due() || (state.rescan.owed && state.rescan.may(Instant::now()));
         if from_zero {

@@ -199,9 +199,14 @@ impl Lanes {
         order(group.lanes.iter().filter_map(|id| self.known.get(id)), turn)
     }
 
-    /// The highest priority among the lanes without limits.
-    pub(crate) fn best_free(&self) -> Option<i16> {
-        self.free().map(|lane| lane.priority).max()
+    /// Of each queue the highest priority among its lanes without limits.
+    pub(crate) fn best_free(&self) -> HashMap<&str, i16> {
+        let mut best: HashMap<&str, i16> = HashMap::new();
+        for lane in self.free() {
+            let known = best.entry(&lane.queue).or_insert(lane.priority);
+            *known = lane.priority.max(*known);
+        }
+        best
     }
 
     /// The lanes that are neither paused nor limited nor suspects'.

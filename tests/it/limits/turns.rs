@@ -1,0 +1,92 @@
+//! Who goes first: lanes under limits beside lanes without any, lanes under one limit, and limits beside each other.
+
+use queue_core::{Job as _, JobState, Limit};
+use queue_worker::{Config, Worker};
+use tests::{TestDb, eventually};
+
+use super::{Limited, SharedOne, Unlimited, fresh, set};
+
+/// With so many slots.
+fn narrow(db: &TestDb, slots: usize) -> Worker {
+    let mut config = Config::default();
+    (config.concurrency, config.batch) = (slots, 2);
+    Worker::new(db.pool.clone()).config(config).register::<Limited>().register::<SharedOne>().register::<Unlimited>()
+}
+
+async fn ended(db: &TestDb) -> i64 {
+    db.count("select count(*) from effect_span where ended is not null").await
+}
+
+/// How many of this type are among the first ones.
+async fn among(db: &TestDb, first: i64, job_type: &str) -> i64 {
+    db.count(&format!("select count(*) from (select job_type from effect_span order by n limit {first}) s where job_type = '{job_type}'"))
+        .await
+}
+
+#[tokio::test]
+async fn jobs_of_a_higher_priority_without_a_limit_go_before_those_that_a_limit_has_room_for() {
+    let db = fresh().await;
+    set(&db, "type:limited", Limit::new().concurrency(50)).await;
+    Limited::enqueue_all((0..60).map(|_| Limited { ms: 30 }), &db.pool).await.unwrap();
+    db.run_while(narrow(&db, 1), async {
+        eventually("some have run", async || ended(&db).await >= 3).await;
+        for _ in 0..3 {
+            let free = Unlimited { ms: 0 }.enqueue(&db.pool).priority(200).await.unwrap().id();
+            let before = ended(&db).await;
+            db.until(free, JobState::Completed).await;
+            let begun =
+                format!("select count(*) from effect_span where n < (select n from effect_span where job = {free}) and n > {before}");
+            let between = db.count(&begun).await;
+            assert!(between <= 12, "{between} of the limited began before it");
+        }
+        assert!(db.count("select count(*) from queue.ready").await > 20, "they were waiting all the time");
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn of_equal_priority_jobs_with_a_limit_and_without_one_take_turns() {
+    for slots in [1, 3] {
+        let db = fresh().await;
+        set(&db, "type:limited", Limit::new().concurrency(50)).await;
+        Limited::enqueue_all((0..60).map(|_| Limited { ms: 5 }), &db.pool).await.unwrap();
+        Unlimited::enqueue_all((0..60).map(|_| Unlimited { ms: 5 }), &db.pool).await.unwrap();
+        db.run_while(narrow(&db, slots), eventually("all have run", async || ended(&db).await == 120)).await;
+        let (limited, free) = (among(&db, 50, "limited").await, among(&db, 50, "unlimited").await);
+        assert!(limited.min(free) >= 6, "with {slots} slots: {limited} with a limit, {free} without");
+        db.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn jobs_of_a_higher_priority_under_a_limit_go_before_those_without_one() {
+    let db = fresh().await;
+    Unlimited::enqueue_all((0..60).map(|_| Unlimited { ms: 30 }), &db.pool).await.unwrap();
+    db.run_while(narrow(&db, 1), async {
+        eventually("some have run", async || ended(&db).await >= 3).await;
+        for _ in 0..3 {
+            let urgent = Limited { ms: 0 }.enqueue(&db.pool).priority(200).await.unwrap().id();
+            let before = ended(&db).await;
+            db.until(urgent, JobState::Completed).await;
+            let begun =
+                format!("select count(*) from effect_span where n < (select n from effect_span where job = {urgent}) and n > {before}");
+            let between = db.count(&begun).await;
+            assert!(between <= 12, "{between} of the others began before it");
+        }
+        assert!(db.count("select count(*) from queue.ready").await > 20, "they were waiting all the time");
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn limits_of_equal_priority_take_turns() {
+    let db = fresh().await;
+    Limited::enqueue_all((0..40).map(|_| Limited { ms: 5 }), &db.pool).await.unwrap();
+    SharedOne::enqueue_all((0..40).map(|_| SharedOne { ms: 5 }), &db.pool).await.unwrap();
+    db.run_while(narrow(&db, 1), eventually("all have run", async || ended(&db).await == 80)).await;
+    let (one, other) = (among(&db, 40, "limited").await, among(&db, 40, "shared_one").await);
+    assert!(one.min(other) >= 10, "{one} and {other}");
+    db.finish().await;
+}
