@@ -23,7 +23,6 @@ fn both(one: ClaimResult, other: ClaimResult) -> ClaimResult {
 impl Feed {
     /// Claims for every queue with room. Single jobs and those for batches take turns to go first.
     pub(super) async fn claim(&mut self, worker: Uuid) -> sqlx::Result<ClaimResult> {
-        self.line_up().await?;
         let queues = std::sync::Arc::clone(&self.queues);
         let of_batches = |lane: &&Lane| queues.batch_of(lane.job_type).is_some();
         if !queues.takes_batches() || !self.lanes.free().any(|lane| of_batches(&lane)) {

@@ -248,6 +248,7 @@ impl Feed {
         if !self.try_suspects(worker).await? {
             return Ok(Some(self.until(TICK)));
         }
+        self.line_up().await?;
         self.claim_limited(worker, Step::Before);
         let found = self.claim(worker).await?;
         if found != ClaimResult::Full {
