@@ -36,6 +36,8 @@ pub(super) struct State {
     pub(super) freed: HashSet<Uuid>,
     pub(super) since: Option<Instant>,
     pub(super) next: Next,
+    /// Which of its lanes goes first; another one after each claim that brought jobs.
+    pub(super) turn: usize,
     pub(super) rescan: Rescan,
     /// How often in a row no permit was left when its time had come.
     misses: u32,
@@ -124,6 +126,7 @@ impl Limits {
             freed: HashSet::new(),
             since: None,
             next: Next::Now,
+            turn: 0,
             rescan: Rescan::default(),
             misses: 0,
             slack: Duration::ZERO,
@@ -192,6 +195,7 @@ impl State {
     /// A claim has landed that took so many jobs of what it asked for.
     pub(super) fn note(&mut self, room: Room, count: usize, most: usize) {
         let now = Instant::now();
+        self.turn = self.turn.wrapping_add(usize::from(count > 0));
         self.misses = if count > 0 { 0 } else { self.misses.saturating_add(1) };
         self.next = match room {
             Room::Open if count >= most && most > 0 => Next::Now,

@@ -154,16 +154,16 @@ impl Feed {
         let under = &group.under;
         let mut reserved = Reserved::new();
         let mut shares: Vec<Share> = Vec::new();
-        let mut left = under.most.max(1);
-        for lane in self.lanes.of_group(group, self.turn) {
+        // In each queue: it is not known where the jobs are.
+        let most = under.most.max(1);
+        let turn = self.limits.state(&under.gates).turn;
+        for lane in self.lanes.of_group(group, turn) {
             let promised = match reserved.entry(lane.queue.clone()) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(fresh) => match self.queues.slots(&lane.queue) {
                     Some(slots) => {
-                        let cap = if under.timed { left.min(slots.concurrency()) } else { left };
-                        let promised = fresh.insert(slots.demand_apart(self.batch, cap));
-                        left -= promised.count;
-                        promised
+                        let cap = if under.timed { most.min(slots.concurrency()) } else { most };
+                        fresh.insert(slots.demand_apart(self.batch, cap))
                     }
                     None => continue,
                 },
@@ -177,7 +177,7 @@ impl Feed {
             return;
         }
         let asked = shares.iter().fold(0_usize, |sum, share| sum.saturating_add(share.most));
-        let most = reserved.values().map(|promised| promised.count).sum::<usize>().min(asked).min(self.batch);
+        let most = reserved.values().map(|promised| promised.count).sum::<usize>().min(asked).min(self.batch).min(most);
         self.limits.note_sent(&under.gates, reserved.iter().filter(|(_, promised)| promised.count > 0).map(|(queue, _)| queue));
         let state = self.limits.state(&under.gates);
         let from_zero = state.rescan.is_due() || (state.rescan.owed && state.rescan.may(Instant::now()));

@@ -4,7 +4,7 @@ use queue_core::{Job as _, JobState, Limit};
 use queue_worker::{Config, Worker};
 use tests::{TestDb, eventually};
 
-use super::{Limited, SharedOne, Unlimited, fresh, set};
+use super::{Limited, SharedOne, Unlimited, fresh, set, worker};
 
 /// With so many slots.
 fn narrow(db: &TestDb, slots: usize) -> Worker {
@@ -78,6 +78,35 @@ async fn jobs_of_a_higher_priority_under_a_limit_go_before_those_without_one() {
     })
     .await;
     db.finish().await;
+}
+
+#[tokio::test]
+async fn lanes_under_one_limit_take_turns_while_their_worker_sleeps() {
+    for most in [1, 2] {
+        let db = fresh().await;
+        set(&db, "type:unlimited", Limit::new().concurrency(most)).await;
+        db.run_while(worker(&db), async {
+            eventually("it sleeps", async || db.count("select count(*) from queue.idle").await > 0).await;
+            let mut tx = db.pool.begin().await.unwrap();
+            for queue in ["a", "b", "c"] {
+                for _ in 0..20 {
+                    Unlimited { ms: 5 }.enqueue(&mut tx).queue(queue).await.unwrap();
+                }
+            }
+            tx.commit().await.unwrap();
+            eventually("all have run", async || ended(&db).await == 60).await;
+        })
+        .await;
+        for queue in ["a", "b", "c"] {
+            let first = format!(
+                "select count(*) from (select job from effect_span order by n limit 24) s join queue.job j on j.id = s.job
+                 join queue.lane l on l.lane = j.lane where l.queue = '{queue}'"
+            );
+            let first = db.count(&first).await;
+            assert!(first >= 4, "{first} of queue {queue} among the first 24, of {most} at once");
+        }
+        db.finish().await;
+    }
 }
 
 #[tokio::test]
