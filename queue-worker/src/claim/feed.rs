@@ -234,7 +234,8 @@ impl Feed {
             self.claim_limited(worker, Step::First);
         }
         if !rung && !promoted && !paused {
-            let rests = self.sleep == Sleep::Asleep && !landed && !self.rescan.owed && !self.are_busy() && !self.trial.is_quiet();
+            let owes = self.rescan.owed || self.limits.owe();
+            let rests = self.sleep == Sleep::Asleep && !landed && !owes && !self.are_busy() && !self.trial.is_quiet();
             if rests && Instant::now() < self.planned {
                 return Ok(Some(self.planned));
             }
@@ -284,7 +285,7 @@ impl Feed {
     /// An idle worker's poll: one statement, which sees whether there can be anything to do at all. Returns until when to wait if there cannot.
     /// On its way to sleep it asks every lane, for those who are not seen to have ended yet may not have seen it.
     async fn may_sleep(&mut self) -> sqlx::Result<Option<Instant>> {
-        let owes = self.rescan.owed || self.rescan_batches.owed;
+        let owes = self.rescan.owed || self.rescan_batches.owed || self.limits.owe();
         if self.sleep == Sleep::Awake || self.flight.is_some() || owes || self.are_busy() || self.trial.is_quiet() {
             return Ok(None);
         }

@@ -39,6 +39,8 @@ pub(super) struct State {
     /// Which of its lanes goes first; another one after each claim that brought jobs.
     pub(super) turn: usize,
     pub(super) rescan: Rescan,
+    /// Its time has come, and it waits for a slot or its turn: whoever ends that rings.
+    pub(super) waits: bool,
     /// How often in a row no permit was left when its time had come.
     misses: u32,
     /// How long it may take from a claim to the beginning of its jobs, as it has shown: a rate counts them until then.
@@ -97,12 +99,21 @@ impl Limits {
 
     /// When the claim loop is to look again at the latest.
     pub(super) fn due(&self) -> Option<Instant> {
-        let due = |state: &State| match state.next {
-            _ if state.flight.is_some() => None,
-            Next::Shut(at) => Some(state.since.map_or(at, |since| at.min(since + SAY))),
-            Next::Now | Next::Look(_) => state.since.map(|since| since + SAY),
+        let due = |state: &State| {
+            let next = match state.next {
+                _ if state.waits => None,
+                Next::Shut(at) => Some(at),
+                Next::Look(_) => state.rescan.owed_at(),
+                Next::Now => None,
+            };
+            next.into_iter().chain(state.since.map(|since| since + SAY)).min()
         };
-        self.groups.values().filter_map(due).min()
+        self.groups.values().filter(|state| state.flight.is_none()).filter_map(due).min()
+    }
+
+    /// Whether some lanes are to be claimed from below their floors, as soon as there is time.
+    pub(super) fn owe(&self) -> bool {
+        self.groups.values().any(|state| state.flight.is_none() && matches!(state.next, Next::Look(_)) && state.rescan.owed)
     }
 
     /// All gates are to be tried again: the limits have changed, or this worker is another one.
@@ -127,6 +138,7 @@ impl Limits {
             since: None,
             next: Next::Now,
             turn: 0,
+            waits: false,
             rescan: Rescan::default(),
             misses: 0,
             slack: Duration::ZERO,
@@ -171,7 +183,7 @@ impl State {
         match self.next {
             _ if self.flight.is_some() => false,
             Next::Now => true,
-            Next::Look(at) => looks && (hurry || now >= at),
+            Next::Look(at) => (looks && (hurry || now >= at)) || (self.rescan.owed && self.rescan.may(now)),
             Next::Shut(at) => now >= at,
         }
     }

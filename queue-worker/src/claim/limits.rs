@@ -74,6 +74,7 @@ impl Feed {
             Err(error) => {
                 state.freed.extend(asked);
                 state.floors = None;
+                state.rescan.owed |= from == (From::Limited { from_zero: true });
                 state.since.get_or_insert_with(Instant::now);
                 return Err(error);
             }
@@ -121,12 +122,11 @@ impl Feed {
         let mut groups: Vec<(Arc<Group>, bool)> = self.in_turn(looks);
         groups.sort_by_cached_key(|(group, _)| (std::cmp::Reverse(group.best), self.limits.state(&group.under.gates).sent));
         for (group, gives_way) in groups {
-            if self.limits.groups.values().filter(|state| state.flight.is_some()).count() >= MOST {
-                break;
-            }
+            let is_full = self.limits.groups.values().filter(|state| state.flight.is_some()).count() >= MOST;
             let state = self.limits.state(&group.under.gates);
             let says = state.flight.is_none() && state.since.is_some_and(|since| now >= since + SAY);
-            if (state.is_due(now, looks, hurry) && (step == Step::After || !gives_way)) || says {
+            state.waits = state.is_due(now, looks, hurry);
+            if !is_full && ((state.waits && (step == Step::After || !gives_way)) || says) {
                 self.launch_limited(worker, &group, says);
             }
         }
@@ -184,7 +184,7 @@ impl Feed {
         if from_zero {
             state.rescan.begin();
         }
-        state.since = None;
+        (state.since, state.waits) = (None, false);
         let (freed, slack, floors) = (state.freed.drain().collect(), state.slack, state.floors.clone());
         let asked = Asked { gates: Arc::clone(&under.gates), freed, told: self.limits.freed.clone(), slack, floors };
         let request = Request::new(worker, shares, most, From::Limited { from_zero }, &mut self.lanes, &self.held).under(asked);

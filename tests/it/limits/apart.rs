@@ -1,9 +1,39 @@
 //! What is ready under a limit is found, however it came to be so.
 
+use std::time::{Duration, Instant};
+
 use queue_core::{Context, Handler, Job as _, JobResult, JobState, job};
 use serde::{Deserialize, Serialize};
+use tests::eventually;
 
-use super::{fresh, span, worker};
+use super::{Limited, fresh, span, worker};
+
+#[tokio::test]
+async fn what_is_committed_late_under_a_limit_is_found_at_once_by_a_worker_that_sleeps() {
+    let db = fresh().await;
+    let mut worst = Duration::ZERO;
+    db.run_while(worker(&db).poll_interval(Duration::from_millis(20)), async {
+        let first = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
+        db.until(first, JobState::Completed).await;
+        eventually("it sleeps", async || db.count("select count(*) from queue.idle").await > 0).await;
+        for _ in 0..8 {
+            let mut tx = db.pool.begin().await.unwrap();
+            let late = Limited { ms: 0 }.enqueue(&mut tx).await.unwrap().id();
+            let above = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
+            db.until(above, JobState::Completed).await;
+            // It looks, finds nothing, and rests.
+            tokio::time::sleep(Duration::from_millis(150)).await;
+            tx.commit().await.unwrap();
+            let committed = Instant::now();
+            db.until(late, JobState::Completed).await;
+            worst = worst.max(committed.elapsed());
+        }
+    })
+    .await;
+    eprintln!("committed late: found within {worst:?}");
+    assert!(worst < Duration::from_secs(3), "one waited for {worst:?}");
+    db.finish().await;
+}
 
 /// Takes turns under a limit, and fails at first.
 #[job(name = "limits_fair_retried", send_only, fair = self.tenant, limit(concurrency = 5), max_attempts = 12, backoff = fixed("20ms"))]
