@@ -229,7 +229,7 @@ impl Feed {
     async fn pass(&mut self, worker: Uuid, rung: bool) -> sqlx::Result<Option<Instant>> {
         let paused = self.mind_pauses(worker).await?;
         let promoted = self.promote_due().await?;
-        let landed = self.land_limited().await?;
+        let landed = self.land_limited().await;
         if !self.trial.is_quiet() {
             self.claim_limited(worker, Step::First);
         }

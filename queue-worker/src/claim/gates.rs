@@ -9,7 +9,7 @@ use std::{
 
 use uuid::Uuid;
 
-use super::flight::Flight;
+use super::{flight::Flight, slow::Slow};
 use crate::{
     lanes::{Freed, Rescan, Room},
     live::Bell,
@@ -21,6 +21,8 @@ pub(super) struct Limits {
     pub(super) groups: HashMap<Arc<[i64]>, State>,
     /// Some limits have jobs here, for which no slot is free.
     pub(super) saturated: bool,
+    /// Where handlers were told to slow down.
+    pub(super) slow: Slow,
     /// Queues in which jobs under limits had the last turn: among equals, those without any are next.
     pub(super) had_turn: HashSet<String>,
     /// How many claims were sent.
@@ -69,7 +71,12 @@ pub(super) enum Next {
     Look(Instant),
     /// Not before this, unless something says that there is room.
     Shut(Instant),
+    /// Not before this, whoever says so: the last claim failed.
+    Broken(Instant),
 }
+
+/// So many claims under limits are in the air at once.
+const MOST: usize = 4;
 
 /// A gate is tried again after this, whether or not anybody says that there is room.
 pub(super) const SHUT: Duration = Duration::from_secs(1);
@@ -85,11 +92,23 @@ const LONG: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_hours(1);
 
 /// What has ended here is said after this, even if there is no slot to claim for.
-pub(super) const SAY: Duration = Duration::from_millis(20);
+const SAY: Duration = Duration::from_millis(20);
 
 impl Limits {
     pub(super) fn new(bell: &Arc<Bell>) -> Self {
-        Self { freed: Freed::new(Arc::clone(bell)), groups: HashMap::new(), saturated: false, had_turn: HashSet::new(), sent: 0 }
+        Self {
+            freed: Freed::new(Arc::clone(bell)),
+            groups: HashMap::new(),
+            saturated: false,
+            slow: Slow::default(),
+            had_turn: HashSet::new(),
+            sent: 0,
+        }
+    }
+
+    /// Whether as many claims are on their way as may be.
+    pub(super) fn are_full(&self) -> bool {
+        self.groups.values().filter(|state| state.flight.is_some()).count() >= MOST
     }
 
     /// Whether a claim is on its way.
@@ -102,13 +121,17 @@ impl Limits {
         let due = |state: &State| {
             let next = match state.next {
                 _ if state.waits => None,
+                Next::Broken(at) => return (!state.waits).then_some(at),
                 Next::Shut(at) => Some(at),
                 Next::Look(_) => state.rescan.owed_at(),
                 Next::Now => None,
             };
             next.into_iter().chain(state.since.map(|since| since + SAY)).min()
         };
-        self.groups.values().filter(|state| state.flight.is_none()).filter_map(due).min()
+        if self.are_full() {
+            return self.slow.due();
+        }
+        self.groups.values().filter(|state| state.flight.is_none()).filter_map(due).chain(self.slow.due()).min()
     }
 
     /// Whether some lanes are to be claimed from below their floors, as soon as there is time.
@@ -184,8 +207,30 @@ impl State {
             _ if self.flight.is_some() => false,
             Next::Now => true,
             Next::Look(at) => (looks && (hurry || now >= at)) || (self.rescan.owed && self.rescan.may(now)),
-            Next::Shut(at) => now >= at,
+            Next::Shut(at) | Next::Broken(at) => now >= at,
         }
+    }
+
+    /// Whether what has ended here is to be said now, even if there is no slot to claim for.
+    pub(super) fn says(&self, now: Instant) -> bool {
+        let has_time = !matches!(self.next, Next::Broken(at) if now < at);
+        has_time && self.flight.is_none() && self.since.is_some_and(|since| now >= since + SAY)
+    }
+
+    /// A claim failed that was to say this: not again at once, for whatever failed may fail again.
+    pub(super) fn fail(&mut self, said: impl IntoIterator<Item = Uuid>, from_zero: bool) {
+        self.next = Next::Broken(Instant::now() + SHUT);
+        self.freed.extend(said);
+        self.floors = None;
+        self.rescan.owed |= from_zero;
+        if !self.freed.is_empty() {
+            self.since.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// Whether nothing could begin now.
+    pub(super) fn is_shut(&self) -> bool {
+        matches!(self.next, Next::Shut(_) | Next::Broken(_))
     }
 
     /// Jobs under a rate have landed so long after their claim.

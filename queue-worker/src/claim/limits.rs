@@ -14,22 +14,19 @@ use uuid::Uuid;
 use super::{
     feed::Feed,
     flight::{ClaimResult, Course, Flight, Reserved},
-    gates::{Next, SAY, SHUT, Step},
+    gates::{Next, SHUT, Step},
 };
 use crate::{
     error::complain,
     lanes::{Asked, Brought, From, Group, Request, Room, Share},
-    live::{Sleep, bounded},
+    live::Sleep,
 };
-
-/// So many claims under limits are in the air at once, and so many links are used at most.
-const MOST: usize = 4;
 
 impl Feed {
     /// Lands what has come back; returns whether it brought jobs.
-    pub(super) async fn land_limited(&mut self) -> sqlx::Result<bool> {
+    pub(super) async fn land_limited(&mut self) -> bool {
         self.limits.hear(&self.bell);
-        self.slow_down().await?;
+        self.slow_down().await;
         let over: Vec<Arc<[i64]>> = self
             .limits
             .groups
@@ -39,46 +36,47 @@ impl Feed {
             .collect();
         let mut any = false;
         for gates in over {
-            any |= self.land_group(&gates).await?;
+            any |= self.land_group(&gates).await;
         }
         let known: HashSet<Arc<[i64]>> = self.lanes.groups.iter().map(|group| Arc::clone(&group.under.gates)).collect();
         self.limits.groups.retain(|gates, state| known.contains(gates) || state.flight.is_some());
-        Ok(any)
+        any
     }
 
     /// Lands all that is in the air.
     pub(super) async fn land_all_limited(&mut self) {
         for gates in self.limits.groups.keys().cloned().collect::<Vec<_>>() {
-            // One that failed leaves the others in the air no longer.
-            if let Err(error) = self.land_group(&gates).await {
-                complain(&error, "a claim under limits was lost; its jobs are recovered");
-            }
+            self.land_group(&gates).await;
+        }
+        if let Some(link) = self.limits.slow.end().await {
+            self.permits.push(link);
         }
     }
 
-    async fn land_group(&mut self, gates: &Arc<[i64]>) -> sqlx::Result<bool> {
+    /// Lands one of them; returns whether it brought jobs. One that failed stops nothing else: its limits are tried again in a second.
+    async fn land_group(&mut self, gates: &Arc<[i64]>) -> bool {
+        self.land_claim(gates).await.unwrap_or_else(|error| {
+            complain(&error, "a claim under limits failed; what they cover waits for a second, and nothing else does");
+            self.lanes.groups.shut(gates, true);
+            false
+        })
+    }
+
+    async fn land_claim(&mut self, gates: &Arc<[i64]>) -> sqlx::Result<bool> {
         let Some(Flight { reserved, paused: _kept, course: _, landing }) =
             self.limits.groups.get_mut(gates).and_then(|state| state.flight.take())
         else {
             return Ok(false);
         };
+        // Until it is known what was taken.
+        self.limits.state(gates).next = Next::Broken(Instant::now() + SHUT);
         let (link, answer) = landing.await.map_err(|_| sqlx::Error::WorkerCrashed)?;
         self.permits.push(link);
         let (worker, most, from, took) = (answer.request.worker, answer.request.most, answer.request.from, answer.took);
         let asked = answer.request.freed().to_vec();
         let state = self.limits.state(gates);
-        // Until it is known what was taken: not again at once, for whatever failed may fail again.
-        state.next = Next::Shut(Instant::now() + SHUT);
-        let brought = match answer.read(&mut self.lanes) {
-            Ok(brought) => brought,
-            Err(error) => {
-                state.freed.extend(asked);
-                state.floors = None;
-                state.rescan.owed |= from == (From::Limited { from_zero: true });
-                state.since.get_or_insert_with(Instant::now);
-                return Err(error);
-            }
-        };
+        let from_zero = from == (From::Limited { from_zero: true });
+        let brought = answer.read(&mut self.lanes).inspect_err(|_| state.fail(asked.iter().copied(), from_zero))?;
         let (count, room) = (brought.jobs.len() + brought.unread.len(), brought.room);
         if let Some(start) = brought.start {
             state.note_spent(start.spent);
@@ -91,12 +89,12 @@ impl Feed {
             // Nothing was read: the next claim says it.
             state.freed.extend(asked);
         }
-        if from == (From::Limited { from_zero: true }) {
+        if from_zero {
             state.rescan.done(took, count);
         } else if count < most {
             state.rescan.owed = true;
         }
-        self.lanes.groups.shut(gates, matches!(state.next, Next::Shut(_)));
+        self.lanes.groups.shut(gates, state.is_shut());
         match room {
             Room::Locked => tracing::warn!(
                 limits = ?gates,
@@ -122,9 +120,9 @@ impl Feed {
         let mut groups: Vec<(Arc<Group>, bool)> = self.in_turn(looks);
         groups.sort_by_cached_key(|(group, _)| (std::cmp::Reverse(group.best), self.limits.state(&group.under.gates).sent));
         for (group, gives_way) in groups {
-            let is_full = self.limits.groups.values().filter(|state| state.flight.is_some()).count() >= MOST;
+            let is_full = self.limits.are_full();
             let state = self.limits.state(&group.under.gates);
-            let says = state.flight.is_none() && state.since.is_some_and(|since| now >= since + SAY);
+            let says = state.says(now);
             state.waits = state.is_due(now, looks, hurry);
             if !is_full && ((state.waits && (step == Step::After || !gives_way)) || says) {
                 self.launch_limited(worker, &group, says);
@@ -215,38 +213,20 @@ impl Feed {
         let brought = answer.read(&mut self.lanes)?;
         let state = self.limits.state(&gates);
         state.note(brought.room, brought.jobs.len() + brought.unread.len(), most);
-        self.lanes.groups.shut(&gates, matches!(state.next, Next::Shut(_)));
+        self.lanes.groups.shut(&gates, state.is_shut());
         Ok(brought)
     }
 
-    /// Says where handlers were told to slow down.
-    async fn slow_down(&mut self) -> sqlx::Result<()> {
-        let slow = self.bell.take_slow();
-        if slow.is_empty() {
-            return Ok(());
-        }
-        let Some(paused) = self.queues.pauses().now() else { return Ok(()) };
-        for (lane, until) in slow {
+    /// Says where handlers were told to slow down: beside everything else, for whoever has a limit locked is waited for.
+    async fn slow_down(&mut self) {
+        self.limits.slow.hear(&self.bell);
+        self.limits.slow.land(&mut self.permits).await;
+        let Some(paused) = self.queues.pauses().now() else { return };
+        while let Some((lane, until)) = self.limits.slow.next() {
             let Some(gates) = self.lanes.get(lane).map(|lane| paused.slowed(&lane.queue, lane.job_type)) else { continue };
-            let wait = until.saturating_duration_since(Instant::now());
-            if gates.is_empty() || wait.is_zero() {
-                continue;
-            }
-            let mut link = self.permits.take();
-            let statement = sqlx::query(self.store.sql(include_str!("../../sql/slow_down.sql")));
-            let statement = statement.bind(gates).bind(wait.as_secs_f64() * 1000.0);
-            let done = match link.get().await {
-                Ok(connection) => bounded(statement.execute(connection)).await,
-                Err(error) => Err(error),
-            };
-            let done = link.note(done);
-            self.permits.push(link);
-            if let Err(error) = done {
-                // It is said again, of what is left of that time.
-                self.bell.slow_down(lane, wait);
-                return Err(error);
+            if !gates.is_empty() {
+                self.limits.slow.send((lane, until), gates, self.permits.take(), self.store, &self.bell);
             }
         }
-        Ok(())
     }
 }
