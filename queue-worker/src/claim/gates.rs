@@ -40,6 +40,10 @@ pub(super) struct State {
     pub(super) next: Next,
     /// Which of its lanes goes first; another one after each claim that brought jobs.
     pub(super) turn: usize,
+    /// Whether the last claim came short that was for the kind of jobs that goes first, batches or single ones: now it is the other kind's turn.
+    pub(super) others: bool,
+    /// Whether its lanes are of both kinds.
+    pub(super) has_both: bool,
     pub(super) rescan: Rescan,
     /// Its time has come, and it waits for a slot or its turn: whoever ends that rings.
     pub(super) waits: bool,
@@ -161,6 +165,8 @@ impl Limits {
             since: None,
             next: Next::Now,
             turn: 0,
+            others: false,
+            has_both: false,
             waits: false,
             rescan: Rescan::default(),
             misses: 0,

@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{
     error::complain,
-    lanes::{Asked, Brought, From, Group, Request, Room, Share},
-    live::Sleep,
+    lanes::{Asked, Brought, From, Group, Lane, Request, Room, Share},
+    live::{Sleep, Under},
 };
 
 impl Feed {
@@ -85,6 +85,11 @@ impl Feed {
             state.floors = Some(floors);
         }
         state.note(room, count, most);
+        // Both kinds are asked before it rests.
+        state.others = state.has_both && room == Room::Open && count < most && !state.others;
+        if state.others {
+            state.next = Next::Now;
+        }
         if matches!(room, Room::Locked | Room::Unknown) {
             // Nothing was read: the next claim says it.
             state.freed.extend(asked);
@@ -148,14 +153,33 @@ impl Feed {
         !matches!(self.found, ClaimResult::Jobs(_))
     }
 
-    fn launch_limited(&mut self, worker: Uuid, group: &Arc<Group>, says: bool) {
+    /// How many jobs to claim of each lane of a group, and the slots that are reserved for them: of the kind that goes first, batches or single jobs.
+    /// If there is no room for any, of the other one. Under a rate all are single ones.
+    fn demand_limited(&mut self, group: &Group) -> (Vec<Share>, Reserved) {
         let under = &group.under;
-        let mut reserved = Reserved::new();
-        let mut shares: Vec<Share> = Vec::new();
+        let state = self.limits.state(&under.gates);
+        let (turn, others) = (state.turn, state.others);
+        let offered = self.lanes.of_group(group, turn);
+        let are_batches = |lane: &Lane| !under.timed && self.queues.batch_of(lane.job_type).is_some();
+        let first = offered.first().is_some_and(|lane| are_batches(lane)) != others;
+        let (batches, singles): (Vec<&Lane>, Vec<&Lane>) = offered.into_iter().partition(|lane| are_batches(lane));
+        let has_both = !batches.is_empty() && !singles.is_empty();
+        self.limits.state(&under.gates).has_both = has_both;
+        let demand = |of_batches: bool| {
+            if of_batches {
+                self.demand_batches(batches.clone(), self.batch.min(under.most.max(1)))
+            } else {
+                self.demand_singles(&singles, under)
+            }
+        };
+        let (shares, reserved) = demand(first);
+        if shares.is_empty() && has_both { demand(!first) } else { (shares, reserved) }
+    }
+
+    fn demand_singles(&self, lanes: &[&Lane], under: &Under) -> (Vec<Share>, Reserved) {
         // In each queue: it is not known where the jobs are.
-        let most = under.most.max(1);
-        let turn = self.limits.state(&under.gates).turn;
-        for lane in self.lanes.of_group(group, turn) {
+        let (mut reserved, mut shares, most) = (Reserved::new(), Vec::new(), under.most.max(1));
+        for lane in lanes {
             let promised = match reserved.entry(lane.queue.clone()) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(fresh) => match self.queues.slots(&lane.queue) {
@@ -167,15 +191,24 @@ impl Feed {
                 },
             };
             if promised.count > 0 {
-                shares.push(Share { lane: lane.id, most: promised.count.min(self.lanes.fitting(lane.id)) });
+                shares.push(Share { lane: lane.id, most: promised.count });
             }
         }
+        (shares, reserved)
+    }
+
+    fn launch_limited(&mut self, worker: Uuid, group: &Arc<Group>, says: bool) {
+        let under = &group.under;
+        let (mut shares, reserved) = self.demand_limited(group);
         if shares.is_empty() && !says {
             self.limits.saturated |= !reserved.is_empty();
             return;
         }
+        for share in &mut shares {
+            share.most = share.most.min(self.lanes.fitting(share.lane));
+        }
         let asked = shares.iter().fold(0_usize, |sum, share| sum.saturating_add(share.most));
-        let most = reserved.values().map(|promised| promised.count).sum::<usize>().min(asked).min(self.batch).min(most);
+        let most = reserved.values().map(|promised| promised.count).sum::<usize>().min(asked).min(self.batch).min(under.most.max(1));
         self.limits.note_sent(&under.gates, reserved.iter().filter(|(_, promised)| promised.count > 0).map(|(queue, _)| queue));
         let state = self.limits.state(&under.gates);
         let from_zero = state.rescan.is_due() || (state.rescan.owed && state.rescan.may(Instant::now()));
