@@ -74,10 +74,13 @@ impl Feed {
         self.permits.push(link);
         let (worker, most, from, took) = (answer.request.worker, answer.request.most, answer.request.from, answer.took);
         let asked = answer.request.freed().to_vec();
+        let lanes: Vec<i64> = answer.request.shares.iter().map(|share| share.lane).collect();
         let state = self.limits.state(gates);
         let from_zero = from == (From::Limited { from_zero: true });
         let brought = answer.read(&mut self.lanes).inspect_err(|_| state.fail(asked.iter().copied(), from_zero))?;
         let (count, room) = (brought.jobs.len() + brought.unread.len(), brought.room);
+        self.note_served(&lanes, count < most && room == Room::Open, &brought.jobs);
+        let state = self.limits.state(gates);
         if let Some(start) = brought.start {
             state.note_spent(start.spent);
         }
@@ -122,30 +125,46 @@ impl Feed {
         if self.lanes.groups.are_none() {
             return;
         }
-        let mut groups: Vec<(Arc<Group>, bool)> = self.in_turn(looks);
+        let mut groups = self.in_turn(looks);
         groups.sort_by_cached_key(|(group, _)| (std::cmp::Reverse(group.best), self.limits.state(&group.under.gates).sent));
         for (group, gives_way) in groups {
             let is_full = self.limits.are_full();
             let state = self.limits.state(&group.under.gates);
             let says = state.says(now);
-            state.waits = state.is_due(now, looks, hurry);
-            if !is_full && ((state.waits && (step == Step::After || !gives_way)) || says) {
-                self.launch_limited(worker, &group, says);
+            let is_due = state.is_due(now, looks, hurry);
+            state.waits = is_due;
+            let aged = gives_way && step != Step::After && self.any_aged(&group);
+            if !is_full && ((is_due && (step == Step::After || !gives_way || aged)) || says) {
+                self.launch_limited(worker, &group, says, aged);
             }
         }
     }
 
     /// All groups, and whether each lets lanes without limits go first that share slots with it: those of a higher priority, and equals each in turn
     /// as long as they have jobs.
-    fn in_turn(&self, looks: bool) -> Vec<(Arc<Group>, bool)> {
+    fn in_turn(&mut self, looks: bool) -> Vec<(Arc<Group>, bool)> {
+        let aged = self.aged_queues();
         let (best, are_busy) = (self.lanes.best_free(), self.are_busy());
         let goes_first = |group: &Group, queue: &String| match best.get(queue.as_str()) {
+            Some(_) if aged.contains(queue) => looks || are_busy,
             Some(free) if *free > group.best => looks || are_busy,
             Some(free) if *free == group.best => are_busy && self.limits.had_turn.contains(queue),
             _ => false,
         };
         let gives_way = |group: &Group| group.queues.iter().any(|queue| goes_first(group, queue));
         self.lanes.groups.iter().map(|group| (Arc::clone(group), gives_way(group))).collect()
+    }
+
+    /// The queues in which lanes without limits have been kept waiting too long.
+    fn aged_queues(&mut self) -> HashSet<String> {
+        let Some(aging) = self.aging else { return HashSet::new() };
+        let free: Vec<(i64, String)> = self.lanes.free().map(|lane| (lane.id, lane.queue.clone())).collect();
+        free.into_iter().filter(|(lane, _)| self.lanes.is_passed_over(*lane, aging)).map(|(_, queue)| queue).collect()
+    }
+
+    /// Whether a lane of this group has been kept waiting too long.
+    fn any_aged(&mut self, group: &Group) -> bool {
+        self.aging.is_some_and(|aging| group.lanes.iter().any(|lane| self.lanes.is_passed_over(*lane, aging)))
     }
 
     /// Whether the lanes without limits had as many jobs as there was room for when they were claimed last.
@@ -197,9 +216,14 @@ impl Feed {
         (shares, reserved)
     }
 
-    fn launch_limited(&mut self, worker: Uuid, group: &Arc<Group>, says: bool) {
+    /// With `aged`, only of lanes that have been kept waiting too long.
+    fn launch_limited(&mut self, worker: Uuid, group: &Arc<Group>, says: bool, aged: bool) {
         let under = &group.under;
         let (mut shares, reserved) = self.demand_limited(group);
+        if let Some(aging) = self.aging {
+            shares.retain(|share| !aged || self.lanes.is_passed_over(share.lane, aging));
+            self.let_age(&mut shares);
+        }
         if shares.is_empty() && !says {
             self.limits.saturated |= !reserved.is_empty();
             return;

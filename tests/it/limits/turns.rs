@@ -1,16 +1,19 @@
 //! Who goes first: lanes under limits beside lanes without any, lanes under one limit, and limits beside each other.
 
-use queue_core::{Job as _, JobState, Limit};
+use std::time::Duration;
+
+use queue_core::{Context, Handler, Job as _, JobResult, JobState, Limit, Priority, job};
 use queue_worker::{Config, Worker};
+use serde::{Deserialize, Serialize};
 use tests::{TestDb, eventually};
 
-use super::{Limited, SharedOne, Unlimited, fresh, set, worker};
+use super::{Limited, SharedOne, Unlimited, fresh, set, span, worker};
 
 /// With so many slots.
 fn narrow(db: &TestDb, slots: usize) -> Worker {
     let mut config = Config::default();
     (config.concurrency, config.batch) = (slots, 2);
-    Worker::new(db.pool.clone()).config(config).register::<Limited>().register::<SharedOne>().register::<Unlimited>()
+    Worker::new(db.pool.clone()).config(config).register::<Limited>().register::<SharedOne>().register::<Unlimited>().register::<Once>()
 }
 
 async fn ended(db: &TestDb) -> i64 {
@@ -118,4 +121,53 @@ async fn limits_of_equal_priority_take_turns() {
     let (one, other) = (among(&db, 40, "limited").await, among(&db, 40, "shared_one").await);
     assert!(one.min(other) >= 10, "{one} and {other}");
     db.finish().await;
+}
+
+/// Enqueues another of its kind before it ends, so that there is always one more.
+#[job(name = "limits_once_more", send_only, priority = 200)]
+#[derive(Serialize, Deserialize)]
+struct Once;
+
+impl Handler for Once {
+    async fn run(self, cx: &Context) -> JobResult {
+        Self.enqueue(cx.pool()).await?;
+        span(cx, 0).await
+    }
+}
+
+/// With these limits, a job of low priority runs although better ones keep coming.
+async fn nobody_waits_for_ever(limits: &[&str]) {
+    let db = fresh().await;
+    for limit in limits {
+        set(&db, limit, Limit::new().concurrency(50)).await;
+    }
+    Once::enqueue_all((0..40).map(|_| Once), &db.pool).await.unwrap();
+    db.run_while(narrow(&db, 1).aging(Duration::from_millis(100)), async {
+        eventually("some have run", async || ended(&db).await >= 3).await;
+        for _ in 0..3 {
+            let patient = Unlimited { ms: 0 }.enqueue(&db.pool).priority(Priority::BACKFILL).await.unwrap().id();
+            db.until(patient, JobState::Completed).await;
+        }
+        let better = "select count(*) from queue.jobs where job_type = 'limits_once_more' and state in ('ready', 'running')";
+        assert!(db.count(better).await > 20, "better ones were waiting all the time");
+        let before = ended(&db).await;
+        eventually("and went on", async || ended(&db).await > before + 20).await;
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn with_aging_better_jobs_under_the_same_limit_keep_nobody_waiting_for_ever() {
+    nobody_waits_for_ever(&["queue:default"]).await;
+}
+
+#[tokio::test]
+async fn with_aging_better_jobs_without_a_limit_keep_none_with_one_waiting_for_ever() {
+    nobody_waits_for_ever(&["type:unlimited"]).await;
+}
+
+#[tokio::test]
+async fn with_aging_better_jobs_under_a_limit_keep_none_without_one_waiting_for_ever() {
+    nobody_waits_for_ever(&["type:limits_once_more"]).await;
 }
