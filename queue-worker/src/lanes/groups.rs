@@ -87,6 +87,11 @@ impl Groups {
         self.shut.clear();
     }
 
+    /// Whether some have no permits.
+    pub(super) fn any_is_shut(&self) -> bool {
+        !self.shut.is_empty()
+    }
+
     /// Whether nothing could begin in this lane.
     pub(super) fn is_shut(&self, lane: i64) -> bool {
         self.of(lane).is_some_and(|group| self.shut.contains(&group.under.gates))
