@@ -127,14 +127,16 @@ impl Feed {
         }
         let mut groups = self.in_turn(looks);
         groups.sort_by_cached_key(|(group, _)| (std::cmp::Reverse(group.best), self.limits.state(&group.under.gates).sent));
+        // Once the others have taken all they had, nobody waits for them; slots that are full of them are theirs.
+        let all_go = step == Step::After && !self.are_busy();
         for (group, gives_way) in groups {
             let is_full = self.limits.are_full();
             let state = self.limits.state(&group.under.gates);
             let says = state.says(now);
             let is_due = state.is_due(now, looks, hurry);
             state.waits = is_due;
-            let aged = gives_way && step != Step::After && self.any_aged(&group);
-            if !is_full && ((is_due && (step == Step::After || !gives_way || aged)) || says) {
+            let aged = gives_way && !all_go && self.any_aged(&group);
+            if !is_full && ((is_due && (all_go || !gives_way || aged)) || says) {
                 self.launch_limited(worker, &group, says, aged);
             }
         }
