@@ -1,11 +1,13 @@
 //! Limits: no more run at once, or begin in a time, than a limit says, whatever becomes of workers; and what there is room for begins at once.
 
+mod apart;
 mod attacks;
 mod beside;
 mod floors;
 mod rates;
 mod settings;
 mod statements;
+mod turns;
 
 use std::time::Duration;
 

@@ -23,7 +23,6 @@ fn both(one: ClaimResult, other: ClaimResult) -> ClaimResult {
 impl Feed {
     /// Claims for every queue with room. Single jobs and those for batches take turns to go first.
     pub(super) async fn claim(&mut self, worker: Uuid) -> sqlx::Result<ClaimResult> {
-        self.line_up().await?;
         let queues = std::sync::Arc::clone(&self.queues);
         let of_batches = |lane: &&Lane| queues.batch_of(lane.job_type).is_some();
         if !queues.takes_batches() || !self.lanes.free().any(|lane| of_batches(&lane)) {
@@ -84,7 +83,9 @@ impl Feed {
 
     async fn claim_batches_from(&mut self, worker: Uuid, from: From) -> sqlx::Result<ClaimResult> {
         self.turn_batches = self.turn_batches.wrapping_add(1);
-        let (mut shares, reserved) = self.demand_batches(from == From::Lines);
+        let of_lines = from == From::Lines;
+        let lanes = order(self.lanes.free().filter(|lane| lane.fair == of_lines), self.turn_batches);
+        let (mut shares, reserved) = self.demand_batches(lanes, self.batch);
         if shares.is_empty() {
             return Ok(ClaimResult::Saturated);
         }
@@ -112,11 +113,11 @@ impl Feed {
         }
     }
 
-    /// How many jobs to claim of each lane, and the slots that are reserved for them.
-    fn demand_batches(&self, of_lines: bool) -> (Vec<Share>, Reserved) {
+    /// How many jobs to claim of each of these lanes whose handlers take batches, and the slots that are reserved for them.
+    pub(super) fn demand_batches(&self, offered: Vec<&Lane>, most: usize) -> (Vec<Share>, Reserved) {
         let mut lanes = Vec::new();
         let mut types: HashMap<&str, Vec<(&'static str, usize)>> = HashMap::new();
-        for lane in order(self.lanes.free().filter(|lane| lane.fair == of_lines), self.turn_batches) {
+        for lane in offered {
             let Some(of) = self.queues.batch_of(lane.job_type) else { continue };
             lanes.push((lane, of.0));
             let known = types.entry(&lane.queue).or_default();
@@ -124,7 +125,7 @@ impl Feed {
                 known.push(of);
             }
         }
-        let slots = types.iter().filter_map(|(queue, types)| Some((*queue, self.queues.slots(queue)?.demand_batches(types, self.batch))));
+        let slots = types.iter().filter_map(|(queue, types)| Some((*queue, self.queues.slots(queue)?.demand_batches(types, most))));
         let reserved: Reserved = slots.map(|(queue, promised)| (queue.to_owned(), promised)).collect();
         let share = |(lane, job_type): (&Lane, &'static str)| {
             let most = reserved.get(&lane.queue)?.count_of(job_type);

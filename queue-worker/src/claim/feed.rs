@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::{
     flight::{ClaimResult, Flight, Links},
-    gates::Limits,
+    gates::{Limits, Step},
     lineup::Lineup,
     trial::{TICK, Trial},
     vigil::Vigil,
@@ -229,12 +229,14 @@ impl Feed {
     async fn pass(&mut self, worker: Uuid, rung: bool) -> sqlx::Result<Option<Instant>> {
         let paused = self.mind_pauses(worker).await?;
         let promoted = self.promote_due().await?;
-        let landed = self.land_limited().await?;
+        let landed = self.land_limited().await;
         if !self.trial.is_quiet() {
-            self.claim_limited(worker, false);
+            self.claim_limited(worker, Step::First);
         }
         if !rung && !promoted && !paused {
-            if self.sleep == Sleep::Asleep && !landed && Instant::now() < self.planned && !self.rescan.owed && !self.trial.is_quiet() {
+            let owes = self.rescan.owed || self.limits.owe();
+            let rests = self.sleep == Sleep::Asleep && !landed && !owes && !self.are_busy() && !self.trial.is_quiet();
+            if rests && Instant::now() < self.planned {
                 return Ok(Some(self.planned));
             }
             if let Some(until) = self.may_sleep().await? {
@@ -247,8 +249,12 @@ impl Feed {
         if !self.try_suspects(worker).await? {
             return Ok(Some(self.until(TICK)));
         }
-        self.claim_limited(worker, true);
+        self.line_up().await?;
+        self.claim_limited(worker, Step::Before);
         let found = self.claim(worker).await?;
+        if found != ClaimResult::Full {
+            self.claim_limited(worker, Step::After);
+        }
         if !self.limits.in_air() || found != ClaimResult::Jobs(0) {
             self.traffic.note(found);
         }
@@ -279,7 +285,8 @@ impl Feed {
     /// An idle worker's poll: one statement, which sees whether there can be anything to do at all. Returns until when to wait if there cannot.
     /// On its way to sleep it asks every lane, for those who are not seen to have ended yet may not have seen it.
     async fn may_sleep(&mut self) -> sqlx::Result<Option<Instant>> {
-        if self.sleep == Sleep::Awake || self.flight.is_some() || self.rescan.owed || self.rescan_batches.owed || self.trial.is_quiet() {
+        let owes = self.rescan.owed || self.rescan_batches.owed || self.limits.owe();
+        if self.sleep == Sleep::Awake || self.flight.is_some() || owes || self.are_busy() || self.trial.is_quiet() {
             return Ok(None);
         }
         if self.lanes.are_stale() && self.refresh().await? {

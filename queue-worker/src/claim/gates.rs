@@ -9,7 +9,7 @@ use std::{
 
 use uuid::Uuid;
 
-use super::flight::Flight;
+use super::{flight::Flight, slow::Slow};
 use crate::{
     lanes::{Freed, Rescan, Room},
     live::Bell,
@@ -21,22 +21,49 @@ pub(super) struct Limits {
     pub(super) groups: HashMap<Arc<[i64]>, State>,
     /// Some limits have jobs here, for which no slot is free.
     pub(super) saturated: bool,
+    /// Where handlers were told to slow down.
+    pub(super) slow: Slow,
+    /// Queues in which jobs under limits had the last turn: among equals, those without any are next.
+    pub(super) had_turn: HashSet<String>,
+    /// How many claims were sent.
+    sent: u64,
 }
 
 /// Of one group.
 pub(super) struct State {
     pub(super) flight: Option<Flight>,
+    /// The number of its last claim among those of all groups: of equal ones the one that was asked longest ago goes first.
+    pub(super) sent: u64,
     /// Leases of which jobs ended here, which no claim has said yet; and since when there are some.
     pub(super) freed: HashSet<Uuid>,
     pub(super) since: Option<Instant>,
     pub(super) next: Next,
+    /// Which of its lanes goes first; another one after each claim that brought jobs.
+    pub(super) turn: usize,
+    /// Whether the last claim came short that was for the kind of jobs that goes first, batches or single ones: now it is the other kind's turn.
+    pub(super) others: bool,
+    /// Whether its lanes are of both kinds.
+    pub(super) has_both: bool,
     pub(super) rescan: Rescan,
+    /// Its time has come, and it waits for a slot or its turn: whoever ends that rings.
+    pub(super) waits: bool,
     /// How often in a row no permit was left when its time had come.
     misses: u32,
     /// How long it may take from a claim to the beginning of its jobs, as it has shown: a rate counts them until then.
     pub(super) slack: Duration,
     /// From where on to read the permits of each limit.
     pub(super) floors: Option<Vec<i64>>,
+}
+
+/// In which step of a pass claims are sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// At its begin: those whose time has come.
+    First,
+    /// Before the lanes without limits are claimed: those of lanes that may hold jobs, too.
+    Before,
+    /// After that, if it left slots.
+    After,
 }
 
 /// When to claim next.
@@ -48,7 +75,12 @@ pub(super) enum Next {
     Look(Instant),
     /// Not before this, unless something says that there is room.
     Shut(Instant),
+    /// Not before this, whoever says so: the last claim failed.
+    Broken(Instant),
 }
+
+/// So many claims under limits are in the air at once.
+const MOST: usize = 4;
 
 /// A gate is tried again after this, whether or not anybody says that there is room.
 pub(super) const SHUT: Duration = Duration::from_secs(1);
@@ -64,11 +96,23 @@ const LONG: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_hours(1);
 
 /// What has ended here is said after this, even if there is no slot to claim for.
-pub(super) const SAY: Duration = Duration::from_millis(20);
+const SAY: Duration = Duration::from_millis(20);
 
 impl Limits {
     pub(super) fn new(bell: &Arc<Bell>) -> Self {
-        Self { freed: Freed::new(Arc::clone(bell)), groups: HashMap::new(), saturated: false }
+        Self {
+            freed: Freed::new(Arc::clone(bell)),
+            groups: HashMap::new(),
+            saturated: false,
+            slow: Slow::default(),
+            had_turn: HashSet::new(),
+            sent: 0,
+        }
+    }
+
+    /// Whether as many claims are on their way as may be.
+    pub(super) fn are_full(&self) -> bool {
+        self.groups.values().filter(|state| state.flight.is_some()).count() >= MOST
     }
 
     /// Whether a claim is on its way.
@@ -78,12 +122,25 @@ impl Limits {
 
     /// When the claim loop is to look again at the latest.
     pub(super) fn due(&self) -> Option<Instant> {
-        let due = |state: &State| match state.next {
-            _ if state.flight.is_some() => None,
-            Next::Shut(at) => Some(state.since.map_or(at, |since| at.min(since + SAY))),
-            Next::Now | Next::Look(_) => state.since.map(|since| since + SAY),
+        let due = |state: &State| {
+            let next = match state.next {
+                _ if state.waits => None,
+                Next::Broken(at) => return (!state.waits).then_some(at),
+                Next::Shut(at) => Some(at),
+                Next::Look(_) => state.rescan.owed_at(),
+                Next::Now => None,
+            };
+            next.into_iter().chain(state.since.map(|since| since + SAY)).min()
         };
-        self.groups.values().filter_map(due).min()
+        if self.are_full() {
+            return self.slow.due();
+        }
+        self.groups.values().filter(|state| state.flight.is_none()).filter_map(due).chain(self.slow.due()).min()
+    }
+
+    /// Whether some lanes are to be claimed from below their floors, as soon as there is time.
+    pub(super) fn owe(&self) -> bool {
+        self.groups.values().any(|state| state.flight.is_none() && matches!(state.next, Next::Look(_)) && state.rescan.owed)
     }
 
     /// All gates are to be tried again: the limits have changed, or this worker is another one.
@@ -103,14 +160,27 @@ impl Limits {
     pub(super) fn state(&mut self, gates: &Arc<[i64]>) -> &mut State {
         self.groups.entry(Arc::clone(gates)).or_insert_with(|| State {
             flight: None,
+            sent: 0,
             freed: HashSet::new(),
             since: None,
             next: Next::Now,
+            turn: 0,
+            others: false,
+            has_both: false,
+            waits: false,
             rescan: Rescan::default(),
             misses: 0,
             slack: Duration::ZERO,
             floors: None,
         })
+    }
+
+    /// A claim is sent, of jobs in these queues.
+    pub(super) fn note_sent<'a>(&mut self, gates: &Arc<[i64]>, queues: impl Iterator<Item = &'a String>) {
+        self.sent += 1;
+        let sent = self.sent;
+        self.state(gates).sent = sent;
+        self.had_turn.extend(queues.cloned());
     }
 
     /// Takes note of what has ended here, and of where others say that there is room.
@@ -142,9 +212,31 @@ impl State {
         match self.next {
             _ if self.flight.is_some() => false,
             Next::Now => true,
-            Next::Look(at) => looks && (hurry || now >= at),
-            Next::Shut(at) => now >= at,
+            Next::Look(at) => (looks && (hurry || now >= at)) || (self.rescan.owed && self.rescan.may(now)),
+            Next::Shut(at) | Next::Broken(at) => now >= at,
         }
+    }
+
+    /// Whether what has ended here is to be said now, even if there is no slot to claim for.
+    pub(super) fn says(&self, now: Instant) -> bool {
+        let has_time = !matches!(self.next, Next::Broken(at) if now < at);
+        has_time && self.flight.is_none() && self.since.is_some_and(|since| now >= since + SAY)
+    }
+
+    /// A claim failed that was to say this: not again at once, for whatever failed may fail again.
+    pub(super) fn fail(&mut self, said: impl IntoIterator<Item = Uuid>, from_zero: bool) {
+        self.next = Next::Broken(Instant::now() + SHUT);
+        self.freed.extend(said);
+        self.floors = None;
+        self.rescan.owed |= from_zero;
+        if !self.freed.is_empty() {
+            self.since.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// Whether nothing could begin now.
+    pub(super) fn is_shut(&self) -> bool {
+        matches!(self.next, Next::Shut(_) | Next::Broken(_))
     }
 
     /// Jobs under a rate have landed so long after their claim.
@@ -166,6 +258,7 @@ impl State {
     /// A claim has landed that took so many jobs of what it asked for.
     pub(super) fn note(&mut self, room: Room, count: usize, most: usize) {
         let now = Instant::now();
+        self.turn = self.turn.wrapping_add(usize::from(count > 0));
         self.misses = if count > 0 { 0 } else { self.misses.saturating_add(1) };
         self.next = match room {
             Room::Open if count >= most && most > 0 => Next::Now,

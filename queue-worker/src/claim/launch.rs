@@ -1,7 +1,7 @@
 //! How a claim is sent and how it lands: what is asked for, which slots are reserved for it, and whose its jobs are.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::{HashMap, HashSet, hash_map::Entry},
     sync::Arc,
     time::Instant,
 };
@@ -212,9 +212,11 @@ impl Feed {
         let late = From::Lanes { from_zero: true };
         let brought = answer.read(&mut self.lanes).inspect_err(|_| self.rescan.owed |= from == late)?;
         let (claimed, count) = (&brought.jobs, brought.jobs.len() + brought.unread.len());
-        if self.aging.is_some() {
-            let reached = if count < most { lanes.len() } else { 0 };
-            self.lanes.served(lanes[..reached].iter().copied().chain(claimed.iter().map(|job| job.job.lane)));
+        self.note_served(&lanes, count < most, claimed);
+        if !self.limits.had_turn.is_empty() {
+            let brought: HashSet<&str> = claimed.iter().filter_map(|job| Some(self.lanes.get(job.job.lane)?.queue.as_str())).collect();
+            let asked = |queue: &String| reserved.get(queue).is_some_and(|promised| count < most && promised.count > 0);
+            self.limits.had_turn.retain(|queue| !asked(queue) && !brought.contains(queue.as_str()));
         }
         match from {
             From::Lanes { from_zero: true } => self.rescan.done(took, count),
@@ -260,6 +262,14 @@ impl Feed {
             self.queues.abandon();
         }
         filled
+    }
+
+    /// Lanes from which jobs came have had their turn; all of these, if a claim came to the last one.
+    pub(super) fn note_served(&mut self, lanes: &[i64], reached_all: bool, claimed: &[Claimed]) {
+        if self.aging.is_some() {
+            let reached = if reached_all { lanes } else { &[] };
+            self.lanes.served(reached.iter().copied().chain(claimed.iter().map(|job| job.job.lane)));
+        }
     }
 
     /// Lanes that better ones have kept waiting too long go first, for a tenth of the slots.

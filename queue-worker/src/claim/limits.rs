@@ -14,22 +14,19 @@ use uuid::Uuid;
 use super::{
     feed::Feed,
     flight::{ClaimResult, Course, Flight, Reserved},
-    gates::{Next, SAY, SHUT},
+    gates::{Next, SHUT, Step},
 };
 use crate::{
     error::complain,
-    lanes::{Asked, Brought, From, Group, Request, Room, Share},
-    live::{Sleep, bounded},
+    lanes::{Asked, Brought, From, Group, Lane, Request, Room, Share},
+    live::{Sleep, Under},
 };
-
-/// So many claims under limits are in the air at once, and so many links are used at most.
-const MOST: usize = 4;
 
 impl Feed {
     /// Lands what has come back; returns whether it brought jobs.
-    pub(super) async fn land_limited(&mut self) -> sqlx::Result<bool> {
+    pub(super) async fn land_limited(&mut self) -> bool {
         self.limits.hear(&self.bell);
-        self.slow_down().await?;
+        self.slow_down().await;
         let over: Vec<Arc<[i64]>> = self
             .limits
             .groups
@@ -39,46 +36,51 @@ impl Feed {
             .collect();
         let mut any = false;
         for gates in over {
-            any |= self.land_group(&gates).await?;
+            any |= self.land_group(&gates).await;
         }
         let known: HashSet<Arc<[i64]>> = self.lanes.groups.iter().map(|group| Arc::clone(&group.under.gates)).collect();
         self.limits.groups.retain(|gates, state| known.contains(gates) || state.flight.is_some());
-        Ok(any)
+        any
     }
 
     /// Lands all that is in the air.
     pub(super) async fn land_all_limited(&mut self) {
         for gates in self.limits.groups.keys().cloned().collect::<Vec<_>>() {
-            // One that failed leaves the others in the air no longer.
-            if let Err(error) = self.land_group(&gates).await {
-                complain(&error, "a claim under limits was lost; its jobs are recovered");
-            }
+            self.land_group(&gates).await;
+        }
+        if let Some(link) = self.limits.slow.end().await {
+            self.permits.push(link);
         }
     }
 
-    async fn land_group(&mut self, gates: &Arc<[i64]>) -> sqlx::Result<bool> {
+    /// Lands one of them; returns whether it brought jobs. One that failed stops nothing else: its limits are tried again in a second.
+    async fn land_group(&mut self, gates: &Arc<[i64]>) -> bool {
+        self.land_claim(gates).await.unwrap_or_else(|error| {
+            complain(&error, "a claim under limits failed; what they cover waits for a second, and nothing else does");
+            self.lanes.groups.shut(gates, true);
+            false
+        })
+    }
+
+    async fn land_claim(&mut self, gates: &Arc<[i64]>) -> sqlx::Result<bool> {
         let Some(Flight { reserved, paused: _kept, course: _, landing }) =
             self.limits.groups.get_mut(gates).and_then(|state| state.flight.take())
         else {
             return Ok(false);
         };
+        // Until it is known what was taken.
+        self.limits.state(gates).next = Next::Broken(Instant::now() + SHUT);
         let (link, answer) = landing.await.map_err(|_| sqlx::Error::WorkerCrashed)?;
         self.permits.push(link);
         let (worker, most, from, took) = (answer.request.worker, answer.request.most, answer.request.from, answer.took);
         let asked = answer.request.freed().to_vec();
+        let lanes: Vec<i64> = answer.request.shares.iter().map(|share| share.lane).collect();
         let state = self.limits.state(gates);
-        // Until it is known what was taken: not again at once, for whatever failed may fail again.
-        state.next = Next::Shut(Instant::now() + SHUT);
-        let brought = match answer.read(&mut self.lanes) {
-            Ok(brought) => brought,
-            Err(error) => {
-                state.freed.extend(asked);
-                state.floors = None;
-                state.since.get_or_insert_with(Instant::now);
-                return Err(error);
-            }
-        };
+        let from_zero = from == (From::Limited { from_zero: true });
+        let brought = answer.read(&mut self.lanes).inspect_err(|_| state.fail(asked.iter().copied(), from_zero))?;
         let (count, room) = (brought.jobs.len() + brought.unread.len(), brought.room);
+        self.note_served(&lanes, count < most && room == Room::Open, &brought.jobs);
+        let state = self.limits.state(gates);
         if let Some(start) = brought.start {
             state.note_spent(start.spent);
         }
@@ -86,16 +88,21 @@ impl Feed {
             state.floors = Some(floors);
         }
         state.note(room, count, most);
+        // Both kinds are asked before it rests.
+        state.others = state.has_both && room == Room::Open && count < most && !state.others;
+        if state.others {
+            state.next = Next::Now;
+        }
         if matches!(room, Room::Locked | Room::Unknown) {
             // Nothing was read: the next claim says it.
             state.freed.extend(asked);
         }
-        if from == (From::Limited { from_zero: true }) {
+        if from_zero {
             state.rescan.done(took, count);
         } else if count < most {
             state.rescan.owed = true;
         }
-        self.lanes.groups.shut(gates, matches!(state.next, Next::Shut(_)));
+        self.lanes.groups.shut(gates, state.is_shut());
         match room {
             Room::Locked => tracing::warn!(
                 limits = ?gates,
@@ -111,70 +118,130 @@ impl Feed {
         Ok(count > 0)
     }
 
-    /// Sends claims under limits on their way: those whose time has come, and with `looks` those of lanes that may hold jobs.
-    pub(super) fn claim_limited(&mut self, worker: Uuid, looks: bool) {
-        let (now, hurry) = (Instant::now(), self.sleep != Sleep::Awake);
+    /// Sends claims under limits on their way: those whose time has come, and with a look for jobs those of lanes that may hold some.
+    pub(super) fn claim_limited(&mut self, worker: Uuid, step: Step) {
+        let (now, looks, hurry) = (Instant::now(), step != Step::First, self.sleep != Sleep::Awake);
         self.limits.saturated = false;
-        let mut groups: Vec<Arc<Group>> = self.lanes.groups.iter().cloned().collect();
-        groups.sort_unstable_by_key(|group| std::cmp::Reverse(group.best));
-        if groups.len() > 1 {
-            let turn = self.turn % groups.len();
-            for equals in groups.chunk_by_mut(|a, b| a.best == b.best) {
-                let turn = turn % equals.len();
-                equals.rotate_left(turn);
-            }
+        if self.lanes.groups.are_none() {
+            return;
         }
-        let free = self.lanes.best_free();
-        for group in groups {
+        let mut groups = self.in_turn(looks);
+        groups.sort_by_cached_key(|(group, _)| (std::cmp::Reverse(group.best), self.limits.state(&group.under.gates).sent));
+        // Once the others have taken all they had, nobody waits for them; slots that are full of them are theirs.
+        let all_go = step == Step::After && !self.are_busy();
+        for (group, gives_way) in groups {
+            let is_full = self.limits.are_full();
             let state = self.limits.state(&group.under.gates);
-            let says = state.flight.is_none() && state.since.is_some_and(|since| now >= since + SAY);
-            // Others of a higher priority go first, and equals each in turn.
-            let waits = self.found == ClaimResult::Full
-                && free.is_some_and(|free| free > group.best || (free == group.best && self.turn.is_multiple_of(2)));
-            if self.limits.groups.values().filter(|state| state.flight.is_some()).count() >= MOST {
-                break;
-            }
-            let state = self.limits.state(&group.under.gates);
-            if (state.is_due(now, looks, hurry) && !waits) || says {
-                self.launch_limited(worker, &group, says);
+            let says = state.says(now);
+            let is_due = state.is_due(now, looks, hurry);
+            state.waits = is_due;
+            let aged = gives_way && !all_go && self.any_aged(&group);
+            if !is_full && ((is_due && (all_go || !gives_way || aged)) || says) {
+                self.launch_limited(worker, &group, says, aged);
             }
         }
     }
 
-    fn launch_limited(&mut self, worker: Uuid, group: &Arc<Group>, says: bool) {
+    /// All groups, and whether each lets lanes without limits go first that share slots with it: those of a higher priority, and equals each in turn
+    /// as long as they have jobs.
+    fn in_turn(&mut self, looks: bool) -> Vec<(Arc<Group>, bool)> {
+        let aged = self.aged_queues();
+        let (best, are_busy) = (self.lanes.best_free(), self.are_busy());
+        let goes_first = |group: &Group, queue: &String| match best.get(queue.as_str()) {
+            Some(_) if aged.contains(queue) => looks || are_busy,
+            Some(free) if *free > group.best => looks || are_busy,
+            Some(free) if *free == group.best => are_busy && self.limits.had_turn.contains(queue),
+            _ => false,
+        };
+        let gives_way = |group: &Group| group.queues.iter().any(|queue| goes_first(group, queue));
+        self.lanes.groups.iter().map(|group| (Arc::clone(group), gives_way(group))).collect()
+    }
+
+    /// The queues in which lanes without limits have been kept waiting too long.
+    fn aged_queues(&mut self) -> HashSet<String> {
+        let Some(aging) = self.aging else { return HashSet::new() };
+        let free: Vec<(i64, String)> = self.lanes.free().map(|lane| (lane.id, lane.queue.clone())).collect();
+        free.into_iter().filter(|(lane, _)| self.lanes.is_passed_over(*lane, aging)).map(|(_, queue)| queue).collect()
+    }
+
+    /// Whether a lane of this group has been kept waiting too long.
+    fn any_aged(&mut self, group: &Group) -> bool {
+        self.aging.is_some_and(|aging| group.lanes.iter().any(|lane| self.lanes.is_passed_over(*lane, aging)))
+    }
+
+    /// Whether the lanes without limits had as many jobs as there was room for when they were claimed last.
+    pub(super) fn are_busy(&self) -> bool {
+        !matches!(self.found, ClaimResult::Jobs(_))
+    }
+
+    /// How many jobs to claim of each lane of a group, and the slots that are reserved for them: of the kind that goes first, batches or single jobs.
+    /// If there is no room for any, of the other one. Under a rate all are single ones.
+    fn demand_limited(&mut self, group: &Group) -> (Vec<Share>, Reserved) {
         let under = &group.under;
-        let mut reserved = Reserved::new();
-        let mut shares: Vec<Share> = Vec::new();
-        let mut left = under.most.max(1);
-        for lane in self.lanes.of_group(group, self.turn) {
+        let state = self.limits.state(&under.gates);
+        let (turn, others) = (state.turn, state.others);
+        let offered = self.lanes.of_group(group, turn);
+        let are_batches = |lane: &Lane| !under.timed && self.queues.batch_of(lane.job_type).is_some();
+        let first = offered.first().is_some_and(|lane| are_batches(lane)) != others;
+        let (batches, singles): (Vec<&Lane>, Vec<&Lane>) = offered.into_iter().partition(|lane| are_batches(lane));
+        let has_both = !batches.is_empty() && !singles.is_empty();
+        self.limits.state(&under.gates).has_both = has_both;
+        let demand = |of_batches: bool| {
+            if of_batches {
+                self.demand_batches(batches.clone(), self.batch.min(under.most.max(1)))
+            } else {
+                self.demand_singles(&singles, under)
+            }
+        };
+        let (shares, reserved) = demand(first);
+        if shares.is_empty() && has_both { demand(!first) } else { (shares, reserved) }
+    }
+
+    fn demand_singles(&self, lanes: &[&Lane], under: &Under) -> (Vec<Share>, Reserved) {
+        // In each queue: it is not known where the jobs are.
+        let (mut reserved, mut shares, most) = (Reserved::new(), Vec::new(), under.most.max(1));
+        for lane in lanes {
             let promised = match reserved.entry(lane.queue.clone()) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(fresh) => match self.queues.slots(&lane.queue) {
                     Some(slots) => {
-                        let cap = if under.timed { left.min(slots.concurrency()) } else { left };
-                        let promised = fresh.insert(slots.demand_apart(self.batch, cap));
-                        left -= promised.count;
-                        promised
+                        let cap = if under.timed { most.min(slots.concurrency()) } else { most };
+                        fresh.insert(slots.demand_apart(self.batch, cap))
                     }
                     None => continue,
                 },
             };
             if promised.count > 0 {
-                shares.push(Share { lane: lane.id, most: promised.count.min(self.lanes.fitting(lane.id)) });
+                shares.push(Share { lane: lane.id, most: promised.count });
             }
+        }
+        (shares, reserved)
+    }
+
+    /// With `aged`, only of lanes that have been kept waiting too long.
+    fn launch_limited(&mut self, worker: Uuid, group: &Arc<Group>, says: bool, aged: bool) {
+        let under = &group.under;
+        let (mut shares, reserved) = self.demand_limited(group);
+        if let Some(aging) = self.aging {
+            shares.retain(|share| !aged || self.lanes.is_passed_over(share.lane, aging));
+            self.let_age(&mut shares);
         }
         if shares.is_empty() && !says {
             self.limits.saturated |= !reserved.is_empty();
             return;
         }
+        for share in &mut shares {
+            share.most = share.most.min(self.lanes.fitting(share.lane));
+        }
         let asked = shares.iter().fold(0_usize, |sum, share| sum.saturating_add(share.most));
-        let most = reserved.values().map(|promised| promised.count).sum::<usize>().min(asked).min(self.batch);
+        let most = reserved.values().map(|promised| promised.count).sum::<usize>().min(asked).min(self.batch).min(under.most.max(1));
+        self.limits.note_sent(&under.gates, reserved.iter().filter(|(_, promised)| promised.count > 0).map(|(queue, _)| queue));
         let state = self.limits.state(&under.gates);
         let from_zero = state.rescan.is_due() || (state.rescan.owed && state.rescan.may(Instant::now()));
         if from_zero {
             state.rescan.begin();
         }
-        state.since = None;
+        (state.since, state.waits) = (None, false);
         let (freed, slack, floors) = (state.freed.drain().collect(), state.slack, state.floors.clone());
         let asked = Asked { gates: Arc::clone(&under.gates), freed, told: self.limits.freed.clone(), slack, floors };
         let request = Request::new(worker, shares, most, From::Limited { from_zero }, &mut self.lanes, &self.held).under(asked);
@@ -205,38 +272,20 @@ impl Feed {
         let brought = answer.read(&mut self.lanes)?;
         let state = self.limits.state(&gates);
         state.note(brought.room, brought.jobs.len() + brought.unread.len(), most);
-        self.lanes.groups.shut(&gates, matches!(state.next, Next::Shut(_)));
+        self.lanes.groups.shut(&gates, state.is_shut());
         Ok(brought)
     }
 
-    /// Says where handlers were told to slow down.
-    async fn slow_down(&mut self) -> sqlx::Result<()> {
-        let slow = self.bell.take_slow();
-        if slow.is_empty() {
-            return Ok(());
-        }
-        let Some(paused) = self.queues.pauses().now() else { return Ok(()) };
-        for (lane, until) in slow {
+    /// Says where handlers were told to slow down: beside everything else, for whoever has a limit locked is waited for.
+    async fn slow_down(&mut self) {
+        self.limits.slow.hear(&self.bell);
+        self.limits.slow.land(&mut self.permits).await;
+        let Some(paused) = self.queues.pauses().now() else { return };
+        while let Some((lane, until)) = self.limits.slow.next() {
             let Some(gates) = self.lanes.get(lane).map(|lane| paused.slowed(&lane.queue, lane.job_type)) else { continue };
-            let wait = until.saturating_duration_since(Instant::now());
-            if gates.is_empty() || wait.is_zero() {
-                continue;
-            }
-            let mut link = self.permits.take();
-            let statement = sqlx::query(self.store.sql(include_str!("../../sql/slow_down.sql")));
-            let statement = statement.bind(gates).bind(wait.as_secs_f64() * 1000.0);
-            let done = match link.get().await {
-                Ok(connection) => bounded(statement.execute(connection)).await,
-                Err(error) => Err(error),
-            };
-            let done = link.note(done);
-            self.permits.push(link);
-            if let Err(error) = done {
-                // It is said again, of what is left of that time.
-                self.bell.slow_down(lane, wait);
-                return Err(error);
+            if !gates.is_empty() {
+                self.limits.slow.send((lane, until), gates, self.permits.take(), self.store, &self.bell);
             }
         }
-        Ok(())
     }
 }

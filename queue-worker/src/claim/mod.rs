@@ -9,6 +9,7 @@ mod limits;
 mod lines;
 mod lineup;
 mod pauses;
+mod slow;
 mod suspects;
 mod trial;
 mod vigil;

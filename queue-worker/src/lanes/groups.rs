@@ -16,6 +16,8 @@ pub(crate) struct Group {
     pub(crate) lanes: Vec<i64>,
     /// The priority of its best lane.
     pub(crate) best: i16,
+    /// In which queues they are.
+    pub(crate) queues: Vec<String>,
 }
 
 /// All groups.
@@ -36,16 +38,24 @@ impl Groups {
         for lane in lanes {
             let Some(under) = paused.under(&lane.queue, lane.job_type) else { continue };
             of_lanes.push((lane.id, Arc::clone(&under.gates)));
-            let fresh = |under| Group { under, lanes: Vec::new(), best: i16::MIN };
+            let fresh = |under| Group { under, lanes: Vec::new(), best: i16::MIN, queues: Vec::new() };
             let group = all.entry(Arc::clone(&under.gates)).or_insert_with(|| fresh(under));
             if !lane.solo && !lane.lined {
                 group.lanes.push(lane.id);
                 group.best = group.best.max(lane.priority);
+                if !group.queues.contains(&lane.queue) {
+                    group.queues.push(lane.queue.clone());
+                }
             }
         }
         self.all = all.into_iter().map(|(gates, group)| (gates, Arc::new(group))).collect();
         self.of_lanes = of_lanes.into_iter().filter_map(|(lane, gates)| Some((lane, Arc::clone(self.all.get(&gates)?)))).collect();
         self.shut.retain(|gates| self.all.contains_key(gates));
+    }
+
+    /// Whether there are none.
+    pub(crate) fn are_none(&self) -> bool {
+        self.all.is_empty()
     }
 
     /// Each of them.
@@ -75,6 +85,11 @@ impl Groups {
     /// All are worth asking.
     pub(crate) fn open_all(&mut self) {
         self.shut.clear();
+    }
+
+    /// Whether some have no permits.
+    pub(super) fn any_is_shut(&self) -> bool {
+        !self.shut.is_empty()
     }
 
     /// Whether nothing could begin in this lane.

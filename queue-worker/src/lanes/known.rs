@@ -199,9 +199,14 @@ impl Lanes {
         order(group.lanes.iter().filter_map(|id| self.known.get(id)), turn)
     }
 
-    /// The highest priority among the lanes without limits.
-    pub(crate) fn best_free(&self) -> Option<i16> {
-        self.free().map(|lane| lane.priority).max()
+    /// Of each queue the highest priority among its lanes without limits.
+    pub(crate) fn best_free(&self) -> HashMap<&str, i16> {
+        let mut best: HashMap<&str, i16> = HashMap::new();
+        for lane in self.free() {
+            let known = best.entry(&lane.queue).or_insert(lane.priority);
+            *known = lane.priority.max(*known);
+        }
+        best
     }
 
     /// The lanes that are neither paused nor limited nor suspects'.
@@ -233,7 +238,7 @@ impl Lanes {
 
     /// With `from_zero`, whether lanes hold jobs, too: from their floors on, or anywhere.
     async fn look_over(&self, connection: &mut PgConnection, store: Store, from_zero: Option<bool>) -> sqlx::Result<LookedOver> {
-        let lanes: Option<Vec<i64>> = (from_zero.is_some() && !self.are_many()).then(|| self.asked().map(|lane| lane.id).collect());
+        let lanes = from_zero.and_then(|_| self.asked_apart());
         let floor = |lane: &i64| if from_zero == Some(true) { 0 } else { self.floor(*lane) };
         let floors: Vec<i64> = lanes.iter().flatten().map(floor).collect();
         let statement = sqlx::query_as(store.sql(include_str!("../../sql/glance.sql")))
@@ -244,6 +249,13 @@ impl Lanes {
             .bind(lanes)
             .bind(floors);
         bounded(statement.fetch_one(connection)).await
+    }
+
+    /// The lanes that are asked one by one whether they hold jobs. Of many none are, unless some may hold jobs that could not begin: whoever asked all
+    /// at once would find those at each poll.
+    fn asked_apart(&self) -> Option<Vec<i64>> {
+        let (are_few, are_very_many) = (!self.are_many(), self.known.len() > 10 * MANY);
+        (are_few || (self.groups.any_is_shut() && !are_very_many)).then(|| self.asked().map(|lane| lane.id).collect())
     }
 
     /// The lanes that are not paused, suspects' included.
@@ -367,10 +379,10 @@ impl Lanes {
         }
     }
 
-    /// A claim was full before it came to these lanes, which are offered again.
+    /// A claim was full before it came to these lanes, which are offered again; but for those that limits cover, which are not offered at all.
     pub(crate) fn take_back(&mut self, lanes: impl DoubleEndedIterator<Item = i64>) {
         if self.are_many() {
-            for lane in lanes.rev() {
+            for lane in lanes.rev().filter(|lane| !self.groups.cover(*lane)) {
                 self.window.push_front(lane);
             }
         }

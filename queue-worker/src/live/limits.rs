@@ -36,8 +36,9 @@ impl OwnLimits {
                 own.of_types.extend(names().map(|of| (of.to_owned(), name.clone())));
                 own.add(name, *limit)?;
             }
-            // Should an operator limit the type: its jobs may be stored under these.
-            own.of_types.extend(options.aliases.iter().map(|alias| ((*alias).to_owned(), type_limit.clone())));
+            // Should an operator limit the type by any of its names: its jobs may be stored under each.
+            let others = |of: &'static str| names().filter(move |other| *other != of).map(move |other| (of.to_owned(), format!("type:{other}")));
+            own.of_types.extend(names().flat_map(others));
         }
         for (queue, limit) in queues {
             check_name("queue name", queue)?;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use queue_core::{BatchContext, BatchHandler, Failure, Job as _, JobBatch, JobId, JobResult, JobState, Limit, job};
-use queue_worker::Worker;
+use queue_core::{BatchContext, BatchHandler, Context, Failure, Handler, Job as _, JobBatch, JobId, JobResult, JobState, Limit, job};
+use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{TestDb, eventually};
 
-use super::{Limited, fresh, held_equals_the_leases, most_at_once, set, worker};
+use super::{Limited, fresh, held_equals_the_leases, most_at_once, set, span, worker};
 
 /// Writes when each of its jobs begins and ends, and does as they say.
 #[job(batch = 10, batch_wait = "100ms", limit(name = "together", concurrency = 6), max_attempts = 4, backoff = fixed("10ms"))]
@@ -19,6 +19,8 @@ struct Together {
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
 enum How {
     Fine,
+    /// With all that are in its batch takes longer.
+    Slow,
     /// Is refused at its first attempt, by itself.
     Refused,
     /// With all that are in its batch.
@@ -33,7 +35,8 @@ impl BatchHandler for Together {
         let ids: Vec<JobId> = batch.iter().map(|job| job.id()).collect();
         let begun = "insert into effect_span (job, job_type, began) select j, 'together', $2 from unnest($1::bigint[]) j";
         sqlx::query(begun).bind(&ids).bind(now).execute(cx.pool()).await?;
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        let is_slow = batch.iter().any(|job| job.payload().how == How::Slow);
+        tokio::time::sleep(Duration::from_millis(if is_slow { 200 } else { 20 })).await;
         let ended = "update effect_span set ended = clock_timestamp() where job = any ($1) and ended is null";
         sqlx::query(ended).bind(&ids).execute(cx.pool()).await?;
         let refused = |how| batch.iter().any(|job| job.payload().how == how && job.attempt() == 1);
@@ -68,6 +71,37 @@ async fn each_job_of_a_batch_holds_a_permit() {
     assert!((2..=6).contains(&most), "{most} in a batch");
     held_equals_the_leases(&db).await;
     db.finish().await;
+}
+
+/// By itself, under the limit of the batches.
+#[job(name = "limits_beside_batches", send_only, limit(name = "together"))]
+#[derive(Serialize, Deserialize)]
+struct Beside;
+
+impl Handler for Beside {
+    async fn run(self, cx: &Context) -> JobResult {
+        span(cx, 5).await
+    }
+}
+
+#[tokio::test]
+async fn batches_under_a_limit_are_as_large_as_those_without_one() {
+    for others in [0, 30] {
+        let db = fresh().await;
+        set(&db, "together", Limit::new().concurrency(20)).await;
+        let mut config = Config::default();
+        config.concurrency = 2;
+        let worker = Worker::new(db.pool.clone()).config(config).register_batch::<Together>().register::<Beside>();
+        enqueue(&db, &[How::Slow; 60]).await;
+        Beside::enqueue_all((0..others).map(|_| Beside), &db.pool).await.unwrap();
+        db.run_until_idle(worker).await;
+        let full = "select count(*) from (select count(*) as n from effect_span where job_type = 'together' group by began having count(*) >= 8) b";
+        let full = db.count(full).await;
+        assert!(full >= 4, "{full} of 6 batches were full, beside {others} others");
+        assert_eq!(db.count("select count(*) from effect_span").await, 60 + others);
+        assert!(most_at_once(&db, &["together", "limits_beside_batches"]).await <= 20);
+        db.finish().await;
+    }
 }
 
 #[tokio::test]

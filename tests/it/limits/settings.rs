@@ -188,3 +188,23 @@ async fn what_code_says_no_more_is_forgotten_with_the_next_worker_that_says_so()
     assert_eq!(names().await, ["shared", "type:limited", "type:shared_two"]);
     db.finish().await;
 }
+
+#[tokio::test]
+async fn a_limit_on_an_earlier_name_of_a_type_counts_what_runs_under_the_new_one() {
+    let db = fresh().await;
+    db.run_while(worker(&db), async {
+        Limited { ms: 3000 }.enqueue(&db.pool).await.unwrap();
+        eventually("it runs", async || db.count("select count(*) from effect_span").await == 1).await;
+        set(&db, "type:limited_before", Limit::new().concurrency(1)).await;
+        let next = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
+        let adopted = "select count(*) from queue.gate where gate = queue.hash('type:limited_before') and adopted > 0";
+        eventually("what runs is counted in", async || db.count(adopted).await == 1).await;
+        let limits = operate::limits(&db.pool, Store::default()).await.unwrap();
+        let limit = limits.into_iter().find(|limit| limit.name == "type:limited_before").unwrap();
+        assert_eq!((limit.used, limit.waiting), (1, 1));
+        db.until(next, JobState::Completed).await;
+    })
+    .await;
+    assert_eq!(most_at_once(&db, &["limited"]).await, 1);
+    db.finish().await;
+}

@@ -148,7 +148,7 @@ lane w:SIUD r:S o:S
 lease w:SIUD r:worker,claimed_at,lane,ids,attempts,crashes,cancelling o:worker,claimed_at,lane,ids,attempts,crashes,cancelling
 migration w:S r:S o:S
 paused w:S r:S o:S
-permit w:SIUD r:S o:S
+permit w:SIUD r:gate,place,n o:gate,place,n
 permit_seq w:usage
 progress w:SIUD r:id,attempt,updated_at,fraction,stage,counts o:id,attempt,updated_at,fraction,stage,counts,checkpoint
 rate w:SIUD r:S o:S

@@ -30,7 +30,7 @@ impl Slots {
     pub(crate) fn demand_apart(self: &Arc<Self>, most: usize, cap: usize) -> Promised {
         let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(4 * most);
         let mut jobs = lock(&self.jobs);
-        let waiting = jobs.queued.len() + jobs.gathering.jobs().count();
+        let waiting = jobs.queued.len() + jobs.gathering.batches();
         let (taken, free) = (waiting + jobs.promised + jobs.apart, self.concurrency.saturating_sub(jobs.slots()));
         let count = (free + ahead).saturating_sub(taken).min(most).min(cap);
         if count == 0 {
@@ -47,7 +47,7 @@ impl Slots {
         let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(4 * most);
         let (mut jobs, mut of_batches) = (lock(&self.jobs), Vec::new());
         // Each type is offered all that is free, for a lane that is empty takes nothing. What comes is no more than the most of them.
-        let taken = jobs.slots() + jobs.queued.len() + jobs.promised + jobs.gathering.batches();
+        let taken = jobs.slots() + jobs.queued.len() + jobs.promised + jobs.apart + jobs.gathering.batches();
         let open = self.concurrency.saturating_sub(taken);
         for (job_type, batch) in types {
             let (held, fills) = jobs.gathering.held(job_type, *batch);
