@@ -94,9 +94,9 @@ $$;
 -- their numbers, from the first above `after` on, and then from the lowest on; each has `quantum` jobs, times its weight, before the next one's turn.
 -- If there are fewer lines than that takes, each has its share. Whoever claims on goes on after the line of the last entry.
 --
--- It finds a line by a probe of the index, and never reads past the first entries of one: its cost is that of the lines found, whatever stands
--- behind. Waits for nobody: entries that others hold are passed over, and those behind them have the turn. Candidates only: whoever deletes an
--- entry in the same transaction has it.
+-- It finds a line and its first entry by one probe of the index, and never reads past the first entries of one: its cost is that of the lines
+-- found, whatever stands behind. Waits for nobody: entries that others hold are passed over, and those behind them have the turn. Candidates only:
+-- whoever deletes an entry in the same transaction has it.
 create function queue.choose_lines(lane bigint, after bigint, quantum integer, most integer) returns table (at tid, line bigint)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -107,34 +107,46 @@ declare
   room    integer := choose_lines.most;
   share   integer := 0;
   lines   bigint[];
+  firsts  tid[];
   begun   bigint[];    -- the last place of each line that was taken
   weights integer[];
   had     record;
 begin
-  lines := array(
-    with recursive found (line) as (
+  select coalesce(array_agg(f.line), '{}'), array_agg(f.at)
+  into lines, firsts
+  from (
+    with recursive found (line, at) as (
       -- guard: lines from the one after [ and r.line > choose_lines.after]
-      (select r.line from queue.ready r where r.lane = twin and r.line > choose_lines.after order by r.line limit 1)
+      (select r.line, r.ctid from queue.ready r where r.lane = twin and r.line > choose_lines.after order by r.line, r.seq limit 1)
       union all
-      select (select r.line from queue.ready r where r.lane = twin and r.line > f.line order by r.line limit 1)
+      select n.line, n.ctid
       from found f
-      where f.line is not null
+      cross join lateral (
+        -- guard: the first of a line is found, and no later one [, r.seq => , r.seq desc]
+        select r.line, r.ctid from queue.ready r where r.lane = twin and r.line > f.line order by r.line, r.seq limit 1
+      ) n
     )
-    select f.line from found f where f.line is not null limit wanted
-  );
-  if cardinality(lines) < wanted then
-    -- guard: and then from the lowest on [|| array( => || '{}'; perform array(]
-    lines := lines || array(
-      with recursive found (line) as (
-        (select r.line from queue.ready r where r.lane = twin and r.line <= choose_lines.after order by r.line limit 1)
+    select f.line, f.at from found f limit wanted
+  ) f;
+  if cardinality(lines) < wanted then  -- guard: and then from the lowest on [cardinality(lines) < wanted => false]
+    select lines || coalesce(array_agg(f.line), '{}'), firsts || array_agg(f.at)
+    into lines, firsts
+    from (
+      with recursive found (line, at) as (
+        (select r.line, r.ctid from queue.ready r where r.lane = twin and r.line <= choose_lines.after order by r.line, r.seq limit 1)
         union all
-        -- guard: no line twice [ and r.line <= choose_lines.after]
-        select (select r.line from queue.ready r where r.lane = twin and r.line > f.line and r.line <= choose_lines.after order by r.line limit 1)
+        select n.line, n.ctid
         from found f
-        where f.line is not null
+        cross join lateral (
+          select r.line, r.ctid
+          from queue.ready r
+          where r.lane = twin and r.line > f.line and r.line <= choose_lines.after  -- guard: no line twice [ and r.line <= choose_lines.after]
+          order by r.line, r.seq
+          limit 1
+        ) n
       )
-      select f.line from found f where f.line is not null limit wanted - cardinality(lines)
-    );
+      select f.line, f.at from found f limit wanted - cardinality(lines)
+    ) f;
   end if;
   begun := array_fill(0::bigint, array[cardinality(lines)]);
   weights := array_fill(1, array[cardinality(lines)]);
@@ -147,6 +159,18 @@ begin
         and w.job_type = (select queue.type_of(l.job_type) from queue.lane l where l.lane = choose_lines.lane limit 1)
       order by k.place  -- guard: weights in the order of lines
     );
+  end if;
+  -- As many lines as jobs: one of each. What was found is where it was as long as the statement that calls this goes on, or locked, or gone.
+  -- redundant: only if each line has one job to give [cardinality(lines) = choose_lines.most and ] (for speed)
+  if cardinality(lines) = choose_lines.most and 1 = all (weights) then  -- guard: a weight is more than one job [ and 1 = all (weights)]
+    -- guard: locks the first of each line [ for update skip locked]; passes over firsts that others hold [ skip locked]
+    perform from queue.ready r where r.ctid = any (firsts) for update skip locked;
+    get diagnostics share = row_count;
+    if share = choose_lines.most then  -- guard: only if all of them are locked [share = choose_lines.most => true]
+      return query select u.at, u.line from unnest(firsts, lines) u (at, line);
+      return;
+    end if;
+    share := 0;
   end if;
   for round in 1 .. 8 loop
     exit when cardinality(lines) = 0;
