@@ -37,7 +37,8 @@ impl OwnLimits {
                 own.add(name, *limit)?;
             }
             // Should an operator limit the type by any of its names: its jobs may be stored under each.
-            let others = |of: &'static str| names().filter(move |other| *other != of).map(move |other| (of.to_owned(), format!("type:{other}")));
+            let others =
+                |of: &'static str| names().filter(move |other| *other != of).map(move |other| (of.to_owned(), format!("type:{other}")));
             own.of_types.extend(names().flat_map(others));
         }
         for (queue, limit) in queues {
