@@ -6,6 +6,7 @@ mod floors;
 mod rates;
 mod settings;
 mod statements;
+mod takes;
 
 use std::time::Duration;
 
