@@ -78,7 +78,8 @@ create view queue.bound_in_force as
 select b.name, b.gate, b.number, b.revision, b.concurrency, b.starts, b.period_ms, b.burst, b.by_operator, b.reason, b.since, b.set_by,
   case when b.starts is not null then least(250, b.period_ms * coalesce(b.burst, b.starts) / b.starts / 20) end as within_ms
 from queue.bound b
-where b.by_operator or not exists (select from queue.bound o where o.name = b.name and o.by_operator);  -- guard: what an operator says wins
+-- guard: what an operator says wins [b.by_operator or .. o.by_operator) => true]
+where b.by_operator or not exists (select from queue.bound o where o.name = b.name and o.by_operator);
 
 -- Whether a limit covers what is of this queue and stored under this name of its type.
 create function queue.covers(name text, queue text, job_type text) returns boolean
@@ -124,7 +125,7 @@ $$;
 create function queue.unset_limit(name text) returns boolean
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '5s'
+  set lock_timeout = '5s'  -- guard: a limit's end waits for nobody for ever
 as $$
 begin
   lock table queue.paused in share row exclusive mode;

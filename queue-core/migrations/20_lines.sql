@@ -44,7 +44,7 @@ begin
     raise null_value_not_allowed using message = 'queue.enqueue: the job type may not be null';
   end if;
   perform queue.check_payload(insert_fair.payload);  -- guard: a fair payload fits
-  perform queue.check_run_at(insert_fair.run_at);  -- guard: a fair job's time is one
+  perform queue.check_run_at(insert_fair.run_at);  -- redundant: a fair job's time is one (whoever read the options has refused others)
   insert into queue.job (id, lane, max_attempts, payload, meta, line)
   values (new_id, plain, insert_fair.max_attempts, insert_fair.payload, insert_fair.meta, queue.line_id(insert_fair.fair));
   -- guard: a fair job's lane is met [meet_lane => lane_id]

@@ -7,6 +7,7 @@ mod floors;
 mod rates;
 mod settings;
 mod statements;
+mod takes;
 mod turns;
 
 use std::time::Duration;

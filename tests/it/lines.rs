@@ -4,6 +4,7 @@ mod acts;
 mod attacks;
 mod claims;
 mod combined;
+mod edges;
 mod turns;
 mod ways;
 

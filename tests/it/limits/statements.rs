@@ -18,7 +18,7 @@ pub(super) struct Said {
     pub(super) token: Uuid,
     pub(super) ids: Vec<i64>,
     pub(super) closed: Option<String>,
-    wait_ms: Option<f64>,
+    pub(super) wait_ms: Option<f64>,
     within_ms: Option<i64>,
     pub(super) floors: Option<Vec<i64>>,
 }
