@@ -210,7 +210,9 @@ impl Feed {
             rung = match until {
                 Some(until) => {
                     self.planned = until;
-                    let due = self.limits.due().map_or(until, |due| due.min(until));
+                    // While suspects are tried nothing is claimed under limits, whatever is due.
+                    let limits = self.limits.due().filter(|_| !self.trial.is_quiet());
+                    let due = limits.map_or(until, |due| due.min(until));
                     self.bell.wait(self.vigil.until(due)).await
                 }
                 None => true,
@@ -359,8 +361,9 @@ impl Feed {
 
     /// Makes ready what is due, if anything may be; returns whether anything was.
     async fn promote_due(&mut self) -> sqlx::Result<bool> {
-        // Whoever dozes or sleeps asks for the time with each look.
-        let knows = (self.sleep == Sleep::Asleep || self.nap > Duration::ZERO) && !self.trial.is_quiet();
+        // Whoever dozes or sleeps asks for the time with each look, unless it has no slot for what it would find.
+        let dozes = self.sleep == Sleep::Asleep || self.nap > Duration::ZERO;
+        let knows = dozes && !self.trial.is_quiet() && !self.are_busy();
         let (now, mut any) = (Instant::now(), false);
         if self.bell.due().is_none_or(|due| now < due) && (knows || now.duration_since(self.promoted) < LOOK) {
             return Ok(false);

@@ -75,7 +75,7 @@ pub(super) enum Next {
     Look(Instant),
     /// Not before this, unless something says that there is room.
     Shut(Instant),
-    /// Not before this, whoever says so: the last claim failed.
+    /// Not before this, whoever says so: the last claim failed, or a handler was told to slow down.
     Broken(Instant),
 }
 
@@ -147,6 +147,14 @@ impl Limits {
     pub(super) fn reopen(&mut self) {
         for state in self.groups.values_mut() {
             (state.next, state.misses) = (Next::Now, 0);
+        }
+    }
+
+    /// Nothing is claimed here under these limits, which are being told to wait.
+    pub(super) fn hold(&mut self, slowed: &[i64], until: Instant) {
+        let next = Next::Broken(until.min(Instant::now() + SHUT));
+        for (_, state) in self.groups.iter_mut().filter(|(gates, _)| gates.iter().any(|gate| slowed.contains(gate))) {
+            state.next = next;
         }
     }
 

@@ -48,8 +48,30 @@ impl Feed {
         for gates in self.limits.groups.keys().cloned().collect::<Vec<_>>() {
             self.land_group(&gates).await;
         }
-        if let Some(link) = self.limits.slow.end().await {
+        // Each is said once more; what fails is told.
+        self.limits.slow.hurry();
+        loop {
+            self.slow_down().await;
+            let Some(link) = self.limits.slow.end().await else { break };
             self.permits.push(link);
+        }
+    }
+
+    /// A claim has said what stands in the way of more under these limits. It was to say what ended here.
+    fn note_room(&mut self, gates: &Arc<[i64]>, room: Room, asked: Vec<Uuid>) {
+        let state = self.limits.state(gates);
+        if matches!(room, Room::Locked | Room::Unknown) {
+            // Nothing was read: the next claim says it.
+            state.freed.extend(asked);
+        }
+        self.lanes.groups.shut(gates, state.is_shut());
+        match room {
+            Room::Locked => tracing::warn!(
+                limits = ?gates,
+                "jobs wait for a limit whose row in `gate` somebody else has locked; see pg_locks, and end that session"
+            ),
+            Room::Gone => self.vigil.due = Instant::now(),
+            _ => {}
         }
     }
 
@@ -93,24 +115,12 @@ impl Feed {
         if state.others {
             state.next = Next::Now;
         }
-        if matches!(room, Room::Locked | Room::Unknown) {
-            // Nothing was read: the next claim says it.
-            state.freed.extend(asked);
-        }
         if from_zero {
             state.rescan.done(took, count);
         } else if count < most {
             state.rescan.owed = true;
         }
-        self.lanes.groups.shut(gates, state.is_shut());
-        match room {
-            Room::Locked => tracing::warn!(
-                limits = ?gates,
-                "jobs wait for a limit whose row in `gate` somebody else has locked; see pg_locks, and end that session"
-            ),
-            Room::Gone => self.vigil.due = Instant::now(),
-            _ => {}
-        }
+        self.note_room(gates, room, asked);
         self.hand_over(worker, &reserved, brought).await;
         if count > 0 {
             self.traffic.note(ClaimResult::Jobs(count));
@@ -169,9 +179,9 @@ impl Feed {
         self.aging.is_some_and(|aging| group.lanes.iter().any(|lane| self.lanes.is_passed_over(*lane, aging)))
     }
 
-    /// Whether the lanes without limits had as many jobs as there was room for when they were claimed last.
+    /// Whether there are limits, and the lanes without any had as many jobs as there was room for when they were claimed last.
     pub(super) fn are_busy(&self) -> bool {
-        !matches!(self.found, ClaimResult::Jobs(_))
+        !self.lanes.groups.are_none() && !matches!(self.found, ClaimResult::Jobs(_))
     }
 
     /// How many jobs to claim of each lane of a group, and the slots that are reserved for them: of the kind that goes first, batches or single jobs.
@@ -268,11 +278,18 @@ impl Feed {
         let mut link = self.permits.take();
         let answer = request.send(&mut link, self.store).await;
         self.permits.push(link);
-        let most = answer.request.most;
-        let brought = answer.read(&mut self.lanes)?;
-        let state = self.limits.state(&gates);
-        state.note(brought.room, brought.jobs.len() + brought.unread.len(), most);
-        self.lanes.groups.shut(&gates, state.is_shut());
+        let (most, asked) = (answer.request.most, answer.request.freed().to_vec());
+        let brought = match answer.read(&mut self.lanes) {
+            Ok(brought) => brought,
+            Err(error) => {
+                complain(&error, "a claim under limits failed; what they cover waits for a second, and nothing else does");
+                self.limits.state(&gates).fail(asked, false);
+                self.lanes.groups.shut(&gates, true);
+                return Ok(Brought::default());
+            }
+        };
+        self.limits.state(&gates).note(brought.room, brought.jobs.len() + brought.unread.len(), most);
+        self.note_room(&gates, brought.room, asked);
         Ok(brought)
     }
 
@@ -281,6 +298,10 @@ impl Feed {
         self.limits.slow.hear(&self.bell);
         self.limits.slow.land(&mut self.permits).await;
         let Some(paused) = self.queues.pauses().now() else { return };
+        for (lane, until) in self.limits.slow.all() {
+            let Some(lane) = self.lanes.get(lane) else { continue };
+            self.limits.hold(&paused.slowed(&lane.queue, lane.job_type), until);
+        }
         while let Some((lane, until)) = self.limits.slow.next() {
             let Some(gates) = self.lanes.get(lane).map(|lane| paused.slowed(&lane.queue, lane.job_type)) else { continue };
             if !gates.is_empty() {

@@ -51,6 +51,18 @@ impl Slow {
         if self.saying.is_some() { None } else { self.lanes.values().map(|(_, not_before)| *not_before).min() }
     }
 
+    /// The lanes whose limits may not know yet until when they are to wait.
+    pub(super) fn all(&self) -> Vec<(i64, Instant)> {
+        let pending = self.lanes.iter().map(|(lane, (until, _))| (*lane, *until));
+        pending.chain(self.saying.iter().map(|saying| (saying.lane, saying.until))).collect()
+    }
+
+    /// What could not be said is said now: it is the last time.
+    pub(super) fn hurry(&mut self) {
+        let now = Instant::now();
+        self.lanes.values_mut().for_each(|(_, not_before)| *not_before = now);
+    }
+
     /// What is to be said next, if it is time and nothing is being said.
     pub(super) fn next(&mut self) -> Option<(i64, Instant)> {
         let now = Instant::now();
@@ -91,17 +103,27 @@ impl Slow {
             Err(_) => Err(sqlx::Error::WorkerCrashed),
         };
         let Err(error) = said else { return };
-        if error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "55P03") {
-            tracing::warn!(lane, "a limit is to wait, and somebody else has its row in `gate` locked; see pg_locks, and end that session");
-        } else {
-            complain(&error, "cannot say that a limit is to wait; trying again");
-        }
+        tell(lane, &error, "cannot say that a limit is to wait; trying again");
         self.note(lane, until, Instant::now() + AGAIN);
     }
 
-    /// Waits for what is being said; returns its link.
+    /// Waits for what is being said; returns its link. It is not said again.
     pub(super) async fn end(&mut self) -> Option<Link> {
-        self.saying.take()?.task.await.ok().map(|(link, _)| link)
+        let Saying { lane, task, .. } = self.saying.take()?;
+        let (link, said) = task.await.ok()?;
+        if let Err(error) = said {
+            tell(lane, &error, "cannot say that a limit is to wait, and this worker ends");
+        }
+        Some(link)
+    }
+}
+
+/// Says why it could not be said of the limits of a lane.
+fn tell(lane: i64, error: &sqlx::Error, what: &'static str) {
+    if error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "55P03") {
+        tracing::warn!(lane, "{what}: somebody else has its row in `gate` locked; see pg_locks, and end that session");
+    } else {
+        complain(error, what);
     }
 }
 
