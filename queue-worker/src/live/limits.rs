@@ -37,7 +37,8 @@ impl OwnLimits {
                 own.add(name, *limit)?;
             }
             // Should an operator limit the type by any of its names: its jobs may be stored under each.
-            let others = |of: &'static str| names().filter(move |other| *other != of).map(move |other| (of.to_owned(), format!("type:{other}")));
+            let others =
+                |of: &'static str| names().filter(move |other| *other != of).map(move |other| (of.to_owned(), format!("type:{other}")));
             own.of_types.extend(names().flat_map(others));
         }
         for (queue, limit) in queues {
@@ -56,6 +57,9 @@ impl OwnLimits {
         let mut limit = limit;
         limit.name = None;
         let known = self.limits.entry(name.clone()).or_insert(limit);
+        if known.keyed != limit.keyed {
+            return Err(Error::Limit { name, why: "one type gives it a key, and another does not; let all give one, or none".to_owned() });
+        }
         if !known.says_how_many() {
             *known = limit;
         }
@@ -91,7 +95,8 @@ impl OwnLimits {
                     .map(|limit| limit.rate.map(|(_, period)| i64::try_from(period.as_millis()).unwrap_or(i64::MAX)))
                     .collect::<Vec<_>>(),
             )
-            .bind(limits().map(|limit| narrow(limit.burst)).collect::<Vec<_>>());
+            .bind(limits().map(|limit| narrow(limit.burst)).collect::<Vec<_>>())
+            .bind(limits().map(|limit| limit.keyed).collect::<Vec<_>>());
         bounded(statement.execute(connection)).await.map(drop)
     }
 }
