@@ -1,4 +1,5 @@
 //! Two types call one service, which takes two calls at a time and ten in a second: they share a limit. An operator lowers it while they run.
+//! A third imports files, one of each account at once: a limit by key.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
@@ -19,6 +20,24 @@ struct Charge {
 #[derive(Serialize, Deserialize)]
 struct Refund {
     account: u32,
+}
+
+#[job(name = "example_import", limit(name = "example_account", key = self.account, concurrency = 1))]
+#[derive(Serialize, Deserialize)]
+struct Import {
+    account: usize,
+}
+
+static IMPORTS: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
+
+impl Handler for Import {
+    async fn run(self, _: &Context) -> JobResult {
+        let others = IMPORTS[self.account].fetch_add(1, Relaxed);
+        assert!(others == 0 || self.account == 0, "one of each account at a time, but of the one that has paid for more");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        IMPORTS[self.account].fetch_sub(1, Relaxed);
+        Ok(())
+    }
 }
 
 static AT_ONCE: AtomicUsize = AtomicUsize::new(0);
@@ -55,6 +74,12 @@ async fn main() -> anyhow::Result<()> {
         charges.push(Charge { account }.enqueue(pool).await?);
         refunds.push(Refund { account }.enqueue(pool).await?);
     }
+    // `queue-worker limits set example_account --key 0 --concurrency 3`
+    operate::set_limit_key(pool, store, "example_account", "0", Some(3)).await?;
+    let mut imports = Vec::new();
+    for n in 0..12 {
+        imports.push(Import { account: n % 3 }.enqueue(pool).await?);
+    }
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let worker = tokio::spawn(Worker::new(pool.clone()).run(async move { drop(stopped.await) }));
     charges[0].wait(pool).await?;
@@ -67,6 +92,14 @@ async fn main() -> anyhow::Result<()> {
     for (charge, refund) in charges.iter().zip(&refunds) {
         charge.wait(pool).await?;
         refund.wait(pool).await?;
+    }
+
+    for import in &imports {
+        import.wait(pool).await?;
+    }
+    // `queue-worker limits keys example_account`
+    for key in operate::limit_keys(pool, store, "example_account").await? {
+        println!("account {:?}: {:?} at once of its own, {} used, {} wait", key.key, key.concurrency, key.used, key.waiting);
     }
 
     // `queue-worker limits unset example_stripe`

@@ -20,6 +20,7 @@ create table queue.bound (
   starts       integer,                -- how many begin within period_ms; null is any number
   period_ms    bigint,
   burst        integer,                -- no more than so many begin within period_ms * burst / starts
+  keyed        boolean      not null default false,  -- it is that of each line: see 21_keyed.sql
   reason       text,
   since        timestamptz  not null default now(),
   set_by       text         not null default session_user,
@@ -47,6 +48,7 @@ create table queue.gate (
   wanted      boolean      not null default false,        -- somebody found no permit, and is to be told of one
   not_before  timestamptz  not null default '-infinity',  -- nothing begins before this: a handler was told to slow down
   read_at     timestamptz  not null default '-infinity',  -- when all of its leases were read last
+  lines       bigint[]     not null default '{}',         -- somebody found no room for these lines, and is to be told of some: a hundred at most
   constraint gate_pkey primary key (gate)  -- guard: a limit has one gate
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
@@ -57,14 +59,18 @@ create table queue.permit (
   place  bigint   not null default nextval('queue.permit_seq'),  -- in the order of claims: below the lowest are dead entries, which nobody reads
   token  uuid     not null,
   n      integer  not null,  -- how many of the lease's jobs hold a permit, at most
+  ids    bigint[],           -- of a limit by key: which, and the line of each
+  lines  bigint[],
   constraint permit_pkey primary key (gate, place)  -- guard: a lease is held once
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+alter table queue.permit alter ids set storage external, alter lines set storage external;
 
 create table queue.rate (
   gate   bigint   not null,
+  line   bigint   not null default 0,  -- of a limit by key; else 0
   at_ms  bigint   not null,  -- by the database's clock: they have begun by then, or never do
   n      integer  not null,
-  constraint rate_pkey primary key (gate, at_ms)  -- guard: what began at a time is counted once
+  constraint rate_pkey primary key (gate, line, at_ms)  -- guard: what began at a time is counted once
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 -- The time by the database's clock, in ms.
@@ -75,11 +81,18 @@ create function queue.clock_ms() returns bigint
 -- What is in force: of each limit what an operator said, or else what code says. And by when a job under a rate is to have begun after its claim, in
 -- ms: it is counted at that time, so that windows are exact for what began.
 create view queue.bound_in_force as
-select b.name, b.gate, b.number, b.revision, b.concurrency, b.starts, b.period_ms, b.burst, b.by_operator, b.reason, b.since, b.set_by,
+select b.name, b.gate, b.number, b.revision, b.concurrency, b.starts, b.period_ms, b.burst, b.keyed, b.by_operator, b.reason, b.since, b.set_by,
   case when b.starts is not null then least(250, b.period_ms * coalesce(b.burst, b.starts) / b.starts / 20) end as within_ms
 from queue.bound b
 -- guard: what an operator says wins [b.by_operator or .. o.by_operator) => true]
 where b.by_operator or not exists (select from queue.bound o where o.name = b.name and o.by_operator);
+
+-- The same, but for the figures of limits by key, which are those of each line.
+create view queue.bound_in_all as
+select b.gate, b.within_ms, f.concurrency, f.starts, f.period_ms, f.burst
+from queue.bound_in_force b
+-- guard: figures of each line bound no other [not b.keyed => true]
+left join lateral (select b.concurrency, b.starts, b.period_ms, b.burst) f on not b.keyed;
 
 -- Whether a limit covers what is of this queue and stored under this name of its type.
 create function queue.covers(name text, queue text, job_type text) returns boolean
@@ -99,24 +112,31 @@ as $$
 $$;
 
 -- Sets a limit, whatever code says of it, until unset_limit. Null is no bound: of a limit without any, jobs are claimed one statement later, and no
--- more. It takes effect at the commit: the next claim goes by it. What runs goes on, be it more than the limit.
+-- more. It takes effect at the commit: the next claim goes by it. What runs goes on, be it more than the limit. keyed:
+-- whether its figures are of each line, or of all; null is as before.
 create function queue.set_limit(
   name text, concurrency integer default null, starts integer default null, period interval default null, burst integer default null,
-  reason text default null
+  reason text default null, keyed boolean default null
 ) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
   set lock_timeout = '5s'  -- guard: a limit waits for nobody for ever
 as $$
+declare
+  was  boolean;
+  wish boolean;
 begin
   lock table queue.paused in share row exclusive mode;  -- guard: limits become visible in the order of their numbers
+  was := (select b.keyed from queue.bound_in_force b where b.name = set_limit.name);
+  wish := coalesce(set_limit.keyed, was, false);
   insert into queue.gate (gate) values (queue.hash(set_limit.name)) on conflict do nothing;
-  insert into queue.bound as b (name, by_operator, number, revision, concurrency, starts, period_ms, burst, reason)
-  values (set_limit.name, true, queue.limit_number(set_limit.name, false), nextval('queue.pause_seq'), set_limit.concurrency, set_limit.starts,
-    (extract(epoch from set_limit.period) * 1000)::bigint, set_limit.burst, set_limit.reason)
+  insert into queue.bound as b (name, by_operator, number, revision, concurrency, starts, period_ms, burst, keyed, reason)
+  -- guard: whether a limit is by key is known to all before it counts [wish <> was => false]
+  values (set_limit.name, true, queue.limit_number(set_limit.name, wish <> was), nextval('queue.pause_seq'), set_limit.concurrency, set_limit.starts,
+    (extract(epoch from set_limit.period) * 1000)::bigint, set_limit.burst, wish, set_limit.reason)
   on conflict on constraint bound_pkey do update
-  set revision = excluded.revision, concurrency = excluded.concurrency, starts = excluded.starts, period_ms = excluded.period_ms,
-    burst = excluded.burst, reason = excluded.reason, since = excluded.since, set_by = excluded.set_by;
+  set number = excluded.number, keyed = excluded.keyed, revision = excluded.revision, concurrency = excluded.concurrency, starts = excluded.starts,
+    period_ms = excluded.period_ms, burst = excluded.burst, reason = excluded.reason, since = excluded.since, set_by = excluded.set_by;
   perform queue.notify('wake', '!control');  -- guard: workers are told of a limit [perform queue.notify('wake', '!control') => null]
 end
 $$;
@@ -127,13 +147,19 @@ create function queue.unset_limit(name text) returns boolean
   set search_path = pg_catalog, pg_temp
   set lock_timeout = '5s'  -- guard: a limit's end waits for nobody for ever
 as $$
+declare
+  was  boolean;
 begin
   lock table queue.paused in share row exclusive mode;
-  delete from queue.bound b where b.name = unset_limit.name and b.by_operator;  -- guard: takes away what operators said only [ and b.by_operator]
+  -- guard: takes away what operators said only [ and b.by_operator]
+  delete from queue.bound b where b.name = unset_limit.name and b.by_operator returning b.keyed into was;
   if not found then
     return false;
   end if;
-  update queue.bound b set revision = nextval('queue.pause_seq') where b.name = unset_limit.name;
+  update queue.bound b
+  -- guard: whether code's limit is by key is known to all before it counts [b.keyed <> was => false]
+  set revision = nextval('queue.pause_seq'), number = queue.limit_number(b.name, b.keyed <> was)
+  where b.name = unset_limit.name;
   perform queue.forget_gates();
   perform queue.notify('wake', '!control');  -- guard: workers are told of a limit's end [perform queue.notify('wake', '!control') => null]
   return true;
@@ -158,7 +184,7 @@ $$;
 -- waits for nobody. Returns whether anything changed.
 create function queue.declare_limits(
   types text[], queues text[], of_types text[], of_names text[],
-  names text[], concurrencies integer[], starts integer[], periods_ms bigint[], bursts integer[]
+  names text[], concurrencies integer[], starts integer[], periods_ms bigint[], bursts integer[], keyeds boolean[]
 ) returns boolean
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -166,6 +192,7 @@ create function queue.declare_limits(
 as $$
 declare
   changed  text[];
+  turned   text[];  -- by key from now on, or no more
   moved    text[];
   gone     text[];
 begin
@@ -178,10 +205,12 @@ begin
       (select t.job_type, t.name from queue.bound_type t where t.job_type = any (types)
        except select s.job_type, s.name from unnest(of_types, of_names) s (job_type, name))
     ) t;
-    select coalesce(array_agg(s.name), '{}') into changed
-    from unnest(names, concurrencies, declare_limits.starts, periods_ms, bursts) s (name, concurrency, starts, period_ms, burst)
+    select coalesce(array_agg(s.name), '{}'), coalesce(array_agg(s.name) filter (where b.keyed <> s.keyed), '{}')
+    into changed, turned
+    from unnest(names, concurrencies, declare_limits.starts, periods_ms, bursts, keyeds) s (name, concurrency, starts, period_ms, burst, keyed)
     left join queue.bound b on b.name = s.name and not b.by_operator
-    where b.name is null or (b.concurrency, b.starts, b.period_ms, b.burst) is distinct from (s.concurrency, s.starts, s.period_ms, s.burst);
+    where b.name is null
+      or (b.concurrency, b.starts, b.period_ms, b.burst, b.keyed) is distinct from (s.concurrency, s.starts, s.period_ms, s.burst, s.keyed);
     select coalesce(array_agg(b.name), '{}') into gone
     from queue.bound b
     where not b.by_operator and b.name <> all (names)
@@ -199,12 +228,13 @@ begin
     and not exists (select from unnest(of_types, of_names) s (job_type, name) where s.job_type = t.job_type and s.name = t.name);
   insert into queue.bound_type (job_type, name) select s.job_type, s.name from unnest(of_types, of_names) s (job_type, name) on conflict do nothing;
   insert into queue.gate (gate) select queue.hash(s) from unnest(names) s on conflict do nothing;
-  insert into queue.bound as b (name, by_operator, number, revision, concurrency, starts, period_ms, burst)
-  select s.name, false, queue.limit_number(s.name, s.name = any (moved)), nextval('queue.pause_seq'), s.concurrency, s.starts, s.period_ms, s.burst
-  from unnest(names, concurrencies, declare_limits.starts, periods_ms, bursts) s (name, concurrency, starts, period_ms, burst)
+  insert into queue.bound as b (name, by_operator, number, revision, concurrency, starts, period_ms, burst, keyed)
+  select s.name, false, queue.limit_number(s.name, s.name = any (moved || turned)), nextval('queue.pause_seq'), s.concurrency, s.starts, s.period_ms,
+    s.burst, s.keyed
+  from unnest(names, concurrencies, declare_limits.starts, periods_ms, bursts, keyeds) s (name, concurrency, starts, period_ms, burst, keyed)
   where s.name = any (changed)
   on conflict on constraint bound_pkey do update
-  set number = excluded.number, revision = excluded.revision, concurrency = excluded.concurrency, starts = excluded.starts,
+  set number = excluded.number, keyed = excluded.keyed, revision = excluded.revision, concurrency = excluded.concurrency, starts = excluded.starts,
     period_ms = excluded.period_ms, burst = excluded.burst, since = excluded.since, set_by = excluded.set_by;
   -- Lanes have come to it, or left it.
   update queue.bound b set number = nextval('queue.pause_seq'), revision = nextval('queue.pause_seq') where b.name = any (moved);
@@ -220,7 +250,8 @@ $$;
 -- workers do not know yet which lanes it covers, for whom it waits. A door, for it asks leases by their tokens.
 create function queue.limits(most integer default 10000)
   returns table (
-    name text, concurrency integer, starts integer, period_ms bigint, burst integer, by_operator boolean, reason text, since timestamptz, set_by text,
+    name text, concurrency integer, starts integer, period_ms bigint, burst integer, keyed boolean,
+    by_operator boolean, reason text, since timestamptz, set_by text,
     code_concurrency integer, code_starts integer, code_period_ms bigint, code_burst integer, in_code boolean,
     used bigint, waiting bigint, partial boolean, next_ms float8, awaits bigint
   )
@@ -232,7 +263,7 @@ create function queue.limits(most integer default 10000)
 as $$
 begin
   return query
-  select b.name, b.concurrency, b.starts, b.period_ms, b.burst, b.by_operator, b.reason, b.since, b.set_by,
+  select b.name, b.concurrency, b.starts, b.period_ms, b.burst, b.keyed, b.by_operator, b.reason, b.since, b.set_by,
     c.concurrency, c.starts, c.period_ms, c.burst, c.name is not null,
     (select coalesce(sum(least(h.n, cardinality(l.ids))), 0) from queue.permit h join queue.lease l on l.token = h.token where h.gate = b.gate),
     least(w.jobs, most), w.jobs > most,

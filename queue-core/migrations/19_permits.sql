@@ -23,7 +23,7 @@ begin
   select g.gate, g.wanted, least(b.concurrency - h.n, w.free, case when p.wait_ms > 0 then 0 end), greatest(w.wait_ms, p.wait_ms), b.within_ms
   from unnest(room.gates, room.floors) f (gate, floor)
   join queue.gate g on g.gate = f.gate
-  join queue.bound_in_force b on b.gate = g.gate
+  join queue.bound_in_all b on b.gate = g.gate
   cross join lateral (
     select coalesce(sum(h.n), 0) as n
     from queue.permit h
@@ -36,14 +36,14 @@ begin
     -- guard: a burst has a window of its own [, (b.burst, b.period_ms * b.burst / b.starts)]
     from (values (b.starts, b.period_ms), (b.burst, b.period_ms * b.burst / b.starts)) m (starts, period_ms)
     cross join lateral (
-      select coalesce(sum(r.n), 0) as n from queue.rate r where r.gate = g.gate and r.at_ms > at - m.period_ms
+      select coalesce(sum(r.n), 0) as n from queue.rate r where r.gate = g.gate and r.line = 0 and r.at_ms > at - m.period_ms
     ) u
     left join lateral (
       select (r.at_ms + m.period_ms - at)::float8 as wait_ms
       from (
         select r.at_ms, sum(r.n) over (order by r.at_ms) as gone
         from queue.rate r
-        where r.gate = g.gate and r.at_ms > at - m.period_ms
+        where r.gate = g.gate and r.line = 0 and r.at_ms > at - m.period_ms
       ) r
       where r.gone > u.n - m.starts  -- guard: says when enough will have left the window [r.gone > u.n - m.starts => true]
       order by r.at_ms
@@ -97,7 +97,7 @@ declare
   fresh  record;
 begin
   for fresh in
-    select b.gate, b.name, b.number
+    select b.gate, b.name, b.number, b.keyed
     from queue.bound_in_force b
     join queue.gate g on g.gate = b.gate and g.adopted < b.number
     where b.gate = any (adopt.gates)
@@ -107,11 +107,13 @@ begin
       return false;
     end if;
     delete from queue.permit h where h.gate = fresh.gate;
-    insert into queue.permit (gate, token, n)
-    select fresh.gate, l.token, count(*)
+    insert into queue.permit (gate, token, n, ids, lines)
+    select fresh.gate, l.token, count(*), case when fresh.keyed then array_agg(u.id) end,
+      -- guard: counts in what runs by its key [coalesce(j.line, 0) => 0]
+      case when fresh.keyed then array_agg(coalesce(j.line, 0)) end
     from queue.lease l
     cross join lateral unnest(l.ids) u (id)
-    cross join lateral (select j.lane from queue.job j where j.id = u.id offset 0) j
+    cross join lateral (select j.lane, j.line from queue.job j where j.id = u.id offset 0) j
     cross join lateral (select d.queue, d.job_type from queue.lane d where d.lane = j.lane limit 1) d
     where queue.covers(fresh.name, d.queue, d.job_type)  -- guard: counts in what it covers
     group by l.token;

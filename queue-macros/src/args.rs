@@ -4,6 +4,7 @@
 //! token. What an option does is not known here: nearly all are methods of that name on `queue-core`'s `Options`.
 
 use proc_macro2::{TokenStream, TokenTree};
+use quote::ToTokens as _;
 use syn::{
     Error, Expr, Ident, LitStr, Path, Result, Token, Type,
     ext::IdentExt as _,
@@ -84,6 +85,7 @@ pub(crate) fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Args {
     mistakes.note(args.check_turns());
     mistakes.note(args.check_schedule());
     mistakes.note(args.check_limits());
+    mistakes.note(args.check_lines());
     mistakes.note(args.check_batch());
     // One that was given wrong is told already.
     if args.upgrade.is_some() || given.iter().all(|key| key != "upgrade") {
@@ -141,6 +143,28 @@ impl Args {
             ));
         }
         known.push(limit);
+        Ok(())
+    }
+
+    /// Jobs stand in one line each: what they take turns by, and what limits count by, is one key.
+    fn check_lines(&mut self) -> Result<()> {
+        let limits = self.calls.iter().find_map(|(_, value)| if let Value::Limits(limits) = value { Some(limits) } else { None });
+        let keys: Vec<(Ident, Expr)> = limits.into_iter().flatten().filter_map(|limit| limit.key.clone()).collect();
+        let Some((first, expression)) = self.fair.as_ref().or(keys.first()).cloned() else { return Ok(()) };
+        let text = |key: &Expr| key.to_token_stream().to_string();
+        if let Some((other, _)) = keys.iter().find(|(_, key)| text(key) != text(&expression)) {
+            return Err(Error::new(
+                other.span(),
+                format!(
+                    "a job has one line, so `fair` and each `key` of its limits are the same expression; `{first}` is `{}`",
+                    text(&expression)
+                ),
+            ));
+        }
+        if self.fair.is_none() {
+            self.calls.push((Ident::new("fair", first.span()), Value::Alone));
+            self.fair = Some((first, expression));
+        }
         Ok(())
     }
 

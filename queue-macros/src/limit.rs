@@ -1,4 +1,4 @@
-//! `limit(name = "stripe", concurrency = 3, rate = "30/1m", burst = 5)`: how many jobs run at once, or begin in a time.
+//! `limit(name = "stripe", key = self.account, concurrency = 3, rate = "30/1m", burst = 5)`: how many jobs run at once, or begin in a time.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -17,11 +17,18 @@ pub(crate) struct Limit {
     concurrency: Option<(Ident, Expr)>,
     rate: Option<(Ident, LitInt, Time)>,
     burst: Option<(Ident, Expr)>,
+    /// An expression over the payload: the figures are of each key.
+    pub(crate) key: Option<(Ident, Expr)>,
 }
 
 /// What may stand in the parentheses, each with an example.
-const OPTIONS: &[(&str, &str)] =
-    &[("name", r#"name = "stripe""#), ("concurrency", "concurrency = 10"), ("rate", r#"rate = "30/1m""#), ("burst", "burst = 5")];
+const OPTIONS: &[(&str, &str)] = &[
+    ("name", r#"name = "stripe""#),
+    ("concurrency", "concurrency = 10"),
+    ("rate", r#"rate = "30/1m""#),
+    ("burst", "burst = 5"),
+    ("key", "key = self.account"),
+];
 
 pub(crate) fn parse(option: &Named, input: ParseStream) -> Result<Limit> {
     let nothing = || option.wrong(option.key, "how many");
@@ -30,7 +37,7 @@ pub(crate) fn parse(option: &Named, input: ParseStream) -> Result<Limit> {
     }
     let content;
     parenthesized!(content in input);
-    let mut limit = Limit { word: option.key.clone(), name: None, concurrency: None, rate: None, burst: None };
+    let mut limit = Limit { word: option.key.clone(), name: None, concurrency: None, rate: None, burst: None, key: None };
     let mut given = Vec::new();
     each(&content, |input| {
         let key = input.call(Ident::parse_any)?;
@@ -39,6 +46,7 @@ pub(crate) fn parse(option: &Named, input: ParseStream) -> Result<Limit> {
         match key.to_string().as_str() {
             "name" => limit.name = Some((key.clone(), option.name(&value)?)),
             "concurrency" => limit.concurrency = Some((key.clone(), option.integer(&value, 0..=1_000_000)?)),
+            "key" => limit.key = Some((key.clone(), value)),
             "burst" => limit.burst = Some((key.clone(), option.integer(&value, 1..=100_000)?)),
             _ => {
                 let (starts, period) = option.rate(&value)?;
@@ -89,6 +97,10 @@ impl Limit {
             quote!(.#key(#starts, #period))
         });
         let burst = self.burst.as_ref().map(|(key, starts)| quote!(.#key(#starts)));
-        quote!(#root::private::Limit::job_type()#name #concurrency #rate #burst)
+        let keyed = self.key.as_ref().map(|(key, _)| {
+            let keyed = Ident::new("keyed", key.span());
+            quote!(.#keyed())
+        });
+        quote!(#root::private::Limit::job_type()#name #concurrency #rate #burst #keyed)
     }
 }

@@ -5,16 +5,18 @@
 with durable as materialized (
   -- guard: nothing begins under a limit before its claim is on the disk [pg_logical_emit_message(true, 'queue', '') => '0/0'::pg_lsn]
   select set_config('synchronous_commit', 'on', true) as setting, pg_logical_emit_message(true, 'queue', '') as place
+), held as materialized (
+  -- Its ids are read from where they are stored once, not for each job.
+  select l.claimed_at, l.ids || '{}' as ids from durable d cross join queue.lease l where d.place is not null and l.token = $1
 )
 select t.lane, t.seq, t.id, t.attempts, t.crashes, j.max_attempts,
   case when octet_length(j.payload) <= $7 then j.payload end as payload, j.key, j.key_skips, j.meta::text as meta,
-  l.claimed_at, queue.clock_ms() as now_ms
-from durable d
-cross join queue.lease l
+  h.claimed_at, queue.clock_ms() as now_ms
+from held h
 cross join unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::smallint[], $6::smallint[]) t (lane, seq, id, attempts, crashes)
 left join lateral (
   select j.max_attempts, j.payload::text as payload, j.key, j.key_skips, j.meta
   from queue.job j
   where j.id = t.id offset 0
 ) j on true
-where d.place is not null and l.token = $1 and t.id = any (l.ids)
+where t.id = any (h.ids)

@@ -4,6 +4,9 @@ mod apart;
 mod attacks;
 mod beside;
 mod floors;
+mod key_claims;
+mod key_costs;
+mod keys;
 mod rates;
 mod settings;
 mod statements;
@@ -70,11 +73,15 @@ impl Handler for Unlimited {
 
 /// The span of one attempt.
 async fn span(cx: &Context, ms: u64) -> JobResult {
+    span_of(cx, cx.job_type(), ms).await
+}
+
+/// The same, of whatever is counted.
+async fn span_of(cx: &Context, what: &str, ms: u64) -> JobResult {
     // When it began, not when the database came to hear of it.
     let now = chrono::Utc::now();
     let begun = "insert into effect_span (job, job_type, began) values ($1, $2, $3) returning n";
-    let n: i64 =
-        sqlx::query_scalar(begun).bind(cx.id().to_string().parse::<i64>()?).bind(cx.job_type()).bind(now).fetch_one(cx.pool()).await?;
+    let n: i64 = sqlx::query_scalar(begun).bind(cx.id().to_string().parse::<i64>()?).bind(what).bind(now).fetch_one(cx.pool()).await?;
     tokio::time::sleep(Duration::from_millis(ms)).await;
     sqlx::query("update effect_span set ended = clock_timestamp() where n = $1").bind(n).execute(cx.pool()).await?;
     Ok(())

@@ -7,7 +7,7 @@ use crate::protocol::{Lease, sql};
 /// Sets a limit of so many at once.
 pub async fn set_limit(connection: &mut PgConnection, name: &str, concurrency: i32) -> sqlx::Result<()> {
     let set = sqlx::query(sql(include_str!("../../queue-core/sql/set_limit.sql"))).bind(name).bind(concurrency);
-    let set = set.bind(None::<i32>).bind(None::<i64>).bind(None::<i32>).bind(None::<&str>);
+    let set = set.bind(None::<i32>).bind(None::<i64>).bind(None::<i32>).bind(None::<&str>).bind(None::<bool>);
     set.execute(connection).await.map(drop)
 }
 
@@ -27,7 +27,8 @@ pub async fn declare_limit(connection: &mut PgConnection, name: &str, concurrenc
         .bind([concurrency])
         .bind([None::<i32>])
         .bind([None::<i64>])
-        .bind([None::<i32>]);
+        .bind([None::<i32>])
+        .bind([false]);
     declare.fetch_one(connection).await
 }
 

@@ -175,10 +175,19 @@ pub async fn claim_of(
 
 /// Claims under this limit, of all lanes and of all lines; returns of how many jobs.
 pub async fn claim_limited(connection: &mut PgConnection, worker: Uuid, limit: &str, most: i32) -> sqlx::Result<usize> {
+    claim_under(connection, sql(include_str!("../../queue-worker/sql/claim_limited.sql")), worker, limit, most).await
+}
+
+/// The same under a limit by key.
+pub async fn claim_keyed(connection: &mut PgConnection, worker: Uuid, limit: &str, most: i32) -> sqlx::Result<usize> {
+    claim_under(connection, sql(include_str!("../../queue-worker/sql/claim_keyed.sql")), worker, limit, most).await
+}
+
+async fn claim_under(connection: &mut PgConnection, text: &'static str, worker: Uuid, limit: &str, most: i32) -> sqlx::Result<usize> {
     let lanes = "select distinct case when l.lined then queue.twin_of(l.lane) else l.lane end, l.lined from queue.lane l order by 2, 1";
     let lanes: Vec<(i64, bool)> = sqlx::query_as(lanes).fetch_all(&mut *connection).await?;
     let gate: i64 = sqlx::query_scalar("select queue.hash($1)").bind(limit).fetch_one(&mut *connection).await?;
-    let claim = sqlx::query(sql(include_str!("../../queue-worker/sql/claim_limited.sql")))
+    let claim = sqlx::query(text)
         .bind(Uuid::new_v4())
         .bind(worker)
         .bind(vec![gate])
@@ -190,8 +199,8 @@ pub async fn claim_limited(connection: &mut PgConnection, worker: Uuid, limit: &
         .bind(Vec::<Uuid>::new())
         .bind(0_i64)
         .bind(None::<Vec<i64>>);
-    // The last row is no job.
-    Ok(claim.fetch_all(connection).await?.len().saturating_sub(1))
+    let rows = claim.fetch_all(connection).await?;
+    Ok(rows.iter().filter(|row| row.get::<Option<i64>, _>("id").is_some()).count())
 }
 
 /// A token, and the id unless it was a whole lease.

@@ -26,6 +26,8 @@ pub struct Limit {
     pub rate: Option<(u32, Duration)>,
     /// How many begin close together: see [`Limit::burst`].
     pub burst: Option<u32>,
+    /// Whether its figures are those of each key: see [`Limit::keyed`].
+    pub keyed: bool,
 }
 
 impl Limit {
@@ -38,7 +40,7 @@ impl Limit {
     /// The shortest and the longest period of a rate: 100 ms and 365 days.
     pub const PERIODS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_hours(365 * 24));
 
-    const NONE: Self = Self { name: None, concurrency: None, rate: None, burst: None };
+    const NONE: Self = Self { name: None, concurrency: None, rate: None, burst: None, keyed: false };
 
     /// Of whatever name it is given elsewhere.
     pub const fn new() -> Self {
@@ -88,6 +90,14 @@ impl Limit {
     #[must_use]
     pub const fn burst(mut self, starts: u32) -> Self {
         self.burst = Some(starts);
+        self
+    }
+
+    /// `key = self.account`: the figures are those of each key, not of all jobs together. The key is the one by whose line the job takes its turn
+    /// ([`Options::fair`](crate::Options::fair)); jobs without one have a key in common. What is said of one key goes first: `operate::set_limit_key`.
+    #[must_use]
+    pub const fn keyed(mut self) -> Self {
+        self.keyed = true;
         self
     }
 

@@ -37,6 +37,8 @@ pub struct LimitStatus {
     /// What is in force.
     #[serde(flatten)]
     pub figures: LimitFigures,
+    /// Whether the figures are those of each key: see [`limit_keys`].
+    pub keyed: bool,
     /// Whether an operator set it. If not, code says so.
     pub by_operator: bool,
     /// What code says, if it says anything.
@@ -66,7 +68,7 @@ impl LimitStatus {
 
 /// Sets a limit for all workers, whatever code says of it, until [`unset_limit`]: `type:send_email` and `queue:mail` are those of a type and of a queue,
 /// whether or not code gives them one; any other name is that which types share. It takes effect with the next claim after the commit. What runs goes
-/// on, be it more than the limit; a concurrency of 0 lets nothing begin.
+/// on, be it more than the limit; a concurrency of 0 lets nothing begin. A limit by key stays one ([`Limit::keyed`] makes one of another).
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -99,7 +101,8 @@ pub async fn set_limit(on: impl IntoConnection<'_>, store: Store, name: &str, li
         .bind(narrow(limit.rate.map(|(starts, _)| starts)))
         .bind(limit.rate.map(|(_, period)| i64::try_from(period.as_millis()).unwrap_or(i64::MAX)))
         .bind(narrow(limit.burst))
-        .bind(reason);
+        .bind(reason)
+        .bind(limit.keyed.then_some(true));
     let mut on = on.into_connection();
     statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| explain(error, store))
 }
@@ -113,6 +116,77 @@ pub async fn unset_limit(on: impl IntoConnection<'_>, store: Store, name: &str) 
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/unset_limit.sql"))).bind(name);
     let mut on = on.into_connection();
     statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+}
+
+/// A key of a limit by key.
+#[derive(Clone, Debug, PartialEq, Serialize, FromRow)]
+#[non_exhaustive]
+pub struct LimitKey {
+    /// The number of its line, `queue.line_id(key)` in SQL; 0 of jobs without a key.
+    pub line: i64,
+    /// The key itself, if somebody has said something of it: only its number is kept with jobs.
+    pub key: Option<String>,
+    /// What [`set_limit_key`] said of it.
+    pub concurrency: Option<i32>,
+    /// How many permits it holds.
+    pub used: i64,
+    /// How many ready jobs wait in its line, among the last [`LimitStatus::MOST`] that wait under the limit.
+    pub waiting: i64,
+    /// Whether more wait than were counted.
+    pub partial: bool,
+    /// How many ms until the next one may begin, if a time must come first.
+    pub next_ms: Option<f64>,
+}
+
+impl LimitKey {
+    /// So many keys are shown.
+    pub const MOST: i32 = 20;
+}
+
+/// Lets so many jobs of this key run at once under a limit by key, whatever that says of each key, until it is set to `None`. It takes effect with the
+/// next claim after the commit; what runs goes on.
+///
+/// ```no_run
+/// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// operate::set_limit_key(&pool, Store::default(), "stripe", "acme", Some(10)).await?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// [`Error::InvalidName`]; [`Error::OutOfRange`] for a concurrency of more than [`Limit::MOST`], or a key with NUL; the database's, as [`set_limit`].
+pub async fn set_limit_key(
+    on: impl IntoConnection<'_>,
+    store: Store,
+    name: &str,
+    key: &str,
+    concurrency: Option<u32>,
+) -> Result<(), Error> {
+    check(name)?;
+    if let Some(most) = concurrency.filter(|most| *most > Limit::MOST) {
+        return Err(Error::OutOfRange { what: "the concurrency", value: most.to_string(), range: "0 to 1000000" });
+    }
+    if key.contains('\0') {
+        return Err(Error::OutOfRange { what: "the key", value: key.escape_debug().take(32).collect(), range: "a text without NUL" });
+    }
+    let statement =
+        sqlx::query(store.sql(include_str!("../../sql/set_limit_key.sql"))).bind(name).bind(key).bind(concurrency.map(u32::cast_signed));
+    let mut on = on.into_connection();
+    statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| explain(error, store))
+}
+
+/// The keys of a limit by key that hold permits, wait, or have a bound of their own: the first [`LimitKey::MOST`], those with the most permits first,
+/// and then those with the most jobs waiting.
+///
+/// # Errors
+/// [`Error::InvalidName`]; the database's.
+pub async fn limit_keys(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<Vec<LimitKey>, Error> {
+    check(name)?;
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/limit_keys.sql")));
+    let statement = statement.bind(name).bind(LimitKey::MOST).bind(LimitStatus::MOST);
+    let mut on = on.into_connection();
+    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
 /// The limits, by name, with what is in force and what there is room for. Counts up to [`LimitStatus::MOST`] ready jobs of each.
@@ -154,6 +228,7 @@ impl FromRow<'_, PgRow> for LimitStatus {
         Ok(Self {
             name: row.try_get("name")?,
             figures: LimitFigures::read(row, ["concurrency", "starts", "period_ms", "burst"])?,
+            keyed: row.try_get("keyed")?,
             by_operator: row.try_get("by_operator")?,
             in_code: row.try_get::<bool, _>("in_code")?.then_some(in_code),
             reason: row.try_get("reason")?,

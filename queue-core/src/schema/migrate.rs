@@ -16,7 +16,7 @@ use crate::{
     schema::{Session, Store, in_transaction},
 };
 
-const MIGRATIONS: [Migration; 20] = [
+const MIGRATIONS: [Migration; 23] = [
     Migration::new(1, "jobs", include_str!("../../migrations/1_jobs.sql")),
     Migration::new(2, "days", include_str!("../../migrations/2_days.sql")),
     Migration::new(3, "keys", include_str!("../../migrations/3_keys.sql")),
@@ -37,6 +37,9 @@ const MIGRATIONS: [Migration; 20] = [
     Migration::new(18, "limits", include_str!("../../migrations/18_limits.sql")),
     Migration::new(19, "permits", include_str!("../../migrations/19_permits.sql")),
     Migration::new(20, "lines", include_str!("../../migrations/20_lines.sql")),
+    Migration::new(21, "keyed", include_str!("../../migrations/21_keyed.sql")),
+    Migration::new(22, "keyed_lines", include_str!("../../migrations/22_keyed_lines.sql")),
+    Migration::new(23, "keyed_claim", include_str!("../../migrations/23_keyed_claim.sql")),
 ];
 
 /// The newest version that this release knows.

@@ -30,6 +30,7 @@ pub(super) struct Limits {
 }
 
 /// Of one group.
+#[expect(clippy::struct_excessive_bools, reason = "each is true or not by itself, whatever the others are")]
 pub(super) struct State {
     pub(super) flight: Option<Flight>,
     /// The number of its last claim among those of all groups: of equal ones the one that was asked longest ago goes first.
@@ -53,6 +54,12 @@ pub(super) struct State {
     pub(super) slack: Duration,
     /// From where on to read the permits of each limit.
     pub(super) floors: Option<Vec<i64>>,
+    /// How long the last claim took.
+    pub(super) took: Duration,
+    /// Somebody said that there is room since the last one was sent.
+    pub(super) told: bool,
+    /// A look for jobs came too soon after the last claim.
+    owed: bool,
 }
 
 /// In which step of a pass claims are sent.
@@ -77,6 +84,8 @@ pub(super) enum Next {
     Shut(Instant),
     /// Not before this, whoever says so: the last claim failed, or a handler was told to slow down.
     Broken(Instant),
+    /// Of the keys that wait none has room, but others may come: with a look for jobs, but not before the first, and at the second anyway.
+    Keys(Instant, Instant),
 }
 
 /// So many claims under limits are in the air at once.
@@ -94,6 +103,9 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// A claim that took long makes the next ones' starts count no later than this; jobs that come too late all the same, no later than that.
 const LONG: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_hours(1);
+
+/// So many claims in a row may find nothing but keys without room, each so many others.
+const ROUND: u32 = 16;
 
 /// What has ended here is said after this, even if there is no slot to claim for.
 const SAY: Duration = Duration::from_millis(20);
@@ -127,6 +139,7 @@ impl Limits {
                 _ if state.waits => None,
                 Next::Broken(at) => return (!state.waits).then_some(at),
                 Next::Shut(at) => Some(at),
+                Next::Keys(look, at) => Some(if state.owed { look } else { at }),
                 Next::Look(_) => state.rescan.owed_at(),
                 Next::Now => None,
             };
@@ -146,7 +159,7 @@ impl Limits {
     /// All gates are to be tried again: the limits have changed, or this worker is another one.
     pub(super) fn reopen(&mut self) {
         for state in self.groups.values_mut() {
-            (state.next, state.misses) = (Next::Now, 0);
+            (state.next, state.misses, state.told) = (Next::Now, 0, true);
         }
     }
 
@@ -180,6 +193,9 @@ impl Limits {
             misses: 0,
             slack: Duration::ZERO,
             floors: None,
+            took: Duration::ZERO,
+            told: false,
+            owed: false,
         })
     }
 
@@ -207,21 +223,33 @@ impl Limits {
             if state.freed.len() > before {
                 state.since.get_or_insert_with(Instant::now);
             }
-            if (state.freed.len() > before || gates.iter().any(|gate| room.contains(gate))) && matches!(state.next, Next::Shut(_)) {
-                state.next = Next::Now;
+            if state.freed.len() > before || gates.iter().any(|gate| room.contains(gate)) {
+                state.told = true;
+                if matches!(state.next, Next::Shut(_) | Next::Keys(..)) {
+                    state.next = Next::Now;
+                }
             }
         }
     }
 }
 
 impl State {
+    /// Whether all that waits has no room, as far as is known: of some keys only.
+    pub(super) fn is_shut_by_key(&self) -> bool {
+        matches!(self.next, Next::Keys(..))
+    }
+
     /// Whether a claim is to be sent: now, or with a look for jobs.
-    pub(super) fn is_due(&self, now: Instant, looks: bool, hurry: bool) -> bool {
+    pub(super) fn is_due(&mut self, now: Instant, looks: bool, hurry: bool) -> bool {
         match self.next {
             _ if self.flight.is_some() => false,
             Next::Now => true,
             Next::Look(at) => (looks && (hurry || now >= at)) || (self.rescan.owed && self.rescan.may(now)),
             Next::Shut(at) | Next::Broken(at) => now >= at,
+            Next::Keys(look, at) => {
+                self.owed |= looks;
+                now >= at || (self.owed && now >= look)
+            }
         }
     }
 
@@ -244,7 +272,7 @@ impl State {
 
     /// Whether nothing could begin now.
     pub(super) fn is_shut(&self) -> bool {
-        matches!(self.next, Next::Shut(_) | Next::Broken(_))
+        matches!(self.next, Next::Shut(_) | Next::Broken(_) | Next::Keys(..))
     }
 
     /// Jobs under a rate have landed so long after their claim.
@@ -268,7 +296,15 @@ impl State {
         let now = Instant::now();
         self.turn = self.turn.wrapping_add(usize::from(count > 0));
         self.misses = if count > 0 { 0 } else { self.misses.saturating_add(1) };
+        self.owed = false;
+        // No more than a twentieth of the time goes into looking past keys that have no room.
+        let look = now + PAUSE.max(20 * self.took);
         self.next = match room {
+            // Since this one was sent: it may have come too early for that.
+            Room::Full | Room::Keys(_) if self.told => Next::Now,
+            Room::Keys(wait) => Next::Keys(look, now + wait.unwrap_or(SHUT).min(SHUT)),
+            Room::More if count > 0 || self.misses < ROUND => Next::Now,
+            Room::More => Next::Keys(look, now + SHUT / 4),
             Room::Open if count >= most && most > 0 => Next::Now,
             Room::Open => Next::Look(now + PAUSE),
             Room::Full | Room::Gone => Next::Shut(now + SHUT),

@@ -65,6 +65,7 @@ impl Feed {
             state.freed.extend(asked);
         }
         self.lanes.groups.shut(gates, state.is_shut());
+        self.lanes.groups.shut_by_key(gates, state.is_shut_by_key());
         match room {
             Room::Locked => tracing::warn!(
                 limits = ?gates,
@@ -109,9 +110,10 @@ impl Feed {
         if let Some(floors) = brought.floors.clone() {
             state.floors = Some(floors);
         }
+        state.took = took;
         state.note(room, count, most);
         // Both kinds are asked before it rests.
-        state.others = state.has_both && room == Room::Open && count < most && !state.others;
+        state.others = state.has_both && matches!(room, Room::Open | Room::Keys(_)) && count < most && !state.others;
         if state.others {
             state.next = Next::Now;
         }
@@ -253,7 +255,8 @@ impl Feed {
         }
         (state.since, state.waits) = (None, false);
         let (freed, slack, floors) = (state.freed.drain().collect(), state.slack, state.floors.clone());
-        let asked = Asked { gates: Arc::clone(&under.gates), freed, told: self.limits.freed.clone(), slack, floors };
+        let told = self.limits.freed.clone();
+        let asked = Asked { gates: Arc::clone(&under.gates), keyed: under.keyed, freed, told, slack, floors };
         let request = Request::new(worker, shares, most, From::Limited { from_zero }, &mut self.lanes, &self.held).under(asked);
         let (mut link, store, bell) = (self.permits.take(), self.store, Arc::clone(&self.bell));
         let landing = tokio::spawn(async move {
@@ -261,8 +264,9 @@ impl Feed {
             bell.nudge();
             (link, answer)
         });
-        self.limits.state(&under.gates).flight =
-            Some(Flight { reserved, paused: self.queues.pauses().now(), course: Course::default(), landing });
+        let state = self.limits.state(&under.gates);
+        (state.told, state.flight) =
+            (false, Some(Flight { reserved, paused: self.queues.pauses().now(), course: Course::default(), landing }));
     }
 
     /// Of suspects that limits cover: waits for the claim, for nothing else is begun meanwhile.
@@ -273,8 +277,9 @@ impl Feed {
         let gates = Arc::clone(&group.under.gates);
         let state = self.limits.state(&gates);
         state.since = None;
-        let (freed, slack) = (state.freed.drain().collect(), state.slack);
-        let request = request.under(Asked { gates: Arc::clone(&gates), freed, told: self.limits.freed.clone(), slack, floors: None });
+        let (freed, slack, keyed) = (state.freed.drain().collect(), state.slack, group.under.keyed);
+        let told = self.limits.freed.clone();
+        let request = request.under(Asked { gates: Arc::clone(&gates), keyed, freed, told, slack, floors: None });
         let mut link = self.permits.take();
         let answer = request.send(&mut link, self.store).await;
         self.permits.push(link);

@@ -25,6 +25,7 @@ struct Read {
     revision: Option<i64>,
     most: Option<i32>,
     timed: Option<bool>,
+    keyed: Option<bool>,
 }
 
 impl Read {
@@ -34,6 +35,7 @@ impl Read {
             revision: self.revision.unwrap_or_default(),
             most: self.most,
             timed: self.timed.unwrap_or_default(),
+            keyed: self.keyed.unwrap_or_default(),
         });
         Some(PauseRow { number: self.number?, queue: self.queue?, job_type: self.job_type?, limit })
     }

@@ -55,7 +55,7 @@ impl Feed {
 
     /// Whether there are some to be tried, now that none of the last ones runs.
     async fn look_for_suspects(&mut self) -> sqlx::Result<bool> {
-        let solo: Vec<i64> = self.lanes.asked().filter(|lane| lane.solo).map(|lane| lane.id).collect();
+        let solo: Vec<i64> = self.lanes.suspects().map(|lane| lane.id).collect();
         if solo.is_empty() {
             // Those that waited may be paused now.
             self.trial.waiting = None;
@@ -99,7 +99,7 @@ impl Feed {
 
     /// The solo lanes to claim from now, for which slots are free: as many as may be tried together, or one job of any, which is to be alone.
     async fn next_suspects(&mut self) -> sqlx::Result<(Vec<Share>, bool)> {
-        let solo = order(self.lanes.asked().filter(|lane| lane.solo), self.turn);
+        let solo = order(self.lanes.suspects(), self.turn);
         let queues: HashMap<i64, String> = solo.iter().map(|lane| (lane.id, lane.queue.clone())).collect();
         let mut free: HashMap<&str, usize> = HashMap::new();
         for queue in queues.values() {
@@ -130,7 +130,18 @@ impl Feed {
         let statement = sqlx::query_as(self.store.sql(include_str!("../../sql/suspects.sql"))).bind(lanes).bind(most);
         let link = self.links.any();
         let found = bounded(statement.fetch_all(link.get().await?)).await;
-        Ok(link.note(found)?.into_iter().collect())
+        let mut found: HashMap<i64, i64> = link.note(found)?.into_iter().collect();
+        // Nothing is kept from running for those whose keys have no room.
+        for lane in found.keys().copied().collect::<Vec<_>>() {
+            let Some(group) = self.lanes.groups.of(lane).filter(|group| group.under.keyed).cloned() else { continue };
+            let statement = sqlx::query_scalar(self.store.sql(include_str!("../../sql/suspects_by_key.sql")));
+            let link = self.links.any();
+            let has_room = bounded(statement.bind(lane).bind(&group.under.gates[..]).fetch_one(link.get().await?)).await;
+            if !link.note(has_room)? {
+                found.remove(&lane);
+            }
+        }
+        Ok(found)
     }
 
     /// Hands suspects to their slots. Should others have taken the head of the row meanwhile, what they left may be what must be tried alone: one is

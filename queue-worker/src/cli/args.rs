@@ -171,6 +171,9 @@ Examples:
   queue-worker limits set type:send_email --concurrency 0 --reason 'until Monday'
   queue-worker limits set queue:render --concurrency none --rate none   no limit, whatever code says
   queue-worker limits unset stripe                  code's word holds again
+  queue-worker limits keys stripe                   of a limit by key: which keys hold permits, and which wait
+  queue-worker limits set stripe --key acme --concurrency 10      of that key, whatever the limit says of each
+  queue-worker limits set stripe --key acme --concurrency none    what the limit says of each key
 
 What is set here wins over code, and stays until it is unset, whatever is deployed. It takes effect at once; what runs goes on.")]
     Limits {

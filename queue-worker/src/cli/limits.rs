@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use queue_core::{
     Limit,
-    operate::{self, LimitFigures, LimitStatus},
+    operate::{self, LimitFigures, LimitKey, LimitStatus},
 };
 use serde_json::json;
 
@@ -30,6 +30,17 @@ pub(super) enum LimitsCommand {
         /// Why, for whoever wonders: up to 1000 characters
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
+        /// The figures are those of each key
+        #[arg(long)]
+        per_key: bool,
+        /// Of this key only: how many of its jobs run at once; `none` is what the limit says of each key
+        #[arg(long, value_name = "KEY", requires = "concurrency", conflicts_with_all = ["rate", "burst", "reason", "per_key"])]
+        key: Option<String>,
+    },
+    /// Show the keys of a limit by key: what they hold, and what waits
+    Keys {
+        /// The limit's name
+        name: String,
     },
     /// Take away what was set, so that code's word holds again
     Unset {
@@ -63,8 +74,20 @@ pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, 
     let mut only = None;
     match command {
         None => {}
-        Some(LimitsCommand::Set { name, concurrency, rate, burst, reason }) => {
+        Some(LimitsCommand::Keys { name }) => {
+            let found = operate::limit_keys(database.pool(), store, &name).await?;
+            database.close().await;
+            return keys(&name, &found, as_json);
+        }
+        Some(LimitsCommand::Set { name, concurrency, key: Some(key), .. }) => {
+            operate::set_limit_key(database.pool(), store, &name, &key, concurrency.and_then(|bound| bound.0)).await?;
+            let found = operate::limit_keys(database.pool(), store, &name).await?;
+            database.close().await;
+            return keys(&name, &found, as_json);
+        }
+        Some(LimitsCommand::Set { name, concurrency, rate, burst, reason, per_key, key: None }) => {
             let mut limit = Limit::new();
+            limit.keyed = per_key;
             limit.concurrency = concurrency.and_then(|bound| bound.0);
             limit.rate = rate.and_then(|bound| bound.0);
             limit.burst = burst;
@@ -91,6 +114,27 @@ pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, 
     }
 }
 
+/// The keys that hold permits or wait.
+fn keys(name: &str, found: &[LimitKey], as_json: bool) -> Result<(), Problem> {
+    if as_json {
+        return print::json(&json!({ "limit": name, "keys": found }));
+    }
+    if found.is_empty() {
+        return print::lines(&format!("{name}: no key holds a permit, waits, or has a bound of its own"));
+    }
+    let rows = found.iter().map(|found| {
+        let key = match &found.key {
+            Some(key) => key.clone(),
+            None if found.line == 0 => "(no key)".to_owned(),
+            None => format!("line {}", found.line),
+        };
+        let next = found.next_ms.map(|ms| format!("in {}", humantime::format_duration(Duration::from_millis(ms.max(0.0).ceil() as u64))));
+        let own = found.concurrency.map(|most| format!("{most} at once")).unwrap_or_default();
+        [key, own, found.used.to_string(), counted(found.waiting, found.partial), next.unwrap_or_default()]
+    });
+    print::lines(&print::table(["key", "of its own", "used", "waiting", "next"], rows))
+}
+
 fn table(limits: &[LimitStatus]) -> String {
     let rows = limits.iter().map(|limit| {
         let by = if limit.by_operator { limit.set_by.clone() } else { "code".to_owned() };
@@ -102,7 +146,8 @@ fn table(limits: &[LimitStatus]) -> String {
         let reason = limit.reason.clone().unwrap_or_default();
         let overridden = limit.in_code.filter(|_| limit.by_operator).map(|code| format!("code: {}", told(code))).unwrap_or_default();
         let why = [reason, overridden].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
-        [limit.name.clone(), told(limit.figures), limit.used.to_string(), counted(limit.waiting, limit.partial), next, by, why]
+        let figures = if limit.keyed { format!("{} of each key", told(limit.figures)) } else { told(limit.figures) };
+        [limit.name.clone(), figures, limit.used.to_string(), counted(limit.waiting, limit.partial), next, by, why]
     });
     print::table(["limit", "in force", "used", "waiting", "next", "by", "why"], rows)
 }

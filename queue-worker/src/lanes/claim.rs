@@ -103,6 +103,8 @@ pub(super) struct Rows {
     pub(super) large: HashMap<JobId, String>,
     /// The plain lane, the line and the place in it of each job that stood in one, in the order of their turns.
     pub(super) in_lines: Vec<(i64, i64, i64)>,
+    /// After which line each lane goes on, if a claim under limits by key says so.
+    pub(super) reached: Vec<(i64, i64)>,
     /// What stood in the way of more.
     pub(super) room: Room,
     /// By when the jobs begin, if there is a rate.
@@ -195,9 +197,12 @@ impl Answer {
     /// The jobs, in the order in which their lanes were named; each lane's floor is its lowest place among them. If the answer never came,
     /// nobody here knows of the lease any more, and what it lists is given back.
     pub(crate) fn read(self, lanes: &mut Lanes) -> sqlx::Result<Brought> {
-        let Rows { jobs: rows, mut large, in_lines, room, start, floors } = self.rows?;
+        let Rows { jobs: rows, mut large, in_lines, reached, room, start, floors } = self.rows?;
         let holding = &self.request.holding;
         come(lanes, &self.request, &in_lines, rows.len() < self.request.most && room == Room::Open);
+        for (lane, line) in reached {
+            lanes.turns.reach(lane, line);
+        }
         // What is taken for one that was not read.
         let mean = large.values().map(String::len).sum::<usize>() / large.len().max(1);
         let mut unread = Vec::new();

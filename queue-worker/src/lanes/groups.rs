@@ -28,6 +28,8 @@ pub(crate) struct Groups {
     all: HashMap<Arc<[i64]>, Arc<Group>>,
     /// Those whose limits have no permits: nobody asks their lanes.
     shut: HashSet<Arc<[i64]>>,
+    /// Those of them that are shut to some keys only.
+    by_key: HashSet<Arc<[i64]>>,
 }
 
 impl Groups {
@@ -51,6 +53,7 @@ impl Groups {
         self.all = all.into_iter().map(|(gates, group)| (gates, Arc::new(group))).collect();
         self.of_lanes = of_lanes.into_iter().filter_map(|(lane, gates)| Some((lane, Arc::clone(self.all.get(&gates)?)))).collect();
         self.shut.retain(|gates| self.all.contains_key(gates));
+        self.by_key.retain(|gates| self.all.contains_key(gates));
     }
 
     /// Whether there are none.
@@ -82,9 +85,19 @@ impl Groups {
         }
     }
 
+    /// Where they are shut, it is to some keys only, or to all.
+    pub(crate) fn shut_by_key(&mut self, gates: &Arc<[i64]>, by_key: bool) {
+        if by_key {
+            self.by_key.insert(Arc::clone(gates));
+        } else {
+            self.by_key.remove(gates);
+        }
+    }
+
     /// All are worth asking.
     pub(crate) fn open_all(&mut self) {
         self.shut.clear();
+        self.by_key.clear();
     }
 
     /// Whether some have no permits.
@@ -92,7 +105,12 @@ impl Groups {
         !self.shut.is_empty()
     }
 
-    /// Whether nothing could begin in this lane.
+    /// Whether nothing of any key could begin in this lane.
+    pub(super) fn is_shut_to_all(&self, lane: i64) -> bool {
+        self.of(lane).is_some_and(|group| self.shut.contains(&group.under.gates) && !self.by_key.contains(&group.under.gates))
+    }
+
+    /// Whether nothing could begin in this lane, as far as is known.
     pub(super) fn is_shut(&self, lane: i64) -> bool {
         self.of(lane).is_some_and(|group| self.shut.contains(&group.under.gates))
     }
@@ -117,7 +135,7 @@ mod tests {
             lined: false,
             fair: false,
         };
-        let limit = LimitRow { gate: 7, revision: 1, most: Some(3), timed: false };
+        let limit = LimitRow { gate: 7, revision: 1, most: Some(3), timed: false, keyed: false };
         let row = PauseRow { number: 1, queue: "q".to_owned(), job_type: "*".to_owned(), limit: Some(limit) };
         let paused = Pauses::new(Registry::new()).read(vec![row]).unwrap();
         let lanes = [lane(1, "q", false), lane(2, "q", false), lane(3, "q", true), lane(4, "other", false)];
@@ -127,7 +145,9 @@ mod tests {
         assert_eq!((group.lanes.as_slice(), group.best, group.under.most), ([1, 2].as_slice(), 2, 3));
         assert!(groups.cover(3) && !groups.cover(4) && groups.iter().count() == 1);
         groups.shut(&group.under.gates, true);
-        assert!(groups.is_shut(3) && !groups.is_shut(4));
+        assert!(groups.is_shut(3) && groups.is_shut_to_all(3) && !groups.is_shut(4));
+        groups.shut_by_key(&group.under.gates, true);
+        assert!(groups.is_shut(3) && !groups.is_shut_to_all(3), "others may be tried");
         groups.sort(lanes[3..].iter(), &paused);
         groups.sort(lanes.iter(), &paused);
         assert!(!groups.is_shut(3), "what went and came again is open");

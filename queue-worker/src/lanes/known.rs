@@ -170,14 +170,16 @@ impl Lanes {
     pub(crate) fn pause(&mut self, paused: Arc<Paused>) {
         // Who is open again was not asked.
         (self.paused, self.rested) = (paused, None);
+        self.tell_fair();
         self.close_paused();
     }
 
-    /// A lane is fair if its type is, or if some of its jobs stand in lines, whatever this release says of the type.
+    /// A lane is fair if its type is, or if some of its jobs stand in lines, whatever this release says of the type, or if limits by key cover it.
     fn tell_fair(&mut self) {
         let lined: HashSet<i64> = self.known.values().filter(|lane| lane.lined).map(|lane| twin_of(lane.id)).collect();
         for lane in self.known.values_mut() {
-            lane.fair = !lane.solo && !lane.lined && (self.fair.contains(lane.job_type) || lined.contains(&lane.id));
+            let is_keyed = || self.paused.under(&lane.queue, lane.job_type).is_some_and(|under| under.keyed);
+            lane.fair = !lane.solo && !lane.lined && (self.fair.contains(lane.job_type) || lined.contains(&lane.id) || is_keyed());
         }
         self.any_fair = self.known.values().any(|lane| lane.fair);
     }

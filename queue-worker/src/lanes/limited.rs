@@ -10,7 +10,7 @@ use super::{
     large::{self, LARGEST},
     room::{Asked, Room, Start},
 };
-use crate::live::bounded;
+use crate::live::{after_ms, bounded};
 
 /// Both round trips.
 pub(super) async fn claim(
@@ -20,7 +20,8 @@ pub(super) async fn claim(
     asked: &Asked,
     is_new: bool,
 ) -> sqlx::Result<Rows> {
-    let statement = sqlx::query(store.sql(include_str!("../../sql/claim_limited.sql")))
+    let text = if asked.keyed { include_str!("../../sql/claim_keyed.sql") } else { include_str!("../../sql/claim_limited.sql") };
+    let statement = sqlx::query(store.sql(text))
         .bind(request.token())
         .bind(request.worker)
         .bind(&asked.gates[..])
@@ -41,10 +42,12 @@ pub(super) async fn claim(
         Err(error) => return Err(error),
     };
     let mut taken = Taken::default();
-    let (mut room, mut began, mut floors) = (Room::Open, None, None);
+    let (mut room, mut began, mut floors, mut reached) = (Room::Open, None, None, Vec::new());
     for row in &rows {
         if row.try_get::<Option<i64>, _>("id")?.is_some() {
             taken.push(row)?;
+        } else if let Some(lane) = row.try_get::<Option<i64>, _>("lane")? {
+            reached.push((lane, row.try_get("line")?));
         } else {
             room = room_in(row)?;
             floors = row.try_get("permit_floors")?;
@@ -54,7 +57,7 @@ pub(super) async fn claim(
     taken.in_lines.sort_unstable_by_key(|(turn, ..)| *turn);
     let in_lines = taken.in_lines.iter().map(|(_, lane, line, place)| (*lane, *line, *place)).collect();
     if taken.ids.is_empty() {
-        return Ok(Rows { in_lines, room, ..Rows::default() });
+        return Ok(Rows { in_lines, reached, room, ..Rows::default() });
     }
     let sent = Instant::now();
     let jobs = taken.confirm(connection, store, request).await?;
@@ -68,7 +71,7 @@ pub(super) async fn claim(
     });
     // What is not on the disk a crash takes back, and gives out again.
     let floors = floors.filter(|_| !jobs.is_empty());
-    Ok(Rows { jobs, large, in_lines, room, start, floors })
+    Ok(Rows { jobs, large, in_lines, reached, room, start, floors })
 }
 
 /// What is left for a handler to come to its first line once the clock was looked at: others may have the processor meanwhile. And for what the
@@ -81,6 +84,8 @@ fn room_in(row: &PgRow) -> sqlx::Result<Room> {
     let wait = row.try_get::<Option<f64>, _>("wait_ms")?.unwrap_or(0.0);
     Ok(match row.try_get::<Option<&str>, _>("closed")? {
         None => Room::Open,
+        Some("lines") => Room::Keys(row.try_get::<Option<f64>, _>("wait_ms")?.map(after_ms)),
+        Some("more") => Room::More,
         Some("rate") => Room::Later(Duration::from_secs_f64(wait.clamp(0.0, 1e9) / 1000.0)),
         Some("unknown") => Room::Unknown,
         Some("gone") => Room::Gone,

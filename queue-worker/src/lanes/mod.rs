@@ -11,6 +11,7 @@ mod line_up;
 mod rescan;
 mod room;
 mod send;
+mod suspects;
 mod turns;
 
 pub(crate) use self::{

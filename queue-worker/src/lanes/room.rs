@@ -14,6 +14,8 @@ use super::held::Freed;
 pub(crate) struct Asked {
     /// The gates of the limits, in order.
     pub(crate) gates: Arc<[i64]>,
+    /// Whether one of them is by key.
+    pub(crate) keyed: bool,
     /// Leases of which jobs have ended here.
     pub(crate) freed: Vec<Uuid>,
     /// Told of those that the claim takes, once they have ended.
@@ -49,6 +51,10 @@ pub(crate) enum Room {
     Full,
     /// A time must come first.
     Later(Duration),
+    /// Some keys have none, and no others wait; in this time the first of them may.
+    Keys(Option<Duration>),
+    /// The same, but not all keys that wait were looked at.
+    More,
     /// Some worker may not know the limit yet.
     Unknown,
     /// There is no such limit any more.

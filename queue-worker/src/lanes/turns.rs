@@ -27,6 +27,11 @@ impl Turns {
         *highest = place.max(*highest);
     }
 
+    /// A lane goes on after this line, whether or not any job of it was claimed.
+    pub(super) fn reach(&mut self, lane: i64, line: i64) {
+        self.after.insert(lane, line);
+    }
+
     /// The highest place that was claimed of this lane.
     pub(super) fn highest(&self, lane: i64) -> Option<i64> {
         self.highest.get(&lane).copied()
@@ -51,8 +56,10 @@ mod tests {
         assert_eq!((turns.after(1), turns.after(2), turns.highest(1), turns.highest(3)), (11, 20, Some(5), None));
         let anywhere = turns.after(3);
         assert_eq!(turns.after(3), anywhere, "until it has come further");
+        turns.reach(2, 30);
+        assert_eq!((turns.after(2), turns.highest(2)), (30, Some(7)), "past lines that had no room");
         turns.retain(|lane| lane == 2);
-        assert_eq!((turns.after(2), turns.highest(1)), (20, None));
+        assert_eq!((turns.after(2), turns.highest(1)), (30, None));
     }
 
     #[test]

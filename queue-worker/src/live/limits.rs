@@ -57,6 +57,9 @@ impl OwnLimits {
         let mut limit = limit;
         limit.name = None;
         let known = self.limits.entry(name.clone()).or_insert(limit);
+        if known.keyed != limit.keyed {
+            return Err(Error::Limit { name, why: "one type gives it a key, and another does not; let all give one, or none".to_owned() });
+        }
         if !known.says_how_many() {
             *known = limit;
         }
@@ -92,7 +95,8 @@ impl OwnLimits {
                     .map(|limit| limit.rate.map(|(_, period)| i64::try_from(period.as_millis()).unwrap_or(i64::MAX)))
                     .collect::<Vec<_>>(),
             )
-            .bind(limits().map(|limit| narrow(limit.burst)).collect::<Vec<_>>());
+            .bind(limits().map(|limit| narrow(limit.burst)).collect::<Vec<_>>())
+            .bind(limits().map(|limit| limit.keyed).collect::<Vec<_>>());
         bounded(statement.execute(connection)).await.map(drop)
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct LimitRow {
     pub(crate) most: Option<i32>,
     /// Whether it has a rate.
     pub(crate) timed: bool,
+    /// Whether its figures are those of each line.
+    pub(crate) keyed: bool,
 }
 
 /// What is paused, and what limits cover.
@@ -45,6 +47,8 @@ pub(crate) struct Under {
     pub(crate) most: usize,
     /// Whether one of them has a rate: what is claimed must begin soon.
     pub(crate) timed: bool,
+    /// Whether one of them is by key: their lanes stand in lines.
+    pub(crate) keyed: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -87,8 +91,8 @@ impl Paused {
         limits.sort_unstable_by_key(|limit| limit.gate);
         limits.dedup_by_key(|limit| limit.gate);
         let most = limits.iter().filter_map(|limit| limit.most).min().map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(0));
-        let timed = limits.iter().any(|limit| limit.timed);
-        (!limits.is_empty()).then(|| Under { gates: limits.iter().map(|limit| limit.gate).collect(), most, timed })
+        let (timed, keyed) = (limits.iter().any(|limit| limit.timed), limits.iter().any(|limit| limit.keyed));
+        (!limits.is_empty()).then(|| Under { gates: limits.iter().map(|limit| limit.gate).collect(), most, timed, keyed })
     }
 
     /// Of those limits the ones that the type names, or all if it names none.
@@ -206,7 +210,7 @@ mod tests {
     }
 
     fn limit(gate: i64, queue: &str, job_type: &str, most: Option<i32>) -> PauseRow {
-        PauseRow { limit: Some(LimitRow { gate, revision: 1, most, timed: false }), ..row(gate, queue, job_type) }
+        PauseRow { limit: Some(LimitRow { gate, revision: 1, most, timed: false, keyed: false }), ..row(gate, queue, job_type) }
     }
 
     #[test]

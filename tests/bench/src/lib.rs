@@ -8,6 +8,7 @@ mod cli;
 mod produce;
 mod drain;
 mod behind;
+mod by_key;
 mod held;
 mod lanes;
 mod keyed;
@@ -77,13 +78,17 @@ pub(crate) enum Workload {
     HeldTransactions,
     /// L1
     Limited,
+    /// L2
+    ByKey,
+    /// L4
+    RatedByKey,
     /// L3
     Fair,
 }
 
 impl Workload {
     /// In the order of their numbers. W6 is what W3 costs.
-    pub(crate) const ALL: [(&str, Self); 13] = [
+    pub(crate) const ALL: [(&str, Self); 15] = [
         ("W1", Self::EnqueueOne),
         ("W2", Self::EnqueueMany),
         ("W3", Self::Drain),
@@ -96,7 +101,9 @@ impl Workload {
         ("W10", Self::Keyed),
         ("W11", Self::HeldTransactions),
         ("L1", Self::Limited),
+        ("L2", Self::ByKey),
         ("L3", Self::Fair),
+        ("L4", Self::RatedByKey),
     ];
 
     async fn run(self, database: &mut BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
@@ -112,6 +119,8 @@ impl Workload {
             Self::Keyed => keyed::run(database, plan, say).await,
             Self::HeldTransactions => produce::slowly(database, plan, say).await,
             Self::Limited => limited::run(database, plan, say).await,
+            Self::ByKey => by_key::run(database, plan, say).await,
+            Self::RatedByKey => by_key::run_rated(database, plan, say).await,
             Self::Fair => fair::run(database, plan, say).await,
         }
     }

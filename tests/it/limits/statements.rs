@@ -99,7 +99,7 @@ async fn knows(on: &mut PgConnection, worker: Uuid) {
     sqlx::query("update queue.worker set paused_seen = 9223372036854775807 where id = $1").bind(worker).execute(on).await.unwrap();
 }
 
-async fn run(on: &mut PgConnection, statement: &'static str) {
+pub(super) async fn run(on: &mut PgConnection, statement: &'static str) {
     on.execute(statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
 }
 
@@ -107,7 +107,7 @@ async fn held(db: &TestDb) -> i64 {
     db.count("select coalesce(sum(n), 0)::bigint from queue.permit").await
 }
 
-async fn refused(on: &mut PgConnection, statement: &'static str) -> String {
+pub(super) async fn refused(on: &mut PgConnection, statement: &'static str) -> String {
     let error = on.execute(statement).await.unwrap_err();
     error
         .as_database_error()

@@ -24,7 +24,11 @@ cancel_running_all o
 cancel_waiting_all o
 capacities ro
 channel pmw
+choose_keyed w
 choose_lines w
+choose_of_keys w
+choose_under_keys w
+claim_keyed w
 claim_limited w
 claim_lines w
 clock_ms w
@@ -56,10 +60,15 @@ insert_job pmw
 is_expired w
 is_name w
 is_trusted pmw
+known_full w
 lane_id wo
 leave_waiter pmw
 limit_awaits w
+limit_keys ro
 limits ro
+line_room w
+line_starts w
+lines_waiting w
 list o
 lock_keys pmw
 look pmw
@@ -80,6 +89,7 @@ permit_floors w
 producer_enqueue pmw
 producer_enqueue_with pmw
 producer_lock_keys pmw
+read_keyed w
 read_permits w
 reader_find ro
 reader_list ro
@@ -97,6 +107,7 @@ schedule o
 set_aside w
 set_capacity o
 set_limit o
+set_limit_key o
 set_priority o
 set_priority_all o
 set_weight o
@@ -104,6 +115,7 @@ skip_schedule o
 snooze o
 state_of w
 status pmwo
+tell_of_keys w
 tell_of_room w
 try_enqueue pmw
 twin_of w
@@ -125,6 +137,7 @@ const TABLES: &str = "
 active_key w:SID
 blocked w:SUD r:S o:S
 bound w:S r:S o:S
+bound_in_all w:S
 bound_in_force w:S r:S o:S
 bound_type w:S r:S o:S
 capacity w:S r:S o:S
@@ -142,6 +155,7 @@ id_seq w:select,usage
 idle w:SIUD
 job w:SD r:id,lane,max_attempts,key,key_skips,meta,line o:id,lane,max_attempts,payload,key,key_skips,meta,line
 jobs r:id,queue,job_type,priority,state,attempts,max_attempts,crashes,enqueued_at,run_at,finished_at,worker,error,meta,version o:S
+key_bound w:S r:S o:S
 key_hint w:SIUD
 key_seq w:usage
 lane w:SIUD r:S o:S

@@ -24,6 +24,7 @@ choose_ready wro
 choose_running wro
 choose_scheduled wro
 claim w
+claim_keyed w
 claim_limited w
 claim_lines w
 clear_progress w
@@ -62,6 +63,7 @@ lanes wro
 leave_lanes w
 leave_waiter pmw
 limit_beats w
+limit_keys ro
 limits ro
 line_up w
 list o
@@ -108,6 +110,7 @@ run_schedule o
 schedules wro
 set_capacity o
 set_limit o
+set_limit_key o
 set_weight o
 settle w
 settle_leases w
@@ -119,6 +122,7 @@ started wro
 status pmwo
 still_held w
 suspects wro
+suspects_by_key w
 take_one w
 tell w
 ticks wro

@@ -130,6 +130,7 @@ fn every_statement_that_writes_is_played() {
                 "queue.enqueue_with(",
                 "queue.fire_ticks(",
                 "queue.claim_limited(",
+                "queue.claim_keyed(",
                 "queue.claim_lines(",
                 "queue.unblock(",
                 "_all(",

@@ -38,7 +38,7 @@ fn what_is_claimed_from_otherwise_is_not_offered_and_takes_no_place() {
 fn under_a_limit() -> Lanes {
     let mut lanes = Lanes::new(&[("t", 1), ("limited", 1)], HashSet::new(), None);
     lanes.known.extend((0..500).map(|id| (id, Lane { job_type: if id % 5 == 0 { "limited" } else { "t" }, ..lane(id, 100) })));
-    let limit = LimitRow { gate: 7, revision: 1, most: Some(3), timed: false };
+    let limit = LimitRow { gate: 7, revision: 1, most: Some(3), timed: false, keyed: false };
     let row = PauseRow { number: 1, queue: "*".to_owned(), job_type: "limited".to_owned(), limit: Some(limit) };
     lanes.pause(Pauses::new(Registry::new()).read(vec![row]).unwrap());
     lanes

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::{
     beside::{Beside, PAUSES, REPORTS, SCHEDULES},
-    fixture::{Fixture, KEY, LIMIT},
+    fixture::{BY_KEY, Fixture, KEY, LIMIT},
 };
 
 /// A statement, on what it is for of the fixture: an operator's asks for all jobs there are.
@@ -31,6 +31,7 @@ pub(super) enum Act {
     Claim,
     /// Under a limit that has room.
     ClaimLimited,
+    ClaimKeyed,
     ClaimLines,
     /// All that is ready and stands in no line.
     LineUp,
@@ -119,6 +120,7 @@ pub(super) const WORKERS: &[Act] = &[
     Act::Claim,
     Act::ClaimBatch,
     Act::ClaimLimited,
+    Act::ClaimKeyed,
     Act::ClaimLines,
     Act::LineUp,
     Act::Settle,
@@ -179,7 +181,7 @@ impl Act {
             Self::MeetLanes => count(operate::meet_lanes(on, &[("new", 1), ("default", 100)]).await?.len()),
             Self::EnqueueKeyed => operate::enqueue_with(on, Some(KEY), None).await.map(|_| 1)?,
             Self::EnqueueUnique => operate::enqueue_with(on, None, Some(KEY)).await.map(|(_, is_new)| i64::from(is_new))?,
-            Self::EnqueueFair | Self::ClaimLines | Self::LineUp => self.run_on_lines(on, *worker).await?,
+            Self::EnqueueFair | Self::ClaimLines | Self::LineUp | Self::ClaimKeyed => self.run_on_lines(on, *worker).await?,
             Self::FireTick => timetable::fire(on).await?,
             Self::Claim => count(protocol::claim(on, *worker, 100).await?.jobs.len()),
             Self::ClaimLimited => count(protocol::claim_limited(on, *worker, LIMIT, 100).await?),
@@ -269,6 +271,7 @@ impl Act {
         match self {
             Self::EnqueueFair => lines::enqueue_fair(on, KEY).await.map(|_| 1),
             Self::LineUp => lines::line_up(on, 100).await,
+            Self::ClaimKeyed => Ok(i64::try_from(protocol::claim_keyed(on, worker, BY_KEY, 100).await?).unwrap_or(i64::MAX)),
             _ => Ok(i64::try_from(lines::claim_lines(on, worker, 0, 100).await?.lease.jobs.len()).unwrap_or(i64::MAX)),
         }
     }
@@ -296,6 +299,7 @@ impl Act {
             Self::FireTick => &["fire"],
             Self::Claim | Self::ClaimBatch => &["claim"],
             Self::ClaimLimited => &["claim_limited"],
+            Self::ClaimKeyed => &["claim_keyed"],
             Self::ClaimLines => &["claim_lines"],
             Self::LineUp => &["line_up"],
             Self::Settle | Self::SettleBatch | Self::SettlePart => &["settle"],

@@ -32,6 +32,9 @@ pub(super) const KEY: &str = "key";
 
 /// Of all jobs.
 pub(super) const LIMIT: &str = "type:do";
+
+/// The same, by key.
+pub(super) const BY_KEY: &str = "queue:default";
 const UNIQUE: &str = "insert into queue.unique_key (hash, id, held) values (queue.unique_hash('default', 'do', $2), $1, 'queued')";
 
 const LATE: &str = "update queue.job set meta = queue.with_expiry(meta, now() - interval '1 minute');
@@ -59,6 +62,7 @@ impl Fixture {
         lease.jobs.drain(..6);
         sqlx::query(SILENT).bind(worker).execute(&mut *on).await?;
         sqlx::query("select queue.set_limit($1, 1000)").bind(LIMIT).execute(&mut *on).await?;
+        sqlx::query("select queue.set_limit($1, 1000, keyed => true)").bind(BY_KEY).execute(&mut *on).await?;
         sqlx::query("update queue.worker set paused_seen = (select p.last_value from queue.pause_seq p)").execute(&mut *on).await?;
         operate::sleep(on, worker).await?;
         timetable::put(on, 60).await?;

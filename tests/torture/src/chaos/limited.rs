@@ -18,13 +18,23 @@ const AT_ONCE: u32 = 6;
 /// So many begin in the other within so long.
 const RATE: (u32, Duration) = (60, Duration::from_secs(2));
 
+/// So many of each key run at once in the third, and so many of each begin within so long.
+const AT_ONCE_OF_KEY: u32 = 2;
+const RATE_OF_KEY: (u32, Duration) = (20, Duration::from_secs(2));
+
 /// The queue of a job of this number.
 pub(super) fn queue(n: u64) -> &'static str {
-    match n % 8 {
-        0 => "chaos_limited",
-        1 => "chaos_rated",
+    match n % 16 {
+        0 | 8 => "chaos_limited",
+        1 | 9 => "chaos_rated",
+        2 => "chaos_keyed",
         _ => "chaos",
     }
+}
+
+/// Its key, if its limit is by key.
+pub(super) fn key(n: u64) -> Option<u64> {
+    (queue(n) == "chaos_keyed").then_some(n / 16 % 4)
 }
 
 /// Whether a limit may keep it waiting.
@@ -36,6 +46,8 @@ pub(super) async fn set(database: &Database) -> Result<()> {
     let store = Store::default();
     operate::set_limit(&database.pool, store, "queue:chaos_limited", Limit::new().concurrency(AT_ONCE), None).await?;
     operate::set_limit(&database.pool, store, "queue:chaos_rated", Limit::new().rate(RATE.0, RATE.1), None).await?;
+    let of_key = Limit::new().concurrency(AT_ONCE_OF_KEY).rate(RATE_OF_KEY.0, RATE_OF_KEY.1).keyed();
+    operate::set_limit(&database.pool, store, "queue:chaos_keyed", of_key, None).await?;
     Ok(())
 }
 
@@ -45,7 +57,7 @@ pub(super) struct Over {
     pub(super) concurrency: usize,
     pub(super) rate: usize,
     /// How many began under each.
-    pub(super) begun: [usize; 2],
+    pub(super) begun: [usize; 3],
     pub(super) notes: Vec<String>,
 }
 
@@ -75,22 +87,14 @@ pub(super) fn check(history: &[Entry], faults: &[Fault]) -> Over {
         span.until = Some(lost.map_or(until, |lost| until.min(lost)));
     }
     let of = |name: &str| spans.iter().filter(|span| queue(span.n) == name && !went_on(span)).collect::<Vec<_>>();
-    let (limited, rated) = (of("chaos_limited"), of("chaos_rated"));
-    over.begun = [limited.len(), rated.len()];
-    for (place, span) in limited.iter().enumerate() {
-        let beside = limited[..place].iter().filter(|other| other.until.is_some_and(|until| until > span.from)).count();
-        if beside >= AT_ONCE as usize {
-            over.concurrency += 1;
-            over.note(|| format!("over concurrency: {} began at {} beside {beside} others", span.n, span.from));
-        }
-    }
-    let window = RATE.1.as_micros() as u64;
-    for (place, span) in rated.iter().enumerate() {
-        let within = rated[..=place].iter().rev().take_while(|other| other.from + window > span.from).count();
-        if within > RATE.0 as usize {
-            over.rate += 1;
-            over.note(|| format!("over rate: {} began at {} as number {within} of its window", span.n, span.from));
-        }
+    let (limited, rated, keyed) = (of("chaos_limited"), of("chaos_rated"), of("chaos_keyed"));
+    over.begun = [limited.len(), rated.len(), keyed.len()];
+    over.at_once(&limited, AT_ONCE);
+    over.in_windows(&rated, RATE);
+    for key in 0..4 {
+        let of_key: Vec<&Span> = keyed.iter().copied().filter(|span| self::key(span.n) == Some(key)).collect();
+        over.at_once(&of_key, AT_ONCE_OF_KEY);
+        over.in_windows(&of_key, RATE_OF_KEY);
     }
     over
 }
@@ -117,6 +121,29 @@ fn spans(history: &[Entry]) -> Vec<Span> {
 }
 
 impl Over {
+    /// These began in this order, so many at once at most.
+    fn at_once(&mut self, spans: &[&Span], most: u32) {
+        for (place, span) in spans.iter().enumerate() {
+            let beside = spans[..place].iter().filter(|other| other.until.is_some_and(|until| until > span.from)).count();
+            if beside >= most as usize {
+                self.concurrency += 1;
+                self.note(|| format!("over concurrency: {} began at {} beside {beside} others", span.n, span.from));
+            }
+        }
+    }
+
+    /// So many at most within so long.
+    fn in_windows(&mut self, spans: &[&Span], (most, period): (u32, Duration)) {
+        let window = period.as_micros() as u64;
+        for (place, span) in spans.iter().enumerate() {
+            let within = spans[..=place].iter().rev().take_while(|other| other.from + window > span.from).count();
+            if within > most as usize {
+                self.rate += 1;
+                self.note(|| format!("over rate: {} began at {} as number {within} of its window", span.n, span.from));
+            }
+        }
+    }
+
     fn note(&mut self, text: impl FnOnce() -> String) {
         if self.notes.len() < 20 {
             self.notes.push(text());
@@ -148,5 +175,13 @@ mod tests {
             .collect();
         assert_eq!(check(&dropped, &[]).concurrency, 0);
         assert_eq!((check(&starts(60, 1), &[]).rate, check(&starts(61, 1), &[]).rate), (0, 1));
+        // Two of each of four keys, and then a third of one.
+        let of_keys = |jobs: u64| (0..jobs).map(|n| line(0, Line::Start(16 * n + 2, 1, 1))).collect::<Vec<_>>();
+        let found = |jobs| check(&of_keys(jobs), &[]);
+        let ends = (0..9).map(|n| line(1, Line::End(16 * n + 2, 1, 1, true)));
+        let many: Vec<Entry> = of_keys(9).into_iter().chain(ends.clone()).collect();
+        let fine: Vec<Entry> = of_keys(8).into_iter().chain(ends.take(8)).collect();
+        assert_eq!((check(&fine, &[]).concurrency, check(&many, &[]).concurrency), (0, 1));
+        assert_eq!((found(80).rate, found(81).rate), (0, 1));
     }
 }

@@ -12,7 +12,7 @@ use sqlx::{PgPool, postgres::PgPoolOptions};
 
 use super::{
     history::{History, Line},
-    limited::queue,
+    limited::{key, queue},
     work::{Act, Chaos, ChaosBatch, own_file, setting},
 };
 
@@ -85,7 +85,7 @@ struct Drawn {
 impl Drawn {
     async fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Result<(), queue_core::Error> {
         let Self { n, ms, act, expires_in } = self;
-        let said = (queue(n), expires_in);
+        let said = (queue(n), key(n), expires_in);
         if is_batched(n) { put(ChaosBatch { n, ms, act }, on, said).await } else { put(Chaos { n, ms, act }, on, said).await }
     }
 }
@@ -93,9 +93,13 @@ impl Drawn {
 async fn put<'c, J: Job>(
     job: J,
     on: impl IntoConnection<'c>,
-    (queue, expires_in): (&str, Option<Duration>),
+    (queue, key, expires_in): (&str, Option<u64>, Option<Duration>),
 ) -> Result<(), queue_core::Error> {
     let enqueue = job.enqueue(on).queue(queue);
+    let enqueue = match key {
+        Some(key) => enqueue.fair(key.to_string()),
+        None => enqueue,
+    };
     match expires_in {
         Some(wait) => enqueue.expires_in(wait).await.map(drop),
         None => enqueue.await.map(drop),

@@ -71,7 +71,8 @@ async fn the_server_takes_every_statement_without_a_guard() {
         for guard in guards {
             let without = guard.removed_from(&text).unwrap();
             let take = match guard.object.as_deref().filter(|_| is_migration) {
-                Some(object) => format!("begin; {}; rollback", anew(&without, object)),
+                // On a line of its own: what is made may end with a comment.
+                Some(object) => format!("begin; {}\n; rollback", anew(&without, object)),
                 None => format!("prepare without_it as {}; deallocate without_it", Store::default().sql(without.leak())),
             };
             let taken = sqlx::raw_sql(AssertSqlSafe(take)).execute(&mut on).await;

@@ -1,0 +1,201 @@
+-- Limits by key: a limit whose figures are those of each line (20_lines.sql). Its jobs stand in lines, and each line has its own permits and starts.
+--
+-- The claim of jobs that such a limit covers is another one (claim_keyed): lines that have no room are passed over while lines are looked for, by a
+-- probe each, so what waits in one of them costs the next line nothing. There is one gate for all lines of a limit: claims under it come one after
+-- the other, and what each takes is in permit, with the jobs and their lines, when the next one looks.
+
+-- What operators said of one key: it goes before the limit's own concurrency, whoever says that.
+create table queue.key_bound (
+  name         text         not null,
+  line         bigint       not null,
+  key          text         not null,
+  concurrency  integer      not null,
+  since        timestamptz  not null default now(),
+  set_by       text         not null default session_user,
+  constraint key_bound_pkey primary key (name, line),  -- guard: a key is bound once under a limit
+  constraint key_bound_line_is_its_key check (line = queue.line_id(key)),  -- guard: what is said of a key is said of its line
+  -- guard: what is said of a key is of a limit
+  constraint key_bound_name_is_a_name check (name ~ '^(type:|queue:)?[A-Za-z0-9_.:-]{1,64}$'),
+  constraint key_bound_concurrency_in_range check (concurrency between 0 and 1000000)  -- guard: a key's concurrency is in range
+);
+
+-- Lets so many jobs of this key run at once under a limit by key, from the next claims on, whatever the limit says of keys; null is what it says.
+create function queue.set_limit_key(name text, key text, concurrency integer default null) returns void
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set lock_timeout = '5s'
+as $$
+begin
+  lock table queue.paused in share row exclusive mode;  -- redundant: as every limit (for two that set one key at once: one is tried again)
+  if set_limit_key.concurrency is null then
+    delete from queue.key_bound k
+    -- guard: a key's bound ends: that of the limit [k.name = set_limit_key.name and ]; a key's bound ends: that of the key [ and k.line .. .key)]
+    where k.name = set_limit_key.name and k.line = queue.line_id(set_limit_key.key);
+  else
+    insert into queue.key_bound as k (name, line, key, concurrency)
+    values (set_limit_key.name, queue.line_id(set_limit_key.key), set_limit_key.key, set_limit_key.concurrency)
+    on conflict on constraint key_bound_pkey do update
+    set concurrency = excluded.concurrency, since = excluded.since, set_by = excluded.set_by;
+  end if;
+  update queue.bound b set revision = nextval('queue.pause_seq')
+  where b.name = set_limit_key.name;  -- guard: a key's bound is news of its limit [b.name = set_limit_key.name => false]
+  perform queue.notify('wake', '!control');  -- guard: workers are told of a key's bound [perform queue.notify('wake', '!control') => null]
+end
+$$;
+
+-- How many more jobs of these lines may begin under each of these limits by key (null: any number); and, if a time must come first, in how many ms.
+-- Permits of each limit are read from a floor on, or from the first one.
+create function queue.line_room(gates bigint[], floors bigint[], lines bigint[]) returns table (
+    gate bigint, line bigint, free bigint, wait_ms float8
+  )
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  at  bigint := queue.clock_ms();
+begin
+  return query
+  with asked as materialized (
+    select distinct a.line from unnest(line_room.lines) a (line)
+  ), b as materialized (
+    select b.gate, b.name, b.concurrency, b.starts, b.period_ms, b.burst, f.floor
+    from unnest(line_room.gates, line_room.floors) f (gate, floor)
+    join queue.bound_in_force b on b.gate = f.gate and b.keyed
+  ), held as materialized (
+    select b.gate, u.line, count(*) as n
+    from b
+    join queue.permit h on h.gate = b.gate
+      and h.place >= coalesce(b.floor, 0)  -- redundant: permits of keys from the floor on (for speed: dead index entries are not walked)
+    cross join lateral unnest(h.lines) u (line)
+    group by b.gate, u.line
+  )
+  select b.gate, a.line, least(coalesce(k.concurrency, b.concurrency) - coalesce(h.n, 0), w.free), w.wait_ms
+  from asked a
+  cross join b
+  left join held h on h.gate = b.gate and h.line = a.line  -- guard: says of each key what it holds [ and h.line = a.line]
+  left join queue.key_bound k on k.name = b.name and k.line = a.line  -- guard: says it of that key [ and k.line = a.line]
+  left join lateral (
+    select s.free, s.wait_ms
+    from queue.line_starts(b.gate, a.line, b.starts, b.period_ms, b.burst, at) s
+    where b.starts is not null offset 0  -- redundant: asked only of a rate (for speed: without one nothing is read)
+  ) w on true;
+end
+$$;
+
+-- How many more jobs of a line may begin now under a rate, and if none in how many ms.
+create function queue.line_starts(gate bigint, line bigint, starts integer, period_ms bigint, burst integer, at bigint)
+  returns table (free bigint, wait_ms float8)
+  language sql stable
+begin atomic
+  select min(m.starts - u.n), max(o.wait_ms)
+  -- guard: a key's burst has a window of its own [, (line_starts.burst, line_starts.period_ms * line_starts.burst / line_starts.starts)]
+  from (values (line_starts.starts, line_starts.period_ms), (line_starts.burst, line_starts.period_ms * line_starts.burst / line_starts.starts))
+    m (starts, period_ms)
+  cross join lateral (
+    select coalesce(sum(r.n), 0) as n
+    from queue.rate r
+    -- guard: a key's starts are its own [r.line = line_starts.line and ]
+    where r.gate = line_starts.gate and r.line = line_starts.line and r.at_ms > line_starts.at - m.period_ms
+  ) u
+  left join lateral (
+    select (r.at_ms + m.period_ms - line_starts.at)::float8 as wait_ms
+    from (
+      select r.at_ms, sum(r.n) over (order by r.at_ms) as gone
+      from queue.rate r
+      where r.gate = line_starts.gate and r.line = line_starts.line and r.at_ms > line_starts.at - m.period_ms
+    ) r
+    where r.gone > u.n - m.starts  -- guard: says when enough of a key will have left the window [r.gone > u.n - m.starts => true]
+    order by r.at_ms
+    limit 1
+  ) o on u.n >= m.starts
+  where m.starts is not null;
+end;
+
+-- Takes note of the lines that somebody found without room, so that whoever ends a job of one tells of it; and tells of those for which there is room
+-- now. A hundred lines at most are noted of a limit: others are found within a second.
+create function queue.tell_of_keys(gates bigint[], floors bigint[], wanted bigint[]) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  one  record;
+begin
+  for one in
+    with now_room as materialized (
+      select r.gate, r.line, coalesce(r.free, 1) > 0 as is_free, r.wait_ms
+      from queue.line_room(tell_of_keys.gates, tell_of_keys.floors,
+        tell_of_keys.wanted || array(select l from queue.gate g cross join lateral unnest(g.lines) l where g.gate = any (tell_of_keys.gates))) r
+    ), news as materialized (
+      select g.gate,
+        array(
+          select r.line
+          from now_room r
+          where r.gate = g.gate and not r.is_free
+            and ((r.wait_ms is null and r.line in (select unnest(tell_of_keys.wanted))) or r.line in (select unnest(g.lines)))
+          limit 100
+        ) as lines,
+        exists (select from unnest(g.lines) o (line) join now_room r on r.gate = g.gate and r.line = o.line and r.is_free) as is_told
+      from queue.gate g
+      where g.gate = any (tell_of_keys.gates)
+    )
+    update queue.gate g set lines = n.lines
+    from news n
+    where g.gate = n.gate and (n.is_told or not g.lines @> n.lines)
+    returning g.gate, n.is_told
+  loop
+    if one.is_told then
+      perform queue.notify('wake', '!room ' || one.gate);  -- guard: who found no room of a key is told of some
+    end if;
+  end loop;
+end
+$$;
+
+-- The keys of a limit by key: those that have a bound of their own, hold permits, or wait; those with the most permits first, and then those with the
+-- most jobs waiting, up to `keys`. The text of a key is known if something was said of it; else there is its line only. Ready jobs are counted as far
+-- as the last `most` of all. A door, for it asks leases by their tokens.
+create function queue.limit_keys(name text, keys integer default 20, most integer default 10000)
+  returns table (line bigint, key text, concurrency integer, used bigint, waiting bigint, partial boolean, next_ms float8)
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
+  set jit = off
+as $$
+#variable_conflict use_column
+declare
+  gate_  bigint := queue.hash(limit_keys.name);
+begin
+  return query
+  with used as materialized (
+    select u.line, count(*) as jobs
+    from queue.permit h
+    cross join lateral (select l.ids from queue.lease l where l.token = h.token offset 0) l
+    cross join lateral (select u.line from unnest(h.ids, h.lines) u (id, line) join unnest(l.ids) s (id) on s.id = u.id) u
+    where h.gate = gate_
+    group by u.line
+  ), seen as materialized (
+    select w.line, count(*) as jobs
+    from (
+      select r.line
+      from (
+        select distinct queue.twin_of(l.lane) as lane from queue.lane l where not l.lined and queue.covers(limit_keys.name, l.queue, l.job_type)
+      ) l
+      cross join lateral (select r.line from queue.ready r where r.lane = l.lane order by r.seq desc limit most + 1) r
+      limit most + 1
+    ) w
+    group by w.line
+  ), said as materialized (
+    select k.line, k.key, k.concurrency from queue.key_bound k where k.name = limit_keys.name
+  )
+  select a.line, coalesce(k.key, (select w.fair from queue.weight w where w.line = a.line limit 1)), k.concurrency, coalesce(u.jobs, 0),
+    coalesce(w.jobs, 0), (select sum(s.jobs) from seen s) > most,
+    (select max(r.wait_ms) from queue.line_room(array[gate_], null, array[a.line]) r where r.free <= 0)
+  from (select u.line from used u union select w.line from seen w union select k.line from said k) a
+  left join used u on u.line = a.line
+  left join seen w on w.line = a.line
+  left join said k on k.line = a.line
+  order by coalesce(u.jobs, 0) desc, coalesce(w.jobs, 0) desc, a.line
+  limit keys;
+end
+$$;

@@ -1,0 +1,324 @@
+-- Which jobs a claim under limits by key takes. What such limits are is in 21_keyed.sql, and the claim in 23_keyed_claim.sql.
+
+--
+-- Whoever claims locks the gates first, and then looks for lines: what each has room for is known while they are looked at, so that nothing is
+-- locked or read of a line that has none. All of it is done for all lines at once: no statement is of one line.
+
+-- Reads leases again, as queue.read_permits, those of limits by key too: a job that its lease lists no more holds no permit of its line.
+create function queue.read_keyed(gates bigint[], floors bigint[], tokens uuid[]) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off set enable_bitmapscan = off
+  set jit = off
+as $$
+begin
+  with still as materialized (
+    select h.gate, h.place, h.n, h.ids, h.lines, l.ids as listed
+    from unnest(read_keyed.gates, read_keyed.floors) f (gate, floor)
+    join queue.permit h on h.gate = f.gate
+      and h.place >= coalesce(f.floor, 0)  -- redundant: leases that hold keys from the floor on (for speed: dead index entries are not walked)
+    -- guard: reads the lease that holds keys [l.token = h.token offset 0 => true offset 0 limit 1]
+    left join lateral (select l.ids from queue.lease l where l.token = h.token offset 0) l on true
+    where read_keyed.tokens is null or h.token = any (read_keyed.tokens)
+  ), gone as (
+    delete from queue.permit h using still s
+    where h.gate = s.gate and h.place = s.place
+      and s.listed is null  -- guard: only a lease that is gone holds nothing of its keys
+  ), shrunk as materialized (
+    select s.gate, s.place, k.n, k.ids, k.lines
+    from still s
+    cross join lateral (
+      select count(*) as n, array_agg(u.id) filter (where s.ids is not null) as ids, array_agg(u.line) filter (where s.ids is not null) as lines
+      from unnest(coalesce(s.ids, s.listed), s.lines) u (id, line)
+      join unnest(s.listed) o (id) on o.id = u.id  -- guard: a job that is over holds nothing of its key [o.id = u.id => true]
+    ) k
+    where cardinality(s.listed) < s.n
+  )
+  update queue.permit h set n = k.n, ids = k.ids, lines = k.lines from shrunk k
+  where h.gate = k.gate and h.place = k.place
+    and k.n < h.n;  -- guard: a lease holds no more of a key than before [k.n < h.n => k.n is not null]
+end
+$$;
+
+-- Entries of the lines of a plain lane, locked, in the order of their turns as queue.choose_lines says: of each line no more than it has room for.
+-- Only for who has the gates locked: then there is as much room until it ends. taken: lines of what it takes of other lanes.
+--
+-- It looks at lines from the one after `after` on, and then from the lowest on, until it has enough; at about a thousand that have no room at most.
+-- Returns the entries with their lines; a hundred of the lines that had no room; how far it has come; and whether it has looked at all lines, and
+-- found no entry that it left.
+create function queue.choose_keyed(
+  lane bigint, after bigint, quantum integer, most integer, gates bigint[], floors bigint[], taken bigint[],
+  out ats tid[], out lines bigint[], out passed bigint[], out reached bigint, out complete boolean
+)
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off set enable_bitmapscan = off
+  set jit = off
+as $$
+declare
+  twin      bigint := queue.twin_of(choose_keyed.lane);
+  now_ms    bigint := queue.clock_ms();
+  -- Whether some lines have more turns than others: then of which type.
+  weighted  text := (
+    select queue.type_of(l.job_type) from queue.lane l where l.lane = choose_keyed.lane and exists (select from queue.weight) limit 1
+  );
+  first     bigint := choose_keyed.after;  -- lines above this
+  edge      bigint := 9223372036854775807;
+  wraps     boolean := true;               -- those up to `after` are still to come
+  wanted    integer;
+  sight     integer;
+  used      integer := 0;                  -- lines that were taken from
+  had       record;
+  d_lines   bigint[] := '{}';              -- lines that may have more than a turn's jobs: with their room, and their weights
+  d_free    bigint[] := '{}';
+  d_weights integer[] := '{}';
+  share     integer;
+begin
+  ats := '{}';
+  lines := '{}';
+  passed := '{}';
+  reached := choose_keyed.after;
+  for round in 1..6 loop
+    -- As many lines as have enough, if each has as much as those before; and later more, should many have no room.
+    wanted := greatest(1, ceil((choose_keyed.most - cardinality(ats)) / case
+      when used = 0 then choose_keyed.quantum else greatest(1, cardinality(ats)::float8 / used) end));
+    sight := case when round = 1 then wanted else greatest(500, wanted) end;
+    with recursive b as materialized (
+      select b.gate, b.name, b.concurrency, b.starts, b.period_ms, b.burst, f.floor
+      from unnest(choose_keyed.gates, choose_keyed.floors) f (gate, floor)
+      join queue.bound_in_force b on b.gate = f.gate and b.keyed
+    ), near as materialized (
+      -- Where lines are short they are read as they stand.
+      select n.line
+      from (
+        select r.line
+        from queue.ready r
+        -- guard: keys in the order of their lines [r.line > first and ]; no key twice [ and r.line <= edge]
+        where r.lane = twin and r.line > first and r.line <= edge
+        order by r.line
+        limit 4 * choose_keyed.most
+      ) n
+      group by n.line
+      order by n.line
+      limit sight
+    ), far (line) as (
+      -- And where they are long, by a probe each.
+      (
+        select r.line
+        from queue.ready r
+        where r.lane = twin and r.line > (select max(n.line) from near n) and r.line <= edge and (select count(*) from near) < sight
+        order by r.line
+        limit 1
+      )
+      union all
+      select (select r.line from queue.ready r where r.lane = twin and r.line > f.line and r.line <= edge order by r.line limit 1)
+      from far f
+      where f.line is not null
+    ), found as materialized (
+      select n.line from near n
+      union all
+      (select f.line from far f where f.line is not null limit sight - (select count(*) from near))
+    ), held as materialized (
+      select h.gate, h.line, count(*) as n, count(*) filter (where h.is_taken) as taken
+      from (
+        select b.gate, u.line, false as is_taken
+        from b
+        join queue.permit h on h.gate = b.gate
+          and h.place >= coalesce(b.floor, 0)  -- redundant: what keys hold from the floor on (for speed: dead index entries are not walked)
+        cross join lateral unnest(h.lines) u (line)
+        union all
+        -- guard: of a key of several lanes no more than in one [unnest(choose_keyed.taken) => unnest('{}'::bigint[])]
+        select b.gate, u.line, true from b cross join unnest(choose_keyed.taken) u (line)
+      ) h
+      group by h.gate, h.line
+    ), vacant as materialized (
+      select f.line,
+        -- guard: no more of a key than its concurrency [ - coalesce(h.n, 0)]; what is said of a key goes first [k.concurrency, ]
+        -- guard: no more of a key than its rate [, w.free - coalesce(h.taken, 0) => ]
+        -- guard: what is taken begins too [w.free - coalesce(h.taken, 0) => w.free]
+        min(least(coalesce(k.concurrency, b.concurrency) - coalesce(h.n, 0), w.free - coalesce(h.taken, 0))) as free
+      from found f
+      cross join b
+      left join held h on h.gate = b.gate and h.line = f.line  -- guard: of each key what it holds [ and h.line = f.line]
+      left join queue.key_bound k on k.name = b.name and k.line = f.line  -- guard: of that key [ and k.line = f.line]
+      left join lateral (
+        select least(b.starts - coalesce(sum(r.n), 0),
+          -- guard: a key's burst has a window of its own [b.burst - .. , 0) => null]
+          b.burst - coalesce(sum(r.n) filter (where r.at_ms > now_ms - b.period_ms * b.burst / b.starts), 0)) as free
+        from queue.rate r
+        -- guard: a key's starts are its own [r.line = f.line and ]
+        where r.gate = b.gate and r.line = f.line and r.at_ms > now_ms - b.period_ms and b.starts is not null
+      ) w on b.starts is not null
+      group by f.line
+    ), able as materialized (
+      select r.line, r.free, case when weighted is null then 1 else
+        coalesce((select w.weight from queue.weight w where w.job_type = weighted and w.line = r.line), 1) end as weight
+      from vacant r
+      where coalesce(r.free, 1) > 0
+      order by r.line
+      limit wanted
+    ), entry as materialized (
+      select p.at, a.line
+      from able a
+      cross join lateral (
+        select r.ctid as at, r.seq
+        from queue.ready r
+        -- Not `=`: ordered by the line too, it is read by the index of lines whatever the planner thinks of how many entries this one has.
+        where r.lane = twin and r.line >= a.line and r.line <= a.line  -- guard: of that key's line [ and r.line <= a.line]
+        order by r.line, r.seq  -- guard: a key's line in the order of places [r.line, r.seq => r.line, r.seq desc]
+        limit least(a.free, choose_keyed.quantum * a.weight)  -- guard: no more of a key than it has room for [a.free, ]
+        for update skip locked  -- guard: locks what it may take; passes over what others hold of a key [ skip locked]
+      ) p
+      limit choose_keyed.most - cardinality(ats)  -- guard: keys: no more of a lane than is wanted
+    )
+    select e.ats, e.lines, a.able, a.deep, a.deep_free, a.deep_weights, f.found, f.last_found, a.last_able,
+      array(select r.line from vacant r where r.free <= 0 limit 100) as passed
+    into had
+    from (select coalesce(array_agg(e.at), '{}') as ats, coalesce(array_agg(e.line), '{}') as lines from entry e) e
+    cross join (
+      select count(*) as able, max(a.line) as last_able, array_agg(a.line) filter (where a.is_deep) as deep,
+        array_agg(a.free) filter (where a.is_deep) as deep_free, array_agg(a.weight) filter (where a.is_deep) as deep_weights
+      from (select a.line, a.free, a.weight, coalesce(a.free, 1000000) > choose_keyed.quantum * a.weight as is_deep from able a) a
+    ) a
+    cross join (select count(*) as found, max(f.line) as last_found from found f) f;
+    ats := ats || had.ats;
+    lines := lines || had.lines;
+    passed := (passed || had.passed)[1:100];
+    d_lines := d_lines || had.deep;
+    d_free := d_free || had.deep_free;
+    d_weights := d_weights || had.deep_weights;
+    if cardinality(ats) >= choose_keyed.most then
+      reached := lines[cardinality(lines)];
+      complete := false;
+      return;
+    end if;
+    reached := coalesce(case when had.able = wanted then had.last_able else had.last_found end, reached);
+    used := used + had.able;
+    first := reached;
+    complete := had.found < sight and had.able < wanted;
+    if complete then
+      exit when not wraps;
+      -- guard: and then from the lowest key on [wraps := false => exit]
+      wraps := false;
+      first := -9223372036854775808;
+      edge := choose_keyed.after;
+      complete := false;
+    end if;
+  end loop;
+  if not complete or cardinality(d_lines) = 0 then
+    return;
+  end if;
+  -- All lines are here: they share what is left of the room.
+  share := choose_keyed.quantum + ceil((choose_keyed.most - cardinality(ats)) * 2.0 / (select sum(w) from unnest(d_weights) w));
+  select coalesce(array_agg(t.at), '{}') as ats, coalesce(array_agg(t.line), '{}') as lines,
+    coalesce(bool_or(t.nth = t.upto and t.has_more), false) as cut
+  into had
+  from (
+    select p.at, k.line, k.upto, k.has_more, row_number() over (partition by k.place order by p.seq) + choose_keyed.quantum * k.weight as nth
+    from (
+      select d.line, d.weight, d.place, least(d.free, share * d.weight) as upto, share * d.weight < coalesce(d.free, 1000000) as has_more
+      from unnest(d_lines, d_free, d_weights) with ordinality d (line, free, weight, place)
+    ) k
+    cross join lateral (
+      select r.ctid as at, r.seq
+      from queue.ready r
+      where r.lane = twin and r.line >= k.line and r.line <= k.line  -- guard: of that deep line [ and r.line <= k.line]
+      order by r.line, r.seq  -- guard: a deep line in the order of places [r.line, r.seq => r.line, r.seq desc]
+      -- guard: no more of a deep line than it has room for [k.upto - => 1000000 -]; what has been taken of it is taken once [offset .. weight]
+      limit k.upto - choose_keyed.quantum * k.weight offset choose_keyed.quantum * k.weight
+      for update skip locked  -- guard: locks what it may take of a deep line; passes over what others hold of a deep line [ skip locked]
+    ) p
+    -- guard: keys in turns [(row_number() over (partition by k.place order by p.seq) - 1) / (choose_keyed.quantum * k.weight) => 0]
+    order by (row_number() over (partition by k.place order by p.seq) - 1) / (choose_keyed.quantum * k.weight), k.place, p.seq
+    limit choose_keyed.most - cardinality(ats)  -- guard: keys: no more of a lane than is wanted once its lines share
+  ) t;
+  ats := ats || had.ats;
+  lines := lines || had.lines;
+  complete := not had.cut;
+end
+$$;
+
+-- The same of a lane whose jobs stand in no lines, from a place on: in the order of places, but past those whose keys have no room, among the first
+-- thousand.
+create function queue.choose_of_keys(
+  lane bigint, start bigint, most integer, gates bigint[], floors bigint[], taken bigint[], out ats tid[], out lines bigint[], out passed bigint[]
+)
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  with waiting as materialized (
+    select w.at, w.seq, coalesce(j.line, 0) as line
+    from (
+      select r.ctid as at, r.seq, r.id
+      from queue.ready r
+      -- guard: keys: of its lane [r.lane = choose_of_keys.lane and ]; keys: from the floor on [ and r.seq >= choose_of_keys.start]
+      where r.lane = choose_of_keys.lane and r.seq >= choose_of_keys.start
+      order by r.seq
+      limit 1000
+    ) w
+    left join lateral (select j.line from queue.job j where j.id = w.id offset 0) j on true
+  ), vacant as materialized (
+    select r.line, min(r.free) - (select count(*) from unnest(choose_of_keys.taken) t (line) where t.line = r.line) as free
+    from queue.line_room(choose_of_keys.gates, choose_of_keys.floors, array(select w.line from waiting w)) r
+    group by r.line
+  ), able as materialized (
+    select p.at, p.line, p.seq
+    from (select w.at, w.line, w.seq, row_number() over (partition by w.line order by w.seq) as nth from waiting w) p
+    join vacant r on r.line = p.line
+    where p.nth <= coalesce(r.free, p.nth)  -- guard: keys out of line: no more than there is room for
+  ), chosen as materialized (
+    select r.ctid as at, a.line
+    from able a
+    join queue.ready r on r.ctid = a.at
+    order by a.seq  -- guard: keys out of line: in the order of places
+    limit choose_of_keys.most
+    for update of r skip locked  -- guard: keys out of line: locks; keys out of line: passes over what is locked [ skip locked]
+  )
+  select coalesce(array_agg(c.at), '{}'), coalesce(array_agg(c.line), '{}'), (array(select r.line from vacant r where r.free <= 0 limit 100))
+  into ats, lines, passed
+  from chosen c;
+end
+$$;
+
+-- The same of several lanes, in their order: no more of each than it says.
+create function queue.choose_under_keys(
+  lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], quantum integer, most integer, gates bigint[], floors bigint[],
+  out ats tid[], out lines bigint[], out passed bigint[], out reached bigint[], out complete boolean
+)
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  room  integer;
+  had   record;
+begin
+  ats := '{}';
+  lines := '{}';
+  passed := '{}';
+  reached := begins;
+  complete := true;
+  for nth in 1..cardinality(lanes) loop  -- guard: keys: in the order of lanes [1..cardinality(lanes) => reverse cardinality(lanes)..1]
+    -- guard: keys: no more of a lane than it says [mosts[nth], ]
+    room := least(mosts[nth], choose_under_keys.most - coalesce(cardinality(ats), 0));
+    if room <= 0 then
+      complete := false;
+    elsif choose_under_keys.in_lines[nth] then
+      had := queue.choose_keyed(lanes[nth], begins[nth], choose_under_keys.quantum, room, choose_under_keys.gates, choose_under_keys.floors, lines);
+      ats := ats || had.ats;
+      lines := lines || had.lines;
+      passed := passed || had.passed;
+      reached[nth] := had.reached;
+      complete := complete and had.complete;
+    else
+      had := queue.choose_of_keys(lanes[nth], begins[nth], room, choose_under_keys.gates, choose_under_keys.floors, lines);
+      ats := ats || had.ats;
+      lines := lines || had.lines;
+      passed := passed || had.passed;
+    end if;
+  end loop;
+  passed := passed[1:100];
+end
+$$;

@@ -1,0 +1,116 @@
+//! What keys without room cost the others, however many there are and whatever waits behind them; and what is said of keys.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+use uuid::Uuid;
+
+use super::{
+    key_claims::{claim, claim_from, counts, fill},
+    statements::{refused, run, with},
+};
+
+/// So many jobs of each of these keys, written at once.
+async fn pour(on: &mut PgConnection, keys: &str, each: i32) {
+    let filled = format!(
+        "with fresh as (
+           select queue.next_id() as id, queue.line_id(k) as line, k from ({keys}) k (k) cross join generate_series(1, {each})
+         ), jobs as (
+           insert into queue.job (id, lane, max_attempts, payload, line)
+           select id, queue.lane_id('default', 't', 100, false), 3, jsonb_build_object('k', k), line from fresh
+         )
+         insert into queue.ready (lane, seq, id, line)
+         select queue.twin_of(queue.lane_id('default', 't', 100, false)), queue.next_id(), id, line from fresh"
+    );
+    on.execute(AssertSqlSafe(filled)).await.unwrap();
+}
+
+/// How many buffers a claim of ten touches, and what it takes; nothing of it stays.
+async fn buffers(on: &mut PgConnection, worker: Uuid) -> i64 {
+    let mut tx = on.begin().await.unwrap();
+    let explain = format!(
+        "explain (analyze, buffers, format json) select * from queue.claim_keyed(gen_random_uuid(), '{worker}', array[queue.hash('type:t')],
+           array[queue.lane_id('default', 't', 100, false)], array[0], array[true], array[10], 10, '{{}}', 0, null)"
+    );
+    let plan: Value = sqlx::query_scalar(AssertSqlSafe(explain)).fetch_one(&mut *tx).await.unwrap();
+    tx.rollback().await.unwrap();
+    let plan = &plan[0]["Plan"];
+    plan["Shared Hit Blocks"].as_i64().unwrap() + plan["Shared Read Blocks"].as_i64().unwrap()
+}
+
+#[tokio::test]
+async fn what_waits_behind_a_key_without_room_costs_the_next_key_nothing() {
+    let (db, mut on, worker) = with(0).await;
+    fill(&mut on, "default", ["a", "a", "b"]).await;
+    run(&mut on, "select queue.set_limit('type:t', 1, keyed => true)").await;
+    claim(&mut on, worker, &["type:t"], 9, &[]).await.unwrap();
+    fill(&mut on, "default", ["c"; 1]).await;
+    buffers(&mut on, worker).await;
+    let few = buffers(&mut on, worker).await;
+    pour(&mut on, "values ('a')", 100_000).await;
+    run(&mut on, "analyze queue.ready").await;
+    buffers(&mut on, worker).await;
+    let many = buffers(&mut on, worker).await;
+    let some = claim(&mut on, worker, &["type:t"], 10, &[]).await.unwrap();
+    assert_eq!(some.of, counts([("c", 1)]));
+    eprintln!("a claim beside a key without room touches {few} buffers with two jobs behind it, {many} with 100,000");
+    assert!(many <= 2 * few, "{few} buffers, and then {many}");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn of_thousands_of_keys_without_room_the_one_that_has_some_is_found_from_wherever_one_begins() {
+    let (db, mut on, worker) = with(1).await;
+    run(&mut on, "select queue.set_limit('type:t', 1, keyed => true)").await;
+    fill(&mut on, "default", ["k0"]).await;
+    pour(&mut on, "select 'k' || n from generate_series(1, 2500) n", 1).await;
+    let mut taken = 0;
+    while taken < 2501 {
+        taken += claim(&mut on, worker, &["type:t"], 500, &[]).await.unwrap().ids.len();
+    }
+    pour(&mut on, "select 'k' || n from generate_series(1, 2500) n", 2).await;
+    // Nobody has found one without room yet: who does not know looks at them in vain, once.
+    for after in [i64::MIN, -1 << 62, 0, 1 << 62, i64::MAX] {
+        let mut tx = on.begin().await.unwrap();
+        fill(&mut tx, "default", ["free"]).await;
+        let (mut after, mut claims, mut of) = (after, 0, BTreeMap::new());
+        while of.is_empty() {
+            let said = claim_from(&mut tx, (worker, "default", after), &["type:t"], 10, &[]).await.unwrap();
+            claims += 1;
+            assert!(!said.of.is_empty() || said.closed.as_deref() == Some("more"), "{said:?}");
+            (after, of) = (said.reached.unwrap(), said.of);
+            assert!(claims <= 5, "after {claims} claims from {after} nothing is found");
+        }
+        assert_eq!(of, counts([("free", 1)]));
+        tx.rollback().await.unwrap();
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_said_of_keys_is_checked() {
+    let (db, mut on, _) = with(0).await;
+    for (statement, constraint) in [
+        ("select queue.set_limit_key('a b', 'k', 1)", "key_bound_name_is_a_name"),
+        ("select queue.set_limit_key('x', 'k', -1)", "key_bound_concurrency_in_range"),
+        ("insert into queue.key_bound (name, line, key, concurrency) values ('x', 1, 'k', 1)", "key_bound_line_is_its_key"),
+        (
+            "insert into queue.key_bound (name, line, key, concurrency) select 'x', queue.line_id('k'), 'k', 1 from generate_series(1, 2)",
+            "key_bound_pkey",
+        ),
+    ] {
+        assert_eq!(refused(&mut on, statement).await, constraint, "{statement}");
+    }
+    run(&mut on, "select queue.set_limit('x', 1, keyed => true)").await;
+    let revision = "select revision from queue.bound";
+    let before = db.count(revision).await;
+    let mut listener = db.listen("wake").await;
+    run(&mut on, "select queue.set_limit_key('x', 'k', 2)").await;
+    let told = tokio::time::timeout(Duration::from_secs(10), listener.recv()).await.unwrap().unwrap();
+    assert_eq!(told.payload(), "!control");
+    assert!(db.count(revision).await > before, "workers see that something has changed");
+    run(&mut on, "select queue.set_limit('x', 3)").await;
+    assert_eq!(db.count("select count(*) from queue.bound where keyed").await, 1, "it stays by key");
+    db.finish().await;
+}
