@@ -33,7 +33,7 @@ begin
       from unnest(coalesce(s.ids, s.listed), s.lines) u (id, line)
       join unnest(s.listed) o (id) on o.id = u.id  -- guard: a job that is over holds nothing of its key [o.id = u.id => true]
     ) k
-    where cardinality(s.listed) < s.n
+    where cardinality(s.listed) <> s.n  -- redundant: reads arrays only of leases that list others (for speed: most are as they were)
   )
   update queue.permit h set n = k.n, ids = k.ids, lines = k.lines from shrunk k
   where h.gate = k.gate and h.place = k.place
@@ -225,9 +225,11 @@ begin
       select r.ctid as at, r.seq
       from queue.ready r
       where r.lane = twin and r.line >= k.line and r.line <= k.line  -- guard: of that deep line [ and r.line <= k.line]
+        -- Not by its number: an entry of an earlier place may have come meanwhile.
+        and r.ctid <> all (choose_keyed.ats)  -- guard: what has been taken of a deep line is taken once
       order by r.line, r.seq  -- guard: a deep line in the order of places [r.line, r.seq => r.line, r.seq desc]
-      -- guard: no more of a deep line than it has room for [k.upto - => 1000000 -]; what has been taken of it is taken once [offset .. weight]
-      limit k.upto - choose_keyed.quantum * k.weight offset choose_keyed.quantum * k.weight
+      -- guard: no more of a deep line than it has room for [k.upto - => 1000000 -]
+      limit k.upto - choose_keyed.quantum * k.weight
       for update skip locked  -- guard: locks what it may take of a deep line; passes over what others hold of a deep line [ skip locked]
     ) p
     -- guard: keys in turns [(row_number() over (partition by k.place order by p.seq) - 1) / (choose_keyed.quantum * k.weight) => 0]

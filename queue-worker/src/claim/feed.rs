@@ -236,7 +236,7 @@ impl Feed {
             self.claim_limited(worker, Step::First);
         }
         if !rung && !promoted && !paused {
-            let owes = self.rescan.owed || self.limits.owe();
+            let owes = self.rescan.owed || self.limits.owe() || self.lineup.more;
             let rests = self.sleep == Sleep::Asleep && !landed && !owes && !self.are_busy() && !self.trial.is_quiet();
             if rests && Instant::now() < self.planned {
                 return Ok(Some(self.planned));
@@ -272,6 +272,7 @@ impl Feed {
         }
         match found {
             ClaimResult::Full => Ok(None),
+            _ if self.lineup.more => Ok(Some(self.until(BREATH))),
             ClaimResult::Saturated => Ok(Some(self.until(LOOK))),
             ClaimResult::Jobs(_) if self.traffic.is_dense() => Ok(Some(self.until(BREATH))),
             // What they bring ends the wait.
@@ -287,7 +288,7 @@ impl Feed {
     /// An idle worker's poll: one statement, which sees whether there can be anything to do at all. Returns until when to wait if there cannot.
     /// On its way to sleep it asks every lane, for those who are not seen to have ended yet may not have seen it.
     async fn may_sleep(&mut self) -> sqlx::Result<Option<Instant>> {
-        let owes = self.rescan.owed || self.rescan_batches.owed || self.limits.owe();
+        let owes = self.rescan.owed || self.rescan_batches.owed || self.limits.owe() || self.lineup.more;
         if self.sleep == Sleep::Awake || self.flight.is_some() || owes || self.are_busy() || self.trial.is_quiet() {
             return Ok(None);
         }

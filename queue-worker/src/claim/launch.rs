@@ -124,10 +124,6 @@ impl Feed {
             link.note(looked)?;
             self.keep_singles();
         }
-        // Not by looks below the floors: two steps at a time, and of two lanes the same one would always be first.
-        if begin == 0 && !from_zero {
-            self.turn = self.turn.wrapping_add(1);
-        }
         let mut reserved = Reserved::new();
         let mut shares: Vec<Share> = Vec::new();
         let (mut of_lines, mut next) = (None, None);
@@ -161,6 +157,10 @@ impl Feed {
             self.rescan.owed &= !reserved.is_empty();
             let saturated = if reserved.is_empty() { ClaimResult::Jobs(0) } else { ClaimResult::Saturated };
             return Ok(Err(if self.lanes.more_wait() { ClaimResult::Full } else { saturated }));
+        }
+        // Not by looks below the floors, nor by passes that find no slot: two steps at a time, and of two lanes the same one would always be first.
+        if begin == 0 && !from_zero {
+            self.turn = self.turn.wrapping_add(1);
         }
         self.let_age(&mut shares);
         for share in &mut shares {

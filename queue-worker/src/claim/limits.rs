@@ -113,7 +113,12 @@ impl Feed {
         state.took = took;
         state.note(room, count, most);
         // Both kinds are asked before it rests.
-        state.others = state.has_both && matches!(room, Room::Open | Room::Keys(_)) && count < most && !state.others;
+        let came_short = match room {
+            Room::Open | Room::Keys(_) => count < most,
+            Room::More => count == 0,
+            _ => false,
+        };
+        state.others = state.has_both && came_short && !state.others;
         if state.others {
             state.next = Next::Now;
         }

@@ -11,6 +11,7 @@ const OFTEN: Duration = Duration::from_millis(20);
 impl Feed {
     /// To be called before claims. From the floors on, and from anywhere as often as that costs little.
     pub(super) async fn line_up(&mut self) -> sqlx::Result<()> {
+        self.lineup.more = false;
         if !self.lanes.any_fair() {
             return Ok(());
         }
@@ -33,6 +34,7 @@ impl Feed {
         if from_zero {
             self.lineup.rescan.done(began.elapsed(), jobs);
         }
+        self.lineup.more = more;
         self.lineup.not_before = (!more).then(|| began + OFTEN);
         Ok(())
     }

@@ -9,6 +9,8 @@ use crate::lanes::Rescan;
 pub(super) struct Lineup {
     /// While claims are full.
     pub(super) not_before: Option<Instant>,
+    /// The last look left some: whatever waits for room waits behind them.
+    pub(super) more: bool,
     /// Below the floors.
     pub(super) rescan: Rescan,
 }

@@ -92,6 +92,15 @@ impl Feed {
         if claimed.is_empty() || *self.identity.borrow() != Some(worker) {
             return Ok(false);
         }
+        // What stood first may have been passed over: then the next is one that must be tried alone.
+        if is_patient && !is_idle && claimed.iter().any(|job| job.job.crashes > 1) {
+            for job in &claimed {
+                if let Some(slots) = self.lanes.get(job.job.lane).and_then(|lane| self.queues.slots(&lane.queue)) {
+                    slots.give_back(job).await;
+                }
+            }
+            return Ok(false);
+        }
         self.trial.waiting = Some(Instant::now());
         self.begin(claimed).await;
         Ok(true)

@@ -158,8 +158,9 @@ impl Lanes {
             self.sizes.retain(|id, _| found.contains_key(id));
             self.turns.retain(|id| found.contains_key(&id));
         }
+        let any = all || !found.is_empty();
         self.known.extend(found);
-        if all || any_new {
+        if any {
             self.tell_fair();
             self.close_paused();
         }
