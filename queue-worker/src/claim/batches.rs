@@ -23,6 +23,13 @@ fn both(one: ClaimResult, other: ClaimResult) -> ClaimResult {
 impl Feed {
     /// Claims for every queue with room. Single jobs and those for batches take turns to go first.
     pub(super) async fn claim(&mut self, worker: Uuid) -> sqlx::Result<ClaimResult> {
+        self.limits.free.begin();
+        let found = self.claim_both(worker).await?;
+        self.limits.had_chance();
+        Ok(found)
+    }
+
+    async fn claim_both(&mut self, worker: Uuid) -> sqlx::Result<ClaimResult> {
         let queues = std::sync::Arc::clone(&self.queues);
         let of_batches = |lane: &&Lane| queues.batch_of(lane.job_type).is_some();
         if !queues.takes_batches() || !self.lanes.free().any(|lane| of_batches(&lane)) {
@@ -86,6 +93,7 @@ impl Feed {
         let of_lines = from == From::Lines;
         let lanes = order(self.lanes.free().filter(|lane| lane.fair == of_lines), self.turn_batches);
         let (mut shares, reserved) = self.demand_batches(lanes, self.batch);
+        self.note_unasked(&reserved);
         if shares.is_empty() {
             return Ok(ClaimResult::Saturated);
         }

@@ -31,6 +31,8 @@ pub(super) struct Flight {
     pub(super) paused: Option<Arc<Paused>>,
     /// Which of the lanes that were offered it takes from.
     pub(super) course: Course,
+    /// Whether it leaves out some lanes, which let others go first.
+    pub(super) is_part: bool,
     pub(super) landing: JoinHandle<(Link, Answer)>,
 }
 

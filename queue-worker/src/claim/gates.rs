@@ -9,7 +9,7 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{flight::Flight, slow::Slow};
+use super::{flight::Flight, free::Free, slow::Slow};
 use crate::{
     lanes::{Freed, Rescan, Room},
     live::Bell,
@@ -23,8 +23,8 @@ pub(super) struct Limits {
     pub(super) saturated: bool,
     /// Where handlers were told to slow down.
     pub(super) slow: Slow,
-    /// Queues in which jobs under limits had the last turn: among equals, those without any are next.
-    pub(super) had_turn: HashSet<String>,
+    /// What is known of the lanes without any.
+    pub(super) free: Free,
     /// How many claims were sent.
     sent: u64,
 }
@@ -48,6 +48,10 @@ pub(super) struct State {
     pub(super) rescan: Rescan,
     /// Its time has come, and it waits for a slot or its turn: whoever ends that rings.
     pub(super) waits: bool,
+    /// When its last claim came short: it does not take the slots again before others were asked who found none meanwhile.
+    pub(super) short: Option<Instant>,
+    /// How many claims had been sent when as many were on their way as may be, so that it has waited since.
+    pub(super) passed_at: Option<u64>,
     /// How often in a row no permit was left when its time had come.
     misses: u32,
     /// How long it may take from a claim to the beginning of its jobs, as it has shown: a rate counts them until then.
@@ -117,7 +121,7 @@ impl Limits {
             groups: HashMap::new(),
             saturated: false,
             slow: Slow::default(),
-            had_turn: HashSet::new(),
+            free: Free::default(),
             sent: 0,
         }
     }
@@ -189,6 +193,8 @@ impl Limits {
             others: false,
             has_both: false,
             waits: false,
+            short: None,
+            passed_at: None,
             rescan: Rescan::default(),
             misses: 0,
             slack: Duration::ZERO,
@@ -204,7 +210,34 @@ impl Limits {
         self.sent += 1;
         let sent = self.sent;
         self.state(gates).sent = sent;
-        self.had_turn.extend(queues.cloned());
+        self.free.had_turn.extend(queues.cloned());
+    }
+
+    /// Of those who wait since too many claims were on their way, who has waited longest: how many had been sent by then.
+    pub(super) fn waits_since(&self) -> Option<u64> {
+        self.groups.values().filter_map(|state| state.passed_at).min()
+    }
+
+    /// Too many claims are on their way for this one.
+    pub(super) fn note_passed(&mut self, gates: &Arc<[i64]>) {
+        let sent = self.sent;
+        let state = self.state(gates);
+        state.pass_over();
+        state.passed_at.get_or_insert(sent);
+    }
+
+    /// Whether lanes without limits found no slot while a group held some in vain.
+    pub(super) fn owe_chance(&self) -> bool {
+        !self.free.unasked.is_empty() && self.groups.values().any(|state| state.short.is_some())
+    }
+
+    /// The lanes without limits were asked. Groups that came short gave way to them, unless others took the slots meanwhile.
+    pub(super) fn had_chance(&mut self) {
+        if self.free.unasked.is_empty() || !self.in_air() {
+            for state in self.groups.values_mut() {
+                state.short = None;
+            }
+        }
     }
 
     /// Takes note of what has ended here, and of where others say that there is room.
@@ -259,6 +292,20 @@ impl State {
         has_time && self.flight.is_none() && self.since.is_some_and(|since| now >= since + SAY)
     }
 
+    /// Whether it lets others go first: who found no slot while it claimed in vain, if any did; and who has been waiting since before its last claim.
+    /// Not for ever: others may take all slots before whom it would go.
+    pub(super) fn yields(&self, now: Instant, any_unasked: bool, waits_since: Option<u64>) -> bool {
+        let was_short = any_unasked && self.short.is_some_and(|at| now < at + SHUT);
+        matches!(self.next, Next::Look(_)) && (was_short || waits_since.is_some_and(|since| self.sent > since))
+    }
+
+    /// It was to be claimed with a look, and others had all that takes: it is next once they have come.
+    pub(super) fn pass_over(&mut self) {
+        if matches!(self.next, Next::Look(_)) {
+            self.next = Next::Now;
+        }
+    }
+
     /// A claim failed that was to say this: not again at once, for whatever failed may fail again.
     pub(super) fn fail(&mut self, said: impl IntoIterator<Item = Uuid>, from_zero: bool) {
         self.next = Next::Broken(Instant::now() + SHUT);
@@ -295,6 +342,7 @@ impl State {
     pub(super) fn note(&mut self, room: Room, count: usize, most: usize) {
         let now = Instant::now();
         self.turn = self.turn.wrapping_add(usize::from(count > 0));
+        self.short = (matches!(room, Room::Open | Room::Keys(_)) && count < most).then_some(now);
         self.misses = if count > 0 { 0 } else { self.misses.saturating_add(1) };
         self.owed = false;
         // No more than a twentieth of the time goes into looking past keys that have no room.

@@ -1,7 +1,7 @@
 //! How a claim is sent and how it lands: what is asked for, which slots are reserved for it, and whose its jobs are.
 
 use std::{
-    collections::{HashMap, HashSet, hash_map::Entry},
+    collections::{HashMap, hash_map::Entry},
     sync::Arc,
     time::Instant,
 };
@@ -148,6 +148,9 @@ impl Feed {
                 of_lines = Some(lane.fair);
             }
         }
+        if !from_zero {
+            self.note_unasked(&reserved);
+        }
         if let Some(next) = next {
             // Of many lanes what is left is offered again.
             self.lanes.take_back(offered[next..].iter().copied());
@@ -198,13 +201,13 @@ impl Feed {
             }
             (link, answer)
         });
-        Flight { reserved, paused: self.queues.pauses().now(), course, landing }
+        Flight { reserved, paused: self.queues.pauses().now(), course, is_part: false, landing }
     }
 
     /// Waits for a claim, and gives its jobs to their queues' slots, or back if they were paused since. Drops them if our identity is gone meanwhile:
     /// they will be recovered.
     pub(super) async fn land(&mut self, flight: Flight) -> sqlx::Result<ClaimResult> {
-        let Flight { reserved, paused: _kept, course: _, landing } = flight;
+        let Flight { reserved, paused: _kept, landing, .. } = flight;
         let (link, answer) = landing.await.map_err(|_| sqlx::Error::WorkerCrashed)?;
         self.links.idle.push(link);
         let (worker, most, from, took) = (answer.request.worker, answer.request.most, answer.request.from, answer.took);
@@ -213,11 +216,7 @@ impl Feed {
         let brought = answer.read(&mut self.lanes).inspect_err(|_| self.rescan.owed |= from == late)?;
         let (claimed, count) = (&brought.jobs, brought.jobs.len() + brought.unread.len());
         self.note_served(&lanes, count < most, claimed);
-        if !self.limits.had_turn.is_empty() {
-            let brought: HashSet<&str> = claimed.iter().filter_map(|job| Some(self.lanes.get(job.job.lane)?.queue.as_str())).collect();
-            let asked = |queue: &String| reserved.get(queue).is_some_and(|promised| count < most && promised.count > 0);
-            self.limits.had_turn.retain(|queue| !asked(queue) && !brought.contains(queue.as_str()));
-        }
+        self.note_free(&reserved, &lanes, claimed, count >= most);
         match from {
             From::Lanes { from_zero: true } => self.rescan.done(took, count),
             From::Lanes { from_zero: false } if count < most => self.rescan.owed = true,

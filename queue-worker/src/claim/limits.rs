@@ -22,6 +22,23 @@ use crate::{
     live::{Sleep, Under},
 };
 
+/// The queues in which a group lets lanes without limits go first, and which of its lanes have waited too long for that.
+struct Withheld {
+    queues: Vec<String>,
+    passed_over: HashSet<i64>,
+}
+
+impl Withheld {
+    fn stops(&self, lane: &Lane) -> bool {
+        self.queues.contains(&lane.queue) && !self.passed_over.contains(&lane.id)
+    }
+
+    /// Whether some lanes of this group are left to be claimed.
+    fn leaves_any(&self, group: &Group) -> bool {
+        self.queues.len() < group.queues.len() || !self.passed_over.is_empty()
+    }
+}
+
 impl Feed {
     /// Lands what has come back; returns whether it brought jobs.
     pub(super) async fn land_limited(&mut self) -> bool {
@@ -39,6 +56,7 @@ impl Feed {
             any |= self.land_group(&gates).await;
         }
         let known: HashSet<Arc<[i64]>> = self.lanes.groups.iter().map(|group| Arc::clone(&group.under.gates)).collect();
+        self.limits.free.retain(|lane| self.lanes.get(lane).is_some());
         self.limits.groups.retain(|gates, state| known.contains(gates) || state.flight.is_some());
         any
     }
@@ -86,13 +104,13 @@ impl Feed {
     }
 
     async fn land_claim(&mut self, gates: &Arc<[i64]>) -> sqlx::Result<bool> {
-        let Some(Flight { reserved, paused: _kept, course: _, landing }) =
+        let Some(Flight { reserved, paused: _kept, is_part, landing, .. }) =
             self.limits.groups.get_mut(gates).and_then(|state| state.flight.take())
         else {
             return Ok(false);
         };
         // Until it is known what was taken.
-        self.limits.state(gates).next = Next::Broken(Instant::now() + SHUT);
+        let before = std::mem::replace(&mut self.limits.state(gates).next, Next::Broken(Instant::now() + SHUT));
         let (link, answer) = landing.await.map_err(|_| sqlx::Error::WorkerCrashed)?;
         self.permits.push(link);
         let (worker, most, from, took) = (answer.request.worker, answer.request.most, answer.request.from, answer.took);
@@ -112,6 +130,10 @@ impl Feed {
         }
         state.took = took;
         state.note(room, count, most);
+        if most == 0 && matches!(room, Room::Open | Room::Keys(_)) && matches!(before, Next::Now) {
+            // It only said what had ended.
+            state.next = before;
+        }
         // Both kinds are asked before it rests.
         let came_short = match room {
             Room::Open | Room::Keys(_) => count < most,
@@ -124,6 +146,7 @@ impl Feed {
         }
         if from_zero {
             state.rescan.done(took, count);
+            state.rescan.owed |= is_part;
         } else if count < most {
             state.rescan.owed = true;
         }
@@ -142,36 +165,57 @@ impl Feed {
         if self.lanes.groups.are_none() {
             return;
         }
-        let mut groups = self.in_turn(looks);
+        let mut groups = self.in_turn(step);
         groups.sort_by_cached_key(|(group, _)| (std::cmp::Reverse(group.best), self.limits.state(&group.under.gates).sent));
-        // Once the others have taken all they had, nobody waits for them; slots that are full of them are theirs.
-        let all_go = step == Step::After && !self.are_busy();
-        for (group, gives_way) in groups {
-            let is_full = self.limits.are_full();
+        for (group, withheld) in groups {
+            let (is_full, waits_since) = (self.limits.are_full(), self.limits.waits_since());
+            let any_unasked = self.limits.free.any_unasked(&group.queues);
             let state = self.limits.state(&group.under.gates);
             let says = state.says(now);
-            let is_due = state.is_due(now, looks, hurry);
-            state.waits = is_due;
-            let aged = gives_way && !all_go && self.any_aged(&group);
-            if !is_full && ((is_due && (all_go || !gives_way || aged)) || says) {
-                self.launch_limited(worker, &group, says, aged);
+            state.waits = state.is_due(now, looks, hurry);
+            let goes = state.waits && !state.yields(now, any_unasked, waits_since) && withheld.leaves_any(&group);
+            let is_passed = is_full && goes;
+            if !is_passed {
+                state.passed_at = None;
+            }
+            self.limits.saturated |= looks && state.waits && (is_passed || !goes);
+            if is_passed {
+                self.limits.note_passed(&group.under.gates);
+            }
+            if !is_full && (goes || says) {
+                self.launch_limited(worker, &group, goes.then_some(&withheld), says);
             }
         }
     }
 
-    /// All groups, and whether each lets lanes without limits go first that share slots with it: those of a higher priority, and equals each in turn
-    /// as long as they have jobs.
-    fn in_turn(&mut self, looks: bool) -> Vec<(Arc<Group>, bool)> {
-        let aged = self.aged_queues();
-        let (best, are_busy) = (self.lanes.best_free(), self.are_busy());
-        let goes_first = |group: &Group, queue: &String| match best.get(queue.as_str()) {
-            Some(_) if aged.contains(queue) => looks || are_busy,
-            Some(free) if *free > group.best => looks || are_busy,
-            Some(free) if *free == group.best => are_busy && self.limits.had_turn.contains(queue),
-            _ => false,
+    /// All groups, and the queues in which each lets lanes without limits go first: those of a higher priority, and equals each in turn as long as
+    /// they have jobs. Once these have taken all they had, nobody waits for them; slots that are full of them are theirs.
+    fn in_turn(&mut self, step: Step) -> Vec<(Arc<Group>, Withheld)> {
+        let (aged, looks) = (self.aged_queues(), step != Step::First);
+        let free = &self.limits.free;
+        let best = self.lanes.best_free(|lane| free.may_hold(lane));
+        let goes_first = |group: &Group, queue: &String| {
+            let is_busy = free.are_busy(queue);
+            match best.get(queue.as_str()) {
+                _ if step == Step::After && !is_busy => false,
+                _ if aged.contains(queue) => looks || is_busy,
+                Some(free) if *free > group.best => looks || is_busy,
+                Some(best) if *best == group.best => is_busy && free.had_turn.contains(queue),
+                _ => false,
+            }
         };
-        let gives_way = |group: &Group| group.queues.iter().any(|queue| goes_first(group, queue));
-        self.lanes.groups.iter().map(|group| (Arc::clone(group), gives_way(group))).collect()
+        let withheld = |group: &Group| group.queues.iter().filter(|queue| goes_first(group, queue)).cloned().collect();
+        let groups: Vec<(Arc<Group>, Vec<String>)> = self.lanes.groups.iter().map(|group| (Arc::clone(group), withheld(group))).collect();
+        groups.into_iter().map(|(group, queues)| (Arc::clone(&group), self.withhold(&group, queues))).collect()
+    }
+
+    /// Lanes that have been kept waiting too long are claimed all the same.
+    fn withhold(&mut self, group: &Group, queues: Vec<String>) -> Withheld {
+        let aging = self.aging.filter(|_| !queues.is_empty());
+        let passed_over = aging.map_or_else(HashSet::new, |aging| {
+            group.lanes.iter().copied().filter(|lane| self.lanes.is_passed_over(*lane, aging)).collect()
+        });
+        Withheld { queues, passed_over }
     }
 
     /// The queues in which lanes without limits have been kept waiting too long.
@@ -181,23 +225,20 @@ impl Feed {
         free.into_iter().filter(|(lane, _)| self.lanes.is_passed_over(*lane, aging)).map(|(_, queue)| queue).collect()
     }
 
-    /// Whether a lane of this group has been kept waiting too long.
-    fn any_aged(&mut self, group: &Group) -> bool {
-        self.aging.is_some_and(|aging| group.lanes.iter().any(|lane| self.lanes.is_passed_over(*lane, aging)))
-    }
-
-    /// Whether there are limits, and the lanes without any had as many jobs as there was room for when they were claimed last.
+    /// Whether there are limits, and the lanes without any had as many jobs as there was room for when they were claimed last, or found none that is
+    /// left now.
     pub(super) fn are_busy(&self) -> bool {
-        !self.lanes.groups.are_none() && !matches!(self.found, ClaimResult::Jobs(_))
+        !self.lanes.groups.are_none() && (!matches!(self.found, ClaimResult::Jobs(_)) || self.limits.owe_chance())
     }
 
     /// How many jobs to claim of each lane of a group, and the slots that are reserved for them: of the kind that goes first, batches or single jobs.
     /// If there is no room for any, of the other one. Under a rate all are single ones.
-    fn demand_limited(&mut self, group: &Group) -> (Vec<Share>, Reserved) {
+    fn demand_limited(&mut self, group: &Group, withheld: &Withheld) -> (Vec<Share>, Reserved) {
         let under = &group.under;
         let state = self.limits.state(&under.gates);
         let (turn, others) = (state.turn, state.others);
-        let offered = self.lanes.of_group(group, turn);
+        let mut offered = self.lanes.of_group(group, turn);
+        offered.retain(|lane| !withheld.stops(lane));
         let are_batches = |lane: &Lane| !under.timed && self.queues.batch_of(lane.job_type).is_some();
         let first = offered.first().is_some_and(|lane| are_batches(lane)) != others;
         let (batches, singles): (Vec<&Lane>, Vec<&Lane>) = offered.into_iter().partition(|lane| are_batches(lane));
@@ -235,26 +276,30 @@ impl Feed {
         (shares, reserved)
     }
 
-    /// With `aged`, only of lanes that have been kept waiting too long.
-    fn launch_limited(&mut self, worker: Uuid, group: &Arc<Group>, says: bool, aged: bool) {
+    /// Without any lanes that may be claimed, only to say what has ended here.
+    fn launch_limited(&mut self, worker: Uuid, group: &Arc<Group>, goes: Option<&Withheld>, says: bool) {
         let under = &group.under;
-        let (mut shares, reserved) = self.demand_limited(group);
-        if let Some(aging) = self.aging {
-            shares.retain(|share| !aged || self.lanes.is_passed_over(share.lane, aging));
-            self.let_age(&mut shares);
+        let (mut shares, reserved) = goes.map_or_else(Default::default, |withheld| self.demand_limited(group, withheld));
+        if shares.is_empty() && !reserved.is_empty() {
+            self.limits.state(&under.gates).pass_over();
+            self.limits.saturated = true;
         }
         if shares.is_empty() && !says {
-            self.limits.saturated |= !reserved.is_empty();
             return;
         }
+        self.let_age(&mut shares);
         for share in &mut shares {
             share.most = share.most.min(self.lanes.fitting(share.lane));
         }
         let asked = shares.iter().fold(0_usize, |sum, share| sum.saturating_add(share.most));
         let most = reserved.values().map(|promised| promised.count).sum::<usize>().min(asked).min(self.batch).min(under.most.max(1));
-        self.limits.note_sent(&under.gates, reserved.iter().filter(|(_, promised)| promised.count > 0).map(|(queue, _)| queue));
+        let asks = !shares.is_empty();
+        if asks {
+            self.limits.note_sent(&under.gates, reserved.iter().filter(|(_, promised)| promised.count > 0).map(|(queue, _)| queue));
+        }
         let state = self.limits.state(&under.gates);
-        let from_zero = state.rescan.is_due() || (state.rescan.owed && state.rescan.may(Instant::now()));
+        let is_part = goes.is_some_and(|withheld| !withheld.queues.is_empty());
+        let from_zero = asks && (state.rescan.is_due() || (state.rescan.owed && state.rescan.may(Instant::now())));
         if from_zero {
             state.rescan.begin();
         }
@@ -269,9 +314,9 @@ impl Feed {
             bell.nudge();
             (link, answer)
         });
+        let flight = Flight { reserved, paused: self.queues.pauses().now(), course: Course::default(), is_part, landing };
         let state = self.limits.state(&under.gates);
-        (state.told, state.flight) =
-            (false, Some(Flight { reserved, paused: self.queues.pauses().now(), course: Course::default(), landing }));
+        (state.told, state.flight) = (false, Some(flight));
     }
 
     /// Of suspects that limits cover: waits for the claim, for nothing else is begun meanwhile.

@@ -3,11 +3,13 @@
 mod batches;
 mod feed;
 mod flight;
+mod free;
 mod gates;
 mod launch;
 mod limits;
 mod lines;
 mod lineup;
+mod notes;
 mod pauses;
 mod slow;
 mod suspects;

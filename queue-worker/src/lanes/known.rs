@@ -202,10 +202,10 @@ impl Lanes {
         order(group.lanes.iter().filter_map(|id| self.known.get(id)), turn)
     }
 
-    /// Of each queue the highest priority among its lanes without limits.
-    pub(crate) fn best_free(&self) -> HashMap<&str, i16> {
+    /// Of each queue the highest priority among those of its lanes without limits that count.
+    pub(crate) fn best_free(&self, counts: impl Fn(&Lane) -> bool) -> HashMap<&str, i16> {
         let mut best: HashMap<&str, i16> = HashMap::new();
-        for lane in self.free() {
+        for lane in self.free().filter(|lane| counts(lane)) {
             let known = best.entry(&lane.queue).or_insert(lane.priority);
             *known = lane.priority.max(*known);
         }

@@ -10,7 +10,7 @@ use tests::{TestDb, eventually};
 use super::{Limited, SharedOne, Unlimited, fresh, set, span, worker};
 
 /// With so many slots.
-fn narrow(db: &TestDb, slots: usize) -> Worker {
+pub(super) fn narrow(db: &TestDb, slots: usize) -> Worker {
     let mut config = Config::default();
     (config.concurrency, config.batch) = (slots, 2);
     Worker::new(db.pool.clone()).config(config).register::<Limited>().register::<SharedOne>().register::<Unlimited>().register::<Once>()

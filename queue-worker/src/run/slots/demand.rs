@@ -18,7 +18,10 @@ impl Slots {
         let mut jobs = lock(&self.jobs);
         let (coming, free) = (jobs.queued.len() + jobs.promised, self.concurrency.saturating_sub(jobs.slots()));
         let full = coming > ahead / 2 || coming + jobs.apart >= free + ahead;
-        jobs.ring_at = full.then_some(ahead / 2);
+        if full {
+            // Whoever asked before may wait for the same.
+            jobs.ring_at = Some(jobs.ring_at.map_or(ahead / 2, |few| few.max(ahead / 2)));
+        }
         let count = if full { 0 } else { (free + ahead - coming - jobs.apart).min(most) };
         jobs.promised += count;
         drop(jobs);
@@ -57,7 +60,9 @@ impl Slots {
             of_batches.push((*job_type, count));
         }
         let count = of_batches.iter().map(|(_, count)| *count).max().unwrap_or(0);
-        (jobs.gathering.rings, jobs.gathering.ring_at) = (count == 0, (ahead > 0).then_some(ahead / 2));
+        // Never taken back but by ringing: another claim that found no room may wait for it.
+        jobs.gathering.rings |= count == 0;
+        jobs.gathering.ring_at = (ahead > 0).then_some(ahead / 2).max(jobs.gathering.ring_at);
         drop(jobs);
         Promised { slots: Arc::clone(self), count, apart: false, of_batches }
     }

@@ -54,6 +54,23 @@ async fn a_handler_that_begins_while_its_lease_is_abandoned_is_dropped() {
 }
 
 #[tokio::test]
+async fn who_found_no_room_is_told_of_some_though_others_found_it_meanwhile() {
+    let (slots, _settled) = slots();
+    let all = slots.demand(1, false);
+    assert_eq!((all.count, slots.demand_apart(1, 1).count), (1, 0));
+    drop(all);
+    assert_eq!(slots.demand(1, false).count, 1);
+    assert!(lock(&slots.jobs).ring_at.is_some(), "whoever claims under limits waits for it");
+
+    let batches = || slots.demand_batches(&[("hang", 2)], 2);
+    let all = batches();
+    assert_eq!((all.count, batches().count), (2, 0));
+    drop(all);
+    assert_eq!(batches().count, 2);
+    assert!(lock(&slots.jobs).gathering.rings, "another claim for batches waits for it");
+}
+
+#[tokio::test]
 async fn a_job_whose_time_is_over_while_it_waits_for_a_slot_does_not_begin() {
     let (slots, mut settled) = slots();
     let (late, in_time) = (Some(Instant::now()), Instant::now().checked_add(Duration::from_hours(1)));
