@@ -189,7 +189,7 @@ begin
     select k.line, k.key, k.concurrency from queue.key_bound k where k.name = limit_keys.name
   )
   select a.line, coalesce(k.key, (select w.fair from queue.weight w where w.line = a.line limit 1)), k.concurrency, coalesce(u.jobs, 0),
-    coalesce(w.jobs, 0), (select sum(s.jobs) from seen s) > most,
+    coalesce(w.jobs, 0), coalesce((select sum(s.jobs) from seen s) > most, false),
     (select max(r.wait_ms) from queue.line_room(array[gate_], null, array[a.line]) r where r.free <= 0)
   from (select u.line from used u union select w.line from seen w union select k.line from said k) a
   left join used u on u.line = a.line

@@ -151,6 +151,16 @@ async fn a_key_whose_jobs_stand_still_delays_no_other_and_an_operator_lets_more_
     db.finish().await;
 }
 
+#[tokio::test]
+async fn a_key_of_which_something_was_said_is_shown_while_nothing_waits() {
+    let db = TestDb::new().await;
+    operate::set_limit_key(&db.pool, Store::default(), "account", "1", Some(3)).await.unwrap();
+    let keys = operate::limit_keys(&db.pool, Store::default(), "account").await.unwrap();
+    let shown: Vec<_> = keys.iter().map(|key| (key.key.as_deref(), key.concurrency, key.used, key.waiting, key.partial)).collect();
+    assert_eq!(shown, [(Some("1"), Some(3), 0, 0, false)]);
+    db.finish().await;
+}
+
 fn start(url: &str) -> WorkerProcess {
     WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), url, &[("TTL_MS", "2000")])
 }
