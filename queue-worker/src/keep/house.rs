@@ -1,6 +1,7 @@
 //! What a worker does beside claiming: recovers the jobs of silent workers, tells handlers whose jobs were cancelled, prunes.
 
 use std::{
+    collections::HashSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -105,7 +106,13 @@ async fn look_over_own(house: &mut House) -> sqlx::Result<()> {
             }
         }
         // A claim whose answer was lost, or that happened after we gave it up. What we hold was known before its claim was sent.
-        let strays: Vec<Uuid> = found.into_iter().map(|(token, _)| token).filter(|token| !held.knows(*token)).collect();
+        let mut strays: Vec<Uuid> = found.into_iter().map(|(token, _)| token).filter(|token| !held.knows(*token)).collect();
+        if !strays.is_empty() {
+            // What has ended since it was read is gone by now.
+            let left = own_leases(link.get().await?, config.store, worker).await;
+            let left: HashSet<Uuid> = link.note(left)?.into_iter().map(|(token, _)| token).collect();
+            strays.retain(|token| left.contains(token));
+        }
         if !strays.is_empty() {
             tracing::warn!(leases = strays.len(), "claimed for this worker, which never heard of it: given back");
             let given_back = give_back(link.get().await?, config.store, &strays).await;
