@@ -8,7 +8,8 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, postgres
 use tests::TestDb;
 
 /// As `queue-worker/src/live/session.rs` sets them; the test below compares.
-const PLANNER: [(&str, &str); 3] = [("enable_seqscan", "off"), ("plan_cache_mode", "force_generic_plan"), ("jit", "off")];
+const PLANNER: [(&str, &str); 4] =
+    [("enable_seqscan", "off"), ("enable_bitmapscan", "off"), ("plan_cache_mode", "force_generic_plan"), ("jit", "off")];
 
 /// Tables that may be huge. Days of a table are named after it.
 const HUGE: [&str; 8] = ["ready", "scheduled", "blocked", "lease", "job", "done", "done_many", "failure"];
@@ -135,6 +136,9 @@ async fn check(db: &TestDb, tables: &str) -> BTreeSet<(String, String)> {
                 node["Index Name"] == "ready_claim" && condition.contains("lane = ") && condition.contains("seq >= ")
             });
             assert!(index, "the claim goes by lane and place, tables {tables}:\n{text}");
+            let reads = |node: &&Value| node["Relation Name"] == "ready";
+            let sorts = nodes(&plan).into_iter().any(|node| node["Node Type"] == "Sort" && nodes(node).iter().any(|node| reads(node)));
+            assert!(!sorts, "the claim takes the first entries of an index, tables {tables}:\n{text}");
         }
     }
     assert!(faults.is_empty(), "tables {tables}:\n{}", faults.join("\n"));

@@ -2,13 +2,14 @@
 //! shares from where the handler ends.
 
 /// Settings that make a statement of ours mean the same on every server. The planner's are there because a plan that was made while a table
-/// was empty is a sequential scan once it is full.
-pub(super) const SETTINGS: [(&str, &str); 7] = [
+/// was empty, or by figures of that time, is a sequential scan once it is full, or sorts all that is ready to take the first few.
+pub(super) const SETTINGS: [(&str, &str); 8] = [
     ("default_transaction_isolation", "read committed"),
     ("search_path", "pg_catalog"),
     ("statement_timeout", "60s"),
     ("lock_timeout", "0"),
     ("enable_seqscan", "off"),
+    ("enable_bitmapscan", "off"),
     ("plan_cache_mode", "force_generic_plan"),
     ("jit", "off"),
 ];
@@ -17,7 +18,8 @@ pub(super) const SETTINGS: [(&str, &str); 7] = [
 macro_rules! our_settings {
     () => {
         "set local search_path = 'pg_catalog'; set local statement_timeout = '60s'; set local lock_timeout = '0';
-         set local enable_seqscan = 'off'; set local plan_cache_mode = 'force_generic_plan'; set local jit = 'off'; "
+         set local enable_seqscan = 'off'; set local enable_bitmapscan = 'off';
+         set local plan_cache_mode = 'force_generic_plan'; set local jit = 'off'; "
     };
 }
 
@@ -25,7 +27,8 @@ macro_rules! our_settings {
 macro_rules! their_settings {
     () => {
         "set local search_path to default; set local statement_timeout to default; set local lock_timeout to default;
-         set local enable_seqscan to default; set local plan_cache_mode to default; set local jit to default; "
+         set local enable_seqscan to default; set local enable_bitmapscan to default;
+         set local plan_cache_mode to default; set local jit to default; "
     };
 }
 
