@@ -239,7 +239,7 @@ begin
     )
     select t.lane, p.turn, t.line, t.seq, t.id, t.attempts, t.crashes, null::text, null::float8, null::bigint, null::bigint, null::bigint[]
     from taken t
-    join unnest(chosen) with ordinality p (at, turn) on p.at = t.at;
+    join queue.in_turn(chosen) p on p.at = t.at;
     get diagnostics took = row_count;
   end if;
   if took > 0 then

@@ -221,6 +221,15 @@ begin
 end
 $$;
 
+-- Entries by their place in `ats`. A function that the planner does not look into: it would take an array for ten entries, and compare each of 500
+-- with each of 500 (24 ms of a claim).
+create function queue.in_turn(ats tid[]) returns table (at tid, turn bigint)
+  language sql immutable rows 500
+  set search_path = pg_catalog, pg_temp
+as $$
+  select u.at, u.turn from unnest(in_turn.ats) with ordinality u (at, turn)
+$$;
+
 -- ready, in lines -> lease: up to `most` jobs of these plain lanes, in the order of the lanes, of each no more than it says and from the line after
 -- the one named on. Each with its place among those claimed, its plain lane, its line, and its place in that.
 -- Safe: entries are locked and passed over as choose_lines says, and deleted in the next statement of the same transaction: two claims never take the
@@ -274,16 +283,16 @@ begin
     from (select * from taken order by id) t  -- guard: lines: a lease lists its jobs by id [ order by id]
     having count(*) > 0  -- guard: lines: no lease for nothing
   )
-  select p.place, t.lane, t.id, t.attempts, t.crashes, t.line, t.seq, j.max_attempts,
+  select p.turn, t.lane, t.id, t.attempts, t.crashes, t.line, t.seq, j.max_attempts,
     -- guard: lines: large payloads are left out [octet_length(j.payload) <= claim_lines.largest => claim_lines.largest is not null]
     case when octet_length(j.payload) <= claim_lines.largest then j.payload end, j.key, j.key_skips, j.meta
-  from unnest(chosen) with ordinality p (at, place)
+  from queue.in_turn(chosen) p
   join taken t on t.at = p.at
   left join lateral (  -- guard: lines: a job without a payload is told of too [left]
     select j.max_attempts, j.payload::text as payload, j.key, j.key_skips, j.meta::text as meta
     from queue.job j
     where j.id = t.id offset 0  -- guard: lines: payloads of the jobs taken [= t.id offset 0 => > 0 limit 1]
   ) j on true
-  order by p.place;
+  order by p.turn;
 end
 $$;

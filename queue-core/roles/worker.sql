@@ -26,7 +26,7 @@ grant execute on function
   queue.worker_add_days, queue.worker_drop_day, queue.state_of, queue.fire_ticks, queue.declare_schedules, queue.elect_schedules,
   queue.expire_due, queue.expire_all, queue.is_expired, queue.expiry_text, queue.declare_limits, queue.claim_limited, queue.room,
   queue.read_permits, queue.permit_floors, queue.adopt, queue.limit_awaits, queue.covers, queue.tell_of_room, queue.clock_ms,
-  queue.twin_of, queue.meet_lined, queue.choose_lines, queue.claim_lines,
+  queue.twin_of, queue.meet_lined, queue.choose_lines, queue.in_turn, queue.claim_lines,
   queue.claim_keyed, queue.choose_under_keys, queue.choose_keyed, queue.choose_of_keys, queue.line_room, queue.line_starts, queue.lines_waiting,
   queue.known_full, queue.tell_of_keys, queue.read_keyed
 to "queue_role";

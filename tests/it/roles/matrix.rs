@@ -56,6 +56,7 @@ forget_keys w
 hash wo
 holds w
 id_at wro
+in_turn w
 insert_job pmw
 is_expired w
 is_name w
