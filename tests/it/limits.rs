@@ -1,5 +1,6 @@
 //! Limits: no more run at once, or begin in a time, than a limit says, whatever becomes of workers; and what there is room for begins at once.
 
+mod ahead;
 mod among;
 mod apart;
 mod attacks;

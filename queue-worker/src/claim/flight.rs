@@ -2,10 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use tokio::task::JoinHandle;
+use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::{
-    lanes::Answer,
+    lanes::{Answer, Said},
     live::{Link, Paused},
     run::Promised,
 };
@@ -34,6 +34,10 @@ pub(super) struct Flight {
     /// Whether it leaves out some lanes, which let others go first.
     pub(super) is_part: bool,
     pub(super) landing: JoinHandle<(Link, Answer)>,
+    /// The server was given up since: another one may have taken over.
+    pub(super) is_outdated: bool,
+    /// Of one under limits: what it has taken, before that is on the disk.
+    pub(super) said: Option<oneshot::Receiver<Said>>,
 }
 
 /// A claim takes from lanes or from lines. So of those that are offered it takes the first of one kind, and others are for the next claim.

@@ -2,7 +2,7 @@
 //! about other lanes, and does not touch the database.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -33,6 +33,8 @@ pub(super) struct Limits {
 #[expect(clippy::struct_excessive_bools, reason = "each is true or not by itself, whatever the others are")]
 pub(super) struct State {
     pub(super) flight: Option<Flight>,
+    /// Claims that have said what they took, and wait until it is on the disk: in the order in which they were sent.
+    pub(super) landing: VecDeque<Flight>,
     /// The number of its last claim among those of all groups: of equal ones the one that was asked longest ago goes first.
     pub(super) sent: u64,
     /// Leases of which jobs ended here, which no claim has said yet; and since when there are some.
@@ -92,8 +94,12 @@ pub(super) enum Next {
     Keys(Instant, Instant),
 }
 
-/// So many claims under limits are in the air at once.
+/// So many claims under limits are on their way at once.
 const MOST: usize = 4;
+
+/// So many of a group wait for the disk while the next one is sent, and of all groups, with those on their way.
+const AHEAD: usize = 2;
+const MOST_LINKS: usize = 6;
 
 /// A gate is tried again after this, whether or not anybody says that there is room.
 pub(super) const SHUT: Duration = Duration::from_secs(1);
@@ -128,12 +134,13 @@ impl Limits {
 
     /// Whether as many claims are on their way as may be.
     pub(super) fn are_full(&self) -> bool {
-        self.groups.values().filter(|state| state.flight.is_some()).count() >= MOST
+        let sent = self.groups.values().filter(|state| state.flight.is_some()).count();
+        sent >= MOST || sent + self.groups.values().map(|state| state.landing.len()).sum::<usize>() >= MOST_LINKS
     }
 
     /// Whether a claim is on its way.
     pub(super) fn in_air(&self) -> bool {
-        self.groups.values().any(|state| state.flight.is_some())
+        self.groups.values().any(State::in_air)
     }
 
     /// When the claim loop is to look again at the latest.
@@ -178,13 +185,14 @@ impl Limits {
     /// Forgets what only the last server could know.
     pub(super) fn forget_server(&mut self) {
         for state in self.groups.values_mut() {
-            state.floors = None;
+            state.forget_floors();
         }
     }
 
     pub(super) fn state(&mut self, gates: &Arc<[i64]>) -> &mut State {
         self.groups.entry(Arc::clone(gates)).or_insert_with(|| State {
             flight: None,
+            landing: VecDeque::new(),
             sent: 0,
             freed: HashSet::new(),
             since: None,
@@ -272,10 +280,15 @@ impl State {
         matches!(self.next, Next::Keys(..))
     }
 
+    /// Whether a claim has not landed yet.
+    pub(super) fn in_air(&self) -> bool {
+        self.flight.is_some() || !self.landing.is_empty()
+    }
+
     /// Whether a claim is to be sent: now, or with a look for jobs.
     pub(super) fn is_due(&mut self, now: Instant, looks: bool, hurry: bool) -> bool {
         match self.next {
-            _ if self.flight.is_some() => false,
+            _ if self.flight.is_some() || self.landing.len() >= AHEAD => false,
             Next::Now => true,
             Next::Look(at) => (looks && (hurry || now >= at)) || (self.rescan.owed && self.rescan.may(now)),
             Next::Shut(at) | Next::Broken(at) => now >= at,
@@ -310,10 +323,18 @@ impl State {
     pub(super) fn fail(&mut self, said: impl IntoIterator<Item = Uuid>, from_zero: bool) {
         self.next = Next::Broken(Instant::now() + SHUT);
         self.freed.extend(said);
-        self.floors = None;
+        self.forget_floors();
         self.rescan.owed |= from_zero;
         if !self.freed.is_empty() {
             self.since.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// Nor does it learn any by claims that were sent before.
+    fn forget_floors(&mut self) {
+        self.floors = None;
+        for flight in self.landing.iter_mut().chain(&mut self.flight) {
+            flight.is_outdated = true;
         }
     }
 

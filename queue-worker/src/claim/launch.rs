@@ -201,7 +201,7 @@ impl Feed {
             }
             (link, answer)
         });
-        Flight { reserved, paused: self.queues.pauses().now(), course, is_part: false, landing }
+        Flight { reserved, paused: self.queues.pauses().now(), course, is_part: false, landing, is_outdated: false, said: None }
     }
 
     /// Waits for a claim, and gives its jobs to their queues' slots, or back if they were paused since. Drops them if our identity is gone meanwhile:
@@ -215,7 +215,7 @@ impl Feed {
         let late = From::Lanes { from_zero: true };
         let brought = answer.read(&mut self.lanes).inspect_err(|_| self.rescan.owed |= from == late)?;
         let (claimed, count) = (&brought.jobs, brought.jobs.len() + brought.unread.len());
-        self.note_served(&lanes, count < most, claimed);
+        self.note_served(&lanes, count < most, claimed.iter().map(|job| job.job.lane));
         self.note_free(&reserved, &lanes, claimed, count >= most);
         match from {
             From::Lanes { from_zero: true } => self.rescan.done(took, count),
@@ -264,10 +264,10 @@ impl Feed {
     }
 
     /// Lanes from which jobs came have had their turn; all of these, if a claim came to the last one.
-    pub(super) fn note_served(&mut self, lanes: &[i64], reached_all: bool, claimed: &[Claimed]) {
+    pub(super) fn note_served(&mut self, lanes: &[i64], reached_all: bool, served: impl Iterator<Item = i64>) {
         if self.aging.is_some() {
             let reached = if reached_all { lanes } else { &[] };
-            self.lanes.served(reached.iter().copied().chain(claimed.iter().map(|job| job.job.lane)));
+            self.lanes.served(reached.iter().copied().chain(served));
         }
     }
 

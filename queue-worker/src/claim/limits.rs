@@ -9,16 +9,17 @@ use std::{
     time::Instant,
 };
 
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::{
     feed::Feed,
     flight::{ClaimResult, Course, Flight, Reserved},
-    gates::{Next, SHUT, Step},
+    gates::Step,
 };
 use crate::{
     error::complain,
-    lanes::{Asked, Brought, From, Group, Lane, Request, Room, Share},
+    lanes::{Asked, Brought, From, Group, Lane, Request, Share},
     live::{Sleep, Under},
 };
 
@@ -40,124 +41,6 @@ impl Withheld {
 }
 
 impl Feed {
-    /// Lands what has come back; returns whether it brought jobs.
-    pub(super) async fn land_limited(&mut self) -> bool {
-        self.limits.hear(&self.bell);
-        self.slow_down().await;
-        let over: Vec<Arc<[i64]>> = self
-            .limits
-            .groups
-            .iter()
-            .filter(|(_, state)| state.flight.as_ref().is_some_and(Flight::is_over))
-            .map(|(gates, _)| Arc::clone(gates))
-            .collect();
-        let mut any = false;
-        for gates in over {
-            any |= self.land_group(&gates).await;
-        }
-        let known: HashSet<Arc<[i64]>> = self.lanes.groups.iter().map(|group| Arc::clone(&group.under.gates)).collect();
-        self.limits.free.retain(|lane| self.lanes.get(lane).is_some());
-        self.limits.groups.retain(|gates, state| known.contains(gates) || state.flight.is_some());
-        any
-    }
-
-    /// Lands all that is in the air.
-    pub(super) async fn land_all_limited(&mut self) {
-        for gates in self.limits.groups.keys().cloned().collect::<Vec<_>>() {
-            self.land_group(&gates).await;
-        }
-        // Each is said once more; what fails is told.
-        self.limits.slow.hurry();
-        loop {
-            self.slow_down().await;
-            let Some(link) = self.limits.slow.end().await else { break };
-            self.permits.push(link);
-        }
-    }
-
-    /// A claim has said what stands in the way of more under these limits. It was to say what ended here.
-    fn note_room(&mut self, gates: &Arc<[i64]>, room: Room, asked: Vec<Uuid>) {
-        let state = self.limits.state(gates);
-        if matches!(room, Room::Locked | Room::Unknown) {
-            // Nothing was read: the next claim says it.
-            state.freed.extend(asked);
-        }
-        self.lanes.groups.shut(gates, state.is_shut());
-        self.lanes.groups.shut_by_key(gates, state.is_shut_by_key());
-        match room {
-            Room::Locked => tracing::warn!(
-                limits = ?gates,
-                "jobs wait for a limit whose row in `gate` somebody else has locked; see pg_locks, and end that session"
-            ),
-            Room::Gone => self.vigil.due = Instant::now(),
-            _ => {}
-        }
-    }
-
-    /// Lands one of them; returns whether it brought jobs. One that failed stops nothing else: its limits are tried again in a second.
-    async fn land_group(&mut self, gates: &Arc<[i64]>) -> bool {
-        self.land_claim(gates).await.unwrap_or_else(|error| {
-            complain(&error, "a claim under limits failed; what they cover waits for a second, and nothing else does");
-            self.lanes.groups.shut(gates, true);
-            false
-        })
-    }
-
-    async fn land_claim(&mut self, gates: &Arc<[i64]>) -> sqlx::Result<bool> {
-        let Some(Flight { reserved, paused: _kept, is_part, landing, .. }) =
-            self.limits.groups.get_mut(gates).and_then(|state| state.flight.take())
-        else {
-            return Ok(false);
-        };
-        // Until it is known what was taken.
-        let before = std::mem::replace(&mut self.limits.state(gates).next, Next::Broken(Instant::now() + SHUT));
-        let (link, answer) = landing.await.map_err(|_| sqlx::Error::WorkerCrashed)?;
-        self.permits.push(link);
-        let (worker, most, from, took) = (answer.request.worker, answer.request.most, answer.request.from, answer.took);
-        let asked = answer.request.freed().to_vec();
-        let lanes: Vec<i64> = answer.request.shares.iter().map(|share| share.lane).collect();
-        let state = self.limits.state(gates);
-        let from_zero = from == (From::Limited { from_zero: true });
-        let brought = answer.read(&mut self.lanes).inspect_err(|_| state.fail(asked.iter().copied(), from_zero))?;
-        let (count, room) = (brought.jobs.len() + brought.unread.len(), brought.room);
-        self.note_served(&lanes, count < most && room == Room::Open, &brought.jobs);
-        let state = self.limits.state(gates);
-        if let Some(start) = brought.start {
-            state.note_spent(start.spent);
-        }
-        if let Some(floors) = brought.floors.clone() {
-            state.floors = Some(floors);
-        }
-        state.took = took;
-        state.note(room, count, most);
-        if most == 0 && matches!(room, Room::Open | Room::Keys(_)) && matches!(before, Next::Now) {
-            // It only said what had ended.
-            state.next = before;
-        }
-        // Both kinds are asked before it rests.
-        let came_short = match room {
-            Room::Open | Room::Keys(_) => count < most,
-            Room::More => count == 0,
-            _ => false,
-        };
-        state.others = state.has_both && came_short && !state.others;
-        if state.others {
-            state.next = Next::Now;
-        }
-        if from_zero {
-            state.rescan.done(took, count);
-            state.rescan.owed |= is_part;
-        } else if count < most {
-            state.rescan.owed = true;
-        }
-        self.note_room(gates, room, asked);
-        self.hand_over(worker, &reserved, brought).await;
-        if count > 0 {
-            self.traffic.note(ClaimResult::Jobs(count));
-        }
-        Ok(count > 0)
-    }
-
     /// Sends claims under limits on their way: those whose time has come, and with a look for jobs those of lanes that may hold some.
     pub(super) fn claim_limited(&mut self, worker: Uuid, step: Step) {
         let (now, looks, hurry) = (Instant::now(), step != Step::First, self.sleep != Sleep::Awake);
@@ -309,12 +192,20 @@ impl Feed {
         let asked = Asked { gates: Arc::clone(&under.gates), keyed: under.keyed, freed, told, slack, floors };
         let request = Request::new(worker, shares, most, From::Limited { from_zero }, &mut self.lanes, &self.held).under(asked);
         let (mut link, store, bell) = (self.permits.take(), self.store, Arc::clone(&self.bell));
+        let (say, said) = oneshot::channel();
         let landing = tokio::spawn(async move {
-            let answer = request.send(&mut link, store).await;
+            let heard = Arc::clone(&bell);
+            let say = move |taken| {
+                // Fails only if nobody waits for the claim any more.
+                let _ = say.send(taken);
+                heard.nudge();
+            };
+            let answer = request.send_and_say(&mut link, store, say).await;
             bell.nudge();
             (link, answer)
         });
-        let flight = Flight { reserved, paused: self.queues.pauses().now(), course: Course::default(), is_part, landing };
+        let (paused, said) = (self.queues.pauses().now(), Some(said));
+        let flight = Flight { reserved, paused, course: Course::default(), is_part, landing, is_outdated: false, said };
         let state = self.limits.state(&under.gates);
         (state.told, state.flight) = (false, Some(flight));
     }
@@ -349,7 +240,7 @@ impl Feed {
     }
 
     /// Says where handlers were told to slow down: beside everything else, for whoever has a limit locked is waited for.
-    async fn slow_down(&mut self) {
+    pub(super) async fn slow_down(&mut self) {
         self.limits.slow.hear(&self.bell);
         self.limits.slow.land(&mut self.permits).await;
         let Some(paused) = self.queues.pauses().now() else { return };

@@ -5,6 +5,7 @@ mod feed;
 mod flight;
 mod free;
 mod gates;
+mod landing;
 mod launch;
 mod limits;
 mod lines;

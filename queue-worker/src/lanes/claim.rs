@@ -110,6 +110,19 @@ pub(super) struct Rows {
     /// By when the jobs begin, if there is a rate.
     pub(super) start: Option<Start>,
     pub(super) floors: Option<Vec<i64>>,
+    /// It was noted already how far each lane has come.
+    pub(super) is_noted: bool,
+}
+
+/// How far the lines of each lane have come by a claim.
+#[derive(Default)]
+pub(crate) struct Reach {
+    /// The plain lane, the line and the place in it of each job that stood in one, in the order of their turns.
+    in_lines: Vec<(i64, i64, i64)>,
+    /// After which line each lane goes on, if a claim under limits by key says so.
+    reached: Vec<(i64, i64)>,
+    /// The lanes whose lines are empty now, as far as this claim could see.
+    rest: Vec<i64>,
 }
 
 /// What a claim brought.
@@ -197,11 +210,10 @@ impl Answer {
     /// The jobs, in the order in which their lanes were named; each lane's floor is its lowest place among them. If the answer never came,
     /// nobody here knows of the lease any more, and what it lists is given back.
     pub(crate) fn read(self, lanes: &mut Lanes) -> sqlx::Result<Brought> {
-        let Rows { jobs: rows, mut large, in_lines, reached, room, start, floors } = self.rows?;
+        let Rows { jobs: rows, mut large, in_lines, reached, room, start, floors, is_noted } = self.rows?;
         let holding = &self.request.holding;
-        come(lanes, &self.request, &in_lines, rows.len() < self.request.most && room == Room::Open);
-        for (lane, line) in reached {
-            lanes.turns.reach(lane, line);
+        if !is_noted {
+            self.request.reach(&in_lines, &reached, rows.len() < self.request.most && room == Room::Open).note(lanes);
         }
         // What is taken for one that was not read.
         let mean = large.values().map(String::len).sum::<usize>() / large.len().max(1);
@@ -267,17 +279,29 @@ impl Answer {
     }
 }
 
-/// Notes how far each lane has come. If there was room for more, what stands in the lines of a lane that brought less than it was asked for was not
-/// there yet: it has a higher place than all that was.
-fn come(lanes: &mut Lanes, request: &Request, in_lines: &[(i64, i64, i64)], had_room: bool) {
-    let mut jobs: HashMap<i64, usize> = HashMap::new();
-    for (lane, line, place) in in_lines {
-        lanes.turns.come(*lane, *line, *place);
-        *jobs.entry(*lane).or_default() += 1;
+impl Request {
+    /// How far each lane has come. If there was room for more, what stands in the lines of a lane that brought less than it was asked for was not
+    /// there yet: it has a higher place than all that was.
+    pub(super) fn reach(&self, in_lines: &[(i64, i64, i64)], reached: &[(i64, i64)], had_room: bool) -> Reach {
+        let mut jobs: HashMap<i64, usize> = HashMap::new();
+        for (lane, ..) in in_lines {
+            *jobs.entry(*lane).or_default() += 1;
+        }
+        let asked = self.shares.iter().zip(&self.in_lines).filter(|(_, in_lines)| had_room && **in_lines).map(|(share, _)| share);
+        let rest = asked.filter(|share| jobs.get(&share.lane).copied().unwrap_or(0) < share.most).map(|share| share.lane);
+        Reach { in_lines: in_lines.to_vec(), reached: reached.to_vec(), rest: rest.collect() }
     }
-    if had_room {
-        let asked = request.shares.iter().zip(&request.in_lines).filter(|(_, in_lines)| **in_lines).map(|(share, _)| share);
-        lanes.rest(asked.filter(|share| jobs.get(&share.lane).copied().unwrap_or(0) < share.most).map(|share| share.lane));
+}
+
+impl Reach {
+    pub(crate) fn note(self, lanes: &mut Lanes) {
+        for (lane, line, place) in self.in_lines {
+            lanes.turns.come(lane, line, place);
+        }
+        lanes.rest(self.rest.into_iter());
+        for (lane, line) in self.reached {
+            lanes.turns.reach(lane, line);
+        }
     }
 }
 

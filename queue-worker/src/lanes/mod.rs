@@ -23,4 +23,5 @@ pub(crate) use self::{
     line_up::line_up,
     rescan::Rescan,
     room::{Asked, Room},
+    send::Said,
 };

@@ -3,27 +3,84 @@
 use std::time::{Duration, Instant};
 
 use queue_core::Store;
+use uuid::Uuid;
 
 use super::{
-    claim::{Answer, Request},
-    limited,
+    claim::{Answer, From, Reach, Request, Rows},
+    limited::{self, Taken},
+    room::{Asked, Room},
 };
 use crate::live::Link;
+
+/// What the first round trip of a claim under limits has taken, which is not on the disk yet. So nothing of it begins, but the next claim may be sent.
+pub(crate) struct Said {
+    pub(crate) room: Room,
+    /// How many jobs, and how many were asked for.
+    pub(crate) count: usize,
+    pub(crate) most: usize,
+    /// The lane of each, and those that were asked.
+    pub(crate) served: Vec<i64>,
+    pub(crate) lanes: Vec<i64>,
+    /// Whether it took from anywhere, not from the floors on.
+    pub(crate) from_zero: bool,
+    /// The leases of which it was to say that jobs have ended.
+    pub(crate) asked: Vec<Uuid>,
+    /// How long it took, unless it was the first one of its connection.
+    pub(crate) took: Duration,
+    pub(crate) reach: Reach,
+}
 
 impl Request {
     /// Sends it, and waits for its rows, which are not looked at yet.
     pub(crate) async fn send(self, link: &mut Link, store: Store) -> Answer {
+        self.exchange(link, store, None::<fn(Said)>).await
+    }
+
+    /// The same of a claim under limits, which says what it has taken before that is on the disk.
+    pub(crate) async fn send_and_say(self, link: &mut Link, store: Store, say: impl FnOnce(Said)) -> Answer {
+        self.exchange(link, store, Some(say)).await
+    }
+
+    async fn exchange(self, link: &mut Link, store: Store, say: Option<impl FnOnce(Said)>) -> Answer {
         let began = Instant::now();
         let is_first = link.is_new();
+        // The first one includes the connecting and the planning, which say nothing about the tables.
+        let took = || if is_first { Duration::ZERO } else { began.elapsed() };
         let rows = match link.get().await {
             Ok(connection) => match &self.limits {
-                Some(limits) => limited::claim(connection, store, &self, limits, is_first).await,
+                Some(limits) => {
+                    let taken = limited::take(connection, store, &self, limits, is_first).await;
+                    self.confirm(connection, store, (limits, took()), taken, say).await
+                }
                 None => self.claim(connection, store).await,
             },
             Err(error) => Err(error),
         };
         let rows = link.note(rows);
-        // The first one includes the connecting and the planning, which say nothing about the tables.
-        Answer { request: self, rows, asked: began, took: if is_first { Duration::ZERO } else { began.elapsed() } }
+        Answer { request: self, rows, asked: began, took: took() }
+    }
+
+    async fn confirm(
+        &self,
+        connection: &mut sqlx::PgConnection,
+        store: Store,
+        (limits, took): (&Asked, Duration),
+        taken: sqlx::Result<Taken>,
+        say: Option<impl FnOnce(Said)>,
+    ) -> sqlx::Result<Rows> {
+        let taken = taken?;
+        let Some(say) = say else { return taken.confirm(connection, store, self).await };
+        say(Said {
+            room: taken.room,
+            count: taken.lanes.len(),
+            most: self.most,
+            served: taken.lanes.clone(),
+            lanes: self.shares.iter().map(|share| share.lane).collect(),
+            from_zero: self.from == From::Limited { from_zero: true },
+            asked: limits.freed.clone(),
+            took,
+            reach: self.reach(&taken.in_lines, &taken.reached, taken.lanes.len() < self.most && taken.room == Room::Open),
+        });
+        Ok(Rows { is_noted: true, ..taken.confirm(connection, store, self).await? })
     }
 }

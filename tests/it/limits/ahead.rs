@@ -1,0 +1,45 @@
+//! What a claim under limits has taken does not begin before it is on the disk, but the next claim is sent meanwhile.
+
+use queue_core::{
+    Job as _, Limit, Store,
+    operate::{self, Scope},
+};
+use queue_worker::Config;
+use tests::eventually;
+
+use super::{Unlimited, fresh, held_equals_the_leases, most_at_once, set, worker};
+
+#[tokio::test]
+async fn the_next_claim_does_not_wait_for_the_disk_and_no_job_begins_before() {
+    let db = fresh().await;
+    set(&db, "queue:default", Limit::new().concurrency(25)).await;
+    let mut config = Config::default();
+    (config.concurrency, config.batch) = (100, 10);
+    let test = async {
+        // The first claim under a limit counts in what runs already: it reads the jobs of that.
+        Unlimited { ms: 0 }.enqueue(&db.pool).await.unwrap();
+        let ended = "select count(*) from effect_span where ended is not null";
+        eventually("one job", async || db.count(ended).await == 1).await;
+        let all = Scope::default();
+        operate::pause(&db.pool, Store::default(), &all, None).await.unwrap();
+        operate::until_paused(&db.pool, Store::default(), &all).await.unwrap();
+        Unlimited::enqueue_all((0..100).map(|_| Unlimited { ms: 5 }), &db.pool).await.unwrap();
+        // Whoever confirms a claim reads its jobs; whoever takes them does not.
+        let mut held = db.pool.begin().await.unwrap();
+        sqlx::query("lock table queue.job in access exclusive mode").execute(&mut *held).await.unwrap();
+        assert!(operate::resume(&db.pool, Store::default(), &all).await.unwrap());
+        eventually("two claims that are not on the disk yet", async || {
+            db.count("select count(*) from queue.lease where cardinality(ids) = 10").await == 2
+        })
+        .await;
+        assert_eq!(db.count("select count(*) from effect_span").await, 1, "nothing begins before");
+        held.rollback().await.unwrap();
+        eventually("all jobs", async || db.count(ended).await == 101).await;
+    };
+    db.run_while(worker(&db).config(config).register::<Unlimited>(), test).await;
+    assert_eq!(db.count("select count(distinct job) from effect_span").await, 101, "each once");
+    let most = most_at_once(&db, &["unlimited"]).await;
+    assert!((11..=25).contains(&most), "no more than the limit, and those of several claims together: {most}");
+    held_equals_the_leases(&db).await;
+    db.finish().await;
+}
