@@ -143,6 +143,10 @@ begin
         -- guard: keys: only for a worker that lives; keys: only for this worker [w.id = claim_keyed.worker and ]
         -- guard: keys: only before it expires [ and w.expires_at > now()]
         and exists (select from queue.worker w where w.id = claim_keyed.worker and w.expires_at > now())
+        -- guard: keys: not by what a limit meant before (3 lines)
+        and not exists (
+          select from queue.gate g join queue.bound_in_force b on b.gate = g.gate where g.gate = any (claim_keyed.gates) and g.adopted < b.number
+        )
       returning ctid as at, case when line is null then lane else queue.twin_of(lane) end as lane, line, seq, id,
         least(attempts + 1, 32767)::smallint as attempts, crashes
     ), of_key as materialized (
@@ -180,7 +184,10 @@ begin
   return query select l.lane, null::bigint, l.line, null::bigint, null::bigint, null::smallint, null::smallint, null::text, null::float8,
     null::bigint, null::bigint, null::bigint[]
   from unnest(claim_keyed.lanes, claim_keyed.in_lines, had.reached) l (lane, in_lines, line) where l.in_lines;
-  if free_ < claim_keyed.most and cardinality(had.ats) >= free_ then
+  if took = 0 and cardinality(had.ats) > 0 then
+    -- Nothing was taken though there was room: a limit means something else by now, or this worker lives no more.
+    closed := 'unknown';
+  elsif free_ < claim_keyed.most and cardinality(had.ats) >= free_ then
     select max(r.wait_ms) into due_ms from queue.room(claim_keyed.gates, claim_keyed.permits) r where r.free <= 0;
     update queue.gate g set wanted = true
     from queue.room(claim_keyed.gates, claim_keyed.permits) r

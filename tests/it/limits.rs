@@ -12,6 +12,7 @@ mod rates;
 mod settings;
 mod statements;
 mod takes;
+mod turned;
 mod turns;
 
 use std::time::Duration;

@@ -17,7 +17,7 @@ const CLAIM: &str = include_str!("../../../queue-worker/sql/claim_keyed.sql");
 /// What a claim took, and what it said.
 #[derive(Debug)]
 pub(super) struct Said {
-    token: Uuid,
+    pub(super) token: Uuid,
     pub(super) ids: Vec<i64>,
     /// How many of each key.
     pub(super) of: BTreeMap<String, i64>,
