@@ -83,6 +83,32 @@ begin
 end
 $$;
 
+-- How many of a line's starts are counted after a time, and what its total is now. However many there are, it reads the first and the last of them.
+create function queue.starts_since(gate bigint, line bigint, since bigint) returns table (n bigint, total bigint)
+  language sql stable
+begin atomic
+  select coalesce(w.total - w.before, 0), w.total
+  from (values (1)) one
+  left join lateral (
+    select f.before, l.total
+    from (
+      select r.total - r.n as before
+      from queue.rate r
+      -- guard: a key's starts are its own [r.line = starts_since.line and ]
+      where r.gate = starts_since.gate and r.line = starts_since.line and r.at_ms > starts_since.since
+      order by r.at_ms
+      limit 1
+    ) f
+    cross join lateral (
+      select r.total
+      from queue.rate r
+      where r.gate = starts_since.gate and r.line = starts_since.line and r.at_ms > starts_since.since
+      order by r.at_ms desc
+      limit 1
+    ) l
+  ) w on true;
+end;
+
 -- How many more jobs of a line may begin now under a rate, and if none in how many ms.
 create function queue.line_starts(gate bigint, line bigint, starts integer, period_ms bigint, burst integer, at bigint)
   returns table (free bigint, wait_ms float8)
@@ -92,20 +118,12 @@ begin atomic
   -- guard: a key's burst has a window of its own [, (line_starts.burst, line_starts.period_ms * line_starts.burst / line_starts.starts)]
   from (values (line_starts.starts, line_starts.period_ms), (line_starts.burst, line_starts.period_ms * line_starts.burst / line_starts.starts))
     m (starts, period_ms)
-  cross join lateral (
-    select coalesce(sum(r.n), 0) as n
-    from queue.rate r
-    -- guard: a key's starts are its own [r.line = line_starts.line and ]
-    where r.gate = line_starts.gate and r.line = line_starts.line and r.at_ms > line_starts.at - m.period_ms
-  ) u
+  cross join lateral queue.starts_since(line_starts.gate, line_starts.line, line_starts.at - m.period_ms) u
   left join lateral (
     select (r.at_ms + m.period_ms - line_starts.at)::float8 as wait_ms
-    from (
-      select r.at_ms, sum(r.n) over (order by r.at_ms) as gone
-      from queue.rate r
-      where r.gate = line_starts.gate and r.line = line_starts.line and r.at_ms > line_starts.at - m.period_ms
-    ) r
-    where r.gone > u.n - m.starts  -- guard: says when enough of a key will have left the window [r.gone > u.n - m.starts => true]
+    from queue.rate r
+    where r.gate = line_starts.gate and r.line = line_starts.line and r.at_ms > line_starts.at - m.period_ms
+      and r.total > u.total - m.starts  -- guard: says when enough of a key will have left the window
     order by r.at_ms
     limit 1
   ) o on u.n >= m.starts

@@ -7,6 +7,7 @@ mod beside;
 mod floors;
 mod key_claims;
 mod key_costs;
+mod key_rates;
 mod keys;
 mod rates;
 mod settings;

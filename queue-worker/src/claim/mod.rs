@@ -11,6 +11,7 @@ mod lines;
 mod lineup;
 mod notes;
 mod pauses;
+mod round;
 mod slow;
 mod suspects;
 mod trial;

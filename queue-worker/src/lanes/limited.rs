@@ -1,6 +1,9 @@
 //! A claim under limits: one round trip that takes permits with the jobs, and one that waits until that is on the disk. Nothing begins before.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use queue_core::Store;
 use sqlx::{PgConnection, Row as _, error::DatabaseError, postgres::PgRow};
@@ -49,14 +52,14 @@ pub(super) async fn claim(
         } else if let Some(lane) = row.try_get::<Option<i64>, _>("lane")? {
             reached.push((lane, row.try_get("line")?));
         } else {
-            room = room_in(row)?;
+            room = room_in(row, request, &reached)?;
             floors = row.try_get("permit_floors")?;
             began = row.try_get::<Option<i64>, _>("at_ms")?.zip(row.try_get::<Option<i64>, _>("within_ms")?);
         }
     }
     taken.in_lines.sort_unstable_by_key(|(turn, ..)| *turn);
     let in_lines = taken.in_lines.iter().map(|(_, lane, line, place)| (*lane, *line, *place)).collect();
-    if taken.ids.is_empty() {
+    if taken.jobs.is_empty() {
         return Ok(Rows { in_lines, reached, room, ..Rows::default() });
     }
     let sent = Instant::now();
@@ -80,12 +83,12 @@ fn margin(within: Duration) -> Duration {
     (within / 2).clamp(Duration::from_millis(2), Duration::from_millis(50))
 }
 
-fn room_in(row: &PgRow) -> sqlx::Result<Room> {
+fn room_in(row: &PgRow, request: &Request, reached: &[(i64, i64)]) -> sqlx::Result<Room> {
     let wait = row.try_get::<Option<f64>, _>("wait_ms")?.unwrap_or(0.0);
     Ok(match row.try_get::<Option<&str>, _>("closed")? {
         None => Room::Open,
         Some("lines") => Room::Keys(row.try_get::<Option<f64>, _>("wait_ms")?.map(after_ms)),
-        Some("more") => Room::More,
+        Some("more") => Room::More(part(request, reached)),
         Some("rate") => Room::Later(Duration::from_secs_f64(wait.clamp(0.0, 1e9) / 1000.0)),
         Some("unknown") => Room::Unknown,
         Some("gone") => Room::Gone,
@@ -93,14 +96,26 @@ fn room_in(row: &PgRow) -> sqlx::Result<Room> {
     })
 }
 
+/// How far round a claim has looked in each of its lanes: in the one in which it has come least far.
+fn part(request: &Request, reached: &[(i64, i64)]) -> u64 {
+    let begun: HashMap<i64, i64> = request.shares.iter().map(|share| share.lane).zip(request.begins.iter().copied()).collect();
+    let parts = reached.iter().filter_map(|(lane, line)| begun.get(lane).map(|begin| turned(*begin, *line)));
+    parts.min().unwrap_or(u64::MAX)
+}
+
+/// Lines are spread evenly over all numbers. Who comes to where it began has been at all.
+fn turned(begin: i64, reached: i64) -> u64 {
+    match reached.wrapping_sub(begin) as u64 {
+        0 => u64::MAX,
+        part => part,
+    }
+}
+
 /// What the first round trip took.
 #[derive(Default)]
 struct Taken {
-    lanes: Vec<i64>,
-    places: Vec<i64>,
-    ids: Vec<i64>,
-    attempts: Vec<i16>,
-    crashes: Vec<i16>,
+    /// The id, the lane, the place, the attempt and the crashes of each job.
+    jobs: Vec<(i64, i64, i64, i16, i16)>,
     /// Of what stood in lines: the turn, the plain lane, the line, and the place in that.
     in_lines: Vec<(i64, i64, i64, i64)>,
 }
@@ -111,24 +126,35 @@ impl Taken {
         // Of a line the turn is what it is sorted by.
         let line: Option<i64> = row.try_get("line")?;
         self.in_lines.extend(line.map(|line| (turn, lane, line, seq)));
-        self.lanes.push(lane);
-        self.places.push(if line.is_some() { turn } else { seq });
-        self.ids.push(row.try_get("id")?);
-        self.attempts.push(row.try_get("attempts")?);
-        self.crashes.push(row.try_get("crashes")?);
+        let place = if line.is_some() { turn } else { seq };
+        self.jobs.push((row.try_get("id")?, lane, place, row.try_get("attempts")?, row.try_get("crashes")?));
         Ok(())
     }
 
     /// The second one.
-    async fn confirm(&self, connection: &mut PgConnection, store: Store, request: &Request) -> sqlx::Result<Vec<PgRow>> {
+    async fn confirm(&mut self, connection: &mut PgConnection, store: Store, request: &Request) -> sqlx::Result<Vec<PgRow>> {
+        // As the lease lists them.
+        self.jobs.sort_unstable();
         let statement = sqlx::query(store.sql(include_str!("../../sql/confirm.sql")))
             .bind(request.token())
-            .bind(&self.lanes)
-            .bind(&self.places)
-            .bind(&self.ids)
-            .bind(&self.attempts)
-            .bind(&self.crashes)
+            .bind(self.jobs.iter().map(|(_, lane, ..)| *lane).collect::<Vec<_>>())
+            .bind(self.jobs.iter().map(|(_, _, place, ..)| *place).collect::<Vec<_>>())
+            .bind(self.jobs.iter().map(|(id, ..)| *id).collect::<Vec<_>>())
+            .bind(self.jobs.iter().map(|(_, _, _, attempt, _)| *attempt).collect::<Vec<_>>())
+            .bind(self.jobs.iter().map(|(_, _, _, _, crashes)| *crashes).collect::<Vec<_>>())
             .bind(narrow(LARGEST / request.most.max(1)));
         bounded(statement.fetch_all(connection)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_has_turned_round_once_it_is_where_it_began() {
+        assert_eq!((turned(5, 8), turned(5, 5)), (3, u64::MAX));
+        assert_eq!(turned(i64::MAX, i64::MIN), 1, "from the highest to the lowest");
+        assert_eq!(turned(5, 4), u64::MAX);
     }
 }
