@@ -217,3 +217,38 @@ begin
   limit keys;
 end
 $$;
+
+-- The limits that have no room for a ready job now: how many permits are held of each (or of its key), and of how many; in how many ms a time comes
+-- before which nothing begins; and how many workers do not know the limit yet. The text of its key is known if something was said of it. It asks each
+-- limit once. A door, for permits are not for whoever looks.
+create function queue.waits_for(id bigint)
+  returns table (name text, keyed boolean, line bigint, key text, used bigint, concurrency integer, wait_ms float8, awaits bigint)
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
+  set jit = off
+as $$
+begin
+  return query
+  select b.name, b.keyed, j.line, coalesce(k.key, (select w.fair from queue.weight w where w.line = j.line and b.keyed limit 1)), h.n,
+    coalesce(k.concurrency, b.concurrency), greatest(r.wait_ms, l.wait_ms), a.n
+  from (select j.lane, coalesce(j.line, 0) as line from queue.job j where j.id = waits_for.id) j
+  cross join lateral (select d.queue, d.job_type from queue.lane d where d.lane = j.lane limit 1) d
+  join queue.bound_in_force b on queue.covers(b.name, d.queue, d.job_type)  -- guard: waits for what covers it
+  join queue.gate g on g.gate = b.gate
+  cross join lateral queue.room(array[b.gate], null) r
+  left join lateral queue.line_room(array[b.gate], null, array[j.line]) l on b.keyed
+  left join queue.key_bound k on b.keyed and k.name = b.name and k.line = j.line  -- guard: waits for its key's bound [ and k.line = j.line]
+  cross join lateral (
+    -- guard: shows what its key holds [ where u.line = j.line]
+    select coalesce(sum(case when b.keyed then (select count(*) from unnest(h.lines) u (line) where u.line = j.line) else h.n end), 0)::bigint as n
+    from queue.permit h
+    where h.gate = b.gate
+  ) h
+  cross join lateral (select count(*) as n from queue.limit_awaits(b.number) where g.adopted < b.number) a
+  -- guard: waits only for what has no room [r.free <= 0 or l.free <= 0 or a.n > 0 => true]
+  where r.free <= 0 or l.free <= 0 or a.n > 0
+  order by b.name;
+end
+$$;

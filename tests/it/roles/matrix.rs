@@ -128,6 +128,7 @@ unschedule o
 unset_limit o
 version_of wro
 wait pmw
+waits_for ro
 wake w
 worker_add_days w
 worker_drop_day w

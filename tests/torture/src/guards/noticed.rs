@@ -177,6 +177,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
         ],
         BY_KEY,
     ),
+    (&["queue.waits_for"], &["cli::waits"]),
     (&["queue.bound_in_all"], LIMITS),
     (&["queue.weight", "queue.set_weight", "queue.choose_lines", "queue.claim_lines", "line_up.sql"], LINES),
     (&["queue.act_on_one", "queue.act_on_all", "queue.snooze"], SINGLE),
