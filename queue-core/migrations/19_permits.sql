@@ -216,8 +216,8 @@ begin
         -- guard: only for a worker that lives; only for this worker [w.id = claim_limited.worker and ]
         -- guard: only before it expires [ and w.expires_at > now()]
         and exists (select from queue.worker w where w.id = claim_limited.worker and w.expires_at > now())
-        -- guard: not by what a limit meant before (3 lines)
         and not exists (
+          -- guard: not by what a limit meant before [g.adopted < b.number => false]
           select from queue.gate g join queue.bound_in_force b on b.gate = g.gate where g.gate = any (claim_limited.gates) and g.adopted < b.number
         )
       returning ctid as at, case when line is null then lane else queue.twin_of(lane) end as lane, line, seq, id,

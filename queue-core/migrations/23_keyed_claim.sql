@@ -188,8 +188,8 @@ begin
         -- guard: keys: only for a worker that lives; keys: only for this worker [w.id = claim_keyed.worker and ]
         -- guard: keys: only before it expires [ and w.expires_at > now()]
         and exists (select from queue.worker w where w.id = claim_keyed.worker and w.expires_at > now())
-        -- guard: keys: not by what a limit meant before (3 lines)
         and not exists (
+          -- guard: keys: not by what a limit meant before [g.adopted < b.number => false]
           select from queue.gate g join queue.bound_in_force b on b.gate = g.gate where g.gate = any (claim_keyed.gates) and g.adopted < b.number
         )
       returning ctid as at, case when line is null then lane else queue.twin_of(lane) end as lane, line, seq, id,

@@ -55,7 +55,8 @@ mod tests {
         assert_eq!(look(quarter, now), Some(rests), "nine times as long as it took");
         assert_eq!(look(u64::MAX, now + ms(4499)), Some(rests), "whoever looks meanwhile does not make it longer");
         assert_eq!(look(quarter, rests), None, "the next one");
-        assert_eq!(look(u64::MAX, rests), Some(rests + second), "a second at least");
+        assert_eq!(look(u64::MAX, rests), Some(rests + ms(1800)));
+        assert_eq!(Round::default().in_vain(u64::MAX, ms(1), now, second), Some(now + second), "a second at least");
     }
 
     #[test]
