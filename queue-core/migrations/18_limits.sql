@@ -70,6 +70,7 @@ create table queue.rate (
   line   bigint   not null default 0,  -- of a limit by key; else 0
   at_ms  bigint   not null,  -- by the database's clock: they have begun by then, or never do
   n      integer  not null,
+  total  bigint   not null default 0,  -- of a limit by key: how many of its line are counted up to here, from any row before on
   constraint rate_pkey primary key (gate, line, at_ms)  -- guard: what began at a time is counted once
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 

@@ -216,6 +216,10 @@ begin
         -- guard: only for a worker that lives; only for this worker [w.id = claim_limited.worker and ]
         -- guard: only before it expires [ and w.expires_at > now()]
         and exists (select from queue.worker w where w.id = claim_limited.worker and w.expires_at > now())
+        and not exists (
+          -- guard: not by what a limit meant before [g.adopted < b.number => false]
+          select from queue.gate g join queue.bound_in_force b on b.gate = g.gate where g.gate = any (claim_limited.gates) and g.adopted < b.number
+        )
       returning ctid as at, case when line is null then lane else queue.twin_of(lane) end as lane, line, seq, id,
         least(attempts + 1, 32767)::smallint as attempts, crashes
     ), leased as (
@@ -253,7 +257,10 @@ begin
   elsif wanted then
     perform queue.tell_of_room(claim_limited.gates, claim_limited.permits);  -- guard: who found no permit is told of one
   end if;
-  closed := case when free >= cardinality(chosen) then null when due_ms is null then 'full' else 'rate' end;
+  -- Nothing was taken though there was room: a limit means something else by now, or this worker lives no more.
+  closed := case
+    when took = 0 and free > 0 and cardinality(chosen) > 0 then 'unknown' when free >= cardinality(chosen) then null
+    when due_ms is null then 'full' else 'rate' end;
   wait_ms := due_ms;
   at_ms := began;
   within_ms := within;

@@ -83,6 +83,32 @@ begin
 end
 $$;
 
+-- How many of a line's starts are counted after a time, and what its total is now. However many there are, it reads the first and the last of them.
+create function queue.starts_since(gate bigint, line bigint, since bigint) returns table (n bigint, total bigint)
+  language sql stable
+begin atomic
+  select coalesce(w.total - w.before, 0), w.total
+  from (values (1)) one
+  left join lateral (
+    select f.before, l.total
+    from (
+      select r.total - r.n as before
+      from queue.rate r
+      -- guard: a key's starts are its own [r.line = starts_since.line and ]
+      where r.gate = starts_since.gate and r.line = starts_since.line and r.at_ms > starts_since.since
+      order by r.at_ms
+      limit 1
+    ) f
+    cross join lateral (
+      select r.total
+      from queue.rate r
+      where r.gate = starts_since.gate and r.line = starts_since.line and r.at_ms > starts_since.since
+      order by r.at_ms desc
+      limit 1
+    ) l
+  ) w on true;
+end;
+
 -- How many more jobs of a line may begin now under a rate, and if none in how many ms.
 create function queue.line_starts(gate bigint, line bigint, starts integer, period_ms bigint, burst integer, at bigint)
   returns table (free bigint, wait_ms float8)
@@ -92,20 +118,12 @@ begin atomic
   -- guard: a key's burst has a window of its own [, (line_starts.burst, line_starts.period_ms * line_starts.burst / line_starts.starts)]
   from (values (line_starts.starts, line_starts.period_ms), (line_starts.burst, line_starts.period_ms * line_starts.burst / line_starts.starts))
     m (starts, period_ms)
-  cross join lateral (
-    select coalesce(sum(r.n), 0) as n
-    from queue.rate r
-    -- guard: a key's starts are its own [r.line = line_starts.line and ]
-    where r.gate = line_starts.gate and r.line = line_starts.line and r.at_ms > line_starts.at - m.period_ms
-  ) u
+  cross join lateral queue.starts_since(line_starts.gate, line_starts.line, line_starts.at - m.period_ms) u
   left join lateral (
     select (r.at_ms + m.period_ms - line_starts.at)::float8 as wait_ms
-    from (
-      select r.at_ms, sum(r.n) over (order by r.at_ms) as gone
-      from queue.rate r
-      where r.gate = line_starts.gate and r.line = line_starts.line and r.at_ms > line_starts.at - m.period_ms
-    ) r
-    where r.gone > u.n - m.starts  -- guard: says when enough of a key will have left the window [r.gone > u.n - m.starts => true]
+    from queue.rate r
+    where r.gate = line_starts.gate and r.line = line_starts.line and r.at_ms > line_starts.at - m.period_ms
+      and r.total > u.total - m.starts  -- guard: says when enough of a key will have left the window
     order by r.at_ms
     limit 1
   ) o on u.n >= m.starts
@@ -197,5 +215,40 @@ begin
   left join said k on k.line = a.line
   order by coalesce(u.jobs, 0) desc, coalesce(w.jobs, 0) desc, a.line
   limit keys;
+end
+$$;
+
+-- The limits that have no room for a ready job now: how many permits are held of each (or of its key), and of how many; in how many ms a time comes
+-- before which nothing begins; and how many workers do not know the limit yet. The text of its key is known if something was said of it. It asks each
+-- limit once. A door, for permits are not for whoever looks.
+create function queue.waits_for(id bigint)
+  returns table (name text, keyed boolean, line bigint, key text, used bigint, concurrency integer, wait_ms float8, awaits bigint)
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
+  set jit = off
+as $$
+begin
+  return query
+  select b.name, b.keyed, j.line, coalesce(k.key, (select w.fair from queue.weight w where w.line = j.line and b.keyed limit 1)), h.n,
+    coalesce(k.concurrency, b.concurrency), greatest(r.wait_ms, l.wait_ms), a.n
+  from (select j.lane, coalesce(j.line, 0) as line from queue.job j where j.id = waits_for.id) j
+  cross join lateral (select d.queue, d.job_type from queue.lane d where d.lane = j.lane limit 1) d
+  join queue.bound_in_force b on queue.covers(b.name, d.queue, d.job_type)  -- guard: waits for what covers it
+  join queue.gate g on g.gate = b.gate
+  cross join lateral queue.room(array[b.gate], null) r
+  left join lateral queue.line_room(array[b.gate], null, array[j.line]) l on b.keyed
+  left join queue.key_bound k on b.keyed and k.name = b.name and k.line = j.line  -- guard: waits for its key's bound [ and k.line = j.line]
+  cross join lateral (
+    -- guard: shows what its key holds [ where u.line = j.line]
+    select coalesce(sum(case when b.keyed then (select count(*) from unnest(h.lines) u (line) where u.line = j.line) else h.n end), 0)::bigint as n
+    from queue.permit h
+    where h.gate = b.gate
+  ) h
+  cross join lateral (select count(*) as n from queue.limit_awaits(b.number) where g.adopted < b.number) a
+  -- guard: waits only for what has no room [r.free <= 0 or l.free <= 0 or a.n > 0 => true]
+  where r.free <= 0 or l.free <= 0 or a.n > 0
+  order by b.name;
 end
 $$;

@@ -44,7 +44,8 @@ $$;
 -- Entries of the lines of a plain lane, locked, in the order of their turns as queue.choose_lines says: of each line no more than it has room for.
 -- Only for who has the gates locked: then there is as much room until it ends. taken: lines of what it takes of other lanes.
 --
--- It looks at lines from the one after `after` on, and then from the lowest on, until it has enough; at about a thousand that have no room at most.
+-- It looks at lines from the one after `after` on, and then from the lowest on, until it has enough; at about 2,500 that have no room at most, and
+-- if all of them had none, at what has come last, so that a new key does not wait for others' turns to be passed over.
 -- Returns the entries with their lines; a hundred of the lines that had no room; how far it has come; and whether it has looked at all lines, and
 -- found no entry that it left.
 create function queue.choose_keyed(
@@ -64,6 +65,8 @@ declare
   weighted  text := (
     select queue.type_of(l.job_type) from queue.lane l where l.lane = choose_keyed.lane and exists (select from queue.weight) limit 1
   );
+  -- Whether something was said of any key.
+  is_said   boolean := exists (select from queue.key_bound);
   first     bigint := choose_keyed.after;  -- lines above this
   edge      bigint := 9223372036854775807;
   wraps     boolean := true;               -- those up to `after` are still to come
@@ -80,7 +83,8 @@ begin
   lines := '{}';
   passed := '{}';
   reached := choose_keyed.after;
-  for round in 1..6 loop
+  for round in 1..7 loop
+    exit when round = 7 and cardinality(ats) > 0;
     -- As many lines as have enough, if each has as much as those before; and later more, should many have no room.
     wanted := greatest(1, ceil((choose_keyed.most - cardinality(ats)) / case
       when used = 0 then choose_keyed.quantum else greatest(1, cardinality(ats)::float8 / used) end));
@@ -90,36 +94,43 @@ begin
       from unnest(choose_keyed.gates, choose_keyed.floors) f (gate, floor)
       join queue.bound_in_force b on b.gate = f.gate and b.keyed
     ), near as materialized (
-      -- Where lines are short they are read as they stand.
-      select n.line
+      -- Where lines are short they are read as they stand: two entries cost less than a probe.
+      select distinct on (n.line) n.line, n.at
       from (
-        select r.line
+        select r.line, r.seq, r.ctid as at
         from queue.ready r
         -- guard: keys in the order of their lines [r.line > first and ]; no key twice [ and r.line <= edge]
-        where r.lane = twin and r.line > first and r.line <= edge
-        order by r.line
-        limit 4 * choose_keyed.most
+        where r.lane = twin and r.line > first and r.line <= edge and round < 7
+        order by r.line, r.seq
+        limit 2 * sight
       ) n
-      group by n.line
-      order by n.line
+      order by n.line, n.seq
       limit sight
-    ), far (line) as (
+    ), far (line, at) as (
       -- And where they are long, by a probe each.
       (
-        select r.line
+        select r.line, r.ctid
         from queue.ready r
         where r.lane = twin and r.line > (select max(n.line) from near n) and r.line <= edge and (select count(*) from near) < sight
-        order by r.line
+        order by r.line, r.seq
         limit 1
       )
       union all
-      select (select r.line from queue.ready r where r.lane = twin and r.line > f.line and r.line <= edge order by r.line limit 1)
+      select n.line, n.ctid
       from far f
-      where f.line is not null
+      cross join lateral (
+        select r.line, r.ctid from queue.ready r where r.lane = twin and r.line > f.line and r.line <= edge order by r.line, r.seq limit 1
+      ) n
+    ), late as materialized (
+      select distinct n.line
+      -- redundant: looks at what came last once nothing else had room [ and round = 7] (for speed: then only it is wanted)
+      from (select r.line from queue.ready r where r.lane = twin and round = 7 order by r.seq desc limit 500) n
     ), found as materialized (
-      select n.line from near n
+      select n.line, n.at from near n
       union all
-      (select f.line from far f where f.line is not null limit sight - (select count(*) from near))
+      select l.line, null from late l
+      union all
+      (select f.line, f.at from far f limit sight - (select count(*) from near))
     ), held as materialized (
       select h.gate, h.line, count(*) as n, count(*) filter (where h.is_taken) as taken
       from (
@@ -134,32 +145,57 @@ begin
       ) h
       group by h.gate, h.line
     ), vacant as materialized (
-      select f.line,
+      select f.line, min(f.at) as at,
         -- guard: no more of a key than its concurrency [ - coalesce(h.n, 0)]; what is said of a key goes first [k.concurrency, ]
-        -- guard: no more of a key than its rate [, w.free - coalesce(h.taken, 0) => ]
-        -- guard: what is taken begins too [w.free - coalesce(h.taken, 0) => w.free]
-        min(least(coalesce(k.concurrency, b.concurrency) - coalesce(h.n, 0), w.free - coalesce(h.taken, 0))) as free
+        min(least(coalesce(k.concurrency, b.concurrency) - coalesce(h.n, 0),
+          -- guard: no more of a key than its rate [coalesce(w.free .. , 0) => null]; what is taken begins too [ - coalesce(h.taken, 0)]
+          coalesce(w.free, least(b.starts, b.burst)) - coalesce(h.taken, 0))) as free
       from found f
       cross join b
       left join held h on h.gate = b.gate and h.line = f.line  -- guard: of each key what it holds [ and h.line = f.line]
-      left join queue.key_bound k on k.name = b.name and k.line = f.line  -- guard: of that key [ and k.line = f.line]
+      -- redundant: asked only if something was said of keys [is_said and ] (for speed: a probe a line)
+      left join queue.key_bound k on is_said and k.name = b.name and k.line = f.line  -- guard: of that key [ and k.line = f.line]
       left join lateral (
-        select least(b.starts - coalesce(sum(r.n), 0),
-          -- guard: a key's burst has a window of its own [b.burst - .. , 0) => null]
-          b.burst - coalesce(sum(r.n) filter (where r.at_ms > now_ms - b.period_ms * b.burst / b.starts), 0)) as free
-        from queue.rate r
-        -- guard: a key's starts are its own [r.line = f.line and ]
-        where r.gate = b.gate and r.line = f.line and r.at_ms > now_ms - b.period_ms and b.starts is not null
-      ) w on b.starts is not null
+        -- As queue.starts_since says, but that it looks for the first only if there is one before the last.
+        select least(
+          b.starts - l.total + case when l.total > l.n then (
+            select r.total - r.n from queue.rate r
+            where r.gate = b.gate and r.line = f.line and r.at_ms > now_ms - b.period_ms order by r.at_ms limit 1
+          ) else 0 end,
+          -- guard: a key's burst has a window of its own [b.burst is not null => false]
+          case when b.burst is not null then b.burst - coalesce(l.total - (
+            select r.total - r.n from queue.rate r
+            where r.gate = b.gate and r.line = f.line and r.at_ms > now_ms - b.period_ms * b.burst / b.starts order by r.at_ms limit 1
+          ), 0) end
+        ) as free
+        from (
+          select r.total, r.n
+          from queue.rate r
+          -- guard: a key's starts are its own [r.line = f.line and ]
+          where r.gate = b.gate and r.line = f.line and r.at_ms > now_ms - b.period_ms and b.starts is not null
+          order by r.at_ms desc
+          limit 1
+        ) l
+      ) w on true
       group by f.line
     ), able as materialized (
-      select r.line, r.free, case when weighted is null then 1 else
+      select r.line, r.at, r.free, case when weighted is null then 1 else
         coalesce((select w.weight from queue.weight w where w.job_type = weighted and w.line = r.line), 1) end as weight
       from vacant r
       where coalesce(r.free, 1) > 0
       order by r.line
       limit wanted
+    ), one as materialized (
+      -- One of each: those that were found first.
+      select r.ctid as at, a.line
+      from able a
+      join queue.ready r on r.ctid = a.at
+      -- guard: keys: one of each only if a turn is one job [choose_keyed.quantum = 1 and weighted is null => true]
+      where choose_keyed.quantum = 1 and weighted is null
+      for update of r skip locked  -- guard: passes over the first of a key that others hold [ skip locked]
     ), entry as materialized (
+      select o.at, o.line from one o
+      union all
       select p.at, a.line
       from able a
       cross join lateral (
@@ -171,6 +207,7 @@ begin
         limit least(a.free, choose_keyed.quantum * a.weight)  -- guard: no more of a key than it has room for [a.free, ]
         for update skip locked  -- guard: locks what it may take; passes over what others hold of a key [ skip locked]
       ) p
+      where not exists (select from one o where o.line = a.line)  -- guard: keys: who gave one gives no other
       limit choose_keyed.most - cardinality(ats)  -- guard: keys: no more of a lane than is wanted
     )
     select e.ats, e.lines, a.able, a.deep, a.deep_free, a.deep_weights, f.found, f.last_found, a.last_able,
@@ -186,11 +223,12 @@ begin
     ats := ats || had.ats;
     lines := lines || had.lines;
     passed := (passed || had.passed)[1:100];
+    exit when round = 7;
     d_lines := d_lines || had.deep;
     d_free := d_free || had.deep_free;
     d_weights := d_weights || had.deep_weights;
     if cardinality(ats) >= choose_keyed.most then
-      reached := lines[cardinality(lines)];
+      reached := case when choose_keyed.quantum = 1 and weighted is null then had.last_able else lines[cardinality(lines)] end;
       complete := false;
       return;
     end if;

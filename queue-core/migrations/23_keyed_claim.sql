@@ -1,8 +1,8 @@
 -- The claim of jobs that limits by key cover. What those are is in 21_keyed.sql, how claims under limits go in 19_permits.sql, and which jobs one
 -- takes in 22_keyed_lines.sql.
 
--- Whether all of these lines are without room, and whoever ends a job of one knows that somebody waits for it (or a time must come, in so many ms);
--- and all leases were read lately. Then there is nothing to lock a gate for.
+-- Whether all of these lines are without room, and whoever ends a job of one knows that somebody waits for it (or a time must come, in so many ms;
+-- or no more can be noted of the limit); and all leases were read lately. Then there is nothing to lock a gate for.
 create function queue.known_full(gates bigint[], floors bigint[], lines bigint[], out is_known boolean, out wait_ms float8)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -18,8 +18,10 @@ begin
   select coalesce(bool_and(l.is_known), false), min(l.wait_ms)
   into is_known, wait_ms
   from (
-    select bool_or(r.free <= 0 and (r.wait_ms is not null or known -> r.gate::text @> to_jsonb(r.line))) as is_known, min(r.wait_ms) as wait_ms
+    select bool_or(r.free <= 0 and (r.wait_ms is not null or n.lines @> to_jsonb(r.line) or jsonb_array_length(n.lines) >= 100)) as is_known,
+      min(r.wait_ms) as wait_ms
     from queue.line_room(known_full.gates, known_full.floors, known_full.lines) r
+    cross join lateral (select known -> r.gate::text as lines) n
     group by r.line
   ) l;
 end
@@ -42,6 +44,49 @@ begin atomic
   ))
   group by r.line;
 end;
+
+-- Counts a start of each of these lines under each of these limits that has a rate: at this time, or somewhat later.
+create function queue.count_starts(gates bigint[], lines bigint[], at bigint) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  with begin_at as materialized (
+    select s.gate, s.line, s.at_ms, s.n, l.total, coalesce(l.at_ms > s.at_ms, false) as is_passed
+    from (
+      select b.gate, case when b.keyed then k.line else 0 end as line,
+        (count_starts.at + tick.ms) / tick.ms * tick.ms as at_ms,  -- guard: keys: a start is counted no earlier [ + tick.ms]
+        count(*)::integer as n
+      from queue.bound_in_force b
+      cross join lateral (select greatest(1, b.period_ms * coalesce(b.burst, b.starts) / b.starts / 1000) as ms) tick
+      cross join unnest(count_starts.lines) k (line)
+      where b.gate = any (count_starts.gates) and b.starts is not null
+      group by 1, 2, 3
+    ) s
+    left join lateral (
+      select r.at_ms, r.total from queue.rate r where r.gate = s.gate and r.line = s.line order by r.at_ms desc limit 1
+    ) l on true
+  ), moved_on as (
+    -- What others took who need longer until it begins.
+    update queue.rate r set total = r.total + l.n
+    from (
+      select l.at, s.n
+      from begin_at s
+      cross join lateral (
+        select r.ctid as at from queue.rate r where r.gate = s.gate and r.line = s.line and r.at_ms > s.at_ms offset 0
+      ) l
+      where s.is_passed  -- guard: totals of what is counted later [s.is_passed => false]
+    ) l
+    where r.ctid = l.at
+  )
+  insert into queue.rate as r (gate, line, at_ms, n, total)
+  select s.gate, s.line, s.at_ms, s.n, s.n + case when not s.is_passed then coalesce(s.total, 0) else coalesce(
+    (select p.total from queue.rate p where p.gate = s.gate and p.line = s.line and p.at_ms <= s.at_ms order by p.at_ms desc limit 1),
+    (select p.total - p.n from queue.rate p where p.gate = s.gate and p.line = s.line and p.at_ms > s.at_ms order by p.at_ms limit 1), 0) end
+  from begin_at s
+  on conflict on constraint rate_pkey do update set n = r.n + excluded.n, total = excluded.total;
+end
+$$;
 
 -- ready -> lease, as queue.claim_limited, of lanes that these limits cover of which some are by key: of each key no more than there is room for. Rows
 -- are those of claim_limited, but before the last there is one for each lane that stands in lines, with no id, and the line after which it goes on.
@@ -143,6 +188,10 @@ begin
         -- guard: keys: only for a worker that lives; keys: only for this worker [w.id = claim_keyed.worker and ]
         -- guard: keys: only before it expires [ and w.expires_at > now()]
         and exists (select from queue.worker w where w.id = claim_keyed.worker and w.expires_at > now())
+        and not exists (
+          -- guard: keys: not by what a limit meant before [g.adopted < b.number => false]
+          select from queue.gate g join queue.bound_in_force b on b.gate = g.gate where g.gate = any (claim_keyed.gates) and g.adopted < b.number
+        )
       returning ctid as at, case when line is null then lane else queue.twin_of(lane) end as lane, line, seq, id,
         least(attempts + 1, 32767)::smallint as attempts, crashes
     ), of_key as materialized (
@@ -162,25 +211,22 @@ begin
       from (select count(*) as n, array_agg(k.id) as ids, array_agg(k.line) as lines from of_key k) c
       cross join queue.bound_in_force b
       where c.n > 0 and b.gate = any (claim_keyed.gates)
-    ), counted as (
-      insert into queue.rate as r (gate, line, at_ms, n)
-      -- guard: keys: a start is counted at its latest time [ + figures.within]; keys: and no earlier than that [ + tick.ms]
-      select b.gate, case when b.keyed then k.line else 0 end, (began + figures.within + tick.ms) / tick.ms * tick.ms, count(*)::integer
-      from queue.bound_in_force b
-      cross join lateral (select greatest(1, b.period_ms * coalesce(b.burst, b.starts) / b.starts / 1000) as ms) tick
-      cross join of_key k
-      where b.gate = any (claim_keyed.gates) and b.starts is not null
-      group by 1, 2, 3
-      on conflict on constraint rate_pkey do update set n = r.n + excluded.n
     )
     select k.lane, k.turn, k.stands, k.seq, k.id, k.attempts, k.crashes, null::text, null::float8, null::bigint, null::bigint, null::bigint[]
     from of_key k;
     get diagnostics took = row_count;
   end if;
+  if took > 0 and figures.within is not null then
+    -- guard: keys: a start is counted at its latest time [ + figures.within]
+    perform queue.count_starts(claim_keyed.gates, had.lines, began + figures.within);
+  end if;
   return query select l.lane, null::bigint, l.line, null::bigint, null::bigint, null::smallint, null::smallint, null::text, null::float8,
     null::bigint, null::bigint, null::bigint[]
   from unnest(claim_keyed.lanes, claim_keyed.in_lines, had.reached) l (lane, in_lines, line) where l.in_lines;
-  if free_ < claim_keyed.most and cardinality(had.ats) >= free_ then
+  if took = 0 and cardinality(had.ats) > 0 then
+    -- Nothing was taken though there was room: a limit means something else by now, or this worker lives no more.
+    closed := 'unknown';
+  elsif free_ < claim_keyed.most and cardinality(had.ats) >= free_ then
     select max(r.wait_ms) into due_ms from queue.room(claim_keyed.gates, claim_keyed.permits) r where r.free <= 0;
     update queue.gate g set wanted = true
     from queue.room(claim_keyed.gates, claim_keyed.permits) r

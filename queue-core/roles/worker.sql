@@ -28,5 +28,5 @@ grant execute on function
   queue.read_permits, queue.permit_floors, queue.adopt, queue.limit_awaits, queue.covers, queue.tell_of_room, queue.clock_ms,
   queue.twin_of, queue.meet_lined, queue.choose_lines, queue.in_turn, queue.claim_lines,
   queue.claim_keyed, queue.choose_under_keys, queue.choose_keyed, queue.choose_of_keys, queue.line_room, queue.line_starts, queue.lines_waiting,
-  queue.known_full, queue.tell_of_keys, queue.read_keyed
+  queue.known_full, queue.tell_of_keys, queue.read_keyed, queue.starts_since, queue.count_starts
 to "queue_role";

@@ -1,13 +1,16 @@
 -- lease, looked at once it is on the disk: what a limited claim took, as claim.sql returns it, and the time by the database's clock in ms.
--- $1 token  $2 lanes  $3 places  $4 ids  $5 attempts  $6 crashes  $7 the most bytes of a payload, as in claim.sql
+-- $1 token  $2 lanes  $3 places  $4 ids, in their order  $5 attempts  $6 crashes  $7 the most bytes of a payload, as in claim.sql
 -- Safe: an empty message of the log makes this commit wait for the disk, and with it for the claim that came before it. A claim that a crash of the
 -- server has lost has no lease here, and nothing of it begins.
 with durable as materialized (
   -- guard: nothing begins under a limit before its claim is on the disk [pg_logical_emit_message(true, 'queue', '') => '0/0'::pg_lsn]
   select set_config('synchronous_commit', 'on', true) as setting, pg_logical_emit_message(true, 'queue', '') as place
 ), held as materialized (
-  -- Its ids are read from where they are stored once, not for each job.
-  select l.claimed_at, l.ids || '{}' as ids from durable d cross join queue.lease l where d.place is not null and l.token = $1
+  -- Its ids are read from where they are stored once, not for each job; and if it lists all of these, none is looked for.
+  select l.claimed_at, l.ids || '{}' as ids, l.ids = $4::bigint[] as is_whole
+  from durable d
+  cross join queue.lease l
+  where d.place is not null and l.token = $1
 )
 select t.lane, t.seq, t.id, t.attempts, t.crashes, j.max_attempts,
   case when octet_length(j.payload) <= $7 then j.payload end as payload, j.key, j.key_skips, j.meta::text as meta,
@@ -19,4 +22,4 @@ left join lateral (
   from queue.job j
   where j.id = t.id offset 0
 ) j on true
-where t.id = any (h.ids)
+where h.is_whole or t.id = any (h.ids)

@@ -14,6 +14,7 @@ mod asked;
 mod control;
 mod schedules;
 mod settings;
+mod waits;
 
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 const EMPTY: &str = env!("CARGO_BIN_EXE_test-empty-cli");

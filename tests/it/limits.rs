@@ -8,11 +8,13 @@ mod beside;
 mod floors;
 mod key_claims;
 mod key_costs;
+mod key_rates;
 mod keys;
 mod rates;
 mod settings;
 mod statements;
 mod takes;
+mod turned;
 mod turns;
 
 use std::time::Duration;

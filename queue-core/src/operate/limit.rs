@@ -9,7 +9,7 @@ use sqlx::{FromRow, Row as _, postgres::PgRow};
 use super::refusal::explain;
 use crate::{
     connect::IntoConnection,
-    define::Limit,
+    define::{JobId, Limit},
     error::Error,
     schema::{Store, check_name},
 };
@@ -185,6 +185,39 @@ pub async fn limit_keys(on: impl IntoConnection<'_>, store: Store, name: &str) -
     check(name)?;
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/limit_keys.sql")));
     let statement = statement.bind(name).bind(LimitKey::MOST).bind(LimitStatus::MOST);
+    let mut on = on.into_connection();
+    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+}
+
+/// What a ready job waits for under a limit.
+#[derive(Clone, Debug, PartialEq, Serialize, FromRow)]
+#[non_exhaustive]
+pub struct LimitWait {
+    /// The limit.
+    pub name: String,
+    /// Whether its figures are those of each key.
+    pub keyed: bool,
+    /// The number of the job's line, 0 if it has no key.
+    pub line: i64,
+    /// The job's key, if somebody has said something of it: only its number is kept with jobs.
+    pub key: Option<String>,
+    /// How many permits are held, of a limit by key by jobs of that key.
+    pub used: i64,
+    /// How many there are.
+    pub concurrency: Option<i32>,
+    /// How many ms until something may begin, if a time must come first.
+    #[sqlx(rename = "wait_ms")]
+    pub next_ms: Option<f64>,
+    /// How many living workers may not know yet what the limit covers: nothing begins under it before they do.
+    pub awaits: i64,
+}
+
+/// The limits that have no room for this job now, if it is ready, by name. One that has room for it, and whose turn it is not yet, is not among them.
+///
+/// # Errors
+/// The database's.
+pub async fn waits_for(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<LimitWait>, Error> {
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/waits_for.sql"))).bind(job);
     let mut on = on.into_connection();
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }

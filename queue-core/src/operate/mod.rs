@@ -29,7 +29,7 @@ pub use self::{
     counts::{Backlog, Count, Oldest, WorkerRecord, backlog, counts, counts_exactly, oldest, workers},
     filter::Filter,
     job::{cancel_all, discard_all, requeue_all, reschedule_all, run_now_all, set_priority_all, snooze_all},
-    limit::{LimitFigures, LimitKey, LimitStatus, limit_keys, limits, set_limit, set_limit_key, unset_limit},
+    limit::{LimitFigures, LimitKey, LimitStatus, LimitWait, limit_keys, limits, set_limit, set_limit_key, unset_limit, waits_for},
     list::{Page, add_failures, list},
     pause::{Awaited, Pause, Scope, job_types, pause, pause_awaits, pauses, resume, until_paused},
     record::{AttemptFailure, JobRecord},

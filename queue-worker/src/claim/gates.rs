@@ -9,7 +9,7 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{flight::Flight, free::Free, slow::Slow};
+use super::{flight::Flight, free::Free, round::Round, slow::Slow};
 use crate::{
     lanes::{Freed, Rescan, Room},
     live::Bell,
@@ -56,6 +56,8 @@ pub(super) struct State {
     pub(super) passed_at: Option<u64>,
     /// How often in a row no permit was left when its time had come.
     misses: u32,
+    /// How far it has looked past keys that have no room.
+    round: Round,
     /// How long it may take from a claim to the beginning of its jobs, as it has shown: a rate counts them until then.
     pub(super) slack: Duration,
     /// From where on to read the permits of each limit.
@@ -114,9 +116,6 @@ const PAUSE: Duration = Duration::from_millis(5);
 const LONG: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_hours(1);
 
-/// So many claims in a row may find nothing but keys without room, each so many others.
-const ROUND: u32 = 16;
-
 /// What has ended here is said after this, even if there is no slot to claim for.
 const SAY: Duration = Duration::from_millis(20);
 
@@ -170,7 +169,7 @@ impl Limits {
     /// All gates are to be tried again: the limits have changed, or this worker is another one.
     pub(super) fn reopen(&mut self) {
         for state in self.groups.values_mut() {
-            (state.next, state.misses, state.told) = (Next::Now, 0, true);
+            (state.next, state.misses, state.told, state.round) = (Next::Now, 0, true, Round::default());
         }
     }
 
@@ -205,6 +204,7 @@ impl Limits {
             passed_at: None,
             rescan: Rescan::default(),
             misses: 0,
+            round: Round::default(),
             slack: Duration::ZERO,
             floors: None,
             took: Duration::ZERO,
@@ -365,6 +365,9 @@ impl State {
         self.turn = self.turn.wrapping_add(usize::from(count > 0));
         self.short = (matches!(room, Room::Open | Room::Keys(_)) && count < most).then_some(now);
         self.misses = if count > 0 { 0 } else { self.misses.saturating_add(1) };
+        if count > 0 {
+            self.round.found();
+        }
         self.owed = false;
         // No more than a twentieth of the time goes into looking past keys that have no room.
         let look = now + PAUSE.max(20 * self.took);
@@ -372,8 +375,8 @@ impl State {
             // Since this one was sent: it may have come too early for that.
             Room::Full | Room::Keys(_) if self.told => Next::Now,
             Room::Keys(wait) => Next::Keys(look, now + wait.unwrap_or(SHUT).min(SHUT)),
-            Room::More if count > 0 || self.misses < ROUND => Next::Now,
-            Room::More => Next::Keys(look, now + SHUT / 4),
+            Room::More(_) if count > 0 => Next::Now,
+            Room::More(part) => self.round.in_vain(part, self.took, now, SHUT).map_or(Next::Now, |at| Next::Keys(look, at)),
             Room::Open if count >= most && most > 0 => Next::Now,
             Room::Open => Next::Look(now + PAUSE),
             Room::Full | Room::Gone => Next::Shut(now + SHUT),

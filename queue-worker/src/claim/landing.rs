@@ -98,7 +98,7 @@ impl Feed {
         // Both kinds are asked before it rests.
         let came_short = match room {
             Room::Open | Room::Keys(_) => count < most,
-            Room::More => count == 0,
+            Room::More(_) => count == 0,
             _ => false,
         };
         state.others = state.has_both && came_short && !state.others;

@@ -12,6 +12,7 @@ mod lines;
 mod lineup;
 mod notes;
 mod pauses;
+mod round;
 mod slow;
 mod suspects;
 mod trial;

@@ -1,10 +1,14 @@
 //! `show`: one job with its history.
 
+use std::time::Duration;
+
+use chrono::Utc;
 use humantime::format_duration;
 use queue_core::{
     JobId, JobRef, JobState, Progress,
-    operate::{self, JobRecord, Pause},
+    operate::{self, JobRecord, LimitWait, Pause},
 };
+use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{
@@ -23,14 +27,41 @@ pub(super) async fn show(settings: &Settings, id: JobId, payload: bool, as_json:
     let job = if payload { job.find(database.pool()).await? } else { job.find_without_payload(database.pool()).await? };
     let unserved = operate::unserved(database.pool(), store).await?;
     let pauses = operate::pauses(database.pool(), store).await?;
+    let limits = if job.state == JobState::Ready { operate::waits_for(database.pool(), store, id).await? } else { Vec::new() };
     database.close().await;
     if as_json {
-        return print::json(&Served::new(&job, &pauses, &unserved));
+        return print::json(&Shown { job: Served::new(&job, &pauses, &unserved), waits_for: &limits });
     }
-    print::lines(&describe(&job, paused_by(&job, &pauses), waits_for_nobody(&job, &unserved)))
+    print::lines(&describe(&job, paused_by(&job, &pauses), &limits, waits_for_nobody(&job, &unserved)))
 }
 
-fn describe(job: &JobRecord, paused: Option<&Pause>, waits_for_nobody: bool) -> String {
+/// A job in JSON, and the limits that have no room for it.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    job: Served<'a>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    waits_for: &'a [LimitWait],
+}
+
+/// `permit stripe/42: 3 of 3`, or `rate stripe/42: next 2026-11-23 12:00:05Z`.
+fn waits(limit: &LimitWait) -> String {
+    let key = match &limit.key {
+        _ if !limit.keyed => String::new(),
+        Some(key) => format!("/{key}"),
+        None if limit.line == 0 => "/(no key)".to_owned(),
+        None => format!("/line {}", limit.line),
+    };
+    let name = format!("{}{key}", limit.name);
+    match (limit.next_ms, limit.concurrency) {
+        _ if limit.awaits > 0 => format!("limit {name}: once {} workers know it", limit.awaits),
+        (Some(ms), _) => format!("rate {name}: next {}", print::time(Utc::now() + Duration::from_millis(ms.max(0.0).ceil() as u64))),
+        (None, Some(most)) => format!("permit {name}: {} of {most}", limit.used),
+        (None, None) => format!("permit {name}: {}", limit.used),
+    }
+}
+
+fn describe(job: &JobRecord, paused: Option<&Pause>, limits: &[LimitWait], waits_for_nobody: bool) -> String {
     let mut said = Vec::new();
     let mut say = |name: &str, value: &str| said.push(format!("{name:<10} {}", value.trim_end().replace('\n', "\n           ")));
     say("job", &job.id.to_string());
@@ -39,6 +70,9 @@ fn describe(job: &JobRecord, paused: Option<&Pause>, waits_for_nobody: bool) -> 
     say("state", &if job.cancelling { format!("{}, cancelling", job.state) } else { job.state.to_string() });
     if let Some(pause) = paused {
         say("waits", &told(pause));
+    }
+    for limit in limits {
+        say("waits", &inert::short(&waits(limit), 200));
     }
     if waits_for_nobody {
         let version = if job.version > 1 { " in this version" } else { "" };

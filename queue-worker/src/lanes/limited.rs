@@ -1,7 +1,10 @@
 //! A claim under limits: one round trip that takes permits with the jobs, and one that waits until that is on the disk. Nothing begins before, but
 //! the next claim may be sent.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use queue_core::Store;
 use sqlx::{PgConnection, Row as _, error::DatabaseError, postgres::PgRow};
@@ -50,7 +53,7 @@ pub(super) async fn take(
         } else if let Some(lane) = row.try_get::<Option<i64>, _>("lane")? {
             taken.reached.push((lane, row.try_get("line")?));
         } else {
-            taken.room = room_in(row)?;
+            taken.room = room_in(row, request, &taken.reached)?;
             taken.floors = row.try_get("permit_floors")?;
             taken.began = row.try_get::<Option<i64>, _>("at_ms")?.zip(row.try_get::<Option<i64>, _>("within_ms")?);
         }
@@ -66,12 +69,12 @@ fn margin(within: Duration) -> Duration {
     (within / 2).clamp(Duration::from_millis(2), Duration::from_millis(50))
 }
 
-fn room_in(row: &PgRow) -> sqlx::Result<Room> {
+fn room_in(row: &PgRow, request: &Request, reached: &[(i64, i64)]) -> sqlx::Result<Room> {
     let wait = row.try_get::<Option<f64>, _>("wait_ms")?.unwrap_or(0.0);
     Ok(match row.try_get::<Option<&str>, _>("closed")? {
         None => Room::Open,
         Some("lines") => Room::Keys(row.try_get::<Option<f64>, _>("wait_ms")?.map(after_ms)),
-        Some("more") => Room::More,
+        Some("more") => Room::More(part(request, reached)),
         Some("rate") => Room::Later(Duration::from_secs_f64(wait.clamp(0.0, 1e9) / 1000.0)),
         Some("unknown") => Room::Unknown,
         Some("gone") => Room::Gone,
@@ -79,14 +82,26 @@ fn room_in(row: &PgRow) -> sqlx::Result<Room> {
     })
 }
 
+/// How far round a claim has looked in each of its lanes: in the one in which it has come least far.
+fn part(request: &Request, reached: &[(i64, i64)]) -> u64 {
+    let begun: HashMap<i64, i64> = request.shares.iter().map(|share| share.lane).zip(request.begins.iter().copied()).collect();
+    let parts = reached.iter().filter_map(|(lane, line)| begun.get(lane).map(|begin| turned(*begin, *line)));
+    parts.min().unwrap_or(u64::MAX)
+}
+
+/// Lines are spread evenly over all numbers. Who comes to where it began has been at all.
+fn turned(begin: i64, reached: i64) -> u64 {
+    match reached.wrapping_sub(begin) as u64 {
+        0 => u64::MAX,
+        part => part,
+    }
+}
+
 /// What the first round trip took.
 #[derive(Default)]
 pub(super) struct Taken {
-    pub(super) lanes: Vec<i64>,
-    places: Vec<i64>,
-    ids: Vec<i64>,
-    attempts: Vec<i16>,
-    crashes: Vec<i16>,
+    /// The id, the lane, the place, the attempt and the crashes of each job.
+    pub(super) jobs: Vec<(i64, i64, i64, i16, i16)>,
     /// Of what stood in lines, in the order of their turns: the plain lane, the line, and the place in that.
     pub(super) in_lines: Vec<(i64, i64, i64)>,
     /// After which line each lane goes on.
@@ -103,27 +118,26 @@ impl Taken {
         let (lane, seq, turn): (i64, i64, i64) = (row.try_get("lane")?, row.try_get("seq")?, row.try_get("turn")?);
         // Of a line the turn is what it is sorted by.
         let line: Option<i64> = row.try_get("line")?;
-        self.lanes.push(lane);
-        self.places.push(if line.is_some() { turn } else { seq });
-        self.ids.push(row.try_get("id")?);
-        self.attempts.push(row.try_get("attempts")?);
-        self.crashes.push(row.try_get("crashes")?);
+        let place = if line.is_some() { turn } else { seq };
+        self.jobs.push((row.try_get("id")?, lane, place, row.try_get("attempts")?, row.try_get("crashes")?));
         Ok(line.map(|line| (turn, lane, line, seq)))
     }
 
     /// The second round trip, if there is anything to wait for.
-    pub(super) async fn confirm(self, connection: &mut PgConnection, store: Store, request: &Request) -> sqlx::Result<Rows> {
-        if self.ids.is_empty() {
+    pub(super) async fn confirm(mut self, connection: &mut PgConnection, store: Store, request: &Request) -> sqlx::Result<Rows> {
+        if self.jobs.is_empty() {
             return Ok(Rows { in_lines: self.in_lines, reached: self.reached, room: self.room, ..Rows::default() });
         }
+        // As the lease lists them.
+        self.jobs.sort_unstable();
         let sent = Instant::now();
         let statement = sqlx::query(store.sql(include_str!("../../sql/confirm.sql")))
             .bind(request.token())
-            .bind(&self.lanes)
-            .bind(&self.places)
-            .bind(&self.ids)
-            .bind(&self.attempts)
-            .bind(&self.crashes)
+            .bind(self.jobs.iter().map(|(_, lane, ..)| *lane).collect::<Vec<_>>())
+            .bind(self.jobs.iter().map(|(_, _, place, ..)| *place).collect::<Vec<_>>())
+            .bind(self.jobs.iter().map(|(id, ..)| *id).collect::<Vec<_>>())
+            .bind(self.jobs.iter().map(|(_, _, _, attempt, _)| *attempt).collect::<Vec<_>>())
+            .bind(self.jobs.iter().map(|(_, _, _, _, crashes)| *crashes).collect::<Vec<_>>())
             .bind(narrow(LARGEST / request.most.max(1)));
         let jobs = bounded(statement.fetch_all(&mut *connection)).await?;
         let now: Option<i64> = jobs.first().map(|row| row.try_get("now_ms")).transpose()?;
@@ -137,5 +151,17 @@ impl Taken {
         // What is not on the disk a crash takes back, and gives out again.
         let floors = self.floors.filter(|_| !jobs.is_empty());
         Ok(Rows { jobs, large, in_lines: self.in_lines, reached: self.reached, room: self.room, start, floors, is_noted: false })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_has_turned_round_once_it_is_where_it_began() {
+        assert_eq!((turned(5, 8), turned(5, 5)), (3, u64::MAX));
+        assert_eq!(turned(i64::MAX, i64::MIN), 1, "from the highest to the lowest");
+        assert_eq!(turned(5, 4), u64::MAX);
     }
 }

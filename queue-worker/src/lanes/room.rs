@@ -53,8 +53,8 @@ pub(crate) enum Room {
     Later(Duration),
     /// Some keys have none, and no others wait; in this time the first of them may.
     Keys(Option<Duration>),
-    /// The same, but not all keys that wait were looked at.
-    More,
+    /// The same, but not all keys that wait were looked at: a part, of which `u64::MAX` is the whole.
+    More(u64),
     /// Some worker may not know the limit yet.
     Unknown,
     /// There is no such limit any more.

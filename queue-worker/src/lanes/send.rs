@@ -72,14 +72,14 @@ impl Request {
         let Some(say) = say else { return taken.confirm(connection, store, self).await };
         say(Said {
             room: taken.room,
-            count: taken.lanes.len(),
+            count: taken.jobs.len(),
             most: self.most,
-            served: taken.lanes.clone(),
+            served: taken.jobs.iter().map(|(_, lane, ..)| *lane).collect(),
             lanes: self.shares.iter().map(|share| share.lane).collect(),
             from_zero: self.from == From::Limited { from_zero: true },
             asked: limits.freed.clone(),
             took,
-            reach: self.reach(&taken.in_lines, &taken.reached, taken.lanes.len() < self.most && taken.room == Room::Open),
+            reach: self.reach(&taken.in_lines, &taken.reached, taken.jobs.len() < self.most && taken.room == Room::Open),
         });
         Ok(Rows { is_noted: true, ..taken.confirm(connection, store, self).await? })
     }

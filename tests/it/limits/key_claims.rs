@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use queue_core::Store;
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
+use sqlx::{Connection as _, Executor as _, PgConnection, Row as _};
 use tests::{
     TestDb,
     protocol::{register, settle_leases, silence},
@@ -17,14 +17,14 @@ const CLAIM: &str = include_str!("../../../queue-worker/sql/claim_keyed.sql");
 /// What a claim took, and what it said.
 #[derive(Debug)]
 pub(super) struct Said {
-    token: Uuid,
+    pub(super) token: Uuid,
     pub(super) ids: Vec<i64>,
     /// How many of each key.
     pub(super) of: BTreeMap<String, i64>,
     pub(super) reached: Option<i64>,
     pub(super) closed: Option<String>,
-    wait_ms: Option<f64>,
-    within_ms: Option<i64>,
+    pub(super) wait_ms: Option<f64>,
+    pub(super) within_ms: Option<i64>,
 }
 
 /// Jobs of the type `t` in a queue, one for each of these keys.
@@ -49,10 +49,22 @@ pub(super) async fn claim_from(
 /// The same of several queues, of which not all stand in lines: of those their suspects are claimed.
 async fn claim_of(
     on: &mut PgConnection,
+    who: (Uuid, &[(&str, bool)], i64),
+    limits: &[&str],
+    most: i32,
+    freed: &[Uuid],
+) -> sqlx::Result<Said> {
+    claim_within(on, who, limits, most, freed, 0).await
+}
+
+/// The same of a worker that needs so many ms until the jobs begin.
+pub(super) async fn claim_within(
+    on: &mut PgConnection,
     (worker, queues, after): (Uuid, &[(&str, bool)], i64),
     limits: &[&str],
     most: i32,
     freed: &[Uuid],
+    slack: i64,
 ) -> sqlx::Result<Said> {
     let token = Uuid::new_v4();
     let gates: Vec<i64> =
@@ -75,7 +87,7 @@ async fn claim_of(
         .bind(vec![most; lanes.len()])
         .bind(most)
         .bind(freed)
-        .bind(0_i64)
+        .bind(slack)
         .bind(None::<Vec<i64>>)
         .fetch_all(&mut *on)
         .await?;
@@ -243,33 +255,6 @@ async fn jobs_without_a_key_have_one_in_common_and_limits_by_key_go_with_others(
 }
 
 #[tokio::test]
-async fn no_window_of_any_key_has_more_starts_than_its_rate_nor_a_short_one_more_than_its_burst() {
-    let (db, mut on, worker) = with(0).await;
-    fill(&mut on, "default", ["a"; 14].into_iter().chain(["b"; 14]).chain(["c"; 1])).await;
-    run(&mut on, "select queue.set_limit('type:t', null, 6, '600 ms', 2, keyed => true)").await;
-    let (mut taken, mut claims, began) = (0, 0, std::time::Instant::now());
-    while taken < 29 {
-        let said = claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap();
-        claims += 1;
-        assert!(said.of.values().all(|count| *count <= 2), "{said:?}");
-        taken += said.ids.len();
-        if taken < 29 {
-            assert_eq!((said.closed.as_deref(), said.within_ms.is_none_or(|ms| ms == 10)), (Some("lines"), true), "{said:?}");
-            tokio::time::sleep(Duration::from_secs_f64(said.wait_ms.unwrap().max(0.0) / 1000.0) + Duration::from_millis(1)).await;
-        }
-    }
-    eprintln!("14 starts of each of two keys of 6 in 600 ms took {:?}, in {claims} claims", began.elapsed());
-    for (range, most) in [(599, 6), (199, 2)] {
-        let over = format!(
-            "select max(n)::bigint from (select sum(n) over (partition by line order by at_ms range between {range} preceding and current row) as n from queue.rate) w"
-        );
-        assert_eq!(sqlx::query_scalar::<_, i64>(AssertSqlSafe(over)).fetch_one(&mut on).await.unwrap(), most);
-    }
-    assert_eq!(db.count("select count(distinct line) from queue.rate").await, 3);
-    db.finish().await;
-}
-
-#[tokio::test]
 async fn of_a_key_in_several_lanes_a_claim_takes_no_more_than_in_one() {
     let (db, mut on, worker) = with(0).await;
     let lanes = &[("default", true), ("other", true), ("default", false), ("other", false)];
@@ -365,5 +350,28 @@ async fn who_found_no_room_of_a_key_waits_without_its_gate_and_is_told_of_that_k
     assert_eq!(told().await, 1, "once");
     let some = claim_from(&mut on, waits, &["shared"], 5, &[]).await.unwrap();
     assert_eq!((some.of, some.closed), (counts([("a", 1)]), None));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_turn_is_as_many_as_a_key_may_have_at_once_and_one_of_each_is_taken_past_what_others_hold() {
+    let (db, mut on, worker) = with(0).await;
+    fill(&mut on, "default", ["a", "a", "a", "b", "b", "b", "c"]).await;
+    run(&mut on, "select queue.set_limit('type:t', 3, keyed => true)").await;
+    let mut open = on.begin().await.unwrap();
+    let some = claim_from(&mut open, (worker, "default", i64::MIN), &["type:t"], 4, &[]).await.unwrap();
+    assert!(some.of.values().any(|count| *count == 3), "three of one, if it has them: {some:?}");
+    open.rollback().await.unwrap();
+    run(&mut on, "select queue.set_limit('type:t', 1, keyed => true)").await;
+    let mut holder = connect(&db.url).await;
+    let mut open = holder.begin().await.unwrap();
+    let first = "select id from queue.ready where line = queue.line_id('a') order by seq limit 1 for update";
+    let held: i64 = sqlx::query_scalar(first).fetch_one(&mut *open).await.unwrap();
+    let some = claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap();
+    assert_eq!((some.ids.len(), &some.of), (3, &counts([("a", 1), ("b", 1), ("c", 1)])));
+    assert!(!some.ids.contains(&held));
+    open.rollback().await.unwrap();
+    let listed = "select count(distinct id) from queue.lease cross join lateral unnest(ids) id";
+    assert_eq!((db.count(listed).await, self::held(&db).await), (3, 3));
     db.finish().await;
 }

@@ -27,7 +27,7 @@ async fn pour(on: &mut PgConnection, keys: &str, each: i32) {
 }
 
 /// How many buffers a claim of ten touches, and what it takes; nothing of it stays.
-async fn buffers(on: &mut PgConnection, worker: Uuid) -> i64 {
+pub(super) async fn buffers(on: &mut PgConnection, worker: Uuid) -> i64 {
     let mut tx = on.begin().await.unwrap();
     let explain = format!(
         "explain (analyze, buffers, format json) select * from queue.claim_keyed(gen_random_uuid(), '{worker}', array[queue.hash('type:t')],
@@ -83,6 +83,28 @@ async fn of_thousands_of_keys_without_room_the_one_that_has_some_is_found_from_w
             assert!(claims <= 5, "after {claims} claims from {after} nothing is found");
         }
         assert_eq!(of, counts([("free", 1)]));
+        tx.rollback().await.unwrap();
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_key_that_comes_last_is_found_by_the_next_claim_whatever_has_no_room() {
+    let (db, mut on, worker) = with(0).await;
+    run(&mut on, "select queue.set_limit('type:t', null, 1, '1 h', keyed => true)").await;
+    fill(&mut on, "default", ["k0"]).await;
+    pour(&mut on, "select 'k' || n from generate_series(1, 20000) n", 1).await;
+    let begun =
+        "insert into queue.rate (gate, line, at_ms, n, total) select queue.hash('type:t'), line, queue.clock_ms(), 1, 1 from queue.ready";
+    run(&mut on, begun).await;
+    for after in [i64::MIN, -1 << 62, 0, 1 << 62, i64::MAX] {
+        let none = claim_from(&mut on, (worker, "default", after), &["type:t"], 10, &[]).await.unwrap();
+        assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("more")));
+        let mut tx = on.begin().await.unwrap();
+        fill(&mut tx, "default", ["new"; 3]).await;
+        let some = claim_from(&mut tx, (worker, "default", after), &["type:t"], 10, &[]).await.unwrap();
+        assert_eq!(some.of, counts([("new", 1)]));
+        assert!(some.reached.unwrap().abs_diff(none.reached.unwrap()) < 1 << 52, "and it goes on where it was, give or take a key");
         tx.rollback().await.unwrap();
     }
     db.finish().await;

@@ -230,6 +230,43 @@ async fn a_permit_of_a_key_that_is_freed_in_another_queue_leads_to_the_next_star
     db.finish().await;
 }
 
+#[tokio::test]
+async fn a_key_with_room_is_found_behind_a_hundred_thousand_without_and_a_new_one_does_not_wait_for_that() {
+    let db = fresh().await;
+    let once = Limit::new().rate(1, Duration::from_hours(1)).keyed();
+    operate::set_limit(&db.pool, Store::default(), "type:rated_by_key", once, None).await.unwrap();
+    RatedByKey { key: "first".into() }.enqueue(&db.pool).await.unwrap();
+    let begun = "with lane as (select queue.lane_id('default', 'rated_by_key', 100, false) as lane),
+        fresh as materialized (select queue.next_id() as id, 'k' || n as key, queue.line_id('k' || n) as line from generate_series(1, 100000) n),
+        jobs as (insert into queue.job (id, lane, max_attempts, payload, line)
+          select id, lane, 3, jsonb_build_object('key', key), line from fresh cross join lane),
+        rates as (insert into queue.rate (gate, line, at_ms, n, total)
+          select queue.hash('type:rated_by_key'), line, queue.clock_ms(), 1, 1 from fresh)
+        insert into queue.ready (lane, seq, id, line) select queue.twin_of(lane), queue.next_id(), id, line from fresh cross join lane";
+    sqlx::raw_sql(begun).execute(&db.pool).await.unwrap();
+    let ran = async |count| db.count("select count(*) from effect_span").await == count;
+    db.run_while(worker(&db), async {
+        let began = Instant::now();
+        within(Duration::from_secs(30), "the first one runs", async || ran(1).await).await;
+        let first = began.elapsed();
+        let mut waits = Vec::new();
+        for n in 0..9 {
+            let asked = Instant::now();
+            RatedByKey { key: format!("new {n}") }.enqueue(&db.pool).await.unwrap();
+            within(Duration::from_secs(30), "a new one runs", async || ran(2 + n).await).await;
+            waits.push(asked.elapsed());
+        }
+        waits.sort_unstable();
+        eprintln!(
+            "behind 100,000 keys one with room was found after {first:?}, new ones after {:?} p50, {:?} at worst",
+            waits[4], waits[8]
+        );
+        assert!(waits[4] < Duration::from_secs(1), "{waits:?}");
+    })
+    .await;
+    db.finish().await;
+}
+
 async fn set_by_key(db: &TestDb, name: &str, concurrency: u32) {
     operate::set_limit(&db.pool, Store::default(), name, Limit::new().concurrency(concurrency).keyed(), None).await.unwrap();
 }

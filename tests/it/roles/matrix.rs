@@ -32,6 +32,7 @@ claim_keyed w
 claim_limited w
 claim_lines w
 clock_ms w
+count_starts w
 counts ro
 covers w
 declare_limits w
@@ -114,6 +115,7 @@ set_priority_all o
 set_weight o
 skip_schedule o
 snooze o
+starts_since w
 state_of w
 status pmwo
 tell_of_keys w
@@ -127,6 +129,7 @@ unschedule o
 unset_limit o
 version_of wro
 wait pmw
+waits_for ro
 wake w
 worker_add_days w
 worker_drop_day w

@@ -134,6 +134,7 @@ unserved wro
 unset_limit o
 vouch w
 waiting wro
+waits_for ro
 wake_others w
 wake_released w
 wake_up w

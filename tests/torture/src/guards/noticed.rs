@@ -57,7 +57,7 @@ const SCHEDULES: &[&str] = &[
 const ROLES: &[&str] = &["roles::attacks roles::names roles::work", "roles::", "expiry::"];
 const PAUSES: &[&str] = &["paused::statements", "paused:: --skip statements --skip attacks", "paused::attacks"];
 const EXPIRY: &[&str] = &["expiry::looks", "expiry::statements expiry::ways", "expiry::hands expiry::attacks", "expiry::"];
-const BY_KEY: &[&str] = &["limits::key_claims limits::key_costs", "limits::keys", "limits::statements"];
+const BY_KEY: &[&str] = &["limits::key_claims limits::key_costs limits::key_rates limits::turned", "limits::keys", "limits::statements"];
 const LIMITS: &[&str] = &["limits::statements", "limits:: --skip statements --skip attacks", "limits::attacks"];
 const LINES: &[&str] = &["lines::claims lines::attacks::two lines::attacks::lining", "lines:: --skip attacks", "lines::attacks"];
 const PRUNING: &[&str] = &["guards::prune", "retention::"];
@@ -166,7 +166,18 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
         &["queue.key_bound", "queue.set_limit_key", "queue.line_room", "queue.line_starts", "queue.choose_keyed", "queue.choose_of_keys"],
         BY_KEY,
     ),
-    (&["queue.read_keyed", "queue.choose_under_keys", "queue.claim_keyed", "queue.tell_of_keys"], BY_KEY),
+    (
+        &[
+            "queue.read_keyed",
+            "queue.choose_under_keys",
+            "queue.claim_keyed",
+            "queue.tell_of_keys",
+            "queue.starts_since",
+            "queue.count_starts",
+        ],
+        BY_KEY,
+    ),
+    (&["queue.waits_for"], &["cli::waits"]),
     (&["queue.bound_in_all"], LIMITS),
     (&["queue.weight", "queue.set_weight", "queue.choose_lines", "queue.claim_lines", "line_up.sql"], LINES),
     (&["queue.act_on_one", "queue.act_on_all", "queue.snooze"], SINGLE),

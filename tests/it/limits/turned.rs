@@ -1,0 +1,71 @@
+//! A claim under way while what a limit counts changes, of all jobs or of each key: it takes nothing by what was meant before.
+
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use tests::{TestDb, eventually, protocol::settle_leases};
+use uuid::Uuid;
+
+use super::{
+    key_claims,
+    statements::{claim, connect, run, with},
+};
+
+/// Somebody whose claim is under way: it knows what its limits mean, and waits for a permit that somebody else has locked.
+async fn held_up<T: Send + 'static>(
+    db: &TestDb,
+    freed: Uuid,
+    under_way: impl Future<Output = T> + Send + 'static,
+    meanwhile: impl AsyncFnOnce(&mut PgConnection),
+) -> T {
+    let mut holder = connect(&db.url).await;
+    let mut open = holder.begin().await.unwrap();
+    sqlx::query("select from queue.permit where token = $1 for update").bind(freed).execute(&mut *open).await.unwrap();
+    let under_way = tokio::spawn(under_way);
+    let waits =
+        "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%claim_%'";
+    eventually("the claim waits", async || db.count(waits).await == 1).await;
+    let mut operator = connect(&db.url).await;
+    meanwhile(&mut operator).await;
+    open.rollback().await.unwrap();
+    under_way.await.unwrap()
+}
+
+async fn patient(db: &TestDb) -> PgConnection {
+    let mut on = connect(&db.url).await;
+    on.execute("set lock_timeout = '30s'").await.unwrap();
+    on
+}
+
+#[tokio::test]
+async fn a_claim_of_two_in_all_takes_nothing_once_the_limit_is_of_each_key() {
+    let (db, mut on, worker) = with(10).await;
+    run(&mut on, "select queue.set_limit('type:t', 2)").await;
+    let first = claim(&mut on, worker, &["type:t"], &["default"], 2, &[]).await.unwrap();
+    settle_leases(&mut on, &[first.token]).await.unwrap();
+    let (mut two, ended) = (patient(&db).await, first.token);
+    let under_way = async move { claim(&mut two, worker, &["type:t"], &["default"], 9, &[ended]).await.unwrap() };
+    let said =
+        held_up(&db, ended, under_way, async |operator| run(operator, "select queue.set_limit('type:t', 2, keyed => true)").await).await;
+    assert_eq!((said.ids.len(), said.closed.as_deref()), (0, Some("unknown")), "neither two in all nor two of their key");
+    tests::lines::line_up(&mut on, 100).await.unwrap();
+    let next = key_claims::claim(&mut on, worker, &["type:t"], 9, &[]).await.unwrap();
+    assert_eq!((next.ids.len(), next.closed.as_deref()), (2, Some("lines")), "they have no key, which is one");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_claim_of_one_of_each_key_takes_nothing_once_the_limit_is_of_all_beside_another_by_key() {
+    let (db, mut on, worker) = with(0).await;
+    key_claims::fill(&mut on, "default", ["a", "b", "c", "d", "e"]).await;
+    run(&mut on, "select queue.set_limit('type:t', 1, keyed => true), queue.set_limit('queue:default', 1, keyed => true)").await;
+    let limits = &["type:t", "queue:default"];
+    let first = key_claims::claim(&mut on, worker, limits, 1, &[]).await.unwrap();
+    settle_leases(&mut on, &[first.token]).await.unwrap();
+    let (mut two, ended) = (patient(&db).await, first.token);
+    let under_way = async move { key_claims::claim(&mut two, worker, &["type:t", "queue:default"], 9, &[ended]).await.unwrap() };
+    let said =
+        held_up(&db, ended, under_way, async |operator| run(operator, "select queue.set_limit('type:t', 1, keyed => false)").await).await;
+    assert_eq!((said.ids.len(), said.closed.as_deref()), (0, Some("unknown")), "one of each key, and not one in all");
+    let next = key_claims::claim(&mut on, worker, limits, 9, &[]).await.unwrap();
+    assert_eq!((next.ids.len(), next.closed.as_deref()), (1, Some("full")));
+    db.finish().await;
+}
