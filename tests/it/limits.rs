@@ -3,6 +3,7 @@
 mod among;
 mod apart;
 mod attacks;
+mod behind;
 mod beside;
 mod floors;
 mod key_claims;
@@ -11,6 +12,7 @@ mod keys;
 mod rates;
 mod settings;
 mod statements;
+mod suspects;
 mod takes;
 mod turns;
 
