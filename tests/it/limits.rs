@@ -8,6 +8,7 @@ mod beside;
 mod floors;
 mod key_claims;
 mod key_costs;
+mod key_edges;
 mod keys;
 mod rates;
 mod settings;
