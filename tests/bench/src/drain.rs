@@ -42,10 +42,23 @@ pub(crate) async fn fill_and_drain(
     shape: Shape,
     jobs: u64,
 ) -> Result<Drained, BenchError> {
+    fill_by_and_drain(database, workload, shape, async || database.fill(jobs).await, (jobs, jobs)).await
+}
+
+/// The same, filled in this way: of `all` jobs as many as are wanted. What is left then is ready.
+pub(crate) async fn fill_by_and_drain(
+    database: &BenchDatabase,
+    workload: &'static str,
+    shape: Shape,
+    fill: impl AsyncFnOnce() -> Result<(), BenchError>,
+    (all, jobs): (u64, u64),
+) -> Result<Drained, BenchError> {
     let from = database.reset().await?;
-    database.fill(jobs).await?;
+    fill().await?;
     let drained = drain(database, shape, from, 0, jobs).await?;
-    database.check(workload, from, Expected { completed: jobs, ..Expected::default() }, Some(&drained.seen)).await?;
+    let completed = if jobs < all { drained.seen.runs } else { all };
+    let expected = Expected { completed, ready: all.saturating_sub(completed), ..Expected::default() };
+    database.check(workload, from, expected, Some(&drained.seen)).await?;
     Ok(drained)
 }
 

@@ -4,8 +4,8 @@ use queue_core::Batch;
 
 use crate::{
     BenchError, Plan, Say,
-    database::{BenchDatabase, Expected},
-    drain::{drain, fill_and_drain},
+    database::BenchDatabase,
+    drain::{fill_and_drain, fill_by_and_drain},
     job::Noop,
     process::Shape,
     report::Record,
@@ -21,20 +21,10 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>)
     let (mut plain, mut uniform, mut behind): (Vec<f64>, Vec<f64>, Vec<f64>) = Default::default();
     for _ in 0..plan.runs {
         plain.push(fill_and_drain(database, "W10", Shape::Defaults, jobs).await?.rate);
-
-        let from = database.reset().await?;
-        fill(database, 0, jobs).await?;
-        let drained = drain(database, Shape::Defaults, from, 0, jobs).await?;
-        database.check("W10", from, Expected { completed: jobs, ..Expected::default() }, Some(&drained.seen)).await?;
-        uniform.push(drained.rate);
-
-        let from = database.reset().await?;
-        fill(database, hot, jobs).await?;
-        let drained = drain(database, Shape::Defaults, from, 0, jobs - hot).await?;
-        let completed = drained.seen.runs;
-        let expected = Expected { completed, ready: jobs.saturating_sub(completed), ..Expected::default() };
-        database.check("W10", from, expected, Some(&drained.seen)).await?;
-        behind.push(drained.rate);
+        for (hot, rates) in [(0, &mut uniform), (hot, &mut behind)] {
+            let fill = async || fill(database, hot, jobs).await;
+            rates.push(fill_by_and_drain(database, "W10", Shape::Defaults, fill, (jobs, jobs - hot)).await?.rate);
+        }
     }
     say.figure(Record::new("W10", "line, W3 of as many", "jobs/s", plain.clone()))?;
     say.figure(Record::new("W10", "uniform", "jobs/s", uniform.clone()).against(&plain))?;

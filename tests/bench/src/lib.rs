@@ -8,11 +8,9 @@ mod cli;
 mod produce;
 mod drain;
 mod behind;
-mod by_key;
 mod held;
 mod lanes;
 mod keyed;
-mod fair;
 mod limited;
 mod trickle;
 mod steady;
@@ -119,9 +117,9 @@ impl Workload {
             Self::Keyed => keyed::run(database, plan, say).await,
             Self::HeldTransactions => produce::slowly(database, plan, say).await,
             Self::Limited => limited::run(database, plan, say).await,
-            Self::ByKey => by_key::run(database, plan, say).await,
-            Self::RatedByKey => by_key::run_rated(database, plan, say).await,
-            Self::Fair => fair::run(database, plan, say).await,
+            Self::ByKey => limited::run_by_key(database, plan, say).await,
+            Self::RatedByKey => limited::run_rated(database, plan, say).await,
+            Self::Fair => limited::run_fair(database, plan, say).await,
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::{TestDb, eventually, within};
 
-use super::{Limited, Unlimited, fresh, span, worker};
+use super::{Limited, Unlimited, fresh, span, turns::narrow, worker};
 
 /// How long jobs without a limit take, one after the other, for so long.
 async fn free_jobs(db: &TestDb, time: Duration) -> Vec<Duration> {
@@ -66,8 +66,59 @@ async fn a_limit_that_cannot_be_told_to_slow_down_stops_nothing_else_and_is_told
         let took = free_jobs(&db, Duration::from_secs(5)).await;
         assert!(took[took.len() - 1] < Duration::from_secs(1), "jobs without a limit wait for it: {took:?}");
         open.rollback().await.unwrap();
-        let slow = "select count(*) from queue.gate where gate = queue.hash('type:limits_refused') and not_before > now() + interval '5 s'";
-        within(Duration::from_secs(8), "it is told", async || db.count(slow).await == 1).await;
+        within(Duration::from_secs(8), "it is told", async || db.count(TOLD).await == 1).await;
+    })
+    .await;
+    db.finish().await;
+}
+
+/// The limit of those that are refused waits.
+const TOLD: &str = "select count(*) from queue.gate where gate = queue.hash('type:limits_refused') and not_before > now() + interval '5 s'";
+
+/// Nobody can say so: each try is counted, and fails.
+const UNTELLABLE: &str = "create sequence tries;
+    create function refuse() returns trigger language plpgsql as $$ begin perform nextval('public.tries'); raise exception 'not now'; end $$;
+    create trigger refuse before update of not_before on queue.gate for each row execute function refuse()";
+const TRIES: &str = "select case when is_called then last_value else 0 end from tries";
+
+#[tokio::test]
+async fn a_limit_that_cannot_be_told_to_slow_down_is_left_alone_by_the_worker_that_knows() {
+    let db = fresh().await;
+    db.pool.execute(UNTELLABLE).await.unwrap();
+    db.run_while(worker(&db).register::<Refused>(), async {
+        Refused.enqueue(&db.pool).await.unwrap();
+        eventually("somebody tries to say so", async || db.count(TRIES).await > 0).await;
+        for _ in 0..4 {
+            Refused.enqueue(&db.pool).await.unwrap();
+        }
+        eventually("and tries again", async || db.count(TRIES).await > 3).await;
+        assert_eq!(db.count("select count(*) from effect_span").await, 1, "none begins under a limit that is to wait");
+        db.pool.execute("drop trigger refuse on queue.gate").await.unwrap();
+        within(Duration::from_secs(8), "it is told", async || db.count(TOLD).await == 1).await;
+        assert_eq!(db.count("select count(*) from effect_span").await, 1);
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_comes_due_is_made_ready_while_all_slots_of_a_worker_with_limits_are_taken() {
+    let db = fresh().await;
+    db.run_while(narrow(&db, 1).grace(Duration::from_millis(100)), async {
+        let first = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
+        db.until(first, JobState::Completed).await;
+        eventually("it sleeps", async || db.count("select count(*) from queue.idle").await > 0).await;
+        Unlimited { ms: 600_000 }.enqueue(&db.pool).await.unwrap();
+        eventually("it runs", async || db.count("select count(*) from effect_span").await == 2).await;
+        // When the next ones are due is known only to who looks.
+        let mut later = Vec::new();
+        for n in 1..=4 {
+            later.push(Unlimited { ms: 0 }.enqueue(&db.pool).after(Duration::from_millis(400 * n)).await.unwrap().id());
+        }
+        for job in later {
+            within(Duration::from_secs(8), "it is ready", async || db.state(job).await == Some(JobState::Ready)).await;
+        }
+        assert_eq!(db.count("select count(*) from effect_span").await, 2, "the slot was taken all the time");
     })
     .await;
     db.finish().await;

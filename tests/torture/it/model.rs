@@ -2,9 +2,13 @@
 //!
 //! A few hundred sequences by default; `PROPTEST_CASES=5000` for more. What fails is shrunk, and kept in `model.regressions`.
 
+mod allow;
 mod expect;
+mod late;
+mod obey;
 mod op;
 mod play;
+mod rules;
 
 use std::{
     cell::{Cell, RefCell},

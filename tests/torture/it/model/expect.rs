@@ -6,7 +6,7 @@ use queue_core::JobId;
 use tests::protocol::{Lease, Refused, Said};
 use uuid::Uuid;
 
-use super::op::LANES;
+use super::{op::LANES, rules::Rules};
 
 /// Where a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,7 @@ pub(super) enum Place {
         output: bool,
     },
     Cancelled,
+    Expired,
     Dead,
     Gone,
 }
@@ -37,6 +38,8 @@ pub(super) struct Job {
     born: usize,
     /// Whether its rows are in the partition of its day, which may be dropped.
     in_day: bool,
+    /// Whether there is a time by which it is to begin, and that has come.
+    late: Option<bool>,
 }
 
 /// Crashes that make a dead letter.
@@ -52,11 +55,12 @@ pub(super) struct Model {
     /// Whether today has a partition.
     today: bool,
     now: usize,
+    pub(super) rules: Rules,
 }
 
 impl Model {
     pub(super) fn new() -> Self {
-        Self { jobs: BTreeMap::new(), holders: BTreeMap::new(), alive: BTreeSet::new(), today: true, now: 0 }
+        Self { jobs: BTreeMap::new(), holders: BTreeMap::new(), alive: BTreeSet::new(), today: true, now: 0, rules: Rules::default() }
     }
 
     pub(super) fn step(&mut self) {
@@ -87,7 +91,7 @@ impl Model {
 
     pub(super) fn enqueue(&mut self, id: JobId, lane: usize, later: bool) -> Result<(), String> {
         let place = if later { Place::Scheduled { due: false } } else { Place::Ready(self.now) };
-        let job = Job { place, lane, attempts: 0, crashes: 0, failures: 0, born: self.now, in_day: self.today };
+        let job = Job { place, lane, attempts: 0, crashes: 0, failures: 0, born: self.now, in_day: self.today, late: None };
         match self.jobs.insert(id, job) {
             None => Ok(()),
             Some(_) => Err(format!("{id} was given out twice")),
@@ -110,15 +114,23 @@ impl Model {
         self.alive.contains(&worker)
     }
 
-    /// A claim took these: as many as it could, lane by lane in the order of `lanes`, and in each those that came first.
-    pub(super) fn claim(&mut self, worker: Uuid, most: usize, lease: &Lease, lanes: &BTreeMap<i64, (usize, bool)>) -> Result<(), String> {
+    pub(super) fn living(&self) -> impl Iterator<Item = Uuid> {
+        self.alive.iter().copied()
+    }
+
+    /// Of all leases there ever were.
+    pub(super) fn tokens(&self) -> Vec<Uuid> {
+        self.holders.keys().copied().collect()
+    }
+
+    /// A claim took these: as many as there was room for, lane by lane in this order, and in each those that came first.
+    pub(super) fn claim(&mut self, worker: Uuid, mut room: usize, lease: &Lease, lanes: &[(usize, bool)]) -> Result<(), String> {
         let taken: BTreeSet<JobId> = lease.ids().into_iter().collect();
         if taken.len() != lease.jobs.len() {
             return Err("a job was claimed twice in one claim".to_owned());
         }
-        let mut room = if self.lives(worker) { most } else { 0 };
         let mut seen = BTreeSet::new();
-        for (lane, solo) in lanes.values() {
+        for (lane, solo) in lanes {
             let mut waiting: Vec<(usize, JobId)> = Vec::new();
             for (id, job) in &self.jobs {
                 if let (Place::Ready(since), true) = (job.place, job.lane == *lane && (job.crashes > 0) == *solo) {
@@ -213,6 +225,53 @@ impl Model {
         (ids.len(), convicted)
     }
 
+    /// It is to begin within an hour.
+    pub(super) fn let_expire(&mut self, id: JobId) {
+        self.job(id).late = Some(false);
+    }
+
+    /// Those that have a time by which they are to begin, and are there.
+    pub(super) fn expiring(&self) -> BTreeSet<JobId> {
+        self.jobs.iter().filter(|(_, job)| job.late.is_some() && job.place != Place::Gone).map(|(id, _)| *id).collect()
+    }
+
+    pub(super) fn make_late(&mut self, ids: &[JobId]) {
+        ids.iter().for_each(|id| self.job(*id).late = Some(true));
+    }
+
+    /// Those that are late.
+    pub(super) fn late(&self) -> BTreeSet<JobId> {
+        self.expiring().into_iter().filter(|id| self.jobs[id].late == Some(true)).collect()
+    }
+
+    /// What waits, has not begun and is late is over; returns how many.
+    pub(super) fn expire_due(&mut self) -> usize {
+        let waits = |job: &Job| matches!(job.place, Place::Ready(_) | Place::Scheduled { .. }) && job.attempts == 0 && job.crashes == 0;
+        let over: BTreeSet<JobId> = self.late().into_iter().filter(|id| waits(&self.jobs[id])).collect();
+        self.put(&over, Place::Expired);
+        over.len()
+    }
+
+    /// What a holder does not begin is over if it is late and never began, and else goes back; returns what is refused, and how many are over.
+    pub(super) fn expire_held(&mut self, said: &[Said]) -> (BTreeSet<Refused>, usize) {
+        let (mut refused, mut over) = (BTreeSet::new(), 0);
+        for one in said {
+            let id = one.job.id;
+            match self.jobs.get(&id) {
+                Some(job) if job.place == Place::Running(one.token) => {
+                    let expires = (job.late, job.attempts, job.crashes) == (Some(true), 1, 0);
+                    self.verdict(id, "release");
+                    if expires {
+                        self.job(id).place = Place::Expired;
+                        over += 1;
+                    }
+                }
+                _ => drop(refused.insert((one.token, Some(id)))),
+            }
+        }
+        (refused, over)
+    }
+
     /// Which of them the statement chose is not ours to say, only how many.
     pub(super) fn promote(&mut self, most: usize, chosen: &BTreeSet<JobId>) -> Result<(), String> {
         let due = self.all(|place| place == Place::Scheduled { due: true });
@@ -238,7 +297,7 @@ impl Model {
         let now = self.now;
         for id in ids {
             let job = self.job(*id);
-            (job.place, job.attempts, job.crashes) = (Place::Ready(now), 0, 0);
+            (job.place, job.attempts, job.crashes, job.late) = (Place::Ready(now), 0, 0, None);
         }
     }
 
@@ -262,7 +321,7 @@ impl Model {
 
     /// The history of no day goes, or that of today; returns of how many jobs.
     pub(super) fn prune(&mut self, in_day: bool) -> usize {
-        let over = self.all(|place| matches!(place, Place::Completed { .. } | Place::Cancelled));
+        let over = self.all(|place| matches!(place, Place::Completed { .. } | Place::Cancelled | Place::Expired));
         let over: BTreeSet<JobId> = over.into_iter().filter(|id| self.jobs[id].in_day == in_day).collect();
         self.put(&over, Place::Gone);
         over.len()
@@ -288,6 +347,7 @@ impl Model {
                 }
                 Place::Running(token) => format!("{id} running {token} {attempts} {crashes} failures={failures}"),
                 Place::Completed { output } => format!("{id} completed {attempts} output={output} failures={failures}"),
+                Place::Expired => format!("{id} expired {attempts} output=false failures={failures}"),
                 Place::Cancelled => format!("{id} cancelled {attempts} output=false failures={failures}"),
                 Place::Dead => format!("{id} dead lane={} {attempts} {crashes} failures={failures}", lane(job)),
                 Place::Gone => String::new(),
@@ -305,6 +365,7 @@ impl Model {
             Place::Running(_) => "running",
             Place::Completed { .. } => "completed",
             Place::Cancelled => "cancelled",
+            Place::Expired => "expired",
             Place::Dead => "dead",
             Place::Gone => "gone",
         };

@@ -48,6 +48,22 @@ pub(super) enum Op {
     PruneWorkers,
     AddDays,
     DropDay,
+    /// In this lane, to begin within an hour.
+    EnqueueExpiring(usize),
+    /// Time passes until these have not begun in time.
+    MakeLate(Vec<Ago>),
+    ExpireDue,
+    /// By the holder of a lease, of all its jobs.
+    ExpireHeld(Ago),
+    /// Of this scope.
+    Pause(usize),
+    Resume(usize),
+    /// A worker reads what is paused and limited, and says that it goes by it.
+    Vouch(usize),
+    /// So many at once; or no limit.
+    Limit(Option<usize>),
+    /// As above, and whether it says which leases have ended, and whether all are read anew.
+    ClaimLimited(usize, i32, (bool, bool)),
 }
 
 /// A verdict.
@@ -61,25 +77,40 @@ pub(super) struct Say {
 }
 
 /// Lanes: queue and priority.
-pub(super) const LANES: [(&str, i16); 3] = [("default", 100), ("mail", 100), ("default", 7)];
+pub(super) const LANES: [(&str, i16); 4] = [("default", 100), ("mail", 100), ("default", 7), ("slow", 100)];
+
+/// The lane that may have a limit, and what that is of.
+pub(super) const LIMITED: usize = 3;
+pub(super) const LIMIT: &str = "queue:slow";
+
+/// What may be paused: queue and type.
+pub(super) const SCOPES: [(&str, &str); 4] = [("mail", "*"), ("default", "do"), ("slow", "*"), ("*", "do")];
 
 /// What must have happened in some sequence, lest the test look at nothing.
-pub(super) const EVENTS: [&str; 26] = [
+pub(super) const EVENTS: [&str; 38] = [
     "added days",
     "beat",
     "beat too late",
     "cancelled",
     "claimed",
     "claimed nothing",
+    "claimed under a limit",
     "claimed while silent",
     "convicted",
     "discarded",
     "dropped a day",
     "enqueued",
     "enqueued many",
+    "enqueued one that expires",
+    "expired",
+    "expired while held",
+    "found no room",
     "gave back",
     "gave back nothing",
+    "gave back what had time left",
     "lost",
+    "made late",
+    "paused",
     "promoted",
     "pruned",
     "recovered",
@@ -87,10 +118,14 @@ pub(super) const EVENTS: [&str; 26] = [
     "refused a whole lease",
     "reopened",
     "requeued",
+    "resumed",
+    "set a limit",
     "settled",
     "settled a part",
     "settled a whole lease",
     "retired",
+    "took a limit away",
+    "vouched",
 ];
 
 /// Sequences of steps.
@@ -99,7 +134,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let days = prop_oneof![6 => Just(vec![]), 2 => Just(vec![Op::DropDay]), 1 => Just(vec![Op::DropDay, Op::AddDays])];
     let first = vec((0..LANES.len(), prop::bool::weighted(0.1)), 3..9).prop_map(|jobs| vec![Op::EnqueueMany(jobs)]);
     let once = |ops: Vec<Op>| ops.into_iter().map(|op| Step { op, lost: false });
-    let then = (prop_oneof![6 => op().prop_map(|op| vec![op]), 1 => story()], prop::bool::weighted(0.06))
+    let then = (prop_oneof![5 => op().prop_map(|op| vec![op]), 1 => story()], prop::bool::weighted(0.06))
         .prop_map(|(ops, lost)| ops.into_iter().map(|op| Step { op, lost }).collect::<Vec<_>>());
     (days, first, vec(then, 1..50))
         .prop_map(move |(days, first, rest)| once(days).chain(once(first)).chain(rest.into_iter().flatten()).collect())
@@ -112,7 +147,32 @@ fn story() -> impl Strategy<Value = Vec<Op>> {
         vec![Op::Register(worker), Op::Claim(worker, 4), Op::SettleAll(0, "dead"), Op::Requeue(jobs.clone()), Op::Discard(jobs)]
     });
     let delay = (0..LANES.len()).prop_map(|lane| vec![Op::Enqueue(lane, true), Op::MakeDue(vec![0]), Op::Promote(2)]);
-    prop_oneof![4 => crash, 1 => letter, 1 => delay]
+    // It begins in time, or not; and one that has begun does not expire any more.
+    let held = (0..LANES.len(), 0..3_usize, any::<bool>()).prop_map(|(lane, worker, is_late)| {
+        let late = Some(Op::MakeLate(vec![0])).filter(|_| is_late);
+        let held = [Op::EnqueueExpiring(lane), Op::Claim(worker, 9)].into_iter().chain(late);
+        held.chain([Op::ExpireHeld(0), Op::ExpireDue]).collect()
+    });
+    let begun = (0..LANES.len(), 0..3_usize).prop_map(|(lane, worker)| {
+        let begun = vec![Op::EnqueueExpiring(lane), Op::Claim(worker, 9), Op::SettleAll(0, "retry"), Op::MakeLate(vec![0]), Op::ExpireDue];
+        begun.into_iter().chain([Op::MakeDue(vec![0]), Op::Promote(3), Op::ExpireDue]).collect()
+    });
+    let vouched = || (0..3_usize).map(Op::Vouch);
+    let pause = (0..SCOPES.len(), 0..3_usize, prop::bool::weighted(0.8)).prop_map(move |(scope, worker, ends)| {
+        let end = [Op::Resume(scope)].into_iter().chain(vouched()).filter(move |_| ends);
+        [Op::Pause(scope)].into_iter().chain(vouched()).chain([Op::Claim(worker, 3)]).chain(end).collect()
+    });
+    let jobs = || Op::EnqueueMany(vec![(LIMITED, false); 4]);
+    let limit = (1..4_usize, 0..3_usize, 1..6_i32, any::<[bool; 3]>(), prop::bool::weighted(0.2)).prop_map(
+        move |(most, worker, claimed, slow, ends)| {
+            let heard = (0..3).filter(move |other| *other == worker || !slow[*other]).map(Op::Vouch);
+            let claims = [(false, false), (true, false)].map(|how| Op::ClaimLimited(worker, claimed, how));
+            let end = Some(Op::Limit(None)).filter(|_| ends);
+            let set = [Op::Limit(Some(most)), jobs()].into_iter().chain(heard).chain(claims.clone());
+            set.chain(vouched()).chain(claims).chain(end).collect()
+        },
+    );
+    prop_oneof![8 => crash, 3 => letter, 2 => delay, 2 => held, 1 => begun, 1 => pause, 2 => limit]
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -141,10 +201,27 @@ fn op() -> impl Strategy<Value = Op> {
         3 => worker().prop_map(Op::Beat),
         9 => worker().prop_map(Op::Register),
         1 => worker().prop_map(Op::Retire),
-        1 => Just(Op::PruneDone),
+        3 => Just(Op::PruneDone),
         1 => Just(Op::PruneWorkers),
         1 => Just(Op::AddDays),
         1 => Just(Op::DropDay),
+        4 => lane().prop_map(Op::EnqueueExpiring),
+        3 => vec(ago(), 1..4).prop_map(Op::MakeLate),
+        4 => Just(Op::ExpireDue),
+        3 => recent().prop_map(Op::ExpireHeld),
+        9 => rules(),
+    ]
+}
+
+/// Of pauses and the limit.
+fn rules() -> impl Strategy<Value = Op> {
+    let worker = || 0..3_usize;
+    prop_oneof![
+        1 => (0..SCOPES.len()).prop_map(Op::Pause),
+        3 => (0..SCOPES.len()).prop_map(Op::Resume),
+        4 => worker().prop_map(Op::Vouch),
+        1 => prop::option::weighted(0.6, 0..4_usize).prop_map(Op::Limit),
+        5 => (worker(), 0..6_i32, any::<(bool, bool)>()).prop_map(|(worker, most, how)| Op::ClaimLimited(worker, most, how)),
     ]
 }
 

@@ -15,23 +15,28 @@ use uuid::Uuid;
 
 use super::{
     expect::{Model, Place},
-    op::{Ago, LANES, Op, Say, Step},
+    op::{Ago, LANES, LIMIT, Op, Say, Step},
+    rules::Known,
 };
 
 /// One sequence under way.
 pub(super) struct Player {
-    connection: PgConnection,
-    model: Model,
+    pub(super) connection: PgConnection,
+    pub(super) model: Model,
     /// Every claim that took something, lost ones too: what a zombie knows.
-    leases: Vec<Lease>,
+    pub(super) leases: Vec<Lease>,
     workers: Vec<Uuid>,
+    /// What each has read of pauses and the limit.
+    pub(super) known: BTreeMap<Uuid, Known>,
+    /// That of the limit.
+    pub(super) gate: i64,
     /// Whether there is a transaction already, to be rolled back.
     losing: bool,
     /// Which lane an id is, and whether it is the solo twin; in the order in which claims look.
-    lanes: BTreeMap<i64, (usize, bool)>,
+    pub(super) lanes: BTreeMap<i64, (usize, bool)>,
 }
 
-type Outcome = Result<&'static str, String>;
+pub(super) type Outcome = Result<&'static str, String>;
 
 /// A line a job, as `Model::rows` writes them; a job with two entries has two.
 const ROWS: &str = "
@@ -41,7 +46,7 @@ with entry as (
     from queue.scheduled
   union all select u.id, format('running %s %s %s', l.token, u.attempts, u.crashes)
     from queue.lease l cross join lateral unnest(l.ids, l.attempts, l.crashes) u (id, attempts, crashes)
-  union all select id, format('%s %s output=%s', case when cancelled then 'cancelled' else 'completed' end, attempts,
+  union all select id, format('%s %s output=%s', case when expired then 'expired' when cancelled then 'cancelled' else 'completed' end, attempts,
     case when output is null then 'false' else 'true' end) from queue.done
   union all select unnest(ids), 'completed 1 output=false' from queue.done_many
   union all select id, format('dead lane=%s %s %s', lane, attempts, crashes) from queue.dead
@@ -55,14 +60,15 @@ const ORPHANS: &str = "select count(*) from queue.failure f where not exists (se
 
 const EMPTY: &str = "delete from queue.ready; delete from queue.scheduled; delete from queue.lease; delete from queue.done;
   delete from queue.done_many; delete from queue.dead; delete from queue.failure; delete from queue.job; delete from queue.lane;
-  delete from queue.worker; select queue.add_days(0)";
+  delete from queue.worker; delete from queue.expiry; delete from queue.paused; delete from queue.bound; select queue.forget_gates();
+  select queue.add_days(0)";
 
 #[expect(clippy::needless_pass_by_value, reason = "to be named in `map_err`")]
-fn fault(error: sqlx::Error) -> String {
+pub(super) fn fault(error: sqlx::Error) -> String {
     format!("the database said: {error}")
 }
 
-fn equal<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, expected: &T) -> Result<(), String> {
+pub(super) fn equal<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, expected: &T) -> Result<(), String> {
     if found == expected { Ok(()) } else { Err(format!("{what}:\n found    {found:?}\n expected {expected:?}")) }
 }
 
@@ -98,10 +104,11 @@ impl Player {
                 lanes.insert(id.fetch_one(&mut connection).await.unwrap(), (index, solo));
             }
         }
-        let mut player = Self { connection, model: Model::new(), leases: Vec::new(), workers: Vec::new(), losing: false, lanes };
+        let gate = sqlx::query_scalar("select queue.hash($1)").bind(LIMIT).fetch_one(&mut connection).await.unwrap();
+        let (model, leases, workers, known) = (Model::new(), Vec::new(), Vec::new(), BTreeMap::new());
+        let mut player = Self { connection, model, leases, workers, known, gate, losing: false, lanes };
         for _ in 0..3 {
-            let worker = protocol::register(&mut player.connection).await.unwrap();
-            player.model.register(worker);
+            let worker = player.register().await.unwrap();
             player.workers.push(worker);
         }
         player
@@ -121,14 +128,14 @@ impl Player {
             self.compare().await?;
             return Ok(what);
         }
-        let (before, workers) = (self.model.clone(), self.workers.clone());
+        let (before, workers, known) = (self.model.clone(), self.workers.clone(), self.known.clone());
         self.control("begin").await?;
         self.losing = true;
         self.perform(&step.op).await?;
         self.compare().await.map_err(|fault| format!("before it is lost, {fault}"))?;
         self.control("rollback").await?;
         self.losing = false;
-        (self.model, self.workers) = (before, workers);
+        (self.model, self.workers, self.known) = (before, workers, known);
         self.compare().await.map_err(|fault| format!("after it is lost, {fault}"))?;
         Ok("lost")
     }
@@ -157,11 +164,11 @@ impl Player {
         equal("the view jobs shows", &seen, &self.model.seen())
     }
 
-    fn lease(&self, ago: Ago) -> Option<&Lease> {
+    pub(super) fn lease(&self, ago: Ago) -> Option<&Lease> {
         self.leases.iter().rev().nth(ago % self.leases.len().max(1))
     }
 
-    fn ids(&self, agos: &[Ago], fit: impl Fn(Place) -> bool) -> Vec<JobId> {
+    pub(super) fn ids(&self, agos: &[Ago], fit: impl Fn(Place) -> bool) -> Vec<JobId> {
         let jobs = &self.model.jobs;
         let fitting: Vec<JobId> = jobs.iter().rev().filter(|(_, job)| fit(job.place)).map(|(id, _)| *id).collect();
         let pick = |(turn, ago): (usize, &Ago)| match turn % 2 {
@@ -194,13 +201,28 @@ impl Player {
             },
             Op::Register(slot) => {
                 self.pulse(op, self.workers[*slot]).await?;
-                let worker = protocol::register(&mut self.connection).await.map_err(fault)?;
-                self.model.register(worker);
-                self.workers[*slot] = worker;
+                self.workers[*slot] = self.register().await?;
                 Ok("registered")
             }
+            Op::EnqueueExpiring(lane) => self.enqueue_expiring(*lane).await,
+            Op::MakeLate(jobs) => self.make_late(jobs).await,
+            Op::ExpireDue => self.expire_due().await,
+            Op::ExpireHeld(lease) => self.expire_held(*lease).await,
+            Op::Pause(scope) => self.pause(*scope).await,
+            Op::Resume(scope) => self.resume(*scope).await,
+            Op::Vouch(worker) => self.vouch(self.workers[*worker]).await,
+            Op::Limit(most) => self.limit(*most).await,
+            Op::ClaimLimited(worker, most, how) => self.claim_limited(self.workers[*worker], *most, *how).await,
             Op::PruneDone | Op::PruneWorkers | Op::AddDays | Op::DropDay => self.keep_house(op).await,
         }
+    }
+
+    /// One that has read what is paused and limited, as each does before its first claim.
+    async fn register(&mut self) -> Result<Uuid, String> {
+        let worker = protocol::register(&mut self.connection).await.map_err(fault)?;
+        self.model.register(worker);
+        self.read_rules(worker).await?;
+        Ok(worker)
     }
 
     async fn enqueue(&mut self, lane: usize, later: bool) -> Outcome {
@@ -219,19 +241,6 @@ impl Player {
             self.model.enqueue(id, *lane, *later)?;
         }
         Ok("enqueued many")
-    }
-
-    async fn claim(&mut self, worker: Uuid, most: i32) -> Outcome {
-        let lease = protocol::claim(&mut self.connection, worker, most).await.map_err(fault)?;
-        self.model.claim(worker, usize::try_from(most).unwrap(), &lease, &self.lanes)?;
-        Ok(match lease.jobs.is_empty() {
-            true if self.model.lives(worker) => "claimed nothing",
-            true => "claimed while silent",
-            false => {
-                self.leases.push(lease);
-                "claimed"
-            }
-        })
     }
 
     async fn settle_some(&mut self, says: &[Say], whole: Option<Ago>) -> Outcome {
@@ -319,7 +328,7 @@ impl Player {
     /// What operators ask for happens to those jobs that are where they must be for it, and to no other.
     async fn operate(&mut self, op: &Op) -> Outcome {
         let dead = |place| place == Place::Dead;
-        let over = |place| matches!(place, Place::Completed { .. } | Place::Cancelled);
+        let over = |place| matches!(place, Place::Completed { .. } | Place::Cancelled | Place::Expired);
         let waits = |place| matches!(place, Place::Ready(_) | Place::Scheduled { .. });
         let (ids, what) = match op {
             Op::Requeue(agos) => (self.ids(agos, dead), "requeued"),

@@ -57,8 +57,13 @@ const SCHEDULES: &[&str] = &[
 const ROLES: &[&str] = &["roles::attacks roles::names roles::work", "roles::", "expiry::"];
 const PAUSES: &[&str] = &["paused::statements", "paused:: --skip statements --skip attacks", "paused::attacks"];
 const EXPIRY: &[&str] = &["expiry::looks", "expiry::statements expiry::ways", "expiry::hands expiry::attacks", "expiry::"];
-const BY_KEY: &[&str] = &["limits::key_claims limits::key_costs limits::key_rates limits::turned", "limits::keys", "limits::statements"];
-const LIMITS: &[&str] = &["limits::statements", "limits:: --skip statements --skip attacks", "limits::attacks"];
+const BY_KEY: &[&str] = &[
+    "limits::key_claims limits::key_costs limits::key_edges limits::key_rates limits::turned limits::behind::jobs",
+    "limits::keys",
+    "limits::statements",
+];
+const LIMITS: &[&str] =
+    &["limits::statements", "limits:: --skip statements --skip attacks --skip suspects --skip behind", "limits::attacks"];
 const LINES: &[&str] = &["lines::claims lines::attacks::two lines::attacks::lining", "lines:: --skip attacks", "lines::attacks"];
 const PRUNING: &[&str] = &["guards::prune", "retention::"];
 

@@ -1,0 +1,133 @@
+//! The model of pauses and of a limit: which workers said that they go by them, and what may be claimed then.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use uuid::Uuid;
+
+use super::{
+    expect::{Model, Place},
+    op::{LANES, LIMITED, SCOPES},
+    rules::{Asked, Bound, covers},
+};
+
+impl Model {
+    /// Numbers only rise, so who has seen one has seen all before it.
+    fn number(&mut self, number: i64) -> Result<(), String> {
+        let before = std::mem::replace(&mut self.rules.newest, number);
+        if number > before { Ok(()) } else { Err(format!("number {number} after {before}")) }
+    }
+
+    pub(super) fn pause(&mut self, scope: usize, number: i64) -> Result<(), String> {
+        self.rules.paused.insert(scope, number);
+        self.number(number)
+    }
+
+    pub(super) fn resume(&mut self, scope: usize) -> bool {
+        self.rules.paused.remove(&scope).is_some()
+    }
+
+    /// One that was set before keeps its number, for its lanes are the same.
+    pub(super) fn set_limit(&mut self, most: usize, number: i64) -> Result<(), String> {
+        match &mut self.rules.limit {
+            Some(limit) if limit.number == number => limit.most = most,
+            Some(limit) => return Err(format!("limit {} is now {number}", limit.number)),
+            None => {
+                self.rules.limit = Some(Bound { most, number, adopted: false, permits: BTreeMap::new() });
+                self.number(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn unset_limit(&mut self) -> bool {
+        self.rules.limit.take().is_some()
+    }
+
+    /// What a worker must read: numbers, queues, types, and whether it is the limit.
+    pub(super) fn rules(&self) -> BTreeSet<(i64, String, String, bool)> {
+        let paused =
+            self.rules.paused.iter().map(|(scope, number)| (*number, SCOPES[*scope].0.to_owned(), SCOPES[*scope].1.to_owned(), false));
+        let limit = self.rules.limit.iter().map(|limit| (limit.number, LANES[LIMITED].0.to_owned(), "*".to_owned(), true));
+        paused.chain(limit).collect()
+    }
+
+    /// A worker says that it goes by all up to this number; whether that is news.
+    pub(super) fn vouch(&mut self, worker: Uuid, number: i64) -> bool {
+        let seen = self.rules.seen.entry(worker).or_insert(0);
+        number > std::mem::replace(seen, number.max(*seen))
+    }
+
+    fn knows(&self, worker: Uuid, number: i64) -> bool {
+        self.rules.seen.get(&worker).is_some_and(|seen| *seen >= number)
+    }
+
+    /// Who lives and has not said yet that it goes by the pause of this scope.
+    pub(super) fn awaited(&self, scope: usize) -> BTreeSet<Uuid> {
+        let Some(number) = self.rules.paused.get(&scope) else { return BTreeSet::new() };
+        self.living().filter(|worker| !self.knows(*worker, *number)).collect()
+    }
+
+    /// Nothing of this lane may begin: it is paused, and all know that.
+    pub(super) fn is_paused(&self, lane: usize) -> bool {
+        self.rules.paused.keys().any(|scope| covers(*scope, lane) && self.awaited(*scope).is_empty())
+    }
+
+    /// Nothing of it may be claimed freely: it is paused, or its limit counts what runs.
+    pub(super) fn is_closed(&self, lane: usize) -> bool {
+        self.is_paused(lane) || (lane == LIMITED && self.rules.limit.as_ref().is_some_and(|limit| limit.adopted))
+    }
+
+    fn limited(&self, token: Uuid) -> usize {
+        self.jobs.values().filter(|job| job.lane == LIMITED && job.place == Place::Running(token)).count()
+    }
+
+    /// A lease that counts reads no more than before, and what it lists at most.
+    fn read_permits(&mut self, tokens: Option<&[Uuid]>) {
+        let Some(mut limit) = self.rules.limit.take() else { return };
+        for (token, count) in &mut limit.permits {
+            if tokens.is_none_or(|tokens| tokens.contains(token)) {
+                *count = self.held(*token).len().min(*count);
+            }
+        }
+        limit.permits.retain(|_, count| *count > 0);
+        self.rules.limit = Some(limit);
+    }
+
+    /// How many of the limited lane a worker may claim, of so many that wait; what it is told of permits is taken note of.
+    pub(super) fn room(&mut self, worker: Uuid, waiting: usize, asked: &Asked<'_>) -> usize {
+        let wanted = waiting.min(asked.most);
+        let Some(limit) = self.rules.limit.clone().filter(|_| wanted + asked.freed.len() > 0) else { return 0 };
+        if !limit.adopted {
+            if self.living().any(|worker| !self.knows(worker, limit.number)) {
+                return 0;
+            }
+            let permits = self.tokens().into_iter().map(|token| (token, self.limited(token))).filter(|(_, count)| *count > 0).collect();
+            self.rules.limit = Some(Bound { adopted: true, permits, ..limit });
+        }
+        self.read_permits(Some(asked.freed));
+        // More may run than the limit allows, if it is new or was lowered.
+        let wanted = wanted.cast_signed();
+        if self.vacant() < wanted && asked.belt {
+            self.read_permits(None);
+        }
+        if self.lives(worker) { self.vacant().clamp(0, wanted).cast_unsigned() } else { 0 }
+    }
+
+    fn vacant(&self) -> isize {
+        let limit = self.rules.limit.as_ref();
+        limit.map_or(0, |limit| limit.most.cast_signed() - limit.permits.values().sum::<usize>().cast_signed())
+    }
+
+    /// So many were claimed under the limit, in this lease.
+    pub(super) fn note_permits(&mut self, token: Uuid, count: usize) -> Result<(), String> {
+        let running = self.jobs.values().filter(|job| job.lane == LIMITED && matches!(job.place, Place::Running(_))).count();
+        let Some(limit) = self.rules.limit.as_mut().filter(|_| count > 0) else { return Ok(()) };
+        limit.permits.insert(token, count);
+        if running > limit.most { Err(format!("{running} run under a limit of {}", limit.most)) } else { Ok(()) }
+    }
+
+    /// How many jobs of which leases the limit counts, once it counts any.
+    pub(super) fn permits(&self) -> Option<BTreeMap<Uuid, usize>> {
+        self.rules.limit.as_ref().filter(|limit| limit.adopted).map(|limit| limit.permits.clone())
+    }
+}
