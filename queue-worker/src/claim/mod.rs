@@ -14,6 +14,7 @@ mod pauses;
 mod slow;
 mod suspects;
 mod trial;
+mod turns;
 mod vigil;
 
 pub(crate) use self::feed::Feed;
