@@ -107,6 +107,7 @@ declare
   now      timestamptz := clock_timestamp();
   is_last  boolean;
   in_vain  boolean := fire_ticks.verb = 'fail';
+  reason   text := case when fire_ticks.verb <> 'fail' then fire_ticks.error end;  -- why there is no next tick
 begin
   -- redundant: a caller may have less patience (for speed: others are to be seen to); also: a tick waits for nobody for ever
   perform set_config('lock_timeout', least(greatest(fire_ticks.patience, 1), 100) || 'ms', true);
@@ -141,7 +142,7 @@ begin
     set next_at = fire_ticks.next_at,  -- guard: the next tick is another [next_at = fire_ticks.next_at,]
       tried_at = null,  -- guard: the next tick is tried anew
       -- guard: one without a next tick says why [case when .. end => null]
-      error = case when fire_ticks.next_at is null then coalesce(case when not in_vain then fire_ticks.error end, 'it has no further ticks') end
+      error = case when fire_ticks.next_at is null then coalesce(reason, 'it has no further ticks') end
     where s.name = fire_ticks.name;  -- guard: moves one schedule on [where s.name = fire_ticks.name]
     foreach tick in array fire_ticks.ticks loop
       job := null;  -- guard: each tick has its own job
