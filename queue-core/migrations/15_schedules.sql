@@ -20,7 +20,8 @@ create table queue.schedule (
   since             timestamptz not null default clock_timestamp(),  -- its ticks are those after this moment
   next_at           timestamptz,                                     -- the next of them, or null: a worker is to compute it
   skip_at           timestamptz,                                     -- the tick that is to be passed over
-  tried_at          timestamptz,                                     -- when the next tick was first tried in vain
+  tried_at          timestamptz,                                     -- when the next tick was first tried in vain; later, if nobody tried for long
+  again_at          timestamptz,                                     -- and when last, if it was
   paused_at         timestamptz,
   undeclared_since  timestamptz,                                     -- no living worker has declared it since
   withdrawn_at      timestamptz,                                     -- so it has no ticks any more since

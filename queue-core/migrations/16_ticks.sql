@@ -89,7 +89,10 @@ end;
 -- A job that cannot be enqueued is that tick's outcome, not the caller's error: the schedule goes on with the next tick. What may be better at the
 -- next try (a deadlock, a lock that somebody holds, a full disk) is undone until a grace after the first try, however late that was, and told of by
 -- a last row (raised): the schedule is as it was, but for when that was. So others may be seen to in the same statement. No lock is waited for
--- longer than so many ms.
+-- longer than so many ms. Of a time in which nobody tried, for the server or all workers were away, a tenth of the grace counts.
+--
+-- A statement that is cancelled leaves nothing behind. Its caller says so by another, with what went wrong as the error and the verb fail: a try in
+-- vain like the others, and at last the tick's outcome.
 create function queue.fire_ticks(
   name text, definition bigint, seen timestamptz, ticks timestamptz[], verb text, next_at timestamptz, error text, patience integer default 100
 )
@@ -103,6 +106,8 @@ declare
   plan     queue.schedule;
   now      timestamptz := clock_timestamp();
   is_last  boolean;
+  in_vain  boolean := fire_ticks.verb = 'fail';
+  reason   text := case when fire_ticks.verb <> 'fail' then fire_ticks.error end;  -- why there is no next tick
 begin
   -- redundant: a caller may have less patience (for speed: others are to be seen to); also: a tick waits for nobody for ever
   perform set_config('lock_timeout', least(greatest(fire_ticks.patience, 1), 100) || 'ms', true);
@@ -116,6 +121,13 @@ begin
   if not found or fire_ticks.seen > now then  -- guard: never before its time [ or fire_ticks.seen > now]
     return;
   end if;
+  -- No rest between two tries is longer than a minute, nor than the grace; a statement has ten seconds.
+  -- guard: nobody tried while the server was away [now - plan.again_at > .. '15 s' => false]
+  -- guard: a rest between two tries counts [now - plan.again_at > .. '15 s' => true]
+  if now - plan.again_at > least(plan.grace, '1 min') + interval '15 s' then
+    -- guard: what is tried seldom ends too [ - plan.grace / 10]
+    plan.tried_at := plan.tried_at + greatest(now - plan.again_at - plan.grace / 10, '0');
+  end if;
   -- guard: tried again until a grace after its first try [coalesce( .. false) => true]; no longer than that [coalesce( .. false) => false]
   is_last := coalesce(plan.tried_at <= now - plan.grace, false);
   if is_last then
@@ -123,11 +135,14 @@ begin
     perform set_config('lock_timeout', '100ms', true);
   end if;
   begin
+    if in_vain and not is_last then  -- guard: what was cancelled is tried again [in_vain and not is_last => false]
+      raise exception 'in vain';
+    end if;
     update queue.schedule s
     set next_at = fire_ticks.next_at,  -- guard: the next tick is another [next_at = fire_ticks.next_at,]
       tried_at = null,  -- guard: the next tick is tried anew
       -- guard: one without a next tick says why [case when .. end => null]
-      error = case when fire_ticks.next_at is null then coalesce(fire_ticks.error, 'it has no further ticks') end
+      error = case when fire_ticks.next_at is null then coalesce(reason, 'it has no further ticks') end
     where s.name = fire_ticks.name;  -- guard: moves one schedule on [where s.name = fire_ticks.name]
     foreach tick in array fire_ticks.ticks loop
       job := null;  -- guard: each tick has its own job
@@ -143,7 +158,10 @@ begin
       if outcome is null and plan.overlap = 'skip' and queue.is_overlapping(fire_ticks.name, plan.options) then
         outcome := 'overlapped';
       end if;
-      if outcome is null then
+      if outcome is null and in_vain then  -- guard: what is cancelled again and again has failed [outcome is null and in_vain => false]
+        outcome := 'failed';
+        why := fire_ticks.error;
+      elsif outcome is null then
         begin
           select e.id, e.outcome into fire_ticks.job, fire_ticks.outcome from queue.enqueue_tick(plan, tick) e;
         exception when others then
@@ -163,12 +181,13 @@ begin
       return next;
     end loop;
   exception when others then  -- guard: what is raised for one schedule stops no other [when others => when division_by_zero]
-    why := left(sqlerrm, 1000) || ' (' || sqlstate || ')';
+    why := case when in_vain then fire_ticks.error else left(sqlerrm, 1000) || ' (' || sqlstate || ')' end;
     begin
       update queue.schedule s
-      set tried_at = now  -- guard: it is known when it was first tried [= now => = null]
-      -- guard: notes the try of one schedule [s.name = fire_ticks.name and ]; the first try counts [ and s.tried_at is null]
-      where s.name = fire_ticks.name and s.tried_at is null;
+      -- guard: it is known when it was first tried [coalesce(plan.tried_at, now) => null]; the first try counts [coalesce(plan.tried_at, now) => now]
+      set tried_at = coalesce(plan.tried_at, now),
+        again_at = now  -- guard: it is known when it was last tried [= now => = null]
+      where s.name = fire_ticks.name;  -- guard: notes the try of one schedule [where s.name = fire_ticks.name]
     exception when others then  -- guard: what cannot be noted stops no other either [when others => when division_by_zero]
       null;
     end;

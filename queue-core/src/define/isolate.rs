@@ -44,6 +44,12 @@ mod tests {
     fn one_bad_job_among_500_takes_25_calls_and_one_for_each_further_attempt() {
         assert_eq!([4, 5, 6, 7, 8].map(|max_attempts| calls(500, max_attempts)), [25, 21, 23, 24, 25]);
         assert_eq!((calls(500, 20), calls(500, 3), calls(500, 2)), (37, 46, 501));
+        // Alone from the fifth attempt on, each of which is a call; the others are over by then.
+        for max_attempts in 8..=100 {
+            let until_alone = (1..=5).map(|attempt| most_together(500, attempt, max_attempts, 0));
+            assert_eq!(until_alone.collect::<Vec<_>>(), [500, 125, 31, 7, 1]);
+            assert_eq!(calls(500, max_attempts), 22 + (max_attempts as usize - 5));
+        }
     }
 
     #[test]

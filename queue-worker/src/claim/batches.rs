@@ -91,7 +91,7 @@ impl Feed {
     async fn claim_batches_from(&mut self, worker: Uuid, from: From) -> sqlx::Result<ClaimResult> {
         self.turn_batches = self.turn_batches.wrapping_add(1);
         let of_lines = from == From::Lines;
-        let lanes = order(self.lanes.free().filter(|lane| lane.fair == of_lines), self.turn_batches);
+        let lanes = order(self.lanes.free().filter(|lane| lane.fair == of_lines && !self.limits.free.waits(lane)), self.turn_batches);
         let (mut shares, reserved) = self.demand_batches(lanes, self.batch);
         self.note_unasked(&reserved);
         if shares.is_empty() {

@@ -1,6 +1,10 @@
 //! Claims in the air: sent on links of their own, so that the next one is under way while the last is looked through.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::{sync::oneshot, task::JoinHandle};
 
@@ -33,6 +37,7 @@ pub(super) struct Flight {
     pub(super) course: Course,
     /// Whether it leaves out some lanes, which let others go first.
     pub(super) is_part: bool,
+    pub(super) sent: Instant,
     pub(super) landing: JoinHandle<(Link, Answer)>,
     /// The server was given up since: another one may have taken over.
     pub(super) is_outdated: bool,
@@ -53,7 +58,15 @@ impl Flight {
     pub(super) fn is_over(&self) -> bool {
         self.landing.is_finished()
     }
+
+    /// Whether others may wait for what it brings: a claim that meets nobody's lock is over by far sooner.
+    pub(super) fn is_young(&self) -> bool {
+        self.sent.elapsed() < YOUNG
+    }
 }
+
+/// So long others wait for a claim in the air.
+const YOUNG: Duration = Duration::from_millis(50);
 
 /// Three links at most: each claim in the air has one.
 pub(super) struct Links {

@@ -1,13 +1,16 @@
-//! What the last claims showed of the lanes without limits, for the turns between these and lanes under limits. Does not touch the database.
+//! What the last claims showed of lanes, for the turns between those without limits and those under some. Does not touch the database.
 
-use std::collections::HashSet;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use crate::lanes::Lane;
 
-/// What is known of lanes without limits.
+/// What is known of lanes without limits, and beside them.
 #[derive(Default)]
 pub(super) struct Free {
-    /// These brought jobs when they were asked last, or others of their queue left nothing for them.
+    /// These brought jobs when they were asked last, or others of their queue left nothing for them; those under limits are among them.
     pub(super) filled: HashSet<i64>,
     /// Queues in which they had as many jobs as there was room for, in the last claim.
     pub(super) busy: HashSet<String>,
@@ -15,6 +18,10 @@ pub(super) struct Free {
     pub(super) unasked: HashSet<String>,
     /// Queues in which jobs under limits had the last turn: among equals, those without any are next.
     pub(super) had_turn: HashSet<String>,
+    /// In these queues those of a lower priority wait: jobs under limits are next that have room.
+    pub(super) above: HashMap<String, i16>,
+    /// Limits whose last claim brought all that it asked for, and which had room for more.
+    pub(super) more: HashSet<Arc<[i64]>>,
 }
 
 impl Free {
@@ -39,8 +46,14 @@ impl Free {
         self.filled.contains(&lane.id) || self.had_turn.contains(&lane.queue)
     }
 
-    /// Forgets lanes that are gone.
-    pub(super) fn retain(&mut self, is_known: impl Fn(i64) -> bool) {
+    /// Whether this one lets jobs under limits go first.
+    pub(super) fn waits(&self, lane: &Lane) -> bool {
+        self.above.get(&lane.queue).is_some_and(|above| lane.priority < *above)
+    }
+
+    /// Forgets lanes and limits that are gone.
+    pub(super) fn retain(&mut self, is_known: impl Fn(i64) -> bool, are_known: impl Fn(&Arc<[i64]>) -> bool) {
+        self.more.retain(are_known);
         self.filled.retain(|lane| is_known(*lane));
     }
 }

@@ -99,8 +99,7 @@ pub(super) enum Next {
 /// So many claims under limits are on their way at once.
 const MOST: usize = 4;
 
-/// So many of a group wait for the disk while the next one is sent, and of all groups, with those on their way.
-const AHEAD: usize = 2;
+/// The same with those that wait for the disk.
 const MOST_LINKS: usize = 6;
 
 /// A gate is tried again after this, whether or not anybody says that there is room.
@@ -280,15 +279,10 @@ impl State {
         matches!(self.next, Next::Keys(..))
     }
 
-    /// Whether a claim has not landed yet.
-    pub(super) fn in_air(&self) -> bool {
-        self.flight.is_some() || !self.landing.is_empty()
-    }
-
     /// Whether a claim is to be sent: now, or with a look for jobs.
     pub(super) fn is_due(&mut self, now: Instant, looks: bool, hurry: bool) -> bool {
         match self.next {
-            _ if self.flight.is_some() || self.landing.len() >= AHEAD => false,
+            _ if self.flight.is_some() || self.awaits_disk().is_some() => false,
             Next::Now => true,
             Next::Look(at) => (looks && (hurry || now >= at)) || (self.rescan.owed && self.rescan.may(now)),
             Next::Shut(at) | Next::Broken(at) => now >= at,

@@ -8,12 +8,27 @@ use uuid::Uuid;
 use super::{
     feed::Feed,
     flight::{ClaimResult, Flight},
-    gates::{Next, SHUT},
+    gates::{Next, SHUT, State},
 };
 use crate::{
     error::complain,
     lanes::{From, Room, Said},
 };
+
+/// So many claims of a group wait for the disk while the next one is sent.
+const AHEAD: usize = 2;
+
+impl State {
+    /// Whether a claim has not landed yet.
+    pub(super) fn in_air(&self) -> bool {
+        self.flight.is_some() || !self.landing.is_empty()
+    }
+
+    /// The first of those that wait for the disk, if there are so many that no claim is sent before it has landed.
+    pub(super) fn awaits_disk(&self) -> Option<&Flight> {
+        self.landing.front().filter(|_| self.landing.len() >= AHEAD)
+    }
+}
 
 impl Feed {
     /// Takes note of what claims have taken, and lands what has come back; returns whether it brought jobs.
@@ -25,7 +40,7 @@ impl Feed {
             any |= self.land_group(&gates, false).await;
         }
         let known: HashSet<Arc<[i64]>> = self.lanes.groups.iter().map(|group| Arc::clone(&group.under.gates)).collect();
-        self.limits.free.retain(|lane| self.lanes.get(lane).is_some());
+        self.limits.free.retain(|lane| self.lanes.get(lane).is_some(), |gates| known.contains(gates));
         self.limits.groups.retain(|gates, state| known.contains(gates) || state.in_air());
         any
     }
@@ -87,7 +102,8 @@ impl Feed {
     fn note_taken(&mut self, gates: &Arc<[i64]>, said: Said, before: Next, is_part: bool) {
         let Said { room, count, most, served, lanes, from_zero, asked, took, reach } = said;
         reach.note(&mut self.lanes);
-        self.note_served(&lanes, count < most && room == Room::Open, served.into_iter());
+        self.note_served(&lanes, count < most && room == Room::Open, served.iter().copied());
+        self.note_limited(gates, &lanes, (&served, room), count >= most);
         let state = self.limits.state(gates);
         state.took = took;
         state.note(room, count, most);

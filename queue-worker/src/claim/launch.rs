@@ -126,12 +126,16 @@ impl Feed {
         }
         let mut reserved = Reserved::new();
         let mut shares: Vec<Share> = Vec::new();
-        let (mut of_lines, mut next) = (None, None);
+        let (mut of_lines, mut next, mut any_waits) = (None, None, false);
         let offered = self.offered();
         let begin = if self.lanes.are_many() { 0 } else { begin };
         let is_single = |lane: &&Lane| !(from_zero && lane.fair) && self.queues.batch_of(lane.job_type).is_none();
         for (nth, id) in offered.iter().enumerate().skip(begin) {
             let Some(lane) = self.lanes.get(*id).filter(is_single) else { continue };
+            if self.limits.free.waits(lane) {
+                any_waits = true;
+                continue;
+            }
             if of_lines.is_some_and(|of_lines| of_lines != lane.fair) {
                 next = Some(nth);
                 break;
@@ -157,7 +161,7 @@ impl Feed {
         }
         if shares.is_empty() {
             // Where there is no lane, nothing lies below a floor.
-            self.rescan.owed &= !reserved.is_empty();
+            self.rescan.owed &= any_waits || !reserved.is_empty();
             let saturated = if reserved.is_empty() { ClaimResult::Jobs(0) } else { ClaimResult::Saturated };
             return Ok(Err(if self.lanes.more_wait() { ClaimResult::Full } else { saturated }));
         }
@@ -201,7 +205,8 @@ impl Feed {
             }
             (link, answer)
         });
-        Flight { reserved, paused: self.queues.pauses().now(), course, is_part: false, landing, is_outdated: false, said: None }
+        let (paused, sent) = (self.queues.pauses().now(), Instant::now());
+        Flight { reserved, paused, course, is_part: false, sent, landing, is_outdated: false, said: None }
     }
 
     /// Waits for a claim, and gives its jobs to their queues' slots, or back if they were paused since. Drops them if our identity is gone meanwhile:

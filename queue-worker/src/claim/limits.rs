@@ -3,11 +3,7 @@
 //! All lanes that the same limits cover are claimed together. Where no permit is left their gate is shut: nobody asks those lanes until jobs of
 //! this worker end, somebody says that there is room, a time has come, or a second has passed.
 
-use std::{
-    collections::{HashSet, hash_map::Entry},
-    sync::Arc,
-    time::Instant,
-};
+use std::{collections::hash_map::Entry, sync::Arc, time::Instant};
 
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -15,48 +11,33 @@ use uuid::Uuid;
 use super::{
     feed::Feed,
     flight::{ClaimResult, Course, Flight, Reserved},
-    gates::Step,
+    gates::{Next, Step},
+    turns::Withheld,
 };
 use crate::{
     error::complain,
-    lanes::{Asked, Brought, From, Group, Lane, Request, Share},
+    lanes::{Asked, Brought, From, Group, Lane, Request, Room, Share},
     live::{Sleep, Under},
 };
-
-/// The queues in which a group lets lanes without limits go first, and which of its lanes have waited too long for that.
-struct Withheld {
-    queues: Vec<String>,
-    passed_over: HashSet<i64>,
-}
-
-impl Withheld {
-    fn stops(&self, lane: &Lane) -> bool {
-        self.queues.contains(&lane.queue) && !self.passed_over.contains(&lane.id)
-    }
-
-    /// Whether some lanes of this group are left to be claimed.
-    fn leaves_any(&self, group: &Group) -> bool {
-        self.queues.len() < group.queues.len() || !self.passed_over.is_empty()
-    }
-}
 
 impl Feed {
     /// Sends claims under limits on their way: those whose time has come, and with a look for jobs those of lanes that may hold some.
     pub(super) fn claim_limited(&mut self, worker: Uuid, step: Step) {
         let (now, looks, hurry) = (Instant::now(), step != Step::First, self.sleep != Sleep::Awake);
         self.limits.saturated = false;
+        self.limits.free.above.clear();
         if self.lanes.groups.are_none() {
             return;
         }
         let mut groups = self.in_turn(step);
         groups.sort_by_cached_key(|(group, _)| (std::cmp::Reverse(group.best), self.limits.state(&group.under.gates).sent));
-        for (group, withheld) in groups {
+        for (group, withheld) in &groups {
             let (is_full, waits_since) = (self.limits.are_full(), self.limits.waits_since());
             let any_unasked = self.limits.free.any_unasked(&group.queues);
             let state = self.limits.state(&group.under.gates);
             let says = state.says(now);
             state.waits = state.is_due(now, looks, hurry);
-            let goes = state.waits && !state.yields(now, any_unasked, waits_since) && withheld.leaves_any(&group);
+            let goes = state.waits && !state.yields(now, any_unasked, waits_since) && withheld.leaves_any;
             let is_passed = is_full && goes;
             if !is_passed {
                 state.passed_at = None;
@@ -66,46 +47,12 @@ impl Feed {
                 self.limits.note_passed(&group.under.gates);
             }
             if !is_full && (goes || says) {
-                self.launch_limited(worker, &group, goes.then_some(&withheld), says);
+                self.launch_limited(worker, group, goes.then_some(withheld), says);
             }
         }
-    }
-
-    /// All groups, and the queues in which each lets lanes without limits go first: those of a higher priority, and equals each in turn as long as
-    /// they have jobs. Once these have taken all they had, nobody waits for them; slots that are full of them are theirs.
-    fn in_turn(&mut self, step: Step) -> Vec<(Arc<Group>, Withheld)> {
-        let (aged, looks) = (self.aged_queues(), step != Step::First);
-        let free = &self.limits.free;
-        let best = self.lanes.best_free(|lane| free.may_hold(lane));
-        let goes_first = |group: &Group, queue: &String| {
-            let is_busy = free.are_busy(queue);
-            match best.get(queue.as_str()) {
-                _ if step == Step::After && !is_busy => false,
-                _ if aged.contains(queue) => looks || is_busy,
-                Some(free) if *free > group.best => looks || is_busy,
-                Some(best) if *best == group.best => is_busy && free.had_turn.contains(queue),
-                _ => false,
-            }
-        };
-        let withheld = |group: &Group| group.queues.iter().filter(|queue| goes_first(group, queue)).cloned().collect();
-        let groups: Vec<(Arc<Group>, Vec<String>)> = self.lanes.groups.iter().map(|group| (Arc::clone(group), withheld(group))).collect();
-        groups.into_iter().map(|(group, queues)| (Arc::clone(&group), self.withhold(&group, queues))).collect()
-    }
-
-    /// Lanes that have been kept waiting too long are claimed all the same.
-    fn withhold(&mut self, group: &Group, queues: Vec<String>) -> Withheld {
-        let aging = self.aging.filter(|_| !queues.is_empty());
-        let passed_over = aging.map_or_else(HashSet::new, |aging| {
-            group.lanes.iter().copied().filter(|lane| self.lanes.is_passed_over(*lane, aging)).collect()
-        });
-        Withheld { queues, passed_over }
-    }
-
-    /// The queues in which lanes without limits have been kept waiting too long.
-    fn aged_queues(&mut self) -> HashSet<String> {
-        let Some(aging) = self.aging else { return HashSet::new() };
-        let free: Vec<(i64, String)> = self.lanes.free().map(|lane| (lane.id, lane.queue.clone())).collect();
-        free.into_iter().filter(|(lane, _)| self.lanes.is_passed_over(*lane, aging)).map(|(_, queue)| queue).collect()
+        if step == Step::Before {
+            self.hold_back(&groups);
+        }
     }
 
     /// Whether there are limits, and the lanes without any had as many jobs as there was room for when they were claimed last, or found none that is
@@ -181,7 +128,7 @@ impl Feed {
             self.limits.note_sent(&under.gates, reserved.iter().filter(|(_, promised)| promised.count > 0).map(|(queue, _)| queue));
         }
         let state = self.limits.state(&under.gates);
-        let is_part = goes.is_some_and(|withheld| !withheld.queues.is_empty());
+        let is_part = goes.is_some_and(|withheld| withheld.stops_any);
         let from_zero = asks && (state.rescan.is_due() || (state.rescan.owed && state.rescan.may(Instant::now())));
         if from_zero {
             state.rescan.begin();
@@ -205,7 +152,8 @@ impl Feed {
             (link, answer)
         });
         let (paused, said) = (self.queues.pauses().now(), Some(said));
-        let flight = Flight { reserved, paused, course: Course::default(), is_part, landing, is_outdated: false, said };
+        let (course, sent) = (Course::default(), Instant::now());
+        let flight = Flight { reserved, paused, course, is_part, sent, landing, is_outdated: false, said };
         let state = self.limits.state(&under.gates);
         (state.told, state.flight) = (false, Some(flight));
     }
@@ -234,7 +182,13 @@ impl Feed {
                 return Ok(Brought::default());
             }
         };
-        self.limits.state(&gates).note(brought.room, brought.jobs.len() + brought.unread.len(), most);
+        let state = self.limits.state(&gates);
+        let before = state.next;
+        state.note(brought.room, brought.jobs.len() + brought.unread.len(), most);
+        // Keys of suspects say nothing of others that wait.
+        if matches!(brought.room, Room::Keys(_)) && !matches!(before, Next::Shut(_)) {
+            state.next = before;
+        }
         self.note_room(&gates, brought.room, asked);
         Ok(brought)
     }

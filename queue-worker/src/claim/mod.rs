@@ -16,6 +16,7 @@ mod round;
 mod slow;
 mod suspects;
 mod trial;
+mod turns;
 mod vigil;
 
 pub(crate) use self::feed::Feed;

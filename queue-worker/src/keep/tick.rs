@@ -103,6 +103,7 @@ impl Ticks {
     ) -> Self {
         let declarations = Declarations::new(declares, config);
         let (timings, aside) = (HashMap::new(), Aside::default());
+        let link = link.brief();
         Self { link, config: config.clone(), bell: Arc::clone(bell), identity, declarations, timings, aside }
     }
 
@@ -175,6 +176,8 @@ impl Ticks {
         if questions.is_empty() {
             return Ok(true);
         }
+        // Without a connection nothing is the fault of any of them.
+        self.link.get().await?;
         let asked = ask(&mut self.link, self.config.store, questions, patience_ms).await;
         match (self.link.note(asked), questions) {
             (Ok(fired), _) => {
@@ -183,13 +186,25 @@ impl Ticks {
                 }
                 Ok(true)
             }
-            (Err(error), _) if self.link.is_new() => Err(error),
+            (Err(error), _) if self.link.is_new() && !took_long(&error) => Err(error),
             (Err(error), [one]) => {
-                self.raised(one.plan, &queue_core::message(&error), patience_ms);
+                self.failed(one, &queue_core::message(&error), patience_ms).await?;
                 Ok(false)
             }
             (Err(_), _) => Ok(false),
         }
+    }
+
+    /// Its statement has failed as a whole, and left nothing behind: says so in another, so that it has no more than the grace after all.
+    async fn failed(&mut self, question: &Question<'_>, why: &str, patience_ms: i32) -> sqlx::Result<()> {
+        self.link.get().await?;
+        let said = ask(&mut self.link, self.config.store, &[question.in_vain(why)], patience_ms).await;
+        match self.link.note(said) {
+            Ok(said) if !said.is_empty() => self.note(question, said.iter(), patience_ms),
+            Err(error) if self.link.is_new() => return Err(error),
+            _ => self.raised(question.plan, why, patience_ms),
+        }
+        Ok(())
     }
 
     /// What came of the ticks of one schedule.
@@ -225,6 +240,7 @@ impl Ticks {
         }
     }
 
+    /// It failed by itself, and is put aside.
     fn raised(&mut self, plan: &Planned, why: &str, patience_ms: i32) {
         let wait = self.aside.suspect(plan, patience_ms > PATIENCE_TOGETHER);
         if !wait.is_zero() {
@@ -238,4 +254,9 @@ impl Ticks {
             );
         }
     }
+}
+
+/// Whether a statement had an answer to wait for, and it did not come: another connection may have one for others.
+fn took_long(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::TimedOut)
 }

@@ -51,6 +51,13 @@ impl Link {
         self
     }
 
+    /// Its statements are ended by the server before they take so long that their connection counts as dead: with a connection that is dropped a
+    /// statement does not end, and keeps what it has locked.
+    pub(crate) fn brief(mut self) -> Self {
+        self.options = self.options.options([("statement_timeout", "10s")]);
+        self
+    }
+
     /// Whether it has no connection yet.
     pub(crate) fn is_new(&self) -> bool {
         self.connection.is_none()

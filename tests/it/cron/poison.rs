@@ -50,6 +50,39 @@ async fn schedules_fire_in_time_beside_twenty_whose_jobs_cannot_be_enqueued() {
     db.finish().await;
 }
 
+/// A tick whose statement is ended from outside, and one whose statement does not end by itself: whatever it has written is undone with it.
+#[tokio::test]
+async fn a_tick_whose_statement_is_cancelled_stops_no_other_and_ends_visibly() {
+    let db = TestDb::new().await;
+    let ended = "create function queue.ended() returns trigger language plpgsql as $$
+      begin
+        if new.name = 'endless' then perform pg_sleep(300); end if;
+        raise exception using errcode = 'query_canceled', message = 'as told';
+      end $$;
+      create trigger ended before insert on queue.fire for each row
+        when (new.name <> 'good' and new.outcome = 'enqueued') execute function queue.ended()";
+    sqlx::raw_sql(ended).execute(&db.pool).await.unwrap();
+    let soon = each_second().grace(Duration::from_secs(2));
+    for (name, schedule) in [("endless", &soon), ("cancelled", &soon), ("good", &each_second())] {
+        schedule::create(&db.pool, STORE(), name, schedule).await.unwrap();
+    }
+    db.run_while(sleeper(&db), async {
+        eventually("the good one fires", async || fires(&db, "good").await.len() >= 2).await;
+        eventually("the endless one is known to have been tried", async || {
+            db.count("select count(*) from queue.schedule where name = 'endless' and tried_at is not null").await == 1
+        })
+        .await;
+        let failed = async || fires(&db, "cancelled").await.into_iter().find(|fire| fire.outcome == "failed");
+        eventually("the cancelled one ends visibly", async || failed().await.is_some()).await;
+        assert!(failed().await.unwrap().error.unwrap().contains("as told (57014)"));
+    })
+    .await;
+    check_each_second(&db.pool, "good").await;
+    sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
+    sqlx::query("drop function queue.ended cascade").execute(&db.pool).await.unwrap();
+    db.finish().await;
+}
+
 /// Each that fails is a line in the log. The first try is behind others, in one statement.
 #[tokio::test]
 async fn a_tick_that_is_late_and_meets_a_lock_fires_once_that_is_gone() {
@@ -116,8 +149,8 @@ async fn what_fails_in_a_statement_for_several_is_undone_by_itself() {
     }
     let due = "update queue.schedule set next_at = date_trunc('second', now()) returning definition, next_at";
     let due: Vec<(i64, chrono::DateTime<chrono::Utc>)> = sqlx::query_as(due).fetch_all(&mut on).await.unwrap();
-    // All but when it was first tried.
-    let row = "select (to_jsonb(s) - 'tried_at')::text from queue.schedule s where name = 'b'";
+    // All but when it was tried.
+    let row = "select (to_jsonb(s) - '{tried_at,again_at}'::text[])::text from queue.schedule s where name = 'b'";
     let before: Vec<String> = sqlx::query_scalar(row).fetch_all(&mut on).await.unwrap();
     let tick = due[0].1;
     let fired: Vec<Came> = sqlx::query_as(include_str!("../../../queue-worker/sql/fire.sql"))

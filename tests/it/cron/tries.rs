@@ -31,6 +31,14 @@ async fn tried(db: &TestDb, ago: &str) {
     assert_eq!(sqlx::query(AssertSqlSafe(moved)).execute(&db.pool).await.unwrap().rows_affected(), 1);
 }
 
+/// As if so much time had passed since the last try, in which nobody tried.
+async fn passed(db: &TestDb, time: &str) {
+    let moved = format!(
+        "update queue.schedule set tried_at = tried_at - interval '{time}', again_at = again_at - interval '{time}' where tried_at is not null"
+    );
+    assert_eq!(sqlx::query(AssertSqlSafe(moved)).execute(&db.pool).await.unwrap().rows_affected(), 1);
+}
+
 const LOCK: &str = "lock table queue.ready in exclusive mode";
 
 #[tokio::test]
@@ -56,6 +64,63 @@ async fn a_late_tick_is_tried_until_a_grace_after_its_first_try_and_then_it_has_
     super::away(&db, "a", "30 min").await;
     assert_eq!(fire(&mut on, "a", 1).await, ["enqueued"]);
     assert_eq!(outcomes(&db, "b").await, [""; 0]);
+    db.finish().await;
+}
+
+/// The server was away, or every worker: that is not the tick's fault. But what is tried once an hour ends, too.
+#[tokio::test]
+async fn of_time_in_which_nobody_tries_a_tenth_of_the_grace_counts_and_a_rest_counts_whole() {
+    let db = TestDb::new().await;
+    late(&db, "a").await;
+    let (mut on, mut other) = (PgConnection::connect(&db.url).await.unwrap(), PgConnection::connect(&db.url).await.unwrap());
+    let mut held = other.begin().await.unwrap();
+    sqlx::query(LOCK).execute(&mut *held).await.unwrap();
+    assert_eq!(fire(&mut on, "a", 1).await, ["raised"]);
+    let mut hours = 0;
+    loop {
+        passed(&db, "1 h").await;
+        hours += 1;
+        match fire(&mut on, "a", 1).await[0].as_str() {
+            "raised" => assert!(hours < 12, "it is tried for ever"),
+            outcome => break assert_eq!(outcome, "failed"),
+        }
+    }
+    assert!(hours >= 9, "after {hours} tries, an hour between each two");
+    super::away(&db, "a", "30 min").await;
+    assert_eq!(fire(&mut on, "a", 1).await, ["raised"]);
+    passed(&db, "40 s").await;
+    assert_eq!(fire(&mut on, "a", 1).await, ["raised"]);
+    passed(&db, "40 s").await;
+    assert_eq!(fire(&mut on, "a", 1).await, ["failed"]);
+    held.rollback().await.unwrap();
+    db.finish().await;
+}
+
+/// Nothing is left of the statement itself, so its caller says so.
+#[tokio::test]
+async fn what_is_cancelled_is_noted_and_tried_until_a_grace_after_its_first_try() {
+    let db = TestDb::new().await;
+    late(&db, "a").await;
+    late(&db, "b").await;
+    let mut on = PgConnection::connect(&db.url).await.unwrap();
+    let mut in_vain = async |next: Option<&str>| {
+        let fire =
+            "select f.outcome, f.why from queue.schedule s, queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at], 'fail',
+          s.next_at + $1::text::interval, 'cancelled') f where s.name = 'a'";
+        let said: Vec<(String, Option<String>)> = sqlx::query_as(fire).bind(next).fetch_all(&mut on).await.unwrap();
+        assert!(said.len() == 1 && said[0].1.as_deref() == Some("cancelled"), "{said:?}");
+        said[0].0.clone()
+    };
+    assert_eq!(in_vain(Some("1 h")).await, "raised");
+    assert_eq!(such(&db, "name = 'a' and tried_at > now() - interval '20 s' and error is null").await, 1);
+    tried(&db, "50 s").await;
+    assert_eq!(in_vain(Some("1 h")).await, "raised");
+    tried(&db, "60 s").await;
+    assert_eq!(in_vain(None).await, "failed");
+    assert_eq!(fires(&db, "a").await[0].error.as_deref(), Some("cancelled"));
+    assert_eq!(such(&db, "name = 'a' and tried_at is null and error = 'it has no further ticks'").await, 1);
+    assert_eq!(such(&db, "name = 'b' and tried_at is null and error is null").await, 1, "the other one was not tried");
+    assert_eq!(db.count("select count(*) from queue.job").await, 0);
     db.finish().await;
 }
 

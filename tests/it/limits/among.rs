@@ -160,3 +160,62 @@ async fn lanes_under_one_limit_in_two_queues_wait_in_the_busier_one_only() {
     .await;
     db.finish().await;
 }
+
+/// How many jobs of this priority began before the last of that one.
+async fn before_the_last(db: &TestDb, of: i16, last: i16) -> i64 {
+    let with = "(select s.n, l.priority from effect_span s join queue.job j on j.id = s.job join lateral
+      (select d.priority from queue.lane d where d.lane = j.lane limit 1) l on true)";
+    db.count(&format!(
+        "select count(*) from {with} a where a.priority = {of} and a.n < (select max(b.n) from {with} b where b.priority = {last})"
+    ))
+    .await
+}
+
+/// Runs them all, one at a time.
+async fn run_one_by_one(db: &TestDb, jobs: i64) {
+    let ended = async || db.count("select count(*) from effect_span where ended is not null").await == jobs;
+    db.run_while(narrow(db, 1), eventually("all have run", ended)).await;
+}
+
+/// Those that are claimed already when a worker comes to know better ones.
+const IN_THE_AIR: i64 = 5;
+
+#[tokio::test]
+async fn jobs_under_a_limit_begin_before_lower_ones_beside_an_empty_lane_that_is_better_than_both() {
+    let db = fresh().await;
+    set(&db, "type:limited", Limit::new().concurrency(50)).await;
+    Unlimited { ms: 0 }.enqueue(&db.pool).priority(200).await.unwrap();
+    Unlimited::enqueue_all((0..60).map(|_| Unlimited { ms: 10 }), &db.pool).priority(30).await.unwrap();
+    Limited::enqueue_all((0..20).map(|_| Limited { ms: 10 }), &db.pool).priority(100).await.unwrap();
+    run_one_by_one(&db, 81).await;
+    let lower = before_the_last(&db, 30, 100).await;
+    assert!(lower <= IN_THE_AIR, "{lower} of a lower priority began before the last under the limit");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn an_empty_lane_under_a_limit_takes_no_lower_ones_under_it_before_better_jobs_without_one() {
+    let db = fresh().await;
+    set(&db, "type:limited", Limit::new().concurrency(50)).await;
+    Limited { ms: 0 }.enqueue(&db.pool).priority(250).await.unwrap();
+    Limited::enqueue_all((0..20).map(|_| Limited { ms: 10 }), &db.pool).priority(100).await.unwrap();
+    Unlimited::enqueue_all((0..20).map(|_| Unlimited { ms: 10 }), &db.pool).priority(200).await.unwrap();
+    run_one_by_one(&db, 41).await;
+    let lower = before_the_last(&db, 100, 200).await;
+    assert!(lower <= IN_THE_AIR, "{lower} of a lower priority began before the last without a limit");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn an_empty_lane_under_one_limit_takes_no_lower_ones_under_it_before_better_jobs_under_another() {
+    let db = fresh().await;
+    set(&db, "type:limited", Limit::new().concurrency(50)).await;
+    set(&db, "shared", Limit::new().concurrency(50)).await;
+    SharedOne { ms: 0 }.enqueue(&db.pool).priority(250).await.unwrap();
+    SharedOne::enqueue_all((0..20).map(|_| SharedOne { ms: 10 }), &db.pool).priority(30).await.unwrap();
+    Limited::enqueue_all((0..20).map(|_| Limited { ms: 10 }), &db.pool).priority(100).await.unwrap();
+    run_one_by_one(&db, 41).await;
+    let lower = before_the_last(&db, 30, 100).await;
+    assert!(lower <= IN_THE_AIR, "{lower} of a lower priority began before the last under the other limit");
+    db.finish().await;
+}

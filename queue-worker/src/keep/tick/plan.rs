@@ -32,6 +32,7 @@ pub(super) struct Planned {
 }
 
 /// What is to be done about one.
+#[derive(Clone)]
 pub(super) struct Question<'p> {
     pub(super) plan: &'p Planned,
     due: Due,
@@ -95,6 +96,15 @@ impl Planned {
             }
         };
         Some(Question { plan: self, due, why })
+    }
+}
+
+impl Question<'_> {
+    /// That it was tried in vain, in a statement that left nothing behind.
+    pub(super) fn in_vain(&self, why: &str) -> Self {
+        let mut question = self.clone();
+        (question.due.verb, question.why) = ("fail", Some(why.to_owned()));
+        question
     }
 }
 
