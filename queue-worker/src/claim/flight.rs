@@ -41,6 +41,8 @@ pub(super) struct Flight {
     pub(super) landing: JoinHandle<(Link, Answer)>,
     /// The server was given up since: another one may have taken over.
     pub(super) is_outdated: bool,
+    /// It has taken nothing, so that there is nothing to wait for.
+    pub(super) is_empty: bool,
     /// Of one under limits: what it has taken, before that is on the disk.
     pub(super) said: Option<oneshot::Receiver<Said>>,
 }

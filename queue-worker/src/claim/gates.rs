@@ -247,6 +247,15 @@ impl Limits {
         }
     }
 
+    /// No more than a quarter of the time goes into asking lanes that were empty: who asks those of many groups may never come to an end.
+    pub(super) fn rest(&mut self, gates: &Arc<[i64]>) {
+        let round = self.groups.values().map(|state| state.took).sum::<Duration>() / u32::try_from(MOST).unwrap_or(1);
+        let state = self.state(gates);
+        if let Next::Look(at) = &mut state.next {
+            *at += (3 * round).min(SHUT);
+        }
+    }
+
     /// Takes note of what has ended here, and of where others say that there is room.
     pub(super) fn hear(&mut self, bell: &Bell) {
         let (freed, room, late) = (self.freed.take(), bell.take_freed(), bell.take_late());

@@ -64,7 +64,7 @@ impl Feed {
     async fn land_group(&mut self, gates: &Arc<[i64]>, waits: bool) -> bool {
         self.hear_taken(gates, waits).await;
         let mut any = false;
-        while let Some(flight) = self.limits.state(gates).landing.pop_front_if(|flight| waits || flight.is_over()) {
+        while let Some(flight) = self.limits.state(gates).landing.pop_front_if(|flight| waits || flight.is_empty || flight.is_over()) {
             any |= self.land_claim(gates, flight).await.unwrap_or_else(|error| {
                 complain(&error, "a claim under limits failed; what they cover waits for a second, and nothing else does");
                 self.lanes.groups.shut(gates, true);
@@ -93,6 +93,7 @@ impl Feed {
         // Until it is known why it failed.
         let before = std::mem::replace(&mut state.next, Next::Broken(Instant::now() + SHUT));
         let is_part = flight.is_part;
+        flight.is_empty = said.as_ref().is_some_and(|said| said.count == 0);
         state.landing.push_back(flight);
         if let Some(said) = said {
             self.note_taken(gates, said, before, is_part);
@@ -107,6 +108,8 @@ impl Feed {
         let state = self.limits.state(gates);
         state.took = took;
         state.note(room, count, most);
+        self.limits.rest(gates);
+        let state = self.limits.state(gates);
         if most == 0 && matches!(room, Room::Open | Room::Keys(_)) && matches!(before, Next::Now) {
             // It only said what had ended.
             state.next = before;

@@ -153,7 +153,7 @@ impl Feed {
         });
         let (paused, said) = (self.queues.pauses().now(), Some(said));
         let (course, sent) = (Course::default(), Instant::now());
-        let flight = Flight { reserved, paused, course, is_part, sent, landing, is_outdated: false, said };
+        let flight = Flight { reserved, paused, course, is_part, sent, landing, is_outdated: false, is_empty: false, said };
         let state = self.limits.state(&under.gates);
         (state.told, state.flight) = (false, Some(flight));
     }

@@ -48,8 +48,8 @@ async fn what_began_of_a_key_leaves_its_windows_by_and_by_and_is_that_of_no_othe
     let (db, mut on, _) = with(0).await;
     run(&mut on, "select queue.set_limit('rated', null, 6, '60 s', 2, keyed => true)").await;
     // By key: how many began how many seconds ago.
-    let began = "insert into queue.rate (gate, line, at_ms, n)
-        select queue.hash('rated'), queue.line_id(b.key), queue.clock_ms() - b.ago * 1000, b.n
+    let began = "insert into queue.rate (gate, line, at_ms, n, total)
+        select queue.hash('rated'), queue.line_id(b.key), queue.clock_ms() - b.ago * 1000, b.n, sum(b.n) over (partition by b.key order by b.ago desc)
         from (values ('short', 30, 3), ('short', 5, 2), ('long', 50, 1), ('long', 30, 7), ('some', 40, 1), ('some', 3, 1)) b (key, ago, n)";
     run(&mut on, began).await;
     let short = room(&mut on, "rated", "short").await;
