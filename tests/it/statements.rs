@@ -137,7 +137,7 @@ async fn check(db: &TestDb, tables: &str) -> BTreeSet<(String, String)> {
             });
             assert!(index, "the claim goes by lane and place, tables {tables}:\n{text}");
             let reads = |node: &&Value| node["Relation Name"] == "ready";
-            let sorts = nodes(&plan).into_iter().any(|node| node["Node Type"] == "Sort" && nodes(node).iter().any(|node| reads(node)));
+            let sorts = nodes(&plan).into_iter().any(|node| node["Node Type"] == "Sort" && nodes(node).iter().any(reads));
             assert!(!sorts, "the claim takes the first entries of an index, tables {tables}:\n{text}");
         }
     }

@@ -22,7 +22,7 @@ impl Feed {
         if self.lanes.groups.are_none() {
             return;
         }
-        self.note_filled(lanes, claimed.iter().map(|job| job.job.lane).collect(), is_full);
+        self.note_filled(lanes, &claimed.iter().map(|job| job.job.lane).collect(), is_full);
         let queue_of = |lane: &i64| self.lanes.get(*lane).map(|lane| lane.queue.as_str());
         let free = &mut self.limits.free;
         for (queue, promised) in reserved {
@@ -50,11 +50,11 @@ impl Feed {
         if is_closed && !is_full {
             self.limits.free.filled.extend(served);
         } else {
-            self.note_filled(lanes, served.iter().copied().collect(), is_full);
+            self.note_filled(lanes, &served.iter().copied().collect(), is_full);
         }
     }
 
-    fn note_filled(&mut self, lanes: &[i64], brought: HashSet<i64>, is_full: bool) {
+    fn note_filled(&mut self, lanes: &[i64], brought: &HashSet<i64>, is_full: bool) {
         let queue_of = |lane: &i64| self.lanes.get(*lane).map(|lane| lane.queue.as_str());
         let queues: HashSet<&str> = brought.iter().filter_map(queue_of).collect();
         let last = lanes.iter().rposition(|lane| brought.contains(lane)).filter(|_| is_full);
