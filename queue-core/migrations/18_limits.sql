@@ -150,16 +150,18 @@ create function queue.unset_limit(name text) returns boolean
 as $$
 declare
   was  boolean;
+  had  bigint;
 begin
   lock table queue.paused in share row exclusive mode;
   -- guard: takes away what operators said only [ and b.by_operator]
-  delete from queue.bound b where b.name = unset_limit.name and b.by_operator returning b.keyed into was;
+  delete from queue.bound b where b.name = unset_limit.name and b.by_operator returning b.keyed, b.number into was, had;
   if not found then
     return false;
   end if;
   update queue.bound b
-  -- guard: whether code's limit is by key is known to all before it counts [b.keyed <> was => false]
-  set revision = nextval('queue.pause_seq'), number = queue.limit_number(b.name, b.keyed <> was)
+  -- guard: whether code's limit is by key is known to all before it counts [b.keyed <> was or b.number < had => false]
+  -- guard: permits may have been counted by what an operator meant meanwhile [ or b.number < had]
+  set revision = nextval('queue.pause_seq'), number = queue.limit_number(b.name, b.keyed <> was or b.number < had)
   where b.name = unset_limit.name;
   perform queue.forget_gates();
   perform queue.notify('wake', '!control');  -- guard: workers are told of a limit's end [perform queue.notify('wake', '!control') => null]

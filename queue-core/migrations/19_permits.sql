@@ -233,8 +233,9 @@ begin
       select g, claim_limited.token, c.n from (select count(*) as n from taken) c cross join unnest(claim_limited.gates) g where c.n > 0
     ), counted as (
       insert into queue.rate as r (gate, at_ms, n)
-      -- guard: a start is counted at its latest time [ + within]; and no earlier than that [ + tick.ms]
-      select b.gate, (began + within + tick.ms) / tick.ms * tick.ms, c.n
+      -- guard: a start is counted at its latest time [ + coalesce(within, b.within_ms)]; and no earlier than that [ + tick.ms]
+      -- redundant: as its rate says [coalesce(within, b.within_ms) => within] (of a rate that was set since the room was read)
+      select b.gate, (began + coalesce(within, b.within_ms) + tick.ms) / tick.ms * tick.ms, c.n
       from (select count(*)::integer as n from taken) c
       cross join queue.bound_in_force b
       cross join lateral (select greatest(1, b.period_ms * coalesce(b.burst, b.starts) / b.starts / 1000) as ms) tick

@@ -39,10 +39,6 @@ pub(super) struct Flight {
     pub(super) is_part: bool,
     pub(super) sent: Instant,
     pub(super) landing: JoinHandle<(Link, Answer)>,
-    /// The server was given up since: another one may have taken over.
-    pub(super) is_outdated: bool,
-    /// It has taken nothing, so that there is nothing to wait for.
-    pub(super) is_empty: bool,
     /// Of one under limits: what it has taken, before that is on the disk.
     pub(super) said: Option<oneshot::Receiver<Said>>,
 }
@@ -63,7 +59,12 @@ impl Flight {
 
     /// Whether others may wait for what it brings: a claim that meets nobody's lock is over by far sooner.
     pub(super) fn is_young(&self) -> bool {
-        self.sent.elapsed() < YOUNG
+        Instant::now() < self.old()
+    }
+
+    /// From when on they do not.
+    pub(super) fn old(&self) -> Instant {
+        self.sent + YOUNG
     }
 }
 

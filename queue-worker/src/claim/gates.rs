@@ -35,6 +35,8 @@ pub(super) struct State {
     pub(super) flight: Option<Flight>,
     /// Claims that have said what they took, and wait until it is on the disk: in the order in which they were sent.
     pub(super) landing: VecDeque<Flight>,
+    /// How many of them there are at most when the next one is sent.
+    pub(super) ahead: usize,
     /// The number of its last claim among those of all groups: of equal ones the one that was asked longest ago goes first.
     pub(super) sent: u64,
     /// Leases of which jobs ended here, which no claim has said yet; and since when there are some.
@@ -60,8 +62,8 @@ pub(super) struct State {
     round: Round,
     /// How long it may take from a claim to the beginning of its jobs, as it has shown: a rate counts them until then.
     pub(super) slack: Duration,
-    /// From where on to read the permits of each limit.
-    pub(super) floors: Option<Vec<i64>>,
+    /// From where on to read the permits of each limit, and when the claim that said so was sent.
+    pub(super) floors: Option<(Vec<i64>, Instant)>,
     /// How long the last claim took.
     pub(super) took: Duration,
     /// Somebody said that there is room since the last one was sent.
@@ -97,7 +99,7 @@ pub(super) enum Next {
 }
 
 /// So many claims under limits are on their way at once.
-const MOST: usize = 4;
+pub(super) const MOST: usize = 4;
 
 /// The same with those that wait for the disk.
 const MOST_LINKS: usize = 6;
@@ -109,7 +111,7 @@ pub(super) const SHUT: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_millis(50);
 
 /// Lanes that were empty are not asked again before this while others are claimed.
-const PAUSE: Duration = Duration::from_millis(5);
+pub(super) const PAUSE: Duration = Duration::from_millis(5);
 
 /// A claim that took long makes the next ones' starts count no later than this; jobs that come too late all the same, no later than that.
 const LONG: Duration = Duration::from_secs(1);
@@ -157,12 +159,20 @@ impl Limits {
         if self.are_full() {
             return self.slow.due();
         }
-        self.groups.values().filter(|state| state.flight.is_none()).filter_map(due).chain(self.slow.due()).min()
+        // Where one is on its way others may wait for, only for so long.
+        let now = Instant::now();
+        let old = self
+            .groups
+            .values()
+            .filter_map(|state| state.flight.as_ref().or(state.landing.front()))
+            .map(Flight::old)
+            .filter(|at| *at > now);
+        self.groups.values().filter(|state| state.may_send()).filter_map(due).chain(old).chain(self.slow.due()).min()
     }
 
     /// Whether some lanes are to be claimed from below their floors, as soon as there is time.
     pub(super) fn owe(&self) -> bool {
-        self.groups.values().any(|state| state.flight.is_none() && matches!(state.next, Next::Look(_)) && state.rescan.owed)
+        self.groups.values().any(|state| state.may_send() && matches!(state.next, Next::Look(_)) && state.rescan.owed)
     }
 
     /// All gates are to be tried again: the limits have changed, or this worker is another one.
@@ -183,7 +193,7 @@ impl Limits {
     /// Forgets what only the last server could know.
     pub(super) fn forget_server(&mut self) {
         for state in self.groups.values_mut() {
-            state.forget_floors();
+            state.floors = None;
         }
     }
 
@@ -191,6 +201,7 @@ impl Limits {
         self.groups.entry(Arc::clone(gates)).or_insert_with(|| State {
             flight: None,
             landing: VecDeque::new(),
+            ahead: 1,
             sent: 0,
             freed: HashSet::new(),
             since: None,
@@ -247,15 +258,6 @@ impl Limits {
         }
     }
 
-    /// No more than a quarter of the time goes into asking lanes that were empty: who asks those of many groups may never come to an end.
-    pub(super) fn rest(&mut self, gates: &Arc<[i64]>) {
-        let round = self.groups.values().map(|state| state.took).sum::<Duration>() / u32::try_from(MOST).unwrap_or(1);
-        let state = self.state(gates);
-        if let Next::Look(at) = &mut state.next {
-            *at += (3 * round).min(SHUT);
-        }
-    }
-
     /// Takes note of what has ended here, and of where others say that there is room.
     pub(super) fn hear(&mut self, bell: &Bell) {
         let (freed, room, late) = (self.freed.take(), bell.take_freed(), bell.take_late());
@@ -291,7 +293,7 @@ impl State {
     /// Whether a claim is to be sent: now, or with a look for jobs.
     pub(super) fn is_due(&mut self, now: Instant, looks: bool, hurry: bool) -> bool {
         match self.next {
-            _ if self.flight.is_some() || self.awaits_disk().is_some() => false,
+            _ if !self.may_send() => false,
             Next::Now => true,
             Next::Look(at) => (looks && (hurry || now >= at)) || (self.rescan.owed && self.rescan.may(now)),
             Next::Shut(at) | Next::Broken(at) => now >= at,
@@ -305,7 +307,7 @@ impl State {
     /// Whether what has ended here is to be said now, even if there is no slot to claim for.
     pub(super) fn says(&self, now: Instant) -> bool {
         let has_time = !matches!(self.next, Next::Broken(at) if now < at);
-        has_time && self.flight.is_none() && self.since.is_some_and(|since| now >= since + SAY)
+        has_time && self.may_send() && self.since.is_some_and(|since| now >= since + SAY)
     }
 
     /// Whether it lets others go first: who found no slot while it claimed in vain, if any did; and who has been waiting since before its last claim.
@@ -326,18 +328,10 @@ impl State {
     pub(super) fn fail(&mut self, said: impl IntoIterator<Item = Uuid>, from_zero: bool) {
         self.next = Next::Broken(Instant::now() + SHUT);
         self.freed.extend(said);
-        self.forget_floors();
+        self.floors = None;
         self.rescan.owed |= from_zero;
         if !self.freed.is_empty() {
             self.since.get_or_insert_with(Instant::now);
-        }
-    }
-
-    /// Nor does it learn any by claims that were sent before.
-    fn forget_floors(&mut self) {
-        self.floors = None;
-        for flight in self.landing.iter_mut().chain(&mut self.flight) {
-            flight.is_outdated = true;
         }
     }
 

@@ -1,6 +1,10 @@
 //! Landing claims under limits: what one has taken decides when the next is sent; once that is on the disk its jobs go to the slots.
 
-use std::{collections::HashSet, sync::Arc, time::Instant};
+use std::{
+    collections::HashSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::sync::oneshot::error::TryRecvError;
 use uuid::Uuid;
@@ -8,15 +12,15 @@ use uuid::Uuid;
 use super::{
     feed::Feed,
     flight::{ClaimResult, Flight},
-    gates::{Next, SHUT, State},
+    gates::{Limits, MOST, Next, PAUSE, SHUT, State},
 };
 use crate::{
     error::complain,
     lanes::{From, Room, Said},
 };
 
-/// So many claims of a group wait for the disk while the next one is sent.
-const AHEAD: usize = 2;
+/// So many claims of a group wait for the disk at most; where the order of jobs is to be seen, one after the other.
+pub(super) const AHEAD: usize = 2;
 
 impl State {
     /// Whether a claim has not landed yet.
@@ -24,9 +28,29 @@ impl State {
         self.flight.is_some() || !self.landing.is_empty()
     }
 
-    /// The first of those that wait for the disk, if there are so many that no claim is sent before it has landed.
-    pub(super) fn awaits_disk(&self) -> Option<&Flight> {
-        self.landing.front().filter(|_| self.landing.len() >= AHEAD)
+    /// Whether another may be sent.
+    pub(super) fn may_send(&self) -> bool {
+        self.flight.is_none() && self.landing.len() < self.ahead
+    }
+
+    /// The next claim that is on the disk: where the order of jobs is to be seen, in that in which they were sent.
+    fn next_over(&mut self, waits: bool, keeps_order: bool) -> Option<Flight> {
+        let some = if keeps_order { 1 } else { self.landing.len() };
+        let nth = self.landing.iter().take(some).position(|flight| waits || flight.is_over())?;
+        self.landing.remove(nth)
+    }
+}
+
+impl Limits {
+    /// No more than a quarter of the time goes into asking lanes that were empty: who asks those of many groups may never come to an end.
+    fn rest(&mut self, gates: &Arc<[i64]>) {
+        let resting = self.groups.values().filter(|state| matches!(state.next, Next::Look(_)));
+        // Who waited for a lock shows nothing of the others.
+        let round = resting.map(|state| state.took.min(PAUSE)).sum::<Duration>() / u32::try_from(MOST).unwrap_or(1);
+        let state = self.state(gates);
+        if let Next::Look(at) = &mut state.next {
+            *at += (3 * round).min(SHUT);
+        }
     }
 }
 
@@ -42,6 +66,10 @@ impl Feed {
         let known: HashSet<Arc<[i64]>> = self.lanes.groups.iter().map(|group| Arc::clone(&group.under.gates)).collect();
         self.limits.free.retain(|lane| self.lanes.get(lane).is_some(), |gates| known.contains(gates));
         self.limits.groups.retain(|gates, state| known.contains(gates) || state.in_air());
+        for (_, state) in self.limits.groups.iter_mut().filter(|(gates, _)| !known.contains(*gates)) {
+            // Nobody claims for these any more: they wait for what is in the air, and for nothing else.
+            (state.next, state.since) = (Next::Now, None);
+        }
         any
     }
 
@@ -59,53 +87,58 @@ impl Feed {
         }
     }
 
-    /// In the order in which they were sent; waits for all of them, or lands what is over. Returns whether it brought jobs. One that failed stops
-    /// nothing else: its limits are tried again in a second.
+    /// Waits for all of them, or lands what is over; returns whether it brought jobs.
     async fn land_group(&mut self, gates: &Arc<[i64]>, waits: bool) -> bool {
-        self.hear_taken(gates, waits).await;
-        let mut any = false;
-        while let Some(flight) = self.limits.state(gates).landing.pop_front_if(|flight| waits || flight.is_empty || flight.is_over()) {
-            any |= self.land_claim(gates, flight).await.unwrap_or_else(|error| {
-                complain(&error, "a claim under limits failed; what they cover waits for a second, and nothing else does");
-                self.lanes.groups.shut(gates, true);
-                false
-            });
+        let (keeps_order, mut any) = (self.queues.keep_order(), false);
+        let mut next = self.hear_taken(gates, waits).await;
+        loop {
+            next = next.or_else(|| self.limits.state(gates).next_over(waits, keeps_order));
+            let Some(flight) = next.take() else { return any };
+            any |= self.land_claim(gates, flight).await;
         }
-        any
     }
 
-    /// Hears what the claim on its way has taken: from then on it waits for the disk only, and the next one may be sent.
-    async fn hear_taken(&mut self, gates: &Arc<[i64]>, waits: bool) {
+    /// Hears what the claim on its way has taken: from then on it waits for the disk only, and the next one may be sent. Returns one that has nothing to
+    /// wait for: it took nothing, or failed.
+    async fn hear_taken(&mut self, gates: &Arc<[i64]>, waits: bool) -> Option<Flight> {
         let state = self.limits.state(gates);
-        let Some(mut flight) = state.flight.take() else { return };
+        let mut flight = state.flight.take()?;
         let said = match flight.said.take() {
+            None => None,
             Some(said) if waits => said.await.ok(),
             Some(mut said) => match said.try_recv() {
                 Err(TryRecvError::Empty) => {
                     flight.said = Some(said);
                     state.flight = Some(flight);
-                    return;
+                    return None;
                 }
                 said => said.ok(),
             },
-            None => None,
         };
-        // Until it is known why it failed.
-        let before = std::mem::replace(&mut state.next, Next::Broken(Instant::now() + SHUT));
-        let is_part = flight.is_part;
-        flight.is_empty = said.as_ref().is_some_and(|said| said.count == 0);
-        state.landing.push_back(flight);
-        if let Some(said) = said {
-            self.note_taken(gates, said, before, is_part);
-        }
+        let Some(said) = said else {
+            // Until it is known why.
+            state.next = Next::Broken(Instant::now() + SHUT);
+            return Some(flight);
+        };
+        let (is_part, is_empty) = (flight.is_part, said.count == 0);
+        let state = self.limits.state(gates);
+        let empty = if is_empty {
+            Some(flight)
+        } else {
+            state.landing.push_back(flight);
+            None
+        };
+        self.note_taken(gates, said, is_part);
+        empty
     }
 
-    fn note_taken(&mut self, gates: &Arc<[i64]>, said: Said, before: Next, is_part: bool) {
+    fn note_taken(&mut self, gates: &Arc<[i64]>, said: Said, is_part: bool) {
         let Said { room, count, most, served, lanes, from_zero, asked, took, reach } = said;
         reach.note(&mut self.lanes);
         self.note_served(&lanes, count < most && room == Room::Open, served.iter().copied());
         self.note_limited(gates, &lanes, (&served, room), count >= most);
         let state = self.limits.state(gates);
+        let before = state.next;
         state.took = took;
         state.note(room, count, most);
         self.limits.rest(gates);
@@ -152,9 +185,21 @@ impl Feed {
         }
     }
 
-    /// Its jobs are on the disk; returns whether there are any.
-    async fn land_claim(&mut self, gates: &Arc<[i64]>, flight: Flight) -> sqlx::Result<bool> {
-        let Flight { reserved, paused: _kept, is_outdated, landing, .. } = flight;
+    /// Its jobs are on the disk; returns whether there are any. One that failed stops nothing else: its limits are tried again in a second.
+    async fn land_claim(&mut self, gates: &Arc<[i64]>, flight: Flight) -> bool {
+        let count = self.land_jobs(gates, flight).await.unwrap_or_else(|error| {
+            complain(&error, "a claim under limits failed; what they cover waits for a second, and nothing else does");
+            self.lanes.groups.shut(gates, true);
+            0
+        });
+        if count > 0 {
+            self.traffic.note(ClaimResult::Jobs(count));
+        }
+        count > 0
+    }
+
+    async fn land_jobs(&mut self, gates: &Arc<[i64]>, flight: Flight) -> sqlx::Result<usize> {
+        let Flight { reserved, paused: _kept, sent, landing, .. } = flight;
         let state = self.limits.state(gates);
         let (link, answer) = landing.await.map_err(|_| sqlx::Error::WorkerCrashed).inspect_err(|_| state.fail([], false))?;
         self.permits.push(link);
@@ -165,13 +210,10 @@ impl Feed {
         if let Some(start) = brought.start {
             state.note_spent(start.spent);
         }
-        if let Some(floors) = brought.floors.clone().filter(|_| !is_outdated) {
-            state.floors = Some(floors);
+        if let Some(floors) = brought.floors.clone() {
+            state.floors = Some((floors, sent));
         }
         self.hand_over(worker, &reserved, brought).await;
-        if count > 0 {
-            self.traffic.note(ClaimResult::Jobs(count));
-        }
-        Ok(count > 0)
+        Ok(count)
     }
 }

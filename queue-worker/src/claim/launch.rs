@@ -206,7 +206,7 @@ impl Feed {
             (link, answer)
         });
         let (paused, sent) = (self.queues.pauses().now(), Instant::now());
-        Flight { reserved, paused, course, is_part: false, sent, landing, is_outdated: false, is_empty: false, said: None }
+        Flight { reserved, paused, course, is_part: false, sent, landing, said: None }
     }
 
     /// Waits for a claim, and gives its jobs to their queues' slots, or back if they were paused since. Drops them if our identity is gone meanwhile:

@@ -12,6 +12,7 @@ use super::{
     feed::Feed,
     flight::{ClaimResult, Course, Flight, Reserved},
     gates::{Next, Step},
+    landing::AHEAD,
     turns::Withheld,
 };
 use crate::{
@@ -111,7 +112,10 @@ impl Feed {
         let under = &group.under;
         let (mut shares, reserved) = goes.map_or_else(Default::default, |withheld| self.demand_limited(group, withheld));
         if shares.is_empty() && !reserved.is_empty() {
-            self.limits.state(&under.gates).pass_over();
+            let state = self.limits.state(&under.gates);
+            if !state.in_air() {
+                state.pass_over();
+            }
             self.limits.saturated = true;
         }
         if shares.is_empty() && !says {
@@ -153,9 +157,10 @@ impl Feed {
         });
         let (paused, said) = (self.queues.pauses().now(), Some(said));
         let (course, sent) = (Course::default(), Instant::now());
-        let flight = Flight { reserved, paused, course, is_part, sent, landing, is_outdated: false, is_empty: false, said };
+        let flight = Flight { reserved, paused, course, is_part, sent, landing, said };
+        let ahead = if self.queues.keep_order() { 1 } else { AHEAD };
         let state = self.limits.state(&under.gates);
-        (state.told, state.flight) = (false, Some(flight));
+        (state.told, state.ahead, state.flight) = (false, ahead, Some(flight));
     }
 
     /// Of suspects that limits cover: waits for the claim, for nothing else is begun meanwhile.

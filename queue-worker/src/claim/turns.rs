@@ -67,7 +67,7 @@ impl Feed {
     /// Where jobs of this group wait that there is room for, as far as is known.
     fn waiting(&self, group: &Group) -> Waiting {
         let mut waiting = Waiting::new();
-        let waits = |state: &State| match (&state.flight, state.awaits_disk()) {
+        let waits = |state: &State| match (&state.flight, state.landing.front()) {
             (Some(flight), _) => flight.is_young() && self.limits.free.more.contains(&group.under.gates),
             (None, Some(flight)) => flight.is_young() && matches!(state.next, Next::Now),
             (None, None) => matches!(state.next, Next::Now),

@@ -22,7 +22,7 @@ pub(super) async fn take(
     store: Store,
     request: &Request,
     asked: &Asked,
-    is_new: bool,
+    since: Instant,
 ) -> sqlx::Result<Taken> {
     let text = if asked.keyed { include_str!("../../sql/claim_keyed.sql") } else { include_str!("../../sql/claim_limited.sql") };
     let statement = sqlx::query(store.sql(text))
@@ -37,7 +37,7 @@ pub(super) async fn take(
         .bind(&asked.freed)
         .bind(i64::try_from(asked.slack.as_millis()).unwrap_or(i64::MAX))
         // Another server may have given out other places.
-        .bind(asked.floors.as_deref().filter(|_| !is_new));
+        .bind(asked.floors.as_ref().filter(|(_, learned)| since < *learned).map(|(floors, _)| &floors[..]));
     let rows = match bounded(statement.fetch_all(&mut *connection)).await {
         Ok(rows) => rows,
         Err(error) if error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "55P03") => {

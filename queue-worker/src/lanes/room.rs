@@ -22,8 +22,8 @@ pub(crate) struct Asked {
     pub(crate) told: Freed,
     /// How long it may take until they begin, if there is a rate.
     pub(crate) slack: Duration,
-    /// From where on to read the permits of each limit, if that is known.
-    pub(crate) floors: Option<Vec<i64>>,
+    /// From where on to read the permits of each limit, if that is known, and since when. Of another server's permits it says nothing.
+    pub(crate) floors: Option<(Vec<i64>, Instant)>,
 }
 
 /// When what was claimed under a rate may begin.

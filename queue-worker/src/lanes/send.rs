@@ -46,10 +46,10 @@ impl Request {
         let is_first = link.is_new();
         // The first one includes the connecting and the planning, which say nothing about the tables.
         let took = || if is_first { Duration::ZERO } else { began.elapsed() };
-        let rows = match link.get().await {
-            Ok(connection) => match &self.limits {
+        let rows = match link.get_since().await {
+            Ok((connection, since)) => match &self.limits {
                 Some(limits) => {
-                    let taken = limited::take(connection, store, &self, limits, is_first).await;
+                    let taken = limited::take(connection, store, &self, limits, since).await;
                     self.confirm(connection, store, (limits, took()), taken, say).await
                 }
                 None => self.claim(connection, store).await,

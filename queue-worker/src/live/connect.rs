@@ -2,7 +2,7 @@
 //!
 //! Each loop owns one [`Link`]. A link that failed is replaced at its next use; nothing here retries.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, PgPool, postgres::PgConnectOptions};
 use tokio::time::timeout;
@@ -16,6 +16,8 @@ pub(crate) struct Link {
     /// Without our settings, for a pooler that refuses them.
     plain: PgConnectOptions,
     connection: Option<PgConnection>,
+    /// When that was made.
+    since: Instant,
 }
 
 /// How long one statement of ours may take before its connection counts as dead.
@@ -30,12 +32,12 @@ impl Link {
     pub(crate) fn new(pool: &PgPool, purpose: &str) -> Self {
         let options = (*pool.connect_options()).clone();
         let plain = options.application_name(&format!("queue-worker {purpose}")).disable_statement_logging();
-        Self { options: plain.clone().options(SETTINGS), plain: plain.extra_float_digits(None), connection: None }
+        Self { options: plain.clone().options(SETTINGS), plain: plain.extra_float_digits(None), connection: None, since: Instant::now() }
     }
 
     /// Another of the same kind.
     pub(crate) fn another(&self) -> Self {
-        Self { options: self.options.clone(), plain: self.plain.clone(), connection: None }
+        Self { options: self.options.clone(), plain: self.plain.clone(), connection: None, since: Instant::now() }
     }
 
     /// Commits without waiting for the disk. Only for what may be lost: claims and promotions, whose jobs are then still waiting.
@@ -65,12 +67,20 @@ impl Link {
 
     /// The connection, made now if there is none.
     pub(crate) async fn get(&mut self) -> sqlx::Result<&mut PgConnection> {
-        let connection = match self.connection.take() {
-            Some(connection) => connection,
+        Ok(self.get_since().await?.0)
+    }
+
+    /// The same, and since when it is connected: what was learned of a server before may be of another one.
+    pub(crate) async fn get_since(&mut self) -> sqlx::Result<(&mut PgConnection, Instant)> {
+        let connection = if let Some(connection) = self.connection.take() {
+            connection
+        } else {
             // Boxed: with encryption it is large, and every loop holds one of these.
-            None => bounded(Box::pin(self.connect())).await?,
+            let connection = bounded(Box::pin(self.connect())).await?;
+            self.since = Instant::now();
+            connection
         };
-        Ok(self.connection.insert(connection))
+        Ok((self.connection.insert(connection), self.since))
     }
 
     async fn connect(&self) -> sqlx::Result<PgConnection> {

@@ -69,3 +69,23 @@ async fn a_claim_of_one_of_each_key_takes_nothing_once_the_limit_is_of_all_besid
     assert_eq!((next.ids.len(), next.closed.as_deref()), (1, Some("full")));
     db.finish().await;
 }
+
+#[tokio::test]
+async fn once_an_operators_word_is_gone_what_was_counted_by_it_counts_by_key_again() {
+    let (db, mut on, worker) = with(1).await;
+    key_claims::fill(&mut on, "default", ["a", "a", "a"]).await;
+    run(&mut on, "select queue.set_limit('type:t', 1, keyed => true)").await;
+    // Code's word from now on.
+    run(&mut on, "update queue.bound set by_operator = false where name = 'type:t'").await;
+    let first = key_claims::claim(&mut on, worker, &["type:t"], 1, &[]).await.unwrap();
+    assert_eq!(first.ids.len(), 1);
+    run(&mut on, "select queue.set_limit('type:t', 2, keyed => false)").await;
+    let second = claim(&mut on, worker, &["type:t"], &["default"], 2, &[]).await.unwrap();
+    assert_eq!(second.ids.len(), 1, "all that runs is counted, whichever key it is of");
+    // Nobody claims by this word.
+    run(&mut on, "select queue.set_limit('type:t', 2, keyed => true)").await;
+    run(&mut on, "select queue.unset_limit('type:t')").await;
+    let third = key_claims::claim(&mut on, worker, &["type:t"], 9, &[]).await.unwrap();
+    assert_eq!((third.ids.len(), third.closed.as_deref()), (0, Some("lines")), "one of its key runs already");
+    db.finish().await;
+}

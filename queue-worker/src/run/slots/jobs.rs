@@ -50,10 +50,12 @@ impl Jobs {
         self.running.iter_mut().flatten().chain(self.beside.values_mut().flatten())
     }
 
-    /// Queues the jobs of one claim in this order: those that begin under a rate before all others.
+    /// Queues the jobs of one claim in this order: those that begin under a rate before all others, but after those that came so before.
     pub(super) fn put(&mut self, claimed: Vec<Claimed>) {
         if claimed.first().is_some_and(|job| job.job.room_until.is_some()) {
-            claimed.into_iter().rev().for_each(|job| self.queued.push_front(Arc::new(job)));
+            let before = self.queued.iter().take_while(|job| job.job.room_until.is_some()).count();
+            let others = self.queued.split_off(before);
+            self.queued.extend(claimed.into_iter().map(Arc::new).chain(others));
         } else {
             self.queued.extend(claimed.into_iter().map(Arc::new));
         }
