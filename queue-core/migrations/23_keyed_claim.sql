@@ -181,7 +181,7 @@ begin
   if cardinality(had.ats) > 0 then
     return query
     with picked as materialized (
-      select p.at, p.line, p.turn from unnest(had.ats, had.lines) with ordinality p (at, line, turn)
+      select p.at, (had.lines)[p.turn] as line, p.turn from queue.in_turn(had.ats) p
     ), taken as materialized (
       delete from queue.ready
       where ctid = any (had.ats)
