@@ -114,6 +114,17 @@ async fn a_claim_that_never_comes_to_be_confirmed_is_given_back_while_its_worker
 
 #[tokio::test]
 async fn what_was_confirmed_is_there_after_a_crash_of_the_server_and_what_was_lost_is_not_confirmed() {
+    // The server may write to the disk by itself just between the claim and the crash.
+    for _ in 0..4 {
+        if lose_a_claim().await {
+            return;
+        }
+    }
+    panic!("no crash lost a claim that was not confirmed");
+}
+
+/// A claim that is confirmed, one that is not, and a crash of the server; returns whether that lost the second one.
+async fn lose_a_claim() -> bool {
     // Nothing is written to the disk by itself for ten seconds.
     let server = TestServer::start_with(&["wal_writer_delay=10s", "synchronous_commit=on", "fsync=on"]).await.unwrap();
     let db = server.database("limits").await.unwrap();
@@ -139,9 +150,11 @@ async fn what_was_confirmed_is_there_after_a_crash_of_the_server_and_what_was_lo
     server.restart().await.unwrap();
     let mut on = connect(&server.url("limits")).await;
     assert_eq!(confirm(&mut on, kept.token, &kept.ids).await, kept.ids, "what began is in its lease");
-    assert_eq!(confirm(&mut on, lost.token, &lost.ids).await, Vec::<i64>::new(), "what was lost does not begin");
-    assert_eq!(db.count("select sum(n)::bigint from queue.permit").await.unwrap(), 2);
-    assert_eq!(db.count("select count(*) from queue.ready").await.unwrap(), 2);
+    let (permits, ready) = (db.count("select sum(n)::bigint from queue.permit"), db.count("select count(*) from queue.ready"));
+    let is_lost = (permits.await.unwrap(), ready.await.unwrap()) == (2, 2);
+    let begins = confirm(&mut on, lost.token, &lost.ids).await;
+    assert_eq!(begins, if is_lost { Vec::new() } else { lost.ids }, "what was lost does not begin");
+    is_lost
 }
 
 #[tokio::test]
