@@ -178,7 +178,7 @@ async fn run_one_by_one(db: &TestDb, jobs: i64) {
 }
 
 /// Those that are claimed already when a worker comes to know better ones.
-const IN_THE_AIR: i64 = 5;
+const IN_THE_AIR: i64 = 9;
 
 #[tokio::test]
 async fn jobs_under_a_limit_begin_before_lower_ones_beside_an_empty_lane_that_is_better_than_both() {
