@@ -117,6 +117,12 @@ begin
     cross join lateral (select d.queue, d.job_type from queue.lane d where d.lane = j.lane limit 1) d
     where queue.covers(fresh.name, d.queue, d.job_type)  -- guard: counts in what it covers
     group by l.token;
+    if fresh.keyed then
+      -- What began of jobs without a key may have been counted by what it meant before, of all: that has no total.
+      update queue.rate r set total = s.total  -- guard: what began before counts as of no key [s.total => r.total]
+      from (select o.at_ms, sum(o.n) over (order by o.at_ms) as total from queue.rate o where o.gate = fresh.gate and o.line = 0) s
+      where r.gate = fresh.gate and r.line = 0 and r.at_ms = s.at_ms;
+    end if;
     update queue.gate g set adopted = fresh.number where g.gate = fresh.gate;
   end loop;
   return true;

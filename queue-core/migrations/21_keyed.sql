@@ -151,6 +151,7 @@ begin
           from now_room r
           where r.gate = g.gate and not r.is_free
             and ((r.wait_ms is null and r.line in (select unnest(tell_of_keys.wanted))) or r.line in (select unnest(g.lines)))
+          order by not r.line = any (g.lines)  -- redundant: who was noted first stays (for speed: else the gate is written again and again)
           limit 100
         ) as lines,
         exists (select from unnest(g.lines) o (line) join now_room r on r.gate = g.gate and r.line = o.line and r.is_free) as is_told

@@ -81,3 +81,20 @@ async fn what_a_key_has_begun_costs_no_more_however_often_it_was() {
     assert!(many <= 2 * few, "{few} buffers, and then {many}");
     db.finish().await;
 }
+
+#[tokio::test]
+async fn starts_of_all_count_as_of_no_key_once_the_rate_is_of_each() {
+    let (db, mut on, worker) = with(12).await;
+    run(&mut on, "select queue.set_limit('type:t', null, 10, '1 h')").await;
+    for most in [3, 4] {
+        let some = super::statements::claim(&mut on, worker, &["type:t"], &["default"], most, &[]).await.unwrap();
+        assert_eq!(some.ids.len(), usize::try_from(most).unwrap());
+    }
+    run(&mut on, "select queue.set_limit('type:t', null, 10, '1 h', keyed => true)").await;
+    tests::lines::line_up(&mut on, 100).await.unwrap();
+    let said = claim(&mut on, worker, &["type:t"], 9, &[]).await.unwrap();
+    assert_eq!((said.ids.len(), said.closed.as_deref()), (3, Some("lines")), "seven of ten began before");
+    let next = claim(&mut on, worker, &["type:t"], 9, &[]).await.unwrap();
+    assert_eq!((next.ids.len(), next.closed.as_deref()), (0, Some("lines")));
+    db.finish().await;
+}
