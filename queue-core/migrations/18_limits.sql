@@ -90,7 +90,7 @@ where b.by_operator or not exists (select from queue.bound o where o.name = b.na
 
 -- The same, but for the figures of limits by key, which are those of each line.
 create view queue.bound_in_all as
-select b.gate, b.within_ms, f.concurrency, f.starts, f.period_ms, f.burst
+select b.gate, b.number, b.keyed, b.within_ms, f.concurrency, f.starts, f.period_ms, f.burst
 from queue.bound_in_force b
 -- guard: figures of each line bound no other [not b.keyed => true]
 left join lateral (select b.concurrency, b.starts, b.period_ms, b.burst) f on not b.keyed;
@@ -130,7 +130,10 @@ begin
   lock table queue.paused in share row exclusive mode;  -- guard: limits become visible in the order of their numbers
   was := (select b.keyed from queue.bound_in_force b where b.name = set_limit.name);
   wish := coalesce(set_limit.keyed, was, false);
-  insert into queue.gate (gate) values (queue.hash(set_limit.name)) on conflict do nothing;
+  insert into queue.gate (gate) select queue.hash(set_limit.name)
+  -- guard: an operator waits for no claim [not exists (select from queue.gate g where g.gate = queue.hash(set_limit.name)) => true]
+  where not exists (select from queue.gate g where g.gate = queue.hash(set_limit.name))
+  on conflict do nothing;
   insert into queue.bound as b (name, by_operator, number, revision, concurrency, starts, period_ms, burst, keyed, reason)
   -- guard: whether a limit is by key is known to all before it counts [wish <> was => false]
   values (set_limit.name, true, queue.limit_number(set_limit.name, wish <> was), nextval('queue.pause_seq'), set_limit.concurrency, set_limit.starts,
@@ -230,7 +233,9 @@ begin
   where t.job_type = any (types)
     and not exists (select from unnest(of_types, of_names) s (job_type, name) where s.job_type = t.job_type and s.name = t.name);
   insert into queue.bound_type (job_type, name) select s.job_type, s.name from unnest(of_types, of_names) s (job_type, name) on conflict do nothing;
-  insert into queue.gate (gate) select queue.hash(s) from unnest(names) s on conflict do nothing;
+  insert into queue.gate (gate) select queue.hash(s) from unnest(names) s
+  where not exists (select from queue.gate g where g.gate = queue.hash(s))
+  on conflict do nothing;
   insert into queue.bound as b (name, by_operator, number, revision, concurrency, starts, period_ms, burst, keyed)
   select s.name, false, queue.limit_number(s.name, s.name = any (moved || turned)), nextval('queue.pause_seq'), s.concurrency, s.starts, s.period_ms,
     s.burst, s.keyed

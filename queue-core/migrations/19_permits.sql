@@ -4,55 +4,70 @@
 -- committed. So claims under one limit come one after the other, and what each takes is in permit and rate when the next one looks. Gates are rows of
 -- a table, so that nobody without a right to the store can stand in the way.
 
--- How many permits each of these limits has left (null: any number); and, if a time must come first, how many ms that is. Permits of each are read
--- from a floor on, or from the first one.
-create function queue.room(gates bigint[], floors bigint[]) returns table (
-    gate bigint, wanted boolean, free bigint, wait_ms float8, within_ms bigint
-  )
+-- How many more jobs may begin now under a rate of all, and if none in how many ms.
+create function queue.starts_left(gate bigint, starts integer, period_ms bigint, burst integer, out free bigint, out wait_ms float8)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
-  moment  timestamptz := clock_timestamp();
-  at      bigint := queue.clock_ms();
+  at  bigint := queue.clock_ms();
 begin
-  return query
+  select min(m.starts - u.n), max(o.wait_ms)
+  into free, wait_ms
+  -- guard: a burst has a window of its own [, (starts_left.burst, starts_left.period_ms * starts_left.burst / starts_left.starts)]
+  from (values (starts_left.starts, starts_left.period_ms), (starts_left.burst, starts_left.period_ms * starts_left.burst / starts_left.starts))
+    m (starts, period_ms)
+  cross join lateral (
+    select coalesce(sum(r.n), 0) as n
+    from queue.rate r
+    where r.gate = starts_left.gate and r.line = 0 and r.at_ms > at - m.period_ms
+  ) u
+  left join lateral (
+    select (r.at_ms + m.period_ms - at)::float8 as wait_ms
+    from (
+      select r.at_ms, sum(r.n) over (order by r.at_ms) as gone
+      from queue.rate r
+      where r.gate = starts_left.gate and r.line = 0 and r.at_ms > at - m.period_ms
+    ) r
+    where r.gone > u.n - m.starts  -- guard: says when enough will have left the window [r.gone > u.n - m.starts => true]
+    order by r.at_ms
+    limit 1
+  ) o on u.n >= m.starts
+  where m.starts is not null;
+end
+$$;
+
+-- How many permits each of these limits has left (null: any number); and, if a time must come first, how many ms that is. Permits of each are read
+-- from a floor on, or from the first one; and the lowest place that is held. is_new: the limit covers other lanes than it has counted, or means
+-- something else. It is written into the statements that ask it: stable, for it sees what they see.
+create function queue.room(gates bigint[], floors bigint[]) returns table (
+    gate bigint, wanted boolean, free bigint, wait_ms float8, within_ms bigint, floor bigint, is_new boolean, keyed boolean
+  )
+  language sql stable
+begin atomic
   -- guard: no more than a limit's concurrency [b.concurrency - h.n, => b.concurrency, ]; no more than its rate [ w.free,]
   -- guard: nothing before a limit's time [, case when p.wait_ms > 0 then 0 end]
-  select g.gate, g.wanted, least(b.concurrency - h.n, w.free, case when p.wait_ms > 0 then 0 end), greatest(w.wait_ms, p.wait_ms), b.within_ms
+  select g.gate, g.wanted, least(b.concurrency - h.n, w.free, case when p.wait_ms > 0 then 0 end), greatest(w.wait_ms, p.wait_ms), b.within_ms,
+    h.lowest, g.adopted < b.number, b.keyed
   from unnest(room.gates, room.floors) f (gate, floor)
   join queue.gate g on g.gate = f.gate
   join queue.bound_in_all b on b.gate = g.gate
   cross join lateral (
-    select coalesce(sum(h.n), 0) as n
+    select coalesce(sum(h.n), 0) as n,
+      min(h.place) as lowest  -- guard: a floor is the lowest that is held [min(h.place) => max(h.place)]
     from queue.permit h
     where h.gate = g.gate
       and h.place >= coalesce(f.floor, 0)  -- redundant: permits from the floor on (for speed: dead index entries are not walked)
   ) h
-  cross join lateral (select case when g.not_before > moment then extract(epoch from g.not_before - moment)::float8 * 1000 end as wait_ms) p
   cross join lateral (
-    select min(m.starts - u.n) as free, max(o.wait_ms) as wait_ms
-    -- guard: a burst has a window of its own [, (b.burst, b.period_ms * b.burst / b.starts)]
-    from (values (b.starts, b.period_ms), (b.burst, b.period_ms * b.burst / b.starts)) m (starts, period_ms)
-    cross join lateral (
-      select coalesce(sum(r.n), 0) as n from queue.rate r where r.gate = g.gate and r.line = 0 and r.at_ms > at - m.period_ms
-    ) u
-    left join lateral (
-      select (r.at_ms + m.period_ms - at)::float8 as wait_ms
-      from (
-        select r.at_ms, sum(r.n) over (order by r.at_ms) as gone
-        from queue.rate r
-        where r.gate = g.gate and r.line = 0 and r.at_ms > at - m.period_ms
-      ) r
-      where r.gone > u.n - m.starts  -- guard: says when enough will have left the window [r.gone > u.n - m.starts => true]
-      order by r.at_ms
-      limit 1
-    ) o on u.n >= m.starts
-    where m.starts is not null
-  ) w;
-end
-$$;
+    select case when g.not_before > c.now then date_part('epoch', g.not_before - c.now) * 1000 end as wait_ms from clock_timestamp() c (now)
+  ) p
+  left join lateral (
+    select s.free, s.wait_ms
+    from queue.starts_left(g.gate, b.starts, b.period_ms, b.burst) s
+    where b.starts is not null offset 0  -- redundant: asked only of a rate (for speed: without one nothing is read)
+  ) w on true;
+end;
 
 -- Reads leases again: those of these tokens, or all if they are null. What a lease lists no more holds no permit; so this gives back too few, never
 -- too many, whoever forgets to say what it ended.
@@ -155,8 +170,11 @@ declare
   due_ms  float8;
   within  bigint;
   wanted  boolean;
-  took    integer := 0;
+  is_new  boolean;
+  keyed   boolean;
+  is_read boolean := false;  -- all leases were read
   lowest  bigint[];
+  took    integer := 0;
   began   bigint;
 begin
   chosen := array(
@@ -192,28 +210,37 @@ begin
     return next;
     return;
   end if;
-  if not queue.adopt(claim_limited.gates) then  -- guard: a limit counts in what runs already [not queue.adopt(claim_limited.gates) => false]
-    closed := 'unknown';
-    return next;
-    return;
-  end if;
   if cardinality(claim_limited.freed) > 0 then
     perform queue.read_permits(claim_limited.gates, claim_limited.permits, claim_limited.freed);
   end if;
-  for attempt in 1..2 loop
+  for attempt in 1..3 loop
     select coalesce(min(r.free), claim_limited.most), bool_or(r.wanted),
-      case when min(r.within_ms) is not null then greatest(min(r.within_ms), claim_limited.slack_ms) end
-    into free, wanted, within
+      case when min(r.within_ms) is not null then greatest(min(r.within_ms), claim_limited.slack_ms) end, bool_or(r.is_new), bool_or(r.keyed),
+      array_agg(r.floor order by array_position(claim_limited.gates, r.gate))
+    into free, wanted, within, is_new, keyed, lowest
     from queue.room(claim_limited.gates, claim_limited.permits) r;
-    exit when free >= cardinality(chosen) or attempt = 2;
-    -- What others ended and told nobody: once a second, by whoever is short of permits first.
-    update queue.gate g set read_at = clock_timestamp()
-    where g.gate = any (claim_limited.gates) and g.read_at < clock_timestamp() - interval '1 s';
-    exit when not found;
-    perform queue.read_permits(claim_limited.gates, claim_limited.permits, null);
+    -- guard: what a limit says of each key is not of all [keyed or => ]
+    -- guard: a limit counts in what runs already [is_new and not queue.adopt(claim_limited.gates) => false]
+    if keyed or (is_new and not queue.adopt(claim_limited.gates)) then
+      closed := 'unknown';
+      return next;
+      return;
+    end if;
+    if not is_new then
+      exit when is_read or free >= cardinality(chosen);
+      -- What others ended and told nobody: once a second, by whoever is short of permits first.
+      update queue.gate g set read_at = clock_timestamp()
+      where g.gate = any (claim_limited.gates) and g.read_at < clock_timestamp() - interval '1 s';
+      exit when not found;
+      perform queue.read_permits(claim_limited.gates, claim_limited.permits, null);
+      is_read := true;
+    end if;
   end loop;
   began := queue.clock_ms();
   if free > 0 and cardinality(chosen) > 0 then
+    if array_position(lowest, null) is not null then
+      lowest := queue.permit_floors(lowest);
+    end if;
     return query
     with taken as materialized (
       delete from queue.ready
@@ -223,7 +250,7 @@ begin
         -- guard: only before it expires [ and w.expires_at > now()]
         and exists (select from queue.worker w where w.id = claim_limited.worker and w.expires_at > now())
         and not exists (
-          -- guard: not by what a limit meant before [g.adopted < b.number => false]
+          -- redundant: not by what a limit meant before [g.adopted < b.number => false] (of one that changes once its room was read)
           select from queue.gate g join queue.bound_in_force b on b.gate = g.gate where g.gate = any (claim_limited.gates) and g.adopted < b.number
         )
       returning ctid as at, case when line is null then lane else queue.twin_of(lane) end as lane, line, seq, id,
@@ -237,24 +264,23 @@ begin
     ), noted as (
       insert into queue.permit (gate, token, n)
       select g, claim_limited.token, c.n from (select count(*) as n from taken) c cross join unnest(claim_limited.gates) g where c.n > 0
-    ), counted as (
-      insert into queue.rate as r (gate, at_ms, n)
-      -- guard: a start is counted at its latest time [ + coalesce(within, b.within_ms)]; and no earlier than that [ + tick.ms]
-      -- redundant: as its rate says [coalesce(within, b.within_ms) => within] (of a rate that was set since the room was read)
-      select b.gate, (began + coalesce(within, b.within_ms) + tick.ms) / tick.ms * tick.ms, c.n
-      from (select count(*)::integer as n from taken) c
-      cross join queue.bound_in_force b
-      cross join lateral (select greatest(1, b.period_ms * coalesce(b.burst, b.starts) / b.starts / 1000) as ms) tick
-      where c.n > 0 and b.gate = any (claim_limited.gates) and b.starts is not null
-      on conflict on constraint rate_pkey do update set n = r.n + excluded.n
     )
     select t.lane, p.turn, t.line, t.seq, t.id, t.attempts, t.crashes, null::text, null::float8, null::bigint, null::bigint, null::bigint[]
     from taken t
     join queue.in_turn(chosen) p on p.at = t.at;
     get diagnostics took = row_count;
   end if;
-  if took > 0 then
-    lowest := queue.permit_floors(claim_limited.gates, claim_limited.permits);
+  if took > 0 and within is not null then
+    insert into queue.rate as r (gate, at_ms, n)
+    -- guard: a start is counted at its latest time [ + within]; and no earlier than that [ + tick.ms]
+    select b.gate, (began + within + tick.ms) / tick.ms * tick.ms, took
+    from queue.bound_in_force b
+    cross join lateral (select greatest(1, b.period_ms * coalesce(b.burst, b.starts) / b.starts / 1000) as ms) tick
+    where b.gate = any (claim_limited.gates) and b.starts is not null
+    on conflict on constraint rate_pkey do update set n = r.n + excluded.n;
+  end if;
+  if took > 0 and random() < 0.01 then
+    perform queue.move_permits(claim_limited.gates, lowest);
   end if;
   if free < cardinality(chosen) then
     select max(r.wait_ms) into due_ms from queue.room(claim_limited.gates, claim_limited.permits) r where r.free <= 0;
@@ -271,38 +297,35 @@ begin
   wait_ms := due_ms;
   at_ms := began;
   within_ms := within;
-  permit_floors := lowest;
+  permit_floors := case when took > 0 then lowest end;
   return next;
 end
 $$;
 
--- From where on to read the permits of each of these limits: the lowest places that are held. Only for who has them locked: then none below comes to
--- be held any more. Now and then what is held for long is given a later place, lest a snapshot that is held for hours keep dead entries above it.
-create function queue.permit_floors(gates bigint[], floors bigint[]) returns bigint[]
+-- From where on to read the permits of limits of which these are the lowest places that are held, or null: then below the next place. Only for who
+-- has them locked: then none below comes to be held any more.
+create function queue.permit_floors(lowest bigint[]) returns bigint[]
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
-declare
-  lowest  bigint[];
 begin
-  for attempt in 1..2 loop
-    lowest := array(
-      select (
-        select h.place from queue.permit h where h.gate = f.gate and h.place >= coalesce(f.floor, 0)
-        order by h.place  -- guard: a floor is the lowest that is held [ order by h.place => order by h.place desc]
-        limit 1
-      )
-      from unnest(permit_floors.gates, permit_floors.floors) with ordinality f (gate, floor, nr)
-      order by f.nr
-    );
-    exit when attempt = 2 or random() > 0.01;
-    update queue.permit h
-    set place = nextval('queue.permit_seq')
-    from unnest(permit_floors.gates, lowest) f (gate, floor)
-    where h.gate = f.gate and h.place >= f.floor and h.place < currval('queue.permit_seq') - 500;
-    exit when not found;
-  end loop;
-  return lowest;
+  return array(
+    select coalesce(f.place, nextval('queue.permit_seq')) from unnest(permit_floors.lowest) with ordinality f (place, nr) order by f.nr
+  );
+end
+$$;
+
+-- Gives what is held for long a later place, lest a snapshot that is held for hours keep dead entries above it. Only for who has taken permits of
+-- these limits, and now and then.
+create function queue.move_permits(gates bigint[], floors bigint[]) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  update queue.permit h
+  set place = nextval('queue.permit_seq')
+  from unnest(move_permits.gates, move_permits.floors) f (gate, floor)
+  where h.gate = f.gate and h.place >= f.floor and h.place < currval('queue.permit_seq') - 500;
 end
 $$;
 

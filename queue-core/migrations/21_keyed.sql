@@ -68,6 +68,8 @@ begin
     join queue.permit h on h.gate = b.gate
       and h.place >= coalesce(b.floor, 0)  -- redundant: permits of keys from the floor on (for speed: dead index entries are not walked)
     cross join lateral unnest(h.lines) u (line)
+    -- redundant: only what is asked for [u.line in (select a.line from asked a) => true] (for speed: as in queue.choose_keyed)
+    where case when u.line in (select a.line from asked a) then true end
     group by b.gate, u.line
   )
   select b.gate, a.line, least(coalesce(k.concurrency, b.concurrency) - coalesce(h.n, 0), w.free), w.wait_ms

@@ -8,9 +8,6 @@
 create function queue.read_keyed(gates bigint[], floors bigint[], tokens uuid[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_generic_plan
-  set enable_seqscan = off set enable_bitmapscan = off
-  set jit = off
 as $$
 begin
   with still as materialized (
@@ -54,9 +51,6 @@ create function queue.choose_keyed(
 )
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_generic_plan
-  set enable_seqscan = off set enable_bitmapscan = off
-  set jit = off
 as $$
 declare
   twin      bigint := queue.twin_of(choose_keyed.lane);
@@ -143,6 +137,9 @@ begin
         -- guard: of a key of several lanes no more than in one [unnest(choose_keyed.taken) => unnest('{}'::bigint[])]
         select b.gate, u.line, true from b cross join unnest(choose_keyed.taken) u (line)
       ) h
+      -- A case is looked up by its hash, whatever the planner thinks of how many there are.
+      -- redundant: only what was found [h.line in (select f.line from found f) => true] (for speed: others hold thousands, and each would be sorted)
+      where case when h.line in (select f.line from found f) then true end
       group by h.gate, h.line
     ), vacant as materialized (
       select f.line, min(f.at) as at,

@@ -144,12 +144,21 @@ begin
     return next;
     return;
   end if;
+  if cardinality(claim_keyed.freed) > 0 then
+    perform queue.read_keyed(claim_keyed.gates, claim_keyed.permits, claim_keyed.freed);
+  end if;
   select bool_or(g.adopted < b.number) as is_new, bool_or(not b.keyed or g.not_before > clock_timestamp()) as in_all,
     bool_or(g.wanted and not b.keyed) as wanted, bool_or(cardinality(g.lines) > 0) as noted,
     -- No more of a key at a time than it may have at once, nor so many that others wait for them.
     greatest(1, least(5, min(least(b.concurrency, b.starts, b.burst)) filter (where b.keyed))) as quantum,
     -- guard: keys: a start may be later than its rate says [greatest(min(b.within_ms), claim_keyed.slack_ms) => min(b.within_ms)]
-    case when min(b.within_ms) is not null then greatest(min(b.within_ms), claim_keyed.slack_ms) end as within
+    case when min(b.within_ms) is not null then greatest(min(b.within_ms), claim_keyed.slack_ms) end as within,
+    array_agg((
+      select h.place from queue.permit h
+      where h.gate = g.gate and h.place >= coalesce(claim_keyed.permits[array_position(claim_keyed.gates, g.gate)], 0)
+      order by h.place  -- guard: keys: a floor is the lowest that is held [ order by h.place => order by h.place desc]
+      limit 1
+    ) order by array_position(claim_keyed.gates, g.gate)) as lowest
   into figures
   from queue.bound_in_force b
   join queue.gate g on g.gate = b.gate
@@ -159,9 +168,6 @@ begin
     closed := 'unknown';
     return next;
     return;
-  end if;
-  if cardinality(claim_keyed.freed) > 0 then
-    perform queue.read_keyed(claim_keyed.gates, claim_keyed.permits, claim_keyed.freed);
   end if;
   for attempt in 1..2 loop
     free_ := claim_keyed.most;
@@ -178,7 +184,11 @@ begin
     perform queue.read_keyed(claim_keyed.gates, claim_keyed.permits, null);
   end loop;
   began := queue.clock_ms();
+  permit_floors := figures.lowest;
   if cardinality(had.ats) > 0 then
+    if array_position(permit_floors, null) is not null then
+      permit_floors := queue.permit_floors(permit_floors);
+    end if;
     return query
     with picked as materialized (
       select p.at, (had.lines)[p.turn] as line, p.turn from queue.in_turn(had.ats) p
@@ -246,8 +256,10 @@ begin
   if figures.noted or cardinality(waiting) > 0 then
     perform queue.tell_of_keys(claim_keyed.gates, claim_keyed.permits, waiting);
   end if;
-  if took > 0 then
-    permit_floors := queue.permit_floors(claim_keyed.gates, claim_keyed.permits);
+  if took = 0 then
+    permit_floors := null;
+  elsif random() < 0.01 then
+    perform queue.move_permits(claim_keyed.gates, permit_floors);
   end if;
   wait_ms := due_ms;
   at_ms := began;

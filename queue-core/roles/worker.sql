@@ -25,7 +25,8 @@ grant execute on function
   queue.notify, queue.unblock, queue.move_heads, queue.set_aside, queue.forget_keys, queue.holds, queue.entry_of, queue.end_of, queue.passed,
   queue.worker_add_days, queue.worker_drop_day, queue.state_of, queue.fire_ticks, queue.declare_schedules, queue.elect_schedules,
   queue.expire_due, queue.expire_all, queue.is_expired, queue.expiry_text, queue.declare_limits, queue.claim_limited, queue.room,
-  queue.read_permits, queue.permit_floors, queue.adopt, queue.limit_awaits, queue.covers, queue.tell_of_room, queue.clock_ms,
+  queue.read_permits, queue.permit_floors, queue.move_permits, queue.starts_left, queue.adopt, queue.limit_awaits, queue.covers,
+  queue.tell_of_room, queue.clock_ms,
   queue.twin_of, queue.meet_lined, queue.choose_lines, queue.in_turn, queue.claim_lines,
   queue.claim_keyed, queue.choose_under_keys, queue.choose_keyed, queue.choose_of_keys, queue.line_room, queue.line_starts, queue.lines_waiting,
   queue.known_full, queue.tell_of_keys, queue.read_keyed, queue.starts_since, queue.count_starts

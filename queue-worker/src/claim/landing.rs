@@ -19,8 +19,14 @@ use crate::{
     lanes::{From, Room, Said},
 };
 
-/// So many claims of a group wait for the disk at most; where the order of jobs is to be seen, one after the other.
-pub(super) const AHEAD: usize = 2;
+/// How many claims of a group wait for the disk at most, of so many groups: where the order of jobs is to be seen, one after the other.
+pub(super) fn ahead(keeps_order: bool, groups: usize) -> usize {
+    match (keeps_order, groups) {
+        (true, _) => 1,
+        (false, 1) => 4,
+        (false, _) => 2,
+    }
+}
 
 impl State {
     /// Whether a claim has not landed yet.

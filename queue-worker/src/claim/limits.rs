@@ -12,7 +12,7 @@ use super::{
     feed::Feed,
     flight::{ClaimResult, Course, Flight, Reserved},
     gates::{Next, Step},
-    landing::AHEAD,
+    landing::ahead,
     turns::Withheld,
 };
 use crate::{
@@ -158,7 +158,7 @@ impl Feed {
         let (paused, said) = (self.queues.pauses().now(), Some(said));
         let (course, sent) = (Course::default(), Instant::now());
         let flight = Flight { reserved, paused, course, is_part, sent, landing, said };
-        let ahead = if self.queues.keep_order() { 1 } else { AHEAD };
+        let ahead = ahead(self.queues.keep_order(), self.lanes.groups.len());
         let state = self.limits.state(&under.gates);
         (state.told, state.ahead, state.flight) = (false, ahead, Some(flight));
     }

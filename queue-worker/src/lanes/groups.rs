@@ -61,6 +61,11 @@ impl Groups {
         self.all.is_empty()
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
     /// Each of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Group>> {
         self.all.values()

@@ -20,7 +20,7 @@ async fn walked(on: &mut PgConnection, floors: Option<&[i64]>) -> i64 {
     let entries = "select pg_stat_get_xact_tuples_returned('queue.permit_pkey'::regclass)";
     let mut open = on.begin().await.unwrap();
     let before: i64 = sqlx::query_scalar(entries).fetch_one(&mut *open).await.unwrap();
-    let room = "select count(*) from queue.room(array[queue.hash('type:t')], $1)";
+    let room = "select count(r.free) from queue.room(array[queue.hash('type:t')], $1) r";
     let limits: i64 = sqlx::query_scalar(room).bind(floors).fetch_one(&mut *open).await.unwrap();
     let after: i64 = sqlx::query_scalar(entries).fetch_one(&mut *open).await.unwrap();
     open.rollback().await.unwrap();
@@ -34,7 +34,7 @@ async fn a_claim_from_a_floor_on_sees_all_that_is_held() {
     limit(&mut on, "select queue.set_limit('type:t', 3)").await;
     let first = claim(&mut on, worker, &[], None).await;
     let second = claim(&mut on, worker, &[], first.floors.as_deref()).await;
-    assert!(first.floors.is_some() && first.floors == second.floors, "the first is held");
+    assert!(first.floors.is_some() && first.floors <= second.floors, "the first is held: {first:?}, {second:?}");
     settle_leases(&mut on, &[first.token]).await.unwrap();
     let third = claim(&mut on, worker, &[first.token], second.floors.as_deref()).await;
     assert!(third.floors > second.floors, "only what is over lies below it");

@@ -9,7 +9,7 @@ use super::{
     statements::{claim, connect, run, with},
 };
 
-/// Somebody whose claim is under way: it knows what its limits mean, and waits for a permit that somebody else has locked.
+/// Somebody whose claim is under way: it has its limits locked, and waits for a permit that somebody else has.
 async fn held_up<T: Send + 'static>(
     db: &TestDb,
     freed: Uuid,
@@ -53,7 +53,7 @@ async fn a_claim_of_two_in_all_takes_nothing_once_the_limit_is_of_each_key() {
 }
 
 #[tokio::test]
-async fn a_claim_of_one_of_each_key_takes_nothing_once_the_limit_is_of_all_beside_another_by_key() {
+async fn a_claim_of_one_of_each_key_takes_one_in_all_once_the_limit_is_of_all_beside_another_by_key() {
     let (db, mut on, worker) = with(0).await;
     key_claims::fill(&mut on, "default", ["a", "b", "c", "d", "e"]).await;
     run(&mut on, "select queue.set_limit('type:t', 1, keyed => true), queue.set_limit('queue:default', 1, keyed => true)").await;
@@ -64,7 +64,29 @@ async fn a_claim_of_one_of_each_key_takes_nothing_once_the_limit_is_of_all_besid
     let under_way = async move { key_claims::claim(&mut two, worker, &["type:t", "queue:default"], 9, &[ended]).await.unwrap() };
     let said =
         held_up(&db, ended, under_way, async |operator| run(operator, "select queue.set_limit('type:t', 1, keyed => false)").await).await;
-    assert_eq!((said.ids.len(), said.closed.as_deref()), (0, Some("unknown")), "one of each key, and not one in all");
+    assert_eq!((said.ids.len(), said.closed.as_deref()), (1, Some("full")), "not one of each key");
+    let next = key_claims::claim(&mut on, worker, limits, 9, &[]).await.unwrap();
+    assert_eq!((next.ids.len(), next.closed.as_deref()), (0, Some("full")));
+    db.finish().await;
+}
+
+/// Nobody says what has ended: it reads all leases, once it knows what its limits mean.
+#[tokio::test]
+async fn a_claim_that_knows_its_limits_takes_nothing_once_one_is_of_all_and_no_operator_waits_for_it() {
+    let (db, mut on, worker) = with(0).await;
+    key_claims::fill(&mut on, "default", ["a", "a", "a"]).await;
+    run(&mut on, "select queue.set_limit('type:t', 1, keyed => true), queue.set_limit('queue:default', 1, keyed => true)").await;
+    let limits = &["type:t", "queue:default"];
+    let first = key_claims::claim(&mut on, worker, limits, 1, &[]).await.unwrap();
+    settle_leases(&mut on, &[first.token]).await.unwrap();
+    let mut two = patient(&db).await;
+    let under_way = async move { key_claims::claim(&mut two, worker, &["type:t", "queue:default"], 9, &[]).await.unwrap() };
+    let said = held_up(&db, first.token, under_way, async |operator| {
+        run(operator, "set statement_timeout = '2s'").await;
+        run(operator, "select queue.set_limit('type:t', 1, keyed => false)").await;
+    })
+    .await;
+    assert_eq!((said.ids.len(), said.closed.as_deref()), (0, Some("unknown")));
     let next = key_claims::claim(&mut on, worker, limits, 9, &[]).await.unwrap();
     assert_eq!((next.ids.len(), next.closed.as_deref()), (1, Some("full")));
     db.finish().await;

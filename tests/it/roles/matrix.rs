@@ -78,6 +78,7 @@ meet_lane w
 meet_lanes pmw
 meet_lined w
 move_heads w
+move_permits w
 next_id w
 notify w
 oldest ro
@@ -115,6 +116,7 @@ set_priority_all o
 set_weight o
 skip_schedule o
 snooze o
+starts_left w
 starts_since w
 state_of w
 status pmwo

@@ -165,7 +165,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "vouch.sql"], PAUSES),
     (&["queue.bound", "queue.bound_type", "queue.gate", "queue.permit", "queue.rate", "queue.bound_in_force"], LIMITS),
     (&["queue.set_limit", "queue.unset_limit", "queue.forget_gates", "queue.limits", "queue.room", "queue.read_permits"], LIMITS),
-    (&["queue.adopt", "queue.claim_limited", "queue.permit_floors", "confirm.sql", "slow_down.sql", "prune_rates.sql"], LIMITS),
+    (&["queue.adopt", "queue.claim_limited", "confirm.sql", "slow_down.sql", "prune_rates.sql"], LIMITS),
     (&["queue.meet_lined", "queue.insert_fair"], LINES),
     (
         &["queue.key_bound", "queue.set_limit_key", "queue.line_room", "queue.line_starts", "queue.choose_keyed", "queue.choose_of_keys"],
@@ -183,7 +183,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
         BY_KEY,
     ),
     (&["queue.waits_for"], &["cli::waits"]),
-    (&["queue.bound_in_all"], LIMITS),
+    (&["queue.bound_in_all", "queue.starts_left"], LIMITS),
     (&["queue.weight", "queue.set_weight", "queue.choose_lines", "queue.claim_lines", "line_up.sql"], LINES),
     (&["queue.act_on_one", "queue.act_on_all", "queue.snooze"], SINGLE),
     (&["queue.expiry", "queue.is_expired", "queue.with_expiry", "queue.read_expiry", "queue.set_expiry", "queue.forget_expiry"], EXPIRY),
