@@ -112,6 +112,23 @@ as $$
   select coalesce((select max(b.number) from queue.bound b where b.name = limit_number.name and not anew), nextval('queue.pause_seq'))
 $$;
 
+-- Makes gates of limits that have none yet. What claims write into those that are there is not waited for; above read committed it is, for there a
+-- gate may be seen that somebody has taken away.
+create function queue.meet_gates(names text[]) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  insert into queue.gate (gate)
+  select queue.hash(s.name)
+  from unnest(meet_gates.names) s (name)
+  -- guard: who sets a limit waits for no claim [not exists (select from queue.gate g where g.gate = queue.hash(s.name)) => true]
+  -- guard: a gate that is gone is not taken for there [current_setting('transaction_isolation') <> 'read committed' or ]
+  where current_setting('transaction_isolation') <> 'read committed' or not exists (select from queue.gate g where g.gate = queue.hash(s.name))
+  on conflict do nothing;
+end
+$$;
+
 -- Sets a limit, whatever code says of it, until unset_limit. Null is no bound: of a limit without any, jobs are claimed one statement later, and no
 -- more. It takes effect at the commit: the next claim goes by it. What runs goes on, be it more than the limit. keyed:
 -- whether its figures are of each line, or of all; null is as before.
@@ -130,10 +147,7 @@ begin
   lock table queue.paused in share row exclusive mode;  -- guard: limits become visible in the order of their numbers
   was := (select b.keyed from queue.bound_in_force b where b.name = set_limit.name);
   wish := coalesce(set_limit.keyed, was, false);
-  insert into queue.gate (gate) select queue.hash(set_limit.name)
-  -- guard: an operator waits for no claim [not exists (select from queue.gate g where g.gate = queue.hash(set_limit.name)) => true]
-  where not exists (select from queue.gate g where g.gate = queue.hash(set_limit.name))
-  on conflict do nothing;
+  perform queue.meet_gates(array[set_limit.name]);
   insert into queue.bound as b (name, by_operator, number, revision, concurrency, starts, period_ms, burst, keyed, reason)
   -- guard: whether a limit is by key is known to all before it counts [wish <> was => false]
   values (set_limit.name, true, queue.limit_number(set_limit.name, wish <> was), nextval('queue.pause_seq'), set_limit.concurrency, set_limit.starts,
@@ -233,9 +247,7 @@ begin
   where t.job_type = any (types)
     and not exists (select from unnest(of_types, of_names) s (job_type, name) where s.job_type = t.job_type and s.name = t.name);
   insert into queue.bound_type (job_type, name) select s.job_type, s.name from unnest(of_types, of_names) s (job_type, name) on conflict do nothing;
-  insert into queue.gate (gate) select queue.hash(s) from unnest(names) s
-  where not exists (select from queue.gate g where g.gate = queue.hash(s))
-  on conflict do nothing;
+  perform queue.meet_gates(names);
   insert into queue.bound as b (name, by_operator, number, revision, concurrency, starts, period_ms, burst, keyed)
   select s.name, false, queue.limit_number(s.name, s.name = any (moved || turned)), nextval('queue.pause_seq'), s.concurrency, s.starts, s.period_ms,
     s.burst, s.keyed

@@ -83,7 +83,8 @@ begin
       and h.place >= coalesce(f.floor, 0)  -- redundant: leases from the floor on (for speed: dead index entries are not walked)
     -- guard: reads the lease that is held [l.token = h.token offset 0 => true offset 0 limit 1]
     left join lateral (select cardinality(l.ids) as n from queue.lease l where l.token = h.token offset 0) l on true
-    where read_permits.tokens is null or h.token = any (read_permits.tokens)
+    where (read_permits.tokens is null or h.token = any (read_permits.tokens))
+      and h.ids is null  -- guard: leaves permits of keys to who reads them by key [h.ids is null => true]
   ), gone as (
     delete from queue.permit h using still s
     where h.gate = s.gate and h.place = s.place

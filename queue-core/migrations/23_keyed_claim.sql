@@ -256,7 +256,8 @@ begin
   if figures.noted or cardinality(waiting) > 0 then
     perform queue.tell_of_keys(claim_keyed.gates, claim_keyed.permits, waiting);
   end if;
-  if took = 0 then
+  -- guard: keys: what was counted in lies below no floor [figures.is_new or ]
+  if figures.is_new or took = 0 then
     permit_floors := null;
   elsif random() < 0.01 then
     perform queue.move_permits(claim_keyed.gates, permit_floors);

@@ -12,6 +12,7 @@ mod key_costs;
 mod key_edges;
 mod key_rates;
 mod keys;
+mod late;
 mod rates;
 mod settings;
 mod statements;

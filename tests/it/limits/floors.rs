@@ -4,7 +4,10 @@ use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::protocol::settle_leases;
 use uuid::Uuid;
 
-use super::statements::{Said, claim_with, connect, with};
+use super::{
+    key_claims,
+    statements::{Said, claim_with, connect, with},
+};
 
 /// One job under the limit of its type, by a worker that knows these floors.
 async fn claim(on: &mut PgConnection, worker: Uuid, freed: &[Uuid], floors: Option<&[i64]>) -> Said {
@@ -93,5 +96,38 @@ async fn what_is_held_for_long_is_given_a_later_place_and_still_counts() {
     }
     assert!(moved, "about one claim in a hundred sees to it: {floors:?}");
     assert_eq!(db.count("select count(*) from queue.lease").await, 1);
+    db.finish().await;
+}
+
+/// By key, up to three of the lines of its queue.
+async fn claim_by_key(on: &mut PgConnection, worker: Uuid, freed: &[Uuid], floors: Option<&[i64]>) -> key_claims::Said {
+    let lanes: &[(&str, bool)] = &[("default", true)];
+    key_claims::claim_within(on, (worker, lanes, 0), &["type:t"], 3, freed, (0, floors)).await.unwrap()
+}
+
+#[tokio::test]
+async fn by_key_all_that_is_held_lies_above_the_floor_also_what_ran_before_the_limit() {
+    let (db, mut on, worker) = with(0).await;
+    key_claims::fill(&mut on, "default", ["k"]).await;
+    tests::lines::line_up(&mut on, 100).await.unwrap();
+    let free = tests::lines::claim_lines(&mut on, worker, 0, 1).await.unwrap().lease;
+    key_claims::fill(&mut on, "default", ["k", "o", "o"]).await;
+    tests::lines::line_up(&mut on, 100).await.unwrap();
+    limit(&mut on, "select queue.set_limit('type:t', 1, keyed => true)").await;
+    let first = claim_by_key(&mut on, worker, &[], None).await;
+    assert_eq!((free.ids().len(), &first.of), (1, &key_claims::counts([("o", 1)])), "one of k runs already");
+    let mut floors = first.floors;
+    for _ in 0..2 {
+        let none = claim_by_key(&mut on, worker, &[], floors.as_deref()).await;
+        assert_eq!((none.ids.len(), none.floors), (0, None), "one of each runs, and what took nothing says no floor");
+    }
+    settle_leases(&mut on, &[first.token]).await.unwrap();
+    let second = claim_by_key(&mut on, worker, &[first.token], floors.as_deref()).await;
+    assert_eq!(second.of, key_claims::counts([("o", 1)]));
+    floors = second.floors;
+    settle_leases(&mut on, &[free.token]).await.unwrap();
+    let third = claim_by_key(&mut on, worker, &[free.token], floors.as_deref()).await;
+    assert_eq!(third.of, key_claims::counts([("k", 1)]), "what was counted in is given back");
+    assert!(third.floors > floors, "only what is over lies below it");
     db.finish().await;
 }

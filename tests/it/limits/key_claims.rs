@@ -25,6 +25,7 @@ pub(super) struct Said {
     pub(super) closed: Option<String>,
     pub(super) wait_ms: Option<f64>,
     pub(super) within_ms: Option<i64>,
+    pub(super) floors: Option<Vec<i64>>,
 }
 
 /// Jobs of the type `t` in a queue, one for each of these keys.
@@ -54,17 +55,17 @@ async fn claim_of(
     most: i32,
     freed: &[Uuid],
 ) -> sqlx::Result<Said> {
-    claim_within(on, who, limits, most, freed, 0).await
+    claim_within(on, who, limits, most, freed, (0, None)).await
 }
 
-/// The same of a worker that needs so many ms until the jobs begin.
+/// The same of a worker that needs so many ms until the jobs begin, and knows these floors.
 pub(super) async fn claim_within(
     on: &mut PgConnection,
     (worker, queues, after): (Uuid, &[(&str, bool)], i64),
     limits: &[&str],
     most: i32,
     freed: &[Uuid],
-    slack: i64,
+    (slack, floors): (i64, Option<&[i64]>),
 ) -> sqlx::Result<Said> {
     let token = Uuid::new_v4();
     let gates: Vec<i64> =
@@ -88,15 +89,19 @@ pub(super) async fn claim_within(
         .bind(most)
         .bind(freed)
         .bind(slack)
-        .bind(None::<Vec<i64>>)
+        .bind(floors)
         .fetch_all(&mut *on)
         .await?;
-    let mut said = Said { token, ids: Vec::new(), of: BTreeMap::new(), reached: None, closed: None, wait_ms: None, within_ms: None };
+    let (ids, of) = (Vec::new(), BTreeMap::new());
+    let mut said = Said { token, ids, of, reached: None, closed: None, wait_ms: None, within_ms: None, floors: None };
     for row in rows {
         match (row.get::<Option<i64>, _>("id"), row.get::<Option<i64>, _>("lane")) {
             (Some(id), _) => said.ids.push(id),
             (None, Some(_)) => said.reached = row.get("line"),
-            _ => (said.closed, said.wait_ms, said.within_ms) = (row.get("closed"), row.get("wait_ms"), row.get("within_ms")),
+            _ => {
+                (said.closed, said.wait_ms, said.within_ms) = (row.get("closed"), row.get("wait_ms"), row.get("within_ms"));
+                said.floors = row.get("permit_floors");
+            }
         }
     }
     let of = "select coalesce(payload ->> 'k', ''), count(*) from queue.job where id = any ($1) group by 1";

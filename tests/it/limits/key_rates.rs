@@ -44,7 +44,7 @@ async fn what_begins_later_than_others_is_counted_once_and_so_are_those() {
     run(&mut on, "select queue.set_limit('type:t', null, 8, '1 h', 6, keyed => true)").await;
     let lanes = &[("default", true)];
     for slack in [20_000, 0, 10_000, 0, 40_000] {
-        let some = claim_within(&mut on, (worker, lanes, 0), &["type:t"], 2, &[], slack).await.unwrap();
+        let some = claim_within(&mut on, (worker, lanes, 0), &["type:t"], 2, &[], (slack, None)).await.unwrap();
         assert_eq!(some.ids.len(), 2);
     }
     let wrong = "select count(*) from (select total, sum(n) over (partition by line order by at_ms) as counted from queue.rate) r

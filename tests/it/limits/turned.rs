@@ -111,3 +111,43 @@ async fn once_an_operators_word_is_gone_what_was_counted_by_it_counts_by_key_aga
     assert_eq!((third.ids.len(), third.closed.as_deref()), (0, Some("lines")), "one of its key runs already");
     db.finish().await;
 }
+
+/// Above read committed, an operator sees a gate that another one takes away meanwhile.
+#[tokio::test]
+async fn a_limit_that_is_set_again_while_it_is_unset_has_a_gate() {
+    let (db, mut on, worker) = with(1).await;
+    run(&mut on, "select queue.set_limit('type:t', 1)").await;
+    let mut one = on.begin().await.unwrap();
+    run(&mut one, "select queue.unset_limit('type:t')").await;
+    let mut other = connect(&db.url).await;
+    other.execute("set default_transaction_isolation = 'repeatable read'").await.unwrap();
+    let sets = tokio::spawn(async move { other.execute("select queue.set_limit('type:t', 1)").await.map(|_| ()) });
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    eventually("the other waits", async || db.count(waits).await == 1).await;
+    one.commit().await.unwrap();
+    if sets.await.unwrap().is_err() {
+        // It may be told to try again, and does.
+        run(&mut on, "select queue.set_limit('type:t', 1)").await;
+    }
+    let said = claim(&mut on, worker, &["type:t"], &["default"], 1, &[]).await.unwrap();
+    assert_eq!((said.ids.len(), said.closed), (1, None));
+    db.finish().await;
+}
+
+/// A claim of a worker that was silent: it has not heard that the limit is by key now.
+#[tokio::test]
+async fn a_late_claim_of_all_leaves_alone_what_keys_hold() {
+    let (db, mut on, worker) = with(0).await;
+    key_claims::fill(&mut on, "default", ["a", "b", "a"]).await;
+    run(&mut on, "select queue.set_limit('type:t', 1, keyed => true)").await;
+    let first = key_claims::claim(&mut on, worker, &["type:t"], 9, &[]).await.unwrap();
+    assert_eq!(first.ids.len(), 2);
+    let ended = "update queue.lease set ids = ids[2:], attempts = attempts[2:], crashes = crashes[2:] where token = $1";
+    sqlx::query(ended).bind(first.token).execute(&mut on).await.unwrap();
+    let late = claim(&mut on, worker, &["type:t"], &["default"], 9, &[first.token]).await.unwrap();
+    assert_eq!((late.ids.len(), late.closed.as_deref()), (0, Some("unknown")));
+    let next = key_claims::claim(&mut on, worker, &["type:t"], 9, &[first.token]).await.unwrap();
+    assert_eq!(next.ids.len(), 1, "the key whose job has ended has room");
+    sqlx::query("delete from queue.job where id = $1").bind(first.ids[0]).execute(&mut on).await.unwrap();
+    db.finish().await;
+}

@@ -183,7 +183,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
         BY_KEY,
     ),
     (&["queue.waits_for"], &["cli::waits"]),
-    (&["queue.bound_in_all", "queue.starts_left"], LIMITS),
+    (&["queue.bound_in_all", "queue.starts_left", "queue.meet_gates"], LIMITS),
     (&["queue.weight", "queue.set_weight", "queue.choose_lines", "queue.claim_lines", "line_up.sql"], LINES),
     (&["queue.act_on_one", "queue.act_on_all", "queue.snooze"], SINGLE),
     (&["queue.expiry", "queue.is_expired", "queue.with_expiry", "queue.read_expiry", "queue.set_expiry", "queue.forget_expiry"], EXPIRY),
