@@ -39,9 +39,10 @@ pub(super) struct State {
     pub(super) ahead: usize,
     /// The number of its last claim among those of all groups: of equal ones the one that was asked longest ago goes first.
     pub(super) sent: u64,
-    /// Leases of which jobs ended here, which no claim has said yet; and since when there are some.
+    /// Leases of which jobs ended here, which no claim has said yet; since when there are some; and when some were said last.
     pub(super) freed: HashSet<Uuid>,
     pub(super) since: Option<Instant>,
+    pub(super) said: Option<Instant>,
     pub(super) next: Next,
     /// Which of its lanes goes first; another one after each claim that brought jobs.
     pub(super) turn: usize,
@@ -117,7 +118,7 @@ pub(super) const PAUSE: Duration = Duration::from_millis(5);
 const LONG: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_hours(1);
 
-/// What has ended here is said after this, even if there is no slot to claim for.
+/// What has ended here is said at once, even if there is no slot to claim for; but not again before this.
 const SAY: Duration = Duration::from_millis(20);
 
 impl Limits {
@@ -154,7 +155,7 @@ impl Limits {
                 Next::Look(_) => state.rescan.owed_at(),
                 Next::Now => None,
             };
-            next.into_iter().chain(state.since.map(|since| since + SAY)).min()
+            next.into_iter().chain(state.say_at()).min()
         };
         if self.are_full() {
             return self.slow.due();
@@ -205,6 +206,7 @@ impl Limits {
             sent: 0,
             freed: HashSet::new(),
             since: None,
+            said: None,
             next: Next::Now,
             turn: 0,
             others: false,
@@ -307,7 +309,12 @@ impl State {
     /// Whether what has ended here is to be said now, even if there is no slot to claim for.
     pub(super) fn says(&self, now: Instant) -> bool {
         let has_time = !matches!(self.next, Next::Broken(at) if now < at);
-        has_time && self.may_send() && self.since.is_some_and(|since| now >= since + SAY)
+        has_time && self.may_send() && self.say_at().is_some_and(|at| now >= at)
+    }
+
+    /// When it is, if anything is.
+    fn say_at(&self) -> Option<Instant> {
+        self.since.map(|since| self.said.map_or(since, |said| since.max(said + SAY)))
     }
 
     /// Whether it lets others go first: who found no slot while it claimed in vain, if any did; and who has been waiting since before its last claim.

@@ -137,7 +137,10 @@ impl Feed {
         if from_zero {
             state.rescan.begin();
         }
-        (state.since, state.waits) = (None, false);
+        if state.since.take().is_some() {
+            state.said = Some(Instant::now());
+        }
+        state.waits = false;
         let (freed, slack, floors) = (state.freed.drain().collect(), state.slack, state.floors.clone());
         let told = self.limits.freed.clone();
         let asked = Asked { gates: Arc::clone(&under.gates), keyed: under.keyed, freed, told, slack, floors };
