@@ -99,10 +99,41 @@ async fn what_is_held_for_long_is_given_a_later_place_and_still_counts() {
     db.finish().await;
 }
 
-/// By key, up to three of the lines of its queue.
-async fn claim_by_key(on: &mut PgConnection, worker: Uuid, freed: &[Uuid], floors: Option<&[i64]>) -> key_claims::Said {
+#[tokio::test]
+async fn a_floor_lies_below_all_that_several_leases_hold() {
+    let (db, mut on, worker) = with(4).await;
+    limit(&mut on, "select queue.set_limit('type:t', 3)").await;
+    let mut floors = None;
+    for _ in 0..3 {
+        let said = claim(&mut on, worker, &[], floors.as_deref()).await;
+        assert_eq!(said.ids.len(), 1);
+        floors = said.floors;
+    }
+    let none = claim(&mut on, worker, &[], floors.as_deref()).await;
+    assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("full")));
+    db.finish().await;
+}
+
+/// By key, up to so many of the lines of its queue.
+async fn claim_by_key(on: &mut PgConnection, worker: Uuid, most: i32, freed: &[Uuid], floors: Option<&[i64]>) -> key_claims::Said {
     let lanes: &[(&str, bool)] = &[("default", true)];
-    key_claims::claim_within(on, (worker, lanes, 0), &["type:t"], 3, freed, (0, floors)).await.unwrap()
+    key_claims::claim_within(on, (worker, lanes, 0), &["type:t"], most, freed, (0, floors)).await.unwrap()
+}
+
+#[tokio::test]
+async fn by_key_a_floor_lies_below_all_that_several_leases_hold() {
+    let (db, mut on, worker) = with(0).await;
+    key_claims::fill(&mut on, "default", ["a", "b", "c", "a", "b", "c"]).await;
+    limit(&mut on, "select queue.set_limit('type:t', 1, keyed => true)").await;
+    let mut floors = None;
+    for _ in 0..3 {
+        let said = claim_by_key(&mut on, worker, 1, &[], floors.as_deref()).await;
+        assert_eq!(said.ids.len(), 1);
+        floors = said.floors;
+    }
+    let none = claim_by_key(&mut on, worker, 9, &[], floors.as_deref()).await;
+    assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("lines")), "one of each runs");
+    db.finish().await;
 }
 
 #[tokio::test]
@@ -114,19 +145,19 @@ async fn by_key_all_that_is_held_lies_above_the_floor_also_what_ran_before_the_l
     key_claims::fill(&mut on, "default", ["k", "o", "o"]).await;
     tests::lines::line_up(&mut on, 100).await.unwrap();
     limit(&mut on, "select queue.set_limit('type:t', 1, keyed => true)").await;
-    let first = claim_by_key(&mut on, worker, &[], None).await;
+    let first = claim_by_key(&mut on, worker, 3, &[], None).await;
     assert_eq!((free.ids().len(), &first.of), (1, &key_claims::counts([("o", 1)])), "one of k runs already");
     let mut floors = first.floors;
     for _ in 0..2 {
-        let none = claim_by_key(&mut on, worker, &[], floors.as_deref()).await;
+        let none = claim_by_key(&mut on, worker, 3, &[], floors.as_deref()).await;
         assert_eq!((none.ids.len(), none.floors), (0, None), "one of each runs, and what took nothing says no floor");
     }
     settle_leases(&mut on, &[first.token]).await.unwrap();
-    let second = claim_by_key(&mut on, worker, &[first.token], floors.as_deref()).await;
+    let second = claim_by_key(&mut on, worker, 3, &[first.token], floors.as_deref()).await;
     assert_eq!(second.of, key_claims::counts([("o", 1)]));
     floors = second.floors;
     settle_leases(&mut on, &[free.token]).await.unwrap();
-    let third = claim_by_key(&mut on, worker, &[free.token], floors.as_deref()).await;
+    let third = claim_by_key(&mut on, worker, 3, &[free.token], floors.as_deref()).await;
     assert_eq!(third.of, key_claims::counts([("k", 1)]), "what was counted in is given back");
     assert!(third.floors > floors, "only what is over lies below it");
     db.finish().await;
