@@ -5,18 +5,111 @@ create function queue.version_of(stored text) returns smallint
   language sql immutable strict parallel safe
   return coalesce(nullif(pg_catalog.split_part(stored, '@', 2), '')::smallint, 1::smallint);
 
+-- The newest ready jobs below an id and not below another, of these lanes (null: of all): so many of them, or so many to choose from. What lies below
+-- `horizon` was not looked at; null: there is no more. Among the newest jobs of all, `enough` ready ones are enough.
+--
+-- No index has ready jobs by id, for a plain job would pay for it. A small table is read whole. In a large one nearly every place is its job's id:
+-- so the newest jobs of all are looked for in it. If too few of those are ready, the newest of each lane is asked for, and more only of those lanes
+-- that have the newest. Jobs with another place have an index by id.
+create function queue.newest_ready(lanes bigint[], before bigint, lowest bigint, most integer, enough integer)
+  returns table (horizon bigint, id bigint, attempts smallint, crashes smallint)
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
+  set jit = off
+as $$
+declare
+  -- The most lanes of which more than the newest is read.
+  wide  integer := least(greatest(most, 1), 100);
+begin
+  if pg_relation_size('queue.ready'::regclass) <= 8388608 then
+    return query
+    select case when count(*) over () = newest_ready.most then min(r.id) over () end, r.id, r.attempts, r.crashes
+    from (
+      select r.id, r.attempts, r.crashes
+      from queue.ready r
+      where r.ctid >= '(0,0)' and r.id < newest_ready.before and r.id >= newest_ready.lowest and (lanes is null or r.lane = any (lanes))
+      order by r.id desc
+      limit newest_ready.most
+    ) r;
+    return;
+  end if;
+  return query
+  with newest as materialized (
+    select j.id, j.lane
+    from queue.job j
+    where j.id < newest_ready.before and j.id >= newest_ready.lowest
+    order by j.id desc
+    limit 2000
+  ), recent as materialized (
+    select r.id, r.attempts, r.crashes
+    from newest j
+    join queue.ready r on r.lane = j.lane and r.seq = j.id and r.id = j.id
+    where lanes is null or j.lane = any (lanes)
+  ), asked as materialized (
+    select (select count(*) from newest) = 2000 and (select count(*) from recent) < newest_ready.enough as lanes
+  ), tops as materialized (
+    select c.lane,
+      (select r.seq from queue.ready r where r.lane = c.lane and r.seq < newest_ready.before and r.seq = r.id order by r.seq desc limit 1) as seq
+    from (select distinct l.lane from queue.lane l) c
+    where (select a.lanes from asked a) and (newest_ready.lanes is null or c.lane = any (newest_ready.lanes))
+  ), ranked as materialized (
+    select t.lane, t.seq, row_number() over (order by t.seq desc) as place
+    from tops t
+    where t.seq >= newest_ready.lowest
+  ), share as materialized (
+    select least(newest_ready.most, 20000 / least(greatest(count(*), 1), wide)) as jobs from ranked
+  ), unmoved as materialized (
+    select k.lane, e.id, e.attempts, e.crashes
+    from ranked k
+    cross join share s
+    cross join lateral (
+      select r.id, r.attempts, r.crashes
+      from queue.ready r
+      where r.lane = k.lane and r.seq <= k.seq and r.seq >= newest_ready.lowest and r.seq = r.id
+      order by r.seq desc
+      limit s.jobs
+    ) e
+    where k.place <= wide
+  ), moved as materialized (
+    select r.id, r.lane, r.attempts, r.crashes
+    from queue.ready r
+    where r.seq <> r.id and r.id < newest_ready.before and r.id >= newest_ready.lowest
+    order by r.id desc
+    limit 10000
+  ), seen as materialized (
+    select greatest(
+      (select min(j.id) from newest j having count(*) = 2000 and not (select a.lanes from asked a)),
+      (select k.seq + 1 from ranked k where k.place = wide + 1),
+      (select max(c.id) from (select min(u.id) as id from unmoved u group by u.lane having count(*) >= (select s.jobs from share s)) c),
+      (select min(m.id) from moved m having count(*) = 10000)
+    ) as horizon
+  )
+  select s.horizon, e.id, e.attempts, e.crashes
+  from seen s
+  left join (
+    select r.id, r.attempts, r.crashes from recent r where not (select a.lanes from asked a)
+    union all
+    select u.id, u.attempts, u.crashes from unmoved u
+    union all
+    select m.id, m.attempts, m.crashes from moved m where newest_ready.lanes is null or m.lane = any (newest_ready.lanes)
+  ) e on e.id >= coalesce(s.horizon, 0);
+end
+$$;
+
 -- Jobs, the newest first, each once with its state: those in this state, of this queue, of one of these job types, below this id; with this text
 -- in the error of a dead letter; not older than since, at least as old as older_than, by the end of a job that is over and by the enqueue
 -- of any other; whose metadata contain this object. Null is any. Payload and output only if asked for.
 --
--- Costs at most one pass over what waits, runs or is dead. The history may be huge. Of done, when most of it may not be wanted, only the
--- newest `looked` rows are looked at; of done_many as many, and only so many are opened as surely fill the page, with all that share their span
--- of 2^33 ids, for within a span rows overlap. `horizon` is the lowest id down to which this leaves nothing out: nothing older is listed, and
--- the next page goes on from there (before => horizon). Null: everything was looked at. A page without jobs is one row with its horizon.
+-- What it costs does not grow with the jobs that there are, but for those that run or are blocked. Of what waits, is dead or over, only so many are
+-- looked at when not all are wanted: `looked` rows of done and of done_many, five times as many that are scheduled or dead, half as many whose
+-- metadata are asked for. `horizon` is the lowest id down to which this leaves nothing out: nothing older is listed, and the next page goes on from
+-- there (before => horizon). Null: everything was looked at. A page without jobs is one row with its horizon.
 create function queue.list(
   state text default null, queue text default null, job_types text[] default null, before bigint default 9223372036854775807,
   most integer default 50, error text default null, since interval default null, older_than interval default null,
-  payload boolean default false, meta jsonb default null, looked integer default 50000
+  payload boolean default false, meta jsonb default null, looked integer default 5000
 )
   returns table (
     horizon bigint,
@@ -37,18 +130,63 @@ begin atomic
     select l.lane
     from queue.lane l
     where (list.queue is null or l.queue = list.queue) and (list.job_types is null or queue.type_of(l.job_type) = any (list.job_types))
+  ), waiting as materialized (
+    select n.horizon, n.id, n.attempts, n.crashes
+    from queue.newest_ready(
+      case when list.queue is not null or list.job_types is not null
+        then (select coalesce(pg_catalog.array_agg(distinct c.lane), '{}') from chosen c)
+      end,
+      least(list.before, (select w.high from span w)), (select w.low from span w),
+      case when list.meta is null then list.most else greatest(list.looked / 2, 1) end,
+      -- Of all states together, the newest jobs of all are what is wanted.
+      case when list.state is null and list.queue is null and list.job_types is null and list.meta is null then 0 else list.most end
+    ) n
+    where coalesce(list.state, 'ready') = 'ready' and list.error is null
+  ), due as materialized (
+    select s.id, s.lane, s.attempts, s.crashes, s.run_at
+    from queue.scheduled s
+    where coalesce(list.state, 'scheduled') = 'scheduled' and list.error is null
+      and s.id < least(list.before, (select w.high from span w)) and s.id >= (select w.low from span w)
+    order by s.id desc
+    limit case
+      when list.meta is not null then greatest(list.looked / 2, 1)
+      when list.queue is not null or list.job_types is not null then list.looked::bigint * 5
+      else list.most
+    end
+  ), died as materialized (
+    select d.id, d.lane, d.attempts, d.crashes, d.died_at, d.error
+    from queue.dead d
+    where coalesce(list.state, 'dead') = 'dead' and d.id < list.before
+    order by d.id desc
+    limit case
+      when list.meta is not null then greatest(list.looked / 2, 1)
+      when list.queue is not null or list.job_types is not null or list.error is not null or list.since is not null or list.older_than is not null
+        then list.looked::bigint * 5
+      else list.most
+    end
   ), plain as materialized (
     select m.first_id, m.lane
     from queue.done_many m
-    where coalesce(list.state, 'completed') = 'completed' and m.first_id < list.before
+    where coalesce(list.state, 'completed') = 'completed' and list.error is null and m.first_id < list.before
     order by m.first_id desc
     limit list.looked
   ), looked as materialized (
     select greatest(
+      (select n.horizon from waiting n limit 1),
+      (select min(s.id) from due s having count(*) >= case
+        when list.meta is not null then greatest(list.looked / 2, 1)
+        when list.queue is not null or list.job_types is not null then list.looked::bigint * 5
+      end),
+      (select min(d.id) from died d having count(*) >= case
+        when list.meta is not null then greatest(list.looked / 2, 1)
+        when list.queue is not null or list.job_types is not null or list.error is not null or list.since is not null or list.older_than is not null
+          then list.looked::bigint * 5
+      end),
       (select d.id
       from queue.done d
-      where coalesce(list.state, 'completed') in ('completed', 'cancelled', 'expired')
-        and (list.state in ('cancelled', 'expired') or list.queue is not null or list.job_types is not null or list.meta is not null)
+      where coalesce(list.state, 'completed') in ('completed', 'cancelled', 'expired') and list.error is null
+        and (list.state is not null or list.queue is not null or list.job_types is not null or list.meta is not null or list.since is not null
+          or list.older_than is not null)
         and d.id < list.before
       order by d.id desc
       offset list.looked - 1
@@ -73,20 +211,15 @@ begin atomic
     from (
       (select r.id, 'ready' as state, r.attempts, r.crashes, null::timestamptz as run_at, null::timestamptz as finished_at, null::int as ran_ms,
         null::uuid as worker, false as cancelling, null::text as error
-      from queue.ready r
-      where coalesce(list.state, 'ready') = 'ready' and list.error is null
-        and r.id >= (select w.low from span w) and r.id < (select w.high from span w)
-        and r.id < list.before and r.id >= (select coalesce(l.horizon, 0) from looked l)
-        and (list.queue is null and list.job_types is null or r.lane in (select c.lane from chosen c))
+      from waiting r
+      where r.id >= (select coalesce(l.horizon, 0) from looked l)
         and (list.meta is null or (select j.meta from queue.job j where j.id = r.id) @> list.meta)
       order by r.id desc
       limit list.most)
       union all
       (select s.id, 'scheduled', s.attempts, s.crashes, s.run_at, null, null, null, false, null
-      from queue.scheduled s
-      where coalesce(list.state, 'scheduled') = 'scheduled' and list.error is null
-        and s.id >= (select w.low from span w) and s.id < (select w.high from span w)
-        and s.id < list.before and s.id >= (select coalesce(l.horizon, 0) from looked l)
+      from due s
+      where s.id >= (select coalesce(l.horizon, 0) from looked l)
         and (list.queue is null and list.job_types is null or s.lane in (select c.lane from chosen c))
         and (list.meta is null or (select j.meta from queue.job j where j.id = s.id) @> list.meta)
       order by s.id desc
@@ -109,7 +242,8 @@ begin atomic
       where coalesce(list.state, 'running') = 'running' and list.error is null
         and u.id >= (select w.low from span w) and u.id < (select w.high from span w)
         and u.id < list.before and u.id >= (select coalesce(l.horizon, 0) from looked l)
-        and (list.queue is null and list.job_types is null or (select j.lane from queue.job j where j.id = u.id) in (select c.lane from chosen c))
+        and (list.queue is null and list.job_types is null
+          or coalesce(h.lane, (select j.lane from queue.job j where j.id = u.id)) in (select c.lane from chosen c))
         and (list.meta is null or (select j.meta from queue.job j where j.id = u.id) @> list.meta)
       order by u.id desc
       limit list.most)
@@ -117,8 +251,8 @@ begin atomic
       (select d.id, case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0::smallint, null,
         d.finished_at, d.ran_ms, null, false, null
       from queue.done d
-      where (list.state is null or list.state = case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end)
-        and list.error is null
+      where coalesce(list.state, 'completed') in ('completed', 'cancelled', 'expired') and list.error is null
+        and (list.state is null or list.state = case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end)
         and (list.since is null or d.finished_at > (select w.since from span w))
         and (list.older_than is null or d.finished_at <= (select w.until from span w))
         and d.id < list.before and d.id >= (select coalesce(l.horizon, 0) from looked l)
@@ -141,12 +275,11 @@ begin atomic
       limit list.most)
       union all
       (select d.id, 'dead', d.attempts, d.crashes, null, d.died_at, null, null, false, d.error
-      from queue.dead d
-      where coalesce(list.state, 'dead') = 'dead'
-        and (list.error is null or pg_catalog.strpos(d.error, list.error) > 0)
+      from died d
+      where (list.error is null or pg_catalog.strpos(d.error, list.error) > 0)
         and (list.since is null or d.died_at > (select w.since from span w))
         and (list.older_than is null or d.died_at <= (select w.until from span w))
-        and d.id < list.before and d.id >= (select coalesce(l.horizon, 0) from looked l)
+        and d.id >= (select coalesce(l.horizon, 0) from looked l)
         and (list.queue is null and list.job_types is null or d.lane in (select c.lane from chosen c))
         and (list.meta is null or (select j.meta from queue.job j where j.id = d.id) @> list.meta)
       order by d.id desc

@@ -59,9 +59,9 @@ begin
 end
 $$;
 
--- For each queue with ready jobs: since when the first of them has been ready, by the database's clock; `partial` is that another may have been
--- ready for longer. Reads one index entry a lane; a place in a lane is an id, and so tells when it was taken.
-create function queue.oldest()
+-- For each queue with ready jobs, or for so many of those that wait longest: since when the first has been ready, by the database's clock;
+-- `partial` is that another may have been ready for longer. Reads one index entry a lane; a place in a lane is an id, and so tells when it was taken.
+create function queue.oldest(most integer default null)
   returns table (queue text, since timestamptz, waited_ms double precision, partial boolean)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -73,19 +73,20 @@ begin
   return query
   select w.queue, w.since, extract(epoch from clock_timestamp() - w.since)::float8 * 1000, w.partial
   from (
-    select l.queue, queue.enqueued_at(min(r.seq)) as since, bool_or(l.partial) as partial
+    select l.queue, queue.enqueued_at(min(l.seq)) as since, coalesce(bool_or(l.partial), false) as partial
     from (
-      select l.lane, l.queue, coalesce(p.seq, 0) as floor, coalesce(p.partial, false) as partial
+      select l.queue, p.partial,
+        (select r.seq from queue.ready r where r.lane = l.lane and r.seq >= coalesce(p.seq, 0) order by r.seq limit 1) as seq
       from (select distinct l.lane, l.queue from queue.lane l) l
       left join queue.passed() p on p.lane = l.lane
       offset 0
     ) l
-    left join lateral (select r.seq from queue.ready r where r.lane = l.lane and r.seq >= l.floor order by r.seq limit 1) r on true
+    -- guard: a queue is told of if there may be a job that was not seen [ or l.partial]
+    where l.seq is not null or l.partial
     group by l.queue
-    -- guard: a queue is told of if there may be a job that was not seen [ or bool_or(l.partial)]
-    having count(r.seq) > 0 or bool_or(l.partial)
   ) w
-  order by w.since, w.queue;
+  order by w.since, w.queue
+  limit oldest.most;
 end
 $$;
 
@@ -224,7 +225,10 @@ $$;
 --   completed, cancelled, expired   the same, of a fourth as many rows of done, and of done_many, each some hundred jobs
 --
 -- What waits is read in the order of the heap first: a dead row costs a tenth there of what its index entry does.
-create function queue.counts(most bigint default 20000)
+--
+-- With `top`, of so many queues and types only, those that have most of what was seen and is not over; and in rows without queue and type, how
+-- many jobs all of them have in each state, and, without state, how many more queues and types were seen.
+create function queue.counts(most bigint default 20000, top integer default null)
   returns table (queue text, job_type text, state text, jobs bigint, partial boolean)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -256,32 +260,6 @@ begin
     group by b.lane
   ), many as materialized (
     select s.state from seen s group by s.state having sum(s.jobs) > most
-  ), floors as materialized (
-    -- By the heap is what was tried above.
-    select p.lane, p.seq from queue.passed(heap => 0) p where exists (select from many m where m.state = 'ready')
-  ), probed as materialized (
-    select m.state, c.lane, greatest(least(n.jobs, a.share), least(coalesce(s.jobs, 0), most)) as jobs,
-      -- guard: a count says that there are more [n.jobs > a.share or ]
-      -- guard: a count says that there may be some in front [ or f.seq is not null]
-      n.jobs > a.share or f.seq is not null as partial
-    from many m
-    cross join chosen c
-    cross join (select least(greatest(most * 5 / 2 / nullif(count(*), 0), 1), most) as share from chosen) a
-    left join floors f on f.lane = c.lane and m.state = 'ready'
-    left join seen s on s.state = m.state and s.lane = c.lane
-    cross join lateral (
-      select count(*) as jobs
-      from (
-        (select from queue.ready r
-        where m.state = 'ready' and r.lane = c.lane and r.seq >= coalesce(f.seq, 0)
-        order by r.seq desc
-        limit a.share + 1)
-        union all
-        (select from queue.scheduled s where m.state = 'scheduled' and s.lane = c.lane limit a.share + 1)
-        union all
-        (select from queue.blocked b where m.state = 'blocked' and b.lane = c.lane limit a.share + 1)
-      ) e
-    ) n
   ), held as materialized (
     select h.lane, h.ids
     from queue.lease h
@@ -316,14 +294,12 @@ begin
     select u.state from unnest('{cancelled,expired}'::text[]) u (state) where (select count(*) from over) > most / 4
     union all
     select 'completed' where (select count(*) from over) > most / 4 or (select count(*) from over_plainly) > most / 4
-  ), counted as (
-    select s.state, s.lane, s.jobs, false as partial from seen s where not exists (select from many m where m.state = s.state)
+  ), sampled as materialized (
+    select s.state, s.lane, s.jobs from seen s
     union all
-    select p.state, p.lane, p.jobs, p.partial from probed p where p.jobs > 0 or p.partial
+    select 'running', h.lane, sum(cardinality(h.ids)) from held h where h.lane is not null group by h.lane
     union all
-    select 'running', h.lane, sum(cardinality(h.ids)), false from held h where h.lane is not null group by h.lane
-    union all
-    select o.state, j.lane, count(*), false
+    select o.state, j.lane, count(*)
     from (
       select o.id, o.state from over o
       union all
@@ -332,16 +308,74 @@ begin
     cross join lateral (select j.lane from queue.job j where j.id = o.id offset 0) j
     group by o.state, j.lane
     union all
-    select 'completed', o.lane, sum(cardinality(o.ids)), false from over_plainly o group by o.lane
+    select 'completed', o.lane, sum(cardinality(o.ids)) from over_plainly o group by o.lane
     union all
-    select 'dead', d.lane, count(*), false from died d group by d.lane
+    select 'dead', d.lane, count(*) from died d group by d.lane
+  ), ranked as materialized (
+    select c.queue, c.job_type
+    from (
+      select s.lane, sum(s.jobs) filter (where s.state not in ('completed', 'cancelled', 'expired')) as live, sum(s.jobs) as jobs
+      from sampled s
+      where top is not null
+      group by s.lane
+    ) s
+    join chosen c on c.lane = s.lane
+    group by c.queue, c.job_type
+    order by sum(s.live) desc nulls last, sum(s.jobs) desc, min(c.lane)
+  ), listed as materialized (
+    select c.lane, c.queue, c.job_type
+    from chosen c
+    where top is null or (c.queue, c.job_type) in (select k.queue, k.job_type from ranked k limit top)
+  ), floors as materialized (
+    -- By the heap is what was tried above.
+    select p.lane, p.seq from queue.passed(heap => 0) p where exists (select from many m where m.state = 'ready')
+  ), probed as materialized (
+    select m.state, c.lane, greatest(least(n.jobs, a.share), least(coalesce(s.jobs, 0), most)) as jobs,
+      -- guard: a count says that there are more [n.jobs > a.share or ]
+      -- guard: a count says that there may be some in front [ or f.seq is not null]
+      n.jobs > a.share or f.seq is not null as partial
+    from many m
+    cross join listed c
+    cross join (select least(greatest(most * 5 / 2 / nullif(count(*), 0), 1), most) as share from listed) a
+    left join floors f on f.lane = c.lane and m.state = 'ready'
+    left join seen s on s.state = m.state and s.lane = c.lane
+    cross join lateral (
+      select count(*) as jobs
+      from (
+        (select from queue.ready r
+        where m.state = 'ready' and r.lane = c.lane and r.seq >= coalesce(f.seq, 0)
+        order by r.seq desc
+        limit a.share + 1)
+        union all
+        (select from queue.scheduled s where m.state = 'scheduled' and s.lane = c.lane limit a.share + 1)
+        union all
+        (select from queue.blocked b where m.state = 'blocked' and b.lane = c.lane limit a.share + 1)
+      ) e
+    ) n
+  ), counted as (
+    -- Of what waits only where all of it was seen.
+    select s.state, s.lane, s.jobs, false as partial from sampled s where not exists (select from many m where m.state = s.state)
     union all
-    select k.state, c.lane, 0, true from cut k cross join chosen c
+    select p.state, p.lane, p.jobs, p.partial from probed p where p.jobs > 0 or p.partial
+    union all
+    select k.state, c.lane, 0, true from cut k cross join listed c
   )
   select c.queue, c.job_type, n.state, sum(n.jobs)::bigint, bool_or(n.partial)
   from counted n
-  join chosen c on c.lane = n.lane
+  join listed c on c.lane = n.lane
   group by c.queue, c.job_type, n.state
-  order by c.queue, c.job_type, n.state;
+  union all
+  select null, null, a.state, case when a.partial then least(a.jobs, most) else a.jobs end, a.partial
+  from (
+    select s.state, sum(s.jobs)::bigint as jobs,
+      s.state in (select m.state from many m) or s.state in (select k.state from cut k) as partial
+    from sampled s
+    group by s.state
+  ) a
+  where top is not null
+  union all
+  select null, null, null, (select count(*) from ranked) - top, false
+  where (select count(*) from ranked) > top
+  order by 1, 2, 3;
 end
 $$;

@@ -140,7 +140,7 @@ $$;
 create function queue.reader_list(
   in_state text default null, in_queue text default null, job_types text[] default null, before bigint default 9223372036854775807,
   most integer default 50, in_error text default null, since interval default null, older_than interval default null,
-  in_meta jsonb default null, looked integer default 50000
+  in_meta jsonb default null, looked integer default 5000
 )
   returns table (
     horizon bigint,

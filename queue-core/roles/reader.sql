@@ -18,6 +18,6 @@ on queue.schedule
 to "queue_role";
 grant execute on function
   queue.reader_list, queue.reader_find, queue.counts, queue.workers, queue.capacities, queue.depth, queue.depths, queue.passed, queue.oldest,
-  queue.backlog, queue.id_at, queue.enqueued_at, queue.type_of, queue.version_of, queue.pauses, queue.pause_awaits, queue.limits,
+  queue.backlog, queue.id_at, queue.enqueued_at, queue.type_of, queue.version_of, queue.stored_type, queue.pauses, queue.pause_awaits, queue.limits,
   queue.limit_keys, queue.waits_for
 to "queue_role";

@@ -8,10 +8,10 @@ with chosen as materialized (
   where l.lane >= $9 and ($1::text is null or l.queue = $1) and ($2::text[] is null or queue.type_of(l.job_type) = any ($2))
     and ($11::smallint is null or l.priority <> $11)
 )
-select r.lane, r.seq, r.id
+select c.lane, r.seq, r.id
 from (select c.lane from chosen c order by c.lane) c
 cross join lateral (
-  select r.lane, r.seq, r.id
+  select r.seq, r.id
   from queue.ready r
   where r.lane = c.lane and r.seq > case when c.lane > $9 then -9223372036854775808 else $10 end and r.id < $3
     and ($4::float8 is null or r.id < queue.id_at(pg_catalog.clock_timestamp() - $4 * interval '1 second'))
@@ -22,5 +22,6 @@ cross join lateral (
   order by r.seq
   limit $8
 ) r
-order by r.lane, r.seq
+-- By the lane that is met, not by the row's: so the lanes behind the last one need not be read.
+order by c.lane, r.seq
 limit $8

@@ -1,5 +1,5 @@
 -- ready jobs that wait for nobody: for each queue, job type and version that no living worker serves, how many are ready, and whether there are more.
--- $1 how many jobs of each are counted, and ten times that of all
+-- $1 how many jobs of each are counted, and ten times that of all  $2 how many queues, job types and versions at most, the first by name
 -- Safe: it only reads. A worker of a release that did not say its job types is taken to serve all of them.
 with chosen as materialized (
   select l.queue, l.job_type, pg_catalog.array_agg(distinct l.lane) as lanes
@@ -15,12 +15,13 @@ with chosen as materialized (
   select p.lane, p.seq, p.partial
   from queue.passed() p
 ), share as materialized (
-  select least($1::bigint, greatest(10 * $1 / greatest(count(*), 1), 1)) as jobs
+  select least($1::bigint, greatest(10 * $1 / greatest(least(count(*), $2::bigint), 1), 1)) as jobs
   from chosen
 )
 select c.queue, queue.type_of(c.job_type) as job_type, least(n.jobs, s.jobs) as jobs, n.jobs > s.jobs or k.partial as partial,
   queue.version_of(c.job_type) as version
-from chosen c
+-- In the order in which they are wanted, so that no more are counted.
+from (select c.queue, c.job_type, c.lanes from chosen c order by c.queue, c.job_type) c
 cross join share s
 cross join lateral (
   select exists (select from floors p where p.lane = any (c.lanes) and p.partial) as partial
@@ -38,3 +39,4 @@ cross join lateral (
 ) n
 where n.jobs > 0 or k.partial
 order by c.queue, c.job_type
+limit $2

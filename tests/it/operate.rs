@@ -3,6 +3,7 @@
 mod counted;
 mod figures;
 mod kinds;
+mod lists;
 mod single;
 
 use queue_core::{

@@ -15,7 +15,7 @@ const PLANNER: [(&str, &str); 4] =
 const HUGE: [&str; 8] = ["ready", "scheduled", "blocked", "lease", "job", "done", "done_many", "failure"];
 
 /// Scans of whole tables or of whole indexes, with the reason why they are right.
-const WHOLE: [(&str, &str, &str); 17] = [
+const WHOLE: [(&str, &str, &str); 16] = [
     ("choose_running", "lease", "an operator asks for running jobs; there are as many leases as batches in flight"),
     ("own_leases", "lease", "asks of every lease whose it is; there are as many as batches in flight"),
     ("prune_kept", "done", "only the default partition, once a minute; up to a limit"),
@@ -24,7 +24,6 @@ const WHOLE: [(&str, &str, &str); 17] = [
     ("silent", "lease", "asks of every lease whether its worker lives; there are as many as batches in flight"),
     ("prune_workers", "lease", "asks for leases of silent workers, once a minute"),
     ("workers", "lease", "counts what each worker holds, for an operator"),
-    ("list", "ready", "an operator's page, by id, which ready is not ordered by"),
     ("list", "blocked", "an operator's page, by id, which blocked is not ordered by"),
     ("list", "lease", "an operator's page"),
     ("prune_done", "done", "only the default partition, once a minute; up to a limit"),

@@ -69,15 +69,29 @@ pub struct Swept {
 /// # Errors
 /// As [`ActAll`].
 pub async fn count_matching(on: impl IntoConnection<'_>, store: Store, filter: &Filter, act: Act) -> Result<u64, Error> {
+    count_matching_up_to(on, store, filter, act, u64::MAX).await
+}
+
+/// As [`count_matching`], but counted no further than this, and a few more: for whoever wants to know whether they are many.
+///
+/// # Errors
+/// As [`ActAll`].
+pub async fn count_matching_up_to(on: impl IntoConnection<'_>, store: Store, filter: &Filter, act: Act, most: u64) -> Result<u64, Error> {
     let mut on = on.into_connection();
     let mut connection = on.acquire().await?;
     let mut walk = Walk::begin(&mut connection, store, filter, act).await?;
     let mut found = 0;
-    while let Some(ids) = walk.next(&mut connection, BATCH).await.map_err(|error| explain(error, store))? {
+    while let Some(ids) = walk.next(&mut connection, COUNTED).await.map_err(|error| explain(error, store))? {
         found += ids.len() as u64;
+        if found > most {
+            break;
+        }
     }
     Ok(found)
 }
+
+/// The most jobs of one statement that only counts.
+const COUNTED: i64 = 10_001;
 
 /// The most jobs of one statement.
 const BATCH: i64 = 1000;

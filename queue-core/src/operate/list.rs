@@ -30,7 +30,7 @@ pub struct Page {
 }
 
 /// A page looks at so many rows of the history, at most, for the jobs that are meant.
-const LOOKED_AT: i32 = 50_000;
+const LOOKED_AT: i32 = 5_000;
 
 /// A record has so many failed attempts at most.
 const FAILURES: i64 = 100;

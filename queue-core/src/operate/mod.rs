@@ -24,15 +24,17 @@ mod weight;
 
 pub use self::{
     act::{Act, Acted},
-    all::{ActAll, Swept, act_all, count_matching},
+    all::{ActAll, Swept, act_all, count_matching, count_matching_up_to},
     capacity::{Capacity, capacities, capacities_exactly, queues, set_capacity},
-    counts::{Backlog, Count, Oldest, WorkerRecord, backlog, counts, counts_exactly, oldest, workers},
+    counts::{
+        Backlog, Busiest, Count, Oldest, StateCount, WorkerRecord, backlog, busiest, counts, counts_exactly, oldest, oldest_of, workers,
+    },
     filter::Filter,
     job::{cancel_all, discard_all, requeue_all, reschedule_all, run_now_all, set_priority_all, snooze_all},
     limit::{LimitFigures, LimitKey, LimitStatus, LimitWait, limit_keys, limits, set_limit, set_limit_key, unset_limit, waits_for},
     list::{Page, add_failures, list},
     pause::{Awaited, Pause, Scope, job_types, pause, pause_awaits, pauses, resume, until_paused},
     record::{AttemptFailure, JobRecord},
-    unserved::{Unserved, unserved},
+    unserved::{Unserved, unserved, unserved_of},
     weight::{Weight, set_weight, weights},
 };

@@ -21,7 +21,7 @@ use super::{
     print,
     problem::{Problem, REFUSED},
     settings::{Settings, Span},
-    values::{rate, time},
+    values::{counted, rate, time},
 };
 use crate::live::{Database, shutdown_signal};
 
@@ -141,17 +141,18 @@ async fn all(database: &Database, store: Store, Asked { act, chosen, rate }: &As
     let (pool, filter, as_json) = (database.pool(), chosen.filter(), chosen.output.json);
     check_queue(database, store, filter.queue.as_deref()).await?;
     if chosen.dry_run {
-        let jobs = operate::count_matching(pool, store, &filter, *act).await?;
+        let most = if chosen.exact { u64::MAX } else { COUNTED };
+        let jobs = operate::count_matching_up_to(pool, store, &filter, *act, most).await?;
         return if as_json {
-            print::json(&json!({ "found": jobs }))
+            print::json(&json!({ "found": jobs.min(most), "partial": jobs > most }))
         } else {
-            print::lines(&format!("{jobs} jobs would be {}", act.done()))
+            print::lines(&would(*act, jobs, most))
         };
     }
     if matches!(act, Act::Requeue | Act::Cancel | Act::Discard) && !chosen.yes {
-        let jobs = operate::count_matching(pool, store, &filter, *act).await?;
+        let jobs = operate::count_matching_up_to(pool, store, &filter, *act, COUNTED).await?;
         if jobs > 0 {
-            confirm(&format!("{jobs} jobs would be {}", act.done()), &mut stdin().lock(), stdin().is_terminal())?;
+            confirm(&would(*act, jobs, COUNTED), &mut stdin().lock(), stdin().is_terminal())?;
         }
     }
     let acting = operate::act_all(pool, store, &filter, *act).until(shutdown_signal());
@@ -161,6 +162,13 @@ async fn all(database: &Database, store: Store, Asked { act, chosen, rate }: &As
     }
     let running = if swept.cancelling > 0 { format!(", cancelling {} that run", swept.cancelling) } else { String::new() };
     print::lines(&format!("{} {} jobs{running}", act.done(), swept.done))
+}
+
+/// Jobs are counted so far before it is said what would be done, unless all are to be counted.
+const COUNTED: u64 = 10_000;
+
+fn would(act: Act, jobs: u64, most: u64) -> String {
+    format!("{} jobs would be {}", counted(jobs.min(most), jobs > most), act.done())
 }
 
 /// Asks whoever sits there; from a script it must be said.

@@ -101,6 +101,9 @@ Run it again after each migration. It takes a user who may create roles and owns
 It answers at once, however many jobs there are. A number with a + is counted so far and no further: there may be
 more, of all jobs that are over even where it says 0+. With --json such a number has \"partial\": true.")]
     Stats {
+        /// Show every queue and type, not only the 50 that have most jobs
+        #[arg(long)]
+        all: bool,
         #[command(flatten)]
         exact: Exact,
         #[command(flatten)]

@@ -54,6 +54,7 @@ impl Export {
 
 /// Jobs by their ids, or all of some kind.
 #[derive(clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option that people write")]
 pub(super) struct Chosen {
     /// The jobs' ids
     #[arg(value_name = "ID", value_parser = id, required_unless_present = "all", conflicts_with = "all")]
@@ -64,6 +65,9 @@ pub(super) struct Chosen {
     /// With --all: say how many they are, and do nothing
     #[arg(long)]
     pub(super) dry_run: bool,
+    /// With --dry-run: count them all, not only the first 10,000
+    #[arg(long, requires = "dry_run")]
+    pub(super) exact: bool,
     /// With --all: do not ask
     #[arg(long)]
     pub(super) yes: bool,

@@ -1,8 +1,13 @@
 //! `list`: jobs in a table, the newest first.
 
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
+
 use queue_core::{
     JobId, JobState, Store,
-    operate::{self, Filter, JobRecord, Page, Pause, Unserved},
+    operate::{self, Filter, JobRecord, Page, Pause},
 };
 use serde::Serialize;
 use sqlx::PgPool;
@@ -25,7 +30,7 @@ pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Proble
         warn(&format!("a list has at most {} jobs; `--before` goes on", Filter::MOST));
     }
     let page = gather(database.pool(), store, asked.filter()).await?;
-    let unserved = operate::unserved(database.pool(), store).await?;
+    let unserved = operate::unserved_of(database.pool(), store, &page.jobs).await?;
     let pauses = operate::pauses(database.pool(), store).await?;
     database.close().await;
     if asked.output.json {
@@ -44,13 +49,14 @@ pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Proble
     print::lines(&(text + &older))
 }
 
-/// So many pages are looked through for jobs that are rare; then the user decides.
-const PAGES: usize = 10;
+/// Jobs that are rare are looked for that long, on the pages after the first; then the user decides.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 /// A full page, if it can be had with a bounded effort.
 async fn gather(pool: &PgPool, store: Store, mut filter: Filter) -> Result<Page, Problem> {
+    let began = Instant::now();
     let mut page = operate::list(pool, store, &filter).await?;
-    for _ in 1..PAGES {
+    while began.elapsed() < PATIENCE {
         let found = page.jobs.len() as u32;
         let Some(next) = page.next.filter(|_| found < filter.limit.min(Filter::MOST)) else { break };
         filter.limit -= found;
@@ -81,15 +87,9 @@ pub(super) struct Served<'a> {
 }
 
 impl<'a> Served<'a> {
-    pub(super) fn new(job: &'a JobRecord, pauses: &'a [Pause], unserved: &[Unserved]) -> Self {
-        Self { job, unserved: waits_for_nobody(job, unserved), paused: paused_by(job, pauses) }
+    pub(super) fn new(job: &'a JobRecord, pauses: &'a [Pause], unserved: &HashSet<JobId>) -> Self {
+        Self { job, unserved: unserved.contains(&job.id), paused: paused_by(job, pauses) }
     }
-}
-
-/// Whether the job is ready, and no living worker serves it.
-pub(super) fn waits_for_nobody(job: &JobRecord, unserved: &[Unserved]) -> bool {
-    job.state == JobState::Ready
-        && unserved.iter().any(|waits| (&waits.queue, &waits.job_type, waits.version) == (&job.queue, &job.job_type, job.version))
 }
 
 /// The pause for whose end a job waits.
@@ -97,7 +97,7 @@ pub(super) fn paused_by<'a>(job: &JobRecord, pauses: &'a [Pause]) -> Option<&'a 
     if job.state == JobState::Ready { pause_of(pauses, &job.queue, &job.job_type) } else { None }
 }
 
-fn row(job: &JobRecord, pauses: &[Pause], unserved: &[Unserved]) -> [String; 7] {
+fn row(job: &JobRecord, pauses: &[Pause], unserved: &HashSet<JobId>) -> [String; 7] {
     let error = || job.error.as_deref().map(|error| inert::short(error, 60)).unwrap_or_default();
     let paused = paused_by(job, pauses)
         .map(|pause| pause.reason.as_deref().map_or("paused".to_owned(), |reason| format!("paused ({})", inert::short(reason, 60))));
@@ -105,7 +105,7 @@ fn row(job: &JobRecord, pauses: &[Pause], unserved: &[Unserved]) -> [String; 7] 
         _ if paused.is_some() => format!("{} {}", paused.unwrap_or_default(), error()),
         JobState::Scheduled => format!("due {} {}", job.run_at.map(print::time).unwrap_or_default(), error()),
         JobState::Running => job.worker.map(|worker| format!("by {worker}")).unwrap_or_default(),
-        JobState::Ready if waits_for_nobody(job, unserved) => format!("no worker serves it {}", error()),
+        JobState::Ready if unserved.contains(&job.id) => format!("no worker serves it {}", error()),
         _ => error(),
     };
     [

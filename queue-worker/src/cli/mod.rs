@@ -181,7 +181,7 @@ async fn obey(
         Command::Migrate { output, step } => migrate::migrate(settings, step, output.json).await?,
         Command::Roles(asked) => roles::roles(settings, &asked).await?,
         Command::Jobs(output) => jobs::jobs(output.json)?,
-        Command::Stats { exact, output } => stats::stats(settings, exact, output.json).await?,
+        Command::Stats { all, exact, output } => stats::stats(settings, all, exact, output.json).await?,
         Command::List(list) => list::list(settings, &list).await?,
         Command::Show { id, payload, output } => show::show(settings, id, payload, output.json).await?,
         Command::Act(command) => return act::act(settings, command).await,

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::{
     inert,
-    list::{Served, of_version, paused_by, waits_for_nobody},
+    list::{Served, of_version, paused_by},
     open::open_store,
     pause::told,
     print,
@@ -25,14 +25,14 @@ pub(super) async fn show(settings: &Settings, id: JobId, payload: bool, as_json:
     let (database, store) = open_store(settings).await?;
     let job = JobRef::from_id(id).in_store(store);
     let job = if payload { job.find(database.pool()).await? } else { job.find_without_payload(database.pool()).await? };
-    let unserved = operate::unserved(database.pool(), store).await?;
+    let unserved = operate::unserved_of(database.pool(), store, std::slice::from_ref(&job)).await?;
     let pauses = operate::pauses(database.pool(), store).await?;
     let limits = if job.state == JobState::Ready { operate::waits_for(database.pool(), store, id).await? } else { Vec::new() };
     database.close().await;
     if as_json {
         return print::json(&Shown { job: Served::new(&job, &pauses, &unserved), waits_for: &limits });
     }
-    print::lines(&describe(&job, paused_by(&job, &pauses), &limits, waits_for_nobody(&job, &unserved)))
+    print::lines(&describe(&job, paused_by(&job, &pauses), &limits, unserved.contains(&job.id)))
 }
 
 /// A job in JSON, and the limits that have no room for it.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use humantime::format_duration;
 use queue_core::{
     JobState,
-    operate::{self, Count, Oldest, Pause, Unserved, WorkerRecord},
+    operate::{self, Count, Oldest, Pause, StateCount, Unserved, WorkerRecord},
 };
 use serde::Serialize;
 
@@ -22,47 +22,73 @@ use super::{
 #[derive(Serialize)]
 struct Stats {
     counts: Vec<Count>,
+    /// Of all queues and types; empty where all of them are shown.
+    totals: Vec<StateCount>,
+    /// So many more queues and types were seen.
+    more: i64,
     oldest: Vec<Oldest>,
     paused: Vec<Pause>,
     unserved: Vec<Unserved>,
     workers: Vec<WorkerRecord>,
 }
 
-pub(super) async fn stats(settings: &Settings, Exact { exact }: Exact, as_json: bool) -> Result<(), Problem> {
+/// So many queues are shown of each kind, unless all are wanted.
+const SHOWN: u16 = 50;
+
+pub(super) async fn stats(settings: &Settings, all: bool, Exact { exact }: Exact, as_json: bool) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
-    let counts =
-        if exact { operate::counts_exactly(database.pool(), store).await? } else { operate::counts(database.pool(), store).await? };
-    let stats = Stats {
-        counts,
-        oldest: operate::oldest(database.pool(), store).await?,
-        paused: operate::pauses(database.pool(), store).await?,
-        unserved: operate::unserved(database.pool(), store).await?,
-        workers: operate::workers(database.pool(), store).await?,
+    let pool = database.pool();
+    let counted = async {
+        if exact {
+            return operate::counts_exactly(pool, store).await.map(|counts| (counts, Vec::new(), 0));
+        }
+        if all {
+            return operate::counts(pool, store).await.map(|counts| (counts, Vec::new(), 0));
+        }
+        operate::busiest(pool, store, SHOWN).await.map(|busiest| (busiest.counts, busiest.totals, busiest.more))
     };
+    let oldest = async { if all || exact { operate::oldest(pool, store).await } else { operate::oldest_of(pool, store, SHOWN).await } };
+    let others = async {
+        let (paused, unserved) = (operate::pauses(pool, store).await?, operate::unserved(pool, store).await?);
+        Ok((paused, unserved, operate::workers(pool, store).await?))
+    };
+    let ((counts, totals, more), oldest, (paused, unserved, workers)) = tokio::try_join!(counted, oldest, others)?;
     database.close().await;
+    let stats = Stats { counts, totals, more, oldest, paused, unserved, workers };
     if as_json {
         return print::json(&stats);
     }
-    let parts = [by_state(&stats.counts), waiting(&stats.oldest)].into_iter();
+    let parts = [by_state(&stats), waiting(&stats.oldest)].into_iter();
     let parts = parts.chain(pause::table(&stats.paused));
     let parts = parts.chain(without_worker(&stats.unserved)).chain([working(&stats.workers)]);
     print::lines(&parts.collect::<Vec<_>>().join("\n\n"))
 }
 
-/// A row for each queue and type, a column for each state.
-fn by_state(counts: &[Count]) -> String {
+/// A row for each queue and type, a column for each state; and one for all of them, if not all are shown.
+fn by_state(stats: &Stats) -> String {
+    let none = || JobState::ALL.map(|_| "-".to_owned());
     let mut rows: BTreeMap<(&str, &str), [String; JobState::ALL.len()]> = BTreeMap::new();
-    for count in counts {
-        let row = rows.entry((&count.queue, &count.job_type)).or_insert_with(|| JobState::ALL.map(|_| "-".to_owned()));
-        if let Some(place) = JobState::ALL.iter().position(|state| *state == count.state) {
-            row[place] = counted(count.jobs, count.partial);
-        }
+    for count in &stats.counts {
+        set(rows.entry((&count.queue, &count.job_type)).or_insert_with(none), count.state, count.jobs, count.partial);
     }
     if rows.is_empty() {
         return "no jobs".to_owned();
     }
-    let rows = rows.into_iter().map(|((queue, job_type), counts)| [queue, job_type].map(str::to_owned).into_iter().chain(counts));
-    print::table(["queue", "type"].into_iter().chain(JobState::ALL.map(JobState::name)), rows)
+    let mut of_all = none();
+    for total in &stats.totals {
+        set(&mut of_all, total.state, total.jobs, total.partial);
+    }
+    let last = (stats.more > 0).then_some((("all", "all"), of_all));
+    let rows = rows.into_iter().chain(last);
+    let rows = rows.map(|((queue, job_type), counts)| [queue, job_type].map(str::to_owned).into_iter().chain(counts));
+    let table = print::table(["queue", "type"].into_iter().chain(JobState::ALL.map(JobState::name)), rows);
+    if stats.more > 0 { format!("{table}\n{} more queues and types: --all", stats.more) } else { table }
+}
+
+fn set(row: &mut [String; JobState::ALL.len()], state: JobState, jobs: i64, partial: bool) {
+    if let Some(place) = JobState::ALL.iter().position(|one| *one == state) {
+        row[place] = counted(jobs, partial);
+    }
 }
 
 fn waiting(oldest: &[Oldest]) -> String {

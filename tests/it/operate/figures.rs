@@ -187,7 +187,8 @@ async fn few_that_are_left_are_found_by_the_heap(db: &TestDb, connection: &mut P
         let read = read_by(&mut *connection, &format!("select * from {function}")).await;
         assert!((1..=20).contains(&read), "{function} reads {read} entries");
     }
-    let read = read_by(&mut *connection, &include_str!("../../../queue-core/sql/unserved.sql").replace("$1", "10000")).await;
+    let read =
+        read_by(&mut *connection, &include_str!("../../../queue-core/sql/unserved.sql").replace("$1", "10000").replace("$2", "100")).await;
     assert!((1..=20).contains(&read), "unserved reads {read} entries");
     let Backlog { ready, partial, since, .. } = operate::backlog(&db.pool, store, "default", 1000).await.unwrap();
     assert_eq!((ready, partial), (10, false));

@@ -79,6 +79,7 @@ meet_lanes pmw
 meet_lined w
 move_heads w
 move_permits w
+newest_ready o
 next_id w
 notify w
 oldest ro
@@ -120,6 +121,7 @@ starts_left w
 starts_since w
 state_of w
 status pmwo
+stored_type ro
 tell_of_keys w
 tell_of_room w
 try_enqueue pmw

@@ -108,6 +108,7 @@ resume_schedule o
 retire w
 run_schedule o
 schedules wro
+served ro
 set_capacity o
 set_limit o
 set_limit_key o

@@ -1,0 +1,12 @@
+-- Which of these queues, job types and versions a living worker serves, by their places in the list.
+-- $1 queues  $2 job types  $3 versions
+-- Safe: it only reads. A worker of a release that did not say its job types is taken to serve all of them.
+select a.place
+from rows from (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::smallint[]))
+  with ordinality a (queue, job_type, version, place)
+where exists (
+  select from queue.worker w
+  where w.expires_at > now()
+    and (pg_catalog.cardinality(w.queues) = 0 or a.queue = any (w.queues))
+    and (w.types is null or queue.stored_type(a.job_type, a.version) = any (w.types))
+)

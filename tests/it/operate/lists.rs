@@ -1,0 +1,98 @@
+//! Lists in a store where nothing is small: every job once, the newest first, page by page, whatever is asked for.
+
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use tests::TestDb;
+
+use super::connect;
+
+/// More ready jobs than a table that is read whole has room for, and behind them newer jobs in every other state. One lane has half of all.
+/// Of every hundredth ready job the place is not its id, in a lane of their own too.
+const FILL: &str = "
+  insert into queue.lane (lane, queue, job_type, priority, solo)
+    select queue.lane_id('q' || n, 't' || n % 3, 100::smallint, false), 'q' || n, 't' || n % 3, 100, false from generate_series(0, 149) n;
+  create temporary table made as
+    select n, ((extract(epoch from now()) * 1000)::bigint - 200000 + n << 20) + n as id,
+      queue.lane_id('q' || l.q, 't' || l.q % 3, 100::smallint, false) as lane,
+      case when n <= 150000 then 'ready' else (array['scheduled', 'dead', 'done', 'cancelled', 'plain', 'blocked', 'ready'])[1 + n % 7] end as entry
+    from generate_series(1, 159000) n
+    cross join lateral (select case when n % 2 = 0 then 0 when n % 700 = 1 then 149 else 1 + n / 2 % 148 end as q) l;
+  insert into queue.job (id, lane, max_attempts, payload, key, meta)
+    select id, lane, 3, '{}', case when entry = 'blocked' then lane end, case when n % 40 = 0 then '{\"tag\": \"blue\"}'::jsonb end from made;
+  insert into queue.ready (lane, seq, id)
+    select lane, case when n % 100 = 7 or n % 700 = 1 then ((id >> 20) + 170000) << 20 | n else id end, id from made where entry = 'ready';
+  insert into queue.scheduled (run_at, id, lane) select now() + interval '1 h', id, lane from made where entry = 'scheduled';
+  insert into queue.blocked (key, seq, id, lane) select lane, id, id, lane from made where entry = 'blocked';
+  insert into queue.dead (id, died_at, lane, attempts, crashes, error) select id, now(), lane, 3, 0, 'kind ' || n % 11 from made where entry = 'dead';
+  insert into queue.done (id, finished_at, ran_ms, attempts, cancelled)
+    select id, now(), 1, 2, entry = 'cancelled' from made where entry in ('done', 'cancelled');
+  insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
+    select min(id), max(id), now(), lane, array_agg(id order by id) from made where entry = 'plain' group by lane, id >> 33;
+  analyze;
+";
+
+/// What is asked for, and what that means of the view.
+const ASKED: [(&str, &str); 16] = [
+    ("", "true"),
+    ("state => 'ready'", "state = 'ready'"),
+    ("state => 'ready', queue => 'q3'", "state = 'ready' and queue = 'q3'"),
+    ("state => 'ready', queue => 'q0'", "state = 'ready' and queue = 'q0'"),
+    ("state => 'ready', queue => 'q149'", "state = 'ready' and queue = 'q149'"),
+    ("state => 'ready', meta => '{\"tag\": \"blue\"}'", "state = 'ready' and meta @> '{\"tag\": \"blue\"}'"),
+    ("queue => 'q3'", "queue = 'q3'"),
+    ("queue => 'none'", "false"),
+    ("job_types => '{t1}'", "job_type = 't1'"),
+    ("state => 'scheduled', queue => 'q0'", "state = 'scheduled' and queue = 'q0'"),
+    ("state => 'dead', error => 'kind 7'", "state = 'dead' and strpos(error, 'kind 7') > 0"),
+    ("state => 'dead', queue => 'q2'", "state = 'dead' and queue = 'q2'"),
+    ("state => 'cancelled', queue => 'q0'", "state = 'cancelled' and queue = 'q0'"),
+    ("state => 'completed', job_types => '{t0}'", "state = 'completed' and job_type = 't0'"),
+    ("state => 'blocked', queue => 'q0'", "state = 'blocked' and queue = 'q0'"),
+    ("meta => '{\"tag\": \"blue\"}'", "meta @> '{\"tag\": \"blue\"}'"),
+];
+
+/// The pages of a list below a job, fifteen at most, and whether they were all.
+async fn pages(connection: &mut PgConnection, asked: &str, mut before: i64, most: i32, looked: i32) -> (Vec<i64>, bool) {
+    let mut found = Vec::new();
+    let comma = if asked.is_empty() { "" } else { ", " };
+    let sql = format!("select horizon, id from queue.list({asked}{comma}before => $1, most => {most}, looked => {looked})");
+    for _ in 0..15 {
+        let rows: Vec<(Option<i64>, Option<i64>)> =
+            sqlx::query_as(AssertSqlSafe(sql.as_str())).bind(before).persistent(false).fetch_all(&mut *connection).await.unwrap();
+        let ids: Vec<i64> = rows.iter().filter_map(|row| row.1).collect();
+        assert!(ids.len() <= most as usize);
+        let next = if ids.len() == most as usize { ids.last().copied() } else { rows[0].0 };
+        found.extend(ids);
+        let Some(next) = next else { return (found, true) };
+        assert!(next < before, "{asked}: a page goes on");
+        before = next;
+    }
+    (found, false)
+}
+
+#[tokio::test]
+async fn a_list_of_a_large_store_shows_every_job_once_and_the_newest_first() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    let mut tx = connection.begin().await.unwrap();
+    sqlx::raw_sql(FILL).execute(&mut *tx).await.unwrap();
+    tx.commit().await.unwrap();
+    let large: bool =
+        sqlx::query_scalar("select pg_relation_size('queue.ready'::regclass) > 8388608").fetch_one(&mut connection).await.unwrap();
+    assert!(large, "it is not read whole");
+    let seen = "create temporary table seen as select id, state, queue, job_type, error, meta from queue.jobs";
+    sqlx::raw_sql(seen).execute(&mut connection).await.unwrap();
+    for (asked, means) in ASKED {
+        let sql = format!("select id from seen where {means} order by id desc");
+        let there: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&mut connection).await.unwrap();
+        assert!(there.len() > 3 || means == "false", "{asked}: {}", there.len());
+        let middle = there.get(there.len() / 2).copied().unwrap_or_default();
+        for (before, most, looked) in [(i64::MAX, 1000, 5000), (i64::MAX, 70, 40), (middle, 300, 500)] {
+            let there = &there[there.partition_point(|id| *id >= before)..];
+            let (found, are_all) = pages(&mut connection, asked, before, most, looked).await;
+            assert!(found == there[..found.len()], "{asked}, {most} of {looked}: each once, in order");
+            assert!(!are_all || found.len() == there.len(), "{asked}, {most} of {looked}: {} of {}", found.len(), there.len());
+            assert!(are_all || looked < 5000 || found.len() > 100, "{asked}, {most} of {looked}: no more than {}", found.len());
+        }
+    }
+    db.finish().await;
+}
