@@ -9,6 +9,7 @@ use super::{
     act::ActCommand,
     chosen::{Export, List},
     cron::CronCommand,
+    help::HelpCommand,
     limits::LimitsCommand,
     pause::{PauseArgs, Which},
     settings::{EVERYWHERE, Settings, WorkerSettings},
@@ -222,6 +223,8 @@ Examples:
         #[command(flatten)]
         output: Output,
     },
+    #[command(flatten)]
+    Help(HelpCommand),
 }
 
 #[derive(clap::Args)]

@@ -50,7 +50,7 @@ pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Proble
 }
 
 /// Jobs that are rare are looked for that long, on the pages after the first; then the user decides.
-const PATIENCE: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_millis(30);
 
 /// A full page, if it can be had with a bounded effort.
 async fn gather(pool: &PgPool, store: Store, mut filter: Filter) -> Result<Page, Problem> {

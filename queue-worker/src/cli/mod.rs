@@ -21,6 +21,7 @@ mod list;
 mod show;
 mod act;
 mod export;
+mod help;
 mod capacity;
 mod cron;
 mod pause;
@@ -197,6 +198,7 @@ async fn obey(
         Command::Weight { job_type, key, weight, output } => {
             weight::weight(settings, job_type.as_deref(), key.as_deref(), weight, output.json).await?;
         }
+        Command::Help(command) => help::help(Args::command(), command)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -54,10 +54,19 @@ pub(super) fn time(time: DateTime<Utc>) -> String {
     time.round_subsecs(0).format("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
-/// A reader that has seen enough (`| head`) is no failure.
+/// Prints a text of our own as it is.
+pub(super) fn text(text: &[u8]) -> Result<(), Problem> {
+    all_of(&[text])
+}
+
 fn write(text: &str) -> Result<(), Problem> {
+    all_of(&[text.as_bytes(), b"\n"])
+}
+
+/// A reader that has seen enough (`| head`) is no failure.
+fn all_of(parts: &[&[u8]]) -> Result<(), Problem> {
     let mut out = stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()) {
+    match parts.iter().try_for_each(|part| out.write_all(part)).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unwritten(&error)),
         _ => Ok(()),
     }

@@ -125,3 +125,31 @@ async fn what_takes_many_jobs_at_once_says_how_many_and_does_nothing_unasked() {
     assert!(code == Some(2) && said.contains("--all"), "{said}");
     db.finish().await;
 }
+
+#[test]
+fn shells_and_man_are_told_of_every_command_under_the_name_of_the_binary() {
+    let output = |arguments: &[&str]| {
+        let output = command(CLI, arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout).to_owned()
+    };
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = output(&["completions", shell]);
+        assert!(["test-cli", "requeue", "dry-run"].iter().all(|word| script.contains(word)), "{shell}");
+    }
+    // The shell that is surely here takes it.
+    let checked = std::process::Command::new("bash").args(["-n", "/dev/stdin"]).stdin(std::process::Stdio::piped()).spawn();
+    let mut checked = checked.unwrap();
+    std::io::Write::write_all(&mut checked.stdin.take().unwrap(), output(&["completions", "bash"]).as_bytes()).unwrap();
+    assert!(checked.wait().unwrap().success());
+    let page = output(&["man"]);
+    assert!(page.contains(".TH test-cli 1") && page.contains("Exit codes"), "{page}");
+    let pages = folder().join("pages");
+    output(&["man", "--dir", pages.to_str().unwrap()]);
+    for name in ["test-cli.1", "test-cli-requeue.1", "test-cli-cron-add.1"] {
+        let page = fs::read_to_string(pages.join(name)).unwrap();
+        assert!(page.contains(".SH SYNOPSIS"), "{name}");
+    }
+    let (code, said) = failed(&command(CLI, &["man", "--dir", "/dev/null/pages"]).output().unwrap());
+    assert!(code == Some(1) && said.contains("/dev/null/pages"), "{said}");
+}

@@ -1,0 +1,60 @@
+//! `completions` and `man`: the command line's own texts, for shells and for `man`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use clap::Subcommand;
+use clap_complete::Shell;
+
+use super::{print, problem::Problem};
+
+#[derive(Subcommand)]
+pub(super) enum HelpCommand {
+    /// Print what a shell needs to complete commands and options
+    #[command(after_long_help = "\
+Examples:
+  queue-worker completions bash > /etc/bash_completion.d/queue-worker
+  queue-worker completions zsh > ~/.zfunc/_queue-worker
+  queue-worker completions fish > ~/.config/fish/completions/queue-worker.fish
+
+It is for the name under which this binary was called.")]
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+    /// Print the manual page, or write a page for each command
+    #[command(after_long_help = "\
+Examples:
+  queue-worker man | man -l -
+  queue-worker man --dir /usr/local/share/man/man1")]
+    Man {
+        /// Write the pages into this folder instead, a file a command
+        #[arg(long, value_name = "FOLDER")]
+        dir: Option<PathBuf>,
+    },
+}
+
+/// Of the whole command line.
+pub(super) fn help(all: clap::Command, command: HelpCommand) -> Result<(), Problem> {
+    // As it was called: a user's worker has a name of its own.
+    let called = std::env::args_os().next().map(PathBuf::from);
+    let name = called.as_deref().and_then(Path::file_stem).and_then(|name| name.to_str()).unwrap_or("queue-worker").to_owned();
+    let mut all = all.name(name.clone()).bin_name(name.clone());
+    match command {
+        HelpCommand::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut all, name, &mut text);
+            print::text(&text)
+        }
+        HelpCommand::Man { dir: None } => {
+            let mut text = Vec::new();
+            clap_mangen::Man::new(all).render(&mut text).map_err(Problem::failed)?;
+            print::text(&text)
+        }
+        HelpCommand::Man { dir: Some(dir) } => fs::create_dir_all(&dir)
+            .and_then(|()| clap_mangen::generate_to(all, &dir))
+            .map_err(|error| Problem::failed(format!("the pages cannot be written into {}: {error}", dir.display()))),
+    }
+}
