@@ -14,6 +14,7 @@ mod asked;
 mod control;
 mod schedules;
 mod settings;
+mod tail;
 mod waits;
 
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");

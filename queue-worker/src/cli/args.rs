@@ -7,7 +7,7 @@ use queue_core::JobId;
 
 use super::{
     act::ActCommand,
-    chosen::{Export, List},
+    chosen::{Export, List, Tail},
     cron::CronCommand,
     help::HelpCommand,
     limits::LimitsCommand,
@@ -117,6 +117,16 @@ Examples:
   queue-worker list --queue mail --before 1879032461361152001    the page after this job
   queue-worker list --state dead --json | jq -r '.jobs[].id'")]
     List(List),
+    /// Follow jobs as they come and change, a line each, until Ctrl-C; or one job, until it is over
+    #[command(after_long_help = "\
+Examples:
+  queue-worker tail                                 what happens, from the last 10 jobs on
+  queue-worker tail --queue mail -n 0
+  queue-worker tail 1879032461361152001             one job until it is over
+  queue-worker tail --type send_email --json | jq -r 'select(.state == \"dead\").id'
+
+It looks twice a second at the newest 500 jobs and at 500 that run. Where more happens, it shows a part.")]
+    Tail(Tail),
     /// Show one job, with why each attempt failed
     Show {
         /// The job's id

@@ -33,6 +33,35 @@ impl List {
     }
 }
 
+/// What `tail` follows.
+#[derive(clap::Args)]
+pub(super) struct Tail {
+    /// This job alone, until it is over
+    #[arg(value_parser = id, conflicts_with_all = ["queue", "job_type", "meta"])]
+    pub(super) id: Option<JobId>,
+    /// In this queue
+    #[arg(long)]
+    queue: Option<String>,
+    /// Of this job type, under any of its names
+    #[arg(long = "type", value_name = "TYPE")]
+    job_type: Option<String>,
+    /// With this in its metadata; a value that is no JSON is text. May be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = meta)]
+    meta: Vec<(String, Value)>,
+    /// Of the jobs that are there already, show so many first
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 10)]
+    pub(super) lines: u16,
+    #[command(flatten)]
+    pub(super) output: Output,
+}
+
+impl Tail {
+    pub(super) fn filter(&self) -> Filter {
+        let filter = self.job_type.iter().fold(Filter::default(), |filter, name| filter.job_type(name));
+        Filter { queue: self.queue.clone(), meta: self.meta.iter().cloned().collect(), ..filter }
+    }
+}
+
 /// What `export` writes.
 #[derive(clap::Args)]
 pub(super) struct Export {

@@ -19,6 +19,7 @@ mod jobs;
 mod stats;
 mod list;
 mod show;
+mod tail;
 mod act;
 mod export;
 mod help;
@@ -184,6 +185,7 @@ async fn obey(
         Command::Jobs(output) => jobs::jobs(output.json)?,
         Command::Stats { all, exact, output } => stats::stats(settings, all, exact, output.json).await?,
         Command::List(list) => list::list(settings, &list).await?,
+        Command::Tail(asked) => tail::tail(settings, &asked).await?,
         Command::Show { id, payload, output } => show::show(settings, id, payload, output.json).await?,
         Command::Act(command) => return act::act(settings, command).await,
         Command::Export(export) => export::export(settings, &export).await?,

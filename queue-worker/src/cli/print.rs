@@ -21,7 +21,17 @@ pub(super) fn json_lines(documents: &[impl Serialize]) -> Result<bool, Problem> 
         text += &inert::json(&serde_json::to_string(document).map_err(Problem::failed)?);
         text.push('\n');
     }
-    match stdout().lock().write_all(text.as_bytes()) {
+    unless_closed(&text)
+}
+
+/// Prints each text on one line; false once nobody reads any more.
+pub(super) fn each_line(texts: impl Iterator<Item = String>) -> Result<bool, Problem> {
+    unless_closed(&texts.map(|text| inert::line(&text) + "\n").collect::<String>())
+}
+
+fn unless_closed(text: &str) -> Result<bool, Problem> {
+    let mut out = stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(unwritten(&error)),
