@@ -21,6 +21,7 @@ mod refusal;
 mod unserved;
 mod walk;
 mod weight;
+mod why;
 
 pub use self::{
     act::{Act, Acted},
@@ -35,4 +36,5 @@ pub use self::{
     record::{AttemptFailure, JobRecord},
     unserved::{Unserved, unserved},
     weight::{Weight, set_weight, weights},
+    why::{Cause, CauseKind, Why, why},
 };
