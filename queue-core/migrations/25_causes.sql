@@ -193,7 +193,9 @@ begin
     return query select 0::float8, 'no_such_job', queue.why_absent(why_causes.id), null::jsonb;
     return;
   end if;
-  late := at.run_at <= now();
+  -- Whether only a worker that looks is missing before it is ready.
+  late := case at.state when 'scheduled' then at.run_at <= now()
+    when 'blocked' then not exists (select from queue.active_key k where k.key = at.key) else false end;
   select count(*) into servers from queue.why_servers(at.queue, at.stored) s;
   where_ := jsonb_strip_nulls(jsonb_build_object(
     'state', at.state, 'queue', at.queue, 'job_type', queue.type_of(at.stored), 'version', queue.version_of(at.stored), 'priority', at.priority,
@@ -223,7 +225,7 @@ begin
       jsonb_build_object('run_at', at.run_at, 'attempts', at.attempts, 'max_attempts', at.max_attempts) || coalesce(failed, '{}'), where_;
   elsif at.state = 'blocked' then
     return query
-    select case when b.facts ? 'head' then 5 else 6 end::float8, case when b.facts ? 'head' then 'blocked' else 'key_free' end, b.facts, where_
+    select case when b.facts ? 'head' then 5 else 40 end::float8, case when b.facts ? 'head' then 'blocked' else 'key_free' end, b.facts, where_
     from (select queue.why_behind(at.key, (
       select b.seq from queue.blocked b where b.key = at.key and b.id = why_causes.id), 10000) as facts) b;
   else

@@ -19,6 +19,7 @@ mod jobs;
 mod stats;
 mod list;
 mod show;
+mod why;
 mod act;
 mod export;
 mod capacity;
@@ -184,6 +185,7 @@ async fn obey(
         Command::Stats { exact, output } => stats::stats(settings, exact, output.json).await?,
         Command::List(list) => list::list(settings, &list).await?,
         Command::Show { id, payload, output } => show::show(settings, id, payload, output.json).await?,
+        Command::Why { id, output } => return why::why(settings, id, output.json).await,
         Command::Act(command) => return act::act(settings, command).await,
         Command::Export(export) => export::export(settings, &export).await?,
         Command::Pause(args) => pause::pause(settings, &args).await?,
