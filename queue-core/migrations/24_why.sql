@@ -5,6 +5,26 @@
 -- Nothing here locks a row, for a claim would pass over it: who has one is told by the number of a transaction that stands in the row itself (xmax),
 -- and by who holds the lock on that number.
 
+-- Who holds a lock, by what pg_locks says: a session by its pid, a prepared transaction by its name.
+create function queue.why_holder(pid integer, virtual text) returns jsonb
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if why_holder.pid is not null then
+    return jsonb_build_object('pid', why_holder.pid);
+  end if;
+  return (
+    select jsonb_build_object('prepared', p.gid, 'role', p.owner, 'since', p.prepared, 'visible', true)
+    from pg_locks l
+    join pg_prepared_xacts p on p.transaction = l.transactionid
+    where l.locktype = 'transactionid' and l.pid is null
+      and l.virtualtransaction = why_holder.virtual  -- guard: holder: of that transaction [l.virtualtransaction = why_holder.virtual => true]
+    limit 1
+  );
+end
+$$;
+
 -- Who has this row locked, or is deleting it, in a transaction that has not ended: sessions by pid, prepared transactions by name; null if nobody.
 -- stands: the row's xmax. What is left there of a transaction that has ended names nobody, and neither does a number that is a transaction's and not
 -- this row's locker's, unless that one has rows of the same table.
@@ -17,17 +37,16 @@ declare
   held     jsonb;
 begin
   for look in 1..2 loop
-    select jsonb_agg(distinct case when p.gid is null then jsonb_build_object('pid', l.pid)
-      else jsonb_build_object('prepared', p.gid, 'role', p.owner, 'since', p.prepared, 'visible', true) end)
-    into held
+    select jsonb_agg(distinct queue.why_holder(l.pid, l.virtualtransaction)) into held
     from pg_locks l
-    left join pg_prepared_xacts p on l.pid is null and l.virtualtransaction = '-1/' || p.transaction::text
     where l.locktype = 'transactionid' and l.mode = 'ExclusiveLock' and l.granted
       and l.transactionid = any (lockers)  -- guard: held: by whose number stands in the row [l.transactionid = any (lockers) => true]
       and exists (
         select
         from pg_locks r
         where r.locktype = 'relation' and r.relation = why_held.of and r.granted and r.virtualtransaction = l.virtualtransaction
+          -- Tables of other databases may have the same number.
+          and r.database = (select d.oid from pg_database d where d.datname = current_database())
           and r.mode in ('RowShareLock', 'RowExclusiveLock')
       );
     exit when held is not null or look = 2 or why_held.stands = '0';
@@ -109,7 +128,7 @@ begin
   ), span as (
     select case when count(*) >= 1000 then least(60, extract(epoch from now() - min(w.finished_at))) else 60 end as s from newest w
   )
-  select sum(w.n) filter (where w.finished_at > now() - s.s * interval '1 s') / nullif(greatest(s.s, 0.1), 0)::float8, max(w.finished_at)
+  select sum(w.n) filter (where w.finished_at >= now() - s.s * interval '1 s') / nullif(greatest(s.s, 0.1), 0)::float8, max(w.finished_at)
   into per_s, last_at
   from newest w
   cross join span s
@@ -161,12 +180,14 @@ begin
     from queue.lane l
     where l.queue = why_ahead.queue and not l.solo
       and l.priority > why_ahead.priority  -- guard: higher: of a higher priority [l.priority > why_ahead.priority => true]
+  ), servers as materialized (
+    select w.types from queue.why_servers(why_ahead.queue, why_ahead.stored) w
   ), begin_ as materialized (
     select b.lane
     from before b
     where exists (
         select
-        from queue.why_servers(why_ahead.queue, why_ahead.stored) w
+        from servers w
         where w.types is null or b.job_type = any (w.types)  -- guard: higher: which its workers serve
       )
       and not exists (
@@ -247,11 +268,10 @@ begin
     'oldest_at', (select queue.enqueued_at(j.id) from queue.job j order by j.id limit 1),
     'newest_at', (select queue.enqueued_at(j.id) from queue.job j order by j.id desc limit 1),
     'sessions', (
-      select jsonb_agg(distinct case when p.gid is null then jsonb_build_object('pid', l.pid)
-        else jsonb_build_object('prepared', p.gid, 'role', p.owner, 'since', p.prepared, 'visible', true) end)
+      select jsonb_agg(distinct queue.why_holder(l.pid, l.virtualtransaction))
       from pg_locks l
-      left join pg_prepared_xacts p on l.pid is null and l.virtualtransaction = '-1/' || p.transaction::text
       where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted and l.relation = 'queue.job'::regclass
+        and l.database = (select d.oid from pg_database d where d.datname = current_database())
         and l.pid is distinct from pg_backend_pid()
     ),
     'stores', (

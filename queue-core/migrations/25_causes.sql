@@ -76,7 +76,8 @@ begin
   from queue.waits_for(why_limited.id) w
   join queue.bound_in_force b on b.name = w.name
   union all
-  select 28, 'limit_locked', jsonb_build_object('limit', b.name, 'sessions', s.held)
+  -- Claims that wait for it have entries locked.
+  select 24, 'limit_locked', jsonb_build_object('limit', b.name, 'sessions', s.held)
   from queue.bound_in_force b
   join queue.gate g on g.gate = b.gate
   cross join lateral (select queue.why_held('queue.gate', g.xmax) as held) s
@@ -163,11 +164,9 @@ begin
 end
 $$;
 
-create type queue.cause as (rank float8, kind text, facts jsonb, job jsonb);
-
 -- The facts of the store, each cause with a rank, the lowest first, and beside each where the job is: null if it is not there. Of a ready job
 -- the last is that nothing is in its way, which is so if no other comes before.
-create function queue.why_causes(id bigint) returns setof queue.cause
+create function queue.why_causes(id bigint) returns table (rank float8, kind text, facts jsonb, job jsonb)
   language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set enable_bitmapscan = off

@@ -16,7 +16,8 @@ begin
     left join lateral (
       select jsonb_strip_nulls(jsonb_build_object(
           'role', a.usename, 'application', a.application_name, 'state', a.state, 'since', a.xact_start, 'visible', a.state is not null,
-          'own', nullif(a.pid = pg_backend_pid(), false))) as facts,
+          'own', nullif(a.pid = pg_backend_pid(), false),
+          'waits_for', case when a.wait_event_type = 'Lock' then to_jsonb(nullif(array_remove(pg_blocking_pids(a.pid), 0), '{}')) end)) as facts,
         case when a.state is not null then a.xact_start <= clock_timestamp() - why_sessions.moment
           else a.application_name not like 'queue-worker%' end or a.application_name = 'queue-worker transact' as stays,
         coalesce(a.xact_start <= why_sessions.before, true) as has_begun
@@ -24,7 +25,7 @@ begin
       where a.pid = (s.session ->> 'pid')::integer
     ) a on true
     -- guard: sessions: who stays [a.stays => a.facts is not null]; sessions: who had begun [ and a.has_begun]
-    where s.session ? 'prepared' or a.stays and a.has_begun
+    where case when s.session ? 'prepared' then (s.session ->> 'since')::timestamptz <= why_sessions.before else a.stays and a.has_begun end
   );
 end
 $$;
@@ -73,7 +74,7 @@ as $$
 begin
   return (
     select jsonb_build_object('tables', jsonb_agg(distinct c.relname),
-      'sessions', coalesce(queue.why_sessions(jsonb_agg(distinct jsonb_build_object('pid', l.pid)), '0 s'), '[]'))
+      'sessions', coalesce(queue.why_sessions(jsonb_agg(distinct queue.why_holder(l.pid, l.virtualtransaction)), '0 s'), '[]'))
     from pg_locks l
     join pg_class c on c.oid = l.relation
     where l.locktype = 'relation' and l.mode = 'AccessExclusiveLock' and l.pid is distinct from pg_backend_pid()
@@ -143,29 +144,32 @@ as $$
 #variable_conflict use_column
 declare
   shut    jsonb := queue.why_shut();
-  causes  queue.cause[];
+  causes  jsonb;
 begin
   if shut is null then
     begin
-      causes := array(select c from queue.why_causes(why.id) c);
+      causes := (select jsonb_agg(to_jsonb(c)) from queue.why_causes(why.id) c);
     exception when lock_not_available then
       shut := coalesce(queue.why_shut(), jsonb_build_object('tables', '[]', 'sessions', '[]'));
     end;
   end if;
   if shut is not null then
-    causes := array[row(0, 'table_locked', shut, null)::queue.cause];
+    causes := jsonb_build_array(jsonb_build_object('rank', 0, 'kind', 'table_locked', 'facts', shut));
   end if;
   return query
-  with seen as materialized (
+  with causes as materialized (
+    select c.rank, c.kind, c.facts, c.job from jsonb_to_recordset(causes) c (rank float8, kind text, facts jsonb, job jsonb)
+  ), seen as materialized (
     select case when t.transacts then 0 else c.rank end as rank, case when t.transacts then 'running' else c.kind end as kind,
       case when s.seen is null then c.facts - 'sessions' else c.facts || jsonb_build_object('sessions', s.seen) end
         || case when t.transacts then '{"transactional": true}' else '{}'::jsonb end as facts, c.job
-    from unnest(causes) c
+    from causes c
     cross join lateral (
       select case c.kind when 'table_locked' then c.facts -> 'sessions'
         -- Who has begun after the id was given out has not enqueued it.
-        when 'no_such_job' then queue.why_sessions(
-          c.facts -> 'sessions', '0 s', coalesce((c.facts ->> 'given_at')::timestamptz + interval '1 s', '-infinity'))
+        when 'no_such_job' then queue.why_sessions(c.facts -> 'sessions', '0 s', case
+          when (c.facts ->> 'future')::boolean then '-infinity'
+          else coalesce((c.facts ->> 'given_at')::timestamptz + interval '1 s', '-infinity') end)
         else queue.why_sessions(c.facts -> 'sessions', why.moment) end as seen
     ) s
     cross join lateral (select c.kind = 'locked' and s.seen @> '[{"application": "queue-worker transact"}]' as transacts) t
@@ -177,7 +181,7 @@ begin
     where s.kind <> 'nothing' or not exists (select from seen b where b.rank < s.rank)  -- guard: nothing is in its way only then
     union all
     select 95, 'old_snapshot', o.facts, w.job
-    from (select c.job from unnest(causes) c where c.kind = 'nothing') w
+    from (select c.job from causes c where c.kind = 'nothing') w
     cross join lateral (select queue.why_old(why.span) as facts) o
     where o.facts is not null and not exists (select from seen s where s.rank < 30)
   )

@@ -32,7 +32,11 @@ pub(super) async fn show(settings: &Settings, id: JobId, payload: bool, as_json:
     if as_json {
         return print::json(&Shown { job: Served::new(&job, &pauses, &unserved), waits_for: &limits });
     }
-    print::lines(&describe(&job, paused_by(&job, &pauses), &limits, waits_for_nobody(&job, &unserved)))
+    let mut said = describe(&job, paused_by(&job, &pauses), &limits, waits_for_nobody(&job, &unserved));
+    if matches!(job.state, JobState::Ready | JobState::Scheduled | JobState::Blocked) {
+        said += &format!("\n{:<10} queue-worker why {}", "see", job.id);
+    }
+    print::lines(&said)
 }
 
 /// A job in JSON, and the limits that have no room for it.

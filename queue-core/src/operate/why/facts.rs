@@ -53,6 +53,11 @@ impl<'a> Facts<'a> {
         self.0.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object).map(Facts)
     }
 
+    /// The sessions that this one waits for.
+    pub(super) fn blockers(self) -> Vec<i64> {
+        self.0.get("waits_for").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_i64).collect()
+    }
+
     /// `7`, or `10000+` if that is how far was counted.
     pub(super) fn counted(self, name: &str) -> String {
         format!("{}{}", self.number(name).unwrap_or(0), if self.is("partial") { "+" } else { "" })

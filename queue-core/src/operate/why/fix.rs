@@ -68,20 +68,20 @@ fn absent(facts: Facts<'_>) -> String {
     format!("ask another store of this database with `--schema`: {}", stores.join(", "))
 }
 
-/// What ends these sessions, for whoever may.
+/// What ends these sessions, for whoever may; of one that waits for others, those.
 fn end_of_sessions(facts: Facts<'_>) -> Option<String> {
-    let ends: Vec<String> = facts
-        .each("sessions")
-        .filter_map(|session| {
-            if let Some(name) = session.text("prepared") {
-                return Some(format!("rollback prepared '{}'", name.replace('\'', "''")));
-            }
-            if let Some(name) = session.text("slot") {
-                return Some(format!("select pg_drop_replication_slot('{}')", name.replace('\'', "''")));
-            }
-            Some(format!("select pg_terminate_backend({})", session.number("pid")?))
-        })
-        .collect();
+    let literal = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    let end = |pid: i64| format!("select pg_terminate_backend({pid})");
+    let mut ends: Vec<String> = Vec::new();
+    for session in facts.each("sessions") {
+        match (session.text("prepared"), session.text("slot"), session.blockers().as_slice()) {
+            (Some(name), ..) => ends.push(format!("rollback prepared {}", literal(name))),
+            (_, Some(name), _) => ends.push(format!("select pg_drop_replication_slot({})", literal(name))),
+            (None, None, []) => ends.extend(session.number("pid").map(end)),
+            (None, None, blockers) => ends.extend(blockers.iter().copied().map(end)),
+        }
+    }
+    ends.dedup();
     (!ends.is_empty()).then(|| ends.join("; "))
 }
 

@@ -69,8 +69,10 @@ fn one_session(session: Facts<'_>, look: &Look<'_>) -> String {
     let of: Vec<String> = of.into_iter().flatten().map(|name| format!("`{name}`")).collect();
     let state = session.text("state").map_or_else(String::new, |state| format!(", {state}"));
     let unseen = if session.is("visible") { "" } else { ", of which you may not see more" };
+    let blockers: Vec<String> = session.blockers().iter().map(ToString::to_string).collect();
+    let waits = if blockers.is_empty() { String::new() } else { format!(", which waits for session {}", blockers.join(", ")) };
     let own = if session.is("own") { "your own session, " } else { "session " };
-    format!("{own}{pid} ({}{since}{state}{unseen})", of.join(" of "))
+    format!("{own}{pid} ({}{since}{state}{unseen}){waits}", of.join(" of "))
 }
 
 fn absent(facts: Facts<'_>, look: &Look<'_>) -> String {
