@@ -71,7 +71,8 @@ begin atomic
     and w.paused_seen < 9223372036854775807  -- guard: served: by who is not shutting down [w.paused_seen < 9223372036854775807 => true]
     -- guard: served: in its queue
     and (cardinality(w.queues) = 0 or why_servers.queue = any (w.queues))
-    and (w.types is null or why_servers.stored = any (w.types));  -- guard: served: by who knows its type
+    -- guard: served: by who knows its type [(w.types is null or why_servers.stored = any (w.types)) => true]
+    and (w.types is null or why_servers.stored = any (w.types));
 end;
 
 -- Why no worker serves such jobs: one row if none does, else none. last: who was the last to, if its row is still there.
@@ -237,7 +238,7 @@ begin
   cross join lateral queue.entry_of(a.id) e
   left join lateral (select r.* from queue.attempt_of(a.id) r where e.state = 'running' offset 0) r on true
   left join queue.worker w on w.id = r.worker
-  where a.key = why_behind.key;  -- guard: behind: the head of its key
+  where a.key = why_behind.key;  -- guard: behind: the head of its key [where a.key = why_behind.key]
   select count(*) into n
   from (
     select from queue.blocked b

@@ -210,8 +210,8 @@ begin
   return query
   select w.rank, w.kind, w.facts, where_
   from queue.why_waiting(why_causes.id, at.queue, at.stored, at.state, late, at.meta, at.key, at.lane, at.seq) w
-  -- What has begun does not expire.
-  where w.kind <> 'past_expiry' or (at.attempts = 0 and at.crashes = 0);  -- guard: what has begun does not expire
+  -- guard: what has begun does not expire [(at.attempts = 0 and at.crashes = 0) => true]
+  where w.kind <> 'past_expiry' or (at.attempts = 0 and at.crashes = 0);
   failed := (
     select jsonb_build_object('failed_at', f.at, 'error', left(f.error, 500))
     from queue.failure f

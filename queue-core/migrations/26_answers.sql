@@ -46,7 +46,8 @@ begin
       where a.datname = current_database() and coalesce(a.backend_type, 'client backend') = 'client backend'
         and (a.backend_xmin is not null or a.backend_xid is not null)
         and case when a.state is null then age(coalesce(a.backend_xmin, a.backend_xid)) > 100000
-          else a.xact_start < clock_timestamp() - why_old.span end  -- guard: old: what lasts
+          -- guard: old: what lasts [a.xact_start < clock_timestamp() - why_old.span => true]
+          else a.xact_start < clock_timestamp() - why_old.span end
       order by a.xact_start nulls last
       limit 3)
       union all
@@ -139,7 +140,7 @@ create function queue.why(id bigint, span interval default '1 minute', moment in
   returns table (kind text, says text, facts jsonb, job jsonb)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '200ms'  -- guard: why: waits for no table for long
+  set lock_timeout = '200ms'  -- redundant: waits for no table for long (for who locks one after it was looked whether somebody has)
 as $$
 #variable_conflict use_column
 declare

@@ -17,9 +17,10 @@ use queue_core::{
     Job as _, JobId, JobState, Store,
     operate::{self, Cause, CauseKind, Why},
 };
+use queue_worker::Worker;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
-use tests::{Act, Do, TestDb, eventually};
+use tests::{Act, Do, TestDb, UntilGo, eventually};
 
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 const WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
@@ -53,9 +54,14 @@ async fn ok(db: &TestDb) -> JobId {
     Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).await.unwrap().id()
 }
 
+/// A worker of all that is enqueued here.
+fn worker(db: &TestDb) -> Worker {
+    db.worker().register::<UntilGo>()
+}
+
 /// A job that runs until `go`, and has begun.
 async fn busy(db: &TestDb) -> JobId {
-    let job = Do { act: Act::UntilGo(Box::new(Act::Ok("gone".into()))) }.enqueue(&db.pool).await.unwrap().id();
+    let job = UntilGo {}.enqueue(&db.pool).await.unwrap().id();
     eventually("it runs", async || db.count(&format!("select count(*) from effect where job = {job}")).await > 0).await;
     job
 }

@@ -14,7 +14,7 @@ use sqlx::{FromRow, types::Json};
 use self::facts::{Facts, Look};
 use super::refusal::explain;
 use crate::{
-    connect::IntoConnection,
+    connect::{IntoConnection, JobRef},
     define::{JobId, JobState},
     error::Error,
     schema::Store,
@@ -136,6 +136,16 @@ impl Why {
     /// Whether there is no such job.
     pub fn is_absent(&self) -> bool {
         self.first().kind == CauseKind::NoSuchJob
+    }
+}
+
+impl JobRef {
+    /// Why the job is not running, or what came of it: see [`why()`].
+    ///
+    /// # Errors
+    /// The database's.
+    pub async fn why(&self, on: impl IntoConnection<'_>) -> Result<Why, Error> {
+        why(on, self.store(), self.id()).await
     }
 }
 

@@ -32,11 +32,7 @@ pub(super) async fn show(settings: &Settings, id: JobId, payload: bool, as_json:
     if as_json {
         return print::json(&Shown { job: Served::new(&job, &pauses, &unserved), waits_for: &limits });
     }
-    let mut said = describe(&job, paused_by(&job, &pauses), &limits, waits_for_nobody(&job, &unserved));
-    if matches!(job.state, JobState::Ready | JobState::Scheduled | JobState::Blocked) {
-        said += &format!("\n{:<10} queue-worker why {}", "see", job.id);
-    }
-    print::lines(&said)
+    print::lines(&describe(&job, paused_by(&job, &pauses), &limits, waits_for_nobody(&job, &unserved)))
 }
 
 /// A job in JSON, and the limits that have no room for it.
@@ -115,6 +111,9 @@ fn describe(job: &JobRecord, paused: Option<&Pause>, limits: &[LimitWait], waits
     for failure in &job.failures {
         let heading = format!("{}, attempt {} after {}:", print::time(failure.at), failure.attempt, format_duration(failure.ran));
         say("failed", &format!("{heading}\n{}", failure.error));
+    }
+    if matches!(job.state, JobState::Ready | JobState::Scheduled | JobState::Blocked) {
+        said.push(format!("{:<10} queue-worker why {}", "see", job.id));
     }
     said.join("\n")
 }

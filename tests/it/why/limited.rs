@@ -6,12 +6,18 @@ use queue_core::{
     Job as _, Limit, Store,
     operate::{self, CauseKind},
 };
-use tests::{Act, Do, WorkerProcess, eventually};
+use tests::{Act, Do, UntilGo, WorkerProcess, eventually};
 
 use super::{TestDb, WORKER, ask, busy, completes, connect, cure, fact, first, go, ok, run, until_first};
 
 async fn set(db: &TestDb, name: &str, limit: Limit) {
     operate::set_limit(&db.pool, Store::default(), name, limit, Some("they asked us to")).await.unwrap();
+}
+
+/// Every worker that lives goes by it.
+async fn known(db: &TestDb) {
+    let unknown = "select count(*) from queue.worker w join queue.bound b on b.number > w.paused_seen";
+    eventually("workers know the limit", async || db.count(unknown).await == 0).await;
 }
 
 /// As code says it, whatever it is.
@@ -22,10 +28,11 @@ async fn by_code(db: &TestDb) {
 #[tokio::test]
 async fn a_limit_without_room_is_told_with_its_figures_and_lifted_by_the_command() {
     let db = TestDb::new().await;
-    db.run_while(db.worker(), async {
+    db.run_while(super::worker(&db), async {
         let running = busy(&db).await;
         for is_code in [false, true] {
-            set(&db, "type:do", Limit::new().concurrency(1)).await;
+            set(&db, "queue:default", Limit::new().concurrency(1)).await;
+            known(&db).await;
             if is_code {
                 by_code(&db).await;
             }
@@ -33,7 +40,7 @@ async fn a_limit_without_room_is_told_with_its_figures_and_lifted_by_the_command
             let cause = until_first(&db, job, CauseKind::Limited).await;
             assert_eq!(
                 (fact(&cause, "limit"), fact(&cause, "used"), fact(&cause, "concurrency")),
-                (&"type:do".into(), &1.into(), &1.into())
+                (&"queue:default".into(), &1.into(), &1.into())
             );
             assert_eq!(*fact(&cause, "by_operator"), !is_code);
             assert!(cause.says.contains("1 of 1 are taken") && cause.says.contains("they asked us to") != is_code, "{}", cause.says);
@@ -51,9 +58,10 @@ async fn a_limit_without_room_is_told_with_its_figures_and_lifted_by_the_command
 #[tokio::test]
 async fn a_rate_that_is_used_up_says_when_the_next_may_begin() {
     let db = TestDb::new().await;
-    db.run_while(db.worker(), async {
+    db.run_while(super::worker(&db), async {
         eventually("a worker lives", async || db.count("select count(*) from queue.worker").await == 1).await;
         set(&db, "queue:default", Limit::new().rate(1, Duration::from_hours(1))).await;
+        known(&db).await;
         completes(&db, ok(&db).await).await;
         let job = ok(&db).await;
         let cause = until_first(&db, job, CauseKind::Limited).await;
@@ -61,6 +69,7 @@ async fn a_rate_that_is_used_up_says_when_the_next_may_begin() {
         cure(&db, &cause).await;
         completes(&db, job).await;
         set(&db, "queue:default", Limit::new().rate(1, Duration::from_hours(1))).await;
+        known(&db).await;
         by_code(&db).await;
         completes(&db, ok(&db).await).await;
         let job = ok(&db).await;
@@ -76,11 +85,12 @@ async fn a_rate_that_is_used_up_says_when_the_next_may_begin() {
 async fn a_key_without_room_is_told_apart_from_those_that_have_some() {
     let db = TestDb::new().await;
     let fair = async |key: &str, act: Act| Do { act }.enqueue(&db.pool).fair(key).await.unwrap().id();
-    db.run_while(db.worker(), async {
-        let limit = ["limits", "set", "type:do", "--per-key", "--concurrency", "1"];
+    db.run_while(super::worker(&db), async {
+        let limit = ["limits", "set", "queue:default", "--per-key", "--concurrency", "1"];
         assert!(super::cli(&db, &limit).status.success());
-        assert!(super::cli(&db, &["limits", "set", "type:do", "--key", "it's acme", "--concurrency", "1"]).status.success());
-        let running = fair("it's acme", Act::UntilGo(Box::new(Act::Ok(String::new())))).await;
+        assert!(super::cli(&db, &["limits", "set", "queue:default", "--key", "it's acme", "--concurrency", "1"]).status.success());
+        known(&db).await;
+        let running = UntilGo {}.enqueue(&db.pool).fair("it's acme").await.unwrap().id();
         eventually("it runs", async || db.count("select count(*) from effect").await == 1).await;
         let job = fair("it's acme", Act::Ok(String::new())).await;
         completes(&db, fair("other", Act::Ok(String::new())).await).await;
@@ -102,7 +112,7 @@ async fn a_limit_that_a_worker_does_not_know_yet_names_that_worker() {
     eventually("it lives", async || db.count("select count(*) from queue.worker").await == 1).await;
     stands.signal("STOP");
     set(&db, "type:do", Limit::new().concurrency(5)).await;
-    db.run_while(db.worker(), async {
+    db.run_while(super::worker(&db), async {
         eventually("both live", async || db.count("select count(*) from queue.worker").await == 2).await;
         let job = ok(&db).await;
         let cause = until_first(&db, job, CauseKind::LimitUnknown).await;
@@ -124,9 +134,10 @@ async fn a_limit_that_a_worker_does_not_know_yet_names_that_worker() {
 #[tokio::test]
 async fn who_has_a_limit_locked_is_named_and_ended_by_the_statement() {
     let db = TestDb::new().await;
-    db.run_while(db.worker(), async {
+    db.run_while(super::worker(&db), async {
         eventually("a worker lives", async || db.count("select count(*) from queue.worker").await == 1).await;
         set(&db, "type:do", Limit::new().concurrency(5)).await;
+        known(&db).await;
         completes(&db, ok(&db).await).await;
         let mut holder = connect(&db).await;
         run(&mut holder, "set application_name = 'by hand'; begin; select from queue.gate for update").await;

@@ -24,7 +24,7 @@ async fn holder(db: &TestDb, sql: &str) -> (sqlx::PgConnection, i32) {
 #[tokio::test]
 async fn who_has_its_entry_locked_is_named_however_it_was_locked_and_ended_by_the_statement() {
     let db = TestDb::new().await;
-    db.run_while(db.worker(), async {
+    db.run_while(super::worker(&db), async {
         eventually("a worker lives", async || db.count("select count(*) from queue.worker").await == 1).await;
         for how in [
             "select from queue.ready for update",
@@ -72,7 +72,7 @@ async fn one_that_is_scheduled_or_blocked_and_locked_says_so_too() {
     let keyed = async || Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("k").await.unwrap();
     let (head, blocked) = (keyed().await, keyed().await.id());
     let (_other, other) = holder(&db, "select from queue.blocked for update").await;
-    db.run_while(db.worker(), async {
+    db.run_while(super::worker(&db), async {
         completes(&db, head.id()).await;
         for (job, pid) in [(soon, pid), (blocked, other)] {
             let cause = until_first(&db, job, CauseKind::Locked).await;
@@ -100,7 +100,11 @@ async fn a_lock_that_is_over_or_of_this_moment_is_no_cause() {
     assert_eq!(why("0 s").await, ["no_worker"], "what is left of a lock is none");
     run(&mut holder, "begin; select from queue.lane for update").await;
     assert_eq!(why("0 s").await, ["no_worker"], "who has something else locked");
-    db.run_while(db.worker(), completes(&db, job)).await;
+    let other = ok(&db).await;
+    run(&mut holder, &format!("rollback; begin; select from queue.ready where id = {other} for update")).await;
+    assert_eq!(why("0 s").await, ["no_worker"], "who has another entry locked");
+    run(&mut holder, "rollback").await;
+    db.run_while(super::worker(&db), completes(&db, job)).await;
     db.finish().await;
 }
 
@@ -109,10 +113,15 @@ async fn a_prepared_transaction_is_named_and_rolled_back_by_the_statement() {
     let server = TestServer::start_with(&["fsync=off", "max_prepared_transactions=2"]).await.unwrap();
     let db = server.database("prepared").await.unwrap();
     let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id();
+    let other = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id();
     let mut holder = db.pool.acquire().await.unwrap();
-    run(&mut holder, "begin").await;
-    run(&mut holder, "select from queue.ready for update").await;
-    run(&mut holder, "prepare transaction 'it''s lost'").await;
+    for (job, name) in [(other, "other"), (job, "it''s lost")] {
+        run(&mut holder, "begin").await;
+        run(&mut holder, &format!("select from queue.ready where id = {job} for update")).await;
+        run(&mut holder, &format!("prepare transaction '{name}'")).await;
+    }
+    let why = operate::why(&db.pool, Store::default(), other).await.unwrap();
+    assert_eq!(why.causes[1].fix.as_deref(), Some("rollback prepared 'other'"), "{why:#?}");
     let why = operate::why(&db.pool, Store::default(), job).await.unwrap();
     assert_eq!(kinds(&why), [CauseKind::NoWorker, CauseKind::Locked], "{why:#?}");
     assert!(why.causes[1].says.contains("the prepared transaction `it's lost`"), "{}", why.causes[1].says);
@@ -147,7 +156,7 @@ async fn whoever_has_a_table_to_itself_or_waits_for_it_is_named_at_once() {
     cure(&db, &cause).await;
     waiting.await.unwrap().unwrap();
     assert!(reads.ping().await.is_err(), "it was ended");
-    db.run_while(db.worker(), completes(&db, job)).await;
+    db.run_while(super::worker(&db), completes(&db, job)).await;
     db.finish().await;
 }
 
@@ -166,7 +175,7 @@ async fn a_job_that_is_not_committed_is_told_with_who_may_have_enqueued_it() {
     assert!(fact(&first(&db, JobId(later), CauseKind::NoSuchJob).await, "sessions").is_null(), "an id that is yet to come");
     tx.commit().await.unwrap();
     first(&db, job, CauseKind::NoWorker).await;
-    db.run_while(db.worker(), completes(&db, job)).await;
+    db.run_while(super::worker(&db), completes(&db, job)).await;
     let earlier = JobId(job.0 - (10_000 << 20));
     let (_holder, _) = holder(&db, "select queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}')").await;
     let cause = first(&db, earlier, CauseKind::NoSuchJob).await;

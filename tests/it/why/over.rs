@@ -11,7 +11,7 @@ use super::{TestDb, ask, completes, connect, cure, fact, first, kinds, ok};
 #[tokio::test]
 async fn each_end_is_told_with_its_attempts_and_brought_back_by_the_command() {
     let db = TestDb::new().await;
-    db.run_while(db.worker(), async {
+    db.run_while(super::worker(&db), async {
         let job = ok(&db).await;
         completes(&db, job).await;
         let cause = first(&db, job, CauseKind::Completed).await;
@@ -26,6 +26,7 @@ async fn each_end_is_told_with_its_attempts_and_brought_back_by_the_command() {
         let cause = first(&db, dead, CauseKind::Dead).await;
         assert_eq!((fact(&cause, "error"), &cause.facts["failures"][0]["attempt"]), (&"no way\nout".into(), &1.into()));
         assert!(cause.says.contains("after attempt 1: no way out"), "{}", cause.says);
+        assert_eq!(cause.facts["failures"].as_array().unwrap().len(), 1, "its own");
         cure(&db, &cause).await;
         completes(&db, dead).await;
     })
@@ -34,7 +35,7 @@ async fn each_end_is_told_with_its_attempts_and_brought_back_by_the_command() {
     JobRef::from_id(cancelled).cancel(&db.pool).await.unwrap();
     let cause = first(&db, cancelled, CauseKind::Cancelled).await;
     assert!(cause.says.contains("before it had begun"), "{}", cause.says);
-    db.run_while(db.worker(), async {
+    db.run_while(super::worker(&db), async {
         cure(&db, &cause).await;
         completes(&db, cancelled).await;
     })

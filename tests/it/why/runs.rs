@@ -33,7 +33,7 @@ async fn a_job_that_runs_says_on_which_worker_since_when_and_how_far_it_is() {
 #[tokio::test]
 async fn one_that_is_cancelled_while_it_runs_says_so() {
     let db = TestDb::new().await;
-    db.run_while(db.worker(), async {
+    db.run_while(super::worker(&db), async {
         let job = Do { act: Act::UntilAsked(Box::new(Act::UntilGo(Box::new(Act::Fail("told".into()))))) }.enqueue(&db.pool).await.unwrap();
         db.until(job.id(), JobState::Running).await;
         job.cancel(&db.pool).await.unwrap();
@@ -58,7 +58,7 @@ async fn a_silent_worker_is_named_and_another_takes_its_job() {
     assert_eq!((fact(&cause, "pid"), fact(&cause, "workers")), (&pid.into(), &0.into()));
     assert!(cause.says.contains("no worker lives that could take it back") && cause.fix.unwrap().contains("queue-worker run"));
     go(&db).await;
-    db.run_while(db.worker(), completes(&db, job)).await;
+    db.run_while(super::worker(&db), completes(&db, job)).await;
     let cause = first(&db, job, CauseKind::Completed).await;
     assert!(cause.facts["failures"][0]["error"].as_str().unwrap().contains("process ended"), "{cause:?}");
     db.finish().await;
@@ -95,7 +95,7 @@ async fn a_lease_that_a_session_has_locked_names_it_and_goes_on_without_it() {
     let cause = first(&db, job, CauseKind::LeaseLocked).await;
     assert!(cause.says.contains("cannot be taken back"), "{}", cause.says);
     go(&db).await;
-    db.run_while(db.worker(), async {
+    db.run_while(super::worker(&db), async {
         cure(&db, &cause).await;
         completes(&db, job).await;
     })

@@ -39,7 +39,7 @@ async fn the_first_line_is_the_answer_and_the_last_ones_are_fixes() {
     assert_eq!(cli(&db, &["why", "x"]).status.code(), Some(2));
     let shown = cli(&db, &["show", &job]);
     assert!(text(&shown.stdout).contains(&format!("queue-worker why {job}")), "{}", text(&shown.stdout));
-    db.run_while(db.worker(), async {
+    db.run_while(super::worker(&db), async {
         operate::resume(&db.pool, Store::default(), &operate::Scope::EVERYTHING).await.unwrap();
         db.until(job.parse().unwrap(), JobState::Completed).await;
     })
@@ -54,7 +54,7 @@ async fn f62_what_others_wrote_is_inert_and_no_payload_is_shown() {
     let db = TestDb::new().await;
     let secret = "do-not-show";
     let dead = Do { act: Act::Terminal(HOSTILE.into()) }.enqueue(&db.pool).meta("note", HOSTILE).await.unwrap().id();
-    db.run_until_idle(db.worker()).await;
+    db.run_until_idle(super::worker(&db)).await;
     let waiting = Do { act: Act::Ok(secret.into()) }.enqueue(&db.pool).fair(HOSTILE).await.unwrap().id();
     operate::pause(&db.pool, Store::default(), &operate::Scope::queue("default"), Some(HOSTILE)).await.unwrap();
     let silent = "insert into queue.worker (id, expires_at, name, host, pid, version, queues)
@@ -93,6 +93,6 @@ async fn a_key_with_quotes_is_typed_as_it_stands() {
     let done = super::shell(&db, limited.fix.as_deref().unwrap());
     assert!(done.status.success(), "{}", text(&done.stderr));
     assert_eq!(db.count(&format!("select concurrency::bigint from queue.key_bound where key = '{}'", key.replace('\'', "''"))).await, 1);
-    db.run_while(db.worker(), db.until(job, JobState::Completed)).await;
+    db.run_while(super::worker(&db), db.until(job, JobState::Completed)).await;
     db.finish().await;
 }

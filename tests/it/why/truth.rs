@@ -100,7 +100,7 @@ async fn whatever_happens_to_jobs_what_is_said_of_them_is_so() {
     let mut looker = connect(&db).await;
     let mut kinds = std::collections::BTreeMap::<String, u32>::new();
     let until = Instant::now() + Duration::from_secs(8);
-    db.run_while(db.worker().concurrency(2), async {
+    db.run_while(super::worker(&db).concurrency(2), async {
         let mut jobs = vec![produce(&db, &mut random).await];
         while Instant::now() < until {
             jobs.push(produce(&db, &mut random).await);

@@ -9,7 +9,7 @@ use tests::{Act, Do, WorkerProcess, eventually};
 use super::{TestDb, WORKER, ask, busy, completes, connect, cure, fact, first, go, kinds, ok, run, until_first};
 
 fn one_at_a_time(db: &TestDb) -> Worker {
-    db.worker().concurrency(1)
+    super::worker(db).concurrency(1)
 }
 
 async fn of_priority(db: &TestDb, priority: i16) -> JobId {
@@ -48,7 +48,29 @@ async fn jobs_that_stand_before_it_are_counted_and_those_of_higher_priority_firs
         completes(&db, job).await;
     })
     .await;
-    db.run_until_idle(db.worker()).await;
+    db.run_until_idle(super::worker(&db)).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn the_pace_is_of_what_has_completed_in_its_lane() {
+    let db = TestDb::new().await;
+    let pace = async |job_type: &str| {
+        let of = format!("select per_s from queue.why_pace(queue.lane_id('default', '{job_type}', 100, false))");
+        sqlx::query_scalar::<_, Option<f64>>(sqlx::AssertSqlSafe(of)).fetch_one(&db.pool).await.unwrap()
+    };
+    assert_eq!(pace("do").await, None);
+    db.run_while(super::worker(&db), async {
+        let plain = ok(&db).await;
+        let retried = Do { act: Act::FailUntil(2) }.enqueue(&db.pool).await.unwrap().id();
+        completes(&db, plain).await;
+        completes(&db, retried).await;
+    })
+    .await;
+    let cancelled = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap();
+    cancelled.cancel(&db.pool).await.unwrap();
+    assert!(pace("do").await.is_some_and(|per_s| (per_s * 60.0 - 2.0).abs() < 0.01), "two in a minute");
+    assert_eq!(pace("marked").await, None, "another lane");
     db.finish().await;
 }
 
@@ -103,7 +125,7 @@ async fn of_a_fair_key_those_of_its_line_are_counted() {
         completes(&db, job).await;
     })
     .await;
-    db.run_until_idle(db.worker()).await;
+    db.run_until_idle(super::worker(&db)).await;
     db.finish().await;
 }
 
@@ -164,7 +186,7 @@ async fn with_nothing_in_its_way_it_says_so_and_after_long_that_this_is_strange(
 #[tokio::test]
 async fn a_suspect_is_tried_apart_and_says_so() {
     let db = TestDb::new().await;
-    db.run_while(db.worker(), async {
+    db.run_while(super::worker(&db), async {
         let running = busy(&db).await;
         let mut by_hand = connect(&db).await;
         let job: JobId = {
@@ -208,6 +230,6 @@ async fn what_is_said_to_cure_a_queue_that_is_behind_lets_it_run() {
         .unwrap();
     })
     .await;
-    db.run_until_idle(db.worker()).await;
+    db.run_until_idle(super::worker(&db)).await;
     db.finish().await;
 }

@@ -13,7 +13,7 @@ use super::{TestDb, ask, busy, completes, cure, fact, first, go, kinds, ok, unti
 #[tokio::test]
 async fn a_pause_is_told_with_who_and_why_and_resumed_by_the_command() {
     let db = TestDb::new().await;
-    db.run_while(db.worker(), async {
+    db.run_while(super::worker(&db), async {
         let (queue, job_type) = (Some("default".to_owned()), Some("do".to_owned()));
         for (queue, job_type) in [(queue.clone(), None), (None, job_type.clone()), (queue, job_type), (None, None)] {
             let scope = Scope { queue: queue.clone(), job_type: job_type.clone() };
@@ -43,7 +43,7 @@ async fn a_pause_is_told_with_who_and_why_and_resumed_by_the_command() {
 #[tokio::test]
 async fn what_is_scheduled_is_told_with_the_error_of_the_last_attempt_and_hurried_by_the_command() {
     let db = TestDb::new().await;
-    db.run_while(db.worker(), async {
+    db.run_while(super::worker(&db), async {
         let retried = Do { act: Act::First(Box::new(Act::RetryIn(3_600_000)), Box::new(Act::Ok(String::new()))) };
         let retried = retried.enqueue(&db.pool).await.unwrap().id();
         let snoozed = Do { act: Act::Snooze(3_600_000, 2) }.enqueue(&db.pool).await.unwrap().id();
@@ -66,15 +66,16 @@ async fn what_is_due_waits_for_a_worker_that_looks() {
     let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).after(Duration::from_millis(50)).await.unwrap().id();
     super::until_first(&db, job, CauseKind::NoWorker).await;
     assert_eq!(kinds(&ask(&db, job).await), [CauseKind::NoWorker, CauseKind::Due]);
-    db.run_while(db.worker(), completes(&db, job)).await;
+    db.run_while(super::worker(&db), completes(&db, job)).await;
     db.finish().await;
 }
 
 #[tokio::test]
 async fn behind_the_first_of_its_key_it_says_what_that_does() {
     let db = TestDb::new().await;
+    Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("another").after(Duration::from_hours(1)).await.unwrap();
     let keyed = async |act: Act| Do { act }.enqueue(&db.pool).key("k").key_policy(KeyPolicy::Block).await.unwrap().id();
-    db.run_while(db.worker(), async {
+    db.run_while(super::worker(&db), async {
         let dies = Act::Anew(Box::new(Act::Terminal("not today".into())), Box::new(Act::UntilGo(Box::new(Act::Ok(String::new())))));
         let head = keyed(dies).await;
         db.until(head, JobState::Dead).await;
@@ -112,7 +113,7 @@ async fn a_key_that_is_free_waits_for_a_worker_that_looks() {
     let (head, job) = (keyed().await, keyed().await.id());
     head.cancel(&db.pool).await.unwrap();
     assert_eq!(kinds(&ask(&db, job).await), [CauseKind::NoWorker, CauseKind::KeyFree]);
-    db.run_while(db.worker(), completes(&db, job)).await;
+    db.run_while(super::worker(&db), completes(&db, job)).await;
     db.finish().await;
 }
 
@@ -122,7 +123,7 @@ async fn a_time_to_begin_that_has_passed_is_told_and_one_that_has_begun_is_not_l
     let late = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).expires_in(Duration::from_millis(20)).await.unwrap().id();
     let cause = until_first(&db, late, CauseKind::PastExpiry).await;
     assert!(fact(&cause, "expires_at").is_string(), "{cause:?}");
-    db.run_while(db.worker(), async {
+    db.run_while(super::worker(&db), async {
         db.until(late, JobState::Expired).await;
         let cause = first(&db, late, CauseKind::Expired).await;
         assert!(cause.says.contains("had not begun in time"), "{}", cause.says);
@@ -143,7 +144,7 @@ async fn a_time_to_begin_that_has_passed_is_told_and_one_that_has_begun_is_not_l
 #[tokio::test]
 async fn a_job_that_was_due_and_is_paused_says_the_pause_first_and_the_time_before_it() {
     let db = TestDb::new().await;
-    db.run_while(db.worker(), async {
+    db.run_while(super::worker(&db), async {
         let running = busy(&db).await;
         let later = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).after(Duration::from_hours(1)).await.unwrap().id();
         operate::pause(&db.pool, Store::default(), &Scope::queue("default"), None).await.unwrap();
