@@ -5,6 +5,7 @@ mod matrix;
 mod names;
 mod schedules;
 mod statements;
+mod why;
 mod work;
 
 use std::str::FromStr as _;

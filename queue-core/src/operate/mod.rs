@@ -21,6 +21,7 @@ mod refusal;
 mod unserved;
 mod walk;
 mod weight;
+mod why;
 
 pub use self::{
     act::{Act, Acted},
@@ -37,4 +38,5 @@ pub use self::{
     record::{AttemptFailure, JobRecord},
     unserved::{Unserved, unserved, unserved_of},
     weight::{Weight, set_weight, weights},
+    why::{Cause, CauseKind, Why, why},
 };

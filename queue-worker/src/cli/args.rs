@@ -44,6 +44,7 @@ Examples:
   queue-worker stats                                how many jobs are where, and who works
   queue-worker list --state dead --queue mail       the dead letters of one queue
   queue-worker show 1879032461361152001             one job, with why each attempt failed
+  queue-worker why 1879032461361152001              why it is not running, and what to do about it
   queue-worker requeue --all --type send_email      try every dead send_email again; it says how many, and asks
 
 Settings come from, in this order: option, environment (QUEUE_..., DATABASE_URL), file, default. The file is TOML:
@@ -128,6 +129,7 @@ Examples:
 It looks twice a second at the newest 500 jobs and at 500 that run. Where more happens, it shows a part.")]
     Tail(Tail),
     /// Show one job, with why each attempt failed
+    #[command(after_long_help = "`queue-worker why ID` says what keeps it from running.")]
     Show {
         /// The job's id
         #[arg(value_parser = id)]
@@ -135,6 +137,23 @@ It looks twice a second at the newest 500 jobs and at 500 that run. Where more h
         /// Show its payload and its output too
         #[arg(long)]
         payload: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Say why a job is not running, the most likely cause first, and what to do about it
+    #[command(after_long_help = "\
+The first line is the answer; then come other causes, why attempts failed, and fixes: commands, SQL or advice. Of a job that is over it
+says what came of it. It only reads, waits for nobody, and never shows payloads.
+
+Examples:
+  queue-worker why 1879032461361152001
+  queue-worker why 1879032461361152001 --json | jq -r '.causes[0].kind'
+
+Exit code 3 if there is no such job, which is answered as well.")]
+    Why {
+        /// The job's id
+        #[arg(value_parser = id)]
+        id: JobId,
         #[command(flatten)]
         output: Output,
     },

@@ -20,6 +20,7 @@ mod stats;
 mod list;
 mod show;
 mod tail;
+mod why;
 mod act;
 mod export;
 mod help;
@@ -187,6 +188,7 @@ async fn obey(
         Command::List(list) => list::list(settings, &list).await?,
         Command::Tail(asked) => tail::tail(settings, &asked).await?,
         Command::Show { id, payload, output } => show::show(settings, id, payload, output.json).await?,
+        Command::Why { id, output } => return why::why(settings, id, output.json).await,
         Command::Act(command) => return act::act(settings, command).await,
         Command::Export(export) => export::export(settings, &export).await?,
         Command::Pause(args) => pause::pause(settings, &args).await?,

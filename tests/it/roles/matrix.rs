@@ -135,6 +135,13 @@ version_of wro
 wait pmw
 waits_for ro
 wake w
+why ro
+why_causes ro
+why_holder ro
+why_old ro
+why_says ro
+why_sessions ro
+why_shut ro
 worker_add_days w
 worker_drop_day w
 workers ro

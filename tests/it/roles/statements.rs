@@ -141,6 +141,7 @@ wake_released w
 wake_up w
 walk_jobs wro
 weights wro
+why ro
 workers ro
 ";
 

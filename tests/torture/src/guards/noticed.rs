@@ -57,6 +57,7 @@ const SCHEDULES: &[&str] = &[
 const ROLES: &[&str] = &["roles::attacks roles::names roles::work", "roles::", "expiry::"];
 const PAUSES: &[&str] = &["paused::statements", "paused:: --skip statements --skip attacks", "paused::attacks"];
 const EXPIRY: &[&str] = &["expiry::looks", "expiry::statements expiry::ways", "expiry::hands expiry::attacks", "expiry::"];
+const WHY: &[&str] = &["why::locked why::turns why::served why::waits", "why:: --skip locked --skip turns --skip served --skip waits"];
 const BY_KEY: &[&str] = &[
     "limits::key_claims limits::key_costs limits::key_edges limits::key_rates limits::turned limits::behind::jobs",
     "limits::keys",
@@ -183,6 +184,9 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
         BY_KEY,
     ),
     (&["queue.waits_for"], &["cli::waits"]),
+    (&["queue.why_holder", "queue.why_held", "queue.why_sessions", "queue.why"], WHY),
+    (&["queue.why_servers", "queue.why_pace", "queue.why_ahead", "queue.why_behind", "queue.why_turn", "queue.why_old"], WHY),
+    (&["queue.why_over", "queue.why_running", "queue.why_paused", "queue.why_causes"], WHY),
     (&["queue.bound_in_all", "queue.starts_left", "queue.meet_gates"], LIMITS),
     (&["queue.weight", "queue.set_weight", "queue.choose_lines", "queue.claim_lines", "line_up.sql"], LINES),
     (&["queue.act_on_one", "queue.act_on_all", "queue.snooze"], SINGLE),

@@ -1,0 +1,141 @@
+//! What to do about a cause: a command, a statement, or advice.
+
+use super::{
+    CauseKind,
+    facts::{Facts, Look},
+};
+
+/// One line; `None` if there is nothing to be done.
+pub(super) fn fix(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> Option<String> {
+    let id = look.job.to_string();
+    let said = match kind {
+        CauseKind::NoSuchJob => absent(facts),
+        CauseKind::TableLocked | CauseKind::LimitLocked | CauseKind::Locked | CauseKind::LeaseLocked | CauseKind::OldSnapshot => {
+            end_of_sessions(facts)?
+        }
+        CauseKind::Cancelled | CauseKind::Expired | CauseKind::Dead => command(look, &["requeue", &id]),
+        CauseKind::SilentWorker if facts.number("workers") == Some(0) => "start a worker: `queue-worker run`".to_owned(),
+        CauseKind::Scheduled => command(look, &["run-now", &id]),
+        CauseKind::Blocked => of_head(facts, look)?,
+        CauseKind::NoWorker | CauseKind::Unserved => serve(kind, facts, look),
+        CauseKind::Paused => resume(facts, look),
+        CauseKind::LimitUnknown => "stop these workers, or deploy them anew; a silent one is not waited for".to_owned(),
+        CauseKind::Limited => limited(facts, look)?,
+        CauseKind::Starved | CauseKind::Behind => {
+            let priority = look.of_job.and_then(|job| job.number("priority")).unwrap_or(0);
+            let higher = priority.saturating_add(1).min(32_767).to_string();
+            format!(
+                "start more workers, give them more concurrency, or let it go first: `{}`",
+                command(look, &["priority", &id, "--to", &higher])
+            )
+        }
+        CauseKind::WorkersBusy => "start more workers, or give them more concurrency: `queue-worker run --queue NAME=N`".to_owned(),
+        _ => return None,
+    };
+    Some(said)
+}
+
+/// A command of ours on this store, to be typed as it stands.
+fn command(look: &Look<'_>, words: &[&str]) -> String {
+    let schema = look.store.schema();
+    let of_store: &[&str] = if schema == "queue" { &[] } else { &["--schema", schema] };
+    let words: Vec<String> = words.iter().chain(of_store).map(|word| quoted(word)).collect();
+    format!("queue-worker {}", words.join(" "))
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_.:-/=".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+fn absent(facts: Facts<'_>) -> String {
+    let stores: Vec<String> = facts
+        .0
+        .get("stores")
+        .and_then(|stores| stores.as_array())
+        .into_iter()
+        .flatten()
+        .filter_map(|name| name.as_str())
+        .map(quoted)
+        .collect();
+    if facts.each("sessions").next().is_some() {
+        return "commit there, and ask again".to_owned();
+    }
+    if stores.is_empty() {
+        return "look whether this is the database that it was enqueued into, and whether that transaction was committed".to_owned();
+    }
+    format!("ask another store of this database with `--schema`: {}", stores.join(", "))
+}
+
+/// What ends these sessions, for whoever may; of one that waits for others, those.
+fn end_of_sessions(facts: Facts<'_>) -> Option<String> {
+    let literal = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    let end = |pid: i64| format!("select pg_terminate_backend({pid})");
+    let mut ends: Vec<String> = Vec::new();
+    for session in facts.each("sessions") {
+        match (session.text("prepared"), session.text("slot"), session.blockers().as_slice()) {
+            (Some(name), ..) => ends.push(format!("rollback prepared {}", literal(name))),
+            (_, Some(name), _) => ends.push(format!("select pg_drop_replication_slot({})", literal(name))),
+            (None, None, []) => ends.extend(session.number("pid").map(end)),
+            (None, None, blockers) => ends.extend(blockers.iter().copied().map(end)),
+        }
+    }
+    ends.dedup();
+    (!ends.is_empty()).then(|| ends.join("; "))
+}
+
+fn of_head(facts: Facts<'_>, look: &Look<'_>) -> Option<String> {
+    let head = facts.text("head")?;
+    Some(match facts.text("head_state") {
+        Some("dead") => command(look, &["requeue", head]),
+        Some("scheduled") => command(look, &["run-now", head]),
+        _ => command(look, &["why", head]),
+    })
+}
+
+fn serve(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> String {
+    let of_job = |name| look.of_job.and_then(|job| job.text(name)).unwrap_or_default();
+    let (queue, job_type) = (of_job("queue"), of_job("job_type"));
+    if kind == CauseKind::NoWorker || facts.number("draining") > Some(0) {
+        return format!("start a worker whose binary has the type {job_type}: `queue-worker run`");
+    }
+    if facts.number("of_queue") == Some(0) {
+        return format!("start a worker that serves it: `queue-worker run --queue {}`", quoted(queue));
+    }
+    let version = look.of_job.and_then(|job| job.number("version")).unwrap_or(1);
+    let which = if version > 1 { format!("version {version} of the type {job_type}") } else { format!("the type {job_type}") };
+    format!("deploy a worker that serves the queue {queue} and has {which}; `queue-worker jobs` shows what a binary has")
+}
+
+fn resume(facts: Facts<'_>, look: &Look<'_>) -> String {
+    let mut words = vec!["resume"];
+    if let Some(queue) = facts.text("queue") {
+        words.extend(["--queue", queue]);
+    }
+    if let Some(job_type) = facts.text("job_type") {
+        words.extend(["--type", job_type]);
+    }
+    if words.len() == 1 {
+        words.push("--all");
+    }
+    command(look, &words)
+}
+
+fn limited(facts: Facts<'_>, look: &Look<'_>) -> Option<String> {
+    let name = facts.text("limit")?;
+    let more = facts.number("concurrency").map(|most| most.saturating_add(1).max(1).to_string());
+    if let (true, Some(key), Some(more), None) = (facts.is("keyed"), facts.text("key"), &more, facts.float("next_ms")) {
+        return Some(command(look, &["limits", "set", name, "--key", key, "--concurrency", more]));
+    }
+    if facts.is("by_operator") {
+        return Some(command(look, &["limits", "unset", name]));
+    }
+    let mut words = vec!["limits", "set", name];
+    match (facts.float("next_ms"), &more) {
+        (Some(_), more) => words.extend(["--concurrency", more.as_deref().unwrap_or("none"), "--rate", "none"]),
+        (None, Some(more)) => words.extend(["--concurrency", more]),
+        (None, None) => return None,
+    }
+    Some(command(look, &words))
+}

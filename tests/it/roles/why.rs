@@ -1,0 +1,47 @@
+//! Why a job is not running, as a reader asks: without payloads, and of other sessions only what a reader may see.
+
+use queue_core::{
+    JobId, Store,
+    operate::{self, CauseKind},
+};
+use sqlx::Executor as _;
+
+use super::RoledStore;
+
+#[tokio::test]
+async fn a_reader_is_told_why_without_payloads_and_of_sessions_only_what_it_may_see() {
+    let store = RoledStore::new().await;
+    let enqueue = "select queue.enqueue('do', '{\"secret\": \"do-not-show\"}', '{\"expires_in\": 3600}')";
+    let job: JobId = sqlx::query_scalar(enqueue).fetch_one(&store.db.pool).await.unwrap();
+    let mut holder = store.connect("postgres").await;
+    holder.execute("set application_name = 'by hand'; begin; select from queue.ready for update").await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    for (user, sees) in [("viewer", false), ("ops", false), ("watcher", true), ("migrator", false)] {
+        if user == "watcher" {
+            store.run("create role watcher login; grant queue_reader, pg_read_all_stats to watcher").await;
+        }
+        let why = operate::why(&store.pool(user), Store::default(), job).await.unwrap();
+        assert_eq!((why.causes[0].kind, why.causes[1].kind), (CauseKind::NoWorker, CauseKind::Locked), "{user}: {why:#?}");
+        let session = &why.causes[1].facts["sessions"][0];
+        assert_eq!((&session["application"], &session["role"]), (&"by hand".into(), &"postgres".into()), "{user}");
+        assert_eq!(
+            (session["visible"].as_bool(), session.get("since").is_some(), session.get("state").is_some()),
+            (Some(sees), sees, sees),
+            "{user}"
+        );
+        assert_eq!(why.causes[1].says.contains("of which you may not see more"), !sees, "{user}: {}", why.causes[1].says);
+        assert!(!serde_json::to_string(&why).unwrap().contains("do-not-show"), "{user}");
+    }
+    for user in ["web", "runner", "mailer", "nobody_else"] {
+        store.is_denied(user, &format!("select * from queue.why({job})")).await;
+        store.is_denied(user, &format!("select * from queue.why_causes({job})")).await;
+    }
+    // Part by part they are the owner's alone.
+    store.is_denied("viewer", "select queue.why_absent(7)").await;
+    store.is_denied("viewer", &format!("select * from queue.why_running({job})")).await;
+    // Whoever locks the table is named to a reader as well.
+    holder.execute("lock table queue.ready in access exclusive mode").await.unwrap();
+    let why = operate::why(&store.pool("viewer"), Store::default(), job).await.unwrap();
+    assert_eq!((why.first().kind, &why.first().facts["sessions"][0]["application"]), (CauseKind::TableLocked, &"by hand".into()));
+    store.server.stop().unwrap();
+}

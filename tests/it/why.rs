@@ -1,0 +1,105 @@
+//! Why a job is not running: each cause made to be one, found first with its facts, and cured by what it says.
+
+mod limited;
+mod locked;
+mod over;
+mod runs;
+mod served;
+mod shown;
+mod size;
+mod truth;
+mod turns;
+mod waits;
+
+use std::process::{Command, Output};
+
+use queue_core::{
+    Job as _, JobId, JobState, Store,
+    operate::{self, Cause, CauseKind, Why},
+};
+use queue_worker::Worker;
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+use tests::{Act, Do, TestDb, UntilGo, eventually};
+
+const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
+const WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
+
+async fn ask(db: &TestDb, job: JobId) -> Why {
+    operate::why(&db.pool, Store::default(), job).await.unwrap()
+}
+
+/// The first cause, which is to be this one.
+async fn first(db: &TestDb, job: JobId, kind: CauseKind) -> Cause {
+    let why = ask(db, job).await;
+    assert_eq!(why.first().kind, kind, "{why:#?}");
+    why.first().clone()
+}
+
+/// Waits until it is the first cause.
+async fn until_first(db: &TestDb, job: JobId, kind: CauseKind) -> Cause {
+    eventually(&format!("the first cause is {kind:?}"), async || ask(db, job).await.first().kind == kind).await;
+    first(db, job, kind).await
+}
+
+fn kinds(why: &Why) -> Vec<CauseKind> {
+    why.causes.iter().map(|cause| cause.kind).collect()
+}
+
+fn fact<'a>(cause: &'a Cause, name: &str) -> &'a Value {
+    cause.facts.get(name).unwrap_or(&Value::Null)
+}
+
+async fn ok(db: &TestDb) -> JobId {
+    Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).await.unwrap().id()
+}
+
+/// A worker of all that is enqueued here.
+fn worker(db: &TestDb) -> Worker {
+    db.worker().register::<UntilGo>()
+}
+
+/// A job that runs until `go`, and has begun.
+async fn busy(db: &TestDb) -> JobId {
+    let job = UntilGo {}.enqueue(&db.pool).await.unwrap().id();
+    eventually("it runs", async || db.count(&format!("select count(*) from effect where job = {job}")).await > 0).await;
+    job
+}
+
+async fn go(db: &TestDb) {
+    db.pool.execute("create table if not exists go ()").await.unwrap();
+}
+
+async fn connect(db: &TestDb) -> PgConnection {
+    PgConnection::connect(&db.url).await.unwrap()
+}
+
+async fn run(on: &mut PgConnection, sql: &str) {
+    on.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+}
+
+/// Does what a fix says: a command of ours, or SQL. Of advice, the command that it names.
+async fn cure(db: &TestDb, cause: &Cause) {
+    let fix = cause.fix.as_deref().unwrap_or_else(|| panic!("no fix: {cause:?}"));
+    let command = fix.split('`').find(|part| part.starts_with("queue-worker "));
+    if let Some(command) = command {
+        let done = shell(db, command);
+        assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
+    } else {
+        run(&mut connect(db).await, fix).await;
+    }
+}
+
+/// As somebody would type it.
+fn shell(db: &TestDb, command: &str) -> Output {
+    let typed = command.replacen("queue-worker", CLI, 1);
+    Command::new("sh").args(["-c", &typed]).env("DATABASE_URL", &db.url).output().unwrap()
+}
+
+fn cli(db: &TestDb, arguments: &[&str]) -> Output {
+    Command::new(CLI).args(arguments).env("DATABASE_URL", &db.url).output().unwrap()
+}
+
+async fn completes(db: &TestDb, job: JobId) {
+    db.until(job, JobState::Completed).await;
+}

@@ -1,0 +1,161 @@
+//! A limit has no room for it.
+
+use std::time::Duration;
+
+use queue_core::{
+    Job as _, Limit, Store,
+    operate::{self, CauseKind},
+};
+use tests::{Act, Do, UntilGo, WorkerProcess, eventually};
+
+use super::{TestDb, WORKER, ask, busy, completes, connect, cure, fact, first, go, ok, run, until_first};
+
+async fn set(db: &TestDb, name: &str, limit: Limit) {
+    operate::set_limit(&db.pool, Store::default(), name, limit, Some("they asked us to")).await.unwrap();
+}
+
+/// Every worker that lives goes by it.
+async fn known(db: &TestDb) {
+    let unknown = "select count(*) from queue.worker w join queue.bound b on b.number > w.paused_seen";
+    eventually("workers know the limit", async || db.count(unknown).await == 0).await;
+}
+
+/// As code says it, whatever it is.
+async fn by_code(db: &TestDb) {
+    sqlx::query("update queue.bound set by_operator = false").execute(&db.pool).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_limit_without_room_is_told_with_its_figures_and_lifted_by_the_command() {
+    let db = TestDb::new().await;
+    db.run_while(super::worker(&db), async {
+        let running = busy(&db).await;
+        for is_code in [false, true] {
+            set(&db, "queue:default", Limit::new().concurrency(1)).await;
+            known(&db).await;
+            if is_code {
+                by_code(&db).await;
+            }
+            let job = ok(&db).await;
+            let cause = until_first(&db, job, CauseKind::Limited).await;
+            assert_eq!(
+                (fact(&cause, "limit"), fact(&cause, "used"), fact(&cause, "concurrency")),
+                (&"queue:default".into(), &1.into(), &1.into())
+            );
+            assert_eq!(*fact(&cause, "by_operator"), !is_code);
+            assert!(cause.says.contains("1 of 1 are taken") && cause.says.contains("they asked us to") != is_code, "{}", cause.says);
+            cure(&db, &cause).await;
+            completes(&db, job).await;
+            run(&mut connect(&db).await, "delete from queue.bound").await;
+        }
+        go(&db).await;
+        completes(&db, running).await;
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_rate_that_is_used_up_says_when_the_next_may_begin() {
+    let db = TestDb::new().await;
+    db.run_while(super::worker(&db), async {
+        eventually("a worker lives", async || db.count("select count(*) from queue.worker").await == 1).await;
+        set(&db, "queue:default", Limit::new().rate(1, Duration::from_hours(1))).await;
+        known(&db).await;
+        completes(&db, ok(&db).await).await;
+        let job = ok(&db).await;
+        let cause = until_first(&db, job, CauseKind::Limited).await;
+        assert!(cause.facts["next_ms"].as_f64().unwrap() > 3_000_000.0 && cause.says.contains("may begin in "), "{cause:?}");
+        cure(&db, &cause).await;
+        completes(&db, job).await;
+        set(&db, "queue:default", Limit::new().rate(1, Duration::from_hours(1))).await;
+        known(&db).await;
+        by_code(&db).await;
+        completes(&db, ok(&db).await).await;
+        let job = ok(&db).await;
+        let cause = until_first(&db, job, CauseKind::Limited).await;
+        cure(&db, &cause).await;
+        completes(&db, job).await;
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_key_without_room_is_told_apart_from_those_that_have_some() {
+    let db = TestDb::new().await;
+    let fair = async |key: &str, act: Act| Do { act }.enqueue(&db.pool).fair(key).await.unwrap().id();
+    db.run_while(super::worker(&db), async {
+        let limit = ["limits", "set", "queue:default", "--per-key", "--concurrency", "1"];
+        assert!(super::cli(&db, &limit).status.success());
+        assert!(super::cli(&db, &["limits", "set", "queue:default", "--key", "it's acme", "--concurrency", "1"]).status.success());
+        known(&db).await;
+        let running = UntilGo {}.enqueue(&db.pool).fair("it's acme").await.unwrap().id();
+        eventually("it runs", async || db.count("select count(*) from effect").await == 1).await;
+        let job = fair("it's acme", Act::Ok(String::new())).await;
+        completes(&db, fair("other", Act::Ok(String::new())).await).await;
+        let cause = until_first(&db, job, CauseKind::Limited).await;
+        assert_eq!((fact(&cause, "keyed"), fact(&cause, "key"), fact(&cause, "used")), (&true.into(), &"it's acme".into(), &1.into()));
+        cure(&db, &cause).await;
+        completes(&db, job).await;
+        go(&db).await;
+        completes(&db, running).await;
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_limit_that_a_worker_does_not_know_yet_names_that_worker() {
+    let db = TestDb::new().await;
+    let stands = WorkerProcess::start(WORKER, &db.url, &[("TTL_MS", "20000")]);
+    eventually("it lives", async || db.count("select count(*) from queue.worker").await == 1).await;
+    stands.signal("STOP");
+    set(&db, "type:do", Limit::new().concurrency(5)).await;
+    db.run_while(super::worker(&db), async {
+        eventually("both live", async || db.count("select count(*) from queue.worker").await == 2).await;
+        let job = ok(&db).await;
+        let cause = until_first(&db, job, CauseKind::LimitUnknown).await;
+        eventually("one does not know it", async || {
+            first(&db, job, CauseKind::LimitUnknown).await.facts["awaits"].as_array().is_some_and(|awaits| awaits.len() == 1)
+        })
+        .await;
+        let awaits = first(&db, job, CauseKind::LimitUnknown).await.facts["awaits"].clone();
+        assert_eq!(awaits[0]["pid"], stands.pid(), "{cause:?}");
+        assert!(cause.fix.unwrap().contains("stop these workers"));
+        stands.signal("CONT");
+        completes(&db, job).await;
+    })
+    .await;
+    drop(stands);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn who_has_a_limit_locked_is_named_and_ended_by_the_statement() {
+    let db = TestDb::new().await;
+    db.run_while(super::worker(&db), async {
+        eventually("a worker lives", async || db.count("select count(*) from queue.worker").await == 1).await;
+        set(&db, "type:do", Limit::new().concurrency(5)).await;
+        known(&db).await;
+        completes(&db, ok(&db).await).await;
+        let mut holder = connect(&db).await;
+        run(&mut holder, "set application_name = 'by hand'; begin; select from queue.gate for update").await;
+        let job = ok(&db).await;
+        let cause = until_first(&db, job, CauseKind::LimitLocked).await;
+        assert_eq!((fact(&cause, "limit"), &cause.facts["sessions"][0]["application"]), (&"type:do".into(), &"by hand".into()));
+        // A claim that waits for the limit has the entry locked: who is to blame is the same.
+        let mut beside = None;
+        eventually("a claim waits for it", async || {
+            beside = ask(&db, job).await.causes.into_iter().find(|cause| cause.kind == CauseKind::Locked);
+            beside.is_some()
+        })
+        .await;
+        let beside = beside.unwrap();
+        assert!(beside.says.contains("which waits for session") && beside.fix == cause.fix, "{beside:?}");
+        cure(&db, &cause).await;
+        completes(&db, job).await;
+    })
+    .await;
+    db.finish().await;
+}

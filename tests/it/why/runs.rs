@@ -1,0 +1,104 @@
+//! It runs, is told to end, or its worker is silent.
+
+use queue_core::{Job as _, JobState, operate::CauseKind};
+use tests::{Act, Do, Within, WorkerProcess, eventually};
+
+use super::{TestDb, WORKER, ask, busy, completes, cure, fact, first, go, kinds, run, until_first};
+
+#[tokio::test]
+async fn a_job_that_runs_says_on_which_worker_since_when_and_how_far_it_is() {
+    let db = TestDb::new().await;
+    let worker = WorkerProcess::start(WORKER, &db.url, &[]);
+    let job = busy(&db).await;
+    let cause = first(&db, job, CauseKind::Running).await;
+    assert_eq!((fact(&cause, "pid"), fact(&cause, "attempt")), (&worker.pid().into(), &1.into()));
+    for name in ["claimed_at", "beat_at", "worker", "host", "name"] {
+        assert!(fact(&cause, name).is_string(), "{name}: {cause:?}");
+    }
+    assert!(cause.says.contains("runs it, or is about to") && cause.fix.is_none(), "nothing was reported: {}", cause.says);
+    sqlx::query("insert into queue.progress (id, attempt, fraction, stage) values ($1, 1, 0.25, 'half of it')")
+        .bind(job)
+        .execute(&db.pool)
+        .await
+        .unwrap();
+    let cause = first(&db, job, CauseKind::Running).await;
+    assert!(cause.says.contains("runs it; ") && cause.says.contains("25%, `half of it`"), "{}", cause.says);
+    sqlx::query("update queue.progress set attempt = 0").execute(&db.pool).await.unwrap();
+    assert!(first(&db, job, CauseKind::Running).await.says.contains("about to"), "an earlier attempt said it");
+    go(&db).await;
+    completes(&db, job).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn one_that_is_cancelled_while_it_runs_says_so() {
+    let db = TestDb::new().await;
+    db.run_while(super::worker(&db), async {
+        let job = Do { act: Act::UntilAsked(Box::new(Act::UntilGo(Box::new(Act::Fail("told".into()))))) }.enqueue(&db.pool).await.unwrap();
+        db.until(job.id(), JobState::Running).await;
+        job.cancel(&db.pool).await.unwrap();
+        let cause = first(&db, job.id(), CauseKind::Cancelling).await;
+        assert!(cause.says.contains("was told to cancel it"), "{}", cause.says);
+        go(&db).await;
+        db.until(job.id(), JobState::Cancelled).await;
+        first(&db, job.id(), CauseKind::Cancelled).await;
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_silent_worker_is_named_and_another_takes_its_job() {
+    let db = TestDb::new().await;
+    let worker = WorkerProcess::start(WORKER, &db.url, &[("TTL_MS", "1000")]);
+    let job = busy(&db).await;
+    let pid = worker.pid();
+    worker.kill();
+    let cause = until_first(&db, job, CauseKind::SilentWorker).await;
+    assert_eq!((fact(&cause, "pid"), fact(&cause, "workers")), (&pid.into(), &0.into()));
+    assert!(cause.says.contains("no worker lives that could take it back") && cause.fix.unwrap().contains("queue-worker run"));
+    go(&db).await;
+    db.run_while(super::worker(&db), completes(&db, job)).await;
+    let cause = first(&db, job, CauseKind::Completed).await;
+    assert!(cause.facts["failures"][0]["error"].as_str().unwrap().contains("process ended"), "{cause:?}");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_transactional_job_that_runs_is_no_lock_of_a_stranger() {
+    let db = TestDb::new().await;
+    let worker = queue_worker::Worker::new(db.pool.clone()).register::<Within>();
+    db.run_while(worker, async {
+        let job = Within { how: "hold".into() }.enqueue(&db.pool).await.unwrap().id();
+        let cause = until_first(&db, job, CauseKind::Running).await;
+        assert_eq!(*fact(&cause, "transactional"), true);
+        assert!(cause.says.contains("queue-worker transact") && ask(&db, job).await.state == Some(JobState::Ready), "{}", cause.says);
+        go(&db).await;
+        completes(&db, job).await;
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_lease_that_a_session_has_locked_names_it_and_goes_on_without_it() {
+    let db = TestDb::new().await;
+    let worker = WorkerProcess::start(WORKER, &db.url, &[("TTL_MS", "1000")]);
+    let job = busy(&db).await;
+    let mut holder = super::connect(&db).await;
+    run(&mut holder, "set application_name = 'by hand'; begin; select from queue.lease for update").await;
+    let cause = until_first(&db, job, CauseKind::LeaseLocked).await;
+    assert_eq!((fact(&cause, "silent"), &cause.facts["sessions"][0]["application"]), (&false.into(), &"by hand".into()));
+    assert_eq!(kinds(&ask(&db, job).await), [CauseKind::LeaseLocked, CauseKind::Running]);
+    worker.kill();
+    eventually("its worker is silent", async || ask(&db, job).await.first().facts.get("silent") == Some(&true.into())).await;
+    let cause = first(&db, job, CauseKind::LeaseLocked).await;
+    assert!(cause.says.contains("cannot be taken back"), "{}", cause.says);
+    go(&db).await;
+    db.run_while(super::worker(&db), async {
+        cure(&db, &cause).await;
+        completes(&db, job).await;
+    })
+    .await;
+    db.finish().await;
+}

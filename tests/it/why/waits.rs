@@ -1,0 +1,158 @@
+//! It is paused, waits for its time, or behind another job of its key.
+
+use std::time::Duration;
+
+use queue_core::{
+    Job as _, JobState, KeyPolicy, Store,
+    operate::{self, CauseKind, Scope},
+};
+use tests::{Act, Do};
+
+use super::{TestDb, ask, busy, completes, cure, fact, first, go, kinds, ok, until_first};
+
+#[tokio::test]
+async fn a_pause_is_told_with_who_and_why_and_resumed_by_the_command() {
+    let db = TestDb::new().await;
+    db.run_while(super::worker(&db), async {
+        let (queue, job_type) = (Some("default".to_owned()), Some("do".to_owned()));
+        for (queue, job_type) in [(queue.clone(), None), (None, job_type.clone()), (queue, job_type), (None, None)] {
+            let scope = Scope { queue: queue.clone(), job_type: job_type.clone() };
+            operate::pause(&db.pool, Store::default(), &scope, Some("it's over")).await.unwrap();
+            operate::until_paused(&db.pool, Store::default(), &scope).await.unwrap();
+            let job = ok(&db).await;
+            let cause = first(&db, job, CauseKind::Paused).await;
+            let of = |name: &str| cause.facts.get(name).and_then(|value| value.as_str()).map(str::to_owned);
+            assert_eq!((of("queue"), of("job_type"), of("reason").as_deref()), (queue, job_type, Some("it's over")));
+            assert!(cause.says.contains(" since 2") && fact(&cause, "by").is_string(), "{}", cause.says);
+            cure(&db, &cause).await;
+            completes(&db, job).await;
+        }
+        let other = Scope { queue: Some("other".into()), job_type: None };
+        operate::pause(&db.pool, Store::default(), &other, None).await.unwrap();
+        let other = Scope { queue: None, job_type: Some("marked".into()) };
+        operate::pause(&db.pool, Store::default(), &other, None).await.unwrap();
+        let later = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).after(Duration::from_hours(1)).await.unwrap().id();
+        assert_eq!(kinds(&ask(&db, later).await), [CauseKind::Scheduled], "what covers others is no cause");
+        cure(&db, ask(&db, later).await.first()).await;
+        completes(&db, later).await;
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_scheduled_is_told_with_the_error_of_the_last_attempt_and_hurried_by_the_command() {
+    let db = TestDb::new().await;
+    db.run_while(super::worker(&db), async {
+        let retried = Do { act: Act::First(Box::new(Act::RetryIn(3_600_000)), Box::new(Act::Ok(String::new()))) };
+        let retried = retried.enqueue(&db.pool).await.unwrap().id();
+        let snoozed = Do { act: Act::Snooze(3_600_000, 2) }.enqueue(&db.pool).await.unwrap().id();
+        for (job, attempts, said) in [(retried, 1, "attempt 1 of 3 failed: later"), (snoozed, 0, "it is due at 2")] {
+            db.until(job, JobState::Scheduled).await;
+            let cause = first(&db, job, CauseKind::Scheduled).await;
+            assert_eq!(*fact(&cause, "attempts"), attempts, "{cause:?}");
+            assert!(cause.says.contains(said), "{}", cause.says);
+            cure(&db, &cause).await;
+            completes(&db, job).await;
+        }
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_due_waits_for_a_worker_that_looks() {
+    let db = TestDb::new().await;
+    let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).after(Duration::from_millis(50)).await.unwrap().id();
+    super::until_first(&db, job, CauseKind::NoWorker).await;
+    assert_eq!(kinds(&ask(&db, job).await), [CauseKind::NoWorker, CauseKind::Due]);
+    db.run_while(super::worker(&db), completes(&db, job)).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn behind_the_first_of_its_key_it_says_what_that_does() {
+    let db = TestDb::new().await;
+    Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("another").after(Duration::from_hours(1)).await.unwrap();
+    let keyed = async |act: Act| Do { act }.enqueue(&db.pool).key("k").key_policy(KeyPolicy::Block).await.unwrap().id();
+    db.run_while(super::worker(&db), async {
+        let dies = Act::Anew(Box::new(Act::Terminal("not today".into())), Box::new(Act::UntilGo(Box::new(Act::Ok(String::new())))));
+        let head = keyed(dies).await;
+        db.until(head, JobState::Dead).await;
+        let (between, job) = (keyed(Act::Ok(String::new())).await, keyed(Act::Ok(String::new())).await);
+        let cause = first(&db, job, CauseKind::Blocked).await;
+        assert_eq!(
+            (fact(&cause, "head"), fact(&cause, "head_state"), fact(&cause, "between")),
+            (&head.to_string().into(), &"dead".into(), &1.into())
+        );
+        assert!(cause.says.contains("not today") && cause.says.contains("requeued or discarded"), "{}", cause.says);
+        cure(&db, &cause).await;
+        db.until(head, JobState::Running).await;
+        let cause = first(&db, job, CauseKind::Blocked).await;
+        assert_eq!((fact(&cause, "head_state"), fact(&cause, "head_attempts")), (&"running".into(), &1.into()), "{cause:?}");
+        assert!(cause.says.contains("runs on worker"), "{}", cause.says);
+        go(&db).await;
+        for job in [between, job] {
+            completes(&db, job).await;
+        }
+        let later = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("k").after(Duration::from_hours(1)).await.unwrap().id();
+        let job = keyed(Act::Ok(String::new())).await;
+        let cause = first(&db, job, CauseKind::Blocked).await;
+        assert_eq!((fact(&cause, "head"), fact(&cause, "head_state")), (&later.to_string().into(), &"scheduled".into()));
+        cure(&db, &cause).await;
+        completes(&db, job).await;
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_key_that_is_free_waits_for_a_worker_that_looks() {
+    let db = TestDb::new().await;
+    let keyed = async || Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("k").await.unwrap();
+    let (head, job) = (keyed().await, keyed().await.id());
+    head.cancel(&db.pool).await.unwrap();
+    assert_eq!(kinds(&ask(&db, job).await), [CauseKind::NoWorker, CauseKind::KeyFree]);
+    db.run_while(super::worker(&db), completes(&db, job)).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_time_to_begin_that_has_passed_is_told_and_one_that_has_begun_is_not_late() {
+    let db = TestDb::new().await;
+    let late = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).expires_in(Duration::from_millis(20)).await.unwrap().id();
+    let cause = until_first(&db, late, CauseKind::PastExpiry).await;
+    assert!(fact(&cause, "expires_at").is_string(), "{cause:?}");
+    db.run_while(super::worker(&db), async {
+        db.until(late, JobState::Expired).await;
+        let cause = first(&db, late, CauseKind::Expired).await;
+        assert!(cause.says.contains("had not begun in time"), "{}", cause.says);
+        let retried = Do { act: Act::RetryIn(3_600_000) }.enqueue(&db.pool).expires_in(Duration::from_secs(5)).await.unwrap().id();
+        db.until(retried, JobState::Scheduled).await;
+        sqlx::query("update queue.job set meta = queue.with_expiry(meta, now() - interval '1 s') where id = $1")
+            .bind(retried)
+            .execute(&db.pool)
+            .await
+            .unwrap();
+        assert_eq!(kinds(&ask(&db, retried).await), [CauseKind::Scheduled]);
+        sqlx::query("update queue.job set meta = null where id = $1").bind(retried).execute(&db.pool).await.unwrap();
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_that_was_due_and_is_paused_says_the_pause_first_and_the_time_before_it() {
+    let db = TestDb::new().await;
+    db.run_while(super::worker(&db), async {
+        let running = busy(&db).await;
+        let later = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).after(Duration::from_hours(1)).await.unwrap().id();
+        operate::pause(&db.pool, Store::default(), &Scope::queue("default"), None).await.unwrap();
+        assert_eq!(kinds(&ask(&db, later).await), [CauseKind::Scheduled, CauseKind::Paused], "the time comes first");
+        assert_eq!(kinds(&ask(&db, running).await), [CauseKind::Running], "what runs goes on");
+        go(&db).await;
+        completes(&db, running).await;
+    })
+    .await;
+    db.finish().await;
+}
