@@ -1,11 +1,11 @@
 -- The past in figures: what came of attempts, by queue and job type, without a look at any job.
 --
---   nothing -> tally           every ten seconds, by each worker that has something to say (tally.sql)
---   tally -> tally_total       by any worker, within about a minute (roll_up)
+--   nothing -> tallied         every ten seconds, by each worker that has something to say (tally.sql)
+--   tallied -> tally_total     by any worker, within about a minute (roll_up)
 --   tally_total -> nothing     by any worker, once its retention is over (prune_totals.sql)
 --
 -- tally_total has everything four times, by steps of 10 seconds, a minute, an hour and a day, so that a look back of any length reads few rows. A row
--- of tally is deleted by the statement that adds it to all four, and so is counted once, whoever does that and however late it came. Who reads adds
+-- of tallied is deleted by the statement that adds it to all four, and so is counted once, whoever does that and however late it came. Who reads adds
 -- up what is in either.
 --
 -- Each attempt is one of completed, retried, dead, cancelled, snoozed, released. What else is said of some: timed_out, panicked and crashed say how
@@ -22,7 +22,7 @@ create table queue.tally_source (
   at      timestamptz  not null
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
-create table queue.tally (
+create table queue.tallied (
   at          timestamptz  not null,  -- when the ten seconds began
   queue       text         not null,
   job_type    text         not null,
@@ -41,7 +41,7 @@ create table queue.tally (
   start       numeric      not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
-create index tally_at on queue.tally (at);
+create index tallied_at on queue.tallied (at);
 
 -- Queue and type are empty in rows of all queues and types together, and * in rows of those that there was no room for by name.
 create table queue.tally_total (
@@ -116,7 +116,7 @@ begin
 end
 $$;
 
--- tally -> tally_total: up to `most` rows, of one queue and type or of any. Returns how many.
+-- tallied -> tally_total: up to `most` rows, of one queue and type or of any. Returns how many.
 --
 -- Of queues and types about 500 a day have rows of their own, those that come first; the others are added to *. Whoever does the same meanwhile takes
 -- other rows, and waits for the totals in one order.
@@ -132,15 +132,15 @@ declare
   added  bigint;
 begin
   with taken as materialized (
-    delete from queue.tally t
+    delete from queue.tallied t
     where t.ctid = any (array(
       select o.ctid
-      from queue.tally o
+      from queue.tallied o
       -- guard: adds up one queue and type if that is wanted [o.queue = only_queue and o.job_type = only_type => true]
       where only_queue is null or (o.queue = only_queue and o.job_type = only_type)
       order by o.at
       limit most  -- guard: adds up so many at most [most => most * 2]
-      for update skip locked  -- guard: adds up a row once; passes over what others add up [ skip locked]
+      for update skip locked  -- guard: passes over what others add up [ skip locked]
     ))
     returning t.*, date_bin('1 day', t.at, epoch) as day
   ), pairs as (
@@ -151,8 +151,9 @@ begin
   ), named as materialized (
     select p.day, p.queue, p.job_type
     from (select p.*, row_number() over (partition by p.day, p.is_known order by p.queue, p.job_type) as place from pairs p) p
-    -- guard: so many have a name [p.place + .. p.day) <= 500 => true]
-    where p.is_known or p.place + (select count(*) from queue.tally_total d where d.step = 86400 and d.at = p.day) <= 500
+    where p.is_known
+      -- guard: so many have a name [p.place + .. '*') <= 500 => true]
+      or p.place + (select count(*) from queue.tally_total d where d.step = 86400 and d.at = p.day and d.queue <> '' and d.queue <> '*') <= 500
   ), totals as (
     insert into queue.tally_total as o
     select s.step, date_bin(make_interval(secs => s.step), t.at, epoch), coalesce(t.queue, ''), coalesce(t.job_type, ''),
@@ -179,9 +180,9 @@ begin
 end
 $$;
 
--- tally -> tally_total: up to `most` rows, unless all are of the last half minute, when there is nothing to do yet. Returns how many, and of how many
--- queues and types the totals cannot be written now, because somebody's open transaction has locked them or the server refuses them: those wait, and
--- are read from where they are.
+-- tallied -> tally_total: up to `most` rows, unless all are of the last half minute, when there is nothing to do yet. Returns how many, and of how
+-- many queues and types the totals cannot be written now, because somebody's open transaction has locked them or the server refuses them: those
+-- wait, and are read from where they are.
 create function queue.roll_up(most integer, out added bigint, out refused integer)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -193,7 +194,7 @@ begin
   added := 0;
   refused := 0;
   -- guard: not for each row that comes [not exists .. s') => false]
-  if not exists (select from queue.tally t where t.at < now() - interval '40 s') then
+  if not exists (select from queue.tallied t where t.at < now() - interval '30 s') then
     return;
   end if;
   begin
@@ -203,7 +204,7 @@ begin
   exception when lock_not_available or data_exception or integrity_constraint_violation or raise_exception then
     added := 0;
   end;
-  for one in select t.queue, t.job_type from (select t.queue, t.job_type from queue.tally t order by t.at limit most) t group by 1, 2 loop
+  for one in select t.queue, t.job_type from (select t.queue, t.job_type from queue.tallied t order by t.at limit most) t group by 1, 2 loop
     begin
       added := added + queue.add_tallies(most, one.queue, one.job_type);
     exception when lock_not_available or data_exception or integrity_constraint_violation or raise_exception then
@@ -264,16 +265,15 @@ begin
     end loop;
   else
     grain := case when looked <= 3600 then 10 when looked <= 86400 then 60 else 3600 end;
-    -- guard: so many steps at most [looked / 1999 => 1]
-    grain := grain * ceil(greatest(extract(epoch from least(width, interval '30 days')), looked / 1999) / grain)::integer;
+    grain := grain * ceil(extract(epoch from least(width, interval '30 days')) / grain)::integer;
     steps := ceil(looked / grain)::integer + 1;
     since := date_bin(make_interval(secs => grain), now() - make_interval(secs => looked), epoch);
     read := array[(select max(v.step) from unnest(levels) v (step) where grain % v.step = 0)];
     froms := array[since];
     untils := array['infinity'::timestamptz];
     if each then
-      -- guard: so many rows at most [2000 / steps => 2000]; so much is read at most [, (20000 * read[1] / looked)::integer]
-      most := greatest(least(2000 / steps, (20000 * read[1] / looked)::integer), 1);
+      -- guard: so many rows at most [2000 / steps => 2000]; so much is read at most [, floor(20000 * read[1] / looked)::integer]
+      most := greatest(least(2000 / steps, floor(20000 * read[1] / looked)::integer), 1);
     end if;
   end if;
   if each or of_queue is not null or of_type is not null then
@@ -286,7 +286,7 @@ begin
         where t.step = 86400 and t.at >= date_bin('1 day', since, epoch) and t.queue <> ''
         union all
         select t.queue, t.job_type, t.completed + t.retried + t.dead
-        from queue.tally t
+        from queue.tallied t
         where t.at >= since
       ) p
       where (of_queue is null or p.queue = of_queue) and (of_type is null or p.job_type = of_type)
@@ -313,7 +313,7 @@ begin
     union all
     select t.at, t.queue, t.job_type, t.completed, t.retried, t.dead, t.cancelled, t.snoozed, t.released, t.expired, t.lease_lost, t.timed_out,
       t.panicked, t.crashed, t.run, t.start
-    from queue.tally t  -- guard: what is not added up yet is read too [queue.tally => (select * from queue.tally where false)]
+    from queue.tallied t  -- guard: what is not added up yet is read too [queue.tallied => (select * from queue.tallied where false)]
     where t.at >= since and (queues = '{""}' or (t.queue, t.job_type) in (select p.queue, p.job_type from pairs p))
   ), summed as (
     select case when width is null then since else date_bin(make_interval(secs => grain), t.at, epoch) end as at,
@@ -341,7 +341,7 @@ $$;
 --
 -- A step without anything has no row. Steps begin at whole multiples of theirs since 1970, in UTC, and the first one a little before what was
 -- asked for; `seconds` is how long a step lasts, or has lasted. A step is at least 10 seconds up to an hour back, a minute up to a day back, an hour
--- beyond, and longer if there would be more than 2,000. Null in the columns queue and job_type is all, * are those that there was no room for
+-- beyond. Null in the columns queue and job_type is all, * are those that there was no room for
 -- by name. run is how long handlers ran, start how long jobs had been ready before: see queue.quantile.
 create function queue.history(
   last interval default '1 hour', step interval default null, queue text default null, job_type text default null, apart boolean default false

@@ -16,7 +16,7 @@ to "queue_role";
 grant select, update, delete on queue.blocked, queue.unique_key, queue.waiter, queue.done_default, queue.done_many_default,
   queue.schedule, queue.fire, queue.declaration
 to "queue_role";
-grant select, insert, update, delete on queue.tally, queue.tally_total, queue.tally_source to "queue_role";
+grant select, insert, update, delete on queue.tallied, queue.tally_total, queue.tally_source to "queue_role";
 grant select, update on queue.gate to "queue_role";
 grant select, insert, update, delete on queue.permit, queue.rate to "queue_role";
 grant usage, select on queue.id_seq to "queue_role";

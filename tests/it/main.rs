@@ -71,3 +71,4 @@ mod middleware;
 mod seal;
 mod keys;
 mod together;
+mod history;

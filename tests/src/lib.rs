@@ -20,6 +20,7 @@ pub mod release;
 mod transact;
 mod skip;
 mod steps;
+pub mod tallies;
 pub mod timetable;
 mod worker_process;
 

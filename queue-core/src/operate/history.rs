@@ -14,8 +14,8 @@ use crate::{connect::IntoConnection, error::Error, schema::Store};
 pub struct Past {
     /// How far back, to now: at most 30 days, and at least ten seconds. Default an hour.
     pub last: Duration,
-    /// In steps of so long, or in one (the default). A step is at least 10 s up to an hour back, a minute up to a day back, an hour beyond, and longer
-    /// if there would be more than 2,000 of them: a shorter one is taken for that.
+    /// In steps of so long, or in one (the default). A step is at least 10 s up to an hour back, a minute up to a day back, an hour beyond: a shorter
+    /// one is taken for that, and of any other the next multiple of it.
     pub step: Option<Duration>,
     /// Of this queue only.
     pub queue: Option<String>,

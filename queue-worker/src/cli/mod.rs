@@ -17,6 +17,7 @@ mod migrate;
 mod roles;
 mod jobs;
 mod stats;
+mod history;
 mod list;
 mod show;
 mod act;
@@ -182,6 +183,7 @@ async fn obey(
         Command::Roles(asked) => roles::roles(settings, &asked).await?,
         Command::Jobs(output) => jobs::jobs(output.json)?,
         Command::Stats { exact, output } => stats::stats(settings, exact, output.json).await?,
+        Command::History(args) => history::history(settings, &args).await?,
         Command::List(list) => list::list(settings, &list).await?,
         Command::Show { id, payload, output } => show::show(settings, id, payload, output.json).await?,
         Command::Act(command) => return act::act(settings, command).await,
