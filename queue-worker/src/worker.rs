@@ -75,8 +75,8 @@ pub struct Worker {
 
 impl Worker {
     /// A worker over this pool, which its handlers share. It makes six connections of its own to the same database, a seventh while it
-    /// claims as fast as it can, one more once there are ordering keys, one once there are schedules, one once jobs expire, another once a handler reports
-    /// progress, one for a moment each minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
+    /// claims as fast as it can, one more once there are ordering keys, one once there are schedules, one once jobs expire, one once
+    /// attempts have ended, another once a handler reports progress, one for a moment each minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
     pub fn new(pool: PgPool) -> Self {
         let (config, states, teller) = (Config::default(), States::default(), Teller::default());
         let (declared, schedules, limits) = (Vec::new(), Vec::new(), Vec::new());
