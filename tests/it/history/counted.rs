@@ -217,7 +217,8 @@ async fn figures_come_while_a_worker_runs_and_an_idle_one_writes_nothing() {
         within(Duration::from_secs(40), "they are told of", async || together(&db).await.is_some_and(|sum| sum.completed == 50)).await;
     })
     .await;
-    assert_eq!((*told.lock().unwrap(), together(&db).await.unwrap().completed), (50, 50), "and once");
+    let told = *told.lock().unwrap();
+    assert_eq!((told, together(&db).await.unwrap().completed), (50, 50), "and once");
     db.finish().await;
 
     let idle = TestDb::new().await;

@@ -25,10 +25,10 @@ async fn while_the_table_is_locked_jobs_go_on_it_is_told_and_nothing_is_lost() {
     open.execute("begin; lock table queue.tallied in access exclusive mode").await.unwrap();
     let since = Instant::now();
     enqueue(&db, 10).await;
-    within(Duration::from_secs(60), "it is told", async || process.log_since(since).iter().any(|line| line.contains(FAILED))).await;
+    within(Duration::from_mins(1), "it is told", async || process.log_since(since).iter().any(|line| line.contains(FAILED))).await;
     enqueue(&db, 10).await;
     open.execute("rollback").await.unwrap();
-    within(Duration::from_secs(60), "all is told of", async || together(&db).await.is_some_and(|sum| sum.completed == 20)).await;
+    within(Duration::from_mins(1), "all is told of", async || together(&db).await.is_some_and(|sum| sum.completed == 20)).await;
     db.finish().await;
 }
 
@@ -58,10 +58,10 @@ async fn what_the_server_refuses_for_ever_is_dropped_and_the_next_is_written() {
     let three = |job: i64| Do { act: Act::Ok(job.to_string()) };
     Do::enqueue_all((0..2).map(three), &db.pool).await.unwrap();
     let refused = async || process.log_since(since).iter().any(|line| line.contains("figures that the server refuses are lost"));
-    within(Duration::from_secs(60), "something is written", async || together(&db).await.is_some() || refused().await).await;
+    within(Duration::from_mins(1), "something is written", async || together(&db).await.is_some() || refused().await).await;
     db.pool.execute("alter table queue.tallied drop constraint small").await.unwrap();
     let before = together(&db).await.map_or(0, |sum| sum.completed);
     enqueue(&db, 1).await;
-    within(Duration::from_secs(60), "the next is written", async || together(&db).await.is_some_and(|sum| sum.completed > before)).await;
+    within(Duration::from_mins(1), "the next is written", async || together(&db).await.is_some_and(|sum| sum.completed > before)).await;
     db.finish().await;
 }
