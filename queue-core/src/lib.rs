@@ -122,7 +122,7 @@ pub mod runner {
     pub use crate::{
         attempt::{ClaimedJob, Ended, Halt, run, run_batch},
         context::{Ask, Backend, CommitResult, Fence, Lent, OwnTransaction, Report, ReportEntry, ReportSender, Shared, States, Written},
-        define::{Due, Ending, OrderingKey, Timing, stored_type, type_and_version},
+        define::{Counted, Due, Ending, OrderingKey, Timing, stored_type, type_and_version},
         finish::finish_one,
         schema::{Channel, Migration, migrate::migrate_with},
     };

@@ -75,6 +75,7 @@ with taken as materialized (
   select key, seq
   from freed  -- guard: a freed key is left a hint [freed => freed where false]
 )
-select queue, count(*) as jobs, array_agg(id) filter (where crashes >= $2 and not cancelling) as dead
+select queue, count(*) as jobs, array_agg(id) filter (where crashes >= $2 and not cancelling) as dead,
+  count(*) filter (where cancelling) as cancelled, queue.type_of(job_type) as job_type
 from fallen
-group by queue
+group by queue, queue.type_of(job_type)

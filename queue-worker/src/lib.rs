@@ -33,6 +33,7 @@ mod claim;
 mod keep;
 mod run;
 mod settle;
+mod tally;
 mod lanes;
 mod live;
 mod error;

@@ -10,8 +10,10 @@
 
 mod announced;
 mod builder;
+mod contexts;
 mod farewell;
 mod schedules;
+mod tellers;
 
 use std::{
     sync::Arc,
@@ -28,18 +30,21 @@ use tokio::{runtime::Handle, sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    announced::{fence, tell_ready},
+    announced::{Abandon, fence, tell_ready},
+    contexts::beside,
     farewell::Farewell,
     schedules::declarations,
+    tellers::{Speaker, Tellers},
 };
 use crate::{
     claim::Feed,
     error::Error,
-    keep::{House, Ticks, expire_all, fire_all, keep_house, keep_pruned, unblock_all},
+    keep::{House, Ticks, fire_all, keep_house, keep_pruned},
     lanes::{KnownLeases, stored_types},
-    live::{Bell, Config, Engine, Life, Link, OwnLimits, Pauses, Pulse, listen},
-    run::{AttemptOutcome, Queues, SlotContext, Slots, Teller, Transact, TransactContext},
-    settle::{DatabaseBackend, Settlement, notify_waiters, settle_all, write_reports},
+    live::{Bell, Config, Engine, Life, Link, OwnLimits, Pauses, Pulse},
+    run::{AttemptOutcome, Queues, SlotContext, Slots, Teller, Transact},
+    settle::{DatabaseBackend, Settlement, settle_all},
+    tally::Tallies,
 };
 
 /// Runs jobs. Build it, then [`Worker::run`] it.
@@ -70,8 +75,8 @@ pub struct Worker {
 
 impl Worker {
     /// A worker over this pool, which its handlers share. It makes six connections of its own to the same database, a seventh while it
-    /// claims as fast as it can, one more once there are ordering keys, one once there are schedules, one once jobs expire, another once a handler reports
-    /// progress, one for a moment each minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
+    /// claims as fast as it can, one more once there are ordering keys, one once there are schedules, one once jobs expire, one once
+    /// attempts have ended, another once a handler reports progress, one for a moment each minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
     pub fn new(pool: PgPool) -> Self {
         let (config, states, teller) = (Config::default(), States::default(), Teller::default());
         let (declared, schedules, limits) = (Vec::new(), Vec::new(), Vec::new());
@@ -226,18 +231,10 @@ struct RunningWorker {
     transact: Transact,
     settles: JoinHandle<()>,
     helpers: Vec<JoinHandle<()>>,
+    speaker: Speaker,
     farewell: Farewell,
     pulse: Pulse,
     _abandon: Abandon,
-}
-
-/// Drops every handler when the worker goes without having been stopped.
-struct Abandon(Arc<Queues>);
-
-impl Drop for Abandon {
-    fn drop(&mut self) {
-        self.0.abandon();
-    }
 }
 
 /// Of a type that is left to other workers.
@@ -267,22 +264,11 @@ impl RunningWorker {
         let Given { registry, states, teller, middleware, declares, limits } = given;
         let ((settle, verdicts), bell) = (mpsc::channel(UNSETTLED), Arc::new(Bell::default()));
         let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
-        let (reports, said) = ReportSender::open();
+        let ((reports, said), tallies) = (ReportSender::open(), Tallies::default());
         let (pauses, life, store) = (Pauses::new(registry.clone()), Life::new(), config.store);
         let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store });
         let shared = Arc::new(Shared { pool: pool.clone(), store, states, handlers: Handle::current(), backend, reports, middleware });
         let (stop, closing, settling) = (CancellationToken::new(), CancellationToken::new(), settle_link(pool, config));
-        let transact = TransactContext {
-            config: config.clone(),
-            registry: registry.clone(),
-            shared: Arc::clone(&shared),
-            bell: Arc::clone(&bell),
-            pauses: pauses.clone(),
-            life: life.clone(),
-            handlers: Handle::current(),
-            stop: stop.clone(),
-            teller: teller.clone(),
-        };
         let context = SlotContext {
             registry,
             shared,
@@ -293,36 +279,46 @@ impl RunningWorker {
             handlers: Handle::current(),
             cancel_grace: config.cancel_grace,
             teller,
+            tallies: tallies.clone(),
             takes_batches: known.iter().any(|(_, options)| options.batch.is_some()),
         };
+        let transact = beside(&context, config, &stop);
         let queues = Arc::new(Queues::new(context, config));
         let newest: Vec<(&'static str, u16)> = known.iter().map(|(name, options)| (*name, options.version)).collect();
         let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, stored_types(&newest), life)?;
         let (link, held) = (Link::new(pool, "claim").relaxed(), KnownLeases::default());
         let feed = Feed::new((config, limits), &known, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
+        let house = House {
+            link: Link::new(pool, "housekeeping"),
+            config: config.clone(),
+            queues: Arc::clone(&queues),
+            held,
+            bell: Arc::clone(&bell),
+            identity: pulse.identity(),
+            settle: settle.clone(),
+            tallies: tallies.clone(),
+        };
+        let tellers = Tellers { engine, pool, store, bell: &bell, tallies: &tallies };
+        let mut helpers = tellers.start(pauses, said);
+        helpers.extend([
+            engine.handle().spawn(fire_all(Ticks::new(Link::new(pool, "schedules"), config, &bell, pulse.identity(), declares))),
+            engine.handle().spawn(keep_pruned(Link::new(pool, "prune"), config.clone(), known)),
+            engine.handle().spawn(fence(pulse.identity(), Arc::clone(&queues), Arc::clone(&bell))),
+            engine.handle().spawn(keep_house(house)),
+        ]);
         Ok(Self {
             claims: engine.handle().spawn(feed.run(stop.clone())),
             transact: Transact::start(engine.handle(), transact),
-            settles: engine.handle().spawn(settle_all(verdicts, settling, config.store, Arc::clone(&bell), closing.clone())),
-            helpers: vec![
-                engine.handle().spawn(listen(pool.clone(), config.store, Arc::clone(&bell), pauses)),
-                engine.handle().spawn(unblock_all(Link::new(pool, "keys").relaxed(), config.store, Arc::clone(&bell))),
-                engine.handle().spawn(expire_all(Link::new(pool, "expiry").relaxed(), config.store, Arc::clone(&bell))),
-                engine.handle().spawn(notify_waiters(Link::new(pool, "tell").relaxed(), config.store, Arc::clone(&bell))),
-                engine.handle().spawn(write_reports(said, Link::new(pool, "report").impatient(), config.store)),
-                engine.handle().spawn(keep_house(House {
-                    link: Link::new(pool, "housekeeping"),
-                    config: config.clone(),
-                    queues: Arc::clone(&queues),
-                    held: held.clone(),
-                    bell: Arc::clone(&bell),
-                    identity: pulse.identity(),
-                    settle: settle.clone(),
-                })),
-                engine.handle().spawn(fire_all(Ticks::new(Link::new(pool, "schedules"), config, &bell, pulse.identity(), declares))),
-                engine.handle().spawn(keep_pruned(Link::new(pool, "prune"), config.clone(), known)),
-                engine.handle().spawn(fence(pulse.identity(), Arc::clone(&queues), Arc::clone(&bell))),
-            ],
+            settles: engine.handle().spawn(settle_all(
+                verdicts,
+                settling,
+                config.store,
+                Arc::clone(&bell),
+                closing.clone(),
+                tallies.clone(),
+            )),
+            helpers,
+            speaker: tellers.speak(),
             farewell: Farewell::new(Link::new(pool, "farewell"), config.store, pulse.identity(), queues.pauses()),
             _abandon: Abandon(Arc::clone(&queues)),
             queues,
@@ -336,7 +332,7 @@ impl RunningWorker {
 
     /// Stops claiming, waits for handlers, releases what is left, settles it all, and takes the heartbeat away last.
     async fn stop(self, grace: Duration) {
-        let Self { queues, settle, bell, stop, closing, claims, transact, settles, helpers, farewell, pulse, _abandon } = self;
+        let Self { queues, settle, bell, stop, closing, claims, transact, settles, helpers, speaker, farewell, pulse, _abandon } = self;
         let until = Instant::now() + grace;
         stop.cancel();
         bell.ring();
@@ -370,6 +366,7 @@ impl RunningWorker {
         if tokio::time::timeout(LAST_WRITES, settles).await.is_err() {
             abort.abort();
         }
+        speaker.end().await;
         pulse.stop().await;
     }
 }

@@ -12,6 +12,7 @@ use tests::{Act, Do, TestDb, eventually};
 
 mod asked;
 mod control;
+mod history;
 mod schedules;
 mod settings;
 mod tail;

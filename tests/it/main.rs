@@ -72,3 +72,4 @@ mod middleware;
 mod seal;
 mod keys;
 mod together;
+mod history;

@@ -12,7 +12,7 @@ const PLANNER: [(&str, &str); 4] =
     [("enable_seqscan", "off"), ("enable_bitmapscan", "off"), ("plan_cache_mode", "force_generic_plan"), ("jit", "off")];
 
 /// Tables that may be huge. Days of a table are named after it.
-const HUGE: [&str; 8] = ["ready", "scheduled", "blocked", "lease", "job", "done", "done_many", "failure"];
+const HUGE: [&str; 10] = ["ready", "scheduled", "blocked", "lease", "job", "done", "done_many", "failure", "tallied", "tally_total"];
 
 /// Scans of whole tables or of whole indexes, with the reason why they are right.
 const WHOLE: [(&str, &str, &str); 16] = [

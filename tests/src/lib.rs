@@ -21,6 +21,7 @@ mod transact;
 mod until_go;
 mod skip;
 mod steps;
+pub mod tallies;
 pub mod timetable;
 mod worker_process;
 

@@ -18,6 +18,25 @@ pub struct OrderingKey {
     pub skips_dead: bool,
 }
 
+/// What an attempt is in the figures of the past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// It completed its job.
+    Completed,
+    /// It failed, and another follows.
+    Retried,
+    /// It failed for good.
+    Dead,
+    /// Its job was cancelled.
+    Cancelled,
+    /// It asked to be called again.
+    Snoozed,
+    /// It was broken off.
+    Released,
+    /// None: the job was over before.
+    NoAttempt,
+}
+
 /// What is written for one attempt.
 #[derive(Clone, Debug)]
 pub struct Ending {
@@ -111,6 +130,19 @@ impl Ending {
 
     /// Every word that [`word`](Self::word) can say.
     pub const WORDS: [&'static str; 7] = ["complete", "forget", "retry", "snooze", "release", "cancel", "dead"];
+
+    /// What the attempt is in the figures of the past.
+    pub fn counted(&self) -> Counted {
+        match self.verdict {
+            Verdict::Complete => Counted::Completed,
+            Verdict::Retry(_) => Counted::Retried,
+            Verdict::Dead => Counted::Dead,
+            Verdict::Cancel => Counted::Cancelled,
+            Verdict::Snooze(_) => Counted::Snoozed,
+            Verdict::Release => Counted::Released,
+            Verdict::Expire => Counted::NoAttempt,
+        }
+    }
 
     /// How long until the job is due again, if it was put off.
     pub fn wait(&self) -> Option<Duration> {

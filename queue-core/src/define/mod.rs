@@ -16,7 +16,7 @@ mod unique;
 mod version;
 
 pub use self::{
-    ending::{Ending, OrderingKey},
+    ending::{Counted, Ending, OrderingKey},
     failure::{Failure, FailureKind, JobResult, TerminalExt},
     id::{JobId, JobState, UnknownState},
     isolate::most_together,

@@ -1,5 +1,5 @@
-//! What an operator sees and may do: list, find, count; pause, resume; cancel, put off, hurry, rank; requeue, discard. Web servers, dashboards and the
-//! command line are made of these.
+//! What an operator sees and may do: list, find, count, look back; pause, resume; cancel, put off, hurry, rank; requeue, discard. Web servers,
+//! dashboards and the command line are made of these.
 //!
 //! What is about one job is a method of [`JobRef`](crate::JobRef), and so of every handle; what is about many is a function here, which takes
 //! a connection of the caller's, a [`Store`](crate::Store) and mostly a [`Filter`]. Acts are SQL functions, which every language can call.
@@ -12,6 +12,8 @@ mod all;
 mod capacity;
 mod counts;
 mod filter;
+mod histogram;
+mod history;
 mod job;
 mod limit;
 mod list;
@@ -31,6 +33,8 @@ pub use self::{
         Backlog, Busiest, Count, Oldest, StateCount, WorkerRecord, backlog, busiest, counts, counts_exactly, oldest, oldest_of, workers,
     },
     filter::Filter,
+    histogram::Histogram,
+    history::{Figures, Past, history},
     job::{cancel_all, discard_all, requeue_all, reschedule_all, run_now_all, set_priority_all, snooze_all},
     limit::{LimitFigures, LimitKey, LimitStatus, LimitWait, limit_keys, limits, set_limit, set_limit_key, unset_limit, waits_for},
     list::{Page, add_failures, list},

@@ -16,7 +16,7 @@ use crate::{
     schema::{Session, Store, in_transaction},
 };
 
-const MIGRATIONS: [Migration; 26] = [
+const MIGRATIONS: [Migration; 27] = [
     Migration::new(1, "jobs", include_str!("../../migrations/1_jobs.sql")),
     Migration::new(2, "days", include_str!("../../migrations/2_days.sql")),
     Migration::new(3, "keys", include_str!("../../migrations/3_keys.sql")),
@@ -40,9 +40,10 @@ const MIGRATIONS: [Migration; 26] = [
     Migration::new(21, "keyed", include_str!("../../migrations/21_keyed.sql")),
     Migration::new(22, "keyed_lines", include_str!("../../migrations/22_keyed_lines.sql")),
     Migration::new(23, "keyed_claim", include_str!("../../migrations/23_keyed_claim.sql")),
-    Migration::new(24, "why", include_str!("../../migrations/24_why.sql")),
-    Migration::new(25, "causes", include_str!("../../migrations/25_causes.sql")),
-    Migration::new(26, "answers", include_str!("../../migrations/26_answers.sql")),
+    Migration::new(24, "tallies", include_str!("../../migrations/24_tallies.sql")),
+    Migration::new(25, "why", include_str!("../../migrations/25_why.sql")),
+    Migration::new(26, "causes", include_str!("../../migrations/26_causes.sql")),
+    Migration::new(27, "answers", include_str!("../../migrations/27_answers.sql")),
 ];
 
 /// The newest version that this release knows.

@@ -10,6 +10,7 @@ use super::{
     chosen::{Export, List, Tail},
     cron::CronCommand,
     help::HelpCommand,
+    history::HistoryArgs,
     limits::LimitsCommand,
     pause::{PauseArgs, Which},
     settings::{EVERYWHERE, Settings, WorkerSettings},
@@ -42,6 +43,7 @@ Examples:
   queue-worker run                                  run every job type of this binary, on every queue
   queue-worker run --queue mail=20 --queue reports  two queues, 20 handlers at a time for mail
   queue-worker stats                                how many jobs are where, and who works
+  queue-worker history                              what came of the last hour, and how long it took
   queue-worker list --state dead --queue mail       the dead letters of one queue
   queue-worker show 1879032461361152001             one job, with why each attempt failed
   queue-worker why 1879032461361152001              why it is not running, and what to do about it
@@ -111,6 +113,16 @@ more, of all jobs that are over even where it says 0+. With --json such a number
         #[command(flatten)]
         output: Output,
     },
+    /// Show what came of attempts, how fast jobs were completed, how long handlers ran and how late they began
+    #[command(after_long_help = "\
+Examples:
+  queue-worker history                              the last hour, a row for each queue and type
+  queue-worker history --last 1d --by time --queue mail
+  queue-worker history --last 7d --by time --step 1h --json
+
+Workers write it every ten seconds. `start` is how long jobs had been ready when their handlers began. Quantiles are right
+to the bucket of a histogram: 1, 2, 5, 10 ms and so on. A row `*` is of queues and types that there was no room for by name.")]
+    History(HistoryArgs),
     /// List jobs, the newest first
     #[command(after_long_help = "\
 Examples:

@@ -17,6 +17,7 @@ mod migrate;
 mod roles;
 mod jobs;
 mod stats;
+mod history;
 mod list;
 mod show;
 mod tail;
@@ -185,6 +186,7 @@ async fn obey(
         Command::Roles(asked) => roles::roles(settings, &asked).await?,
         Command::Jobs(output) => jobs::jobs(output.json)?,
         Command::Stats { all, exact, output } => stats::stats(settings, all, exact, output.json).await?,
+        Command::History(args) => history::history(settings, &args).await?,
         Command::List(list) => list::list(settings, &list).await?,
         Command::Tail(asked) => tail::tail(settings, &asked).await?,
         Command::Show { id, payload, output } => show::show(settings, id, payload, output.json).await?,

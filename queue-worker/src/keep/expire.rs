@@ -14,7 +14,8 @@ use sqlx::FromRow;
 
 use crate::{
     error::complain,
-    live::{Bell, Link, bounded, tell_expired},
+    live::{Bell, Link, bounded},
+    tally::Tallies,
 };
 
 /// The most rows of one statement, and so of one transaction.
@@ -54,14 +55,14 @@ struct Looked {
 }
 
 /// Ends what is to expire, for ever. Where nothing does, it never connects.
-pub(crate) async fn expire_all(mut link: Link, store: Store, bell: Arc<Bell>) {
+pub(crate) async fn expire_all(mut link: Link, store: Store, bell: Arc<Bell>, tallies: Tallies) {
     let mut floor = Floor::default();
     loop {
         bell.expiries().await;
         loop {
             match look(&mut link, store, &mut floor).await {
                 Ok(looked) => {
-                    tell_expired(&looked.expired);
+                    tallies.tell_expired(&looked.expired);
                     for job in looked.refused {
                         tracing::warn!(%job, "a job whose time is over cannot be ended, and is tried again later: its rows are refused; mend or cancel it");
                     }

@@ -1,7 +1,7 @@
 //! What a worker does beside claiming: recovers the jobs of silent workers, tells handlers whose jobs were cancelled, prunes.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -18,7 +18,7 @@ use super::{
     promote::wake_others,
     prune::Chore,
     publish::publish,
-    recover::{give_back, limit_beats, own_leases, recover},
+    recover::{Recovered, give_back, limit_beats, own_leases, recover},
     tick::any_schedule,
     unblock::hinted,
 };
@@ -28,6 +28,7 @@ use crate::{
     live::{Bell, Config, Identity, Link, bounded},
     run::Queues,
     settle::Settlement,
+    tally::Tallies,
 };
 
 /// What housekeeping works with.
@@ -40,6 +41,7 @@ pub(crate) struct House {
     pub(crate) bell: Arc<Bell>,
     pub(crate) identity: watch::Receiver<Identity>,
     pub(crate) settle: mpsc::Sender<Settlement>,
+    pub(crate) tallies: Tallies,
 }
 
 /// Recovers about every second; four times a ttl it sees that no clock that stepped back hides the dead. Looks over this worker's own
@@ -94,7 +96,7 @@ pub(crate) async fn keep_house(mut house: House) {
 
 /// Tells handlers whose jobs were cancelled, and gives back what was claimed in our name and we know nothing of.
 async fn look_over_own(house: &mut House) -> sqlx::Result<()> {
-    let House { link, config, queues, held, bell, identity, settle } = house;
+    let House { link, config, queues, held, bell, identity, settle, .. } = house;
     let us = *identity.borrow();
     if let Some(worker) = us {
         let found = own_leases(link.get().await?, config.store, worker).await;
@@ -169,16 +171,20 @@ async fn look_for_beats(house: &mut House) -> sqlx::Result<()> {
 }
 
 async fn take_back(house: &mut House) -> sqlx::Result<()> {
-    let House { link, config, bell, .. } = house;
+    let House { link, config, bell, queues, tallies, .. } = house;
     let recovered = bounded(recover(link.get().await?, config.store)).await;
     let recovered = link.note(recovered)?;
     if !recovered.is_empty() {
-        let jobs: i64 = recovered.iter().map(|(_, jobs, _)| jobs).sum();
+        let jobs: i64 = recovered.iter().map(|of| of.jobs).sum();
         tracing::warn!(jobs, "recovered the jobs of a worker that went silent");
-        for job in recovered.iter().filter_map(|(_, _, dead)| dead.as_ref()).flatten() {
+        for Recovered { queue, job_type, jobs, dead, cancelled } in &recovered {
+            let dead = dead.as_ref().map_or(0, |dead| dead.len() as i64);
+            tallies.note_crashed(queue, queues.present_name(job_type), [*jobs, dead, *cancelled]);
+        }
+        for job in recovered.iter().filter_map(|of| of.dead.as_ref()).flatten() {
             tracing::warn!(%job, error = "the process ended during the attempt", "dead letter; mend it, then `requeue {job}`");
         }
-        let queues: Vec<String> = recovered.into_iter().map(|(queue, ..)| queue).collect();
+        let queues: Vec<String> = recovered.into_iter().map(|of| of.queue).collect::<BTreeSet<_>>().into_iter().collect();
         let woken = wake_others(link.get().await?, config.store, &queues).await;
         link.note(woken)?;
         bell.ring();

@@ -8,7 +8,10 @@ use queue_core::{JobId, Store, migrate::DAYS_AHEAD};
 use sqlx::PgConnection;
 
 use super::lanes::forget_lanes;
-use crate::live::{Config, bounded};
+use crate::{
+    live::{Config, bounded},
+    tally::{prune_totals, roll_up},
+};
 
 /// The most jobs of one statement.
 const MOST: i64 = 5000;
@@ -37,10 +40,13 @@ pub(super) enum Chore {
     ThinDays,
     /// Once their jobs are gone.
     ForgetLanes,
+    /// What those said that have ended meanwhile.
+    AddUp,
+    ForgetTotals,
 }
 
 impl Chore {
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::MakeDays,
         Self::DeleteOld,
         Self::DeleteEarly,
@@ -54,6 +60,8 @@ impl Chore {
         Self::DropDays,
         Self::ThinDays,
         Self::ForgetLanes,
+        Self::AddUp,
+        Self::ForgetTotals,
     ];
 
     /// What a log says when it fails.
@@ -72,6 +80,8 @@ impl Chore {
             Self::DropDays => "cannot drop days that are over now; trying again in a minute",
             Self::ThinDays => "cannot delete what is over in days that stay now; trying again in a minute",
             Self::ForgetLanes => "cannot forget lanes that nobody uses now; trying again in a minute",
+            Self::AddUp => "cannot add up what came of attempts now; trying again in a minute",
+            Self::ForgetTotals => "cannot delete old figures of what came of attempts now; trying again in a minute",
         }
     }
 
@@ -103,6 +113,8 @@ impl Chore {
             Self::DropDays => drop_days(connection, store, seconds).await,
             Self::ThinDays => thin_days(connection, store, seconds).await,
             Self::ForgetLanes => forget_lanes(connection, store, config.retention).await,
+            Self::AddUp => roll_up(connection, store).await,
+            Self::ForgetTotals => prune_totals(connection, store).await,
         }
     }
 }

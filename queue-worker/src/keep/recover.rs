@@ -1,7 +1,7 @@
 //! Taking back the jobs of silent workers, and seeing which running jobs are to be cancelled.
 
 use queue_core::{JobId, Store};
-use sqlx::{Connection as _, PgConnection, Row as _};
+use sqlx::{Connection as _, FromRow, PgConnection, Row as _};
 use uuid::Uuid;
 
 use crate::live::{MOST_CRASHES, bounded};
@@ -27,10 +27,18 @@ pub(super) async fn limit_beats(connection: &mut PgConnection, store: Store) -> 
 /// The most leases of one recovery.
 const MOST: i64 = 100;
 
-/// How many jobs of a queue were taken back, and which of them are dead letters now.
-pub(super) type Recovered = (String, i64, Option<Vec<JobId>>);
+/// What was taken back of a queue and a type.
+#[derive(FromRow)]
+pub(super) struct Recovered {
+    pub(super) queue: String,
+    pub(super) job_type: String,
+    pub(super) jobs: i64,
+    /// Those that are dead letters now.
+    pub(super) dead: Option<Vec<JobId>>,
+    pub(super) cancelled: i64,
+}
 
-/// Takes back the jobs of silent workers; returns which, by queue.
+/// Takes back the jobs of silent workers; returns which, by queue and type.
 pub(super) async fn recover(connection: &mut PgConnection, store: Store) -> sqlx::Result<Vec<Recovered>> {
     let silent = || sqlx::query(store.sql(include_str!("../../sql/silent.sql"))).bind(MOST);
     // Nearly always there is nothing, which is not worth a transaction of several statements.

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use chrono::{DateTime, Utc};
 use queue_core::{
     JobId, Store,
     runner::{ClaimedJob, OrderingKey},
@@ -33,9 +34,18 @@ pub(crate) struct Claimed {
     pub(crate) holding: Arc<Holding>,
     /// From then on it does not begin any more, if it may not at any time: somewhat early, and then the database's clock decides.
     pub(crate) begin_by: Option<Instant>,
+    /// For how long it was ready before its claim.
+    pub(crate) waited: Duration,
+    /// When that was asked for.
+    pub(crate) asked: Instant,
 }
 
 impl Claimed {
+    /// How long it was ready before its handler began then: by the database's clock until the claim, and by ours since that was asked for.
+    pub(crate) fn latency(&self, began: Instant) -> Duration {
+        self.waited + began.saturating_duration_since(self.asked)
+    }
+
     /// Whether its start would not be counted any more.
     pub(crate) fn has_no_room(&self) -> bool {
         self.job.room_until.is_some_and(|until| Instant::now() >= until)
@@ -103,6 +113,8 @@ pub(super) struct Rows {
     pub(super) large: HashMap<JobId, String>,
     /// The plain lane, the line and the place in it of each job that stood in one, in the order of their turns.
     pub(super) in_lines: Vec<(i64, i64, i64)>,
+    /// The place of each of these.
+    pub(super) places: HashMap<JobId, i64>,
     /// After which line each lane goes on, if a claim under limits by key says so.
     pub(super) reached: Vec<(i64, i64)>,
     /// What stood in the way of more.
@@ -197,7 +209,9 @@ impl Request {
         let large = large::read(connection, store, &jobs).await?;
         let place = |row: &PgRow| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(11)?, row.try_get_unchecked(12)?));
         let in_lines = if self.from == From::Lines { jobs.iter().map(place).collect::<sqlx::Result<_>>()? } else { Vec::new() };
-        Ok(Rows { jobs, large, in_lines, ..Rows::default() })
+        let place = |row: &PgRow| Ok((row.try_get_unchecked(2)?, row.try_get_unchecked(12)?));
+        let places = if self.from == From::Lines { jobs.iter().map(place).collect::<sqlx::Result<_>>()? } else { HashMap::new() };
+        Ok(Rows { jobs, large, in_lines, places, ..Rows::default() })
     }
 }
 
@@ -210,7 +224,7 @@ impl Answer {
     /// The jobs, in the order in which their lanes were named; each lane's floor is its lowest place among them. If the answer never came,
     /// nobody here knows of the lease any more, and what it lists is given back.
     pub(crate) fn read(self, lanes: &mut Lanes) -> sqlx::Result<Brought> {
-        let Rows { jobs: rows, mut large, in_lines, reached, room, start, floors, is_noted } = self.rows?;
+        let Rows { jobs: rows, mut large, in_lines, places, reached, room, start, floors, is_noted } = self.rows?;
         let holding = &self.request.holding;
         if !is_noted {
             self.request.reach(&in_lines, &reached, rows.len() < self.request.most && room == Room::Open).note(lanes);
@@ -222,7 +236,7 @@ impl Answer {
         let mut of_lanes: HashMap<i64, OfLane> = HashMap::new();
         let mut claimed: Vec<(usize, i64, Claimed)> = Vec::with_capacity(rows.len());
         // The same in every row.
-        let Some(claimed_at) = rows.first().map(|row| row.try_get(10)).transpose()? else {
+        let Some(claimed_at): Option<DateTime<Utc>> = rows.first().map(|row| row.try_get(10)).transpose()? else {
             return Ok(Brought { room, ..Brought::default() });
         };
         for row in &rows {
@@ -257,7 +271,8 @@ impl Answer {
             let begin_by = job.may_begin_within().and_then(|within| self.asked.checked_add(within));
             let under = &self.request.limits;
             let holding = under.as_ref().map_or_else(|| Arc::clone(holding), |under| holding.part(&under.told, &under.gates));
-            let job = Claimed { job, batch: rows.len(), holding, begin_by };
+            let waited = waited(places.get(&id).copied().unwrap_or(seq), claimed_at);
+            let job = Claimed { job, batch: rows.len(), holding, begin_by, waited, asked: self.asked };
             if is_unread {
                 unread.push(job);
             } else {
@@ -303,6 +318,11 @@ impl Reach {
             lanes.turns.reach(lane, line);
         }
     }
+}
+
+/// How long a job was ready that has this place in its lane, until it was claimed. A place is an id, and so tells when it was taken.
+pub(crate) fn waited(place: i64, claimed_at: DateTime<Utc>) -> Duration {
+    Duration::from_millis(u64::try_from(claimed_at.timestamp_millis() - (place >> 20)).unwrap_or(0))
 }
 
 /// The ordering key in a row of a claim: its columns' places or names.

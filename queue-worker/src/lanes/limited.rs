@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::Store;
+use queue_core::{JobId, Store};
 use sqlx::{PgConnection, Row as _, error::DatabaseError, postgres::PgRow};
 
 use super::{
@@ -104,6 +104,8 @@ pub(super) struct Taken {
     pub(super) jobs: Vec<(i64, i64, i64, i16, i16)>,
     /// Of what stood in lines, in the order of their turns: the plain lane, the line, and the place in that.
     pub(super) in_lines: Vec<(i64, i64, i64)>,
+    /// The place of each of these.
+    pub(super) places: HashMap<JobId, i64>,
     /// After which line each lane goes on.
     pub(super) reached: Vec<(i64, i64)>,
     pub(super) room: Room,
@@ -118,8 +120,11 @@ impl Taken {
         let (lane, seq, turn): (i64, i64, i64) = (row.try_get("lane")?, row.try_get("seq")?, row.try_get("turn")?);
         // Of a line the turn is what it is sorted by.
         let line: Option<i64> = row.try_get("line")?;
-        let place = if line.is_some() { turn } else { seq };
-        self.jobs.push((row.try_get("id")?, lane, place, row.try_get("attempts")?, row.try_get("crashes")?));
+        let (id, place) = (row.try_get("id")?, if line.is_some() { turn } else { seq });
+        if line.is_some() {
+            self.places.insert(JobId(id), seq);
+        }
+        self.jobs.push((id, lane, place, row.try_get("attempts")?, row.try_get("crashes")?));
         Ok(line.map(|line| (turn, lane, line, seq)))
     }
 
@@ -150,7 +155,8 @@ impl Taken {
         });
         // What is not on the disk a crash takes back, and gives out again.
         let floors = self.floors.filter(|_| !jobs.is_empty());
-        Ok(Rows { jobs, large, in_lines: self.in_lines, reached: self.reached, room: self.room, start, floors, is_noted: false })
+        let Self { in_lines, places, reached, room, .. } = self;
+        Ok(Rows { jobs, large, in_lines, places, reached, room, start, floors, is_noted: false })
     }
 }
 

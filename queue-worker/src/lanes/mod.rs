@@ -15,7 +15,7 @@ mod suspects;
 mod turns;
 
 pub(crate) use self::{
-    claim::{Answer, Brought, Claimed, From, Request, Share, key_of},
+    claim::{Answer, Brought, Claimed, From, Request, Share, key_of, waited},
     groups::Group,
     held::{Freed, Holding, KnownLeases},
     known::Lanes,

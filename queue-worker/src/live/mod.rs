@@ -5,7 +5,6 @@ mod config;
 mod connect;
 mod database;
 mod engine;
-mod expired;
 mod heartbeat;
 mod life;
 mod limits;
@@ -25,7 +24,6 @@ pub(crate) use self::{
     config::MOST_CRASHES,
     connect::{Link, bounded},
     engine::Engine,
-    expired::tell_expired,
     heartbeat::{Identity, Pulse},
     life::{Life, OneLife},
     limits::OwnLimits,

@@ -5,19 +5,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{JobId, Store, runner::ClaimedJob};
+use queue_core::{JobId, Registration, Store, runner::ClaimedJob};
 use sqlx::{PgConnection, Row as _};
 use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::{
-    lanes::{Lane, Lanes, key_of, order},
+    lanes::{Lane, Lanes, key_of, order, waited},
     live::Paused,
+    tally::{Attempt, How, QueueNumber, Tallies},
 };
 
 /// What is known of where jobs are; held by the loop that looks for the next one.
 pub(super) struct Lookout {
     lanes: Lanes,
+    tallies: Tallies,
     floors: HashMap<i64, i64>,
     turn: usize,
     pub(super) refreshed: Instant,
@@ -37,12 +39,26 @@ pub(super) struct LockedJob {
     pub(super) seq: i64,
     /// The server process of the connection.
     pub(super) pid: i32,
+    /// In what is counted.
+    queue: QueueNumber,
+    /// How long it was ready before it was looked for, and when that was.
+    waited: Duration,
+    asked: Instant,
+}
+
+impl LockedJob {
+    /// What is counted of an attempt at it that began then.
+    pub(super) fn attempt(&self, known: Option<&Registration>, since: Instant) -> Attempt {
+        let job_type = known.map_or(self.job.job_type, |known| known.options().name);
+        let start = self.waited + since.saturating_duration_since(self.asked);
+        Attempt { queue: self.queue, job_type, how: How::Plainly, start }
+    }
 }
 
 impl Lookout {
-    pub(super) fn new(lanes: Lanes, told: watch::Receiver<Duration>) -> Self {
+    pub(super) fn new(lanes: Lanes, told: watch::Receiver<Duration>, tallies: Tallies) -> Self {
         let now = Instant::now();
-        Self { lanes, floors: HashMap::new(), turn: 0, refreshed: now, from_zero: (now, now), owed: None, told }
+        Self { lanes, tallies, floors: HashMap::new(), turn: 0, refreshed: now, from_zero: (now, now), owed: None, told }
     }
 
     /// The next job that is not paused, locked by this transaction: from each lane's floor on, and from zero now and then, as a claim looks.
@@ -91,6 +107,7 @@ impl Lookout {
             .bind(lanes.iter().map(|lane| lane.id).collect::<Vec<_>>())
             .bind(lanes.iter().map(floor).collect::<Vec<_>>())
             .bind(passed);
+        let asked = Instant::now();
         let Some(row) = statement.fetch_optional(tx).await? else { return Ok(None) };
         let (lane, seq): (i64, i64) = (row.try_get("lane")?, row.try_get("seq")?);
         self.floors.insert(lane, seq);
@@ -110,7 +127,9 @@ impl Lookout {
             key: key_of(&row, "key", "key_skips")?,
             room_until: None,
         };
-        Ok(Some(LockedJob { job, seq, pid: row.try_get("pid")? }))
+        let queue = self.tallies.queue(from.map_or("", |lane| &lane.queue));
+        let waited = waited(seq, job.claimed_at);
+        Ok(Some(LockedJob { job, seq, pid: row.try_get("pid")?, queue, waited, asked }))
     }
 
     /// Learns of new lanes; returns whether there were any.

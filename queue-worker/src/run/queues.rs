@@ -30,7 +30,7 @@ impl Queues {
             return Some(Arc::clone(known));
         }
         let concurrency = if self.named.is_empty() { self.concurrency } else { *self.named.get(queue)? };
-        let fresh = Slots::new(&self.context, concurrency);
+        let fresh = Slots::new(&self.context, concurrency, queue);
         slots.insert(queue.to_owned(), Arc::clone(&fresh));
         Some(fresh)
     }
@@ -54,6 +54,11 @@ impl Queues {
     pub(crate) fn batch_of(&self, job_type: &str) -> Option<(&'static str, usize)> {
         let known = if self.context.takes_batches { self.context.registry.get(job_type) } else { None };
         known.and_then(|known| Some((known.options().name, known.options().batch?)))
+    }
+
+    /// The present name of a type, if it is known here.
+    pub(crate) fn present_name<'a>(&self, job_type: &'a str) -> &'a str {
+        self.context.registry.get(job_type).map_or(job_type, |known| known.options().name)
     }
 
     /// What is paused.

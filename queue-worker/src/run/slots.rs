@@ -33,6 +33,7 @@ use crate::{
     lanes::Claimed,
     live::{Bell, Life, OneLife, Paused, Pauses},
     settle::Settlement,
+    tally::{Attempt as CountedAttempt, How, QueueNumber, Tallies},
 };
 
 /// What all slots of a worker have in common.
@@ -48,6 +49,7 @@ pub(crate) struct SlotContext {
     /// How long a handler whose job was cancelled may go on.
     pub(crate) cancel_grace: Duration,
     pub(crate) teller: Teller,
+    pub(crate) tallies: Tallies,
     /// Whether any type's handler does.
     pub(crate) takes_batches: bool,
 }
@@ -55,6 +57,8 @@ pub(crate) struct SlotContext {
 /// The slots of one queue.
 pub(crate) struct Slots {
     context: Arc<SlotContext>,
+    /// In what is counted.
+    queue: QueueNumber,
     concurrency: usize,
     jobs: Mutex<Jobs>,
     finished: AtomicUsize,
@@ -65,9 +69,10 @@ pub(crate) struct Slots {
 
 impl Slots {
     /// So many handlers run at a time.
-    pub(super) fn new(context: &Arc<SlotContext>, concurrency: usize) -> Arc<Self> {
+    pub(super) fn new(context: &Arc<SlotContext>, concurrency: usize, queue: &str) -> Arc<Self> {
         Arc::new(Self {
             context: Arc::clone(context),
+            queue: context.tallies.queue(queue),
             concurrency,
             jobs: Mutex::default(),
             finished: AtomicUsize::new(0),
@@ -155,13 +160,20 @@ impl Slots {
         let Jobs { running, beside, .. } = &mut *jobs;
         let taken = running.iter_mut().filter_map(|slot| slot.take_if(|running| !running.judged));
         let others = beside.values_mut().flat_map(|others| others.extract_if(.., |running| !running.judged));
-        taken.chain(others).map(|running| Settlement::release(&running.claimed)).collect()
+        let release = |RunningJob { claimed, since, .. }: RunningJob| {
+            Settlement::release(&claimed).counting(self.counted(&claimed, self.known(&claimed), (since, How::Plainly)))
+        };
+        taken.chain(others).map(release).collect()
     }
 
     /// Forgets everything: the lease is lost, and what is queued or running belongs to others.
     pub(crate) fn abandon(&self) {
         let mut jobs = lock(&self.jobs);
         let halt = std::mem::replace(&mut *lock(&self.halt), Arc::new(Halt::new(self.context.cancel_grace)));
+        let lost = jobs.running().filter(|running| !running.judged);
+        self.context.tallies.note(lost.map(|RunningJob { claimed, since, .. }| {
+            (self.counted(claimed, self.known(claimed), (*since, How::LeaseLost)), claimed.job.released().counted(), since.elapsed())
+        }));
         jobs.queued.clear();
         jobs.running.fill_with(|| None);
         jobs.gathering.remove(|_| true);
@@ -277,23 +289,34 @@ impl Slots {
             None => Ended::terminal("no handler for this job type in this worker"),
         };
         if self.begin_verdict(slot) {
-            self.tell(&claimed, registration, ended, (since.elapsed(), fastrand::f64())).await;
+            self.tell(&claimed, registration, ended, (since, since.elapsed(), fastrand::f64())).await;
             if lock(&self.jobs).running[slot].take().is_some_and(|running| running.cancelling) {
                 halt.forget(job.token, job.id);
             }
         }
     }
 
-    /// Sends a verdict on its way, after so long a run. The dice are for jitter.
-    async fn tell(&self, claimed: &Claimed, registration: Option<&Registration>, ended: Ended, (ran, dice): (Duration, f64)) {
+    /// Sends a verdict on its way: when it began, and how long it ran. The dice are for jitter.
+    async fn tell(&self, claimed: &Claimed, known: Option<&Registration>, ended: Ended, (since, ran, dice): (Instant, Duration, f64)) {
         let (outcome, written) = (ended.outcome(), ended.is_written());
-        let settlement = Settlement::of(claimed, registration, ended, ran, dice);
+        let how = if ended.is_over() && !written { How::LeaseLost } else { How::of(outcome) };
+        let settlement = Settlement::of(claimed, known, ended, ran, dice).counting(self.counted(claimed, known, (since, how)));
         // Not of a lease that is known to be lost: others have the job.
         if written || !settlement.over {
             self.context.teller.tell(&claimed.job, outcome, &settlement.ending);
         }
         // Fails only when the worker has ended without waiting for this; then the job is recovered like that of a silent worker.
         let _ = self.context.settle.send(settlement).await;
+    }
+
+    fn known(&self, claimed: &Claimed) -> Option<&Registration> {
+        self.context.registry.get(claimed.job.job_type)
+    }
+
+    /// What is counted of an attempt that began then and ended so, by the present name of its type.
+    fn counted(&self, claimed: &Claimed, known: Option<&Registration>, (since, how): (Instant, How)) -> CountedAttempt {
+        let job_type = known.map_or(claimed.job.job_type, |known| known.options().name);
+        CountedAttempt { queue: self.queue, job_type, how, start: claimed.latency(since) }
     }
 
     /// Releases, beside the attempts, what it is too late to begin under its rate.

@@ -21,12 +21,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     lookout::{LOOK, LockedJob, Lookout},
     passed::Passed,
-    told::Teller,
+    told::{Teller, tell_and_count},
 };
 use crate::{
     error::{complain, transient},
     lanes::Lanes,
-    live::{Bell, Config, Life, OneLife, Paused, Pauses, bounded, our_settings, tell_expired, their_settings},
+    live::{Bell, Config, Life, OneLife, Paused, Pauses, bounded, our_settings, their_settings},
+    tally::{Attempt, How, Tallies},
 };
 
 /// What the loops of a worker share.
@@ -41,6 +42,7 @@ pub(crate) struct TransactContext {
     pub(crate) handlers: Handle,
     pub(crate) stop: CancellationToken,
     pub(crate) teller: Teller,
+    pub(crate) tallies: Tallies,
 }
 
 /// The loops of a worker.
@@ -142,7 +144,7 @@ impl Crew {
         // One more, for ending a statement that a handler left behind.
         let connections = u32::try_from(loops + 1).unwrap_or(u32::MAX);
         let pool = PgPoolOptions::new().max_connections(connections).test_before_acquire(false).connect_lazy_with(options);
-        let lookout = Lookout::new(lanes, context.bell.watch());
+        let lookout = Lookout::new(lanes, context.bell.watch(), context.tallies.clone());
         Self {
             context: Arc::clone(context),
             store: context.config.store,
@@ -186,13 +188,15 @@ impl Crew {
 
     /// From its lock to its commit.
     async fn attempt(&self, next: NextJob) -> sqlx::Result<()> {
-        let NextJob { mut tx, job: LockedJob { job, seq, pid }, paused, life } = next;
+        let NextJob { mut tx, job: locked, paused, life } = next;
         bounded(sqlx::raw_sql(LEND).execute(&mut *tx)).await?;
         if life.is_over() {
             return bounded(tx.rollback()).await;
         }
-        let registration = self.context.registry.get(job.job_type).copied();
+        let registration = self.context.registry.get(locked.job.job_type).copied();
         let (since, lent) = (Instant::now(), Arc::new(Mutex::new(tx)));
+        let counted = locked.attempt(registration.as_ref(), since);
+        let LockedJob { job, seq, pid, .. } = locked;
         let (shared, halt, theirs) = (Arc::clone(&self.context.shared), Arc::clone(&self.halt), Arc::clone(&lent));
         let attempt = self.context.handlers.spawn(async move {
             // From here on it runs.
@@ -213,7 +217,7 @@ impl Crew {
             let why = match bounded(sqlx::raw_sql(KEEP).execute(&mut *tx)).await {
                 Ok(_) => match self.write(&mut tx, &job, seq, &mut said.1).await {
                     Err(error) if is_refusal(&error) => queue_core::message(&error),
-                    written => return self.commit(tx, &job, written?, said).await,
+                    written => return self.commit(tx, (&job, counted), written?, said).await,
                 },
                 Err(error @ sqlx::Error::Database(_)) if !is_lost(&error) => queue_core::message(&error),
                 Err(error) => return Err(error),
@@ -223,7 +227,7 @@ impl Crew {
         match self.undo(&mut tx, pid).await {
             Ok(()) if said.1.is_release() => {
                 tx.rollback().await?;
-                self.context.teller.tell(&job, said.0, &said.1);
+                tell_and_count((&self.context.teller, &self.context.tallies), &job, counted, (said.0, &said.1));
                 return Ok(());
             }
             Ok(()) => {}
@@ -245,7 +249,7 @@ impl Crew {
             }
             written => written?,
         };
-        self.commit(tx, &job, written, said).await
+        self.commit(tx, (&job, counted), written, said).await
     }
 
     /// The next job, locked; waits until there is one. `None` once it is time to stop.
@@ -299,7 +303,7 @@ impl Crew {
         };
         if over {
             bounded(tx.commit()).await?;
-            tell_expired(&[id]);
+            self.context.tallies.tell_expired(&[id]);
         } else {
             bounded(tx.rollback()).await?;
             self.passed().note(id, Instant::now());
@@ -352,16 +356,18 @@ impl Crew {
     async fn commit(
         &self,
         tx: Transaction<'static, Postgres>,
-        job: &ClaimedJob,
+        (job, counted): (&ClaimedJob, Attempt),
         written: bool,
         (outcome, ending): (Outcome, Ending),
     ) -> sqlx::Result<()> {
         if !written {
+            let lost = Attempt { how: How::LeaseLost, ..counted };
+            self.context.tallies.note(std::iter::once((lost, ending.counted(), ending.ran())));
             tracing::warn!(job = %job.id, "the transaction of this job was ended by its handler, and others have the job: verdict refused");
             return bounded(tx.rollback()).await;
         }
         bounded(tx.commit()).await?;
-        self.context.teller.tell(job, outcome, &ending);
+        tell_and_count((&self.context.teller, &self.context.tallies), job, counted, (outcome, &ending));
         if ending.freed().is_some() {
             self.context.bell.tell_keys();
         }

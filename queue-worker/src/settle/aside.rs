@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::Store;
+use queue_core::{Store, runner::Counted};
 use tokio::time::sleep_until;
 use uuid::Uuid;
 
@@ -18,6 +18,7 @@ use super::{
 use crate::{
     error::complain,
     live::{Bell, Link, bounded},
+    tally::Tallies,
 };
 
 /// So many tries after the first, which is about seven seconds: what stood in the way may be mended meanwhile.
@@ -34,13 +35,14 @@ const MOST: usize = 1000;
 const STATEMENT: [&str; 1] = ["42"];
 
 /// Verdicts that were refused, in the order in which they were.
-#[derive(Default)]
 pub(super) struct Aside {
     refused: VecDeque<RefusedVerdict>,
     /// Leases that have a job for good that can be neither settled nor parked.
     given_up: HashSet<Uuid>,
     /// How many statements of others have been accepted.
     written: u64,
+    /// Where what is written is counted.
+    tallies: Tallies,
 }
 
 struct RefusedVerdict {
@@ -62,9 +64,19 @@ enum Parked {
 }
 
 impl Aside {
-    /// Others were accepted.
-    pub(super) fn note_written(&mut self) {
+    pub(super) fn new(tallies: Tallies) -> Self {
+        Self { refused: VecDeque::new(), given_up: HashSet::new(), written: 0, tallies }
+    }
+
+    /// Others were accepted: these verdicts, but for those of which it is said that others have the jobs.
+    pub(super) fn note_written<'a>(&mut self, verdicts: impl Iterator<Item = &'a Settlement>, is_lost: impl Fn(&Settlement) -> bool) {
         self.written += 1;
+        self.tallies.note(verdicts.filter_map(|one| one.counted(is_lost(one))));
+    }
+
+    /// Where what is written is counted.
+    pub(super) fn tallies(&self) -> &Tallies {
+        &self.tallies
     }
 
     /// Keeps a verdict that was refused.
@@ -125,9 +137,9 @@ impl Aside {
         mut refused: RefusedVerdict,
         most: u32,
     ) -> Option<RefusedVerdict> {
-        match send(link, store, std::slice::from_ref(&refused.one)).await {
-            Ok(_) => {
-                self.note_written();
+        match send(link, store, &self.tallies, std::slice::from_ref(&refused.one)).await {
+            Ok(lost) => {
+                self.note_written(std::iter::once(&refused.one), |_| !lost.is_empty());
                 News::of(std::slice::from_ref(&refused.one)).tell(link, store, bell).await;
                 return None;
             }
@@ -150,6 +162,7 @@ impl Aside {
         let (id, word, reason) = (refused.one.id, refused.one.ending.word(), refused.reason.as_str());
         match write(link, store, &refused).await {
             Ok(Parked::Dead) => {
+                self.tallies.note(refused.one.counted(false).into_iter().map(|(attempt, _, ran)| (attempt, Counted::Dead, ran)));
                 tracing::error!(job = %id, verdict = word, error = reason, "parked as a dead letter, for its verdict cannot be stored; \
                     mend what refuses it, then requeue or discard the job");
             }

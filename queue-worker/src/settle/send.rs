@@ -9,7 +9,8 @@ use uuid::Uuid;
 use super::settlement::Settlement;
 use crate::{
     error::transient,
-    live::{Bell, Link, bounded, tell_expired},
+    live::{Bell, Link, bounded},
+    tally::Tallies,
 };
 
 /// What others are to be told once verdicts are written.
@@ -83,9 +84,9 @@ pub(super) type Refused = (Uuid, JobId);
 
 /// One statement, and another one for jobs that were not begun in time, which are few; returns what was refused. Sent again, what was written is
 /// refused.
-pub(super) async fn send(link: &mut Link, store: Store, verdicts: &[Settlement]) -> sqlx::Result<Vec<Refused>> {
+pub(super) async fn send(link: &mut Link, store: Store, tallies: &Tallies, verdicts: &[Settlement]) -> sqlx::Result<Vec<Refused>> {
     let late: Vec<&Settlement> = verdicts.iter().filter(|one| one.ending.is_expiry()).collect();
-    let mut lost = if late.is_empty() { Vec::new() } else { expire(link, store, &late).await? };
+    let mut lost = if late.is_empty() { Vec::new() } else { expire(link, store, tallies, &late).await? };
     if late.len() < verdicts.len() {
         let others: Vec<&Settlement> = verdicts.iter().filter(|one| !one.ending.is_expiry()).collect();
         let statement = bind(store.sql(include_str!("../../sql/settle.sql")), &others);
@@ -96,13 +97,13 @@ pub(super) async fn send(link: &mut Link, store: Store, verdicts: &[Settlement])
 }
 
 /// Those of which the database's clock says so are over; the others go back. Returns what was refused.
-async fn expire(link: &mut Link, store: Store, late: &[&Settlement]) -> sqlx::Result<Vec<Refused>> {
+async fn expire(link: &mut Link, store: Store, tallies: &Tallies, late: &[&Settlement]) -> sqlx::Result<Vec<Refused>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/expire_held.sql")))
         .bind(late.iter().map(|one| one.token).collect::<Vec<_>>())
         .bind(late.iter().map(|one| one.id.0).collect::<Vec<_>>());
     let became = bounded(statement.fetch_all(link.get().await?)).await;
     let became: Vec<(Uuid, JobId, Option<bool>)> = link.note(became)?;
-    tell_expired(&became.iter().filter(|(.., expired)| *expired == Some(true)).map(|(_, id, _)| *id).collect::<Vec<_>>());
+    tallies.tell_expired(&became.iter().filter(|(.., expired)| *expired == Some(true)).map(|(_, id, _)| *id).collect::<Vec<_>>());
     Ok(became.into_iter().filter(|(.., expired)| expired.is_none()).map(|(token, id, _)| (token, id)).collect())
 }
 

@@ -4,11 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use queue_core::{
     JobId, Registration,
-    runner::{Ended, Ending, Fence},
+    runner::{Counted, Ended, Ending, Fence},
 };
 use uuid::Uuid;
 
-use crate::lanes::{Claimed, Holding};
+use crate::{
+    lanes::{Claimed, Holding},
+    tally::{Attempt, How},
+};
 
 /// The ending of one claimed job, and the lease that it is written under.
 #[derive(Debug)]
@@ -24,6 +27,8 @@ pub(crate) struct Settlement {
     pub(crate) ending: Ending,
     /// Of its lease, if it is the settle loop that writes this; dropped once it has.
     pub(crate) holding: Option<Arc<Holding>>,
+    /// What is counted once this is written; none if no handler began.
+    pub(crate) attempt: Option<Attempt>,
 }
 
 impl Settlement {
@@ -48,15 +53,28 @@ impl Settlement {
         Self::with(claimed, false, claimed.job.expired())
     }
 
+    /// Of an attempt that began.
+    pub(crate) fn counting(mut self, attempt: Attempt) -> Self {
+        self.attempt = Some(attempt);
+        self
+    }
+
+    /// What is counted of it: once it is written, or refused because others have the job.
+    pub(super) fn counted(&self, is_refused: bool) -> Option<(Attempt, Counted, Duration)> {
+        let attempt = self.attempt?;
+        let how = if is_refused { How::LeaseLost } else { attempt.how };
+        Some((Attempt { how, ..attempt }, self.ending.counted(), self.ending.ran()))
+    }
+
     /// For a handler's own transaction.
     pub(super) fn within(fence: Fence, ending: Ending) -> Self {
         let Fence { token, id, lane, crashes, .. } = fence;
-        Self { token, id, lane, crashes, batch: 1, over: false, ending, holding: None }
+        Self { token, id, lane, crashes, batch: 1, over: false, ending, holding: None, attempt: None }
     }
 
     fn with(claimed: &Claimed, over: bool, ending: Ending) -> Self {
         let Claimed { job, batch, holding, .. } = claimed;
         let (token, id, lane, crashes) = (job.token, job.id, job.lane, job.crashes);
-        Self { token, id, lane, crashes, batch: *batch, over, ending, holding: Some(Arc::clone(holding)) }
+        Self { token, id, lane, crashes, batch: *batch, over, ending, holding: Some(Arc::clone(holding)), attempt: None }
     }
 }

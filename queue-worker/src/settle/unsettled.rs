@@ -95,7 +95,7 @@ mod tests {
 
     fn said(token: Uuid, id: i64, over: bool) -> Settlement {
         let ending = Ending::new(Verdict::Complete, 1, None);
-        Settlement { token, id: JobId(id), lane: 1, crashes: 0, batch: 3, over, ending, holding: None }
+        Settlement { token, id: JobId(id), lane: 1, crashes: 0, batch: 3, over, ending, holding: None, attempt: None }
     }
 
     #[test]

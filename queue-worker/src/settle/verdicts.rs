@@ -23,6 +23,7 @@ use super::{
 use crate::{
     error::complain,
     live::{Bell, Link},
+    tally::Tallies,
 };
 
 /// The most verdicts of one statement.
@@ -43,10 +44,11 @@ pub(crate) async fn settle_all(
     store: Store,
     bell: Arc<Bell>,
     closing: CancellationToken,
+    tallies: Tallies,
 ) {
     let mut received = Vec::new();
     let mut unsettled = Unsettled::default();
-    let mut aside = Aside::default();
+    let mut aside = Aside::new(tallies.clone());
     let mut locked = Locked::default();
     loop {
         // Slots wait for these, as they do while the database is away.
@@ -60,6 +62,7 @@ pub(crate) async fn settle_all(
         } else if !receive(&mut incoming, &mut received, &closing, aside.due().into_iter().chain(locked.due()).min()).await {
             break;
         }
+        tallies.note(received.iter().filter(|one| one.over).filter_map(|one| one.counted(false)));
         // A handler's own transaction has ended these.
         if received.iter().any(|one| one.over && one.ending.has_key()) {
             bell.tell_keys();
@@ -119,8 +122,9 @@ async fn settle(link: &mut Link, store: Store, flush: Flush, aside: &mut Aside, 
             let tokens: Vec<Uuid> = whole.iter().map(|(token, _)| *token).collect();
             match send_leases(link, store, &tokens).await {
                 Ok(lost) => {
-                    tries.report(lost.len());
-                    aside.note_written();
+                    let is_lost = tries.report(lost.len());
+                    let settled = whole.iter().flat_map(|(_, jobs)| jobs);
+                    aside.note_written(settled, |one| is_lost && lost.contains(&one.token));
                     break;
                 }
                 Err(error) if is_refusal(&error) => {
@@ -152,10 +156,10 @@ async fn settle_verdicts(link: &mut Link, store: Store, mut verdicts: Vec<Settle
         if size > LARGEST && verdicts.len() > 1 {
             break None;
         }
-        match send(link, store, &verdicts).await {
+        match send(link, store, aside.tallies(), &verdicts).await {
             Ok(lost) => {
-                aside.note_written();
-                return tries.report(lost.len());
+                let is_lost = tries.report(lost.len());
+                return aside.note_written(verdicts.iter(), |one| is_lost && lost.contains(&(one.token, one.id)));
             }
             Err(error) if is_refusal(&error) => break Some(error),
             Err(error) if is_locked(&error) && locked.take(link, store, &mut verdicts).await => {
@@ -198,10 +202,13 @@ impl Tries {
         tokio::time::sleep(pause.mul_f64(1.0 + fastrand::f64())).await;
     }
 
-    /// After an error the commit may have happened all the same: what is refused at the next try may be what was written at that one.
-    fn report(&self, refused: usize) {
-        if refused > 0 && self.count == 0 {
+    /// After an error the commit may have happened all the same: what is refused at the next try may be what was written at that one. Returns
+    /// whether others have the jobs.
+    fn report(&self, refused: usize) -> bool {
+        let is_lost = refused > 0 && self.count == 0;
+        if is_lost {
             tracing::warn!(refused, "lease lost: verdicts refused, others have these jobs");
         }
+        is_lost
     }
 }

@@ -30,3 +30,12 @@ pub(super) async fn fence(mut identity: watch::Receiver<Identity>, queues: Arc<Q
         bell.ring();
     }
 }
+
+/// Drops every handler when the worker goes without having been stopped.
+pub(super) struct Abandon(pub(super) Arc<Queues>);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}

@@ -13,11 +13,13 @@ const ROLES: [(&str, char); 5] =
 const FUNCTIONS: &str = "
 act_on_all o
 act_on_one o
+add_tallies w
 adopt w
 announce_waiter pmw
 any_queue pw
 attempt_of o
 backlog ro
+bounds_ms ro
 called_by pmw
 cancel o
 cancel_running_all o
@@ -55,6 +57,7 @@ find o
 fire_ticks w
 forget_keys w
 hash wo
+history ro
 holds w
 id_at wro
 in_turn w
@@ -93,6 +96,8 @@ permit_floors w
 producer_enqueue pmw
 producer_enqueue_with pmw
 producer_lock_keys pmw
+quantile ro
+read_history ro
 read_keyed w
 read_permits w
 reader_find ro
@@ -103,6 +108,7 @@ reschedule o
 reschedule_all o
 resume o
 resume_schedule o
+roll_up w
 room w
 run_now o
 run_now_all o
@@ -129,6 +135,7 @@ twin_of w
 type_of wro
 unblock w
 unique_hash pmw
+unpacked ro
 unschedule o
 unset_limit o
 version_of wro
@@ -185,6 +192,9 @@ ready w:SIUD r:S o:S
 retention w:SIUD r:S o:S
 schedule w:SUD r:name,job_type,cron,every,tz,missed,grace,overlap,jitter,source,definition,since,next_at,skip_at,tried_at,again_at,paused_at,undeclared_since,withdrawn_at,error o:S
 scheduled w:SIUD r:S o:S
+tallied w:SIUD r:S o:S
+tally_source w:SIUD
+tally_total w:SIUD r:S o:S
 type_options w:SIUD r:S o:S
 unique_key w:SUD
 waiter w:SUD

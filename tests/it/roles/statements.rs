@@ -55,6 +55,7 @@ forget_lanes w
 give_back w
 glance w
 hinted w
+history ro
 horizon pmwro!
 job_types wro
 keep_types w
@@ -94,6 +95,7 @@ prune_early w
 prune_fires w
 prune_kept w
 prune_rates w
+prune_totals w
 prune_waiters w
 prune_workers w
 publish_types w
@@ -106,6 +108,7 @@ reserve_ids w
 resume o
 resume_schedule o
 retire w
+roll_up w
 run_schedule o
 schedules wro
 served ro
@@ -125,9 +128,11 @@ still_held w
 suspects wro
 suspects_by_key w
 take_one w
+tally w
 tell w
 ticks wro
 try_enqueue pmw
+types_of wro
 unblock w
 unschedule o
 unseen_lanes wro

@@ -98,7 +98,7 @@ impl Slots {
         // Those that failed together return together: smaller batches are made of them.
         let (ran, dice) = (since.elapsed(), fastrand::f64());
         for (claimed, ended) in all.iter().zip(ended) {
-            self.tell(claimed, Some(registration), ended, (ran, dice)).await;
+            self.tell(claimed, Some(registration), ended, (since, ran, dice)).await;
         }
         let mut jobs = lock(&self.jobs);
         let over = jobs.running[slot].take().into_iter().chain(jobs.beside.remove(&slot).into_iter().flatten());

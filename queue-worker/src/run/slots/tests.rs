@@ -37,8 +37,20 @@ fn slots() -> (Arc<Slots>, tokio::sync::mpsc::Receiver<Settlement>) {
     registry.register::<Hang>().unwrap();
     let (bell, handlers, cancel_grace) = (Arc::default(), Handle::current(), Duration::ZERO);
     let (shared, pauses, life, teller) = (Arc::new(shared), Pauses::new(registry.clone()), Life::new(), Teller::default());
-    let context = SlotContext { registry, shared, settle, bell, pauses, life, handlers, cancel_grace, teller, takes_batches: false };
-    (Slots::new(&Arc::new(context), 1), settled)
+    let context = SlotContext {
+        registry,
+        shared,
+        settle,
+        bell,
+        pauses,
+        life,
+        handlers,
+        cancel_grace,
+        teller,
+        tallies: Tallies::default(),
+        takes_batches: false,
+    };
+    (Slots::new(&Arc::new(context), 1, "q"), settled)
 }
 
 #[tokio::test]
@@ -130,7 +142,14 @@ fn a_job_that_is_to_begin_soon_waits_for_no_fuller_batch_until_it_is_late() {
 }
 
 fn claimed() -> Claimed {
-    Claimed { job: hang(), batch: 1, holding: KnownLeases::default().begin(), begin_by: None }
+    Claimed {
+        job: hang(),
+        batch: 1,
+        holding: KnownLeases::default().begin(),
+        begin_by: None,
+        waited: Duration::ZERO,
+        asked: Instant::now(),
+    }
 }
 
 fn hang() -> ClaimedJob {

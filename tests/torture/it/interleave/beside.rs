@@ -1,7 +1,8 @@
 //! What is done beside jobs: schedules, pauses, what jobs and types say of themselves, who waits for jobs. And what schedules and pauses are after it.
 
 use sqlx::PgConnection;
-use tests::{operate, protocol, timetable};
+use tests::{operate, protocol, tallies, timetable};
+use uuid::Uuid;
 
 use super::{
     act::{Act, HEARTS},
@@ -35,11 +36,16 @@ pub(super) enum Beside {
     AnnounceWaiter,
     LeaveWaiter,
     PruneWaiters,
+    /// What this process has counted, under a number that it has not said yet.
+    Tally,
+    RollUp,
+    PruneTotals,
 }
 
 use Beside::{
     AnnounceWaiter, ClearProgress, Declare, Elect, ForgetKeys, LeaveWaiter, LockedLeases, Note, Pause, PauseSchedule, PruneFires,
-    PruneWaiters, PublishTypes, PutSchedule, Resume, ResumeSchedule, RunSchedule, SkipSchedule, Unschedule, Vouch,
+    PruneTotals, PruneWaiters, PublishTypes, PutSchedule, Resume, ResumeSchedule, RollUp, RunSchedule, SkipSchedule, Tally, Unschedule,
+    Vouch,
 };
 
 pub(super) const SCHEDULES: &[Act] = &[
@@ -63,6 +69,9 @@ pub(super) const REPORTS: &[Act] = &[
     Act::Beside(AnnounceWaiter),
     Act::Beside(LeaveWaiter),
     Act::Beside(PruneWaiters),
+    Act::Beside(Tally),
+    Act::Beside(RollUp),
+    Act::Beside(PruneTotals),
 ];
 
 impl Beside {
@@ -91,6 +100,9 @@ impl Beside {
             AnnounceWaiter => operate::announce_waiter(on, *worker).await.map(|()| 1)?,
             LeaveWaiter => operate::leave_waiter(on, *worker).await.map(|()| 1)?,
             PruneWaiters => operate::prune_waiters(on).await?,
+            Tally => tallies::say(on, (Uuid::new_v4(), 1), 90.0, &[tallies::Tally::one("default")]).await?,
+            RollUp => tallies::roll_up(on, 100).await?.0,
+            PruneTotals => tallies::prune_totals(on, 100).await?,
         })
     }
 
@@ -117,6 +129,9 @@ impl Beside {
             AnnounceWaiter => &["announce_waiter"],
             LeaveWaiter => &["leave_waiter"],
             PruneWaiters => &["prune_waiters"],
+            Tally => &["tally"],
+            RollUp => &["roll_up"],
+            PruneTotals => &["prune_totals"],
         }
     }
 }

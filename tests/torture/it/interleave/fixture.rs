@@ -88,7 +88,7 @@ impl Fixture {
 }
 
 /// All tables that a fixture is in, or that statements write to.
-const TABLES: [&str; 28] = [
+const TABLES: [&str; 31] = [
     "ready",
     "scheduled",
     "lease",
@@ -117,6 +117,9 @@ const TABLES: [&str; 28] = [
     "progress",
     "type_options",
     "bound_type",
+    "tallied",
+    "tally_total",
+    "tally_source",
 ];
 
 /// One whose rows are set again but for what the server makes of them.

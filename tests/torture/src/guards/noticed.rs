@@ -66,6 +66,7 @@ const BY_KEY: &[&str] = &[
 const LIMITS: &[&str] =
     &["limits::statements", "limits:: --skip statements --skip attacks --skip suspects --skip behind", "limits::attacks"];
 const LINES: &[&str] = &["lines::claims lines::attacks::two lines::attacks::lining", "lines:: --skip attacks", "lines::attacks"];
+const HISTORY: &[&str] = &["history::kept", "history::read history::failing"];
 const PRUNING: &[&str] = &["guards::prune", "retention::"];
 
 /// By the name of a file of one statement, and of what a migration makes.
@@ -189,6 +190,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.why_over", "queue.why_running", "queue.why_paused", "queue.why_causes"], WHY),
     (&["queue.bound_in_all", "queue.starts_left", "queue.meet_gates"], LIMITS),
     (&["queue.weight", "queue.set_weight", "queue.choose_lines", "queue.claim_lines", "line_up.sql"], LINES),
+    (&["tally.sql", "prune_totals.sql", "queue.add_tallies", "queue.roll_up", "queue.read_history"], HISTORY),
     (&["queue.act_on_one", "queue.act_on_all", "queue.snooze"], SINGLE),
     (&["queue.expiry", "queue.is_expired", "queue.with_expiry", "queue.read_expiry", "queue.set_expiry", "queue.forget_expiry"], EXPIRY),
     (&["queue.expire_all", "queue.expire_due", "expire_held.sql"], EXPIRY),

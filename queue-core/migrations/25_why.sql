@@ -1,4 +1,4 @@
--- Why a job is not running: what stands in its way, the most likely first. The parts are here, each one thing that may; queue.why in 25_causes.sql
+-- Why a job is not running: what stands in its way, the most likely first. The parts are here, each one thing that may; queue.why in 27_answers.sql
 -- puts them together, and everything there and here only reads. What a part costs does not grow with what waits or is over: counts end at a
 -- number, and go from behind, where entries are not dead.
 --

@@ -1,5 +1,5 @@
--- Why a job is not running: the facts of the store, of one snapshot, put together of the parts in 24_why.sql. queue.why_causes is a door, for whoever
--- may not read the tables; no payload is among what it says. queue.why in 26_answers.sql asks it.
+-- Why a job is not running: the facts of the store, of one snapshot, put together of the parts in 25_why.sql. queue.why_causes is a door, for whoever
+-- may not read the tables; no payload is among what it says. queue.why in 27_answers.sql asks it.
 
 -- What is known of a job that is over: how, and why its last attempts failed, the latest last.
 create function queue.why_over(id bigint) returns jsonb

@@ -1,0 +1,30 @@
+-- tally_total, tally_source -> nothing: up to $1 totals of each step that have been kept for long enough: of ten seconds for an hour, of a minute for
+-- a day, of an hour and of a day for 30 days. And processes that have said nothing for a day. Returns how many totals of one step at most.
+-- Safe: rows that others have locked are passed over; they go the next time. What a process says for the second time is at most half a day old.
+with over as materialized (
+  delete from queue.tally_total
+  where ctid = any (array(
+    select o.at
+    from (values (10, interval '1 hour'), (60, interval '25 hours'), (3600, interval '31 days'), (86400, interval '32 days')) k (step, kept)
+    cross join lateral (
+      select t.ctid as at
+      from queue.tally_total t
+      -- guard: only old totals [ and t.at < now() - k.kept]; only totals of its step [t.step = k.step and ]
+      where t.step = k.step and t.at < now() - k.kept
+      order by t.at
+      limit $1  -- guard: so many totals at most [$1 => $1::bigint * 2]
+      for update skip locked  -- guard: passes over totals that others hold [ skip locked]
+    ) o
+  ))
+  returning step
+), sources as (
+  delete from queue.tally_source
+  where source = any (array(
+    select s.source
+    from queue.tally_source s
+    where s.at < now() - interval '1 day'  -- guard: only processes that have ended
+    for update skip locked  -- guard: passes over processes that others hold [ skip locked]
+  ))
+)
+select coalesce(max(n.rows), 0)
+from (select count(*) as rows from over o group by o.step) n

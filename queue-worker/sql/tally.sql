@@ -1,0 +1,25 @@
+-- nothing -> tallied: what came of the attempts that ended in this process, in ten seconds that were over $3 ms ago; a row each queue and type.
+-- $1 the process, random  $2 the number of what it says, higher each time  $3 how long ago that was  $4 queues  $5 job types  $6 completed
+-- $7 retried  $8 dead  $9 cancelled  $10 snoozed  $11 released  $12 expired  $13 lease_lost  $14 timed_out  $15 panicked  $16 crashed  $17 run times
+-- $18 latencies of starts, histograms as the tables have them. Returns how many rows.
+-- Safe: what was said under a number is not written again, whatever has become of its rows since: so it may be said until somebody answers. Runs with
+-- synchronous_commit=off: lost, it is said no more. It waits for nobody: its process alone has its row in tally_source.
+with news as (
+  insert into queue.tally_source as s (source, number, at)
+  values ($1, $2, now())
+  on conflict (source) do update
+  set number = excluded.number, at = excluded.at
+  where s.number < excluded.number  -- guard: said twice it is the same
+  returning s.number
+), said as (
+  insert into queue.tallied (at, queue, job_type, completed, retried, dead, cancelled, snoozed, released, expired, lease_lost, timed_out, panicked,
+    crashed, run, start)
+  select date_bin('10 s', now() - $3::float8 * interval '1 millisecond', '1970-01-01+00'), t.queue, t.job_type, t.completed, t.retried, t.dead,
+    t.cancelled, t.snoozed, t.released, t.expired, t.lease_lost, t.timed_out, t.panicked, t.crashed, t.run::numeric, t.start::numeric
+  from unnest($4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],
+    $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::text[], $18::text[])
+    t (queue, job_type, completed, retried, dead, cancelled, snoozed, released, expired, lease_lost, timed_out, panicked, crashed, run, start)
+  where exists (select from news)
+  returning 1
+)
+select count(*) from said

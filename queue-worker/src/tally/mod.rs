@@ -1,0 +1,15 @@
+//! What came of attempts, in figures: counted in memory as verdicts are written, and said every ten seconds. Decides nothing about jobs.
+
+mod book;
+mod counts;
+mod expired;
+mod fold;
+mod roll_up;
+mod say;
+
+pub(crate) use self::{
+    book::Tallies,
+    counts::{Attempt, How, QueueNumber},
+    roll_up::{prune_totals, roll_up},
+    say::say_tallies,
+};

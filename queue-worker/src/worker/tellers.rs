@@ -1,0 +1,66 @@
+//! The loops that tell, or are told: of notifications, of keys and expiries, of jobs that are over, of what jobs report, of what came of attempts.
+
+use std::{sync::Arc, time::Duration};
+
+use queue_core::{Store, runner::Report};
+use sqlx::PgPool;
+use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    keep::{expire_all, unblock_all},
+    live::{Bell, Engine, Link, Pauses, listen},
+    settle::{notify_waiters, write_reports},
+    tally::{Tallies, say_tallies},
+};
+
+/// What they have in common.
+pub(super) struct Tellers<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) pool: &'a PgPool,
+    pub(super) store: Store,
+    pub(super) bell: &'a Arc<Bell>,
+    pub(super) tallies: &'a Tallies,
+}
+
+/// Says what was counted, until it is ended.
+pub(super) struct Speaker {
+    task: JoinHandle<()>,
+    closing: CancellationToken,
+}
+
+/// What was counted last has so long to be written.
+const LAST_TALLIES: Duration = Duration::from_secs(1);
+
+impl Tellers<'_> {
+    /// Starts those that are ended with the worker.
+    pub(super) fn start(&self, pauses: Pauses, said: UnboundedReceiver<Arc<Report>>) -> Vec<JoinHandle<()>> {
+        let Self { pool, store, bell, tallies, .. } = *self;
+        let (handle, link) = (self.engine.handle(), |purpose| Link::new(pool, purpose));
+        vec![
+            handle.spawn(listen(pool.clone(), store, Arc::clone(bell), pauses)),
+            handle.spawn(unblock_all(link("keys").relaxed(), store, Arc::clone(bell))),
+            handle.spawn(expire_all(link("expiry").relaxed(), store, Arc::clone(bell), tallies.clone())),
+            handle.spawn(notify_waiters(link("tell").relaxed(), store, Arc::clone(bell))),
+            handle.spawn(write_reports(said, link("report").impatient(), store)),
+        ]
+    }
+
+    /// Starts the one that has a last word.
+    pub(super) fn speak(&self) -> Speaker {
+        let (closing, link) = (CancellationToken::new(), Link::new(self.pool, "history").relaxed().impatient().brief());
+        let task = self.engine.handle().spawn(say_tallies(self.tallies.clone(), link, self.store, closing.clone()));
+        Speaker { task, closing }
+    }
+}
+
+impl Speaker {
+    /// Once nothing is counted any more. What a database that does not answer now has not taken is lost.
+    pub(super) async fn end(self) {
+        let abort = self.task.abort_handle();
+        self.closing.cancel();
+        if timeout(LAST_TALLIES, self.task).await.is_err() {
+            abort.abort();
+        }
+    }
+}

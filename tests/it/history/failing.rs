@@ -1,0 +1,67 @@
+//! What cannot be written now stops no job, is told of, and is written later.
+
+use std::time::{Duration, Instant};
+
+use queue_core::{Job as _, JobState};
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use tests::{Act, Do, TestDb, WorkerProcess, within};
+
+use super::together;
+
+const FAILED: &str = "cannot write what came of attempts";
+
+async fn enqueue(db: &TestDb, jobs: usize) {
+    for _ in 0..jobs {
+        let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id();
+        db.until(job, JobState::Completed).await;
+    }
+}
+
+#[tokio::test]
+async fn while_the_table_is_locked_jobs_go_on_it_is_told_and_nothing_is_lost() {
+    let db = TestDb::new().await;
+    let process = WorkerProcess::logged(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
+    let mut open = PgConnection::connect(&db.url).await.unwrap();
+    open.execute("begin; lock table queue.tallied in access exclusive mode").await.unwrap();
+    let since = Instant::now();
+    enqueue(&db, 10).await;
+    within(Duration::from_mins(1), "it is told", async || process.log_since(since).iter().any(|line| line.contains(FAILED))).await;
+    enqueue(&db, 10).await;
+    open.execute("rollback").await.unwrap();
+    within(Duration::from_mins(1), "all is told of", async || together(&db).await.is_some_and(|sum| sum.completed == 20)).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_ends_does_not_wait_for_a_table_that_is_locked() {
+    let db = TestDb::new().await;
+    let mut open = PgConnection::connect(&db.url).await.unwrap();
+    open.execute("begin; lock table queue.tallied in access exclusive mode").await.unwrap();
+    let mut ended = Instant::now();
+    db.run_while(db.worker(), async {
+        enqueue(&db, 3).await;
+        ended = Instant::now();
+    })
+    .await;
+    assert!(ended.elapsed() < Duration::from_secs(5), "{:?}", ended.elapsed());
+    open.execute("rollback").await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_for_ever_is_dropped_and_the_next_is_written() {
+    let db = TestDb::new().await;
+    db.pool.execute("alter table queue.tallied add constraint small check (completed <> 3)").await.unwrap();
+    let process = WorkerProcess::logged(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
+    let since = Instant::now();
+    db.until(Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id(), JobState::Completed).await;
+    let three = |job: i64| Do { act: Act::Ok(job.to_string()) };
+    Do::enqueue_all((0..2).map(three), &db.pool).await.unwrap();
+    let refused = async || process.log_since(since).iter().any(|line| line.contains("figures that the server refuses are lost"));
+    within(Duration::from_mins(1), "something is written", async || together(&db).await.is_some() || refused().await).await;
+    db.pool.execute("alter table queue.tallied drop constraint small").await.unwrap();
+    let before = together(&db).await.map_or(0, |sum| sum.completed);
+    enqueue(&db, 1).await;
+    within(Duration::from_mins(1), "the next is written", async || together(&db).await.is_some_and(|sum| sum.completed > before)).await;
+    db.finish().await;
+}

@@ -1,0 +1,183 @@
+//! What was said is kept once: whoever says it again, adds it up beside others, or is killed meanwhile.
+
+use std::time::Duration;
+
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use tests::{
+    TestDb,
+    tallies::{self, Tally},
+};
+use uuid::Uuid;
+
+use super::{apart, check_totals, say, together};
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+async fn connect(db: &TestDb) -> PgConnection {
+    PgConnection::connect(&db.url).await.unwrap()
+}
+
+async fn completed(db: &TestDb) -> u64 {
+    together(db).await.map_or(0, |sum| sum.completed)
+}
+
+#[tokio::test]
+async fn what_is_said_twice_under_a_number_is_written_once_even_after_it_was_added_up() {
+    let db = TestDb::new().await;
+    let (mut on, source) = (connect(&db).await, Uuid::new_v4());
+    let said = [Tally::one("a"), Tally::one("b")];
+    assert_eq!(tallies::say(&mut on, (source, 1), 60.0, &said).await.unwrap(), 2);
+    assert_eq!(tallies::say(&mut on, (source, 1), 61.0, &said).await.unwrap(), 0, "the answer was lost");
+    assert_eq!(tallies::roll_up(&mut on, 100).await.unwrap(), (2, 0));
+    assert_eq!(tallies::say(&mut on, (source, 1), 90.0, &said).await.unwrap(), 0, "its rows are gone, and it is not counted again");
+    assert_eq!(tallies::say(&mut on, (source, 2), 60.0, &said[..1]).await.unwrap(), 1, "the next number");
+    assert_eq!(tallies::say(&mut on, (Uuid::new_v4(), 1), 60.0, &said[..1]).await.unwrap(), 1, "another process");
+    assert_eq!(completed(&db).await, 4);
+    tallies::roll_up(&mut on, 100).await.unwrap();
+    assert_eq!((completed(&db).await, db.count("select count(*) from queue.tallied").await), (4, 0));
+    check_totals(&db, 4).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_comes_after_its_minute_was_added_up_is_counted_once_where_it_belongs() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    for ago in [1, 1, 3, 50, 2, 55] {
+        say(&mut on, ago * MINUTE, &[Tally::one("a")]).await;
+        tallies::roll_up(&mut on, 100).await.unwrap();
+    }
+    check_totals(&db, 6).await;
+    let past = queue_core::operate::Past { step: Some(MINUTE), ..queue_core::operate::Past::default() };
+    let steps = queue_core::operate::history(&db.pool, queue_core::Store::default(), &past).await.unwrap();
+    assert_eq!(steps.iter().map(|step| step.completed).collect::<Vec<_>>(), [1, 1, 1, 1, 2], "{steps:?}");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_came_a_moment_ago_waits_for_the_others_of_its_time_and_is_read_all_the_same() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    say(&mut on, Duration::from_secs(5), &[Tally::one("a")]).await;
+    assert_eq!(tallies::roll_up(&mut on, 100).await.unwrap(), (0, 0));
+    assert_eq!((completed(&db).await, apart(&db, MINUTE).await.len()), (1, 1));
+    say(&mut on, MINUTE, &[Tally::one("a")]).await;
+    assert_eq!(tallies::roll_up(&mut on, 100).await.unwrap(), (2, 0));
+    assert_eq!(completed(&db).await, 2);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn many_keepers_at_once_add_everything_up_once() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let queues: Vec<String> = (0..20).map(|nth| format!("q{nth}")).collect();
+    for minute in 1..=30 {
+        let said: Vec<Tally<'_>> = queues.iter().map(|queue| Tally::one(queue)).collect();
+        say(&mut on, minute * MINUTE, &said).await;
+    }
+    let keepers = (0..6).map(|_| {
+        let url = db.url.clone();
+        tokio::spawn(async move {
+            let mut on = PgConnection::connect(&url).await.unwrap();
+            let mut added = 0;
+            for _ in 0..40 {
+                let (some, refused) = tallies::roll_up(&mut on, 25).await.unwrap();
+                assert_eq!(refused, 0, "nobody waits for a second");
+                added += some;
+            }
+            added
+        })
+    });
+    let mut added = 0;
+    for keeper in keepers.collect::<Vec<_>>() {
+        added += keeper.await.unwrap();
+    }
+    assert_eq!((added, db.count("select count(*) from queue.tallied").await), (600, 0));
+    check_totals(&db, 600).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_keeper_that_is_killed_in_the_middle_has_changed_nothing_and_another_passes_over_what_it_holds() {
+    let db = TestDb::new().await;
+    let (mut on, mut killed) = (connect(&db).await, connect(&db).await);
+    say(&mut on, MINUTE, &[Tally::one("a"), Tally::one("b")]).await;
+    killed.execute("begin").await.unwrap();
+    assert_eq!(tallies::roll_up(&mut killed, 1).await.unwrap(), (1, 0));
+    assert_eq!(tallies::roll_up(&mut on, 100).await.unwrap(), (0, 1), "what is left shares totals with it, and is tried again");
+    assert_eq!(completed(&db).await, 2, "and is seen");
+    let pid: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut killed).await.unwrap();
+    sqlx::query("select pg_terminate_backend($1)").bind(pid).execute(&mut on).await.unwrap();
+    tests::eventually("it can be added up", async || tallies::roll_up(&mut connect(&db).await, 100).await.unwrap() == (0, 0)).await;
+    check_totals(&db, 2).await;
+    assert_eq!(completed(&db).await, 2);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn totals_that_somebody_has_locked_stop_no_others() {
+    let db = TestDb::new().await;
+    let (mut on, mut open) = (connect(&db).await, connect(&db).await);
+    say(&mut on, 2 * MINUTE, &[Tally::one("a"), Tally::one("b")]).await;
+    tallies::roll_up(&mut on, 100).await.unwrap();
+    say(&mut on, 2 * MINUTE, &[Tally::one("a"), Tally::one("b"), Tally::one("c")]).await;
+    open.execute("begin; select from queue.tally_total where queue = 'b' for update").await.unwrap();
+    assert_eq!(tallies::roll_up(&mut on, 100).await.unwrap(), (2, 1));
+    assert_eq!(completed(&db).await, 5, "what waits is read from where it is");
+    open.execute("rollback").await.unwrap();
+    assert_eq!(tallies::roll_up(&mut on, 100).await.unwrap(), (1, 0));
+    check_totals(&db, 5).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn so_many_queues_a_day_have_names_and_the_others_are_one() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let queues: Vec<String> = (0..1200).map(|nth| format!("q{nth:04}")).collect();
+    for some in queues.chunks(100) {
+        let said: Vec<Tally<'_>> = some.iter().map(|queue| Tally::one(queue)).collect();
+        say(&mut on, MINUTE, &said).await;
+        tallies::roll_up(&mut on, 1000).await.unwrap();
+    }
+    let named = "select count(distinct queue) from queue.tally_total where step = 86400 and queue <> '' and queue <> '*'";
+    assert_eq!(db.count(named).await, 500);
+    assert_eq!(db.count("select sum(completed)::bigint from queue.tally_total where step = 60 and queue = '*'").await, 700);
+    check_totals(&db, 1200).await;
+    say(&mut on, MINUTE, &[Tally::one("q0000"), Tally::one("q1199")]).await;
+    tallies::roll_up(&mut on, 1000).await.unwrap();
+    assert_eq!(
+        db.count("select sum(completed)::bigint from queue.tally_total where step = 60 and queue = 'q0000'").await,
+        2,
+        "it has its name"
+    );
+    assert_eq!(db.count("select sum(completed)::bigint from queue.tally_total where step = 3600 and queue = '*'").await, 701);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn totals_are_kept_for_as_long_as_their_steps_are_looked_back_at() {
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let row = "insert into queue.tally_total
+        select s.step, now() - $1 * interval '1 hour', 'a', 'do', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1 from unnest('{10,60,3600,86400}'::int[]) s (step)";
+    for hours in [0.5, 1.5, 24.0, 26.0, 24.0 * 30.0, 24.0 * 31.5, 24.0 * 33.0] {
+        sqlx::query(row).bind(hours).execute(&mut on).await.unwrap();
+    }
+    say(&mut on, MINUTE, &[Tally::one("a")]).await;
+    on.execute("insert into queue.tally_source values (gen_random_uuid(), 1, now() - interval '25 hours')").await.unwrap();
+    let mut open = connect(&db).await;
+    open.execute("begin; select from queue.tally_total where step = 10 and at > now() - interval '2 hours' and at < now() - interval '1 hour' for update")
+        .await
+        .unwrap();
+    assert_eq!(tallies::prune_totals(&mut on, 2).await.unwrap(), 2);
+    while tallies::prune_totals(&mut on, 2).await.unwrap() > 0 {}
+    let left: Vec<(i32, i64)> =
+        sqlx::query_as("select step, count(*) from queue.tally_total group by 1 order by 1").fetch_all(&mut on).await.unwrap();
+    assert_eq!(left, [(10, 2), (60, 3), (3600, 5), (86400, 6)], "one of ten seconds is locked");
+    open.execute("rollback").await.unwrap();
+    assert_eq!(tallies::prune_totals(&mut on, 2).await.unwrap(), 1);
+    assert_eq!(db.count("select count(*) from queue.tally_source").await, 1, "a process that has spoken may speak again");
+    db.finish().await;
+}

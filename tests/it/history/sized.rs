@@ -1,0 +1,74 @@
+//! A month of two hundred queues and types, said by twenty workers: how much is read of it, and how long that takes.
+
+use std::time::{Duration, Instant};
+
+use queue_core::{
+    Store,
+    operate::{self, Past},
+};
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use tests::TestDb;
+
+const HOUR: Duration = Duration::from_hours(1);
+
+/// 512,000 totals, and what twenty workers said in the last half minute.
+const FILL: &str = "
+insert into queue.tally_total
+select s.step, at, case when q = 0 then '' else 'queue' || (q - 1) / 10 end, case when q = 0 then '' else 'type' || (q - 1) % 10 end,
+  1000, 10, 1, 0, 0, 0, 0, 0, 1, 1, 0, repeat('0000000000000007', 12)::numeric, repeat('0000000000000007', 12)::numeric
+from (values (10, '1 hour'::interval), (60, '1 day'), (3600, '30 days'), (86400, '30 days')) s (step, kept)
+cross join lateral generate_series(date_bin(make_interval(secs => s.step), now() - s.kept, '1970-01-01+00'), now() - interval '40 s',
+  make_interval(secs => s.step)) at
+cross join generate_series(0, 200) q;
+insert into queue.tallied
+select date_bin('10 s', now() - n * interval '10 s', '1970-01-01+00'), 'queue' || q / 10, 'type' || q % 10,
+  100, 1, 1, 0, 0, 0, 0, 0, 1, 1, 0, repeat('0000000000000007', 12)::numeric, repeat('0000000000000007', 12)::numeric
+from generate_series(0, 2) n, generate_series(0, 199) q, generate_series(1, 10) w;
+analyze queue.tally_total;
+analyze queue.tallied";
+
+#[tokio::test]
+async fn a_look_back_of_any_length_reads_few_rows_by_an_index() {
+    let db = TestDb::new().await;
+    let mut on = PgConnection::connect(&db.url).await.unwrap();
+    on.execute(FILL).await.unwrap();
+    let of = |text: &str| Some(text.to_owned());
+    let pasts = [
+        ("an hour, together", Past::default(), 7_000),
+        ("an hour, apart", Past { apart: true, ..Past::default() }, 25_000),
+        ("a day, apart", Past { last: HOUR * 24, apart: true, ..Past::default() }, 35_000),
+        ("30 days, apart", Past { last: HOUR * 720, apart: true, ..Past::default() }, 30_000),
+        ("an hour by 10 s", Past { step: Some(HOUR / 360), ..Past::default() }, 7_000),
+        ("a day by 5 min", Past { last: HOUR * 24, step: Some(HOUR / 12), ..Past::default() }, 8_000),
+        ("a day by 5 min of a queue", Past { last: HOUR * 24, step: Some(HOUR / 12), queue: of("queue3"), ..Past::default() }, 30_000),
+        ("30 days by an hour", Past { last: HOUR * 720, step: Some(HOUR), ..Past::default() }, 8_000),
+        ("30 days by an hour of a type", Past { last: HOUR * 720, step: Some(HOUR), job_type: of("type3"), ..Past::default() }, 35_000),
+        ("a day by an hour, apart", Past { last: HOUR * 24, step: Some(HOUR), apart: true, ..Past::default() }, 22_000),
+    ];
+    for (what, past, most) in pasts {
+        let mut quickest = Duration::MAX;
+        let mut rows = 0;
+        for _ in 0..3 {
+            let began = Instant::now();
+            rows = operate::history(&mut on, Store::default(), &past).await.unwrap().len();
+            quickest = quickest.min(began.elapsed());
+        }
+        // The server counts what was read since it last told of it, which it does between transactions.
+        on.execute("begin").await.unwrap();
+        let before = read(&mut on).await;
+        operate::history(&mut on, Store::default(), &past).await.unwrap();
+        let after = read(&mut on).await;
+        on.execute("rollback").await.unwrap();
+        let (whole, fetched) = (after.0 - before.0, after.1 - before.1);
+        println!("{what}: {rows} rows of {fetched} in {quickest:?}");
+        assert!(whole == 0 && fetched <= most, "{what}: {whole} tables read whole, {fetched} rows fetched");
+        assert!(rows <= 2000 && quickest < Duration::from_secs(2), "{what}: {rows} rows in {quickest:?}");
+    }
+    db.finish().await;
+}
+
+/// How many tables of figures were read whole, and how many rows were fetched.
+async fn read(on: &mut PgConnection) -> (i64, i64) {
+    let read = "select sum(seq_scan)::bigint, sum(idx_tup_fetch)::bigint from pg_stat_xact_user_tables where relname in ('tallied', 'tally_total')";
+    sqlx::query_as(read).fetch_one(on).await.unwrap()
+}
