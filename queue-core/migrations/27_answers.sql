@@ -81,6 +81,8 @@ begin
     where l.locktype = 'relation' and l.mode = 'AccessExclusiveLock' and l.pid is distinct from pg_backend_pid()
       and l.database = (select d.oid from pg_database d where d.datname = current_database())
       and c.relnamespace = (select r.relnamespace from pg_class r where r.oid = 'queue.job'::regclass)
+      -- An autovacuum gives way to whoever waits for it. It is nobody's session.
+      and not exists (select from pg_stat_activity a where a.pid = l.pid and a.usesysid is null)
     having count(*) > 0
   );
 end

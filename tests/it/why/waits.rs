@@ -14,6 +14,7 @@ use super::{TestDb, ask, busy, completes, cure, fact, first, go, kinds, ok, unti
 async fn a_pause_is_told_with_who_and_why_and_resumed_by_the_command() {
     let db = TestDb::new().await;
     db.run_while(super::worker(&db), async {
+        tests::eventually("a worker lives", async || db.count("select count(*) from queue.worker").await == 1).await;
         let (queue, job_type) = (Some("default".to_owned()), Some("do".to_owned()));
         for (queue, job_type) in [(queue.clone(), None), (None, job_type.clone()), (queue, job_type), (None, None)] {
             let scope = Scope { queue: queue.clone(), job_type: job_type.clone() };
