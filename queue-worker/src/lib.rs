@@ -28,6 +28,8 @@
 // Imports go down only (see ARCHITECTURE.md).
 #[cfg(feature = "cli")]
 pub mod cli;
+#[cfg(feature = "dashboard")]
+pub mod dashboard;
 mod worker;
 mod claim;
 mod keep;
@@ -36,6 +38,8 @@ mod settle;
 mod lanes;
 mod live;
 mod error;
+#[cfg(any(feature = "cli", feature = "dashboard"))]
+mod inert;
 
 pub use error::Error;
 pub use live::{Config, Database, DatabaseOptions, log_panics, shutdown_signal};

@@ -22,6 +22,7 @@ mod wake;
 mod wake_race;
 mod fairness;
 mod operate;
+mod dashboard;
 mod control;
 mod cancelling;
 mod retention;

@@ -56,6 +56,7 @@ pub fn act_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter, a
 
 /// How many jobs were changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Swept {
     /// To how many it was done.

@@ -26,7 +26,7 @@ pub use self::{
     act::{Act, Acted},
     all::{ActAll, Swept, act_all, count_matching},
     capacity::{Capacity, capacities, capacities_exactly, queues, set_capacity},
-    counts::{Backlog, Count, Oldest, WorkerRecord, backlog, counts, counts_exactly, oldest, workers},
+    counts::{Backlog, Count, Oldest, WorkerRecord, backlog, counts, counts_exactly, now, oldest, workers},
     filter::Filter,
     job::{cancel_all, discard_all, requeue_all, reschedule_all, run_now_all, set_priority_all, snooze_all},
     limit::{LimitFigures, LimitKey, LimitStatus, LimitWait, limit_keys, limits, set_limit, set_limit_key, unset_limit, waits_for},

@@ -23,6 +23,8 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
             tracing::info!(schema = config.store.schema(), ?applied, "migrated");
         }
     }
+    #[cfg(feature = "dashboard")]
+    let _dashboard = super::dashboard::beside(settings, database.pool(), config.store).await?;
     let worker = prepare(Worker::new(database.pool().clone()).config(config)).await?;
     // Heard from here on: nothing has been claimed yet, and before, a signal ends the process at once.
     let stopped = shutdown_signal();

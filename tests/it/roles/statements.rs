@@ -74,6 +74,7 @@ look pmw
 meet_lanes pmw
 next_run wro
 note w
+now pmwro!
 oldest ro
 own_leases w
 park w
