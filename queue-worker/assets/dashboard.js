@@ -15,7 +15,7 @@
   // Only what may change, so that nothing that is typed or folded elsewhere is lost.
   const anew = () => {
     const live = document.getElementById("live");
-    if (!live || live.querySelector(":focus-within input, input:focus, [data-busy]")) return Promise.resolve();
+    if (!live) return Promise.resolve();
     return htmx.ajax("GET", location.href, { target: "#live", select: "#live", swap: "outerHTML" });
   };
 
@@ -36,8 +36,11 @@
     const body = {};
     for (const field of form.elements) {
       if (!field.name || (field.type === "checkbox" && !field.checked)) continue;
-      const value = field.type === "number" ? (field.value === "" ? null : Number(field.value)) : field.value;
-      if (value === "" && !field.required) continue;
+      if ("path" in field.dataset) continue;
+      let value = field.value;
+      if (field.type === "number") value = value === "" ? null : Number(value);
+      if (field.dataset.type === "bool") value = value === "true";
+      if (value === "" && field.dataset.type !== "text") continue;
       const path = field.name.split(".");
       const last = path.pop();
       path.reduce((place, key) => (place[key] ??= {}), body)[last] = value;
@@ -61,7 +64,9 @@
         question = `${text}. Go on?`;
       }
       if (question && !confirm(question)) return;
-      const { text } = await send(form.dataset.act, body);
+      const part = form.querySelector("[data-path]");
+      const address = part ? form.dataset.act.replace(`{${part.name}}`, encodeURIComponent(part.value)) : form.dataset.act;
+      const { text } = await send(address, body);
       document.activeElement?.blur();
       tell(text);
       await anew();
@@ -71,6 +76,29 @@
       button.disabled = false;
     }
   });
+
+  // What changes by itself comes as it is looked at, once for all who watch; not while somebody types or chooses there, or looks elsewhere.
+  const part = document.querySelector("#live[data-live]");
+  let source = null;
+  const watch = () => {
+    if (source || document.hidden) return;
+    source = new EventSource(`${base}/live${part.dataset.live}`);
+    source.addEventListener("part", (event) => {
+      const live = document.getElementById("live");
+      if (!live || live.contains(document.activeElement) || document.querySelector("button:disabled")) return;
+      htmx.swap(live, event.data, { swapStyle: "innerHTML" });
+    });
+  };
+  const rest = () => {
+    source?.close();
+    source = null;
+  };
+  if (part) {
+    watch();
+    document.addEventListener("visibilitychange", () => (document.hidden ? rest() : watch()));
+    addEventListener("pagehide", rest);
+    addEventListener("pageshow", watch);
+  }
 
   // Rows by j and k.
   const move = (by) => {

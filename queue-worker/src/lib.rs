@@ -16,7 +16,8 @@
 //! # Features
 //!
 //! `cli` is the command line, `embedded` the private PostgreSQL for when no database is named, `tls` what a server that wants encrypted
-//! connections needs (rustls, with the system's certificates); all are on by default. A program that only runs a [`Worker`] says
+//! connections needs (rustls, with the system's certificates); all are on by default. `dashboard`, which is not, is pages
+//! and a JSON API for operators. A program that only runs a [`Worker`] says
 //! `default-features = false`, and links forty crates fewer.
 //!
 //! # What it promises

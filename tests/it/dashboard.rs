@@ -1,7 +1,12 @@
 //! The dashboard: its pages and its JSON API over HTTP, and who may not come in or do what.
 
+mod api;
 mod attacks;
+mod browser;
+mod clicks;
 mod client;
+mod live;
+mod many;
 mod pages;
 mod process;
 

@@ -3,6 +3,7 @@
 mod counted;
 mod figures;
 mod kinds;
+mod noted;
 mod single;
 
 use queue_core::{

@@ -9,9 +9,12 @@
 
 mod act;
 mod all;
+mod audit;
 mod capacity;
 mod counts;
+mod dead;
 mod filter;
+mod fingerprint;
 mod job;
 mod limit;
 mod list;
@@ -24,9 +27,11 @@ mod weight;
 
 pub use self::{
     act::{Act, Acted},
-    all::{ActAll, Swept, act_all, count_matching},
+    all::{ActAll, Swept, act_all, act_on, count_matching},
+    audit::{AuditRecord, Note, audit, note_act},
     capacity::{Capacity, capacities, capacities_exactly, queues, set_capacity},
     counts::{Backlog, Count, Oldest, WorkerRecord, backlog, counts, counts_exactly, now, oldest, workers},
+    dead::{DeadGroup, DeadGroups, dead_groups},
     filter::Filter,
     job::{cancel_all, discard_all, requeue_all, reschedule_all, run_now_all, set_priority_all, snooze_all},
     limit::{LimitFigures, LimitKey, LimitStatus, LimitWait, limit_keys, limits, set_limit, set_limit_key, unset_limit, waits_for},

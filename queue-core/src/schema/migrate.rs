@@ -16,7 +16,7 @@ use crate::{
     schema::{Session, Store, in_transaction},
 };
 
-const MIGRATIONS: [Migration; 23] = [
+const MIGRATIONS: [Migration; 24] = [
     Migration::new(1, "jobs", include_str!("../../migrations/1_jobs.sql")),
     Migration::new(2, "days", include_str!("../../migrations/2_days.sql")),
     Migration::new(3, "keys", include_str!("../../migrations/3_keys.sql")),
@@ -40,6 +40,7 @@ const MIGRATIONS: [Migration; 23] = [
     Migration::new(21, "keyed", include_str!("../../migrations/21_keyed.sql")),
     Migration::new(22, "keyed_lines", include_str!("../../migrations/22_keyed_lines.sql")),
     Migration::new(23, "keyed_claim", include_str!("../../migrations/23_keyed_claim.sql")),
+    Migration::new(24, "audit", include_str!("../../migrations/24_audit.sql")),
 ];
 
 /// The newest version that this release knows.

@@ -24,7 +24,7 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
         }
     }
     #[cfg(feature = "dashboard")]
-    let _dashboard = super::dashboard::beside(settings, database.pool(), config.store).await?;
+    let dashboard = super::dashboard::beside(settings, database.pool(), config.store).await?;
     let worker = prepare(Worker::new(database.pool().clone()).config(config)).await?;
     // Heard from here on: nothing has been claimed yet, and before, a signal ends the process at once.
     let stopped = shutdown_signal();
@@ -33,6 +33,8 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
         tell_supervisor("STOPPING=1");
     };
     worker.on_ready(|| tell_supervisor("READY=1")).run(told).await?;
+    #[cfg(feature = "dashboard")]
+    drop(dashboard);
     database.close().await;
     Ok(())
 }

@@ -14,6 +14,7 @@ use tokio::{
 };
 
 use super::{
+    live::Hub,
     options::Options,
     problem::{Answer, Problem},
     token::Keyhole,
@@ -40,6 +41,8 @@ pub(super) struct App {
     pub(super) store: Store,
     pub(super) options: Options,
     pub(super) keyhole: Keyhole,
+    /// Who watches which page; what is told is the changing part of it.
+    pub(super) hub: Arc<Hub<String>>,
     connections: Arc<Semaphore>,
 }
 
@@ -54,7 +57,7 @@ pub(super) struct Session {
 impl App {
     pub(super) fn new(pool: PgPool, store: Store, options: Options) -> Self {
         let keyhole = Keyhole::new(options.token.as_deref());
-        Self { pool, store, options, keyhole, connections: Arc::new(Semaphore::new(CONNECTIONS)) }
+        Self { pool, store, options, keyhole, hub: Arc::default(), connections: Arc::new(Semaphore::new(CONNECTIONS)) }
     }
 
     /// A transaction that only reads.

@@ -35,7 +35,8 @@ const HEADERS: [(HeaderName, &str); 7] = [
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    (header::REFERRER_POLICY, "no-referrer"),
+    // To its own pages alone: by `no-referrer` a browser would not say from where the form with the token comes.
+    (header::REFERRER_POLICY, "same-origin"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
@@ -44,7 +45,8 @@ const HEADERS: [(HeaderName, &str); 7] = [
 /// The layer around everything.
 pub(super) async fn guard(State(app): State<Shared>, mut request: Request, next: Next) -> Response {
     let base = base_of(&request);
-    let (is_api, is_fragment) = (request.uri().path().starts_with("/api/"), request.headers().contains_key("hx-request"));
+    let (is_api, is_fragment) =
+        ((request.uri().path() == "/api" || request.uri().path().starts_with("/api/")), request.headers().contains_key("hx-request"));
     request.extensions_mut().insert(Base(base.clone()));
     let mut response = match check(&app, &request) {
         Ok(()) => run(request, next).await,

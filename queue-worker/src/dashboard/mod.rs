@@ -16,6 +16,7 @@
 mod options;
 mod token;
 mod problem;
+mod live;
 mod app;
 mod show;
 mod assets;

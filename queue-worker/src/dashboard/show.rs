@@ -91,6 +91,22 @@ pub(super) fn lines(text: &str) -> String {
     inert::lines(text)
 }
 
+/// As text in HTML, also within quotes.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            letter => out.push(letter),
+        }
+    }
+    out
+}
+
 /// A JSON document, which stays the same document.
 pub(super) fn json(text: &str) -> String {
     inert::json(text)

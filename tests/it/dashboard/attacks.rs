@@ -144,12 +144,14 @@ async fn nobody_comes_in_without_the_token_or_its_cookie() {
     db.finish().await;
 }
 
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
 #[tokio::test]
 async fn every_answer_forbids_scripts_frames_and_guesses() {
     let db = TestDb::new().await;
     let served = Served::with(&db, Options::default().token(TOKEN)).await;
     let bearer = ("Authorization", "Bearer correct horse battery staple");
-    let asked: [(&str, &str, &[(&str, &str)]); 8] = [
+    let asked: [(&str, &str, Headers); 8] = [
         ("GET", "/", &[bearer]),
         ("GET", "/", &[]),
         ("GET", "/login", &[]),
@@ -172,7 +174,7 @@ async fn every_answer_forbids_scripts_frames_and_guesses() {
         ];
         assert!(wanted.iter().all(|wanted| policy.contains(wanted)) && !policy.contains("unsafe"), "{path}: {policy}");
         let said = ["x-content-type-options", "x-frame-options", "referrer-policy"].map(|name| answer.header(name));
-        assert_eq!(said, [Some("nosniff"), Some("DENY"), Some("no-referrer")], "{path}");
+        assert_eq!(said, [Some("nosniff"), Some("DENY"), Some("same-origin")], "{path}");
         assert!(path.starts_with("/assets/") || answer.header("cache-control") == Some("no-store"), "{path}");
         assert_eq!(answer.header("access-control-allow-origin"), None);
     }

@@ -33,22 +33,22 @@ impl Client {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(request).await.unwrap();
         let mut said = Vec::new();
-        stream.read_to_end(&mut said).await.unwrap();
+        // Not every server closes when it is asked to.
+        while !is_whole(&said) && stream.read_buf(&mut said).await.unwrap() > 0 {}
         Answer::read(&said)
     }
 
     pub(super) async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-        let mut request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+        let mut lines = vec![format!("{method} {path} HTTP/1.1"), "Connection: close".to_owned()];
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
-            request += &format!("Host: {}\r\n", self.address);
+            lines.push(format!("Host: {}", self.address));
         }
-        for (name, value) in headers {
-            request += &format!("{name}: {value}\r\n");
-        }
+        lines.extend(headers.iter().map(|(name, value)| format!("{name}: {value}")));
         if !body.is_empty() || method == "POST" {
-            request += &format!("Content-Length: {}\r\n", body.len());
+            lines.push(format!("Content-Length: {}", body.len()));
         }
-        self.raw(format!("{request}\r\n{body}").as_bytes()).await
+        let request = lines.join("\r\n");
+        self.raw(format!("{request}\r\n\r\n{body}").as_bytes()).await
     }
 
     pub(super) async fn get(&self, path: &str) -> Answer {
@@ -61,6 +61,14 @@ impl Client {
     }
 }
 
+/// Whether all has come that the head says.
+fn is_whole(said: &[u8]) -> bool {
+    let Some(end) = said.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return false };
+    let head = String::from_utf8_lossy(&said[..end]).to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+    length.is_some_and(|length| said.len() >= end + 4 + length)
+}
+
 impl Answer {
     fn read(said: &[u8]) -> Self {
         let end = said.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap_or_else(|| panic!("{:?}", String::from_utf8_lossy(said)));
@@ -68,7 +76,7 @@ impl Answer {
         let mut lines = head.split("\r\n");
         let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
         let headers: Vec<(String, String)> =
-            lines.filter_map(|line| line.split_once(": ")).map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
+            lines.filter_map(|line| line.split_once(':')).map(|(name, value)| (name.to_lowercase(), value.trim().to_owned())).collect();
         let answer = Self { status, headers, body: said[end + 4..].to_vec(), bytes: said.len() };
         assert_ne!(answer.header("transfer-encoding"), Some("chunked"), "an answer says how long it is");
         answer

@@ -39,7 +39,8 @@ impl Statements {
 /// Pages of a store in use, each by its address.
 fn addresses(jobs: &[queue_core::JobId]) -> Vec<String> {
     let own = jobs.iter().map(|job| format!("/jobs/{job}"));
-    ["/", "/jobs", "/jobs?state=dead", "/jobs?q=queue:default%20way"].map(str::to_owned).into_iter().chain(own).collect()
+    let pages = ["/dead", "/queues", "/workers", "/schedules", "/limits", "/audit"];
+    ["/", "/jobs", "/jobs?state=dead", "/jobs?q=queue:default%20way"].into_iter().chain(pages).map(str::to_owned).chain(own).collect()
 }
 
 #[tokio::test]
@@ -47,6 +48,10 @@ async fn every_page_takes_few_statements_and_few_bytes() {
     let db = TestDb::new().await;
     let jobs = some_jobs(&db).await;
     Do::enqueue_all((0..500).map(|_| Do { act: Act::Ok("x".into()) }), &db.pool).await.unwrap();
+    for limit in ["type:do", "queue:mail", "a", "b", "c", "d", "e", "f", "g", "h"] {
+        let of_keys = queue_core::Limit::new().concurrency(3).keyed();
+        queue_core::operate::set_limit(&db.pool, Store::default(), limit, of_keys, None).await.unwrap();
+    }
     let served = Served::new(&db).await;
     let statements = Statements::default();
     let writer = statements.clone();

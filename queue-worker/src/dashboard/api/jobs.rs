@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 
 use super::{
     asked::AskedJobs,
-    body::{Asked, Said},
+    body::{Asked, Said, Who},
     redacted::redact,
 };
 use crate::dashboard::{
@@ -133,10 +133,11 @@ pub(super) struct Became {
     request_body = Wanted,
     responses((status = 200, body = Became), (status = "default", body = Wrong))
 )]
-pub(super) async fn act(State(app): State<Shared>, Path(id): Path<String>, Said(wanted): Said<Wanted>) -> Answer<Json<Became>> {
+pub(super) async fn act(State(app): State<Shared>, who: Who, Path(id): Path<String>, Said(wanted): Said<Wanted>) -> Answer<Json<Became>> {
     let (id, act) = (job_id(&id)?, wanted.act()?);
     let mut session = app.change().await?;
     let acted = JobRef::from_id(id).in_store(app.store).act(&mut *session, act).await?;
+    operate::note_act(&mut *session, app.store, &who.note(act.done(), format!("job {id}")), 1).await?;
     session.commit().await?;
     let what = if acted == Acted::Cancelling { "cancelling" } else { act.done() };
     Ok(Json(Became { acted, text: format!("job {id} is {what}") }))

@@ -1,10 +1,16 @@
 //! The JSON API, and what the pages show: whatever is looked at or done is looked at or done here, over `queue_core::operate`.
 
 mod asked;
+mod audit;
 mod body;
+mod dead;
 mod jobs;
+mod limits;
+mod many;
 mod overview;
+mod queues;
 mod redacted;
+mod schedules;
 
 use axum::{Json, Router, routing::get};
 use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
@@ -12,6 +18,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(super) use self::{
     asked::AskedJobs,
+    audit::AskedAudit,
     body::Asked,
     jobs::{job_id, listed, looked_at},
     overview::{Overview, gather},
@@ -28,7 +35,25 @@ pub(super) fn routes() -> Router<Shared> {
         .routes(routes!(overview::overview))
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::find))
-        .routes(routes!(jobs::act));
+        .routes(routes!(jobs::act))
+        .routes(routes!(many::count))
+        .routes(routes!(many::act))
+        .routes(routes!(dead::groups))
+        .routes(routes!(many::count_group))
+        .routes(routes!(many::act_on_group))
+        .routes(routes!(queues::queues))
+        .routes(routes!(queues::workers))
+        .routes(routes!(queues::pause))
+        .routes(routes!(queues::resume))
+        .routes(routes!(queues::set_capacity))
+        .routes(routes!(schedules::list))
+        .routes(routes!(schedules::fires))
+        .routes(routes!(schedules::act))
+        .routes(routes!(limits::list))
+        .routes(routes!(limits::keys))
+        .routes(routes!(limits::set))
+        .routes(routes!(limits::unset))
+        .routes(routes!(audit::list));
     let (router, described) = routes.split_for_parts();
     router.route("/api/v1/openapi.json", get(async || document(described)))
 }

@@ -36,7 +36,15 @@ impl Frame {
 }
 
 /// The pages, by address.
-pub(super) const LINKS: [(&str, &str); 1] = [("/jobs", "Jobs")];
+pub(super) const LINKS: [(&str, &str); 7] = [
+    ("/jobs", "Jobs"),
+    ("/dead", "Dead letters"),
+    ("/queues", "Queues"),
+    ("/workers", "Workers"),
+    ("/schedules", "Schedules"),
+    ("/limits", "Limits"),
+    ("/audit", "Audit"),
+];
 
 impl FromRequestParts<Shared> for Frame {
     type Rejection = Problem;

@@ -7,7 +7,7 @@ use axum::{
 };
 use chrono::{DateTime, Utc};
 use queue_core::{
-    JobState, Progress,
+    JobId, JobState, Progress,
     operate::{self, JobRecord, LimitWait},
 };
 
@@ -26,6 +26,23 @@ use crate::dashboard::{
 #[template(path = "job.html")]
 struct JobPage {
     frame: Frame,
+    job: JobView,
+    /// Trees of JSON, each with its name.
+    trees: Vec<(&'static str, String)>,
+    hidden: bool,
+    /// Whether it changes by itself.
+    goes_on: bool,
+}
+
+/// What changes by itself.
+#[derive(Template)]
+#[template(path = "job_live.html")]
+struct JobLive<'a> {
+    frame: &'a Frame,
+    job: JobView,
+}
+
+struct JobView {
     id: String,
     job_type: String,
     state: &'static str,
@@ -34,13 +51,15 @@ struct JobPage {
     progress: Option<ProgressView>,
     failures: Vec<FailureRow>,
     error: Option<String>,
-    /// Trees of JSON, each with its name.
-    trees: Vec<(&'static str, String)>,
-    hidden: bool,
     can: Can,
     priority: i16,
-    /// Whether it changes by itself.
-    goes_on: bool,
+}
+
+/// A job as it is looked at.
+pub(super) struct JobSeen {
+    job: JobRecord,
+    waits: Vec<String>,
+    now: DateTime<Utc>,
 }
 
 /// A name and a value; a moment, or a link.
@@ -88,13 +107,28 @@ impl Can {
 }
 
 pub(super) async fn page(State(app): State<Shared>, frame: Frame, Path(id): Path<String>) -> Answer<Html<String>> {
-    let id = job_id(&id)?;
+    let seen = see(&app, job_id(&id)?).await?;
+    let JobRecord { payload, output, meta, state, .. } = &seen.job;
+    let json = [("payload", payload), ("output", output), ("metadata", meta)];
+    let trees = json.into_iter().filter_map(|(name, json)| Some((name, tree(json.as_ref()?.get())))).collect();
+    let goes_on = !matches!(state, JobState::Completed | JobState::Dead | JobState::Cancelled | JobState::Expired);
+    write(&JobPage { job: view(&frame, &seen), trees, hidden: app.options.hide_payloads, goes_on, frame })
+}
+
+/// Looks at a job.
+pub(super) async fn see(app: &App, id: JobId) -> Answer<JobSeen> {
     let mut session = app.look().await?;
     let now = operate::now(&mut *session, app.store).await?;
-    let job = looked_at(&mut session, &app, id).await?;
-    let waits = waits(&mut session, &app, &job).await?;
-    drop(session);
-    write(&view(frame, &app, &job, waits, now))
+    let job = looked_at(&mut session, app, id).await?;
+    let waits = waits(&mut session, app, &job).await?;
+    Ok(JobSeen { job, waits, now })
+}
+
+impl JobSeen {
+    /// What changes of the page.
+    pub(super) fn live(&self, frame: &Frame) -> Option<String> {
+        JobLive { frame, job: view(frame, self) }.render().ok()
+    }
 }
 
 /// Why it has not begun, as far as pauses, workers and limits say so.
@@ -126,33 +160,28 @@ fn room(limit: &LimitWait) -> String {
     }
 }
 
-fn view(frame: Frame, app: &App, job: &JobRecord, waits: Vec<String>, now: DateTime<Utc>) -> JobPage {
-    let json = [("payload", &job.payload), ("output", &job.output), ("metadata", &job.meta)];
+fn view(frame: &Frame, JobSeen { job, waits, now }: &JobSeen) -> JobView {
     let failure = |failure: &operate::AttemptFailure| FailureRow {
         attempt: failure.attempt,
-        at: Moment::new(failure.at, now),
+        at: Moment::new(failure.at, *now),
         ran: show::span(failure.ran),
         error: show::lines(&failure.error),
     };
-    JobPage {
+    JobView {
         id: job.id.to_string(),
         job_type: show::line(&job.job_type),
         state: job.state.name(),
         cancelling: job.cancelling,
-        facts: facts(&frame, job, waits, now),
+        facts: facts(frame, job, waits, *now),
         progress: job.progress.as_ref().map(how_far),
         failures: job.failures.iter().rev().map(failure).collect(),
         error: job.error.as_deref().filter(|_| job.failures.is_empty()).map(show::lines),
-        trees: json.into_iter().filter_map(|(name, json)| Some((name, tree(json.as_ref()?.get())))).collect(),
-        hidden: app.options.hide_payloads,
         can: Can::of(job),
         priority: job.priority,
-        goes_on: !matches!(job.state, JobState::Completed | JobState::Dead | JobState::Cancelled | JobState::Expired),
-        frame,
     }
 }
 
-fn facts(frame: &Frame, job: &JobRecord, waits: Vec<String>, now: DateTime<Utc>) -> Vec<Fact> {
+fn facts(frame: &Frame, job: &JobRecord, waits: &[String], now: DateTime<Utc>) -> Vec<Fact> {
     let plain = |name, value: String| Fact { name, value: show::line(&value), moment: None, link: None };
     let moment = |name, at| Fact { name, value: String::new(), moment: Some(Moment::new(at, now)), link: None };
     let list = |key: &str, value: &str| format!("{}/jobs?q={key}:{}", frame.base, show::in_address(value));
@@ -164,7 +193,7 @@ fn facts(frame: &Frame, job: &JobRecord, waits: Vec<String>, now: DateTime<Utc>)
     ];
     let crashes = if job.crashes > 0 { format!("; the process ended during {}", job.crashes) } else { String::new() };
     facts.push(plain("attempts", format!("{} of {}{crashes}", job.attempts, job.max_attempts)));
-    facts.extend(waits.into_iter().map(|why| plain("waits", why)));
+    facts.extend(waits.iter().map(|why| plain("waits", why.clone())));
     facts.push(moment("enqueued", job.enqueued_at));
     facts.extend(job.run_at.map(|at| moment("due", at)));
     facts.extend(job.finished_at.map(|at| moment(if job.state == JobState::Dead { "died" } else { "over" }, at)));

@@ -28,6 +28,10 @@ struct JobsPage {
     problem: Option<String>,
     tabs: Vec<Tab>,
     rows: Vec<Row>,
+    /// What is looked for, for acts on all of it: names of fields and their values.
+    filter: Vec<(&'static str, String)>,
+    /// What can be done to all of it.
+    acts: &'static [(&'static str, &'static str)],
     /// The address of the next page.
     next: Option<String>,
 }
@@ -112,6 +116,8 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Asked(address)
     }
     drop(session);
     let state = asked.state.clone().unwrap_or_default();
+    let filter = fields(&asked);
+    let acts = acts_of(&state);
     let typed = AskedJobs { state: None, ..asked }.text();
     let address = |state: &str, before: &str| address_of(&frame.base, &typed, state, before);
     let states = [""].into_iter().chain(JobState::ALL.map(JobState::name));
@@ -119,7 +125,24 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Asked(address)
         states.map(|name| Tab { name: if name.is_empty() { "all" } else { name }, address: address(name, ""), is_chosen: name == state });
     let tabs = tabs.collect();
     let next = next.map(|next| address(&state, &next.to_string()));
-    Ok(write(&JobsPage { frame, typed, problem, tabs, rows, next })?.into_response())
+    Ok(write(&JobsPage { frame, typed, problem, tabs, rows, filter, acts, next })?.into_response())
+}
+
+/// As fields of a form.
+fn fields(asked: &AskedJobs) -> Vec<(&'static str, String)> {
+    let named = [("state", &asked.state), ("queue", &asked.queue), ("type", &asked.job_type), ("meta", &asked.meta)];
+    let named = named.into_iter().chain([("error", &asked.error), ("since", &asked.since), ("older_than", &asked.older_than)]);
+    named.filter_map(|(name, value)| Some((name, value.clone()?))).collect()
+}
+
+/// What can be done to all jobs of a state, with its word on a button.
+fn acts_of(state: &str) -> &'static [(&'static str, &'static str)] {
+    match state {
+        "dead" => &[("requeue", "Requeue"), ("discard", "Discard")],
+        "scheduled" => &[("run_now", "Run now"), ("cancel", "Cancel")],
+        "ready" | "blocked" | "running" => &[("cancel", "Cancel")],
+        _ => &[],
+    }
 }
 
 /// The address of a list.

@@ -21,6 +21,14 @@ pub(super) struct OverviewPage {
     pub(super) figures: Figures,
 }
 
+/// What changes, by itself.
+#[derive(Template)]
+#[template(path = "figures.html")]
+pub(super) struct FiguresPart {
+    pub(super) frame: Frame,
+    pub(super) figures: Figures,
+}
+
 /// What changes.
 pub(super) struct Figures {
     states: Vec<Tile>,

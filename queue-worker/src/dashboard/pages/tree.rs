@@ -89,16 +89,7 @@ fn scalar(out: &mut String, value: &Value) {
 }
 
 fn escape(out: &mut String, text: &str) {
-    for letter in text.chars() {
-        match letter {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            letter => out.push(letter),
-        }
-    }
+    out.push_str(&show::escape(text));
 }
 
 #[cfg(test)]
