@@ -1,7 +1,7 @@
 -- A reader sees where jobs are and why they failed: all but payloads, outputs and checkpoints.
 grant select on queue.migration, queue.lane, queue.ready, queue.scheduled, queue.blocked, queue.worker, queue.done_many, queue.dead, queue.failure,
   queue.capacity, queue.retention, queue.type_options, queue.paused, queue.weight, queue.fire,
-  queue.bound, queue.bound_type, queue.bound_in_force, queue.key_bound, queue.gate, queue.rate, queue.tallied, queue.tally_total
+  queue.audit, queue.bound, queue.bound_type, queue.bound_in_force, queue.key_bound, queue.gate, queue.rate, queue.tallied, queue.tally_total
 to "queue_role";
 grant select (id, lane, max_attempts, key, key_skips, meta, line) on queue.job to "queue_role";
 grant select (worker, claimed_at, lane, ids, attempts, crashes, cancelling) on queue.lease to "queue_role";

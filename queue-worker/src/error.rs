@@ -68,6 +68,22 @@ pub enum Error {
         /// What is accepted.
         range: &'static str,
     },
+    /// Anybody could come in.
+    #[cfg(feature = "dashboard")]
+    #[error("others can reach {address}, so the dashboard wants a token there; set QUEUE_DASHBOARD_TOKEN, or listen on 127.0.0.1")]
+    OpenDashboard {
+        /// The address.
+        address: std::net::SocketAddr,
+    },
+    /// The dashboard cannot be reached at its address.
+    #[cfg(feature = "dashboard")]
+    #[error("the dashboard cannot listen on {address}: {why}")]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Why.
+        why: std::io::Error,
+    },
     /// One of the worker's own threads could not be started.
     #[error("a thread of the worker cannot be started: {0}")]
     Thread(String),

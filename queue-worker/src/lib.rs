@@ -16,7 +16,8 @@
 //! # Features
 //!
 //! `cli` is the command line, `embedded` the private PostgreSQL for when no database is named, `tls` what a server that wants encrypted
-//! connections needs (rustls, with the system's certificates); all are on by default. A program that only runs a [`Worker`] says
+//! connections needs (rustls, with the system's certificates); all are on by default. `dashboard`, which is not, is pages
+//! and a JSON API for operators. A program that only runs a [`Worker`] says
 //! `default-features = false`, and links forty crates fewer.
 //!
 //! # What it promises
@@ -28,6 +29,8 @@
 // Imports go down only (see ARCHITECTURE.md).
 #[cfg(feature = "cli")]
 pub mod cli;
+#[cfg(feature = "dashboard")]
+pub mod dashboard;
 mod worker;
 mod claim;
 mod keep;
@@ -37,6 +40,8 @@ mod tally;
 mod lanes;
 mod live;
 mod error;
+#[cfg(any(feature = "cli", feature = "dashboard"))]
+mod inert;
 
 pub use error::Error;
 pub use live::{Config, Database, DatabaseOptions, log_panics, shutdown_signal};

@@ -23,6 +23,7 @@ mod wake_race;
 mod fairness;
 mod operate;
 mod why;
+mod dashboard;
 mod control;
 mod cancelling;
 mod retention;

@@ -4,6 +4,7 @@ mod counted;
 mod figures;
 mod kinds;
 mod lists;
+mod noted;
 mod single;
 
 use queue_core::{

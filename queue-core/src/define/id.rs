@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 /// So ids sort by age, and the day of a job is read off its id. In JSON it is a string: it does not fit a JavaScript number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, sqlx::Type)]
 #[sqlx(transparent)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String))]
 pub struct JobId(pub i64);
 
 impl JobId {
@@ -53,6 +54,7 @@ impl<'de> Deserialize<'de> for JobId {
 
 /// Where a job is. Not a column: the table that holds the job's entry says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum JobState {

@@ -9,16 +9,20 @@ use std::{
 
 use serde::Serialize;
 
+use sqlx::PgConnection;
+
 use super::{
     act::{Act, Acted},
+    audit::{self, Note},
     filter::Filter,
     refusal::explain,
     walk::Walk,
 };
 use crate::{
     connect::IntoConnection,
+    define::JobId,
     error::Error,
-    schema::{Connection, Store},
+    schema::{Connection, Session, Store},
 };
 
 /// An act on all jobs of a filter, to be awaited; from [`act_all`] and its likes.
@@ -47,15 +51,24 @@ pub struct ActAll<'c> {
     act: Act,
     rate: Option<f64>,
     stop: Pin<Box<dyn Future<Output = ()> + Send + 'c>>,
+    /// These instead of the filter's.
+    ids: Option<Vec<JobId>>,
+    note: Option<Note>,
 }
 
 /// Does this to every job of the filter.
 pub fn act_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter, act: Act) -> ActAll<'c> {
-    ActAll { on: on.into_connection(), store, filter: filter.clone(), act, rate: None, stop: Box::pin(pending()) }
+    ActAll { on: on.into_connection(), store, filter: filter.clone(), act, rate: None, stop: Box::pin(pending()), ids: None, note: None }
+}
+
+/// Does this to each of these jobs whose state allows it, in the order given; the others are left as they are.
+pub fn act_on<'c>(on: impl IntoConnection<'c>, store: Store, ids: Vec<JobId>, act: Act) -> ActAll<'c> {
+    ActAll { ids: Some(ids), ..act_all(on, store, &Filter::default(), act) }
 }
 
 /// How many jobs were changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Swept {
     /// To how many it was done.
@@ -112,21 +125,31 @@ impl<'c> ActAll<'c> {
         self
     }
 
+    /// Notes who does it, in [`audit`](super::audit()): each batch is counted there in its own transaction. Default: it is not noted.
+    pub fn noted(mut self, note: Note) -> Self {
+        self.note = Some(note);
+        self
+    }
+
     async fn send(self) -> Result<Swept, Error> {
-        let Self { mut on, store, filter, act, rate, mut stop } = self;
+        let Self { mut on, store, filter, act, rate, mut stop, ids, note } = self;
         if let Some(rate) = rate.filter(|rate| !rate.is_finite() || *rate < SLOWEST) {
             return Err(Error::OutOfRange { what: "the rate", value: rate.to_string(), range: "at least 0.001 a second" });
         }
         // Ten batches a second, if that makes batches of one at least.
         let most = rate.map_or(BATCH, |rate| ((rate / 10.0) as i64).clamp(1, BATCH));
-        let mut walk = Walk::begin(&mut *on.acquire().await?, store, &filter, act).await?;
-        let (began, mut met, mut swept) = (Instant::now(), 0, Swept::default());
+        let mut source = Source::begin(&mut *on.acquire().await?, store, &filter, act, ids).await?;
+        let (began, mut met, mut swept, mut noted) = (Instant::now(), 0, Swept::default(), None);
         let explained = |error| explain(error, store);
         loop {
             // Of a pool, a connection is held for one batch, not while this waits.
             let mut connection = on.acquire().await?;
-            let Some(ids) = walk.next(&mut connection, most).await.map_err(explained)? else { break };
-            for acted in act.on_all(&mut connection, store, &ids).await.map_err(explained)? {
+            let Some(ids) = source.next(&mut connection, most).await.map_err(explained)? else { break };
+            let acted = match &note {
+                Some(note) => act_noted(&mut connection, store, act, &ids, note, &mut noted).await,
+                None => act.on_all(&mut connection, store, &ids).await,
+            };
+            for acted in acted.map_err(explained)? {
                 match acted {
                     Acted::Done => swept.done += 1,
                     Acted::Cancelling => swept.cancelling += 1,
@@ -143,6 +166,55 @@ impl<'c> ActAll<'c> {
         }
         Ok(swept)
     }
+}
+
+/// Where the jobs come from.
+enum Source<'f> {
+    Walk(Walk<'f>),
+    Ids(std::vec::IntoIter<JobId>),
+}
+
+impl<'f> Source<'f> {
+    async fn begin(
+        connection: &mut PgConnection,
+        store: Store,
+        filter: &'f Filter,
+        act: Act,
+        ids: Option<Vec<JobId>>,
+    ) -> Result<Self, Error> {
+        match ids {
+            Some(ids) => act.check().map(|()| Self::Ids(ids.into_iter())),
+            None => Walk::begin(connection, store, filter, act).await.map(Self::Walk),
+        }
+    }
+
+    async fn next(&mut self, connection: &mut PgConnection, most: i64) -> sqlx::Result<Option<Vec<JobId>>> {
+        match self {
+            Self::Walk(walk) => walk.next(connection, most).await,
+            Self::Ids(ids) => Ok(Some(ids.take(most as usize).collect()).filter(|ids: &Vec<JobId>| !ids.is_empty())),
+        }
+    }
+}
+
+/// A batch and its note, both or neither.
+async fn act_noted(
+    connection: &mut PgConnection,
+    store: Store,
+    act: Act,
+    ids: &[JobId],
+    note: &Note,
+    number: &mut Option<i64>,
+) -> sqlx::Result<Vec<Acted>> {
+    let mut session = Session::on(connection).await?;
+    let acted = act.on_all(session.connection(), store, ids).await?;
+    let jobs = acted.len() as u64;
+    let noted = match *number {
+        Some(number) => audit::count_more(session.connection(), store, number, jobs).await.map(|()| number)?,
+        None => audit::noted(session.connection(), store, note, jobs).await?,
+    };
+    session.commit().await?;
+    *number = Some(noted);
+    Ok(acted)
 }
 
 impl<'c> IntoFuture for ActAll<'c> {

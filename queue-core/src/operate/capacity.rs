@@ -12,6 +12,7 @@ use crate::{
 
 /// A queue with a capacity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Capacity {
     /// The queue.

@@ -21,6 +21,7 @@ use crate::{
 
 /// How many jobs of one queue and type are in one state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Count {
     /// The queue.
@@ -154,6 +155,7 @@ fn by_type(found: Vec<Count>, registry: &Registry) -> Vec<Count> {
 
 /// The first ready job of a queue: how far its workers are behind.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Oldest {
     /// The queue.
@@ -162,6 +164,7 @@ pub struct Oldest {
     pub since: Option<DateTime<Utc>>,
     /// How long that is, by the same clock.
     #[serde(rename = "waited_ms", serialize_with = "maybe_ms")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub waited: Option<Duration>,
     /// Whether another one may have been ready for longer; see [`oldest`].
     pub partial: bool,
@@ -196,6 +199,7 @@ async fn waits(on: impl IntoConnection<'_>, store: Store, most: Option<i32>) -> 
 
 /// The figures of one queue.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Backlog {
     /// How many jobs are ready, counted up to what was asked for.
@@ -206,6 +210,7 @@ pub struct Backlog {
     pub since: Option<DateTime<Utc>>,
     /// How long that is, by the same clock.
     #[serde(rename = "waited_ms", serialize_with = "maybe_ms")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub waited: Option<Duration>,
 }
 
@@ -230,8 +235,19 @@ pub async fn backlog(on: impl IntoConnection<'_>, store: Store, queue: &str, mos
     statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
+/// What the database's clock says: when the transaction began, if there is one.
+///
+/// # Errors
+/// The database's.
+pub async fn now(on: impl IntoConnection<'_>, store: Store) -> Result<DateTime<Utc>, Error> {
+    let mut on = on.into_connection();
+    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/now.sql")));
+    statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+}
+
 /// A worker, as it announced itself.
 #[derive(Clone, Debug, Serialize, FromRow)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct WorkerRecord {
     /// Its identity, new at every start.

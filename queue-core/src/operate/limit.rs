@@ -16,6 +16,7 @@ use crate::{
 
 /// The figures of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct LimitFigures {
     /// How many run at once; none is any number.
@@ -30,6 +31,7 @@ pub struct LimitFigures {
 
 /// A limit, and what there is room for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct LimitStatus {
     /// `type:send_email`, `queue:mail`, or the name that types share.
@@ -120,6 +122,7 @@ pub async fn unset_limit(on: impl IntoConnection<'_>, store: Store, name: &str) 
 
 /// A key of a limit by key.
 #[derive(Clone, Debug, PartialEq, Serialize, FromRow)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct LimitKey {
     /// The number of its line, `queue.line_id(key)` in SQL; 0 of jobs without a key.
@@ -191,6 +194,7 @@ pub async fn limit_keys(on: impl IntoConnection<'_>, store: Store, name: &str) -
 
 /// What a ready job waits for under a limit.
 #[derive(Clone, Debug, PartialEq, Serialize, FromRow)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct LimitWait {
     /// The limit.

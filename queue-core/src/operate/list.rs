@@ -21,6 +21,7 @@ use crate::{
 
 /// A part of a list, the newest jobs first.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Page {
     /// The jobs; fewer than asked for, even none, when few of those looked at were meant.

@@ -9,9 +9,12 @@
 
 mod act;
 mod all;
+mod audit;
 mod capacity;
 mod counts;
+mod dead;
 mod filter;
+mod fingerprint;
 mod histogram;
 mod history;
 mod job;
@@ -27,11 +30,14 @@ mod why;
 
 pub use self::{
     act::{Act, Acted},
-    all::{ActAll, Swept, act_all, count_matching, count_matching_up_to},
+    all::{ActAll, Swept, act_all, act_on, count_matching, count_matching_up_to},
+    audit::{AuditRecord, Note, audit, note_act},
     capacity::{Capacity, capacities, capacities_exactly, queues, set_capacity},
     counts::{
-        Backlog, Busiest, Count, Oldest, StateCount, WorkerRecord, backlog, busiest, counts, counts_exactly, oldest, oldest_of, workers,
+        Backlog, Busiest, Count, Oldest, StateCount, WorkerRecord, backlog, busiest, counts, counts_exactly, now, oldest, oldest_of,
+        workers,
     },
+    dead::{DeadGroup, DeadGroups, dead_groups},
     filter::Filter,
     histogram::Histogram,
     history::{Figures, Past, history},

@@ -25,6 +25,7 @@ use crate::{
 /// assert_eq!(Scope::EVERYTHING.to_string(), "everything");
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Scope {
     /// In this queue only.
     pub queue: Option<String>,
@@ -70,6 +71,7 @@ impl fmt::Display for Scope {
 
 /// What is paused, why, since when, and what waits for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Pause {
     /// Its number: later pauses have higher ones.

@@ -17,6 +17,7 @@ use crate::{
 ///
 /// Its `Debug` shows neither payload nor output; its JSON shows them when they were asked for.
 #[derive(Clone, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct JobRecord {
     /// Its id; in JSON a string.
@@ -45,9 +46,11 @@ pub struct JobRecord {
     pub finished_at: Option<DateTime<Utc>>,
     /// How long its last attempt took, if it is completed.
     #[serde(rename = "ran_ms", serialize_with = "ms")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub ran: Option<Duration>,
     /// Its metadata: an object, if it has any.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub meta: Option<Box<RawValue>>,
     /// Who runs it, if it is running.
     pub worker: Option<Uuid>,
@@ -58,9 +61,11 @@ pub struct JobRecord {
     pub error: Option<String>,
     /// What its handler returned. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub output: Option<Box<RawValue>>,
     /// The payload as it is stored. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub payload: Option<Box<RawValue>>,
     /// Its failed attempts, the latest 100, in the order of time; attempts are numbered anew after a requeue. Not in lists.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -72,6 +77,7 @@ pub struct JobRecord {
 
 /// One attempt that failed.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct AttemptFailure {
     /// Its number; the first is 1.
@@ -80,6 +86,7 @@ pub struct AttemptFailure {
     pub at: DateTime<Utc>,
     /// How long it took.
     #[serde(rename = "ran_ms", serialize_with = "ms")]
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub ran: Duration,
     /// Why it failed.
     pub error: String,

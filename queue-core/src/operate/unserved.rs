@@ -16,6 +16,7 @@ use crate::{
 /// Ready jobs of one queue, type and version that no living worker serves: none has the queue, or none that has it knows the
 /// type in that version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Unserved {
     /// The queue.

@@ -12,6 +12,7 @@ use crate::define::JobState;
 ///
 /// What was said is written at most every 250 ms, and kept for about a minute after the job was completed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Progress {
     /// From 0 to 1; a completed job is at 1, whatever it said.

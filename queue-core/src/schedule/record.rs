@@ -16,6 +16,7 @@ use crate::{
 
 /// A schedule, without the payload of its jobs.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct ScheduleRecord {
     /// Its name.
@@ -56,6 +57,7 @@ pub struct ScheduleRecord {
 
 /// What came of a tick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Fire {
     /// The tick; of a run now, when that was.

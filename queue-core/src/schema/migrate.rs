@@ -16,7 +16,7 @@ use crate::{
     schema::{Session, Store, in_transaction},
 };
 
-const MIGRATIONS: [Migration; 27] = [
+const MIGRATIONS: [Migration; 28] = [
     Migration::new(1, "jobs", include_str!("../../migrations/1_jobs.sql")),
     Migration::new(2, "days", include_str!("../../migrations/2_days.sql")),
     Migration::new(3, "keys", include_str!("../../migrations/3_keys.sql")),
@@ -44,6 +44,7 @@ const MIGRATIONS: [Migration; 27] = [
     Migration::new(25, "why", include_str!("../../migrations/25_why.sql")),
     Migration::new(26, "causes", include_str!("../../migrations/26_causes.sql")),
     Migration::new(27, "answers", include_str!("../../migrations/27_answers.sql")),
+    Migration::new(28, "audit", include_str!("../../migrations/28_audit.sql")),
 ];
 
 /// The newest version that this release knows.

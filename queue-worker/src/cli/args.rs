@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use queue_core::JobId;
 
+#[cfg(feature = "dashboard")]
+use super::dashboard_settings::DashboardSettings;
 use super::{
     act::ActCommand,
     chosen::{Export, List, Tail},
@@ -76,7 +78,30 @@ Examples:
 
 A signal stops claiming; handlers may go on for the grace period, the rest goes back uncharged. A second signal,
 a second later or more, ends the process at once.")]
-    Run(WorkerSettings),
+    Run {
+        #[command(flatten)]
+        worker: WorkerSettings,
+        #[cfg(feature = "dashboard")]
+        #[command(flatten)]
+        dashboard: DashboardSettings,
+    },
+    /// Serve pages and a JSON API to look at the store and to act on it, until SIGTERM or SIGINT
+    #[cfg(feature = "dashboard")]
+    #[command(after_long_help = "\
+Examples:
+  queue-worker dashboard                            on http://127.0.0.1:7070, for this machine only
+  QUEUE_DASHBOARD_TOKEN=.. queue-worker dashboard --addr 0.0.0.0:7070 --dashboard-host queue.example.com
+  queue-worker run --dashboard 127.0.0.1:7070       beside a worker
+
+Where others can reach it, it wants a token. It has three connections of its own. Browsers ask for it by a name of this machine,
+or by one that is said with --dashboard-host.")]
+    Dashboard {
+        /// Where it listens; default 127.0.0.1:7070
+        #[arg(long, value_name = "ADDR")]
+        addr: Option<std::net::SocketAddr>,
+        #[command(flatten)]
+        dashboard: DashboardSettings,
+    },
     /// Create the tables, or bring them up to date
     #[command(after_long_help = "\
 Examples:

@@ -14,7 +14,6 @@ use sqlx::PgPool;
 
 use super::{
     chosen::List,
-    inert,
     known_queue::check_queue,
     open::open_store,
     pause::pause_of,
@@ -22,6 +21,7 @@ use super::{
     problem::{Problem, warn},
     settings::Settings,
 };
+use crate::inert;
 
 pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;

@@ -23,13 +23,16 @@ mod show;
 mod tail;
 mod why;
 mod act;
+#[cfg(feature = "dashboard")]
+mod dashboard;
+#[cfg(feature = "dashboard")]
+mod dashboard_settings;
 mod export;
 mod help;
 mod capacity;
 mod cron;
 mod pause;
 mod print;
-mod inert;
 mod problem;
 
 use std::{
@@ -48,7 +51,7 @@ use self::{
     problem::Problem,
     settings::{LogFormat, Settings},
 };
-use crate::{error::Error, worker::Worker};
+use crate::{error::Error, inert, worker::Worker};
 
 /// The `main` of a worker binary: links the crates named, so that their job types can be run, and hands over to the command line.
 ///
@@ -109,7 +112,7 @@ pub fn main() -> ExitCode {
 #[doc(hidden)]
 pub fn main_of_linked(prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> ExitCode {
     let args = Args::parse();
-    let empty = matches!(args.command, Command::Run(_)).then(Registry::linked);
+    let empty = matches!(args.command, Command::Run { .. }).then(Registry::linked);
     // Said before a database is looked for, or an embedded one is made, for a worker that could do nothing with it.
     match empty {
         Some(Ok(registry)) if registry.is_empty() => Problem::from(Error::from(queue_core::RegistryError::Empty)).report(),
@@ -160,11 +163,8 @@ fn start(args: Args, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxErro
     let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let mut notes = variables::unknown(&Args::command(), set);
     let settings = settings.over(rust_log).over(Settings::read(config.as_deref(), &mut notes)?);
-    let settings = match &command {
-        Command::Run(worker) => Settings { worker: worker.clone(), ..Settings::default() }.over(settings),
-        _ => settings,
-    };
-    log(&settings, if matches!(command, Command::Run(_)) { RUN_LOG } else { COMMAND_LOG })?;
+    let settings = own_settings(&command).over(settings);
+    log(&settings, if matches!(command, Command::Run { .. }) { RUN_LOG } else { COMMAND_LOG })?;
     for note in notes {
         tracing::warn!("{}", inert::lines(&note));
     }
@@ -175,13 +175,28 @@ fn start(args: Args, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxErro
     result
 }
 
+/// What only this command has.
+fn own_settings(command: &Command) -> Settings {
+    match command {
+        #[cfg(feature = "dashboard")]
+        Command::Run { worker, dashboard } => Settings { worker: worker.clone(), dashboard: dashboard.clone(), ..Settings::default() },
+        #[cfg(not(feature = "dashboard"))]
+        Command::Run { worker } => Settings { worker: worker.clone(), ..Settings::default() },
+        #[cfg(feature = "dashboard")]
+        Command::Dashboard { dashboard, .. } => Settings { dashboard: dashboard.clone(), ..Settings::default() },
+        _ => Settings::default(),
+    }
+}
+
 async fn obey(
     command: Command,
     settings: &Settings,
     prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>,
 ) -> Result<ExitCode, Problem> {
     match command {
-        Command::Run(_) => run::run(settings, prepare).await?,
+        Command::Run { .. } => run::run(settings, prepare).await?,
+        #[cfg(feature = "dashboard")]
+        Command::Dashboard { addr, .. } => dashboard::serve(settings, addr).await?,
         Command::Migrate { output, step } => migrate::migrate(settings, step, output.json).await?,
         Command::Roles(asked) => roles::roles(settings, &asked).await?,
         Command::Jobs(output) => jobs::jobs(output.json)?,

@@ -6,7 +6,8 @@ use chrono::{DateTime, SubsecRound as _, Utc};
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
-use super::{inert, problem::Problem};
+use super::problem::Problem;
+use crate::inert;
 
 /// Prints one JSON document.
 pub(super) fn json(document: &impl Serialize) -> Result<(), Problem> {

@@ -5,8 +5,7 @@ use std::{fmt, process::ExitCode};
 use clap::builder::styling::{AnsiColor, Style};
 use queue_core::Error as CoreError;
 
-use super::inert;
-use crate::error::Error;
+use crate::{error::Error, inert};
 
 /// Whatever kept a worker from being prepared.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -97,6 +96,8 @@ impl From<Error> for Problem {
             | Error::NoDatabase
             | Error::Core(CoreError::InvalidName { .. } | CoreError::OutOfRange { .. } | CoreError::Schedule { .. })
             | Error::Database(sqlx::Error::Configuration(_)) => USAGE,
+            #[cfg(feature = "dashboard")]
+            Error::OpenDashboard { .. } => USAGE,
             _ => FAILED,
         };
         Self::new(&error.to_string(), code)

@@ -23,6 +23,8 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
             tracing::info!(schema = config.store.schema(), ?applied, "migrated");
         }
     }
+    #[cfg(feature = "dashboard")]
+    let dashboard = super::dashboard::beside(settings, database.pool(), config.store).await?;
     let worker = prepare(Worker::new(database.pool().clone()).config(config)).await?;
     // Heard from here on: nothing has been claimed yet, and before, a signal ends the process at once.
     let stopped = shutdown_signal();
@@ -31,6 +33,8 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
         tell_supervisor("STOPPING=1");
     };
     worker.on_ready(|| tell_supervisor("READY=1")).run(told).await?;
+    #[cfg(feature = "dashboard")]
+    drop(dashboard);
     database.close().await;
     Ok(())
 }

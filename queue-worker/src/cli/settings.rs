@@ -9,6 +9,8 @@ use clap::ValueEnum;
 use queue_core::{Durability, Store};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
+#[cfg(feature = "dashboard")]
+use super::dashboard_settings::DashboardSettings;
 use super::{own_file::read_unasked, problem::Problem};
 use crate::live::{Config, Database, DatabaseOptions, each_setting};
 
@@ -37,6 +39,9 @@ pub(super) struct Settings {
     pub(super) log_format: Option<LogFormat>,
     #[arg(skip)]
     pub(super) worker: WorkerSettings,
+    #[cfg(feature = "dashboard")]
+    #[arg(skip)]
+    pub(super) dashboard: DashboardSettings,
 }
 
 macro_rules! worker_settings {
@@ -157,6 +162,8 @@ impl Settings {
             log: self.log.filter(given).or(lower.log),
             log_format: self.log_format.or(lower.log_format),
             worker: self.worker.over(lower.worker),
+            #[cfg(feature = "dashboard")]
+            dashboard: self.dashboard.over(lower.dashboard),
         }
     }
 

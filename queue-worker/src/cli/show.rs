@@ -12,7 +12,6 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{
-    inert,
     list::{Served, of_version, paused_by},
     open::open_store,
     pause::told,
@@ -20,6 +19,7 @@ use super::{
     problem::Problem,
     settings::Settings,
 };
+use crate::inert;
 
 pub(super) async fn show(settings: &Settings, id: JobId, payload: bool, as_json: bool) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;

@@ -15,10 +15,8 @@ use queue_core::{
 };
 use sqlx::PgPool;
 
-use super::{
-    chosen::Tail, inert, known_queue::check_queue, list::of_version, open::open_store, print, problem::Problem, settings::Settings,
-};
-use crate::live::shutdown_signal;
+use super::{chosen::Tail, known_queue::check_queue, list::of_version, open::open_store, print, problem::Problem, settings::Settings};
+use crate::{inert, live::shutdown_signal};
 
 /// So many of the newest jobs, and so many running ones, are seen in a look.
 const SEEN: u32 = 500;

@@ -8,13 +8,13 @@ use queue_core::{
 };
 
 use super::{
-    inert,
     list::of_version,
     open::open_store,
     print,
     problem::{Problem, REFUSED},
     settings::Settings,
 };
+use crate::inert;
 
 pub(super) async fn why(settings: &Settings, id: JobId, as_json: bool) -> Result<ExitCode, Problem> {
     let (database, store) = open_store(settings).await?;

@@ -34,6 +34,7 @@ claim_keyed w
 claim_limited w
 claim_lines w
 clock_ms w
+count_act o
 count_starts w
 counts ro
 covers w
@@ -84,6 +85,7 @@ move_heads w
 move_permits w
 newest_ready o
 next_id w
+note_act o
 notify w
 oldest ro
 passed wro
@@ -157,6 +159,7 @@ workers ro
 /// Who may do what with which table, view or sequence: select, insert, update, delete, usage. With columns, those that may be read.
 const TABLES: &str = "
 active_key w:SID
+audit r:S o:S
 blocked w:SUD r:S o:S
 bound w:S r:S o:S
 bound_in_all w:S

@@ -13,6 +13,7 @@ act_on_one o
 add_days w
 announce_waiter pmw
 any_schedule wro
+audit ro
 backlog ro
 beat w
 capacities ro
@@ -29,6 +30,7 @@ claim_limited w
 claim_lines w
 clear_progress w
 confirm w
+count_act o
 counts ro
 declare w
 declare_limits w
@@ -73,8 +75,11 @@ lock_keys pmw
 locked_leases w
 look pmw
 meet_lanes pmw
+newest_dead wro
 next_run wro
 note w
+note_act o
+now pmwro!
 oldest ro
 own_leases w
 park w

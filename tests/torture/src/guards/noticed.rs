@@ -55,6 +55,7 @@ const SCHEDULES: &[&str] = &[
     "cron:: --skip attacks --skip clocks",
 ];
 const ROLES: &[&str] = &["roles::attacks roles::names roles::work", "roles::", "expiry::"];
+const AUDIT: &[&str] = &["operate::noted"];
 const PAUSES: &[&str] = &["paused::statements", "paused:: --skip statements --skip attacks", "paused::attacks"];
 const EXPIRY: &[&str] = &["expiry::looks", "expiry::statements expiry::ways", "expiry::hands expiry::attacks", "expiry::"];
 const WHY: &[&str] = &["why::locked why::turns why::served why::waits", "why:: --skip locked --skip turns --skip served --skip waits"];
@@ -164,6 +165,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.status", "queue.is_ours", "queue.wait"], &["guards::looks", "any_language::"]),
     (&["queue.ready_places", "queue.take_scheduled", "queue.take_waiting", "queue.end_waiting"], CONTROLS),
     (&["queue.cancel_running_all", "queue.set_priority_all", "queue.run_now_all", "queue.reschedule_all", "queue.wake_for"], CONTROLS),
+    (&["queue.audit", "queue.note_act", "queue.count_act"], AUDIT),
     (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "vouch.sql"], PAUSES),
     (&["queue.bound", "queue.bound_type", "queue.gate", "queue.permit", "queue.rate", "queue.bound_in_force"], LIMITS),
     (&["queue.set_limit", "queue.unset_limit", "queue.forget_gates", "queue.limits", "queue.room", "queue.read_permits"], LIMITS),

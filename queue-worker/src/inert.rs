@@ -4,22 +4,22 @@
 use std::fmt::Write as _;
 
 /// One line: line breaks and tabs are escaped like everything else that is not to be printed.
-pub(super) fn line(text: &str) -> String {
+pub(crate) fn line(text: &str) -> String {
     escape(text, |c| if matches!(c, '\n' | '\t' | '\r') { Escape::Short } else { Escape::Code })
 }
 
 /// Several lines: line breaks and tabs stay.
-pub(super) fn lines(text: &str) -> String {
+pub(crate) fn lines(text: &str) -> String {
     escape(text, |c| if matches!(c, '\n' | '\t') { Escape::None } else { Escape::Code })
 }
 
 /// A JSON document stays the same document: what is escaped can only stand in a string.
-pub(super) fn json(text: &str) -> String {
+pub(crate) fn json(text: &str) -> String {
     escape(text, |c| if matches!(c, '\n' | '\t') { Escape::None } else { Escape::Json })
 }
 
 /// One line of at most `most` characters.
-pub(super) fn short(text: &str, most: usize) -> String {
+pub(crate) fn short(text: &str, most: usize) -> String {
     let text = line(text);
     if text.chars().count() <= most {
         return text;

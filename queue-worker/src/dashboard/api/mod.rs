@@ -1,0 +1,63 @@
+//! The JSON API, and what the pages show: whatever is looked at or done is looked at or done here, over `queue_core::operate`.
+
+mod asked;
+mod audit;
+mod body;
+mod dead;
+mod jobs;
+mod limits;
+mod many;
+mod overview;
+mod queues;
+mod redacted;
+mod schedules;
+
+use axum::{Json, Router, routing::get};
+use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+pub(super) use self::{
+    asked::AskedJobs,
+    audit::AskedAudit,
+    body::Asked,
+    jobs::{job_id, listed, looked_at},
+    overview::{Overview, gather},
+};
+use crate::dashboard::app::Shared;
+
+/// Its routes, each with its description.
+pub(super) fn routes() -> Router<Shared> {
+    let info = InfoBuilder::new().title("queue-worker").version("1").description(Some(
+        "Looks at a store of jobs, and acts on it. Ids are strings. Times are by the database's clock. An act is a POST with a JSON body.",
+    ));
+    let described = OpenApiBuilder::new().info(info.build()).build();
+    let routes = OpenApiRouter::with_openapi(described)
+        .routes(routes!(overview::overview))
+        .routes(routes!(jobs::list))
+        .routes(routes!(jobs::find))
+        .routes(routes!(jobs::act))
+        .routes(routes!(many::count))
+        .routes(routes!(many::act))
+        .routes(routes!(dead::groups))
+        .routes(routes!(many::count_group))
+        .routes(routes!(many::act_on_group))
+        .routes(routes!(queues::queues))
+        .routes(routes!(queues::workers))
+        .routes(routes!(queues::pause))
+        .routes(routes!(queues::resume))
+        .routes(routes!(queues::set_capacity))
+        .routes(routes!(schedules::list))
+        .routes(routes!(schedules::fires))
+        .routes(routes!(schedules::act))
+        .routes(routes!(limits::list))
+        .routes(routes!(limits::keys))
+        .routes(routes!(limits::set))
+        .routes(routes!(limits::unset))
+        .routes(routes!(audit::list));
+    let (router, described) = routes.split_for_parts();
+    router.route("/api/v1/openapi.json", get(async || document(described)))
+}
+
+fn document(described: OpenApi) -> Json<OpenApi> {
+    Json(described)
+}

@@ -1,0 +1,51 @@
+//! A store in figures.
+
+use axum::{Json, extract::State};
+use chrono::{DateTime, Utc};
+use queue_core::{
+    Store,
+    operate::{self, Count, Oldest, Pause, Unserved, WorkerRecord},
+};
+use serde::Serialize;
+use sqlx::PgConnection;
+use utoipa::ToSchema;
+
+use crate::dashboard::{
+    app::Shared,
+    problem::{Answer, Wrong},
+};
+
+/// A store in figures.
+#[derive(Serialize, ToSchema)]
+pub(in crate::dashboard) struct Overview {
+    /// When this was read, by the database's clock.
+    pub(in crate::dashboard) now: DateTime<Utc>,
+    /// How many jobs there are, by queue, type and state; where `partial` is set, at least so many.
+    pub(in crate::dashboard) counts: Vec<Count>,
+    /// The first ready job of each queue, the longest wait first.
+    pub(in crate::dashboard) oldest: Vec<Oldest>,
+    /// What workers begin nothing of.
+    pub(in crate::dashboard) paused: Vec<Pause>,
+    /// Ready jobs that no living worker serves.
+    pub(in crate::dashboard) unserved: Vec<Unserved>,
+    /// The workers.
+    pub(in crate::dashboard) workers: Vec<WorkerRecord>,
+}
+
+/// All of it, in a handful of bounded statements.
+pub(in crate::dashboard) async fn gather(connection: &mut PgConnection, store: Store) -> Answer<Overview> {
+    Ok(Overview {
+        now: operate::now(&mut *connection, store).await?,
+        counts: operate::counts(&mut *connection, store).await?,
+        oldest: operate::oldest(&mut *connection, store).await?,
+        paused: operate::pauses(&mut *connection, store).await?,
+        unserved: operate::unserved(&mut *connection, store).await?,
+        workers: operate::workers(&mut *connection, store).await?,
+    })
+}
+
+/// The store in figures: jobs by queue, type and state; who waits longest; what is paused; who works.
+#[utoipa::path(get, path = "/api/v1/overview", responses((status = 200, body = Overview), (status = "default", body = Wrong)))]
+pub(super) async fn overview(State(app): State<Shared>) -> Answer<Json<Overview>> {
+    Ok(Json(gather(&mut *app.look().await?, app.store).await?))
+}

@@ -1,0 +1,64 @@
+//! What of payloads and outputs is not shown. Pure.
+
+use queue_core::{Registry, operate::JobRecord};
+use serde_json::{Value, value::RawValue};
+
+use crate::dashboard::options::Options;
+
+/// Stands where a value was.
+const HIDDEN: &str = "(hidden)";
+
+/// Takes out of a job what is not to be shown.
+pub(super) fn redact(options: &Options, job: &mut JobRecord) {
+    let keys = hidden(options, &job.job_type);
+    if keys.is_empty() {
+        return;
+    }
+    for json in [&mut job.payload, &mut job.output].into_iter().flatten() {
+        // What is nested too deeply to be read is not shown at all.
+        let mut value = serde_json::from_str(json.get()).unwrap_or_else(|_| Value::from(HIDDEN));
+        hide(&mut value, &keys);
+        *json = RawValue::from_string(value.to_string()).unwrap_or_default();
+    }
+}
+
+/// The keys that are hidden in this type, under whichever of its names it was stored or named.
+fn hidden<'o>(options: &'o Options, job_type: &str) -> Vec<&'o str> {
+    let registry = Registry::linked().unwrap_or_default();
+    let name = |stored: &str| registry.get(stored).map_or_else(|| stored.to_owned(), |known| known.options().name.to_owned());
+    let own = name(job_type);
+    options.redacted.iter().filter(|(of, _)| name(of) == own).flat_map(|(_, keys)| keys.iter().map(String::as_str)).collect()
+}
+
+fn hide(value: &mut Value, keys: &[&str]) {
+    if keys.contains(&"*") && !matches!(value, Value::Object(_)) {
+        *value = Value::from(HIDDEN);
+    }
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                if keys.contains(&"*") || keys.contains(&key.as_str()) { *value = Value::from(HIDDEN) } else { hide(value, keys) }
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| hide(value, keys)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hiding(mut value: Value, keys: &[&str]) -> String {
+        hide(&mut value, keys);
+        value.to_string()
+    }
+
+    #[test]
+    fn what_stands_under_a_key_is_hidden_however_deep_it_stands() {
+        let mail = serde_json::json!({ "to": "ada", "parts": [{ "body": { "html": 1 }, "size": 2 }] });
+        assert_eq!(hiding(mail.clone(), &["body", "to"]), r#"{"parts":[{"body":"(hidden)","size":2}],"to":"(hidden)"}"#);
+        assert_eq!(hiding(mail, &["*"]), r#"{"parts":"(hidden)","to":"(hidden)"}"#);
+        assert_eq!([hiding("x".into(), &["*"]), hiding("x".into(), &["a"])], [r#""(hidden)""#, r#""x""#]);
+    }
+}

@@ -1,0 +1,157 @@
+//! Through this goes every request: for which name it asks, from where it comes, who it is, and what the answer forbids the browser.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::{
+    extract::{OriginalUri, Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header},
+    middleware::Next,
+    response::{IntoResponse, Redirect, Response},
+};
+
+use super::{
+    app::{App, Shared},
+    pages::failed_page,
+    problem::{Answer, Problem},
+};
+
+/// Where the router is nested, as links begin: nothing, or `/admin/queue`.
+#[derive(Clone)]
+pub(super) struct Base(pub(super) String);
+
+/// No request takes longer. Streams have begun by then.
+const LONGEST: Duration = Duration::from_mins(1);
+
+/// The names that always lead here and nowhere else.
+const OWN_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+
+/// What browsers are forbidden: scripts, styles and pictures from elsewhere or written into a page, frames, forms that lead away, guesses at types.
+const HEADERS: [(HeaderName, &str); 7] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; \
+         frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    // To its own pages alone: by `no-referrer` a browser would not say from where the form with the token comes.
+    (header::REFERRER_POLICY, "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
+];
+
+/// The layer around everything.
+pub(super) async fn guard(State(app): State<Shared>, mut request: Request, next: Next) -> Response {
+    let base = base_of(&request);
+    let (is_api, is_fragment) =
+        ((request.uri().path() == "/api" || request.uri().path().starts_with("/api/")), request.headers().contains_key("hx-request"));
+    request.extensions_mut().insert(Base(base.clone()));
+    let mut response = match check(&app, &request) {
+        Ok(()) => run(request, next).await,
+        Err(problem) if problem.status == StatusCode::UNAUTHORIZED && !is_api && request.method() == Method::GET => {
+            Redirect::to(&format!("{base}/login")).into_response()
+        }
+        Err(problem) => problem.into_response(),
+    };
+    let problem = response.extensions_mut().remove::<Problem>().filter(|_| !is_api && !is_fragment);
+    if let Some(problem) = problem {
+        response = failed_page(&base, &problem);
+    }
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    if !response.headers().contains_key(header::CACHE_CONTROL) {
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    response
+}
+
+/// To its end, even if nobody waits for the answer any more: a transaction is not left half-way.
+async fn run(request: Request, next: Next) -> Response {
+    let answered = tokio::spawn(async move { tokio::time::timeout(LONGEST, next.run(request)).await });
+    match answered.await {
+        Ok(Ok(response)) => response,
+        Ok(Err(_)) => Problem::busy("this took too long").into_response(),
+        Err(_) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "this failed; the log says why").into_response(),
+    }
+}
+
+/// What the request was for, without what is routed here.
+fn base_of(request: &Request) -> String {
+    let whole = request.extensions().get::<OriginalUri>().map_or_else(|| request.uri().path(), |uri| uri.0.path());
+    let inside = request.uri().path();
+    // Nested, `/` stands for the place itself.
+    let base = whole.strip_suffix(inside).or_else(|| (inside == "/").then_some(whole)).unwrap_or_default();
+    base.trim_end_matches('/').to_owned()
+}
+
+fn check(app: &App, request: &Request) -> Answer<()> {
+    let headers = request.headers();
+    let host = check_host(app, headers, request.uri())?;
+    let path = request.uri().path();
+    // A browser would otherwise take what begins with two slashes for another host.
+    if base_of(request).starts_with("//") {
+        return Err(Problem::missing("there is nothing here"));
+    }
+    match *request.method() {
+        Method::GET | Method::HEAD => {}
+        Method::POST if path == "/login" || path == "/logout" => check_origin(headers, &host, true)?,
+        Method::POST => {
+            check_origin(headers, &host, false)?;
+            if !is_json(headers) {
+                return Err(Problem::forbidden("an act is said in JSON, with `Content-Type: application/json`"));
+            }
+        }
+        _ => return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, "what is looked at is a GET, what is done a POST")),
+    }
+    let is_open = path == "/login" || path.starts_with("/assets/");
+    if is_open || app.keyhole.opens(headers) {
+        return Ok(());
+    }
+    Err(Problem::new(StatusCode::UNAUTHORIZED, "a token is wanted: log in, or say `Authorization: Bearer`"))
+}
+
+/// The host that is asked for, if it is one of ours: what has another name has been led here by a page of somebody else's.
+fn check_host(app: &App, headers: &HeaderMap, uri: &Uri) -> Answer<String> {
+    let mut said = headers.get_all(header::HOST).iter();
+    let host = match (said.next().map(HeaderValue::to_str), said.next(), uri.authority()) {
+        (Some(Ok(host)), None, None) => host.to_ascii_lowercase(),
+        (Some(Ok(host)), None, Some(authority)) if authority.as_str() == host => host.to_ascii_lowercase(),
+        _ => String::new(),
+    };
+    let name = host
+        .rsplit_once(':')
+        .filter(|(_, port)| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
+        .map_or(&*host, |(name, _)| name);
+    if OWN_NAMES.contains(&name) || app.options.hosts.iter().any(|own| own == name) {
+        return Ok(host);
+    }
+    Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "this host is not served here; say `--host` with its name, or `Options::host`"))
+}
+
+/// From a page of another origin nothing is taken. A browser says where a POST comes from; what is no browser need not, except in a form.
+fn check_origin(headers: &HeaderMap, host: &str, is_form: bool) -> Answer<()> {
+    let foreign = || Problem::forbidden("this comes from another site");
+    let site = headers.get("sec-fetch-site");
+    let origin = headers.get(header::ORIGIN);
+    if site.is_some_and(|site| site != "same-origin") {
+        return Err(foreign());
+    }
+    match origin.map(HeaderValue::to_str) {
+        None if is_form && site.is_none() => Err(foreign()),
+        None => Ok(()),
+        Some(Ok(origin)) if is_of(origin, host) => Ok(()),
+        Some(_) => Err(foreign()),
+    }
+}
+
+fn is_of(origin: &str, host: &str) -> bool {
+    origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://")).is_some_and(|of| of.eq_ignore_ascii_case(host))
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    said.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+}

@@ -1,0 +1,83 @@
+//! What a dashboard shows and lets be done, and to whom. Pure.
+
+use std::{collections::BTreeMap, fmt};
+
+/// What a dashboard shows and lets be done. The default shows everything and lets everything be done, without a token, to whoever reaches it under
+/// a name of this machine's own.
+///
+/// ```
+/// use queue_worker::dashboard::Options;
+///
+/// let options = Options::default().host("admin.example.com").redact("send_email", ["body", "to"]);
+/// # let _ = options;
+/// ```
+#[derive(Clone, Default)]
+#[must_use = "it is given to `router` or `serve`"]
+pub struct Options {
+    pub(super) token: Option<String>,
+    pub(super) hosts: Vec<String>,
+    pub(super) read_only: bool,
+    pub(super) hide_payloads: bool,
+    /// Job types with the keys that are not shown.
+    pub(super) redacted: BTreeMap<String, Vec<String>>,
+}
+
+/// Who acts, for the record of acts: put into a request's extensions by a layer of yours that knows.
+///
+/// ```
+/// use axum::extract::Request;
+/// use queue_worker::dashboard::Actor;
+///
+/// async fn name_them(mut request: Request, next: axum::middleware::Next) -> axum::response::Response {
+///     request.extensions_mut().insert(Actor("ada".to_owned()));
+///     next.run(request).await
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Actor(pub String);
+
+impl Options {
+    /// A shorter token could be guessed.
+    pub const SHORTEST_TOKEN: usize = 16;
+
+    /// Nobody comes in without this: said in a form, or as `Authorization: Bearer`. At least [`Options::SHORTEST_TOKEN`] characters. Default: no
+    /// token, so that the network, or a layer of yours, has to keep strangers away.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    /// A name under which browsers may ask for it, without a port; may be said again. `localhost` and the loopback addresses always are such names. A
+    /// request for any other is refused, as it comes from a page that has given its own name this machine's address.
+    pub fn host(mut self, host: impl Into<String>) -> Self {
+        self.hosts.push(host.into().to_ascii_lowercase());
+        self
+    }
+
+    /// Nothing can be changed. Default: it can.
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Payloads and outputs are neither shown nor read: for a user of the database who may not see them. Default: they are.
+    pub fn hide_payloads(mut self, hide: bool) -> Self {
+        self.hide_payloads = hide;
+        self
+    }
+
+    /// Of jobs of this type the values under these keys are not shown, however deep they stand in the payload or the output; `*` is any key. An alias
+    /// stands for its type. Errors, progress and metadata are shown as they are.
+    pub fn redact<K: Into<String>>(mut self, job_type: impl Into<String>, keys: impl IntoIterator<Item = K>) -> Self {
+        self.redacted.entry(job_type.into()).or_default().extend(keys.into_iter().map(Into::into));
+        self
+    }
+}
+
+/// Without the token.
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (hosts, read_only) = (&self.hosts, self.read_only);
+        f.debug_struct("Options").field("hosts", hosts).field("read_only", &read_only).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,50 @@
+//! Who did what to how many jobs.
+
+use askama::Template;
+use axum::{extract::State, response::Html};
+use queue_core::operate;
+
+use super::frame::{Frame, page as write};
+use crate::dashboard::{
+    api::{Asked, AskedAudit},
+    app::Shared,
+    problem::Answer,
+    show::{self, Moment},
+};
+
+#[derive(Template)]
+#[template(path = "audit.html")]
+struct AuditPage {
+    frame: Frame,
+    rows: Vec<Row>,
+    next: Option<i64>,
+}
+
+struct Row {
+    at: Moment,
+    actor: String,
+    role: String,
+    act: String,
+    what: String,
+    jobs: String,
+}
+
+/// So many a page.
+const MOST: u32 = 100;
+
+pub(super) async fn page(State(app): State<Shared>, frame: Frame, Asked(asked): Asked<AskedAudit>) -> Answer<Html<String>> {
+    let mut session = app.look().await?;
+    let now = operate::now(&mut *session, app.store).await?;
+    let found = operate::audit(&mut *session, app.store, asked.before, MOST).await?;
+    drop(session);
+    let row = |of: &operate::AuditRecord| Row {
+        at: Moment::new(of.at, now),
+        actor: show::line(&of.actor),
+        role: show::line(&of.role),
+        act: show::line(&of.act),
+        what: show::short(&of.what, 300),
+        jobs: if of.jobs == 0 { String::new() } else { show::count(of.jobs, false) },
+    };
+    let next = found.last().map(|last| last.id).filter(|_| found.len() >= MOST as usize);
+    write(&AuditPage { frame, rows: found.iter().map(row).collect(), next })
+}

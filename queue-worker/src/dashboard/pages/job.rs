@@ -1,0 +1,210 @@
+//! One job: what it is, how far it is, why its attempts failed, and what can be done to it.
+
+use askama::Template;
+use axum::{
+    extract::{Path, State},
+    response::Html,
+};
+use chrono::{DateTime, Utc};
+use queue_core::{
+    JobId, JobState, Progress,
+    operate::{self, JobRecord, LimitWait},
+};
+
+use super::{
+    frame::{Frame, page as write},
+    tree::tree,
+};
+use crate::dashboard::{
+    api::{job_id, looked_at},
+    app::{App, Shared},
+    problem::Answer,
+    show::{self, Moment},
+};
+
+#[derive(Template)]
+#[template(path = "job.html")]
+struct JobPage {
+    frame: Frame,
+    job: JobView,
+    /// Trees of JSON, each with its name.
+    trees: Vec<(&'static str, String)>,
+    hidden: bool,
+    /// Whether it changes by itself.
+    goes_on: bool,
+}
+
+/// What changes by itself.
+#[derive(Template)]
+#[template(path = "job_live.html")]
+struct JobLive<'a> {
+    frame: &'a Frame,
+    job: JobView,
+}
+
+struct JobView {
+    id: String,
+    job_type: String,
+    state: &'static str,
+    cancelling: bool,
+    facts: Vec<Fact>,
+    progress: Option<ProgressView>,
+    failures: Vec<FailureRow>,
+    error: Option<String>,
+    can: Can,
+    priority: i16,
+}
+
+/// A job as it is looked at.
+pub(super) struct JobSeen {
+    job: JobRecord,
+    waits: Vec<String>,
+    now: DateTime<Utc>,
+}
+
+/// A name and a value; a moment, or a link.
+struct Fact {
+    name: &'static str,
+    value: String,
+    moment: Option<Moment>,
+    link: Option<String>,
+}
+
+struct ProgressView {
+    percent: Option<u32>,
+    text: String,
+}
+
+struct FailureRow {
+    attempt: i16,
+    at: Moment,
+    ran: String,
+    error: String,
+}
+
+/// What can be done in this state.
+#[expect(clippy::struct_excessive_bools, reason = "each is a button")]
+struct Can {
+    cancel: bool,
+    requeue: bool,
+    discard: bool,
+    run_now: bool,
+    put_off: bool,
+}
+
+impl Can {
+    fn of(job: &JobRecord) -> Self {
+        use JobState::{Blocked, Cancelled, Completed, Dead, Expired, Ready, Running, Scheduled};
+        let is = |states: &[JobState]| states.contains(&job.state);
+        Self {
+            cancel: is(&[Blocked, Scheduled, Ready, Running]) && !job.cancelling,
+            requeue: is(&[Dead, Completed, Cancelled, Expired]),
+            discard: is(&[Dead]),
+            run_now: is(&[Scheduled]),
+            put_off: is(&[Scheduled, Ready]),
+        }
+    }
+}
+
+pub(super) async fn page(State(app): State<Shared>, frame: Frame, Path(id): Path<String>) -> Answer<Html<String>> {
+    let seen = see(&app, job_id(&id)?).await?;
+    let JobRecord { payload, output, meta, state, .. } = &seen.job;
+    let json = [("payload", payload), ("output", output), ("metadata", meta)];
+    let trees = json.into_iter().filter_map(|(name, json)| Some((name, tree(json.as_ref()?.get())))).collect();
+    let goes_on = !matches!(state, JobState::Completed | JobState::Dead | JobState::Cancelled | JobState::Expired);
+    write(&JobPage { job: view(&frame, &seen), trees, hidden: app.options.hide_payloads, goes_on, frame })
+}
+
+/// Looks at a job.
+pub(super) async fn see(app: &App, id: JobId) -> Answer<JobSeen> {
+    let mut session = app.look().await?;
+    let now = operate::now(&mut *session, app.store).await?;
+    let job = looked_at(&mut session, app, id).await?;
+    let waits = waits(&mut session, app, &job).await?;
+    Ok(JobSeen { job, waits, now })
+}
+
+impl JobSeen {
+    /// What changes of the page.
+    pub(super) fn live(&self, frame: &Frame) -> Option<String> {
+        JobLive { frame, job: view(frame, self) }.render().ok()
+    }
+}
+
+/// Why it has not begun, as far as pauses, workers and limits say so.
+async fn waits(session: &mut sqlx::PgConnection, app: &App, job: &JobRecord) -> Answer<Vec<String>> {
+    let mut said = Vec::new();
+    if job.state != JobState::Ready {
+        return Ok(said);
+    }
+    let pauses = operate::pauses(&mut *session, app.store).await?;
+    if let Some(pause) = pauses.iter().find(|pause| pause.covers(&job.queue, &job.job_type)) {
+        let reason = pause.reason.as_deref().map_or_else(String::new, |reason| format!(": {reason}"));
+        said.push(format!("{} is paused{reason}", pause.scope));
+    }
+    let unserved = operate::unserved(&mut *session, app.store).await?;
+    if unserved.iter().any(|of| of.queue == job.queue && of.job_type == job.job_type && of.version == job.version) {
+        said.push("no worker that lives serves this queue and type".to_owned());
+    }
+    let limits = operate::waits_for(&mut *session, app.store, job.id).await?;
+    said.extend(limits.iter().map(room));
+    Ok(said)
+}
+
+fn room(limit: &LimitWait) -> String {
+    let key = limit.key.as_ref().map_or_else(String::new, |key| format!(" of {key}"));
+    match (limit.next_ms, limit.concurrency) {
+        (Some(ms), _) => format!("the limit {}{key} lets one begin in {} ms", limit.name, ms.max(0.0).ceil()),
+        (None, Some(most)) => format!("the limit {}{key} is full: {} of {most}", limit.name, limit.used),
+        (None, None) => format!("the limit {}{key} has no room", limit.name),
+    }
+}
+
+fn view(frame: &Frame, JobSeen { job, waits, now }: &JobSeen) -> JobView {
+    let failure = |failure: &operate::AttemptFailure| FailureRow {
+        attempt: failure.attempt,
+        at: Moment::new(failure.at, *now),
+        ran: show::span(failure.ran),
+        error: show::lines(&failure.error),
+    };
+    JobView {
+        id: job.id.to_string(),
+        job_type: show::line(&job.job_type),
+        state: job.state.name(),
+        cancelling: job.cancelling,
+        facts: facts(frame, job, waits, *now),
+        progress: job.progress.as_ref().map(how_far),
+        failures: job.failures.iter().rev().map(failure).collect(),
+        error: job.error.as_deref().filter(|_| job.failures.is_empty()).map(show::lines),
+        can: Can::of(job),
+        priority: job.priority,
+    }
+}
+
+fn facts(frame: &Frame, job: &JobRecord, waits: &[String], now: DateTime<Utc>) -> Vec<Fact> {
+    let plain = |name, value: String| Fact { name, value: show::line(&value), moment: None, link: None };
+    let moment = |name, at| Fact { name, value: String::new(), moment: Some(Moment::new(at, now)), link: None };
+    let list = |key: &str, value: &str| format!("{}/jobs?q={key}:{}", frame.base, show::in_address(value));
+    let version = if job.version > 1 { format!(" v{}", job.version) } else { String::new() };
+    let mut facts = vec![
+        Fact { link: Some(list("type", &job.job_type)), ..plain("type", job.job_type.clone() + &version) },
+        Fact { link: Some(list("queue", &job.queue)), ..plain("queue", job.queue.clone()) },
+        plain("priority", job.priority.to_string()),
+    ];
+    let crashes = if job.crashes > 0 { format!("; the process ended during {}", job.crashes) } else { String::new() };
+    facts.push(plain("attempts", format!("{} of {}{crashes}", job.attempts, job.max_attempts)));
+    facts.extend(waits.iter().map(|why| plain("waits", why.clone())));
+    facts.push(moment("enqueued", job.enqueued_at));
+    facts.extend(job.run_at.map(|at| moment("due", at)));
+    facts.extend(job.finished_at.map(|at| moment(if job.state == JobState::Dead { "died" } else { "over" }, at)));
+    facts.extend(job.ran.map(|ran| plain("ran", show::span(ran))));
+    facts.extend(job.worker.map(|worker| plain("worker", worker.to_string())));
+    facts
+}
+
+fn how_far(progress: &Progress) -> ProgressView {
+    let counts = progress.counts.iter().map(|(name, count)| format!("{name} {count}"));
+    let text: Vec<String> = progress.stage.iter().cloned().chain(counts).collect();
+    let percent = progress.fraction.map(|fraction| (fraction.clamp(0.0, 1.0) * 100.0).round() as u32);
+    ProgressView { percent, text: show::line(&text.join("; ")) }
+}

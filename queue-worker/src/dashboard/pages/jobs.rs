@@ -1,0 +1,153 @@
+//! Jobs by state, and the search for them.
+
+use askama::Template;
+use axum::{
+    extract::State,
+    response::{IntoResponse, Redirect, Response},
+};
+use queue_core::{
+    JobState,
+    operate::{self, JobRecord},
+};
+use serde::Deserialize;
+
+use super::frame::{Frame, page as write};
+use crate::dashboard::{
+    api::{Asked, AskedJobs, listed},
+    app::Shared,
+    problem::{Answer, Problem},
+    show::{self, Moment},
+};
+
+#[derive(Template)]
+#[template(path = "jobs.html")]
+struct JobsPage {
+    frame: Frame,
+    /// What is looked for, as it is typed.
+    typed: String,
+    problem: Option<String>,
+    tabs: Vec<Tab>,
+    rows: Vec<Row>,
+    /// What is looked for, for acts on all of it: names of fields and their values.
+    filter: Vec<(&'static str, String)>,
+    /// What can be done to all of it.
+    acts: &'static [(&'static str, &'static str)],
+    /// The address of the next page.
+    next: Option<String>,
+}
+
+/// A state to choose.
+struct Tab {
+    name: &'static str,
+    address: String,
+    is_chosen: bool,
+}
+
+/// A job in a list.
+pub(super) struct Row {
+    id: String,
+    state: &'static str,
+    cancelling: bool,
+    job_type: String,
+    queue: String,
+    attempts: String,
+    enqueued: Moment,
+    /// When it is due, or was over.
+    when: Option<(&'static str, Moment)>,
+    error: Option<String>,
+    meta: Option<String>,
+}
+
+/// The address of this page.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Address {
+    q: String,
+    state: String,
+    before: String,
+}
+
+impl Row {
+    pub(super) fn new(job: &JobRecord, now: chrono::DateTime<chrono::Utc>) -> Self {
+        let moment = |at| Moment::new(at, now);
+        let version = if job.version > 1 { format!(" v{}", job.version) } else { String::new() };
+        let when = match job.state {
+            JobState::Scheduled | JobState::Blocked => job.run_at.map(|at| ("due", moment(at))),
+            JobState::Dead => job.finished_at.map(|at| ("died", moment(at))),
+            _ => job.finished_at.map(|at| ("over", moment(at))),
+        };
+        Self {
+            id: job.id.to_string(),
+            state: job.state.name(),
+            cancelling: job.cancelling,
+            job_type: show::line(&job.job_type) + &version,
+            queue: show::line(&job.queue),
+            attempts: format!("{}/{}", job.attempts, job.max_attempts),
+            enqueued: moment(job.enqueued_at),
+            when,
+            error: job.error.as_deref().map(|error| show::short(error, 160)),
+            meta: job.meta.as_deref().map(|meta| show::short(meta.get(), 80)),
+        }
+    }
+}
+
+pub(super) async fn page(State(app): State<Shared>, frame: Frame, Asked(address): Asked<Address>) -> Answer<Response> {
+    let asked = match AskedJobs::typed(&address.q) {
+        Ok(asked) => asked,
+        Err(id) => return Ok(Redirect::to(&format!("{}/jobs/{id}", frame.base)).into_response()),
+    };
+    let chosen = Some(address.state).filter(|state| !state.is_empty()).or_else(|| asked.state.clone());
+    let asked = AskedJobs { state: chosen, before: Some(address.before).filter(|before| !before.is_empty()), ..asked };
+    // What is typed wrong is said where it was typed.
+    let problem = asked.filter().err().map(|problem| problem.text);
+    let mut session = app.look().await?;
+    let now = operate::now(&mut *session, app.store).await?;
+    let (mut rows, mut next) = (Vec::new(), None);
+    let mut problem = problem;
+    if problem.is_none() {
+        match listed(&mut session, &app, &asked).await {
+            Ok(page) => {
+                rows = page.jobs.iter().map(|job| Row::new(job, now)).collect();
+                next = page.next;
+            }
+            Err(Problem { status, text }) if status.is_client_error() => problem = Some(text),
+            Err(problem) => return Err(problem),
+        }
+    }
+    drop(session);
+    let state = asked.state.clone().unwrap_or_default();
+    let filter = fields(&asked);
+    let acts = acts_of(&state);
+    let typed = AskedJobs { state: None, ..asked }.text();
+    let address = |state: &str, before: &str| address_of(&frame.base, &typed, state, before);
+    let states = [""].into_iter().chain(JobState::ALL.map(JobState::name));
+    let tabs =
+        states.map(|name| Tab { name: if name.is_empty() { "all" } else { name }, address: address(name, ""), is_chosen: name == state });
+    let tabs = tabs.collect();
+    let next = next.map(|next| address(&state, &next.to_string()));
+    Ok(write(&JobsPage { frame, typed, problem, tabs, rows, filter, acts, next })?.into_response())
+}
+
+/// As fields of a form.
+fn fields(asked: &AskedJobs) -> Vec<(&'static str, String)> {
+    let named = [("state", &asked.state), ("queue", &asked.queue), ("type", &asked.job_type), ("meta", &asked.meta)];
+    let named = named.into_iter().chain([("error", &asked.error), ("since", &asked.since), ("older_than", &asked.older_than)]);
+    named.filter_map(|(name, value)| Some((name, value.clone()?))).collect()
+}
+
+/// What can be done to all jobs of a state, with its word on a button.
+fn acts_of(state: &str) -> &'static [(&'static str, &'static str)] {
+    match state {
+        "dead" => &[("requeue", "Requeue"), ("discard", "Discard")],
+        "scheduled" => &[("run_now", "Run now"), ("cancel", "Cancel")],
+        "ready" | "blocked" | "running" => &[("cancel", "Cancel")],
+        _ => &[],
+    }
+}
+
+/// The address of a list.
+fn address_of(base: &str, typed: &str, state: &str, before: &str) -> String {
+    let given = [("q", typed), ("state", state), ("before", before)].into_iter().filter(|(_, value)| !value.is_empty());
+    let pairs: Vec<String> = given.map(|(key, value)| format!("{key}={}", show::in_address(value))).collect();
+    if pairs.is_empty() { format!("{base}/jobs") } else { format!("{base}/jobs?{}", pairs.join("&")) }
+}

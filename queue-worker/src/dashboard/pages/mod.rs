@@ -1,0 +1,41 @@
+//! Pages: what the API answers, for people. Each is whole without scripts.
+
+mod audit;
+mod crons;
+mod dead;
+mod frame;
+mod job;
+mod jobs;
+mod limits;
+mod live;
+mod login;
+mod overview;
+mod queues;
+mod tree;
+mod workers;
+
+use axum::{Router, response::Response, routing::get};
+
+use crate::dashboard::{app::Shared, problem::Problem};
+
+/// Their addresses.
+pub(super) fn routes() -> Router<Shared> {
+    Router::new()
+        .route("/", get(overview::page))
+        .route("/jobs", get(jobs::page))
+        .route("/jobs/{id}", get(job::page))
+        .route("/live", get(live::stream))
+        .route("/dead", get(dead::page))
+        .route("/queues", get(queues::page))
+        .route("/workers", get(workers::page))
+        .route("/schedules", get(crons::page))
+        .route("/limits", get(limits::page))
+        .route("/audit", get(audit::page))
+        .route("/login", get(login::page).post(login::log_in))
+        .route("/logout", axum::routing::post(login::log_out))
+}
+
+/// What is wrong, as a page.
+pub(super) fn failed_page(base: &str, problem: &Problem) -> Response {
+    frame::failed(base, problem)
+}

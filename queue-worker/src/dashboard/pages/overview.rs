@@ -1,0 +1,118 @@
+//! The first page: how many jobs are where, who waits longest, who works.
+
+use std::collections::BTreeMap;
+
+use askama::Template;
+use axum::{extract::State, response::Html};
+use queue_core::JobState;
+
+use super::frame::{Frame, page as write};
+use crate::dashboard::{
+    api::{Overview, gather},
+    app::Shared,
+    problem::Answer,
+    show::{self, Moment},
+};
+
+#[derive(Template)]
+#[template(path = "overview.html")]
+pub(super) struct OverviewPage {
+    pub(super) frame: Frame,
+    pub(super) figures: Figures,
+}
+
+/// What changes, by itself.
+#[derive(Template)]
+#[template(path = "figures.html")]
+pub(super) struct FiguresPart {
+    pub(super) frame: Frame,
+    pub(super) figures: Figures,
+}
+
+/// What changes.
+pub(super) struct Figures {
+    states: Vec<Tile>,
+    queues: Vec<QueueRow>,
+    /// Queues beyond those shown.
+    more: usize,
+    unserved: Vec<[String; 3]>,
+    everything: Option<String>,
+    alive: usize,
+    silent: usize,
+    held: i64,
+    at: Moment,
+}
+
+/// How many jobs are in a state.
+struct Tile {
+    name: &'static str,
+    count: String,
+    is_some: bool,
+}
+
+/// A queue in figures.
+struct QueueRow {
+    name: String,
+    counts: Vec<(&'static str, String, bool)>,
+    waited: Option<String>,
+    paused: bool,
+}
+
+/// So many queues are shown on the first page.
+const QUEUES: usize = 50;
+
+/// Of a queue: what is to come, what is now, what went wrong.
+const OF_QUEUE: [JobState; 6] =
+    [JobState::Ready, JobState::Running, JobState::Scheduled, JobState::Blocked, JobState::Completed, JobState::Dead];
+
+impl Figures {
+    pub(super) fn new(overview: &Overview) -> Self {
+        let mut totals: BTreeMap<JobState, (i64, bool)> = BTreeMap::new();
+        let mut queues: BTreeMap<&str, BTreeMap<JobState, (i64, bool)>> = BTreeMap::new();
+        for count in &overview.counts {
+            for sums in [&mut totals, queues.entry(&count.queue).or_default()] {
+                let sum = sums.entry(count.state).or_default();
+                *sum = (sum.0 + count.jobs, sum.1 | count.partial);
+            }
+        }
+        let tile = |state: JobState| {
+            let (jobs, partial) = totals.get(&state).copied().unwrap_or_default();
+            Tile { name: state.name(), count: show::count(jobs, partial), is_some: jobs > 0 }
+        };
+        let unserved = overview.unserved.iter().take(QUEUES);
+        let alive = overview.workers.iter().filter(|worker| worker.alive).count();
+        let everything = overview.paused.iter().find(|pause| pause.scope.queue.is_none() && pause.scope.job_type.is_none());
+        Self {
+            states: JobState::ALL.map(tile).into(),
+            more: queues.len().saturating_sub(QUEUES),
+            queues: queues.into_iter().take(QUEUES).map(|(name, sums)| QueueRow::new(overview, name, &sums)).collect(),
+            unserved: unserved.map(|of| [show::line(&of.queue), show::line(&of.job_type), show::count(of.jobs, of.partial)]).collect(),
+            everything: everything.map(|pause| show::line(pause.reason.as_deref().unwrap_or("no reason was given"))),
+            alive,
+            silent: overview.workers.len() - alive,
+            held: overview.workers.iter().map(|worker| worker.jobs).sum(),
+            at: Moment::new(overview.now, overview.now),
+        }
+    }
+}
+
+impl QueueRow {
+    fn new(overview: &Overview, name: &str, sums: &BTreeMap<JobState, (i64, bool)>) -> Self {
+        let first = overview.oldest.iter().find(|first| first.queue == name);
+        let cell = |state: JobState| {
+            let (jobs, partial) = sums.get(&state).copied().unwrap_or_default();
+            (state.name(), show::count(jobs, partial), jobs > 0)
+        };
+        Self {
+            name: show::line(name),
+            counts: OF_QUEUE.map(cell).into(),
+            waited: first.and_then(|first| Some(format!("{}{}", show::span(first.waited?), if first.partial { "+" } else { "" }))),
+            paused: overview.paused.iter().any(|pause| pause.scope.queue.as_deref() == Some(name) && pause.scope.job_type.is_none()),
+        }
+    }
+}
+
+pub(super) async fn page(State(app): State<Shared>, frame: Frame) -> Answer<Html<String>> {
+    let overview = gather(&mut *app.look().await?, app.store).await?;
+    write(&OverviewPage { frame, figures: Figures::new(&overview) })
+}

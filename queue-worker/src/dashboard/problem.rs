@@ -1,0 +1,100 @@
+//! What is answered when something cannot be done: a status, and a sentence. Never a payload, never a DETAIL of the database.
+
+use axum::{
+    Json,
+    extract::rejection::{JsonRejection, QueryRejection},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use queue_core::Error;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::inert;
+
+/// A status and what is wrong.
+#[derive(Clone, Debug)]
+pub(super) struct Problem {
+    pub(super) status: StatusCode,
+    pub(super) text: String,
+}
+
+/// What is wrong.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Wrong {
+    /// In a sentence.
+    error: String,
+}
+
+/// The result of a handler.
+pub(super) type Answer<T> = Result<T, Problem>;
+
+impl Problem {
+    pub(super) fn new(status: StatusCode, text: impl Into<String>) -> Self {
+        Self { status, text: inert::line(&text.into()) }
+    }
+
+    pub(super) fn wrong(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, text)
+    }
+
+    pub(super) fn forbidden(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, text)
+    }
+
+    pub(super) fn missing(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, text)
+    }
+
+    pub(super) fn busy(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, text)
+    }
+}
+
+/// As JSON; for whoever wants a page, the guard makes one of it.
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(Wrong { error: self.text.clone() })).into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let code =
+            if let Error::Database(sqlx::Error::Database(said)) = &error { said.code().map(std::borrow::Cow::into_owned) } else { None };
+        let status = match (&error, code.as_deref()) {
+            (Error::NotFound { .. } | Error::NoSchedule { .. }, _) => StatusCode::NOT_FOUND,
+            (Error::WrongState { .. } | Error::Locked { .. }, _) => StatusCode::CONFLICT,
+            (Error::InvalidName { .. } | Error::OutOfRange { .. } | Error::Schedule { .. }, _) => StatusCode::BAD_REQUEST,
+            (_, Some("57014" | "55P03")) => return Self::busy("the database took too long for this; nothing was changed"),
+            (_, Some("42501")) => StatusCode::FORBIDDEN,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<sqlx::Error> for Problem {
+    fn from(error: sqlx::Error) -> Self {
+        Error::from(error).into()
+    }
+}
+
+impl From<QueryRejection> for Problem {
+    fn from(rejection: QueryRejection) -> Self {
+        Self::wrong(rejection.body_text())
+    }
+}
+
+/// What was said is not repeated: it may be anything.
+impl From<JsonRejection> for Problem {
+    fn from(rejection: JsonRejection) -> Self {
+        match rejection {
+            JsonRejection::JsonDataError(error) => Self::wrong(error.body_text()),
+            JsonRejection::MissingJsonContentType(_) => Self::forbidden("an act is said in JSON"),
+            other => Self::new(other.status(), "the body is no JSON document of what is asked for here"),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The dashboard: its pages and its JSON API over HTTP, and who may not come in or do what.
+
+mod api;
+mod attacks;
+mod browser;
+mod clicks;
+mod client;
+mod live;
+mod many;
+mod pages;
+mod process;
+
+use queue_core::{Job as _, JobId, Store};
+use queue_worker::dashboard::{Options, listen};
+use tests::{Act, Do, TestDb};
+use tokio::task::JoinHandle;
+
+use self::client::Client;
+
+/// A dashboard on a test's database, for as long as the test.
+struct Served {
+    client: Client,
+    task: JoinHandle<()>,
+}
+
+impl Served {
+    async fn new(db: &TestDb) -> Self {
+        Self::with(db, Options::default()).await
+    }
+
+    async fn with(db: &TestDb, options: Options) -> Self {
+        let listening = listen("127.0.0.1:0".parse().unwrap(), options).await.unwrap();
+        let client = Client::new(listening.address());
+        let task = tokio::spawn(listening.serve(db.pool.clone(), Store::default(), std::future::pending()));
+        Self { client, task }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn enqueue(db: &TestDb, act: Act) -> JobId {
+    Do { act }.enqueue(&db.pool).await.unwrap().id()
+}
+
+/// A job of each state that a worker makes: completed, dead, and one that waits.
+async fn some_jobs(db: &TestDb) -> [JobId; 3] {
+    let (done, dead) = (enqueue(db, Act::Ok("fine".into())).await, enqueue(db, Act::Terminal("no way".into())).await);
+    db.run_until_idle(db.worker()).await;
+    [done, dead, enqueue(db, Act::Panic).await]
+}

@@ -1,0 +1,97 @@
+//! HTTP by hand, so that what no browser and no library would send can be sent.
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    pub(super) address: SocketAddr,
+}
+
+/// What was answered.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: Vec<u8>,
+    /// How many bytes came, head and body.
+    pub(super) bytes: usize,
+}
+
+impl Client {
+    pub(super) fn new(address: SocketAddr) -> Self {
+        Self { address }
+    }
+
+    /// As it is said, to the end of the answer.
+    pub(super) async fn raw(&self, request: &[u8]) -> Answer {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(request).await.unwrap();
+        let mut said = Vec::new();
+        // Not every server closes when it is asked to.
+        while !is_whole(&said) && stream.read_buf(&mut said).await.unwrap() > 0 {}
+        Answer::read(&said)
+    }
+
+    pub(super) async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let mut lines = vec![format!("{method} {path} HTTP/1.1"), "Connection: close".to_owned()];
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            lines.push(format!("Host: {}", self.address));
+        }
+        lines.extend(headers.iter().map(|(name, value)| format!("{name}: {value}")));
+        if !body.is_empty() || method == "POST" {
+            lines.push(format!("Content-Length: {}", body.len()));
+        }
+        let request = lines.join("\r\n");
+        self.raw(format!("{request}\r\n\r\n{body}").as_bytes()).await
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, &[], "").await
+    }
+
+    /// As the API wants it.
+    pub(super) async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.ask("POST", path, &[("Content-Type", "application/json")], &body.to_string()).await
+    }
+}
+
+/// Whether all has come that the head says.
+fn is_whole(said: &[u8]) -> bool {
+    let Some(end) = said.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return false };
+    let head = String::from_utf8_lossy(&said[..end]).to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+    length.is_some_and(|length| said.len() >= end + 4 + length)
+}
+
+impl Answer {
+    fn read(said: &[u8]) -> Self {
+        let end = said.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap_or_else(|| panic!("{:?}", String::from_utf8_lossy(said)));
+        let head = std::str::from_utf8(&said[..end]).unwrap();
+        let mut lines = head.split("\r\n");
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let headers: Vec<(String, String)> =
+            lines.filter_map(|line| line.split_once(':')).map(|(name, value)| (name.to_lowercase(), value.trim().to_owned())).collect();
+        let answer = Self { status, headers, body: said[end + 4..].to_vec(), bytes: said.len() };
+        assert_ne!(answer.header("transfer-encoding"), Some("chunked"), "an answer says how long it is");
+        answer
+    }
+
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error}: {} {}", self.status, String::from_utf8_lossy(&self.body)))
+    }
+}

@@ -1,0 +1,114 @@
+//! The streams of what changes: few, and one look at the database for all of them.
+
+use std::time::Duration;
+
+use queue_worker::dashboard::Options;
+use sqlx::{Connection as _, PgConnection};
+use tests::{Act, TestDb, eventually, within};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use super::{Served, enqueue};
+
+/// One who watches.
+struct Viewer {
+    stream: TcpStream,
+    heard: String,
+}
+
+impl Viewer {
+    async fn new(served: &Served, path: &str) -> Self {
+        let mut stream = TcpStream::connect(served.client.address).await.unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).await.unwrap();
+        Self { stream, heard: String::new() }
+    }
+
+    async fn until(&mut self, what: &str) {
+        let heard = tokio::time::timeout(Duration::from_secs(30), async {
+            while !self.heard.contains(what) {
+                let mut bytes = [0; 4096];
+                let many = self.stream.read(&mut bytes).await.unwrap();
+                assert!(many > 0, "the stream has ended: {}", self.heard);
+                self.heard += &String::from_utf8_lossy(&bytes[..many]);
+            }
+        });
+        assert!(heard.await.is_ok(), "never heard {what}: {}", self.heard);
+    }
+}
+
+#[tokio::test]
+async fn who_watches_is_told_and_no_more_may_watch_than_can_be_served() {
+    let db = TestDb::new().await;
+    let job = enqueue(&db, Act::Ok("x".into())).await;
+    let served = Served::new(&db).await;
+    let mut viewers = Vec::new();
+    for _ in 0..31 {
+        viewers.push(Viewer::new(&served, "/live").await);
+    }
+    viewers.push(Viewer::new(&served, &format!("/live?job={job}")).await);
+    for viewer in &mut viewers {
+        viewer.until("event: part").await;
+        assert!(viewer.heard.contains("text/event-stream") && viewer.heard.contains("content-security-policy"));
+    }
+    viewers[31].until("no worker that lives serves").await;
+    assert_eq!(served.client.get("/live").await.status, 503);
+    assert_eq!(served.client.get("/").await.status, 200, "pages go on");
+    db.run_until_idle(db.worker()).await;
+    viewers[31].until("completed").await;
+    drop(viewers);
+    within(Duration::from_secs(30), "there is room again", async || {
+        let mut one = Viewer::new(&served, "/live").await;
+        let mut bytes = [0; 12];
+        one.stream.read_exact(&mut bytes).await.unwrap();
+        &bytes == b"HTTP/1.1 200"
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn all_who_watch_cost_one_look_and_nobody_none() {
+    let db = TestDb::new().await;
+    // What others do is not counted: each session has a number of its own.
+    let served = Served::new(&db).await;
+    let looks = "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()";
+    let mut viewers = Vec::new();
+    for _ in 0..20 {
+        viewers.push(Viewer::new(&served, "/live").await);
+    }
+    for viewer in &mut viewers {
+        viewer.until("event: part").await;
+    }
+    let mut parts = viewers[0].heard.matches("event: part").count();
+    let before = db.count(looks).await;
+    while viewers[0].heard.matches("event: part").count() < parts + 3 {
+        let known = viewers[0].heard.len();
+        viewers[0].heard.push(' ');
+        let mut bytes = [0; 4096];
+        let many = viewers[0].stream.read(&mut bytes).await.unwrap();
+        viewers[0].heard += &String::from_utf8_lossy(&bytes[..many]);
+        assert!(viewers[0].heard.len() > known);
+    }
+    parts = viewers[0].heard.matches("event: part").count() - parts;
+    let taken = db.count(looks).await - before;
+    assert!(taken <= 5 * parts as i64 + 10, "{taken} transactions for {parts} looks of 20 viewers");
+    drop(viewers);
+    let mut alone = PgConnection::connect(&db.url).await.unwrap();
+    let busy = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
+        and state_change > clock_timestamp() - interval '5 s'";
+    eventually("nobody looks", async || sqlx::query_scalar::<_, i64>(busy).fetch_one(&mut alone).await.unwrap() == 0).await;
+    alone.close().await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_stream_is_for_those_who_may_come_in_and_of_what_there_is() {
+    let db = TestDb::new().await;
+    let served = Served::with(&db, Options::default().token("correct horse battery staple")).await;
+    assert_eq!(served.client.get("/live").await.status, 303);
+    let bearer = [("Authorization", "Bearer correct horse battery staple")];
+    assert_eq!(served.client.ask("GET", "/live?job=x", &bearer, "").await.status, 404);
+    db.finish().await;
+}

@@ -1,0 +1,190 @@
+//! What is done to many jobs, to queues, schedules and limits; and that it is noted.
+
+use std::time::Duration;
+
+use queue_core::{Job as _, JobState, Limit, Store, operate, schedule};
+use queue_worker::dashboard::{Actor, Options, router};
+use serde_json::{Value, json};
+use tests::{Act, Do, TestDb, eventually};
+
+use super::{Served, client::Client, some_jobs};
+
+async fn audit(client: &Client) -> Vec<Value> {
+    client.get("/api/v1/audit").await.json().as_array().unwrap().clone()
+}
+
+/// Dead letters whose errors differ in a number.
+async fn dead_letters(db: &TestDb, many: usize) {
+    let jobs = (0..many).map(|n| Do { act: Act::Terminal(format!("timeout after {n} ms at 'host-{n}'")) });
+    Do::enqueue_all(jobs, &db.pool).await.unwrap();
+    Do { act: Act::Terminal("something else".into()) }.enqueue(&db.pool).await.unwrap();
+    db.run_until_idle(db.worker().concurrency(20)).await;
+}
+
+#[tokio::test]
+async fn a_group_of_dead_letters_is_requeued_at_a_rate_and_counted_in_the_audit() {
+    let db = TestDb::new().await;
+    dead_letters(&db, 30).await;
+    let served = Served::new(&db).await;
+    let groups = served.client.get("/api/v1/dead/groups").await.json();
+    let group = &groups["groups"][0];
+    assert_eq!(
+        (&group["error"], &group["jobs"], &groups["partial"]),
+        (&json!("timeout after … ms at …"), &json!(30), &json!(false)),
+        "{groups}"
+    );
+    let body = json!({ "act": "requeue", "job_type": "do", "error": group["error"], "rate": 1000 });
+    let counted = served.client.post("/api/v1/dead/count", &body).await.json();
+    assert_eq!((&counted["jobs"], &counted["text"]), (&json!(30), &json!("30 jobs would be requeued")));
+    let unconfirmed = served.client.post("/api/v1/dead/act", &body).await;
+    assert_eq!(unconfirmed.status, 400, "it says first how many");
+    let with = |at_most: u64| json!({ "act": "requeue", "job_type": "do", "error": group["error"], "rate": 1000, "at_most": at_most });
+    assert_eq!(served.client.post("/api/v1/dead/act", &with(29)).await.status, 409, "there are more than were confirmed");
+    assert_eq!(db.count("select count(*) from queue.dead").await, 31);
+    let done = served.client.post("/api/v1/dead/act", &with(30)).await.json();
+    assert_eq!((&done["jobs"], &done["goes_on"]), (&json!(30), &json!(false)), "{done}");
+    assert_eq!(db.count("select count(*) from queue.dead").await, 1, "the other stays");
+    let noted = audit(&served.client).await;
+    assert_eq!(noted.len(), 1, "one act is one note, however many transactions it takes");
+    assert_eq!((&noted[0]["act"], &noted[0]["jobs"], &noted[0]["actor"]), (&json!("requeued"), &json!(30), &json!("dashboard")));
+    assert!(noted[0]["what"].as_str().unwrap().contains("timeout after"));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_takes_long_is_answered_and_goes_on() {
+    let db = TestDb::new().await;
+    dead_letters(&db, 60).await;
+    let served = Served::new(&db).await;
+    let body = json!({ "act": "requeue", "filter": { "state": "dead" }, "at_most": 61, "rate": 15 });
+    let answer = served.client.post("/api/v1/jobs/act", &body).await.json();
+    assert_eq!((&answer["goes_on"], &answer["jobs"]), (&json!(true), &json!(61)), "{answer}");
+    let halfway = audit(&served.client).await[0]["jobs"].as_i64().unwrap();
+    assert!((1..61).contains(&halfway), "{halfway} are counted so far");
+    eventually("all are requeued", async || db.count("select count(*) from queue.dead").await == 0).await;
+    eventually("all are counted", async || audit(&served.client).await[0]["jobs"] == json!(61)).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn all_jobs_of_a_filter_are_counted_and_then_cancelled() {
+    let db = TestDb::new().await;
+    Do::enqueue_all((0..25).map(|_| Do { act: Act::Ok("x".into()) }), &db.pool).await.unwrap();
+    let kept = Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).queue("mail").await.unwrap().id();
+    let served = Served::new(&db).await;
+    let mut body = json!({ "act": "cancel", "filter": { "queue": "default", "state": "ready" } });
+    assert_eq!(served.client.post("/api/v1/jobs/count", &body).await.json()["jobs"], json!(25));
+    body["at_most"] = json!(25);
+    assert_eq!(served.client.post("/api/v1/jobs/act", &body).await.json()["text"], json!("25 jobs cancelled"));
+    assert_eq!(
+        (db.state(kept).await, audit(&served.client).await[0]["what"].clone()),
+        (Some(JobState::Ready), json!("jobs of queue:default state:ready"))
+    );
+    for wrong in
+        [json!({ "act": "requeue", "filter": { "state": "ready" }, "at_most": 1 }), json!({ "act": "cancel", "at_most": 1, "rate": 0 })]
+    {
+        assert_eq!(served.client.post("/api/v1/jobs/act", &wrong).await.status, 400, "{wrong}");
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn queues_schedules_and_limits_obey() {
+    let db = TestDb::new().await;
+    let store = Store::default();
+    let hourly = schedule::Schedule::cron("0 * * * *").job(&Do { act: Act::Ok("tick".into()) });
+    schedule::create(&db.pool, store, "hourly", &hourly).await.unwrap();
+    let served = Served::new(&db).await;
+    let post = async |path: &str, body: Value| served.client.post(path, &body).await.status;
+    assert_eq!(post("/api/v1/pause", json!({ "queue": "mail", "reason": "x" })).await, 200);
+    assert_eq!(operate::pauses(&db.pool, store).await.unwrap().len(), 1);
+    assert_eq!(post("/api/v1/pause", json!({})).await, 400, "nothing is not everything");
+    assert_eq!(post("/api/v1/pause", json!({ "queue": "mail", "everything": true })).await, 400);
+    assert_eq!(post("/api/v1/resume", json!({ "queue": "mail" })).await, 200);
+    assert_eq!(post("/api/v1/resume", json!({ "queue": "mail" })).await, 404);
+    assert_eq!(post("/api/v1/queues/mail/capacity", json!({ "capacity": 7 })).await, 200);
+    assert_eq!(operate::capacities(&db.pool, store).await.unwrap()[0].capacity, 7);
+    assert_eq!(post("/api/v1/queues/%27%3B--/capacity", json!({ "capacity": 7 })).await, 400);
+    for act in ["pause", "resume", "run"] {
+        assert_eq!(post("/api/v1/schedules/hourly/act", json!({ "act": act })).await, 200, "{act}");
+    }
+    assert_eq!(schedule::fires(&db.pool, store, "hourly", 9).await.unwrap().len(), 1);
+    assert_eq!(post("/api/v1/schedules/none/act", json!({ "act": "run" })).await, 404);
+    assert_eq!(post("/api/v1/limits/type:do", json!({ "concurrency": 2, "starts": 10, "period": 60, "reason": "y" })).await, 200);
+    let figures = operate::limits(&db.pool, store).await.unwrap()[0].figures;
+    assert_eq!((figures.concurrency, figures.starts, figures.period_ms), (Some(2), Some(10), Some(60_000)));
+    for wrong in [
+        json!({ "starts": 10 }),
+        json!({ "concurrency": -1 }),
+        json!({ "starts": 1, "period": 0 }),
+        json!({ "starts": 1, "period": 1e300 }),
+    ] {
+        assert_eq!(post("/api/v1/limits/type:do", wrong.clone()).await, 400, "{wrong}");
+    }
+    assert_eq!(post("/api/v1/limits/type:do/unset", json!({})).await, 200);
+    assert_eq!(post("/api/v1/limits/type:do/unset", json!({})).await, 404);
+    let acts: Vec<Value> = audit(&served.client).await.iter().rev().map(|of| of["act"].clone()).collect();
+    let wanted = ["paused", "resumed", "capacity", "paused", "resumed", "run", "limited", "unlimited"];
+    assert_eq!(acts, wanted, "what was refused is not noted");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn an_act_and_its_note_are_both_there_or_neither() {
+    let db = TestDb::new().await;
+    let [.., dead, _] = some_jobs(&db).await;
+    sqlx::query("alter table queue.audit add constraint none check (false) not valid").execute(&db.pool).await.unwrap();
+    let served = Served::new(&db).await;
+    assert_eq!(served.client.post(&format!("/api/v1/jobs/{dead}/act"), &json!({ "act": "requeue" })).await.status, 503);
+    let all = json!({ "act": "requeue", "filter": { "state": "dead" }, "at_most": 9 });
+    assert_eq!(served.client.post("/api/v1/jobs/act", &all).await.status, 503);
+    assert_eq!(db.state(dead).await, Some(JobState::Dead));
+    sqlx::query("alter table queue.audit drop constraint none").execute(&db.pool).await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn an_application_says_who_acts() {
+    let db = TestDb::new().await;
+    let [.., dead, _] = some_jobs(&db).await;
+    let inside = router(db.pool.clone(), Store::default(), Options::default());
+    let named = axum::middleware::from_fn(async |mut request: axum::extract::Request, next: axum::middleware::Next| {
+        request.extensions_mut().insert(Actor("ada".to_owned()));
+        next.run(request).await
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(listener.local_addr().unwrap());
+    let app = axum::Router::new().nest("/q", inside).layer(named);
+    let task = tokio::spawn(async move { axum::serve(listener, app).await });
+    assert_eq!(client.post(&format!("/q/api/v1/jobs/{dead}/act"), &json!({ "act": "discard" })).await.status, 200);
+    let noted = operate::audit(&db.pool, Store::default(), None, 9).await.unwrap();
+    assert_eq!((noted[0].actor.as_str(), noted[0].what.clone(), noted[0].jobs), ("ada", format!("job {dead}"), 1));
+    assert!(client.get("/q/audit").await.text().contains("ada"));
+    task.abort();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn pages_show_what_there_is() {
+    let db = TestDb::new().await;
+    let store = Store::default();
+    dead_letters(&db, 3).await;
+    operate::pause(&db.pool, store, &operate::Scope::queue("default"), Some("the <b>move</b>")).await.unwrap();
+    operate::set_limit(&db.pool, store, "type:do", Limit::new().concurrency(3).keyed(), None).await.unwrap();
+    let ping = schedule::Schedule::every(Duration::from_hours(2)).job(&Do { act: Act::Ok("tick".into()) });
+    schedule::create(&db.pool, store, "ping", &ping).await.unwrap();
+    let served = Served::new(&db).await;
+    for (path, wanted) in [
+        ("/dead", "timeout after … ms at …"),
+        ("/queues", "the &#60;b&#62;move"),
+        ("/workers", "No worker"),
+        ("/schedules", "every 2 h"),
+        ("/limits", "type:do"),
+        ("/audit", "Nothing has been done"),
+        ("/jobs?state=dead", "Requeue all"),
+    ] {
+        let page = served.client.get(path).await;
+        assert!(page.status == 200 && page.text().contains(wanted) && !page.text().contains("<b>move"), "{path}: {}", page.text());
+    }
+    db.finish().await;
+}

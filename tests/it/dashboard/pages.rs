@@ -1,0 +1,211 @@
+//! What pages show, and what they cost.
+
+use std::{
+    io::Write,
+    sync::{Arc, Mutex},
+};
+
+use axum::Router;
+use queue_core::{Job as _, JobState, Store};
+use queue_worker::dashboard::{Options, router};
+use serde_json::json;
+use tests::{Act, Do, TestDb};
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use super::{Served, client::Client, enqueue, some_jobs};
+
+/// Counts the statements of this thread, as the driver logs them.
+#[derive(Clone, Default)]
+struct Statements(Arc<Mutex<String>>);
+
+impl Write for Statements {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().push_str(&String::from_utf8_lossy(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Statements {
+    /// With the beginning of the transaction, which the driver does not log.
+    fn count(&self) -> usize {
+        std::mem::take(&mut *self.0.lock().unwrap()).matches("sqlx::query").count() + 1
+    }
+}
+
+/// Pages of a store in use, each by its address.
+fn addresses(jobs: &[queue_core::JobId]) -> Vec<String> {
+    let own = jobs.iter().map(|job| format!("/jobs/{job}"));
+    let pages = ["/dead", "/queues", "/workers", "/schedules", "/limits", "/audit"];
+    ["/", "/jobs", "/jobs?state=dead", "/jobs?q=queue:default%20way"].into_iter().chain(pages).map(str::to_owned).chain(own).collect()
+}
+
+#[tokio::test]
+async fn every_page_takes_few_statements_and_few_bytes() {
+    let db = TestDb::new().await;
+    let jobs = some_jobs(&db).await;
+    Do::enqueue_all((0..500).map(|_| Do { act: Act::Ok("x".into()) }), &db.pool).await.unwrap();
+    for limit in ["type:do", "queue:mail", "a", "b", "c", "d", "e", "f", "g", "h"] {
+        let of_keys = queue_core::Limit::new().concurrency(3).keyed();
+        queue_core::operate::set_limit(&db.pool, Store::default(), limit, of_keys, None).await.unwrap();
+    }
+    let served = Served::new(&db).await;
+    let statements = Statements::default();
+    let writer = statements.clone();
+    let filter = tracing_subscriber::EnvFilter::new("sqlx::query=debug");
+    let _guard = tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || writer.clone()).set_default();
+    let mut assets = 0;
+    for asset in ["style.css", "dashboard.js", "htmx.js", "icon.svg"] {
+        let answer = served.client.ask("GET", &format!("/assets/{asset}"), &[("Accept-Encoding", "br, gzip")], "").await;
+        assert_eq!(answer.status, 200, "{asset}");
+        let again = served.client.ask("GET", &format!("/assets/{asset}"), &[("If-None-Match", answer.header("etag").unwrap())], "").await;
+        assert_eq!((again.status, again.body.len()), (304, 0));
+        assets += answer.bytes;
+    }
+    statements.count();
+    for path in addresses(&jobs) {
+        let answer = served.client.get(&path).await;
+        let taken = statements.count();
+        println!("{path}: {} bytes, with assets {} bytes, {taken} statements", answer.bytes, answer.bytes + assets);
+        assert_eq!(answer.status, 200, "{path}");
+        assert!((2..=15).contains(&taken), "{path}: {taken} statements");
+        assert!(answer.bytes + assets < 60_000, "{path}: {} bytes", answer.bytes + assets);
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn assets_are_the_same_compressed_or_not() {
+    let db = TestDb::new().await;
+    let served = Served::new(&db).await;
+    let plain = served.client.get("/assets/htmx.js").await;
+    let packed = served.client.ask("GET", "/assets/htmx.js", &[("Accept-Encoding", "gzip")], "").await;
+    assert_eq!((plain.header("content-encoding"), packed.header("content-encoding")), (None, Some("gzip")));
+    let file = std::env::temp_dir().join(format!("queue-asset-{}.gz", std::process::id()));
+    std::fs::write(&file, &packed.body).unwrap();
+    let unpacked = std::process::Command::new("gzip").args(["-dc"]).arg(&file).output().unwrap().stdout;
+    std::fs::remove_file(file).unwrap();
+    assert!(unpacked == plain.body && packed.body.len() * 2 < plain.body.len());
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn jobs_are_found_by_what_is_typed() {
+    let db = TestDb::new().await;
+    let [done, dead, waiting] = some_jobs(&db).await;
+    let tagged = Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).meta("tenant", "acme").queue("mail").await.unwrap().id();
+    let served = Served::new(&db).await;
+    let found = async |query: &str| {
+        let page = served.client.get(&format!("/jobs?{query}")).await;
+        [done, dead, waiting, tagged].map(|job| page.text().contains(&format!("/jobs/{job}\"")))
+    };
+    assert_eq!(found("").await, [true; 4]);
+    assert_eq!(found("state=dead").await, [false, true, false, false]);
+    assert_eq!(found("q=no+way").await, [false, true, false, false]);
+    assert_eq!(found("q=tenant%3Dacme").await, [false, false, false, true]);
+    assert_eq!(found("q=queue:mail").await, [false, false, false, true]);
+    assert_eq!(found("q=type:do&state=ready").await, [false, false, true, true]);
+    assert_eq!(found("q=older:1h").await, [false; 4]);
+    assert_eq!(found("q=type:other").await, [false; 4]);
+    let by_id = served.client.get(&format!("/jobs?q={dead}")).await;
+    assert_eq!((by_id.status, by_id.header("location").unwrap()), (303, format!("/jobs/{dead}").as_str()));
+    let wrong = served.client.get("/jobs?q=since:yesterday").await;
+    assert!(wrong.status == 200 && wrong.text().contains("a time is written like"), "{}", wrong.text());
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_list_goes_on_where_its_page_ended() {
+    let db = TestDb::new().await;
+    Do::enqueue_all((0..120).map(|_| Do { act: Act::Ok("x".into()) }), &db.pool).await.unwrap();
+    let served = Served::new(&db).await;
+    let (mut path, mut met) = ("/jobs?q=type:do".to_owned(), std::collections::BTreeSet::new());
+    for _ in 0..4 {
+        let page = served.client.get(&path).await;
+        met.extend(page.text().split("/jobs/").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()));
+        let Some(next) = page.text().split("rel=\"next\" href=\"").nth(1) else { break };
+        path = next.split('"').next().unwrap().replace("&#38;", "&").replace("&amp;", "&");
+    }
+    assert_eq!(met.len(), 120);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn acts_of_a_job_do_what_they_say_or_say_why_not() {
+    let db = TestDb::new().await;
+    let [done, dead, waiting] = some_jobs(&db).await;
+    let served = Served::new(&db).await;
+    let act = async |job: queue_core::JobId, body: serde_json::Value| {
+        let answer = served.client.post(&format!("/api/v1/jobs/{job}/act"), &body).await;
+        (answer.status, answer.json())
+    };
+    let (status, said) = act(dead, json!({ "act": "requeue" })).await;
+    assert_eq!((status, said["acted"].as_str(), db.state(dead).await), (200, Some("done"), Some(JobState::Ready)), "{said}");
+    assert_eq!(act(waiting, json!({ "act": "snooze", "seconds": 3600 })).await.0, 200);
+    assert_eq!(db.state(waiting).await, Some(JobState::Scheduled));
+    assert_eq!(act(waiting, json!({ "act": "run_now" })).await.0, 200);
+    assert_eq!(act(waiting, json!({ "act": "priority", "priority": 7 })).await.0, 200);
+    assert_eq!(act(waiting, json!({ "act": "reschedule", "at": "2100-01-01T00:00:00Z" })).await.0, 200);
+    assert_eq!(act(waiting, json!({ "act": "cancel" })).await.0, 200);
+    assert_eq!(db.state(waiting).await, Some(JobState::Cancelled));
+    let (status, said) = act(done, json!({ "act": "cancel" })).await;
+    assert!(status == 409 && said["error"].as_str().unwrap().contains("completed"), "{said}");
+    for body in [
+        json!({ "act": "snooze", "seconds": -1 }),
+        json!({ "act": "explode" }),
+        json!({}),
+        json!([]),
+        json!({ "act": "priority", "priority": 40000 }),
+    ] {
+        assert_eq!(act(done, body.clone()).await.0, 400, "{body}");
+    }
+    assert_eq!(act(queue_core::JobId(5), json!({ "act": "cancel" })).await.0, 404);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_says_why_it_waits() {
+    let db = TestDb::new().await;
+    let job = enqueue(&db, Act::Ok("x".into())).await;
+    let served = Served::new(&db).await;
+    let page = served.client.get(&format!("/jobs/{job}")).await;
+    assert!(page.text().contains("no worker that lives serves"), "{}", page.text());
+    let scope = queue_core::operate::Scope::queue("default");
+    queue_core::operate::pause(&db.pool, Store::default(), &scope, Some("the move")).await.unwrap();
+    let page = served.client.get(&format!("/jobs/{job}")).await;
+    assert!(page.text().contains("queue default is paused: the move"), "{}", page.text());
+    assert_eq!(served.client.get("/jobs/7").await.status, 404);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn nested_in_an_application_every_link_leads_into_the_nest() {
+    let db = TestDb::new().await;
+    let jobs = some_jobs(&db).await;
+    let app: Router =
+        Router::new().nest("/admin/queue", router(db.pool.clone(), Store::default(), Options::default().token("0123456789abcdef")));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(listener.local_addr().unwrap());
+    let task = tokio::spawn(async move { axum::serve(listener, app).await });
+    assert_eq!(client.get("/admin/queue/jobs").await.header("location"), Some("/admin/queue/login"));
+    let own = format!("http://{}", client.address);
+    let form = [("Content-Type", "application/x-www-form-urlencoded"), ("Origin", own.as_str())];
+    let login = client.ask("POST", "/admin/queue/login", &form, "token=0123456789abcdef").await;
+    assert!(login.header("set-cookie").unwrap().contains("; Path=/admin/queue;"), "{login:?}");
+    assert_eq!(login.header("location"), Some("/admin/queue"));
+    let bearer = [("Authorization", "Bearer 0123456789abcdef")];
+    for path in addresses(&jobs) {
+        let path = format!("/admin/queue{}", path.strip_suffix('/').unwrap_or(&path));
+        let page = client.ask("GET", &path, &bearer, "").await;
+        assert_eq!(page.status, 200, "{path}");
+        for link in ["href=\"", "src=\"", "action=\"", "data-act=\""].into_iter().flat_map(|name| page.text().split(name).skip(1)) {
+            let link = link.split('"').next().unwrap();
+            assert!(link.starts_with("/admin/queue") || link.starts_with('#'), "{path}: {link}");
+        }
+    }
+    task.abort();
+    db.finish().await;
+}
