@@ -70,6 +70,7 @@ pub async fn counts_exactly(on: impl IntoConnection<'_>, store: Store) -> Result
 
 /// How many jobs are in one state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct StateCount {
     /// The state.

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use serde::{Serialize, Serializer, ser::SerializeStruct as _};
+use serde::{Serialize, Serializer};
 
 /// How many durations there were of which length.
 ///
@@ -24,6 +24,7 @@ use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 /// assert!(p95 > Duration::from_millis(50) && p95 < Duration::from_millis(100));
 /// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Histogram, value_type = HistogramJson))]
 pub struct Histogram([u64; BUCKETS]);
 
 const BUCKETS: usize = 24;
@@ -119,14 +120,23 @@ impl fmt::Debug for Histogram {
 impl Serialize for Histogram {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let ms = |share| self.quantile(share).map(|duration| duration.as_secs_f64() * 1000.0);
-        let mut fields = serializer.serialize_struct("Histogram", 5)?;
-        fields.serialize_field("count", &self.count())?;
-        fields.serialize_field("p50_ms", &ms(0.5))?;
-        fields.serialize_field("p95_ms", &ms(0.95))?;
-        fields.serialize_field("p99_ms", &ms(0.99))?;
-        fields.serialize_field("buckets", &self.0)?;
-        fields.end()
+        let json = HistogramJson { count: self.count(), p50_ms: ms(0.5), p95_ms: ms(0.95), p99_ms: ms(0.99), buckets: self.0 };
+        json.serialize(serializer)
     }
+}
+
+/// A histogram as JSON.
+#[derive(Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+struct HistogramJson {
+    /// How many durations there were.
+    count: u64,
+    /// Half of them were no longer; null where there were none.
+    p50_ms: Option<f64>,
+    p95_ms: Option<f64>,
+    p99_ms: Option<f64>,
+    /// How many of each length.
+    buckets: [u64; BUCKETS],
 }
 
 #[cfg(test)]

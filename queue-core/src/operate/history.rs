@@ -36,12 +36,14 @@ impl Default for Past {
 /// Each attempt is one of `completed`, `retried`, `dead`, `cancelled`, `snoozed` and `released`. `timed_out`, `panicked` and `crashed` are among them;
 /// `expired` and `lease_lost` are not.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Figures {
     /// When the step began, by the database's clock.
     pub at: DateTime<Utc>,
     /// How long it is, or has lasted so far.
     #[serde(rename = "seconds", serialize_with = "as_seconds")]
+    #[cfg_attr(feature = "openapi", schema(value_type = f64))]
     pub lasted: Duration,
     /// The queue; `None` for all, `*` for those that there was no room for by name.
     pub queue: Option<String>,

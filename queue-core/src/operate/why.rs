@@ -24,6 +24,7 @@ use crate::{
 ///
 /// Its JSON is stable: fields and kinds are added, and none changes its meaning.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Why {
     /// The job.
@@ -46,6 +47,7 @@ pub struct Why {
 
 /// One cause.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Cause {
     /// Which it is.
@@ -55,12 +57,14 @@ pub struct Cause {
     /// What to do about it: a command, a statement of SQL, or advice; `None` if there is nothing to be done.
     pub fix: Option<String>,
     /// What the sentence was made of, by name; `docs/WHY.md` says which there are. Ids of jobs are strings.
+    #[cfg_attr(feature = "openapi", schema(value_type = std::collections::HashMap<String, serde_json::Value>))]
     pub facts: Map<String, Value>,
 }
 
 /// What a cause is. In JSON and SQL `no_such_job` and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub enum CauseKind {
     /// The job is not there: never enqueued here, not committed yet, or over and not kept.

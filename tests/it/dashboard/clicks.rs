@@ -76,6 +76,7 @@ async fn every_page_looks_right_on_a_phone_and_on_a_desk_by_day_and_by_night() {
         ("job-dead", &dead),
         ("job-waiting", &waiting),
         ("dead", "/dead"),
+        ("history", "/history"),
         ("queues", "/queues"),
         ("workers", "/workers"),
         ("schedules", "/schedules"),

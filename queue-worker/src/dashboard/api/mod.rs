@@ -4,6 +4,7 @@ mod asked;
 mod audit;
 mod body;
 mod dead;
+mod history;
 mod jobs;
 mod limits;
 mod many;
@@ -20,6 +21,7 @@ pub(super) use self::{
     asked::AskedJobs,
     audit::AskedAudit,
     body::Asked,
+    history::{AskedHistory, figures},
     jobs::{job_id, listed, looked_at},
     overview::{Overview, gather},
 };
@@ -35,7 +37,9 @@ pub(super) fn routes() -> Router<Shared> {
         .routes(routes!(overview::overview))
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::find))
+        .routes(routes!(jobs::why))
         .routes(routes!(jobs::act))
+        .routes(routes!(history::history))
         .routes(routes!(many::count))
         .routes(routes!(many::act))
         .routes(routes!(dead::groups))

@@ -4,7 +4,7 @@ use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
 use queue_core::{
     Store,
-    operate::{self, Count, Oldest, Pause, Unserved, WorkerRecord},
+    operate::{self, Count, Oldest, Pause, StateCount, Unserved, WorkerRecord},
 };
 use serde::Serialize;
 use sqlx::PgConnection;
@@ -20,9 +20,13 @@ use crate::dashboard::{
 pub(in crate::dashboard) struct Overview {
     /// When this was read, by the database's clock.
     pub(in crate::dashboard) now: DateTime<Utc>,
-    /// How many jobs there are, by queue, type and state; where `partial` is set, at least so many.
+    /// How many jobs there are, by queue, type and state, of the 50 queues and types that have most; where `partial` is set, at least so many.
     pub(in crate::dashboard) counts: Vec<Count>,
-    /// The first ready job of each queue, the longest wait first.
+    /// How many there are in all, by state.
+    pub(in crate::dashboard) totals: Vec<StateCount>,
+    /// So many more queues and types were seen.
+    pub(in crate::dashboard) more: i64,
+    /// The first ready job of the 50 queues that wait longest, the longest wait first.
     pub(in crate::dashboard) oldest: Vec<Oldest>,
     /// What workers begin nothing of.
     pub(in crate::dashboard) paused: Vec<Pause>,
@@ -32,12 +36,18 @@ pub(in crate::dashboard) struct Overview {
     pub(in crate::dashboard) workers: Vec<WorkerRecord>,
 }
 
+/// So many queues and types, those that have most jobs, and so many queues that wait longest.
+const SHOWN: u16 = 50;
+
 /// All of it, in a handful of bounded statements.
 pub(in crate::dashboard) async fn gather(connection: &mut PgConnection, store: Store) -> Answer<Overview> {
+    let busiest = operate::busiest(&mut *connection, store, SHOWN).await?;
     Ok(Overview {
         now: operate::now(&mut *connection, store).await?,
-        counts: operate::counts(&mut *connection, store).await?,
-        oldest: operate::oldest(&mut *connection, store).await?,
+        counts: busiest.counts,
+        totals: busiest.totals,
+        more: busiest.more,
+        oldest: operate::oldest_of(&mut *connection, store, SHOWN).await?,
         paused: operate::pauses(&mut *connection, store).await?,
         unserved: operate::unserved(&mut *connection, store).await?,
         workers: operate::workers(&mut *connection, store).await?,

@@ -36,9 +36,10 @@ impl Frame {
 }
 
 /// The pages, by address.
-pub(super) const LINKS: [(&str, &str); 7] = [
+pub(super) const LINKS: [(&str, &str); 8] = [
     ("/jobs", "Jobs"),
     ("/dead", "Dead letters"),
+    ("/history", "History"),
     ("/queues", "Queues"),
     ("/workers", "Workers"),
     ("/schedules", "Schedules"),

@@ -8,7 +8,7 @@ use axum::{
 use chrono::{DateTime, Utc};
 use queue_core::{
     JobId, JobState, Progress,
-    operate::{self, JobRecord, LimitWait},
+    operate::{self, Cause, JobRecord, Why},
 };
 
 use super::{
@@ -48,6 +48,8 @@ struct JobView {
     state: &'static str,
     cancelling: bool,
     facts: Vec<Fact>,
+    /// Why it is not running, or what came of it.
+    causes: Vec<CauseRow>,
     progress: Option<ProgressView>,
     failures: Vec<FailureRow>,
     error: Option<String>,
@@ -58,7 +60,7 @@ struct JobView {
 /// A job as it is looked at.
 pub(super) struct JobSeen {
     job: JobRecord,
-    waits: Vec<String>,
+    why: Why,
     now: DateTime<Utc>,
 }
 
@@ -73,6 +75,18 @@ struct Fact {
 struct ProgressView {
     percent: Option<u32>,
     text: String,
+}
+
+/// One cause, and what to do about it.
+struct CauseRow {
+    says: String,
+    fix: Option<String>,
+}
+
+impl CauseRow {
+    fn new(cause: &Cause) -> Self {
+        Self { says: show::line(&cause.says), fix: cause.fix.as_deref().map(show::line) }
+    }
 }
 
 struct FailureRow {
@@ -120,8 +134,8 @@ pub(super) async fn see(app: &App, id: JobId) -> Answer<JobSeen> {
     let mut session = app.look().await?;
     let now = operate::now(&mut *session, app.store).await?;
     let job = looked_at(&mut session, app, id).await?;
-    let waits = waits(&mut session, app, &job).await?;
-    Ok(JobSeen { job, waits, now })
+    let why = operate::why(&mut *session, app.store, id).await?;
+    Ok(JobSeen { job, why, now })
 }
 
 impl JobSeen {
@@ -131,36 +145,7 @@ impl JobSeen {
     }
 }
 
-/// Why it has not begun, as far as pauses, workers and limits say so.
-async fn waits(session: &mut sqlx::PgConnection, app: &App, job: &JobRecord) -> Answer<Vec<String>> {
-    let mut said = Vec::new();
-    if job.state != JobState::Ready {
-        return Ok(said);
-    }
-    let pauses = operate::pauses(&mut *session, app.store).await?;
-    if let Some(pause) = pauses.iter().find(|pause| pause.covers(&job.queue, &job.job_type)) {
-        let reason = pause.reason.as_deref().map_or_else(String::new, |reason| format!(": {reason}"));
-        said.push(format!("{} is paused{reason}", pause.scope));
-    }
-    let unserved = operate::unserved(&mut *session, app.store).await?;
-    if unserved.iter().any(|of| of.queue == job.queue && of.job_type == job.job_type && of.version == job.version) {
-        said.push("no worker that lives serves this queue and type".to_owned());
-    }
-    let limits = operate::waits_for(&mut *session, app.store, job.id).await?;
-    said.extend(limits.iter().map(room));
-    Ok(said)
-}
-
-fn room(limit: &LimitWait) -> String {
-    let key = limit.key.as_ref().map_or_else(String::new, |key| format!(" of {key}"));
-    match (limit.next_ms, limit.concurrency) {
-        (Some(ms), _) => format!("the limit {}{key} lets one begin in {} ms", limit.name, ms.max(0.0).ceil()),
-        (None, Some(most)) => format!("the limit {}{key} is full: {} of {most}", limit.name, limit.used),
-        (None, None) => format!("the limit {}{key} has no room", limit.name),
-    }
-}
-
-fn view(frame: &Frame, JobSeen { job, waits, now }: &JobSeen) -> JobView {
+fn view(frame: &Frame, JobSeen { job, why, now }: &JobSeen) -> JobView {
     let failure = |failure: &operate::AttemptFailure| FailureRow {
         attempt: failure.attempt,
         at: Moment::new(failure.at, *now),
@@ -172,7 +157,8 @@ fn view(frame: &Frame, JobSeen { job, waits, now }: &JobSeen) -> JobView {
         job_type: show::line(&job.job_type),
         state: job.state.name(),
         cancelling: job.cancelling,
-        facts: facts(frame, job, waits, *now),
+        facts: facts(frame, job, *now),
+        causes: why.causes.iter().map(CauseRow::new).collect(),
         progress: job.progress.as_ref().map(how_far),
         failures: job.failures.iter().rev().map(failure).collect(),
         error: job.error.as_deref().filter(|_| job.failures.is_empty()).map(show::lines),
@@ -181,7 +167,7 @@ fn view(frame: &Frame, JobSeen { job, waits, now }: &JobSeen) -> JobView {
     }
 }
 
-fn facts(frame: &Frame, job: &JobRecord, waits: &[String], now: DateTime<Utc>) -> Vec<Fact> {
+fn facts(frame: &Frame, job: &JobRecord, now: DateTime<Utc>) -> Vec<Fact> {
     let plain = |name, value: String| Fact { name, value: show::line(&value), moment: None, link: None };
     let moment = |name, at| Fact { name, value: String::new(), moment: Some(Moment::new(at, now)), link: None };
     let list = |key: &str, value: &str| format!("{}/jobs?q={key}:{}", frame.base, show::in_address(value));
@@ -193,7 +179,6 @@ fn facts(frame: &Frame, job: &JobRecord, waits: &[String], now: DateTime<Utc>) -
     ];
     let crashes = if job.crashes > 0 { format!("; the process ended during {}", job.crashes) } else { String::new() };
     facts.push(plain("attempts", format!("{} of {}{crashes}", job.attempts, job.max_attempts)));
-    facts.extend(waits.iter().map(|why| plain("waits", why.clone())));
     facts.push(moment("enqueued", job.enqueued_at));
     facts.extend(job.run_at.map(|at| moment("due", at)));
     facts.extend(job.finished_at.map(|at| moment(if job.state == JobState::Dead { "died" } else { "over" }, at)));

@@ -1,9 +1,11 @@
 //! Pages: what the API answers, for people. Each is whole without scripts.
 
 mod audit;
+mod chart;
 mod crons;
 mod dead;
 mod frame;
+mod history;
 mod job;
 mod jobs;
 mod limits;
@@ -26,6 +28,7 @@ pub(super) fn routes() -> Router<Shared> {
         .route("/jobs/{id}", get(job::page))
         .route("/live", get(live::stream))
         .route("/dead", get(dead::page))
+        .route("/history", get(history::page))
         .route("/queues", get(queues::page))
         .route("/workers", get(workers::page))
         .route("/schedules", get(crons::page))

@@ -33,8 +33,8 @@ pub(super) struct FiguresPart {
 pub(super) struct Figures {
     states: Vec<Tile>,
     queues: Vec<QueueRow>,
-    /// Queues beyond those shown.
-    more: usize,
+    /// Queues and types beyond those shown.
+    more: i64,
     unserved: Vec<[String; 3]>,
     everything: Option<String>,
     alive: usize,
@@ -58,8 +58,8 @@ struct QueueRow {
     paused: bool,
 }
 
-/// So many queues are shown on the first page.
-const QUEUES: usize = 50;
+/// So many queues without a worker are shown.
+const UNSERVED: usize = 50;
 
 /// Of a queue: what is to come, what is now, what went wrong.
 const OF_QUEUE: [JobState; 6] =
@@ -67,25 +67,23 @@ const OF_QUEUE: [JobState; 6] =
 
 impl Figures {
     pub(super) fn new(overview: &Overview) -> Self {
-        let mut totals: BTreeMap<JobState, (i64, bool)> = BTreeMap::new();
         let mut queues: BTreeMap<&str, BTreeMap<JobState, (i64, bool)>> = BTreeMap::new();
         for count in &overview.counts {
-            for sums in [&mut totals, queues.entry(&count.queue).or_default()] {
-                let sum = sums.entry(count.state).or_default();
-                *sum = (sum.0 + count.jobs, sum.1 | count.partial);
-            }
+            let sum = queues.entry(&count.queue).or_default().entry(count.state).or_default();
+            *sum = (sum.0 + count.jobs, sum.1 | count.partial);
         }
         let tile = |state: JobState| {
-            let (jobs, partial) = totals.get(&state).copied().unwrap_or_default();
+            let total = overview.totals.iter().find(|total| total.state == state);
+            let (jobs, partial) = total.map(|total| (total.jobs, total.partial)).unwrap_or_default();
             Tile { name: state.name(), count: show::count(jobs, partial), is_some: jobs > 0 }
         };
-        let unserved = overview.unserved.iter().take(QUEUES);
+        let unserved = overview.unserved.iter().take(UNSERVED);
         let alive = overview.workers.iter().filter(|worker| worker.alive).count();
         let everything = overview.paused.iter().find(|pause| pause.scope.queue.is_none() && pause.scope.job_type.is_none());
         Self {
             states: JobState::ALL.map(tile).into(),
-            more: queues.len().saturating_sub(QUEUES),
-            queues: queues.into_iter().take(QUEUES).map(|(name, sums)| QueueRow::new(overview, name, &sums)).collect(),
+            more: overview.more,
+            queues: queues.into_iter().map(|(name, sums)| QueueRow::new(overview, name, &sums)).collect(),
             unserved: unserved.map(|of| [show::line(&of.queue), show::line(&of.job_type), show::count(of.jobs, of.partial)]).collect(),
             everything: everything.map(|pause| show::line(pause.reason.as_deref().unwrap_or("no reason was given"))),
             alive,

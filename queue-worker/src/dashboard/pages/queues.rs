@@ -71,8 +71,8 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame) -> Answer<Html
     let (mut session, store) = (app.look().await?, app.store);
     let now = operate::now(&mut *session, store).await?;
     let names = operate::queues(&mut *session, store).await?;
-    let counts = operate::counts(&mut *session, store).await?;
-    let oldest = operate::oldest(&mut *session, store).await?;
+    let counts = operate::busiest(&mut *session, store, MOST as u16).await?.counts;
+    let oldest = operate::oldest_of(&mut *session, store, MOST as u16).await?;
     let capacities = operate::capacities(&mut *session, store).await?;
     let pauses = operate::pauses(&mut *session, store).await?;
     drop(session);
@@ -98,10 +98,18 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame) -> Answer<Html
             is_paused: pauses.iter().any(|pause| pause.scope.queue.as_ref() == Some(name) && pause.scope.job_type.is_none()),
         }
     };
+    // If there are too many: those that have jobs, a pause or a capacity first.
+    let mut shown: Vec<&String> = names.iter().collect();
+    if shown.len() > MOST {
+        let has = |name: &str| sums.contains_key(name) || capacities.iter().any(|of| of.queue == name);
+        let is_paused = |name: &str| pauses.iter().any(|pause| pause.scope.queue.as_deref() == Some(name));
+        shown.sort_by_key(|name| !has(name) && !is_paused(name));
+        shown.truncate(MOST);
+    }
     write(&QueuesPage {
         frame,
         everything: pauses.iter().any(|pause| pause.scope == operate::Scope::EVERYTHING),
-        queues: names.iter().take(MOST).map(row).collect(),
+        queues: shown.into_iter().map(row).collect(),
         pauses: pauses.iter().take(MOST).map(|pause| PauseRow::new(pause, now)).collect(),
         more: names.len().saturating_sub(MOST),
     })
