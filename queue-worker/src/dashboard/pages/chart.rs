@@ -56,8 +56,10 @@ pub(super) fn chart(steps: &[Figures], until: DateTime<Utc>, span: Duration) -> 
     // By the logarithm: milliseconds and minutes are in one picture.
     let level = |ms: f64| GROUND - (ms.max(1.0).ln() / longest.max(10.0).ln()).clamp(0.0, 1.0) * (GROUND - TOP);
     let line = |class: &'static str, share: f64| {
-        let middle = |of: &Figures| x(of.at + of.lasted / 2);
-        let point = |of: &Figures| Some(format!("{:.1},{:.1}", middle(of), level(waits(of, share)?)));
+        let point = |of: &Figures| {
+            let high = level(waits(of, share)?);
+            Some(format!("{:.1},{high:.1} {:.1},{high:.1}", x(of.at), x(of.at + of.lasted)))
+        };
         Line { class, points: steps.iter().filter_map(point).collect::<Vec<_>>().join(" ") }
     };
     let sum = |of: fn(&Figures) -> u64| steps.iter().map(of).sum::<u64>();
