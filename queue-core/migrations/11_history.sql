@@ -10,7 +10,8 @@ create function queue.version_of(stored text) returns smallint
 --
 -- No index has ready jobs by id, for a plain job would pay for it. A small table is read whole. In a large one nearly every place is its job's id:
 -- so the newest jobs of all are looked for in it. If too few of those are ready, the newest of each lane is asked for, and more only of those lanes
--- that have the newest. Jobs with another place have an index by id.
+-- that have the newest; of a lane no more than 2,000 entries are passed over. Jobs with another place, as all of lined lanes, have an index by id.
+-- Suspects may stand at their ids in a lane that is not their own.
 create function queue.newest_ready(lanes bigint[], before bigint, lowest bigint, most integer, enough integer)
   returns table (horizon bigint, id bigint, attempts smallint, crashes smallint)
   language plpgsql stable
@@ -51,8 +52,11 @@ begin
     select (select count(*) from newest) = 2000 and (select count(*) from recent) < newest_ready.enough as lanes
   ), tops as materialized (
     select c.lane,
-      (select r.seq from queue.ready r where r.lane = c.lane and r.seq < newest_ready.before and r.seq = r.id order by r.seq desc limit 1) as seq
-    from (select distinct l.lane from queue.lane l) c
+      (select r.seq
+      from (select r.seq, r.id from queue.ready r where r.lane = c.lane and r.seq < newest_ready.before order by r.seq desc limit 2000) r
+      where r.seq = r.id
+      limit 1) as seq
+    from (select distinct l.lane from queue.lane l where not l.solo and not l.lined) c
     where (select a.lanes from asked a) and (newest_ready.lanes is null or c.lane = any (newest_ready.lanes))
   ), ranked as materialized (
     select t.lane, t.seq, row_number() over (order by t.seq desc) as place
@@ -66,12 +70,38 @@ begin
     cross join share s
     cross join lateral (
       select r.id, r.attempts, r.crashes
-      from queue.ready r
-      where r.lane = k.lane and r.seq <= k.seq and r.seq >= newest_ready.lowest and r.seq = r.id
-      order by r.seq desc
+      from (
+        select r.seq, r.id, r.attempts, r.crashes
+        from queue.ready r
+        where r.lane = k.lane and r.seq <= k.seq and r.seq >= newest_ready.lowest
+        order by r.seq desc
+        limit s.jobs + 2000
+      ) r
+      where r.seq = r.id
       limit s.jobs
     ) e
     where k.place <= wide
+  ), skipped as materialized (
+    -- Up to where entries were passed over, of lanes where those were too many.
+    select (select r.seq from queue.ready r where r.lane = t.lane and r.seq < newest_ready.before order by r.seq desc offset 1999 limit 1) as seq
+    from tops t
+    where t.seq is null
+    union all
+    select (select r.seq from queue.ready r where r.lane = k.lane and r.seq <= k.seq order by r.seq desc offset s.jobs + 1999 limit 1)
+    from ranked k
+    cross join share s
+    where k.place <= wide and (select count(*) from unmoved u where u.lane = k.lane) < s.jobs
+  ), suspects as materialized (
+    select r.id, r.lane, r.attempts, r.crashes
+    from (select distinct l.lane from queue.lane l where l.solo) c
+    cross join lateral (
+      select r.id, r.lane, r.attempts, r.crashes
+      from queue.ready r
+      where r.lane = c.lane and r.seq < newest_ready.before and r.seq >= newest_ready.lowest and r.seq = r.id
+      order by r.seq desc
+      limit 200
+    ) r
+    where newest_ready.lanes is null or c.lane = any (newest_ready.lanes)
   ), moved as materialized (
     select r.id, r.lane, r.attempts, r.crashes
     from queue.ready r
@@ -83,6 +113,8 @@ begin
       (select min(j.id) from newest j having count(*) = 2000 and not (select a.lanes from asked a)),
       (select k.seq + 1 from ranked k where k.place = wide + 1),
       (select max(c.id) from (select min(u.id) as id from unmoved u group by u.lane having count(*) >= (select s.jobs from share s)) c),
+      (select max(p.seq) from skipped p),
+      (select max(c.id) from (select min(u.id) as id from suspects u group by u.lane having count(*) = 200) c),
       (select min(m.id) from moved m having count(*) = 10000)
     ) as horizon
   )
@@ -92,6 +124,8 @@ begin
     select r.id, r.attempts, r.crashes from recent r where not (select a.lanes from asked a)
     union all
     select u.id, u.attempts, u.crashes from unmoved u
+    union all
+    select u.id, u.attempts, u.crashes from suspects u
     union all
     select m.id, m.attempts, m.crashes from moved m where newest_ready.lanes is null or m.lane = any (newest_ready.lanes)
   ) e on e.id >= coalesce(s.horizon, 0);
@@ -355,43 +389,3 @@ create view queue.living as
   union all select unnest(ids) from queue.lease  -- guard: living: leased
   union all select id from queue.dead  -- guard: living: dead
   union all select id from queue.blocked;  -- guard: living: blocked [union all select id from queue.blocked]
-
--- Each job once, with its state.
-create view queue.jobs as
-  select
-    e.id, l.queue, queue.type_of(l.job_type) as job_type, l.priority, e.state, e.attempts, j.max_attempts, e.crashes,
-    queue.enqueued_at(e.id) as enqueued_at, e.run_at, e.finished_at, e.worker, e.error, e.output, j.payload, j.meta,
-    queue.version_of(l.job_type) as version
-  from (
-    select r.id, r.lane, 'ready'::text as state, r.attempts, r.crashes,
-      null::timestamptz as run_at, null::timestamptz as finished_at, null::uuid as worker, null::text as error, null::jsonb as output
-    from queue.ready r
-    union all
-    select s.id, s.lane, 'scheduled', s.attempts, s.crashes, s.run_at, null, null, null, null
-    from queue.scheduled s
-    union all
-    select b.id, b.lane, 'blocked', 0::smallint, 0::smallint, b.run_at, null, null, null, null
-    from queue.blocked b
-    union all
-    select u.id, null, 'running', u.attempts, u.crashes, null, null, h.worker, null, null
-    from queue.lease h cross join lateral unnest(h.ids, h.attempts, h.crashes) u (id, attempts, crashes)
-    union all
-    select d.id, null, case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0::smallint, null,
-      d.finished_at, null, null, d.output
-    from queue.done d
-    union all
-    select j.id, m.lane, 'completed', 1::smallint, 0::smallint, null, m.finished_at, null, null, null
-    from queue.job j
-    cross join lateral (
-      select m.lane, m.finished_at
-      from queue.done_many m
-      where m.first_id between (j.id >> 33) << 33 and j.id and m.last_id >= j.id and j.id = any (m.ids)
-      order by m.first_id desc
-      limit 1
-    ) m
-    union all
-    select d.id, d.lane, 'dead', d.attempts, d.crashes, null, d.died_at, null, d.error, null
-    from queue.dead d
-  ) e
-  join queue.job j on j.id = e.id
-  cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = coalesce(e.lane, j.lane) limit 1) l;

@@ -365,13 +365,11 @@ begin
   join listed c on c.lane = n.lane
   group by c.queue, c.job_type, n.state
   union all
-  select null, null, a.state, case when a.partial then least(a.jobs, most) else a.jobs end, a.partial
-  from (
-    select s.state, sum(s.jobs)::bigint as jobs,
-      s.state in (select m.state from many m) or s.state in (select k.state from cut k) as partial
-    from sampled s
-    group by s.state
-  ) a
+  select null, null, a.state,
+    greatest(case when a.state in (select m.state from many m) or a.state = 'dead' then least(a.jobs, most) else a.jobs end,
+      (select sum(n.jobs)::bigint from counted n where n.state = a.state and n.lane in (select c.lane from listed c))),
+    a.state in (select m.state from many m) or a.state in (select k.state from cut k)
+  from (select s.state, sum(s.jobs)::bigint as jobs from sampled s group by s.state) a
   where top is not null
   union all
   select null, null, null, (select count(*) from ranked) - top, false

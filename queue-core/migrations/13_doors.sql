@@ -183,3 +183,43 @@ begin
     from queue.find(reader_find.job, false) f;
 end
 $$;
+
+-- Each job once, with its state.
+create view queue.jobs as
+  select
+    e.id, l.queue, queue.type_of(l.job_type) as job_type, l.priority, e.state, e.attempts, j.max_attempts, e.crashes,
+    queue.enqueued_at(e.id) as enqueued_at, e.run_at, e.finished_at, e.worker, e.error, e.output, j.payload, j.meta,
+    queue.version_of(l.job_type) as version
+  from (
+    select r.id, r.lane, 'ready'::text as state, r.attempts, r.crashes,
+      null::timestamptz as run_at, null::timestamptz as finished_at, null::uuid as worker, null::text as error, null::jsonb as output
+    from queue.ready r
+    union all
+    select s.id, s.lane, 'scheduled', s.attempts, s.crashes, s.run_at, null, null, null, null
+    from queue.scheduled s
+    union all
+    select b.id, b.lane, 'blocked', 0::smallint, 0::smallint, b.run_at, null, null, null, null
+    from queue.blocked b
+    union all
+    select u.id, null, 'running', u.attempts, u.crashes, null, null, h.worker, null, null
+    from queue.lease h cross join lateral unnest(h.ids, h.attempts, h.crashes) u (id, attempts, crashes)
+    union all
+    select d.id, null, case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0::smallint, null,
+      d.finished_at, null, null, d.output
+    from queue.done d
+    union all
+    select j.id, m.lane, 'completed', 1::smallint, 0::smallint, null, m.finished_at, null, null, null
+    from queue.job j
+    cross join lateral (
+      select m.lane, m.finished_at
+      from queue.done_many m
+      where m.first_id between (j.id >> 33) << 33 and j.id and m.last_id >= j.id and j.id = any (m.ids)
+      order by m.first_id desc
+      limit 1
+    ) m
+    union all
+    select d.id, d.lane, 'dead', d.attempts, d.crashes, null, d.died_at, null, d.error, null
+    from queue.dead d
+  ) e
+  join queue.job j on j.id = e.id
+  cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = coalesce(e.lane, j.lane) limit 1) l;

@@ -42,6 +42,8 @@ create table queue.tallied (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 create index tallied_at on queue.tallied (at);
+-- Rows may be alike: a publication of all tables wants to know which is meant.
+alter table queue.tallied replica identity full;
 
 -- Queue and type are empty in rows of all queues and types together, and * in rows of those that there was no room for by name.
 create table queue.tally_total (
@@ -201,16 +203,17 @@ begin
     added := queue.add_tallies(most, null, null);
     return;
   -- guard: what cannot be written stops no other (2 lines)
-  exception when lock_not_available or data_exception or integrity_constraint_violation or raise_exception then
+  exception when lock_not_available or deadlock_detected or data_exception or integrity_constraint_violation or raise_exception then
     added := 0;
   end;
   for one in select t.queue, t.job_type from (select t.queue, t.job_type from queue.tallied t order by t.at limit most) t group by 1, 2 loop
     begin
       added := added + queue.add_tallies(most, one.queue, one.job_type);
-    exception when lock_not_available or data_exception or integrity_constraint_violation or raise_exception then
+    exception when lock_not_available or deadlock_detected or data_exception or integrity_constraint_violation or raise_exception then
       refused := refused + 1;
     end;
-    exit when refused = 5;  -- redundant: not for long (for speed: a table that is locked is not waited for by each queue)
+    -- What is added up is kept: a call that took longer than its caller waits for would add up nothing.
+    exit when refused = 5 or clock_timestamp() > now() + interval '4 s';  -- redundant: not for long (for speed: the next call goes on)
   end loop;
 end
 $$;

@@ -142,7 +142,7 @@ $$;
 -- begin and a worker that serves it serves them too. Each counted up to one more than most. held: jobs of its queue that these workers have, and
 -- since when.
 create function queue.why_ahead(
-  queue text, stored text, priority smallint, lane bigint, seq bigint, line bigint, most integer,
+  queue text, stored text, priority integer, lane bigint, seq bigint, line bigint, most integer,
   out ahead bigint, out higher bigint, out held bigint, out held_since timestamptz
 )
   language plpgsql stable

@@ -99,7 +99,7 @@ end;
 
 -- What keeps a ready job that others are in front of, or that is under suspicion, from its turn.
 create function queue.why_turn(
-  id bigint, queue text, stored text, priority smallint, plain bigint, lane bigint, seq bigint, line bigint, crashes smallint, is_stopped boolean
+  id bigint, queue text, stored text, priority integer, plain bigint, lane bigint, seq bigint, line bigint, crashes integer, is_stopped boolean
 )
   returns table (rank float8, kind text, facts jsonb)
   language plpgsql stable

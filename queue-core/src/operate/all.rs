@@ -50,6 +50,7 @@ pub struct ActAll<'c> {
     filter: Filter,
     act: Act,
     rate: Option<f64>,
+    at_most: u64,
     stop: Pin<Box<dyn Future<Output = ()> + Send + 'c>>,
     /// These instead of the filter's.
     ids: Option<Vec<JobId>>,
@@ -58,7 +59,17 @@ pub struct ActAll<'c> {
 
 /// Does this to every job of the filter.
 pub fn act_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter, act: Act) -> ActAll<'c> {
-    ActAll { on: on.into_connection(), store, filter: filter.clone(), act, rate: None, stop: Box::pin(pending()), ids: None, note: None }
+    ActAll {
+        on: on.into_connection(),
+        store,
+        filter: filter.clone(),
+        act,
+        rate: None,
+        at_most: u64::MAX,
+        stop: Box::pin(pending()),
+        ids: None,
+        note: None,
+    }
 }
 
 /// Does this to each of these jobs whose state allows it, in the order given; the others are left as they are.
@@ -119,6 +130,12 @@ impl<'c> ActAll<'c> {
         self
     }
 
+    /// To so many jobs at most. Default: to all.
+    pub fn at_most(mut self, jobs: u64) -> Self {
+        self.at_most = jobs;
+        self
+    }
+
     /// Only until this completes: it ends after the batch that is on its way.
     pub fn until(mut self, stop: impl Future<Output = ()> + Send + 'c) -> Self {
         self.stop = Box::pin(stop);
@@ -132,16 +149,17 @@ impl<'c> ActAll<'c> {
     }
 
     async fn send(self) -> Result<Swept, Error> {
-        let Self { mut on, store, filter, act, rate, mut stop, ids, note } = self;
+        let Self { mut on, store, filter, act, rate, at_most, mut stop, ids, note } = self;
         if let Some(rate) = rate.filter(|rate| !rate.is_finite() || *rate < SLOWEST) {
             return Err(Error::OutOfRange { what: "the rate", value: rate.to_string(), range: "at least 0.001 a second" });
         }
         // Ten batches a second, if that makes batches of one at least.
         let most = rate.map_or(BATCH, |rate| ((rate / 10.0) as i64).clamp(1, BATCH));
         let mut source = Source::begin(&mut *on.acquire().await?, store, &filter, act, ids).await?;
-        let (began, mut met, mut swept, mut noted) = (Instant::now(), 0, Swept::default(), None);
+        let (began, mut met, mut swept, mut noted) = (Instant::now(), 0_usize, Swept::default(), None);
         let explained = |error| explain(error, store);
-        loop {
+        while let left @ 1.. = at_most.saturating_sub(met as u64) {
+            let most = most.min(i64::try_from(left).unwrap_or(most));
             // Of a pool, a connection is held for one batch, not while this waits.
             let mut connection = on.acquire().await?;
             let Some(ids) = source.next(&mut connection, most).await.map_err(explained)? else { break };

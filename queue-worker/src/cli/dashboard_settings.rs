@@ -31,9 +31,11 @@ pub(super) struct DashboardSettings {
 
 impl DashboardSettings {
     pub(super) fn over(self, lower: Self) -> Self {
+        // Empty is not said: so does an environment that names it without a value.
+        let given = |token: &String| !token.is_empty();
         Self {
             dashboard: self.dashboard.or(lower.dashboard),
-            dashboard_token: self.dashboard_token.or(lower.dashboard_token).filter(|token| !token.is_empty()),
+            dashboard_token: self.dashboard_token.filter(given).or(lower.dashboard_token.filter(given)),
             dashboard_host: self.dashboard_host.or(lower.dashboard_host),
             dashboard_read_only: self.dashboard_read_only.or(lower.dashboard_read_only),
         }
@@ -47,6 +49,6 @@ impl DashboardSettings {
     pub(super) fn options(&self) -> Options {
         let options = Options::default().read_only(self.dashboard_read_only.unwrap_or(false));
         let options = self.dashboard_token.iter().fold(options, Options::token);
-        self.dashboard_host.iter().flatten().fold(options, Options::host)
+        self.dashboard_host.iter().flatten().filter(|host| !host.is_empty()).fold(options, Options::host)
     }
 }

@@ -89,6 +89,31 @@ async fn all_jobs_of_a_filter_are_counted_and_then_cancelled() {
 }
 
 #[tokio::test]
+async fn what_is_not_said_rightly_is_not_taken_for_all() {
+    let db = TestDb::new().await;
+    dead_letters(&db, 3).await;
+    let served = Served::new(&db).await;
+    for (path, body) in [
+        ("/api/v1/jobs/act", json!({ "act": "discard", "queue": "mail", "at_most": 9 })),
+        ("/api/v1/jobs/count", json!({ "act": "cancel" })),
+        ("/api/v1/jobs/act", json!({ "act": "discard", "filter": { "quue": "mail" }, "at_most": 9 })),
+        ("/api/v1/limits/type:do", json!({})),
+        ("/api/v1/limits/type:do", json!({ "concurency": 5 })),
+        ("/api/v1/queues/default/capacity", json!({})),
+        ("/api/v1/queues/default/capacity", json!({ "capcity": 5 })),
+    ] {
+        let answer = served.client.post(path, &body).await;
+        assert_eq!(answer.status, 400, "{path} {body}: {}", answer.text());
+    }
+    assert_eq!(db.count("select count(*) from queue.dead").await, 4);
+    // More of them by now: no more is done than was confirmed.
+    let all = operate::Filter { state: Some(queue_core::JobState::Dead), ..operate::Filter::default() };
+    let swept = operate::discard_all(&db.pool, Store::default(), &all).at_most(2).await.unwrap();
+    assert_eq!((swept.done, db.count("select count(*) from queue.dead").await), (2, 2));
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn queues_schedules_and_limits_obey() {
     let db = TestDb::new().await;
     let store = Store::default();

@@ -201,7 +201,8 @@ async fn a_limit_on_an_earlier_name_of_a_type_counts_what_runs_under_the_new_one
         eventually("what runs is counted in", async || db.count(adopted).await == 1).await;
         let limits = operate::limits(&db.pool, Store::default()).await.unwrap();
         let limit = limits.into_iter().find(|limit| limit.name == "type:limited_before").unwrap();
-        assert_eq!((limit.used, limit.waiting), (1, 1));
+        // On a busy machine the first may be over by now, and the next be the one.
+        assert!(limit.used == 1 && limit.waiting <= 1, "{limit:?}");
         db.until(next, JobState::Completed).await;
     })
     .await;

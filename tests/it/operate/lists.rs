@@ -27,6 +27,14 @@ const FILL: &str = "
     select id, now(), 1, 2, entry = 'cancelled' from made where entry in ('done', 'cancelled');
   insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
     select min(id), max(id), now(), lane, array_agg(id order by id) from made where entry = 'plain' group by lane, id >> 33;
+  -- Suspects that were given back stand at their ids, in the solo twin of their lane.
+  insert into queue.lane (lane, queue, job_type, priority, solo)
+    select queue.lane_id('q' || n, 't' || n % 3, 100::smallint, true), 'q' || n, 't' || n % 3, 100, true from generate_series(0, 2) n;
+  update queue.ready r set lane = queue.lane_id('q0', 't0', 100::smallint, true)
+    where r.seq = r.id and r.lane = queue.lane_id('q0', 't0', 100::smallint, false) and (r.id & 1048575) % 5000 < 2;
+  -- Of a lane more are moved than are passed over.
+  update queue.ready r set seq = ((r.seq >> 20) + 400000) << 20 | (r.seq & 1048575)
+    where r.seq = r.id and r.lane = queue.lane_id('q0', 't0', 100::smallint, false) and (r.id & 1048575) between 90000 and 98000;
   analyze;
 ";
 

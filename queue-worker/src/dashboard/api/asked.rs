@@ -105,8 +105,9 @@ impl AskedJobs {
                 _ => None,
             };
             match place {
-                Some((place, value)) => *place = Some(value),
-                None => words.push(word),
+                // Said twice, or without a value, it is looked for as it stands: never is more meant than what was typed.
+                Some((place @ None, value)) if !value.is_empty() => *place = Some(value),
+                _ => words.push(word),
             }
         }
         asked.error = (!words.is_empty()).then(|| words.join(" "));

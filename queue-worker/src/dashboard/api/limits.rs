@@ -19,8 +19,9 @@ use crate::dashboard::{
     problem::{Answer, Problem, Wrong},
 };
 
-/// The figures of a limit; what is null is unbounded.
+/// The figures of a limit: how many at once, or how many in a period, or both; what is not said is unbounded.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(super) struct LimitWanted {
     /// How many run at once.
     #[serde(default)]
@@ -70,6 +71,11 @@ pub(super) async fn set(
     Path(name): Path<String>,
     Said(wanted): Said<LimitWanted>,
 ) -> Answer<Json<Told>> {
+    if wanted.concurrency.is_none() && wanted.starts.is_none() {
+        return Err(Problem::wrong(
+            "say how many may run at once with `concurrency`, or how many may begin in a period with `starts` and `period`",
+        ));
+    }
     let mut limit = Limit::new();
     limit = wanted.concurrency.into_iter().fold(limit, Limit::concurrency);
     if let Some(starts) = wanted.starts {

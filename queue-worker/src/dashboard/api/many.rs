@@ -30,8 +30,7 @@ const ANSWERED_AFTER: Duration = Duration::from_secs(3);
 pub(super) struct ManyWanted {
     #[serde(flatten)]
     wanted: Wanted,
-    /// To which; `before` and `limit` do not count.
-    #[serde(default)]
+    /// To which, and `{}` for all; `before` and `limit` do not count.
     filter: AskedJobs,
     /// Not if there are more by now. Not wanted where they are only counted.
     #[serde(default)]
@@ -92,13 +91,14 @@ pub(super) async fn count(State(app): State<Shared>, Said(many): Said<ManyWanted
 pub(super) async fn act(State(app): State<Shared>, who: Who, Said(many): Said<ManyWanted>) -> Answer<Json<Many>> {
     app.check_changes()?;
     let (act, filter) = (many.wanted.act()?, many.filter.filter()?);
-    let jobs = operate::count_matching(&mut *app.look().await?, app.store, &filter, act).await?;
+    let at_most = many.at_most.unwrap_or_default();
+    let jobs = operate::count_matching_up_to(&mut *app.look().await?, app.store, &filter, act, at_most).await?;
     let what = many.filter.text();
     let note = who.note(act.done(), if what.is_empty() { "all jobs".to_owned() } else { format!("jobs of {what}") });
     let store = app.store;
     run(&app, jobs, many.at_most, act, many.rate, move |pool| {
         let (filter, note) = (filter.clone(), note.clone());
-        async move { finished(operate::act_all(&pool, store, &filter, act).noted(note), many.rate).await }
+        async move { finished(operate::act_all(&pool, store, &filter, act).noted(note).at_most(at_most), many.rate).await }
     })
     .await
 }

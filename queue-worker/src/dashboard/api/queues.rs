@@ -90,8 +90,11 @@ pub(super) async fn resume(State(app): State<Shared>, who: Who, Said(wanted): Sa
 
 /// How many jobs may wait.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(super) struct CapacityWanted {
     /// So many; any number if it is null.
+    #[serde(deserialize_with = "Option::deserialize")]
+    #[schema(required)]
     capacity: Option<u64>,
 }
 
