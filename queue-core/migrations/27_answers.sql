@@ -12,7 +12,8 @@ as $$
 begin
   return (
     select jsonb_agg(s.session || coalesce(a.facts, '{}'))
-    from jsonb_array_elements(why_sessions.sessions) s (session)
+    -- Who was there when the facts were read may be gone, and then nobody was found.
+    from jsonb_array_elements(case jsonb_typeof(why_sessions.sessions) when 'array' then why_sessions.sessions else '[]' end) s (session)
     left join lateral (
       select jsonb_strip_nulls(jsonb_build_object(
           'role', a.usename, 'application', a.application_name, 'state', a.state, 'since', a.xact_start, 'visible', a.state is not null,
