@@ -252,6 +252,7 @@ async fn whatever_is_done_beside_jobs_has_something_to_do() {
     for act in [beside::SCHEDULES, beside::PAUSES, beside::REPORTS].into_iter().flatten() {
         let (other, form) = match act {
             Act::Beside(Beside::LockedLeases) => (Act::CancelRunning, Form::DuringThenCommit),
+            Act::Beside(Beside::RollUp) => (Act::Beside(Beside::Tally), Form::After),
             _ => (Act::Enqueue, Form::After),
         };
         let outcome = trio.play(other, *act, form).await;

@@ -39,11 +39,13 @@ const UNIQUE: &str = "insert into queue.unique_key (hash, id, held) values (queu
 
 const LATE: &str = "update queue.job set meta = queue.with_expiry(meta, now() - interval '1 minute');
   insert into queue.expiry (at, id) select now() - interval '1 minute', id from queue.job";
-/// The tick of the schedule is due, one of last week was missed; somebody waited for jobs, and a job that is over has a report; a type is published.
+/// The tick of the schedule is due, one of last week was missed; somebody waited for jobs, and a job that is over has a report; a type is published; figures
+/// are older than they are kept.
 const BESIDE: &str = "update queue.schedule set next_at = now() where name = 'due';
   insert into queue.fire (name, tick, fired_at, outcome) select 'due', now() - interval '9 days', now() - interval '9 days', 'missed';
   insert into queue.waiter (id, expires_at) values (gen_random_uuid(), now() - interval '1 minute');
   insert into queue.progress (id, attempt) select id, 1 from queue.done;
+  insert into queue.tally_total select 10, now() - interval '2 days', 'default', 'do', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1;
   insert into queue.type_options (job_type, queue, priority, max_attempts) values ('published', 'here', 100, 20)";
 const DUE: &str = "update queue.scheduled set run_at = now() - interval '1 minute'";
 const SILENT: &str = "update queue.worker set expires_at = now() - interval '2 hours' where id <> $1";
