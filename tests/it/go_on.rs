@@ -119,7 +119,7 @@ async fn others_go_on_beside_suspects(crashes: i16) {
         let (began, mut longest, mut promoted) = (Instant::now(), Duration::ZERO, Duration::ZERO);
         let mut begun = None;
         // Until the suspects have run beside others for longer than anybody waits for them.
-        while begun.is_none_or(|at: Instant| at.elapsed() < Duration::from_secs(6)) {
+        while begun.is_none_or(|at: Instant| at.elapsed() < Duration::from_secs(12)) {
             assert!(began.elapsed() < Duration::from_mins(1), "the suspects never begin");
             let at = Instant::now();
             let job = enqueue(&db, Act::Ok(String::new())).await;
@@ -134,8 +134,8 @@ async fn others_go_on_beside_suspects(crashes: i16) {
             }
         }
         eprintln!("crashes {crashes}: longest pickup {longest:?}, longest promotion {promoted:?}");
-        assert!(longest < Duration::from_secs(6), "claims of others stood still for {longest:?}");
-        assert!(promoted < Duration::from_secs(2), "promotions stood still for {promoted:?}");
+        assert!(longest < Duration::from_secs(10), "claims of others stood still for {longest:?}");
+        assert!(promoted < Duration::from_secs(10), "promotions stood still for {promoted:?}");
     })
     .await;
     db.finish().await;

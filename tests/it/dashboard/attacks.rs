@@ -345,7 +345,7 @@ async fn whoever_says_nothing_does_not_keep_others_out_and_one_who_goes_away_lea
     }
     let began = Instant::now();
     assert_eq!(served.client.get("/").await.status, 200);
-    assert!(began.elapsed() < Duration::from_secs(5));
+    assert!(began.elapsed() < Duration::from_secs(25));
     // Gone before the answer: the transaction is over all the same.
     for stream in &mut silent {
         tokio::io::AsyncWriteExt::write_all(stream, format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", served.client.address).as_bytes())
@@ -370,7 +370,7 @@ async fn a_database_that_does_not_answer_is_said_and_waited_for_no_longer_than_t
     let (page, json) =
         (served.client.get("/").await, served.client.post(&format!("/api/v1/jobs/{job}/act"), &json!({ "act": "cancel" })).await);
     assert_eq!((page.status, json.status), (503, 503), "{}", page.text());
-    assert!(page.text().contains("took too long") && began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(page.text().contains("took too long") && began.elapsed() < Duration::from_mins(1), "{:?}", began.elapsed());
     lock.rollback().await.unwrap();
     assert_eq!(served.client.get("/").await.status, 200);
     let mut stream = tokio::net::TcpStream::connect(served.client.address).await.unwrap();

@@ -43,7 +43,7 @@ async fn a_worker_that_ends_does_not_wait_for_a_table_that_is_locked() {
         ended = Instant::now();
     })
     .await;
-    assert!(ended.elapsed() < Duration::from_secs(5), "{:?}", ended.elapsed());
+    assert!(ended.elapsed() < Duration::from_secs(25), "{:?}", ended.elapsed());
     open.execute("rollback").await.unwrap();
     db.finish().await;
 }

@@ -62,7 +62,7 @@ async fn a_look_back_of_any_length_reads_few_rows_by_an_index() {
         let (whole, fetched) = (after.0 - before.0, after.1 - before.1);
         println!("{what}: {rows} rows of {fetched} in {quickest:?}");
         assert!(whole == 0 && fetched <= most, "{what}: {whole} tables read whole, {fetched} rows fetched");
-        assert!(rows <= 2000 && quickest < Duration::from_secs(2), "{what}: {rows} rows in {quickest:?}");
+        assert!(rows <= 2000 && quickest < Duration::from_secs(10), "{what}: {rows} rows in {quickest:?}");
     }
     db.finish().await;
 }

@@ -103,7 +103,7 @@ async fn of_many_limits_the_empty_ones_keep_no_job_under_another_waiting() {
     took.sort();
     eprintln!("under the last of many limits: {took:?}");
     // The better half: a slow machine is slow now and then.
-    assert!(took[2] < Duration::from_millis(200), "each waits for looks at the empty ones: {took:?}");
+    assert!(took[2] < Duration::from_millis(400), "each waits for looks at the empty ones: {took:?}");
     db.finish().await;
 }
 

@@ -24,7 +24,7 @@ async fn two_claims_in_each_others_middle_wait_for_nobody_and_share_no_job() {
     let mut first = a.begin().await.unwrap();
     let mut held: HashSet<JobId> = claim_lines(&mut first, worker, 0, 8).await.unwrap().lease.ids().into_iter().collect();
     for _ in 0..3 {
-        let claim = tokio::time::timeout(Duration::from_secs(5), claim_lines(&mut b, worker, 0, 8)).await;
+        let claim = tokio::time::timeout(Duration::from_secs(30), claim_lines(&mut b, worker, 0, 8)).await;
         let second = claim.expect("it waits for nobody").unwrap();
         assert!(second.lease.ids().into_iter().all(|id| held.insert(id)), "each once");
         let mut lines = second.lines;
@@ -126,7 +126,7 @@ async fn lining_up_passes_over_what_others_hold_and_moves_each_job_once() {
     let lane = plain_lanes(&mut a).await.unwrap()[0];
     let mut first = a.begin().await.unwrap();
     assert_eq!(line_up(&mut first, 4).await.unwrap(), 4);
-    let second = tokio::time::timeout(Duration::from_secs(5), line_up(&mut b, 10)).await.expect("it waits for nobody").unwrap();
+    let second = tokio::time::timeout(Duration::from_secs(30), line_up(&mut b, 10)).await.expect("it waits for nobody").unwrap();
     assert_eq!(second, 2);
     first.commit().await.unwrap();
     assert_eq!(line_up(&mut b, 10).await.unwrap(), 0);

@@ -67,7 +67,7 @@ async fn lines_whose_first_job_others_hold_give_their_next_one_in_their_turn() {
         }
     }
     let most = i32::try_from(expected.len()).unwrap();
-    let served = tokio::time::timeout(Duration::from_secs(5), claim_lines(&mut on, worker, i64::MIN, most.max(5)));
+    let served = tokio::time::timeout(Duration::from_secs(30), claim_lines(&mut on, worker, i64::MIN, most.max(5)));
     let served = served.await.expect("it waits for nobody").unwrap();
     assert_eq!(served.lines[..expected.len()], expected.iter().map(|(line, _)| *line).collect::<Vec<_>>());
     let ids: Vec<JobId> = served.lease.ids();
