@@ -40,6 +40,7 @@
       let value = field.value;
       if (field.type === "number") value = value === "" ? null : Number(value);
       if (field.dataset.type === "bool") value = value === "true";
+      if (field.dataset.type === "number") value = Number(value);
       if (value === "" && field.dataset.type !== "text") continue;
       const path = field.name.split(".");
       const last = path.pop();

@@ -28,7 +28,8 @@ use crate::{
 /// An act on all jobs of a filter, to be awaited; from [`act_all`] and its likes.
 ///
 /// It takes jobs that were there when it began, each once, in batches of at most 1000, each a transaction of its own unless there is one
-/// already. Jobs that are claimed or locked by others meanwhile are left as they are and not counted. Ended half-way, what was done stays done,
+/// already. On a pool, a batch takes no longer than a minute and waits no longer than ten seconds for a lock, and is an error otherwise. Jobs that
+/// are claimed or locked by others meanwhile are left as they are and not counted. Ended half-way, what was done stays done,
 /// and the same act goes on from there. The filter's `limit` and `before` are not looked at.
 ///
 /// ```no_run
@@ -161,19 +162,18 @@ impl<'c> ActAll<'c> {
         while let left @ 1.. = at_most.saturating_sub(met as u64) {
             let most = most.min(i64::try_from(left).unwrap_or(most));
             // Of a pool, a connection is held for one batch, not while this waits.
-            let mut connection = on.acquire().await?;
-            let Some(ids) = source.next(&mut connection, most).await.map_err(explained)? else { break };
-            let acted = match &note {
-                Some(note) => act_noted(&mut connection, store, act, &ids, note, &mut noted).await,
-                None => act.on_all(&mut connection, store, &ids).await,
+            let mut session = Session::bounded(&mut on).await.map_err(explained)?;
+            let Some(ids) = source.next(session.connection(), most).await.map_err(explained)? else {
+                session.roll_back().await;
+                break;
             };
-            for acted in acted.map_err(explained)? {
-                match acted {
-                    Acted::Done => swept.done += 1,
-                    Acted::Cancelling => swept.cancelling += 1,
-                }
-            }
-            drop(connection);
+            let acted = match &note {
+                Some(note) => act_noted(session.connection(), store, act, &ids, note, &mut noted).await,
+                None => act.on_all(session.connection(), store, &ids).await,
+            };
+            let acted = acted.map_err(explained)?;
+            session.commit().await.map_err(explained)?;
+            swept.add(&acted);
             met += ids.len();
             let due = rate.map_or(began, |rate| began + Duration::from_secs_f64(met as f64 / rate));
             tokio::select! {
@@ -183,6 +183,17 @@ impl<'c> ActAll<'c> {
             }
         }
         Ok(swept)
+    }
+}
+
+impl Swept {
+    fn add(&mut self, acted: &[Acted]) {
+        for acted in acted {
+            match acted {
+                Acted::Done => self.done += 1,
+                Acted::Cancelling => self.cancelling += 1,
+            }
+        }
     }
 }
 

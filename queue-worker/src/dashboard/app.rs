@@ -14,6 +14,7 @@ use tokio::{
 };
 
 use super::{
+    acts::Acts,
     live::Hub,
     options::Options,
     problem::{Answer, Problem},
@@ -43,6 +44,8 @@ pub(super) struct App {
     pub(super) keyhole: Keyhole,
     /// Who watches which page; what is told is the changing part of it.
     pub(super) hub: Arc<Hub<String>>,
+    /// What is being done to many jobs.
+    pub(super) acts: Acts,
     connections: Arc<Semaphore>,
 }
 
@@ -57,7 +60,15 @@ pub(super) struct Session {
 impl App {
     pub(super) fn new(pool: PgPool, store: Store, options: Options) -> Self {
         let keyhole = Keyhole::new(options.token.as_deref());
-        Self { pool, store, options, keyhole, hub: Arc::default(), connections: Arc::new(Semaphore::new(CONNECTIONS)) }
+        Self {
+            pool,
+            store,
+            options,
+            keyhole,
+            hub: Arc::default(),
+            acts: Acts::default(),
+            connections: Arc::new(Semaphore::new(CONNECTIONS)),
+        }
     }
 
     /// A transaction that only reads.

@@ -17,6 +17,7 @@ mod options;
 mod token;
 mod problem;
 mod live;
+mod acts;
 mod app;
 mod show;
 mod assets;

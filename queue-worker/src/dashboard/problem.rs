@@ -69,6 +69,7 @@ impl From<Error> for Problem {
             (Error::WrongState { .. } | Error::Locked { .. }, _) => StatusCode::CONFLICT,
             (Error::InvalidName { .. } | Error::OutOfRange { .. } | Error::Schedule { .. }, _) => StatusCode::BAD_REQUEST,
             (_, Some("57014" | "55P03")) => return Self::busy("the database took too long for this; nothing was changed"),
+            (_, Some("22021" | "22P05")) => return Self::wrong("this holds what no text in the database can hold"),
             (_, Some("42501")) => StatusCode::FORBIDDEN,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };

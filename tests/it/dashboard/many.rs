@@ -5,6 +5,7 @@ use std::time::Duration;
 use queue_core::{Job as _, JobState, Limit, Store, operate, schedule};
 use queue_worker::dashboard::{Actor, Options, router};
 use serde_json::{Value, json};
+use sqlx::Executor as _;
 use tests::{Act, Do, TestDb, eventually};
 
 use super::{Served, client::Client, some_jobs};
@@ -63,6 +64,53 @@ async fn what_takes_long_is_answered_and_goes_on() {
     assert!((1..61).contains(&halfway), "{halfway} are counted so far");
     eventually("all are requeued", async || db.count("select count(*) from queue.dead").await == 0).await;
     eventually("all are counted", async || audit(&served.client).await[0]["jobs"] == json!(61)).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_on_its_way_is_seen_and_stopped_and_leaves_its_place() {
+    let db = TestDb::new().await;
+    dead_letters(&db, 60).await;
+    let (served, looks) = (Served::new(&db).await, Served::with(&db, Options::default().read_only(true)).await);
+    assert_eq!(served.client.get("/api/v1/acts").await.json(), json!([]));
+    let body = json!({ "act": "requeue", "filter": { "state": "dead" }, "at_most": 61, "rate": 1 });
+    for _ in 0..4 {
+        assert_eq!(served.client.post("/api/v1/jobs/act", &body).await.json()["goes_on"], json!(true));
+    }
+    let fifth = served.client.post("/api/v1/jobs/act", &body).await;
+    assert_eq!(fifth.status, 503, "{}", fifth.text());
+    let going = served.client.get("/api/v1/acts").await.json();
+    assert_eq!((going.as_array().unwrap().len(), &going[0]["what"]), (4, &json!("jobs of state:dead")), "{going}");
+    let page = served.client.get("/audit").await.text();
+    assert!(page.contains("On their way") && page.matches("/api/v1/acts/stop").count() == 4, "{page}");
+    assert_eq!(looks.client.post("/api/v1/acts/stop", &json!({ "number": going[0]["number"] })).await.status, 403);
+    for act in going.as_array().unwrap() {
+        assert_eq!(served.client.post("/api/v1/acts/stop", &json!({ "number": act["number"] })).await.status, 200);
+    }
+    eventually("all have ended", async || served.client.get("/api/v1/acts").await.json() == json!([])).await;
+    let left = db.count("select count(*) from queue.dead").await;
+    assert!((1..61).contains(&left), "{left} are left as they were");
+    assert_eq!(served.client.post("/api/v1/acts/stop", &json!({ "number": going[0]["number"] })).await.status, 404, "it is over");
+    let noted = audit(&served.client).await;
+    assert_eq!((&noted[0]["act"], &noted[0]["what"]), (&json!("stopped"), &json!("requeued: jobs of state:dead")));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_waits_for_a_table_that_somebody_has_ends_and_leaves_its_place() {
+    let db = TestDb::new().await;
+    dead_letters(&db, 3).await;
+    let served = Served::new(&db).await;
+    let mut holder = db.pool.acquire().await.unwrap();
+    holder.execute("begin; lock table queue.scheduled in access exclusive mode").await.unwrap();
+    let body = json!({ "act": "cancel", "filter": { "queue": "mail" }, "at_most": 61, "rate": 1 });
+    // Counting needs the table as well, and gives up.
+    assert_eq!(served.client.post("/api/v1/jobs/act", &body).await.status, 503);
+    let all = operate::Filter::default();
+    let error = operate::cancel_all(&db.pool, Store::default(), &all).await.unwrap_err();
+    assert!(error.to_string().contains("lock timeout"), "{error}");
+    holder.execute("rollback").await.unwrap();
+    assert_eq!(served.client.get("/api/v1/acts").await.json(), json!([]));
     db.finish().await;
 }
 

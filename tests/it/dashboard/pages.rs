@@ -44,6 +44,25 @@ fn addresses(jobs: &[queue_core::JobId]) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn of_a_job_that_is_not_there_or_cannot_be_seen_the_page_says_why() {
+    let db = TestDb::new().await;
+    let job = enqueue(&db, Act::Ok("x".into())).await;
+    let served = Served::new(&db).await;
+    let absent = served.client.get("/jobs/7").await;
+    assert!(absent.status == 404 && absent.text().contains("id=\"why\""), "{}", absent.text());
+    let mut holder = db.pool.begin().await.unwrap();
+    sqlx::query("lock table queue.job in access exclusive mode").execute(&mut *holder).await.unwrap();
+    let locked = served.client.get(&format!("/jobs/{job}")).await;
+    assert!(locked.status == 503 && locked.text().contains("pg_terminate_backend"), "{}", locked.text());
+    holder.rollback().await.unwrap();
+    assert_eq!(served.client.get(&format!("/jobs/{job}")).await.status, 200);
+    for null in ["/history?queue=a%00b", "/history?type=%00", "/jobs?q=queue:a%00b", "/jobs?q=error:%00"] {
+        assert_eq!(served.client.get(null).await.status, 400, "{null}");
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn every_page_takes_few_statements_and_few_bytes() {
     let db = TestDb::new().await;
     let jobs = some_jobs(&db).await;

@@ -1,26 +1,28 @@
 //! What is done to many jobs: first counted, then done to no more than that, and noted.
 
-use std::{sync::LazyLock, time::Duration};
+use std::time::Duration;
 
-use axum::{Json, extract::State};
-use queue_core::operate::{self, Act, ActAll, Swept};
+use axum::{Json, extract::State, http::StatusCode};
+use queue_core::operate::{self, Act, ActAll, Note, Swept};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
 use super::{
     asked::AskedJobs,
-    body::{Said, Who},
+    body::{Said, Told, Who},
     jobs::Wanted,
 };
 use crate::dashboard::{
+    acts::ActOnItsWay,
     app::{App, Shared},
     problem::{Answer, Problem, Wrong},
 };
 
-/// So many acts on many jobs go on at a time in a process.
-static AT_ONCE: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(4));
+/// No act here is on more jobs: counting more takes longer than somebody waits for a number.
+const MOST: u64 = 1_000_000;
 
 /// One that takes longer goes on after it was answered.
 const ANSWERED_AFTER: Duration = Duration::from_secs(3);
@@ -68,7 +70,7 @@ pub(super) struct Many {
     text: String,
 }
 
-/// Counts to how many jobs something would be done.
+/// Counts to how many jobs something would be done. More than a million are refused.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/count",
@@ -77,7 +79,11 @@ pub(super) struct Many {
 )]
 pub(super) async fn count(State(app): State<Shared>, Said(many): Said<ManyWanted>) -> Answer<Json<Many>> {
     let (act, filter) = (many.wanted.act()?, many.filter.filter()?);
-    let jobs = operate::count_matching(&mut *app.look().await?, app.store, &filter, act).await?;
+    let jobs = operate::count_matching_up_to(&mut *app.look().await?, app.store, &filter, act, MOST).await?;
+    if jobs > MOST {
+        let text = format!("these are more than {MOST} jobs: choose fewer, or let the command line do it, which takes any number");
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, text));
+    }
     Ok(would_be(jobs, act))
 }
 
@@ -95,12 +101,11 @@ pub(super) async fn act(State(app): State<Shared>, who: Who, Said(many): Said<Ma
     let jobs = operate::count_matching_up_to(&mut *app.look().await?, app.store, &filter, act, at_most).await?;
     let what = many.filter.text();
     let note = who.note(act.done(), if what.is_empty() { "all jobs".to_owned() } else { format!("jobs of {what}") });
-    let store = app.store;
-    run(&app, jobs, many.at_most, act, many.rate, move |pool| {
-        let (filter, note) = (filter.clone(), note.clone());
-        async move { finished(operate::act_all(&pool, store, &filter, act).noted(note).at_most(at_most), many.rate).await }
-    })
-    .await
+    let (store, rate) = (app.store, many.rate);
+    let confirmed = Confirmed { jobs, at_most: many.at_most, act, rate, note };
+    let doing =
+        move |pool, steered: Steered| async move { steered.steer(operate::act_all(&pool, store, &filter, act).at_most(at_most)).await };
+    confirmed.run(&app, doing).await
 }
 
 /// Counts the dead letters of a group.
@@ -127,10 +132,33 @@ pub(super) async fn act_on_group(State(app): State<Shared>, who: Who, Said(group
     let (act, ids) = (group.act()?, group.ids(&app).await?);
     let note = who.note(act.done(), format!("dead letters of {}: {}", group.job_type, group.error));
     let (store, rate) = (app.store, group.rate);
-    run(&app, ids.len() as u64, group.at_most, act, rate, move |pool| async move {
-        finished(operate::act_on(&pool, store, ids, act).noted(note), rate).await
-    })
-    .await
+    let confirmed = Confirmed { jobs: ids.len() as u64, at_most: group.at_most, act, rate, note };
+    confirmed.run(&app, move |pool, steered: Steered| async move { steered.steer(operate::act_on(&pool, store, ids, act)).await }).await
+}
+
+/// The acts on many jobs that are on their way in this process, the oldest first.
+#[utoipa::path(get, path = "/api/v1/acts", responses((status = 200, body = Vec<ActOnItsWay>), (status = "default", body = Wrong)))]
+pub(super) async fn on_their_way(State(app): State<Shared>) -> Json<Vec<ActOnItsWay>> {
+    Json(app.acts.list())
+}
+
+/// Which is to end.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StopWanted {
+    /// Its number.
+    number: u64,
+}
+
+/// Lets an act on many jobs end after the batch that is on its way. What it has done stays done.
+#[utoipa::path(post, path = "/api/v1/acts/stop", request_body = StopWanted, responses((status = 200, body = Told), (status = "default", body = Wrong)))]
+pub(super) async fn stop(State(app): State<Shared>, who: Who, Said(StopWanted { number }): Said<StopWanted>) -> Answer<Json<Told>> {
+    app.check_changes()?;
+    let stopped = app.acts.stop(number).ok_or_else(|| Problem::missing("this act is over, or is not of this process"))?;
+    let mut session = app.change().await?;
+    operate::note_act(&mut *session, app.store, &who.note("stopped", format!("{}: {}", stopped.act, stopped.what)), 0).await?;
+    session.commit().await?;
+    Ok(Told::new("it ends after the batch that is on its way"))
 }
 
 impl GroupWanted {
@@ -156,50 +184,74 @@ fn of(jobs: u64) -> String {
     if jobs == 1 { "1 job".to_owned() } else { format!("{jobs} jobs") }
 }
 
-/// Begins it, if it is what was confirmed, and answers when it is over or takes long.
-async fn run<F>(
-    app: &App,
-    jobs: u64,
-    at_most: Option<u64>,
-    act: Act,
+/// How an act goes on by itself.
+struct Steered {
+    note: Note,
     rate: Option<f64>,
-    doing: impl FnOnce(PgPool) -> F,
-) -> Answer<Json<Many>>
-where
-    F: Future<Output = Result<Swept, queue_core::Error>> + Send + 'static,
-{
-    let at_most = at_most.ok_or_else(|| Problem::wrong("say with `at_most` how many there were when they were counted"))?;
-    if jobs > at_most {
-        let text = format!("by now there are {}, which is more than {at_most}; nothing was done", of(jobs));
-        return Err(Problem::new(axum::http::StatusCode::CONFLICT, text));
-    }
-    if rate.is_some_and(|rate| !(0.001..=1e6).contains(&rate)) {
-        return Err(Problem::wrong("a rate is from 0.001 to 1000000 a second"));
-    }
-    let place = AT_ONCE.try_acquire().map_err(|_| Problem::busy("four other acts on many jobs are on their way; try again"))?;
-    let doing = doing(app.pool.clone());
-    let mut task = tokio::spawn(async move {
-        let swept = doing.await;
-        drop(place);
-        if let Err(error) = &swept {
-            tracing::warn!(%error, "an act on many jobs ended half-way");
+    stop: CancellationToken,
+}
+
+impl Steered {
+    async fn steer(self, acting: ActAll<'_>) -> Result<Swept, queue_core::Error> {
+        let acting = acting.noted(self.note).until(self.stop.cancelled_owned());
+        match self.rate {
+            Some(rate) => acting.rate(rate).await,
+            None => acting.await,
         }
-        swept
-    });
-    match timeout(ANSWERED_AFTER, &mut task).await {
-        Ok(Ok(swept)) => {
-            let Swept { done, cancelling, .. } = swept?;
-            let also = if cancelling > 0 { format!(", {} cancelling", of(cancelling)) } else { String::new() };
-            Ok(Json(Many { jobs: done + cancelling, goes_on: false, text: format!("{} {}{also}", of(done), act.done()) }))
-        }
-        Ok(Err(_)) => Err(Problem::busy("this failed half-way; the log says why")),
-        Err(_) => Ok(Json(Many { jobs, goes_on: true, text: format!("on its way: {}; the audit tells how far it is", of(jobs)) })),
     }
 }
 
-async fn finished(acting: ActAll<'_>, rate: Option<f64>) -> Result<Swept, queue_core::Error> {
-    match rate {
-        Some(rate) => acting.rate(rate).await,
-        None => acting.await,
+/// An act on many jobs that somebody has seen the number of.
+struct Confirmed {
+    /// So many there are now.
+    jobs: u64,
+    /// So many there were.
+    at_most: Option<u64>,
+    act: Act,
+    rate: Option<f64>,
+    note: Note,
+}
+
+impl Confirmed {
+    fn check(&self) -> Answer<()> {
+        let at_most = self.at_most.ok_or_else(|| Problem::wrong("say with `at_most` how many there were when they were counted"))?;
+        if self.jobs > at_most {
+            let text = format!("by now there are {}, which is more than {at_most}; nothing was done", of(self.jobs));
+            return Err(Problem::new(StatusCode::CONFLICT, text));
+        }
+        if self.rate.is_some_and(|rate| !(0.001..=1e6).contains(&rate)) {
+            return Err(Problem::wrong("a rate is from 0.001 to 1000000 a second"));
+        }
+        Ok(())
+    }
+
+    /// Begins it, if it is what was confirmed, and answers when it is over or takes long.
+    async fn run<F>(self, app: &App, doing: impl FnOnce(PgPool, Steered) -> F) -> Answer<Json<Many>>
+    where
+        F: Future<Output = Result<Swept, queue_core::Error>> + Send + 'static,
+    {
+        self.check()?;
+        let Self { jobs, act, rate, note, .. } = self;
+        let full =
+            || Problem::busy("four other acts on many jobs are on their way; try again, or stop one of them on the page of the audit");
+        let place = app.acts.begin(note.clone()).ok_or_else(full)?;
+        let doing = doing(app.pool.clone(), Steered { note, rate, stop: place.stop.clone() });
+        let mut task = tokio::spawn(async move {
+            let swept = doing.await;
+            drop(place);
+            if let Err(error) = &swept {
+                tracing::warn!(%error, "an act on many jobs ended half-way");
+            }
+            swept
+        });
+        match timeout(ANSWERED_AFTER, &mut task).await {
+            Ok(Ok(swept)) => {
+                let Swept { done, cancelling, .. } = swept?;
+                let also = if cancelling > 0 { format!(", {} cancelling", of(cancelling)) } else { String::new() };
+                Ok(Json(Many { jobs: done + cancelling, goes_on: false, text: format!("{} {}{also}", of(done), act.done()) }))
+            }
+            Ok(Err(_)) => Err(Problem::busy("this failed half-way; the log says why")),
+            Err(_) => Ok(Json(Many { jobs, goes_on: true, text: format!("on its way: {}; the audit tells how far it is", of(jobs)) })),
+        }
     }
 }

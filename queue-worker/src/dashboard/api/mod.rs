@@ -45,6 +45,8 @@ pub(super) fn routes() -> Router<Shared> {
         .routes(routes!(dead::groups))
         .routes(routes!(many::count_group))
         .routes(routes!(many::act_on_group))
+        .routes(routes!(many::on_their_way))
+        .routes(routes!(many::stop))
         .routes(routes!(queues::queues))
         .routes(routes!(queues::workers))
         .routes(routes!(queues::pause))

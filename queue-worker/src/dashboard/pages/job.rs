@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::{
     extract::{Path, State},
-    response::Html,
+    response::{IntoResponse as _, Response},
 };
 use chrono::{DateTime, Utc};
 use queue_core::{
@@ -18,7 +18,7 @@ use super::{
 use crate::dashboard::{
     api::{job_id, looked_at},
     app::{App, Shared},
-    problem::Answer,
+    problem::{Answer, Problem},
     show::{self, Moment},
 };
 
@@ -120,13 +120,36 @@ impl Can {
     }
 }
 
-pub(super) async fn page(State(app): State<Shared>, frame: Frame, Path(id): Path<String>) -> Answer<Html<String>> {
-    let seen = see(&app, job_id(&id)?).await?;
+/// A job of which nothing can be shown but why.
+#[derive(Template)]
+#[template(path = "job_unseen.html")]
+struct UnseenPage {
+    frame: Frame,
+    id: JobId,
+    text: String,
+    causes: Vec<CauseRow>,
+}
+
+pub(super) async fn page(State(app): State<Shared>, frame: Frame, Path(id): Path<String>) -> Answer<Response> {
+    let id = job_id(&id)?;
+    let seen = match see(&app, id).await {
+        Ok(seen) => seen,
+        Err(problem) => return unseen(&app, frame, id, problem).await,
+    };
     let JobRecord { payload, output, meta, state, .. } = &seen.job;
     let json = [("payload", payload), ("output", output), ("metadata", meta)];
     let trees = json.into_iter().filter_map(|(name, json)| Some((name, tree(json.as_ref()?.get())))).collect();
     let goes_on = !matches!(state, JobState::Completed | JobState::Dead | JobState::Cancelled | JobState::Expired);
-    write(&JobPage { job: view(&frame, &seen), trees, hidden: app.options.hide_payloads, goes_on, frame })
+    Ok(write(&JobPage { job: view(&frame, &seen), trees, hidden: app.options.hide_payloads, goes_on, frame })?.into_response())
+}
+
+/// A job that is not there, or a table that somebody has to himself: what keeps it from being seen is what is asked.
+async fn unseen(app: &App, frame: Frame, id: JobId, problem: Problem) -> Answer<Response> {
+    let Ok(mut session) = app.look().await else { return Err(problem) };
+    let Ok(why) = operate::why(&mut *session, app.store, id).await else { return Err(problem) };
+    let causes = why.causes.iter().map(CauseRow::new).collect();
+    let Problem { status, text } = problem;
+    Ok((status, write(&UnseenPage { frame, id, text, causes })?).into_response())
 }
 
 /// Looks at a job.
