@@ -291,8 +291,12 @@ async fn a_worker_that_is_dropped_is_gone_and_others_have_its_jobs() {
     begun(&db, 2).await;
     dropped.abort();
     assert!(dropped.await.unwrap_err().is_cancelled());
-    let later = enqueue(&db, Act::Ok(String::new())).await;
     eventually("its heartbeat has ended", async || db.count("select count(*) from queue.worker").await == 0).await;
+    // A claim that was on its way goes on in the server.
+    let on_its_way = "select count(*) from pg_stat_activity where datname = current_database() and application_name like 'queue-worker%'";
+    eventually("its connections have ended", async || db.count(on_its_way).await == 0).await;
+    let later = enqueue(&db, Act::Ok(String::new())).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(db.state(later).await, Some(JobState::Ready), "it claims no more");
     sqlx::query("create table go ()").execute(&db.pool).await.unwrap();
     db.run_while(db.worker(), async {

@@ -93,7 +93,7 @@ const SLACK: u64 = 5_000;
 const LATE: u64 = 500_000;
 
 /// What has expired says when the look for it began, which may be so much before it was seen to be over.
-const LOOK: i64 = 100_000;
+const LOOK: i64 = 1_000_000;
 
 pub(super) fn check(history: &[Entry], faults: &[Fault], jobs: &[Final]) -> Findings {
     let mut found = Findings::default();
