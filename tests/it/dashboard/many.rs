@@ -81,7 +81,8 @@ async fn what_is_on_its_way_is_seen_and_stopped_and_leaves_its_place() {
     assert_eq!(fifth.status, 503, "{}", fifth.text());
     let going = served.client.get("/api/v1/acts").await.json();
     assert_eq!((going.as_array().unwrap().len(), &going[0]["what"]), (4, &json!("jobs of state:dead")), "{going}");
-    let page = served.client.get("/audit").await.text();
+    let page = served.client.get("/audit").await;
+    let page = page.text();
     assert!(page.contains("On their way") && page.matches("/api/v1/acts/stop").count() == 4, "{page}");
     assert_eq!(looks.client.post("/api/v1/acts/stop", &json!({ "number": going[0]["number"] })).await.status, 403);
     for act in going.as_array().unwrap() {
@@ -110,6 +111,7 @@ async fn what_waits_for_a_table_that_somebody_has_ends_and_leaves_its_place() {
     let error = operate::cancel_all(&db.pool, Store::default(), &all).await.unwrap_err();
     assert!(error.to_string().contains("lock timeout"), "{error}");
     holder.execute("rollback").await.unwrap();
+    drop(holder);
     assert_eq!(served.client.get("/api/v1/acts").await.json(), json!([]));
     db.finish().await;
 }

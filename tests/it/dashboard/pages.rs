@@ -56,8 +56,10 @@ async fn of_a_job_that_is_not_there_or_cannot_be_seen_the_page_says_why() {
     assert!(locked.status == 503 && locked.text().contains("pg_terminate_backend"), "{}", locked.text());
     holder.rollback().await.unwrap();
     assert_eq!(served.client.get(&format!("/jobs/{job}")).await.status, 200);
-    for null in ["/history?queue=a%00b", "/history?type=%00", "/jobs?q=queue:a%00b", "/jobs?q=error:%00"] {
-        assert_eq!(served.client.get(null).await.status, 400, "{null}");
+    for (null, status) in
+        [("/history?queue=a%00b", 400), ("/history?type=%00", 400), ("/jobs?q=queue:a%00b", 200), ("/jobs?q=error:%00", 200)]
+    {
+        assert_eq!(served.client.get(null).await.status, status, "{null}");
     }
     db.finish().await;
 }
