@@ -76,6 +76,7 @@
 // In the order of a job's life. Imports go down only (see ARCHITECTURE.md).
 mod define;
 mod payload;
+mod trace;
 mod error;
 mod schema;
 mod seal;
@@ -115,13 +116,16 @@ pub use schema::{Roles, Store, check_name, migrate};
 pub use seal::{Keyring, Secret, use_keyring};
 /// The driver, of the version whose connections an enqueue takes.
 pub use sqlx;
+pub use trace::TraceRelation;
 
 /// What runs attempts is made of these: for `queue-worker`, which stands on them, and nobody else. They change without notice.
 #[doc(hidden)]
 pub mod runner {
     pub use crate::{
-        attempt::{ClaimedJob, Ended, Halt, run, run_batch},
-        context::{Ask, Backend, CommitResult, Fence, Lent, OwnTransaction, Report, ReportEntry, ReportSender, Shared, States, Written},
+        attempt::{ClaimedJob, Ended, Halt, OpenLog, run, run_batch},
+        context::{
+            Ask, Backend, CommitResult, Fence, Lent, LogEntry, OwnTransaction, Report, ReportEntry, ReportSender, Shared, States, Written,
+        },
         define::{Counted, Due, Ending, OrderingKey, Timing, stored_type, type_and_version},
         finish::finish_one,
         schema::{Channel, Migration, migrate::migrate_with},

@@ -71,6 +71,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("cron", r#"cron = "30 4 * * MON-FRI""#),
     ("every", r#"every = "15m""#),
     ("tz", r#"tz = "Europe/Berlin""#),
+    ("keep_logs", r#"keep_logs = "64KiB""#),
     ("seal", r#"seal = "customers""#),
     ("send_only", "send_only"),
     ("crate", "crate = my::path::to::queue_core"),
@@ -186,6 +187,12 @@ impl Args {
         let transactional =
             "a transactional job is one transaction with its claim, so `transactional` does not go with `batch`; leave one out";
         let last = "a job's last attempt runs alone, so with `max_attempts = 1` there would be no batch; give it at least 2";
+        if let (Some(_), Some((logs, _))) = (find("batch"), find("keep_logs")) {
+            return Err(Error::new(
+                logs.span(),
+                "one handler logs for all jobs of a batch, so `keep_logs` does not go with `batch`; leave one out",
+            ));
+        }
         match (find("batch"), find("batch_wait"), find("transactional"), find("max_attempts")) {
             (None, Some((wait, _)), ..) => Err(Error::new(
                 wait.span(),
@@ -301,6 +308,7 @@ fn expression(option: &Named, given: &Expr) -> Result<Value> {
         "priority" => Value::Number(option.integer_or_constant(given, -32768..=32767)?),
         "batch" => Value::Number(option.integer(given, 2..=10_000)?),
         "batch_wait" => Value::Time(option.batch_wait(given)?),
+        "keep_logs" => Value::Bytes(option.size(given)?),
         "max_attempts" => Value::Number(option.integer(given, 1..=32767)?),
         "backoff" => Value::Backoff(option.backoff(given)?),
         "expires" => Value::Time(option.expires(given)?),

@@ -158,6 +158,7 @@ fn value(root: &TokenStream, value: &Value) -> TokenStream {
         Value::Number(number) => number.to_token_stream(),
         Value::Share(share) => share.to_token_stream(),
         Value::Time(time) => duration(root, *time),
+        Value::Bytes(size) => size.to_token_stream(),
         Value::Backoff(Backoff { kind, base, calls: rest }) => {
             let (base, rest) = (duration(root, *base), calls(root, rest));
             quote!(#root::private::Backoff::#kind(#base)#rest)

@@ -20,6 +20,8 @@ pub(crate) enum Value {
     Share(LitFloat),
     Time(Time),
     Backoff(Backoff),
+    /// A number of bytes.
+    Bytes(LitInt),
     /// A variant of `Retain`, at the place of the literal that named it.
     Retain(Ident),
     /// A length of time for `Retain`.
@@ -65,6 +67,9 @@ const LONGEST_BATCH_WAIT: u64 = 60_000;
 
 /// A hundred years of 365 days, as `queue-core` has it.
 const LONGEST_HISTORY: u64 = 36_500 * 86_400_000;
+
+/// A mebibyte, as `queue-core` has it.
+const LARGEST_LOG: u64 = 1024 * 1024;
 
 /// A year, as `queue-core` has it.
 const LONGEST_RATE: u64 = 365 * 86_400_000;
@@ -146,6 +151,15 @@ impl<'a> Named<'a> {
     pub(crate) fn batch_wait(&self, given: &Expr) -> Result<Time> {
         let time = self.time(given, LONGEST_WAIT)?;
         if time.millis <= LONGEST_BATCH_WAIT { Ok(time) } else { Err(self.wrong(given, "a duration of at most a minute")) }
+    }
+
+    /// `64KiB`: from a byte to a mebibyte.
+    pub(crate) fn size(&self, given: &Expr) -> Result<LitInt> {
+        let text = self.text(given)?;
+        match bytes(&text.value()) {
+            Some(size) if (1..=LARGEST_LOG).contains(&size) => Ok(LitInt::new(&size.to_string(), text.span())),
+            _ => Err(self.wrong(text, "a size of 1B to 1MiB (a whole number with the unit B, KiB or MiB)")),
+        }
     }
 
     pub(crate) fn expires(&self, given: &Expr) -> Result<Time> {
@@ -294,6 +308,17 @@ pub(crate) fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte))
 }
 
+fn bytes(text: &str) -> Option<u64> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+    let scale = match unit {
+        "B" => 1,
+        "KiB" => 1024,
+        "MiB" => 1024 * 1024,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(scale)
+}
+
 fn millis(text: &str) -> Option<u64> {
     let (mut rest, mut units, mut sum) = (text, UNITS, 0_u64);
     loop {
@@ -310,7 +335,7 @@ fn millis(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_name, millis};
+    use super::{bytes, is_name, millis};
 
     #[test]
     fn a_duration_is_whole_numbers_with_units_the_largest_first() {
@@ -330,6 +355,16 @@ mod tests {
         let size = ["99999999999999999999s", "18446744073709551615d"];
         for text in form.iter().chain(&size) {
             assert_eq!(millis(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_size_is_a_whole_number_with_its_unit() {
+        assert_eq!([bytes("1B"), bytes("64KiB"), bytes("1MiB"), bytes("0B")], [Some(1), Some(65_536), Some(1_048_576), Some(0)]);
+        for text in
+            ["", "64", "KiB", "64 KiB", "64KB", "64kib", "-1B", "1.5KiB", "1KiB1B", "99999999999999999999MiB", "18446744073709551615KiB"]
+        {
+            assert_eq!(bytes(text), None, "{text:?}");
         }
     }
 

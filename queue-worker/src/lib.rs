@@ -16,7 +16,7 @@
 //! # Features
 //!
 //! `cli` is the command line, `embedded` the private PostgreSQL for when no database is named, `tls` what a server that wants encrypted
-//! connections needs (rustls, with the system's certificates); all are on by default. `dashboard`, which is not, is pages
+//! connections needs (rustls, with the system's certificates); all are on by default. `logs`, which comes with `cli`, keeps what handlers log. `dashboard`, which is not, is pages
 //! and a JSON API for operators. A program that only runs a [`Worker`] says
 //! `default-features = false`, and links forty crates fewer.
 //!
@@ -42,9 +42,13 @@ mod live;
 mod error;
 #[cfg(any(feature = "cli", feature = "dashboard"))]
 mod inert;
+#[cfg(feature = "logs")]
+mod logs;
 
 pub use error::Error;
 pub use live::{Config, Database, DatabaseOptions, log_panics, shutdown_signal};
+#[cfg(feature = "logs")]
+pub use logs::{Logs, logs, logs_at};
 #[cfg(feature = "embedded")]
 pub use queue_embedded as embedded;
 pub use run::AttemptOutcome;

@@ -43,7 +43,7 @@ use crate::{
     lanes::{KnownLeases, stored_types},
     live::{Bell, Config, Engine, Life, Link, OwnLimits, Pauses, Pulse},
     run::{AttemptOutcome, Queues, SlotContext, Slots, Teller, Transact},
-    settle::{DatabaseBackend, Settlement, settle_all},
+    settle::{DatabaseBackend, LogSender, Settlement, settle_all},
     tally::Tallies,
 };
 
@@ -76,7 +76,7 @@ pub struct Worker {
 impl Worker {
     /// A worker over this pool, which its handlers share. It makes six connections of its own to the same database, a seventh while it
     /// claims as fast as it can, one more once there are ordering keys, one once there are schedules, one once jobs expire, one once
-    /// attempts have ended, another once a handler reports progress, one for a moment each minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
+    /// attempts have ended, another once a handler reports progress, one once logs are kept, one for a moment each minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
     pub fn new(pool: PgPool) -> Self {
         let (config, states, teller) = (Config::default(), States::default(), Teller::default());
         let (declared, schedules, limits) = (Vec::new(), Vec::new(), Vec::new());
@@ -264,10 +264,11 @@ impl RunningWorker {
         let Given { registry, states, teller, middleware, declares, limits } = given;
         let ((settle, verdicts), bell) = (mpsc::channel(UNSETTLED), Arc::new(Bell::default()));
         let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
-        let ((reports, said), tallies) = (ReportSender::open(), Tallies::default());
+        let ((reports, said), (log_sender, logs), tallies) = (ReportSender::open(), LogSender::open(), Tallies::default());
         let (pauses, life, store) = (Pauses::new(registry.clone()), Life::new(), config.store);
-        let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store });
-        let shared = Arc::new(Shared { pool: pool.clone(), store, states, handlers: Handle::current(), backend, reports, middleware });
+        let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store, logs: log_sender });
+        let (handlers, trace) = (Handle::current(), config.trace);
+        let shared = Arc::new(Shared { pool: pool.clone(), store, states, handlers, backend, reports, middleware, trace });
         let (stop, closing, settling) = (CancellationToken::new(), CancellationToken::new(), settle_link(pool, config));
         let context = SlotContext {
             registry,
@@ -299,7 +300,7 @@ impl RunningWorker {
             tallies: tallies.clone(),
         };
         let tellers = Tellers { engine, pool, store, bell: &bell, tallies: &tallies };
-        let mut helpers = tellers.start(pauses, said);
+        let mut helpers = tellers.start(pauses, (said, logs));
         helpers.extend([
             engine.handle().spawn(fire_all(Ticks::new(Link::new(pool, "schedules"), config, &bell, pulse.identity(), declares))),
             engine.handle().spawn(keep_pruned(Link::new(pool, "prune"), config.clone(), known)),

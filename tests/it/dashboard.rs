@@ -6,6 +6,7 @@ mod browser;
 mod clicks;
 mod client;
 mod live;
+mod logs;
 mod many;
 mod pages;
 mod process;

@@ -74,3 +74,5 @@ mod seal;
 mod keys;
 mod together;
 mod history;
+mod traces;
+mod logs;

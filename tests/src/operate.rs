@@ -275,6 +275,19 @@ pub async fn prune_waiters(connection: &mut PgConnection) -> sqlx::Result<i64> {
     Ok(i64::try_from(pruned.rows_affected()).unwrap_or(i64::MAX))
 }
 
+/// Keeps a log of an attempt that no other call names; returns whether the lease has the job.
+pub async fn write_logs(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<i64> {
+    let attempt = i16::from_ne_bytes([token.as_bytes()[0], fastrand::u8(..)]);
+    let write = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/write_logs.sql"))).bind([token]).bind([job]).bind([attempt]);
+    write.bind([0_i64]).bind(["logged"]).fetch_one(connection).await
+}
+
+/// Deletes logs of jobs that are gone; returns whether it saw any.
+pub async fn prune_logs(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    let prune = sqlx::query_scalar::<_, Option<i64>>(sql(include_str!("../../queue-worker/sql/prune_logs.sql"))).bind(0_i64).bind(1000);
+    Ok(i64::from(prune.fetch_one(connection).await?.is_some()))
+}
+
 /// As [`prune_done`], by types.
 pub async fn prune_kept(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_kept.sql"))).bind(AHEAD).bind(5000_i64);

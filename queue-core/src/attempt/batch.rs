@@ -12,12 +12,13 @@ use std::{
 
 use futures_util::{FutureExt as _, StreamExt as _, future::join_all, stream::FuturesUnordered};
 use tokio::sync::{mpsc, oneshot};
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 use super::{ClaimedJob, Ended, Halt, NO_PAYLOAD, context, ended::panic_text, finish};
 use crate::{
     context::{AnyBatch, BatchContext, Context, Next, Place, Registration, Said, Shared},
     define::{Failure, Outcome, among},
+    trace,
 };
 
 /// Runs the handler of these jobs, all of the type of `registration`, to its end, its timeout or its halt; returns how each attempt ended, in their
@@ -35,8 +36,9 @@ pub async fn run_batch(
     let seats = jobs.iter().map(|job| Seat::new(job, registration, shared, halt)).collect();
     let batch = registration.batch().expect("whoever calls this has asked whether its handler takes batches");
     let mut course = Course { batch, seats, end: None, failed: Vec::new() };
+    let span = trace::batch(registration.options().name, jobs.iter().map(|job| job.beginning(shared.trace)));
     let cx = BatchContext::new(registration.options().name, &halt.ask, Arc::clone(shared));
-    let limited = drive(&mut course, registration, &cx, halt, !shared.middleware.is_empty());
+    let limited = drive(&mut course, registration, &cx, (halt, span.clone()), !shared.middleware.is_empty());
     let stop = AssertUnwindSafe(limited).catch_unwind().await;
     let stop = stop.unwrap_or_else(|panic| Some(Stop::Panicked(panic_text(panic))));
     let mut ended = course.endings(stop.as_ref(), halt);
@@ -49,7 +51,12 @@ pub async fn run_batch(
             "a job of a batch panicked when it was dropped; its verdict stands"
         );
     }
-    join_all(seats.iter().zip(ended.drain(..)).map(|(seat, ended)| finish(ended, seat.job, &seat.cx, halt))).await
+    let ended = join_all(seats.iter().zip(ended.drain(..)).map(|(seat, ended)| finish(ended, seat.job, &seat.cx, halt))).await;
+    seats.iter().zip(&ended).for_each(|(seat, ended)| ended.trace(&seat.span, registration.options()));
+    let failed = ended.iter().filter(|ended| ended.has_error()).count();
+    let error = (failed > 0).then(|| format!("{failed} of {} jobs failed", ended.len()));
+    trace::end(&span, if failed > 0 { "failed" } else { "ok" }, error.as_deref());
+    ended
 }
 
 /// One job's part.
@@ -62,6 +69,8 @@ struct Seat<'j> {
     stated: Option<Ended>,
     /// The handler said something of it.
     is_judged: bool,
+    /// Its attempt's, within middleware.
+    span: Span,
 }
 
 impl<'j> Seat<'j> {
@@ -69,7 +78,7 @@ impl<'j> Seat<'j> {
         let mut cx = context(job, shared, halt);
         cx.set_fence(job.fence(registration));
         let ended = job.payload.is_none().then(|| Ended::terminal(NO_PAYLOAD));
-        Self { job, cx: Arc::new(cx), ended, stated: None, is_judged: false }
+        Self { job, cx: Arc::new(cx), ended, stated: None, is_judged: false, span: Span::none() }
     }
 }
 
@@ -97,9 +106,14 @@ struct Course<'j> {
 }
 
 /// Until all of it has ended, its time is over, or it is to be dropped: then it says why.
-async fn drive(course: &mut Course<'_>, registration: &Registration, cx: &BatchContext, halt: &Halt, has_middleware: bool) -> Option<Stop> {
+async fn drive(
+    course: &mut Course<'_>,
+    registration: &Registration,
+    cx: &BatchContext,
+    (halt, span): (&Halt, Span),
+    has_middleware: bool,
+) -> Option<Stop> {
     let members: Vec<(&ClaimedJob, Arc<Context>)> = course.seats.iter().map(|seat| (seat.job, Arc::clone(&seat.cx))).collect();
-    let span = tracing::error_span!("batch", job_type = cx.job_type(), jobs = members.len());
     let running = async { if has_middleware { course.run_within(cx, halt).await } else { course.run(cx, halt).await } }.instrument(span);
     let limited = async {
         let Some(limit) = registration.options().timeout else {
@@ -197,10 +211,10 @@ impl Course<'_> {
     }
 
     /// Begins the middleware of each attempt.
-    fn enter(&self) -> (Chains, mpsc::UnboundedReceiver<usize>, Vec<Option<Say>>) {
+    fn enter(&mut self) -> (Chains, mpsc::UnboundedReceiver<usize>, Vec<Option<Say>>) {
         let (arrive, arrived) = mpsc::unbounded_channel();
         let (chains, mut says) = (FuturesUnordered::new(), Vec::new());
-        for (at, seat) in self.seats.iter().enumerate() {
+        for (at, seat) in self.seats.iter_mut().enumerate() {
             if seat.ended.is_some() {
                 says.push(None);
                 continue;
@@ -208,8 +222,8 @@ impl Course<'_> {
             let (say, said) = oneshot::channel();
             says.push(Some(say));
             let (place, cx) = (Place { arrive: arrive.clone(), at, said }, Arc::clone(&seat.cx));
-            let span = tracing::error_span!("attempt", job = %seat.job.id, job_type = seat.job.job_type, attempt = seat.job.attempt);
-            let chain = async move { Next::around(place, &cx).await }.instrument(span);
+            seat.span = trace::attempt(&seat.job.beginning(cx.shared().trace));
+            let chain = async move { Next::around(place, &cx).await }.instrument(seat.span.clone());
             chains.push(async move { (at, AssertUnwindSafe(chain).catch_unwind().await) }.boxed());
         }
         (chains, arrived, says)

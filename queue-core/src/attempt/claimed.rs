@@ -1,6 +1,9 @@
 //! A job as its attempt is given it.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -8,6 +11,7 @@ use uuid::Uuid;
 use crate::{
     context::{Fence, Registration},
     define::{Ending, JobId, OrderingKey, Retain, Verdict},
+    trace::{Beginning, TraceRelation},
 };
 
 /// A job that somebody has the right to run: under the lease `token`, or under the lock on its entry.
@@ -18,6 +22,8 @@ pub struct ClaimedJob {
     pub id: JobId,
     /// The lane it was taken from.
     pub lane: i64,
+    /// The queue of that.
+    pub queue: Arc<str>,
     /// When it was taken, by the database's clock.
     pub claimed_at: DateTime<Utc>,
     /// The number of the attempt that begins; the first is 1.
@@ -87,6 +93,12 @@ impl ClaimedJob {
         Some((by - self.claimed_at).to_std().unwrap_or_default())
     }
 
+    /// What its span has of it.
+    pub(super) fn beginning(&self, relation: TraceRelation) -> Beginning<'_> {
+        let Self { id, job_type, attempt, queue, meta, .. } = self;
+        Beginning { job: id, job_type, attempt: *attempt, queue, meta: meta.as_deref(), relation }
+    }
+
     /// What a transaction of the handler's own writes its ending under.
     pub(super) fn fence(&self, registration: &Registration) -> Fence {
         let Self { token, id, lane, attempt, crashes, key, .. } = *self;
@@ -105,6 +117,7 @@ mod tests {
             token,
             id,
             lane: 1,
+            queue: Arc::default(),
             attempt,
             crashes,
             max_attempts: 1,

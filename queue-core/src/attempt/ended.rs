@@ -6,10 +6,13 @@ use std::{
     time::Duration,
 };
 
+use tracing::Span;
+
 use super::ClaimedJob;
 use crate::{
     context::{CommitState, NOT_COMPLETED, Registration},
-    define::{Ending, Failure, JobId, Outcome, Retain, check_output, verdict},
+    define::{Ending, Failure, JobId, Options, Outcome, Retain, check_output, verdict},
+    trace,
 };
 
 /// How an attempt ended.
@@ -111,6 +114,18 @@ impl Ended {
     /// Whether the handler's own transaction has written the job's ending.
     pub fn is_written(&self) -> bool {
         self.commit == Some(CommitState::Written)
+    }
+
+    /// Says it in the attempt's span. What the handler of a sealed payload says of an error may have some of it in clear: not that.
+    pub(super) fn trace(&self, span: &Span, options: &Options) {
+        let error = self.error.as_deref().filter(|_| self.outcome != Outcome::Ok);
+        let error = if options.seal.is_some() { error.map(|_| "") } else { error };
+        trace::end(span, self.outcome.word(), error);
+    }
+
+    /// Whether an error is said of it.
+    pub(super) fn has_error(&self) -> bool {
+        self.error.is_some() && self.outcome != Outcome::Ok
     }
 
     /// Whether nothing is left to be written: the handler's own transaction has, or others have the job.

@@ -7,16 +7,18 @@ mod batch;
 mod claimed;
 mod ended;
 mod halt;
+mod log;
 
 use std::{future::poll_fn, panic::AssertUnwindSafe, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use futures_util::FutureExt as _;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
-pub use self::{batch::run_batch, claimed::ClaimedJob, ended::Ended, halt::Halt};
+pub use self::{batch::run_batch, claimed::ClaimedJob, ended::Ended, halt::Halt, log::OpenLog};
 use crate::{
-    context::{Context, Lent, Registration, Shared, run_within},
-    define::{Failure, Outcome},
+    context::{Context, Lent, LogEntry, Registration, Shared, run_within},
+    define::{Failure, Options, Outcome, Retain},
+    trace,
 };
 
 /// Of a job whose row is gone.
@@ -46,16 +48,41 @@ pub async fn run(
         return ended.into_iter().next().unwrap_or_else(Ended::interrupted);
     }
     let Some(payload) = &job.payload else { return Ended::terminal(NO_PAYLOAD) };
+    let log = registration.options().keep_logs.map(OpenLog::open);
+    let span = || trace::attempt(&job.beginning(shared.trace));
+    let span = log.as_ref().map_or_else(span, |log| log.offer(span));
     let mut cx = context(job, shared, halt);
     if registration.options().transactional {
         cx.set_transaction(lent);
     } else {
         cx.set_fence(job.fence(registration));
     }
-    let handling = AssertUnwindSafe(handle(registration, payload, job, &cx, halt, failed)).catch_unwind();
+    let handling = AssertUnwindSafe(handle((registration, payload), job, &cx, halt, span.clone(), failed)).catch_unwind();
     let ended = handling.await.unwrap_or_else(Ended::panicked);
     let ended = if halt.drop.is_cancelled() && ended.outcome() == Outcome::Panicked { Ended::interrupted() } else { ended };
-    finish(ended, job, &cx, halt).await
+    let ended = finish(ended, job, &cx, halt).await;
+    ended.trace(&span, registration.options());
+    if let Some(log) = log {
+        keep_log(&log, &ended, job, registration.options(), shared, halt).await;
+    }
+    ended
+}
+
+/// Hands over what the attempt has logged before anybody is told how it ended; not if others have its job.
+async fn keep_log(log: &OpenLog, ended: &Ended, job: &ClaimedJob, options: &Options, shared: &Shared, halt: &Halt) {
+    if !log.is_taken() {
+        return log::tell_of_no_collector(options.name);
+    }
+    let kept = log.close();
+    // Of a type whose completed jobs leave nothing, nothing of earlier attempts is left either.
+    let is_gone = ended.outcome() == Outcome::Ok && options.retain == Retain::None;
+    if (ended.is_over() && !ended.is_written()) || (kept.is_none() && !is_gone) {
+        return;
+    }
+    let token = (!ended.is_written() && !options.transactional).then_some(job.token);
+    let (cut, text) = kept.filter(|_| !is_gone).map_or((0, None), |kept| (kept.cut, Some(kept.text)));
+    let entry = LogEntry { token, id: job.id, attempt: job.attempt, cut, text };
+    shared.backend.keep_log(entry, !halt.drop.is_cancelled()).await;
 }
 
 /// What the job's handler is to be given.
@@ -85,15 +112,13 @@ async fn finish(ended: Ended, job: &ClaimedJob, cx: &Context, halt: &Halt) -> En
 
 /// Until the handler ends, its time is over, or it is to be dropped.
 async fn handle(
-    registration: &Registration,
-    payload: &str,
+    (registration, payload): (&Registration, &str),
     job: &ClaimedJob,
     cx: &Context,
     halt: &Halt,
+    span: Span,
     mut failed: impl FnMut(Failure),
 ) -> Ended {
-    // At the highest level, so that what handlers log is told apart wherever they log at all.
-    let span = tracing::error_span!("attempt", job = %job.id, job_type = job.job_type, attempt = job.attempt);
     let running = run_within(registration, payload, cx).instrument(span);
     let limited = async {
         match registration.options().timeout {

@@ -24,6 +24,9 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// The job's last checkpoint, as JSON text.
     async fn checkpoint(&self, job: JobId) -> Result<Option<String>, Error>;
+
+    /// Keeps what an attempt that ends has logged. Waits for it only if it may, and then for a moment; it never fails. A test's keeps none.
+    async fn keep_log(&self, _: LogEntry, _may_wait: bool) {}
 }
 
 /// A transaction that is the handler's until it ends.
@@ -49,6 +52,20 @@ pub struct Fence {
     pub keep: bool,
     pub key: Option<OrderingKey>,
     pub since: Instant,
+}
+
+/// What an attempt has logged.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct LogEntry {
+    /// Of the lease that has its job; none if it has ended its job by itself, or its transaction will.
+    pub token: Option<Uuid>,
+    pub id: JobId,
+    pub attempt: i16,
+    /// How many lines are left out.
+    pub cut: u64,
+    /// None if nothing is to be kept of the job.
+    pub text: Option<String>,
 }
 
 /// What came of a commit.

@@ -44,7 +44,7 @@ pub(crate) use self::meta::read_meta;
 pub(crate) use self::middleware::{Place, run_within};
 pub(crate) use self::transaction::{Begun, CommitState, NOT_COMPLETED};
 pub use self::{
-    backend::{Backend, CommitResult, Fence, OwnTransaction},
+    backend::{Backend, CommitResult, Fence, LogEntry, OwnTransaction},
     batch::{BatchContext, BatchHandler, BatchJob, JobBatch},
     cancelled::{Ask, CancelReason, Cancelled},
     decode::{Upgraded, upgrade},
@@ -60,6 +60,7 @@ use crate::{
     error::Error,
     schema::Store,
     seal::Bound,
+    trace::TraceRelation,
 };
 
 /// One attempt of one job, as its handler sees it.
@@ -157,6 +158,11 @@ impl Context {
 
     pub(crate) fn report(&self) -> Option<&Arc<Report>> {
         self.reporter.get()?.report()
+    }
+
+    /// What all attempts of its worker share.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// The job's id.
@@ -383,6 +389,8 @@ pub struct Shared {
     pub reports: ReportSender,
     /// What runs around each of them, from the outermost inwards.
     pub middleware: Vec<Arc<dyn Middleware>>,
+    /// How the spans of attempts stand to those of enqueues.
+    pub trace: TraceRelation,
 }
 
 impl fmt::Debug for Shared {

@@ -266,6 +266,9 @@ fn check(registration: &Registration) -> Result<(), RegistryError> {
     if let Some(keyring) = options.seal {
         check_name("name of a keyring", keyring).map_err(|error| invalid(error.to_string()))?;
     }
+    if options.keep_logs.is_some_and(|bytes| !(1..=Options::LARGEST_LOG).contains(&bytes) || options.batch.is_some()) {
+        return Err(invalid("keep_logs must be 1 byte to 1 MiB, and does not go with batch".to_owned()));
+    }
     check_batch(registration).map_err(invalid)
 }
 

@@ -56,6 +56,8 @@ pub struct Options {
     pub batch: Option<usize>,
     /// See [`Options::batch_wait`].
     pub batch_wait: Duration,
+    /// See [`Options::keep_logs`].
+    pub keep_logs: Option<usize>,
     /// See [`Options::seal`].
     pub seal: Option<&'static str>,
 }
@@ -89,6 +91,7 @@ impl Options {
             tz: None,
             batch: None,
             batch_wait: Duration::ZERO,
+            keep_logs: None,
             seal: None,
         }
     }
@@ -131,6 +134,18 @@ impl Options {
         self.batch_wait = wait;
         self
     }
+
+    /// `keep_logs = "64KiB"`: what a handler logs at `INFO` and above is kept with its attempt, from 1 B to 1 MiB of it: the begin and the end, and how
+    /// much was left out between them. Default: it is not kept.
+    ///
+    /// It takes `queue_worker::logs()` in the program's subscriber, which `queue_worker::main!` has. It is stored in clear. Not with `batch`.
+    #[must_use]
+    pub const fn keep_logs(mut self, bytes: usize) -> Self {
+        self.keep_logs = Some(bytes);
+        self
+    }
+
+    pub(crate) const LARGEST_LOG: usize = 1024 * 1024;
 
     /// `seal = "customers"`: payloads are stored encrypted, with the keys of this name that are given to each process with
     /// [`use_keyring`](crate::use_keyring): producers and workers. Default: in clear.

@@ -114,6 +114,23 @@ pub enum Outcome {
     Cancelled,
 }
 
+impl Outcome {
+    /// In one word, as spans have it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+            Self::RetryIn(_) => "retry_in",
+            Self::Terminal => "terminal",
+            Self::Panicked => "panicked",
+            Self::TimedOut => "timed_out",
+            Self::Snoozed(_) => "snoozed",
+            Self::Interrupted => "interrupted",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
 /// What is written for an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

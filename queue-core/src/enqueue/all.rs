@@ -8,6 +8,8 @@ use std::{
     pin::Pin,
 };
 
+use tracing::Instrument as _;
+
 use super::{
     JobHandle,
     bulk::write_all,
@@ -21,6 +23,7 @@ use crate::{
     define::{Durability, Enqueued, JobType},
     error::Error,
     schema::{Connection, Store},
+    trace,
 };
 
 /// Jobs of one type about to be enqueued. Say what differs from the type's options, then await it: it returns how many there were; of a type
@@ -86,9 +89,17 @@ impl<J: JobType, R> EnqueueAll<'_, J, R> {
         &mut self.options
     }
 
-    async fn send(self, ids_wanted: bool) -> Result<Written, Error> {
-        let Self { jobs, on, store, durability, mut options, .. } = self;
-        call_hooks(&mut options);
+    async fn send(mut self, ids_wanted: bool) -> Result<Written, Error> {
+        call_hooks(&mut self.options);
+        let span = trace::enqueue(Some(&self.options.queue), Some(self.options.job_type));
+        self.options.carry(trace::carried(&span).as_ref());
+        let sent = self.write(ids_wanted).instrument(span.clone()).await;
+        trace::enqueued_all(&span, sent.as_ref().map(Written::new_jobs));
+        sent
+    }
+
+    async fn write(self, ids_wanted: bool) -> Result<Written, Error> {
+        let Self { jobs, on, store, durability, options, .. } = self;
         options.check()?;
         let row = |(index, job): (usize, J)| {
             let row = Encoded::of(&job).and_then(|job| Row::to(store, Cow::Owned(job), &options, 0));

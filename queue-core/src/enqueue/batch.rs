@@ -2,17 +2,21 @@
 
 use std::{borrow::Cow, fmt, future::Future};
 
+use tracing::{Instrument as _, Span};
+
 use super::{
     bulk::write_all,
     hooks::call_hooks,
     options::{EnqueueOptions, enqueue_methods},
+    places::Written,
     row::{Encoded, Row},
 };
 use crate::{
     connect::IntoConnection,
     define::{Durability, JobId, JobType},
     error::Error,
-    schema::Store,
+    schema::{Connection, Store},
+    trace,
 };
 
 /// Jobs of any types, to be enqueued together and in the order in which they were added.
@@ -88,15 +92,34 @@ impl Batch {
     pub fn enqueue<'c>(&'c self, on: impl IntoConnection<'c>) -> impl Future<Output = Result<Vec<JobId>, Error>> + Send {
         let on = on.into_connection();
         async move {
-            let one_of_many = |index, error| Error::OneOfMany { index, source: Box::new(error) };
-            for (index, options) in self.options.iter().enumerate() {
-                options.check().map_err(|error| one_of_many(index, error))?;
+            let span = self.span();
+            let mut options = Cow::Borrowed(&*self.options);
+            if let Some(carried) = trace::carried(&span) {
+                options.to_mut().iter_mut().for_each(|options| options.carry(Some(&carried)));
             }
-            let rows = self.jobs.iter().zip(&self.options).enumerate().map(move |(index, (job, options))| {
-                Row::to(self.store, Cow::Borrowed(job), options, index).map_err(|error| one_of_many(index, error))
-            });
-            Ok(write_all(on, self.store, self.durability, &self.options, Box::new(rows), true).await?.ids.unwrap_or_default())
+            let sent = self.write(on, &options).instrument(span.clone()).await;
+            trace::enqueued_all(&span, sent.as_ref().map(Written::new_jobs));
+            Ok(sent?.ids.unwrap_or_default())
         }
+    }
+
+    async fn write(&self, on: Connection<'_>, options: &[EnqueueOptions]) -> Result<Written, Error> {
+        let one_of_many = |index, error| Error::OneOfMany { index, source: Box::new(error) };
+        for (index, options) in options.iter().enumerate() {
+            options.check().map_err(|error| one_of_many(index, error))?;
+        }
+        let rows = self.jobs.iter().zip(options).enumerate().map(move |(index, (job, options))| {
+            Row::to(self.store, Cow::Borrowed(job), options, index).map_err(|error| one_of_many(index, error))
+        });
+        write_all(on, self.store, self.durability, options, Box::new(rows), true).await
+    }
+
+    /// The span of its enqueue, which names what all its jobs have in common.
+    fn span(&self) -> Span {
+        let first = self.options.first();
+        let queue = first.map(|first| &*first.queue).filter(|queue| self.options.iter().all(|other| other.queue == *queue));
+        let job_type = first.map(|first| first.job_type).filter(|name| self.options.iter().all(|other| other.job_type == *name));
+        trace::enqueue(queue, job_type)
     }
 }
 

@@ -12,6 +12,7 @@ use std::{
 };
 
 use sqlx::{Postgres, Row as _, postgres::PgArguments, query::Query};
+use tracing::Instrument as _;
 
 use super::{
     JobHandle, explain,
@@ -24,6 +25,7 @@ use crate::{
     define::{Durability, Enqueued, JobId, JobType},
     error::Error,
     schema::{Connection, Store, in_transaction},
+    trace,
 };
 
 /// A job about to be enqueued. Say what differs from its type's options, then await it.
@@ -118,9 +120,18 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
     }
 
     /// The handle; `None` if the queue is at its capacity, provided that this is no error.
-    async fn send(self, unless_at_capacity: bool) -> Result<Option<JobHandle<J>>, Error> {
-        let Self { job, mut on, store, durability, mut options, patience, .. } = self;
-        call_hooks(&mut options);
+    async fn send(mut self, unless_at_capacity: bool) -> Result<Option<JobHandle<J>>, Error> {
+        call_hooks(&mut self.options);
+        let span = trace::enqueue(Some(&self.options.queue), Some(self.options.job_type));
+        self.options.carry(trace::carried(&span).as_ref());
+        let sent = self.write(unless_at_capacity).instrument(span.clone()).await;
+        let new = sent.as_ref().map(|handle| handle.as_ref().filter(|handle| handle.outcome() == Enqueued::New).map(JobHandle::id));
+        trace::enqueued(&span, new.as_ref().map(|new| new.as_ref().map(|id| id as &dyn fmt::Display)).map_err(|error| *error));
+        sent
+    }
+
+    async fn write(self, unless_at_capacity: bool) -> Result<Option<JobHandle<J>>, Error> {
+        let Self { job, mut on, store, durability, options, patience, .. } = self;
         options.check()?;
         let row = Row::to(store, Cow::Owned(Encoded::of(&job)?), &options, 0)?;
         drop(job);

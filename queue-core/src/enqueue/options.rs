@@ -16,6 +16,7 @@ use crate::{
     error::Error,
     payload::{self, PayloadError},
     schema::check_name,
+    trace::{Carried, TRACEPARENT, TRACESTATE},
 };
 
 /// The methods by which a builder takes options: `said` gives the [`EnqueueOptions`] that they change.
@@ -187,6 +188,9 @@ pub struct EnqueueOptions {
 /// The most bytes of a job's metadata as jsonb prints it; `queue.meta_limit()` in SQL says the same.
 const META_LIMIT: usize = 4096;
 
+/// What the time of an expiry takes of it, which the database adds.
+const EXPIRY_ROOM: usize = 64;
+
 /// What was said of a job's uniqueness, by its type or by its enqueue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Uniqueness {
@@ -276,6 +280,23 @@ impl EnqueueOptions {
             Err(PayloadError::TooLarge { size, .. }) => out(format!("of {size} bytes or more")),
             Err(error) => out(format!("wrong: {error}")),
             Ok(text) => Ok(Some(text)),
+        }
+    }
+
+    /// Adds the trace that it is enqueued in to its metadata, unless these say one: that of the caller wins. What does not fit is left out: first
+    /// the state of vendors, then all of it.
+    pub(super) fn carry(&mut self, carried: Option<&Carried>) {
+        let Some(Carried { traceparent, tracestate }) = carried else { return };
+        if self.meta.contains_key(TRACEPARENT) || self.meta.contains_key(TRACESTATE) {
+            return;
+        }
+        let parts = [Some((TRACEPARENT, traceparent)), tracestate.as_ref().map(|state| (TRACESTATE, state))];
+        for (key, text) in parts.into_iter().flatten() {
+            self.add_meta(key.to_owned(), text);
+            if payload::encode(&self.said_meta(), META_LIMIT - EXPIRY_ROOM).is_err() {
+                self.meta.remove(key);
+                return;
+            }
         }
     }
 

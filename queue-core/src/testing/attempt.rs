@@ -21,6 +21,7 @@ use crate::{
     error::Error,
     results::Progress,
     schema::Store,
+    trace::TraceRelation,
 };
 
 /// What came of one attempt.
@@ -143,6 +144,7 @@ impl Setup<'_> {
             backend: Arc::<TestBackend>::clone(&backend),
             reports,
             middleware,
+            trace: TraceRelation::default(),
         });
         let halt = Halt::new(CANCEL_GRACE);
         match asked {

@@ -26,6 +26,7 @@ use crate::{
     define::{Ending, JobId},
     error::Error,
     schema::Store,
+    trace::TraceRelation,
 };
 
 /// Runs the handler of these jobs inline, as one batch, without a database, each as its first attempt: say what differs, then await it.
@@ -145,7 +146,8 @@ impl<T: BatchHandler> RunBatch<T> {
         let backend = Arc::new(BatchBackend::new(&jobs));
         let (reports, mut said) = ReportSender::open();
         let (handlers, backend_of_all, store) = (Handle::current(), Arc::<BatchBackend>::clone(&backend), Store::default());
-        let shared = Shared { pool, store, states, handlers, backend: backend_of_all, reports, middleware };
+        let shared =
+            Shared { pool, store, states, handlers, backend: backend_of_all, reports, middleware, trace: TraceRelation::default() };
         let (shared, halt) = (Arc::new(shared), Halt::new(CANCEL_GRACE));
         cancelled.iter().filter_map(|number| jobs.get(*number)).for_each(|job| halt.cancel(job.token, job.id));
         if shuts_down {

@@ -235,6 +235,7 @@ impl Taken {
             token: Uuid::nil(),
             id: row.try_get("id")?,
             lane: row.try_get("lane")?,
+            queue: row.try_get::<String, _>("queue")?.into(),
             claimed_at: row.try_get("claimed_at")?,
             attempt: row.try_get::<i16, _>("attempts")?.saturating_add(1),
             crashes: row.try_get("crashes")?,

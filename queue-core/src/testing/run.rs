@@ -158,6 +158,7 @@ pub(super) fn claimed<T: JobType>(job: &T, number: i64, attempt: u32, max_attemp
         token: Uuid::nil(),
         id: JobId(number),
         lane: 0,
+        queue: options.queue.into(),
         claimed_at: Utc::now(),
         attempt: narrow(attempt),
         crashes: 0,

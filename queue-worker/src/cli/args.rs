@@ -174,6 +174,9 @@ It looks twice a second at the newest 500 jobs and at 500 that run. Where more h
         /// Show its payload and its output too
         #[arg(long)]
         payload: bool,
+        /// Show what its attempts have logged, if its type keeps that
+        #[arg(long)]
+        logs: bool,
         #[command(flatten)]
         output: Output,
     },

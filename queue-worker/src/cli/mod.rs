@@ -43,7 +43,7 @@ use std::{
 use clap::{CommandFactory as _, Parser as _};
 use queue_core::Registry;
 use sqlx::PgPool;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, Layer as _, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 pub use self::problem::BoxError;
 use self::{
@@ -204,7 +204,7 @@ async fn obey(
         Command::History(args) => history::history(settings, &args).await?,
         Command::List(list) => list::list(settings, &list).await?,
         Command::Tail(asked) => tail::tail(settings, &asked).await?,
-        Command::Show { id, payload, output } => show::show(settings, id, payload, output.json).await?,
+        Command::Show { id, payload, logs, output } => show::show(settings, id, (payload, logs), output.json).await?,
         Command::Why { id, output } => return why::why(settings, id, output.json).await,
         Command::Act(command) => return act::act(settings, command).await,
         Command::Export(export) => export::export(settings, &export).await?,
@@ -231,12 +231,13 @@ fn log(settings: &Settings, default: &str) -> Result<(), Problem> {
         Problem::usage(format!("the log filter cannot be read: {error}; write it like `info` or `queue_worker=debug,sqlx=warn`"))
     })?;
     // Were a log line that cannot be written an event to log, the end of whoever reads the log would be ours.
-    let log = tracing_subscriber::fmt().with_writer(stderr).with_ansi(stderr().is_terminal()).log_internal_errors(false);
-    let log = log.with_env_filter(filter);
+    let log = tracing_subscriber::fmt::layer().with_writer(stderr).with_ansi(stderr().is_terminal()).log_internal_errors(false);
+    // The filter is that of what is printed alone: what handlers log is kept all the same.
+    let kept = tracing_subscriber::registry().with(crate::logs());
     // Fails only when the program has set up its own logs, which then are right.
     let _ = match settings.log_format.unwrap_or_default() {
-        LogFormat::Text => log.try_init(),
-        LogFormat::Json => log.json().try_init(),
+        LogFormat::Text => kept.with(log.with_filter(filter)).try_init(),
+        LogFormat::Json => kept.with(log.json().with_filter(filter)).try_init(),
     };
     crate::live::log_panics();
     Ok(())

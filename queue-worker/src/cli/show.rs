@@ -6,7 +6,7 @@ use chrono::Utc;
 use humantime::format_duration;
 use queue_core::{
     JobId, JobRef, JobState, Progress,
-    operate::{self, JobRecord, LimitWait, Pause},
+    operate::{self, AttemptLog, JobRecord, LimitWait, Pause},
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -21,18 +21,20 @@ use super::{
 };
 use crate::inert;
 
-pub(super) async fn show(settings: &Settings, id: JobId, payload: bool, as_json: bool) -> Result<(), Problem> {
+pub(super) async fn show(settings: &Settings, id: JobId, (payload, with_logs): (bool, bool), as_json: bool) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
     let job = JobRef::from_id(id).in_store(store);
     let job = if payload { job.find(database.pool()).await? } else { job.find_without_payload(database.pool()).await? };
     let unserved = operate::unserved_of(database.pool(), store, std::slice::from_ref(&job)).await?;
     let pauses = operate::pauses(database.pool(), store).await?;
     let limits = if job.state == JobState::Ready { operate::waits_for(database.pool(), store, id).await? } else { Vec::new() };
+    let logs = if with_logs { Some(operate::logs(database.pool(), store, id).await?) } else { None };
     database.close().await;
     if as_json {
-        return print::json(&Shown { job: Served::new(&job, &pauses, &unserved), waits_for: &limits });
+        return print::json(&Shown { job: Served::new(&job, &pauses, &unserved), waits_for: &limits, logs: logs.as_deref() });
     }
-    print::lines(&describe(&job, paused_by(&job, &pauses), &limits, unserved.contains(&job.id)))
+    let said = describe(&job, paused_by(&job, &pauses), &limits, unserved.contains(&job.id));
+    print::lines(&(said + &logs.map_or_else(String::new, |logs| logged(&logs))))
 }
 
 /// A job in JSON, and the limits that have no room for it.
@@ -42,6 +44,8 @@ struct Shown<'a> {
     job: Served<'a>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     waits_for: &'a [LimitWait],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logs: Option<&'a [AttemptLog]>,
 }
 
 /// `permit stripe/42: 3 of 3`, or `rate stripe/42: next 2026-11-23 12:00:05Z`.
@@ -116,6 +120,18 @@ fn describe(job: &JobRecord, paused: Option<&Pause>, limits: &[LimitWait], waits
         said.push(format!("{:<10} queue-worker why {}", "see", job.id));
     }
     said.join("\n")
+}
+
+/// What each attempt has logged, below the rest.
+fn logged(logs: &[AttemptLog]) -> String {
+    if logs.is_empty() {
+        return "\nlogged     nothing that is kept".to_owned();
+    }
+    let of = |log: &AttemptLog| {
+        let text = inert::lines(log.text.trim_end()).replace('\n', "\n           ");
+        format!("\nlogged     {}, attempt {}:\n           {text}", print::time(log.at), log.attempt)
+    };
+    logs.iter().map(of).collect()
 }
 
 /// Percent, stage and counts, as far as they were said, and when.

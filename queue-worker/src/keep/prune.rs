@@ -22,6 +22,9 @@ const KEYS: i32 = 1000;
 /// So many of those statements follow each other at most: three times as many keys as come in the minute until the next, at 10,000 a second.
 const MOST_LOOKS: usize = 2000;
 
+/// So many times that number of logs are looked at one after the other.
+const LOG_PAGES: usize = 100;
+
 /// What there is to do every minute, in this order. Each does without the others: one that fails is told of and tried again a minute later.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Chore {
@@ -43,10 +46,11 @@ pub(super) enum Chore {
     /// What those said that have ended meanwhile.
     AddUp,
     ForgetTotals,
+    ForgetLogs,
 }
 
 impl Chore {
-    pub(super) const ALL: [Self; 15] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::MakeDays,
         Self::DeleteOld,
         Self::DeleteEarly,
@@ -62,6 +66,7 @@ impl Chore {
         Self::ForgetLanes,
         Self::AddUp,
         Self::ForgetTotals,
+        Self::ForgetLogs,
     ];
 
     /// What a log says when it fails.
@@ -82,6 +87,7 @@ impl Chore {
             Self::ForgetLanes => "cannot forget lanes that nobody uses now; trying again in a minute",
             Self::AddUp => "cannot add up what came of attempts now; trying again in a minute",
             Self::ForgetTotals => "cannot delete old figures of what came of attempts now; trying again in a minute",
+            Self::ForgetLogs => "cannot delete the logs of jobs that are gone now; trying again in a minute",
         }
     }
 
@@ -115,6 +121,7 @@ impl Chore {
             Self::ForgetLanes => forget_lanes(connection, store, config.retention).await,
             Self::AddUp => roll_up(connection, store).await,
             Self::ForgetTotals => prune_totals(connection, store).await,
+            Self::ForgetLogs => forget_logs(connection, store, config.retention).await,
         }
     }
 }
@@ -193,6 +200,18 @@ async fn prune_progress(connection: &mut PgConnection, store: Store) -> sqlx::Re
         let clear = sqlx::query(store.sql(include_str!("../../sql/clear_progress.sql"))).bind(&ids);
         bounded(clear.execute(&mut *connection)).await?;
     }
+}
+
+/// Looks at all logs, if they are not very many; of more at the oldest, and from some job on that is drawn from a retention's worth of them.
+async fn forget_logs(connection: &mut PgConnection, store: Store, retention: Duration) -> sqlx::Result<()> {
+    let mut after = JobId(0);
+    for page in 1..=2 * LOG_PAGES {
+        let prune = sqlx::query_scalar(store.sql(include_str!("../../sql/prune_logs.sql"))).bind(after).bind(KEYS);
+        let Some(last): Option<JobId> = bounded(prune.fetch_one(&mut *connection)).await? else { return Ok(()) };
+        let drawn = || (retention.mul_f64(fastrand::f64()).as_millis() as i64) << 20;
+        after = if page == LOG_PAGES { JobId(last.0.saturating_add(drawn())) } else { last };
+    }
+    Ok(())
 }
 
 /// Looks at some keys, and at more as long as a quarter of them is held no more: so there are never many such, and a large table of keys that

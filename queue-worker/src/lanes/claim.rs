@@ -156,6 +156,13 @@ struct OfLane {
     lowest: i64,
     jobs: usize,
     bytes: usize,
+    queue: Arc<str>,
+}
+
+impl OfLane {
+    fn new(lowest: i64, lane: Option<&Lane>) -> Self {
+        Self { lowest, jobs: 0, bytes: 0, queue: lane.map_or("", |lane| &lane.queue).into() }
+    }
 }
 
 impl Request {
@@ -249,7 +256,7 @@ impl Answer {
             }
             // Without either there is no such job, which its attempt tells of.
             let is_unread = payload.is_none() && max_attempts.is_some();
-            let of_lane = of_lanes.entry(lane).or_insert(OfLane { lowest: seq, jobs: 0, bytes: 0 });
+            let of_lane = of_lanes.entry(lane).or_insert_with(|| OfLane::new(seq, lanes.get(lane)));
             of_lane.lowest = seq.min(of_lane.lowest);
             of_lane.jobs += 1;
             of_lane.bytes += payload.as_ref().map_or(if is_unread { mean } else { 0 }, String::len);
@@ -257,6 +264,7 @@ impl Answer {
                 token: holding.token(),
                 id,
                 lane,
+                queue: Arc::clone(&of_lane.queue),
                 claimed_at,
                 attempt: row.try_get_unchecked(3)?,
                 crashes: row.try_get_unchecked(4)?,

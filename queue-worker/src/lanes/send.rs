@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use queue_core::Store;
+use tracing::{Instrument as _, Span, field::Empty};
 use uuid::Uuid;
 
 use super::{
@@ -30,15 +31,39 @@ pub(crate) struct Said {
     pub(crate) reach: Reach,
 }
 
+/// The span of one claim. At `debug`: a worker without jobs sends one a poll.
+fn claim_span() -> Span {
+    tracing::debug_span!(
+        target: "queue_worker::claim",
+        "claim",
+        otel.kind = "client",
+        otel.status_description = Empty,
+        messaging.system = "postgresql",
+        messaging.operation.name = "claim",
+        messaging.operation.type = "receive",
+        messaging.batch.message_count = Empty,
+    )
+}
+
 impl Request {
     /// Sends it, and waits for its rows, which are not looked at yet.
     pub(crate) async fn send(self, link: &mut Link, store: Store) -> Answer {
-        self.exchange(link, store, None::<fn(Said)>).await
+        self.traced(link, store, None::<fn(Said)>).await
     }
 
     /// The same of a claim under limits, which says what it has taken before that is on the disk.
     pub(crate) async fn send_and_say(self, link: &mut Link, store: Store, say: impl FnOnce(Said)) -> Answer {
-        self.exchange(link, store, Some(say)).await
+        self.traced(link, store, Some(say)).await
+    }
+
+    async fn traced(self, link: &mut Link, store: Store, say: Option<impl FnOnce(Said)>) -> Answer {
+        let span = claim_span();
+        let answer = self.exchange(link, store, say).instrument(span.clone()).await;
+        match &answer.rows {
+            Ok(rows) => span.record("messaging.batch.message_count", rows.jobs.len()),
+            Err(error) => span.record("otel.status_description", queue_core::message(error)),
+        };
+        answer
     }
 
     async fn exchange(self, link: &mut Link, store: Store, say: Option<impl FnOnce(Said)>) -> Answer {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Durability, Store, check_name};
+use queue_core::{Durability, Store, TraceRelation, check_name};
 
 use super::settings::each_setting;
 use crate::error::Error;
@@ -20,12 +20,14 @@ macro_rules! config {
             /// Whether a verdict waits for the disk. Default: it does. With [`Durability::Relaxed`] a crash of the database's machine may
             /// forget the last verdicts, and those jobs run again.
             pub durability: Durability,
+            /// How the spans of attempts stand to those of enqueues. Default: by a link.
+            pub trace: TraceRelation,
             $($(#[$said])* pub $name: $type,)*
         }
 
         impl Default for Config {
             fn default() -> Self {
-                Self { store: Store::default(), queues: Vec::new(), durability: Durability::Full, $($name: $default,)* }
+                Self { store: Store::default(), queues: Vec::new(), durability: Durability::Full, trace: TraceRelation::Link, $($name: $default,)* }
             }
         }
     };

@@ -11,11 +11,12 @@ use std::{
 use async_trait::async_trait;
 use queue_core::{
     Error, JobId, Store,
-    runner::{Backend, CommitResult, Ending, Fence, OwnTransaction},
+    runner::{Backend, CommitResult, Ending, Fence, LogEntry, OwnTransaction},
 };
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 
 use super::{
+    logs::LogSender,
     send::{is_about_data, settle_within},
     settlement::Settlement,
 };
@@ -44,6 +45,7 @@ const BEGIN: &str = "begin isolation level read committed read write";
 pub(crate) struct DatabaseBackend {
     pub(crate) pool: PgPool,
     pub(crate) store: Store,
+    pub(crate) logs: LogSender,
 }
 
 #[async_trait]
@@ -64,6 +66,10 @@ impl Backend for DatabaseBackend {
         let statement = sqlx::query_scalar(self.store.sql(include_str!("../../sql/checkpoint.sql"))).bind(job);
         let found: Option<Option<String>> = statement.fetch_optional(&self.pool).await?;
         Ok(found.flatten())
+    }
+
+    async fn keep_log(&self, entry: LogEntry, may_wait: bool) {
+        self.logs.keep(entry, may_wait).await;
     }
 }
 

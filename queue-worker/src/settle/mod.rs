@@ -3,6 +3,7 @@
 mod aside;
 mod commit;
 mod locked;
+mod logs;
 mod notify_waiters;
 mod report;
 mod send;
@@ -11,5 +12,10 @@ mod unsettled;
 mod verdicts;
 
 pub(crate) use self::{
-    commit::DatabaseBackend, notify_waiters::notify_waiters, report::write_reports, settlement::Settlement, verdicts::settle_all,
+    commit::DatabaseBackend,
+    logs::{LogSender, Logs, write_logs},
+    notify_waiters::notify_waiters,
+    report::write_reports,
+    settlement::Settlement,
+    verdicts::settle_all,
 };

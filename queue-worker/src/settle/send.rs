@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use queue_core::{JobId, Store};
 use sqlx::{PgConnection, postgres::PgArguments};
+use tracing::{Instrument as _, Span, field::Empty};
 use uuid::Uuid;
 
 use super::settlement::Settlement;
@@ -69,8 +70,31 @@ pub(super) async fn settle_within(connection: &mut PgConnection, store: Store, o
 /// Whole leases; returns what was refused.
 pub(super) async fn send_leases(link: &mut Link, store: Store, tokens: &[Uuid]) -> sqlx::Result<Vec<Uuid>> {
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/settle_leases.sql"))).bind(tokens);
-    let lost = bounded(statement.fetch_all(link.get().await?)).await;
-    link.note(lost)
+    let span = settle_span(tokens.len());
+    let sent = async { bounded(statement.fetch_all(link.get().await?)).await };
+    let lost = sent.instrument(span.clone()).await;
+    told(&span, link.note(lost))
+}
+
+/// The span of one statement that settles so many jobs, or leases.
+fn settle_span(count: usize) -> Span {
+    tracing::debug_span!(
+        target: "queue_worker::settle",
+        "settle",
+        otel.kind = "client",
+        otel.status_description = Empty,
+        messaging.system = "postgresql",
+        messaging.operation.name = "settle",
+        messaging.operation.type = "settle",
+        messaging.batch.message_count = count,
+    )
+}
+
+fn told<T>(span: &Span, sent: sqlx::Result<T>) -> sqlx::Result<T> {
+    if let Err(error) = &sent {
+        span.record("otel.status_description", queue_core::message(error));
+    }
+    sent
 }
 
 /// Tells others of jobs that went back to these lanes.
@@ -85,6 +109,12 @@ pub(super) type Refused = (Uuid, JobId);
 /// One statement, and another one for jobs that were not begun in time, which are few; returns what was refused. Sent again, what was written is
 /// refused.
 pub(super) async fn send(link: &mut Link, store: Store, tallies: &Tallies, verdicts: &[Settlement]) -> sqlx::Result<Vec<Refused>> {
+    let span = settle_span(verdicts.len());
+    let sent = send_both(link, store, tallies, verdicts).instrument(span.clone()).await;
+    told(&span, sent)
+}
+
+async fn send_both(link: &mut Link, store: Store, tallies: &Tallies, verdicts: &[Settlement]) -> sqlx::Result<Vec<Refused>> {
     let late: Vec<&Settlement> = verdicts.iter().filter(|one| one.ending.is_expiry()).collect();
     let mut lost = if late.is_empty() { Vec::new() } else { expire(link, store, tallies, &late).await? };
     if late.len() < verdicts.len() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Durability, Limit, Store, schedule::Schedule};
+use queue_core::{Durability, Limit, Store, TraceRelation, schedule::Schedule};
 
 use super::Worker;
 use crate::live::{Config, each_setting};
@@ -66,6 +66,13 @@ impl Worker {
     /// Whether a verdict waits for the disk. Default [`Durability::Full`]; see [`Durability::Relaxed`] for what the other risks.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.config.durability = durability;
+        self
+    }
+
+    /// How the span of an attempt stands to the span in which its job was enqueued: default [`TraceRelation::Link`]. It counts with the feature `otel`
+    /// of `queue-core`; `docs/TRACES.md` has the rest.
+    pub fn trace(mut self, relation: TraceRelation) -> Self {
+        self.config.trace = relation;
         self
     }
 }

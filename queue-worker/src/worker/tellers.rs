@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     keep::{expire_all, unblock_all},
     live::{Bell, Engine, Link, Pauses, listen},
-    settle::{notify_waiters, write_reports},
+    settle::{Logs, notify_waiters, write_logs, write_reports},
     tally::{Tallies, say_tallies},
 };
 
@@ -34,7 +34,7 @@ const LAST_TALLIES: Duration = Duration::from_secs(1);
 
 impl Tellers<'_> {
     /// Starts those that are ended with the worker.
-    pub(super) fn start(&self, pauses: Pauses, said: UnboundedReceiver<Arc<Report>>) -> Vec<JoinHandle<()>> {
+    pub(super) fn start(&self, pauses: Pauses, (said, logs): (UnboundedReceiver<Arc<Report>>, Logs)) -> Vec<JoinHandle<()>> {
         let Self { pool, store, bell, tallies, .. } = *self;
         let (handle, link) = (self.engine.handle(), |purpose| Link::new(pool, purpose));
         vec![
@@ -43,6 +43,7 @@ impl Tellers<'_> {
             handle.spawn(expire_all(link("expiry").relaxed(), store, Arc::clone(bell), tallies.clone())),
             handle.spawn(notify_waiters(link("tell").relaxed(), store, Arc::clone(bell))),
             handle.spawn(write_reports(said, link("report").impatient(), store)),
+            handle.spawn(write_logs(logs, link("logs").relaxed().impatient(), store)),
         ]
     }
 

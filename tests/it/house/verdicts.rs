@@ -21,8 +21,10 @@ fn an_attempt_never_touches_the_database() {
 fn f29_nothing_of_the_protocol_asks_the_clock_of_the_worker() {
     let rooms =
         ["queue-worker/src/", "queue-core/src/attempt/", "queue-core/src/context/", "queue-core/src/define/", "queue-core/src/finish.rs"];
-    let protocol =
-        library_code().filter(|(path, _)| rooms.iter().any(|room| path.starts_with(room)) && !path.starts_with("queue-worker/src/cli/"));
+    // For people: a line of a log says when it was written, and nothing hangs on that.
+    let shown = ["queue-worker/src/cli/", "queue-worker/src/logs.rs"];
+    let protocol = library_code()
+        .filter(|(path, _)| rooms.iter().any(|room| path.starts_with(room)) && !shown.iter().any(|shown| path.starts_with(shown)));
     let (mut asked, mut seen) = (Vec::new(), 0);
     for (path, text) in protocol {
         seen += 1;

@@ -77,6 +77,7 @@ line_starts w
 lines_waiting w
 list o
 lock_keys pmw
+logs ro
 look pmw
 meet_lane w
 meet_lanes pmw
@@ -98,6 +99,7 @@ permit_floors w
 producer_enqueue pmw
 producer_enqueue_with pmw
 producer_lock_keys pmw
+prune_logs w
 quantile ro
 read_history ro
 read_keyed w
@@ -154,6 +156,7 @@ why_shut ro
 worker_add_days w
 worker_drop_day w
 workers ro
+write_logs w
 ";
 
 /// Who may do what with which table, view or sequence: select, insert, update, delete, usage. With columns, those that may be read.
@@ -185,6 +188,7 @@ key_hint w:SIUD
 key_seq w:usage
 lane w:SIUD r:S o:S
 lease w:SIUD r:worker,claimed_at,lane,ids,attempts,crashes,cancelling o:worker,claimed_at,lane,ids,attempts,crashes,cancelling
+log w:SIUD r:S o:S
 migration w:S r:S o:S
 paused w:S r:S o:S
 permit w:SIUD r:gate,place,n o:gate,place,n

@@ -73,6 +73,7 @@ list o
 list_without ro
 lock_keys pmw
 locked_leases w
+logs ro
 look pmw
 meet_lanes pmw
 newest_dead wro
@@ -99,6 +100,7 @@ prune_done w
 prune_early w
 prune_fires w
 prune_kept w
+prune_logs w
 prune_rates w
 prune_totals w
 prune_waiters w
@@ -153,6 +155,7 @@ walk_jobs wro
 weights wro
 why ro
 workers ro
+write_logs w
 ";
 
 /// Each file run with nulls, as it is sent: rights to what it names are checked before it does anything.

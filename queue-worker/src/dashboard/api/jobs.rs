@@ -9,7 +9,7 @@ use axum::{
 use chrono::{DateTime, Utc};
 use queue_core::{
     JobId, JobRef,
-    operate::{self, Act, Acted, JobRecord, Page, Why},
+    operate::{self, Act, Acted, AttemptLog, JobRecord, Page, Why},
 };
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 use super::{
     asked::AskedJobs,
     body::{Asked, Said, Who},
-    redacted::redact,
+    redacted::{redact, redact_logs},
 };
 use crate::dashboard::{
     app::{App, Shared},
@@ -70,6 +70,26 @@ pub(super) async fn list(State(app): State<Shared>, Asked(asked): Asked<AskedJob
 )]
 pub(super) async fn find(State(app): State<Shared>, Path(id): Path<String>) -> Answer<Json<JobRecord>> {
     Ok(Json(looked_at(&mut *app.look().await?, &app, job_id(&id)?).await?))
+}
+
+/// What the attempts of a job of this type have logged, without what is not to be shown.
+pub(in crate::dashboard) async fn logs_of(connection: &mut PgConnection, app: &App, id: JobId, job_type: &str) -> Answer<Vec<AttemptLog>> {
+    let mut logs = operate::logs(connection, app.store, id).await?;
+    redact_logs(&app.options, job_type, &mut logs);
+    Ok(logs)
+}
+
+/// What the attempts of a job have logged, in their order; none if its type keeps no logs.
+#[utoipa::path(
+    get,
+    path = "/api/v1/jobs/{id}/logs",
+    params(("id" = String, Path, description = "The job's id")),
+    responses((status = 200, body = Vec<AttemptLog>), (status = "default", body = Wrong))
+)]
+pub(super) async fn logs(State(app): State<Shared>, Path(id): Path<String>) -> Answer<Json<Vec<AttemptLog>>> {
+    let (id, mut session) = (job_id(&id)?, app.look().await?);
+    let job = JobRef::from_id(id).in_store(app.store).find_without_payload(&mut *session).await?;
+    Ok(Json(logs_of(&mut session, &app, id, &job.job_type).await?))
 }
 
 /// Why a job is not running, or what came of it: the causes, the most likely first, each with what to do about it. A job that is not there is an

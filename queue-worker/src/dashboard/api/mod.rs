@@ -22,7 +22,7 @@ pub(super) use self::{
     audit::AskedAudit,
     body::Asked,
     history::{AskedHistory, figures},
-    jobs::{job_id, listed, looked_at},
+    jobs::{job_id, listed, logs_of, looked_at},
     overview::{Overview, gather},
 };
 use crate::dashboard::app::Shared;
@@ -38,6 +38,7 @@ pub(super) fn routes() -> Router<Shared> {
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::find))
         .routes(routes!(jobs::why))
+        .routes(routes!(jobs::logs))
         .routes(routes!(jobs::act))
         .routes(routes!(history::history))
         .routes(routes!(many::count))

@@ -1,6 +1,9 @@
 //! What of payloads and outputs is not shown. Pure.
 
-use queue_core::{Registry, operate::JobRecord};
+use queue_core::{
+    Registry,
+    operate::{AttemptLog, JobRecord},
+};
 use serde_json::{Value, value::RawValue};
 
 use crate::dashboard::options::Options;
@@ -19,6 +22,15 @@ pub(super) fn redact(options: &Options, job: &mut JobRecord) {
         let mut value = serde_json::from_str(json.get()).unwrap_or_else(|_| Value::from(HIDDEN));
         hide(&mut value, &keys);
         *json = RawValue::from_string(value.to_string()).unwrap_or_default();
+    }
+}
+
+/// Takes out of logs what is not to be shown: where payloads are, or some of this type's are, a handler may have logged them.
+pub(super) fn redact_logs(options: &Options, job_type: &str, logs: &mut [AttemptLog]) {
+    if options.hide_payloads || !hidden(options, job_type).is_empty() {
+        for log in logs {
+            HIDDEN.clone_into(&mut log.text);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use axum::{
 use chrono::{DateTime, Utc};
 use queue_core::{
     JobId, JobState, Progress,
-    operate::{self, Cause, JobRecord, Why},
+    operate::{self, AttemptLog, Cause, JobRecord, Why},
 };
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
     tree::tree,
 };
 use crate::dashboard::{
-    api::{job_id, looked_at},
+    api::{job_id, logs_of, looked_at},
     app::{App, Shared},
     problem::{Answer, Problem},
     show::{self, Moment},
@@ -29,6 +29,9 @@ struct JobPage {
     job: JobView,
     /// Trees of JSON, each with its name.
     trees: Vec<(&'static str, String)>,
+    logs: Vec<LogView>,
+    /// Why they cannot be read.
+    no_logs: Option<String>,
     hidden: bool,
     /// Whether it changes by itself.
     goes_on: bool,
@@ -89,11 +92,25 @@ impl CauseRow {
     }
 }
 
+impl LogView {
+    fn new(log: &AttemptLog, now: DateTime<Utc>) -> Self {
+        Self { attempt: log.attempt, at: Moment::new(log.at, now), cut: log.cut, text: show::lines(&log.text) }
+    }
+}
+
 struct FailureRow {
     attempt: i16,
     at: Moment,
     ran: String,
     error: String,
+}
+
+/// What an attempt has logged.
+struct LogView {
+    attempt: i16,
+    at: Moment,
+    cut: i64,
+    text: String,
 }
 
 /// What can be done in this state.
@@ -136,11 +153,17 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Path(id): Path
         Ok(seen) => seen,
         Err(problem) => return unseen(&app, frame, id, problem).await,
     };
+    // What cannot be read of the logs keeps nobody from seeing the job.
+    let (logs, no_logs) = match logs_of(&mut *app.look().await?, &app, id, &seen.job.job_type).await {
+        Ok(logs) => (logs.iter().rev().map(|log| LogView::new(log, seen.now)).collect(), None),
+        Err(problem) => (Vec::new(), Some(problem.text)),
+    };
     let JobRecord { payload, output, meta, state, .. } = &seen.job;
     let json = [("payload", payload), ("output", output), ("metadata", meta)];
     let trees = json.into_iter().filter_map(|(name, json)| Some((name, tree(json.as_ref()?.get())))).collect();
     let goes_on = !matches!(state, JobState::Completed | JobState::Dead | JobState::Cancelled | JobState::Expired);
-    Ok(write(&JobPage { job: view(&frame, &seen), trees, hidden: app.options.hide_payloads, goes_on, frame })?.into_response())
+    let hidden = app.options.hide_payloads;
+    Ok(write(&JobPage { job: view(&frame, &seen), trees, logs, no_logs, hidden, goes_on, frame })?.into_response())
 }
 
 /// A job that is not there, or a table that somebody has to himself: what keeps it from being seen is what is asked.

@@ -1,6 +1,6 @@
 use chrono::DateTime;
 use queue_core::{
-    Context, Handler, JobResult, JobType as _, Store, job,
+    Context, Handler, JobResult, JobType as _, Store, TraceRelation, job,
     runner::{ClaimedJob, ReportSender, States},
 };
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -23,7 +23,7 @@ impl Handler for Hang {
 fn slots() -> (Arc<Slots>, tokio::sync::mpsc::Receiver<Settlement>) {
     let pool = PgPoolOptions::new().connect_lazy_with(PgConnectOptions::new());
     let (settle, settled) = tokio::sync::mpsc::channel(1);
-    let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store: Store::default() });
+    let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store: Store::default(), logs: crate::settle::LogSender::open().0 });
     let shared = Shared {
         pool,
         store: Store::default(),
@@ -32,6 +32,7 @@ fn slots() -> (Arc<Slots>, tokio::sync::mpsc::Receiver<Settlement>) {
         backend,
         reports: ReportSender::open().0,
         middleware: Vec::new(),
+        trace: TraceRelation::default(),
     };
     let mut registry = Registry::default();
     registry.register::<Hang>().unwrap();
@@ -159,6 +160,7 @@ fn hang() -> ClaimedJob {
         token,
         id,
         lane: 1,
+        queue: Arc::default(),
         attempt: 1,
         crashes: 0,
         max_attempts: 1,

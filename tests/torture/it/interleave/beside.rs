@@ -40,12 +40,15 @@ pub(super) enum Beside {
     Tally,
     RollUp,
     PruneTotals,
+    /// Of an attempt that no other call names.
+    WriteLogs,
+    PruneLogs,
 }
 
 use Beside::{
     AnnounceWaiter, ClearProgress, Declare, Elect, ForgetKeys, LeaveWaiter, LockedLeases, Note, Pause, PauseSchedule, PruneFires,
-    PruneTotals, PruneWaiters, PublishTypes, PutSchedule, Resume, ResumeSchedule, RollUp, RunSchedule, SkipSchedule, Tally, Unschedule,
-    Vouch,
+    PruneLogs, PruneTotals, PruneWaiters, PublishTypes, PutSchedule, Resume, ResumeSchedule, RollUp, RunSchedule, SkipSchedule, Tally,
+    Unschedule, Vouch, WriteLogs,
 };
 
 pub(super) const SCHEDULES: &[Act] = &[
@@ -72,6 +75,8 @@ pub(super) const REPORTS: &[Act] = &[
     Act::Beside(Tally),
     Act::Beside(RollUp),
     Act::Beside(PruneTotals),
+    Act::Beside(WriteLogs),
+    Act::Beside(PruneLogs),
 ];
 
 impl Beside {
@@ -103,6 +108,8 @@ impl Beside {
             Tally => tallies::say(on, (Uuid::new_v4(), 1), 90.0, &[tallies::Tally::one("default")]).await?,
             RollUp => tallies::roll_up(on, 100).await?.0,
             PruneTotals => tallies::prune_totals(on, 100).await?,
+            WriteLogs => operate::write_logs(on, lease.token, jobs[0]).await?,
+            PruneLogs => operate::prune_logs(on).await?,
         })
     }
 
@@ -132,6 +139,8 @@ impl Beside {
             Tally => &["tally"],
             RollUp => &["roll_up"],
             PruneTotals => &["prune_totals"],
+            WriteLogs => &["write_logs"],
+            PruneLogs => &["prune_logs"],
         }
     }
 }

@@ -1,0 +1,4 @@
+-- log -> nothing: of jobs that are gone, among the next $2 after $1; returns the last that was looked at, or null.
+-- $1 after this job  $2 how many at most
+-- Safe: only logs without a job are deleted; rows that others hold are passed over.
+select queue.prune_logs($1, $2)

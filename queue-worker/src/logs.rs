@@ -1,0 +1,116 @@
+//! Collects what handlers log, of job types that say `keep_logs`: a layer for the program's `tracing` subscriber.
+//!
+//! The log itself, and its bound, are the attempt's; this finds out which log an event belongs to, and writes it as a line.
+
+use std::{fmt, marker::PhantomData, sync::Arc};
+
+use chrono::{SecondsFormat, Utc};
+use queue_core::runner::OpenLog;
+use tracing::{
+    Event, Level, Subscriber,
+    field::{Field, Visit},
+    level_filters::LevelFilter,
+    span::{Attributes, Id},
+};
+use tracing_subscriber::{Layer, filter::Filtered, layer::Context, registry::LookupSpan};
+
+/// Keeps what handlers log at `INFO` and above with their attempts, for types that say so: `#[job(keep_logs = "64KiB")]`.
+///
+/// [`main!`](crate::main) installs it; a program with a subscriber of its own adds it there, beside the layer that prints. It has a filter of its
+/// own, so give filters to the other layers, not to the whole: a global `EnvFilter` keeps from this what it keeps from them.
+///
+/// An event belongs to an attempt if it happens within the attempt's span, or a span within that: so in the handler, and in tasks that are
+/// `.instrument`ed with such a span. It is written as it is given: **what a handler logs is stored in clear**.
+///
+/// ```no_run
+/// use tracing_subscriber::{EnvFilter, Layer as _, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+///
+/// let print = tracing_subscriber::fmt::layer().with_filter(EnvFilter::from_default_env());
+/// tracing_subscriber::registry().with(print).with(queue_worker::logs()).init();
+/// ```
+pub fn logs<S>() -> Filtered<Logs<S>, LevelFilter, S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    logs_at(Level::INFO)
+}
+
+/// As [`logs`], at this level and above.
+pub fn logs_at<S>(level: Level) -> Filtered<Logs<S>, LevelFilter, S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    Logs { subscriber: PhantomData }.with_filter(LevelFilter::from_level(level))
+}
+
+/// What [`logs`] returns.
+pub struct Logs<S> {
+    subscriber: PhantomData<fn(S)>,
+}
+
+/// In the extensions of a span: the log of its attempt.
+struct Kept(Arc<OpenLog>);
+
+impl<S> Layer<S> for Logs<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn on_new_span(&self, _: &Attributes<'_>, id: &Id, cx: Context<'_, S>) {
+        if !OpenLog::are_any() {
+            return;
+        }
+        let Some(span) = cx.span(id) else { return };
+        let own = OpenLog::take_offered();
+        let log = own.or_else(|| Some(Arc::clone(&span.parent()?.extensions().get::<Kept>()?.0)));
+        if let Some(log) = log {
+            span.extensions_mut().insert(Kept(log));
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, cx: Context<'_, S>) {
+        if !OpenLog::are_any() {
+            return;
+        }
+        let Some(span) = cx.event_span(event) else { return };
+        // Not held while the line is written, for that may make spans.
+        let log = span.extensions().get::<Kept>().map(|kept| Arc::clone(&kept.0));
+        if let Some(log) = log {
+            log.write(|to| line(to, event));
+        }
+    }
+}
+
+/// `2026-11-23T12:00:00.123Z  INFO my_app::mail: sent to=7`
+fn line(to: &mut dyn fmt::Write, event: &Event<'_>) -> fmt::Result {
+    let (said, now) = (event.metadata(), Utc::now());
+    write!(to, "{} {:>5} {}:", now.to_rfc3339_opts(SecondsFormat::Millis, true), said.level().as_str(), said.target())?;
+    let mut fields = Fields { to, written: Ok(()) };
+    event.record(&mut fields);
+    fields.written
+}
+
+struct Fields<'a> {
+    to: &'a mut dyn fmt::Write,
+    written: fmt::Result,
+}
+
+impl Visit for Fields<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if self.written.is_ok() && !field.name().starts_with("log.") {
+            self.written = match field.name() {
+                "message" => write!(self.to, " {value:?}"),
+                name => write!(self.to, " {name}={value:?}"),
+            };
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" { self.record_debug(field, &format_args!("{value}")) } else { self.record_debug(field, &value) }
+    }
+}
+
+impl<S> fmt::Debug for Logs<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Logs")
+    }
+}

@@ -1,0 +1,181 @@
+//! What handlers log is kept with their attempts, for types that ask for it: bounded, harmless, and in nobody's way.
+//!
+//! Handlers of these tests run on the test's own thread, and so does what collects.
+
+mod attacks;
+mod statements;
+
+use queue_core::{
+    Context, Handler, Job as _, JobId, JobResult, JobState, Store, job,
+    operate::{self, AttemptLog},
+};
+use serde::{Deserialize, Serialize};
+use tests::{Act, Do, TestDb};
+use tracing::{Instrument as _, subscriber::DefaultGuard};
+use tracing_subscriber::layer::SubscriberExt as _;
+
+/// Says things, and ends as `how` says.
+#[job(name = "logs_say", keep_logs = "4KiB", max_attempts = 2, backoff = fixed("1ms"), timeout = "5s", retain = "default")]
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Say {
+    how: String,
+    text: String,
+    times: u64,
+}
+
+impl Handler for Say {
+    async fn run(self, cx: &Context) -> JobResult {
+        for number in 0..self.times {
+            tracing::info!(number, "{}", self.text);
+        }
+        match self.how.as_str() {
+            "fail" => Err("as told".into()),
+            "panic" => panic!("as told"),
+            "retry" if cx.attempt() == 1 => Err("as told".into()),
+            "commit" => {
+                let tx = cx.begin().await?;
+                tx.complete(()).await?;
+                Ok(())
+            }
+            "nasty" => {
+                tracing::info!("{NASTY}");
+                Ok(())
+            }
+            "around" => {
+                around().await;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a payload could not say.
+const NASTY: &str = "nul\0 red\u{1b}[31m\r\n2026-01-01T00:00:00.000Z  INFO forged: <script>alert(1)</script>\u{202e}";
+
+/// What is in the attempt's span, and what is not.
+async fn around() {
+    tracing::debug!("too low");
+    tracing::warn!(code = 7, name = "a b", "in the handler");
+    async { tracing::info!("in a span of its own") }.instrument(tracing::info_span!("step")).await;
+    async { tracing::info!("in a span that is not collected") }.instrument(tracing::debug_span!("step")).await;
+    tokio::spawn(async { tracing::info!("in a task") }.instrument(tracing::info_span!("task"))).await.unwrap();
+    tokio::spawn(async { tracing::info!("in a task of nobody") }).await.unwrap();
+}
+
+/// Leaves nothing behind but dead letters.
+#[job(name = "logs_forget", keep_logs = "1KiB", max_attempts = 3, backoff = fixed("1ms"), retain = "none")]
+#[derive(Serialize, Deserialize)]
+struct Forget;
+
+impl Handler for Forget {
+    async fn run(self, cx: &Context) -> JobResult {
+        tracing::info!("attempt {}", cx.attempt());
+        if cx.attempt() < 3 { Err("once more".into()) } else { Ok(()) }
+    }
+}
+
+#[job(name = "logs_within", keep_logs = "1KiB", transactional)]
+#[derive(Serialize, Deserialize)]
+struct Within;
+
+impl Handler for Within {
+    async fn run(self, _: &Context) -> JobResult {
+        tracing::info!("within");
+        Ok(())
+    }
+}
+
+pub(crate) fn collect() -> DefaultGuard {
+    tracing::subscriber::set_default(tracing_subscriber::registry().with(queue_worker::logs()))
+}
+
+pub(crate) async fn say(db: &TestDb, how: &str, text: &str, times: u64) -> JobId {
+    Say { how: how.to_owned(), text: text.to_owned(), times }.enqueue(&db.pool).await.unwrap().id()
+}
+
+async fn logs(db: &TestDb, job: JobId) -> Vec<AttemptLog> {
+    operate::logs(&db.pool, Store::default(), job).await.unwrap()
+}
+
+/// Without their times, which stand first, and where they are logged.
+fn lines(log: &AttemptLog) -> Vec<String> {
+    let here = concat!(" ", module_path!(), ":");
+    log.text.lines().map(|line| line.split_once('Z').map_or(line, |(_, said)| said).trim_start().replacen(here, "", 1)).collect()
+}
+
+#[tokio::test]
+async fn what_a_handler_logs_is_kept_with_its_attempt() {
+    let (db, _guard) = (TestDb::new().await, collect());
+    let (job, around) = (say(&db, "retry", "hello", 2).await, say(&db, "around", "", 0).await);
+    let other = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id();
+    let worker = db.worker().register::<Say>().register::<Do>();
+    db.run_while(worker, async {
+        for job in [job, around, other] {
+            db.until(job, JobState::Completed).await;
+        }
+        // Once a job is seen to be over its logs are there.
+        let [first, second] = <[_; 2]>::try_from(logs(&db, job).await).unwrap();
+        assert_eq!((first.attempt, second.attempt, first.cut), (1, 2, 0));
+        for log in [&first, &second] {
+            assert_eq!(lines(log), ["INFO hello number=0", "INFO hello number=1"]);
+        }
+        let [log] = <[_; 1]>::try_from(logs(&db, around).await).unwrap();
+        let wanted = [
+            r#"WARN in the handler code=7 name="a b""#,
+            "INFO in a span of its own",
+            "INFO in a span that is not collected",
+            "INFO in a task",
+        ];
+        assert_eq!(lines(&log), wanted);
+        assert_eq!(logs(&db, other).await, []);
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn however_an_attempt_ends_its_logs_are_kept() {
+    let (db, _guard) = (TestDb::new().await, collect());
+    let (dead, panicked) = (say(&db, "fail", "failing", 1).await, say(&db, "panic", "about to panic", 1).await);
+    let (committed, within) = (say(&db, "commit", "committing", 1).await, Within.enqueue(&db.pool).await.unwrap().id());
+    let worker = db.worker().register::<Say>().register::<Within>();
+    db.run_while(worker, async {
+        for (job, state) in [(dead, JobState::Dead), (panicked, JobState::Dead), (within, JobState::Completed)] {
+            db.until(job, state).await;
+        }
+        db.until(committed, JobState::Completed).await;
+        tests::eventually("the log of a job that its handler ended", async || logs(&db, committed).await.len() == 1).await;
+    })
+    .await;
+    for (job, attempts, text) in
+        [(dead, 2, "failing"), (panicked, 2, "about to panic"), (committed, 1, "committing"), (within, 1, "within")]
+    {
+        let kept = logs(&db, job).await;
+        assert_eq!(kept.len(), attempts, "{text}");
+        assert!(kept.iter().all(|log| log.text.contains(text)), "{kept:?}");
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn of_a_job_that_leaves_nothing_no_log_is_left() {
+    let (db, _guard) = (TestDb::new().await, collect());
+    let job = Forget.enqueue(&db.pool).await.unwrap().id();
+    db.run_while(db.worker().register::<Forget>(), async {
+        tests::eventually("it is gone", async || db.state(job).await.is_none()).await;
+    })
+    .await;
+    assert_eq!(db.count("select count(*) from queue.log").await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn without_a_collector_a_type_that_keeps_logs_runs_as_any_other() {
+    let db = TestDb::new().await;
+    let job = say(&db, "ok", "hello", 1).await;
+    db.run_until_idle(db.worker().register::<Say>()).await;
+    assert_eq!(db.state(job).await, Some(JobState::Completed));
+    assert_eq!(db.count("select count(*) from queue.log").await, 0);
+    db.finish().await;
+}

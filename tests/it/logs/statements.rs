@@ -1,0 +1,144 @@
+//! The statements that write, delete and read logs: under the lease that has the job, only of jobs that are there, and without waiting.
+
+use std::time::{Duration, Instant};
+
+use queue_core::Job as _;
+use queue_core::{Job as _, JobId, JobState};
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use tests::{Act, Do, TestDb};
+use uuid::Uuid;
+
+type Entry<'a> = (Option<Uuid>, JobId, i16, Option<&'a str>);
+
+async fn write(db: &TestDb, entries: &[Entry<'_>]) -> sqlx::Result<i64> {
+    sqlx::query_scalar(include_str!("../../../queue-worker/sql/write_logs.sql"))
+        .bind(entries.iter().map(|entry| entry.0).collect::<Vec<_>>())
+        .bind(entries.iter().map(|entry| entry.1).collect::<Vec<_>>())
+        .bind(entries.iter().map(|entry| entry.2).collect::<Vec<_>>())
+        .bind(entries.iter().map(|_| 0_i64).collect::<Vec<_>>())
+        .bind(entries.iter().map(|entry| entry.3).collect::<Vec<_>>())
+        .fetch_one(&db.pool)
+        .await
+}
+
+async fn prune(db: &TestDb, after: i64, most: i32) -> Option<i64> {
+    let statement = sqlx::query_scalar(include_str!("../../../queue-worker/sql/prune_logs.sql")).bind(after).bind(most);
+    statement.fetch_one(&db.pool).await.unwrap()
+}
+
+async fn job(db: &TestDb) -> JobId {
+    Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id()
+}
+
+async fn texts(db: &TestDb, job: JobId) -> Vec<(i16, String)> {
+    super::logs(db, job).await.into_iter().map(|log| (log.attempt, log.text)).collect()
+}
+
+/// As if they had never been.
+async fn forget(db: &TestDb, jobs: &[JobId]) {
+    for statement in ["delete from queue.ready where id = any ($1)", "delete from queue.job where id = any ($1)"] {
+        sqlx::query(statement).bind(jobs).execute(&db.pool).await.unwrap();
+    }
+}
+
+/// A lease that has this job.
+async fn lease(db: &TestDb, job: JobId) -> Uuid {
+    let token = Uuid::new_v4();
+    let statement = "with gone as (delete from queue.ready where id = $2 returning lane)
+        insert into queue.lease (token, worker, claimed_at, lane, ids, attempts, crashes)
+        select $1, gen_random_uuid(), now(), lane, array[$2], array[1::smallint], array[0::smallint] from gone";
+    sqlx::query(statement).bind(token).bind(job).execute(&db.pool).await.unwrap();
+    token
+}
+
+#[tokio::test]
+async fn a_log_counts_only_under_the_lease_that_has_its_job() {
+    let db = TestDb::new().await;
+    let (ours, theirs) = (job(&db).await, job(&db).await);
+    let token = lease(&db, ours).await;
+    let entries =
+        [(Some(token), ours, 1, Some("ours")), (Some(token), theirs, 1, Some("not in it")), (Some(Uuid::new_v4()), ours, 2, Some("lost"))];
+    assert_eq!(write(&db, &entries).await.unwrap(), 1);
+    assert_eq!((texts(&db, ours).await, texts(&db, theirs).await), (vec![(1, "ours".to_owned())], vec![]));
+    assert_eq!(write(&db, &[(Some(token), ours, 1, Some("again"))]).await.unwrap(), 1);
+    assert_eq!(texts(&db, ours).await, [(1, "again".to_owned())], "an attempt has one");
+    assert_eq!(write(&db, &[(None, theirs, 1, Some("ended by itself")), (None, JobId(7), 1, Some("gone"))]).await.unwrap(), 1);
+    assert_eq!(texts(&db, theirs).await.len(), 1);
+    assert_eq!(write(&db, &[(None, theirs, 1, None)]).await.unwrap(), 0);
+    assert_eq!((texts(&db, ours).await.len(), texts(&db, theirs).await.len()), (1, 0), "only of that job they are deleted");
+    let too_long = "x".repeat(1_200_000);
+    assert!(write(&db, &[(None, theirs, 1, Some(&too_long))]).await.is_err());
+    assert!(write(&db, &[(None, theirs, 1, Some("twice")), (None, theirs, 1, Some("twice"))]).await.is_err(), "nor is either chosen");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn logs_are_read_in_the_order_of_attempts_and_of_no_job_that_is_gone() {
+    let db = TestDb::new().await;
+    let job = job(&db).await;
+    for attempt in [10, 2, 1] {
+        write(&db, &[(None, job, attempt, Some("x"))]).await.unwrap();
+    }
+    assert_eq!(texts(&db, job).await.iter().map(|log| log.0).collect::<Vec<_>>(), [1, 2, 10]);
+    forget(&db, &[job]).await;
+    assert_eq!(texts(&db, job).await, []);
+    assert_eq!(db.count("select count(*) from queue.log").await, 3, "housekeeping has not come yet");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn housekeeping_deletes_logs_of_jobs_that_are_gone_page_by_page_and_no_others() {
+    let db = TestDb::new().await;
+    let mut jobs = Vec::new();
+    for _ in 0..6 {
+        let job = job(&db).await;
+        write(&db, &[(None, job, 1, Some("x")), (None, job, 2, Some("y"))]).await.unwrap();
+        jobs.push(job);
+    }
+    let gone: Vec<JobId> = jobs.iter().copied().step_by(2).collect();
+    forget(&db, &gone).await;
+    let mut holder = PgConnection::connect_with(&db.pool.connect_options()).await.unwrap();
+    holder.execute("begin").await.unwrap();
+    sqlx::query("select from queue.log where id = $1 for update").bind(gone[2]).execute(&mut holder).await.unwrap();
+    let (mut after, mut pages) = (0, 0);
+    while let Some(last) = prune(&db, after, 5).await {
+        (after, pages) = (last, pages + 1);
+    }
+    assert!((2..=4).contains(&pages), "{pages} pages of twelve logs");
+    assert_eq!(db.count("select count(*) from queue.log").await, 8, "three jobs live, and one is held");
+    holder.execute("rollback").await.unwrap();
+    prune(&db, 0, 100).await;
+    let kept: Vec<i64> = sqlx::query_scalar("select distinct id from queue.log order by id").fetch_all(&db.pool).await.unwrap();
+    assert_eq!(kept, jobs.iter().skip(1).step_by(2).map(|job| job.0).collect::<Vec<_>>());
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn logs_are_pruned_by_a_worker_that_runs() {
+    let db = TestDb::new().await;
+    let job = job(&db).await;
+    write(&db, &[(None, job, 1, Some("x"))]).await.unwrap();
+    forget(&db, &[job]).await;
+    db.run_while(db.worker().register::<Do>(), async {
+        tests::eventually("it is gone", async || db.count("select count(*) from queue.log").await == 0).await;
+    })
+    .await;
+    assert_eq!(db.state(job).await, None::<JobState>);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn writing_and_pruning_wait_for_no_lock_for_long() {
+    let db = TestDb::new().await;
+    let job = job(&db).await;
+    let mut holder = PgConnection::connect_with(&db.pool.connect_options()).await.unwrap();
+    holder.execute("begin; lock table queue.log in access exclusive mode").await.unwrap();
+    let began = Instant::now();
+    let refused = write(&db, &[(None, job, 1, Some("x"))]).await.unwrap_err();
+    assert_eq!(refused.as_database_error().unwrap().code().as_deref(), Some("55P03"));
+    let statement = sqlx::query(include_str!("../../../queue-worker/sql/prune_logs.sql")).bind(0_i64).bind(10);
+    assert!(statement.execute(&db.pool).await.is_err());
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    holder.execute("rollback").await.unwrap();
+    db.finish().await;
+}

@@ -1,0 +1,92 @@
+//! Traces: the spans of enqueues and attempts as a collector of OpenTelemetry's gets them, and what of them goes with a job.
+//!
+//! Handlers of these tests run on the test's own thread, and so does what collects: no test sees the spans of another.
+
+mod attempts;
+mod carried;
+mod enqueues;
+
+use opentelemetry::{
+    SpanId, Value,
+    trace::{SpanKind, Status, TracerProvider as _},
+};
+use opentelemetry_sdk::trace::{InMemorySpanExporter, Sampler, SdkTracerProvider, SpanData};
+use queue_core::JobId;
+use serde_json::Value as Json;
+use tests::TestDb;
+use tracing::{level_filters::LevelFilter, subscriber::DefaultGuard};
+use tracing_subscriber::{Layer as _, layer::SubscriberExt as _};
+
+/// What is collected on this thread.
+pub(super) struct Collector {
+    spans: InMemorySpanExporter,
+    provider: SdkTracerProvider,
+    _guard: DefaultGuard,
+}
+
+impl Collector {
+    pub(super) fn start() -> Self {
+        Self::sampling(Sampler::AlwaysOn)
+    }
+
+    pub(super) fn sampling(sampler: Sampler) -> Self {
+        let spans = InMemorySpanExporter::default();
+        let provider = SdkTracerProvider::builder().with_sampler(sampler).with_simple_exporter(spans.clone()).build();
+        let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("tests")).with_filter(LevelFilter::INFO);
+        let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+        Self { spans, provider, _guard: guard }
+    }
+
+    /// Those that have ended, in their order.
+    pub(super) fn all(&self) -> Vec<SpanData> {
+        self.provider.force_flush().unwrap();
+        self.spans.get_finished_spans().unwrap()
+    }
+
+    pub(super) fn named(&self, name: &str) -> Vec<SpanData> {
+        self.all().into_iter().filter(|span| span.name == name).collect()
+    }
+
+    pub(super) fn only(&self, name: &str) -> SpanData {
+        let mut named = self.named(name);
+        assert_eq!(named.len(), 1, "of {name}: {:?}", self.all());
+        named.remove(0)
+    }
+}
+
+pub(super) fn said(span: &SpanData, key: &str) -> Option<String> {
+    span.attributes.iter().find(|said| said.key.as_str() == key).map(|said| match &said.value {
+        Value::String(text) => text.to_string(),
+        other => other.to_string(),
+    })
+}
+
+/// The spans that it has links to.
+pub(super) fn links(span: &SpanData) -> Vec<SpanId> {
+    span.links.iter().map(|link| link.span_context.span_id()).collect()
+}
+
+/// The text under which a job carries this span.
+pub(super) fn traceparent(span: &SpanData) -> String {
+    format!("00-{:032x}-{:016x}-01", span.span_context.trace_id(), span.span_context.span_id())
+}
+
+/// What a job carries.
+pub(super) async fn meta(db: &TestDb, job: JobId) -> Option<Json> {
+    sqlx::query_scalar("select meta from queue.job where id = $1").bind(job).fetch_one(&db.pool).await.unwrap()
+}
+
+pub(super) fn is_root(span: &SpanData) -> bool {
+    span.parent_span_id == SpanId::INVALID
+}
+
+pub(super) fn error_of(span: &SpanData) -> Option<&str> {
+    match &span.status {
+        Status::Error { description } => Some(description),
+        _ => None,
+    }
+}
+
+pub(super) fn is(span: &SpanData, kind: SpanKind) -> bool {
+    span.span_kind == kind
+}

@@ -1,0 +1,220 @@
+//! The span of an attempt: where its job comes from, what it is, and how it ended.
+
+use std::time::Duration;
+
+use opentelemetry::trace::SpanKind;
+use queue_core::{
+    BatchContext, BatchHandler, Context, Failure, Handler, Job as _, JobBatch, JobRef, JobResult, JobState, Keyring, Outcome,
+    TraceRelation, job, testing,
+};
+use serde::{Deserialize, Serialize};
+use tests::{Act, Do, TestDb, Within};
+use tracing::Instrument as _;
+
+use super::{Collector, error_of, is, is_root, links, said};
+
+/// Enqueues another job.
+#[job(name = "traces_parent", send_only)]
+#[derive(Serialize, Deserialize)]
+struct Parent;
+
+impl Handler for Parent {
+    async fn run(self, cx: &Context) -> JobResult {
+        Do { act: Act::Ok(String::new()) }.enqueue(cx.pool()).queue("children").await?;
+        Ok(())
+    }
+}
+
+#[job(name = "traces_batched", send_only, batch = 10, batch_wait = "200ms")]
+#[derive(Serialize, Deserialize)]
+struct Batched {
+    fails: bool,
+}
+
+impl BatchHandler for Batched {
+    async fn run(batch: &mut JobBatch<Self>, _: &BatchContext) -> JobResult {
+        for job in batch.iter_mut() {
+            if job.payload().fails {
+                job.fail(Failure::terminal("one of them"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn act(act: Act) -> Do {
+    Do { act }
+}
+
+#[tokio::test]
+async fn each_attempt_begins_a_trace_with_a_link_to_the_enqueue() {
+    let (db, collector) = (TestDb::new().await, Collector::start());
+    let job = act(Act::FailUntil(2)).enqueue(&db.pool).queue("mail").await.unwrap();
+    db.run_while(db.worker().register::<Do>(), db.until(job.id(), JobState::Completed)).await;
+    let (enqueue, attempts) = (collector.only("enqueue mail"), collector.named("attempt mail"));
+    assert_eq!(attempts.len(), 2);
+    for (attempt, number) in attempts.iter().zip(["1", "2"]) {
+        assert!(is(attempt, SpanKind::Consumer) && is_root(attempt), "{attempt:?}");
+        assert_ne!(attempt.span_context.trace_id(), enqueue.span_context.trace_id());
+        assert_eq!(links(attempt), [enqueue.span_context.span_id()]);
+        for (key, value) in [
+            ("messaging.system", "postgresql"),
+            ("messaging.operation.name", "attempt"),
+            ("messaging.operation.type", "process"),
+            ("messaging.destination.name", "mail"),
+            ("messaging.message.id", &*job.id().to_string()),
+            ("messaging.message.delivery_attempt", number),
+            ("job_type", "do"),
+        ] {
+            assert_eq!(said(attempt, key).as_deref(), Some(value), "{key}");
+        }
+    }
+    assert!(error_of(&attempts[0]).is_some() && error_of(&attempts[1]).is_none());
+    assert_eq!([&attempts[0], &attempts[1]].map(|attempt| said(attempt, "outcome")), [Some("failed".into()), Some("ok".into())]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_worker_may_make_attempts_children_of_their_enqueue() {
+    let (db, collector) = (TestDb::new().await, Collector::start());
+    let job = act(Act::Ok(String::new())).enqueue(&db.pool).await.unwrap();
+    let worker = db.worker().register::<Do>().trace(TraceRelation::Child);
+    db.run_while(worker, db.until(job.id(), JobState::Completed)).await;
+    let (enqueue, attempt) = (collector.only("enqueue default"), collector.only("attempt default"));
+    assert_eq!(attempt.parent_span_id, enqueue.span_context.span_id());
+    assert_eq!(attempt.span_context.trace_id(), enqueue.span_context.trace_id());
+    assert_eq!(links(&attempt), []);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_span_says_how_its_attempt_ended_and_an_error_only_of_what_is_one() {
+    let (db, collector) = (TestDb::new().await, Collector::start());
+    let snooze = act(Act::Snooze(1, 2)).enqueue(&db.pool).queue("snooze").await.unwrap().id();
+    for (queue, what) in [
+        ("fail", Act::Terminal("no way".to_owned())),
+        ("retry", Act::First(Box::new(Act::RetryIn(1)), Box::new(Act::Ok(String::new())))),
+        ("panic", Act::Panic),
+        ("long", Act::FailLong(8000)),
+    ] {
+        act(what).enqueue(&db.pool).queue(queue).max_attempts(if queue == "retry" { 2 } else { 1 }).await.unwrap();
+    }
+    db.run_while(db.worker().register::<Do>(), db.until(snooze, JobState::Completed)).await;
+    db.run_until_idle(db.worker().register::<Do>()).await;
+    let first = |queue: &str| {
+        let span = collector.named(&format!("attempt {queue}")).remove(0);
+        (said(&span, "outcome").unwrap(), said(&span, "error.type"), error_of(&span).unwrap_or_default().to_owned())
+    };
+    assert_eq!(first("fail"), ("terminal".into(), Some("terminal".into()), "no way".into()));
+    let (outcome, _, error) = first("panic");
+    assert!(outcome == "panicked" && error.contains("panicked: "), "{outcome}: {error}");
+    assert_eq!((first("snooze").0, first("snooze").1), ("snoozed".into(), None));
+    assert_eq!(first("retry").0, "retry_in");
+    assert!((1000..=1024).contains(&first("long").2.len()), "errors are cut");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_timeout_is_an_error_and_a_cancelled_attempt_is_none() {
+    let (db, collector) = (TestDb::new().await, Collector::start());
+    #[job(name = "traces_slow", send_only, timeout = "10ms", max_attempts = 1)]
+    #[derive(Serialize, Deserialize)]
+    struct Slow;
+
+    impl Handler for Slow {
+        async fn run(self, _: &Context) -> JobResult {
+            std::future::pending().await
+        }
+    }
+    let (slow, hang) = (Slow.enqueue(&db.pool).await.unwrap().id(), act(Act::Hang).enqueue(&db.pool).await.unwrap().id());
+    let worker = db.worker().register::<Slow>().register::<Do>().cancel_grace(Duration::from_millis(1));
+    db.run_while(worker, async {
+        db.until(slow, JobState::Dead).await;
+        db.until(hang, JobState::Running).await;
+        JobRef::from_id(hang).cancel(&db.pool).await.unwrap();
+        db.until(hang, JobState::Cancelled).await;
+    })
+    .await;
+    let of = |job: queue_core::JobId| {
+        let spans = collector.named("attempt default");
+        spans.into_iter().find(|span| said(span, "job") == Some(job.to_string())).unwrap()
+    };
+    assert_eq!((said(&of(slow), "outcome").unwrap(), error_of(&of(slow)).is_some()), ("timed_out".into(), true));
+    assert_eq!((said(&of(hang), "outcome").unwrap(), error_of(&of(hang))), ("cancelled".into(), None));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_that_a_handler_enqueues_comes_from_the_attempt() {
+    let (db, collector) = (TestDb::new().await, Collector::start());
+    Parent.enqueue(&db.pool).queue("parents").await.unwrap();
+    db.run_until_idle(db.worker().register::<Parent>().register::<Do>()).await;
+    let (parent, enqueue) = (collector.only("attempt parents"), collector.only("enqueue children"));
+    assert_eq!(enqueue.parent_span_id, parent.span_context.span_id());
+    assert_eq!(enqueue.span_context.trace_id(), parent.span_context.trace_id());
+    assert_eq!(links(&collector.only("attempt children")), [enqueue.span_context.span_id()]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn transactional_jobs_and_batches_are_traced_as_all_others() {
+    let (db, collector) = (TestDb::new().await, Collector::start());
+    let within = Within { how: "ok".to_owned() }.enqueue(&db.pool).queue("within").await.unwrap();
+    let jobs =
+        Batched::enqueue_all([false, true, false].map(|fails| Batched { fails }), &db.pool).queue("batched").returning_ids().await.unwrap();
+    let worker = db.worker().register::<Within>().register_batch::<Batched>();
+    db.run_while(worker, async {
+        db.until(within.id(), JobState::Completed).await;
+        db.until(jobs[1].id(), JobState::Dead).await;
+        db.until(jobs[2].id(), JobState::Completed).await;
+    })
+    .await;
+    assert_eq!(links(&collector.only("attempt within")), [collector.only("enqueue within").span_context.span_id()]);
+    let origin = collector.only("enqueue batched").span_context.span_id();
+    let batches = collector.named("attempt batched");
+    assert_eq!(batches.iter().map(|batch| links(batch).len()).sum::<usize>(), 3, "a link for each job: {batches:?}");
+    assert!(batches.iter().flat_map(links).all(|link| link == origin));
+    assert_eq!(batches.iter().filter(|batch| error_of(batch).is_some_and(|error| error.ends_with("jobs failed"))).count(), 1);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_a_sealed_job_fails_with_is_in_no_span() {
+    #[job(name = "traces_sealed", send_only, seal = "traces", max_attempts = 1)]
+    #[derive(Serialize, Deserialize)]
+    struct Sealed {
+        card: String,
+    }
+
+    impl Handler for Sealed {
+        async fn run(self, _: &Context) -> JobResult {
+            Err(format!("the card {} is refused", self.card).into())
+        }
+    }
+    queue_core::use_keyring("traces", Keyring::new("first", queue_core::Secret::new([7; 32]))).unwrap();
+    let (db, collector) = (TestDb::new().await, Collector::start());
+    let job = Sealed { card: "4711-0815".to_owned() }.enqueue(&db.pool).await.unwrap();
+    db.run_while(db.worker().register::<Sealed>(), db.until(job.id(), JobState::Dead)).await;
+    assert!(error_of(&collector.only("attempt default")).is_some_and(str::is_empty), "that it failed is told");
+    assert!(!format!("{:?}", collector.all()).contains("4711"));
+    db.finish().await;
+}
+
+#[job(name = "traces_refused", send_only)]
+#[derive(Serialize, Deserialize)]
+struct Refused;
+
+impl Handler for Refused {
+    async fn run(self, _: &Context) -> JobResult {
+        Err(Failure::terminal("no way"))
+    }
+}
+
+#[tokio::test]
+async fn the_test_kit_runs_handlers_in_the_same_span() {
+    let collector = Collector::start();
+    let ran = testing::run(Refused).into_future().instrument(tracing::info_span!("test")).await;
+    assert_eq!(ran.outcome, Outcome::Terminal);
+    let span = collector.only("attempt default");
+    assert_eq!((error_of(&span), said(&span, "messaging.message.id").as_deref()), (Some("no way"), Some("1")));
+}

@@ -1,0 +1,16 @@
+//! The lines of one handler for many jobs are of none of them.
+
+use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job};
+use serde::{Deserialize, Serialize};
+
+#[job(batch = 500, keep_logs = "64KiB")]
+#[derive(Serialize, Deserialize)]
+struct Push;
+
+impl BatchHandler for Push {
+    async fn run(_: &mut JobBatch<Self>, _: &BatchContext) -> JobResult {
+        Ok(())
+    }
+}
+
+fn main() {}

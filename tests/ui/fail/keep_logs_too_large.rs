@@ -1,0 +1,10 @@
+//! A log has a mebibyte at most.
+
+use queue_core::job;
+use serde::{Deserialize, Serialize};
+
+#[job(keep_logs = "2MiB", send_only)]
+#[derive(Serialize, Deserialize)]
+struct Import;
+
+fn main() {}

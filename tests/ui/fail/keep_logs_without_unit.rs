@@ -1,0 +1,10 @@
+//! A size has its unit.
+
+use queue_core::job;
+use serde::{Deserialize, Serialize};
+
+#[job(keep_logs = 65536, send_only)]
+#[derive(Serialize, Deserialize)]
+struct Import;
+
+fn main() {}

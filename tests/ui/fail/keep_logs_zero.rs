@@ -1,0 +1,10 @@
+//! Of a log something is kept.
+
+use queue_core::job;
+use serde::{Deserialize, Serialize};
+
+#[job(keep_logs = "0B", send_only)]
+#[derive(Serialize, Deserialize)]
+struct Import;
+
+fn main() {}
