@@ -16,8 +16,8 @@
 //! # Features
 //!
 //! `cli` is the command line, `embedded` the private PostgreSQL for when no database is named, `tls` what a server that wants encrypted
-//! connections needs (rustls, with the system's certificates); all are on by default. `dashboard`, which is not, is pages
-//! and a JSON API for operators. A program that only runs a [`Worker`] says
+//! connections needs (rustls, with the system's certificates); all are on by default. Not on by default are `dashboard`, pages
+//! and a JSON API for operators, and `health`, which tells supervisors whether a worker lives and works. A program that only runs a [`Worker`] says
 //! `default-features = false`, and links forty crates fewer.
 //!
 //! # What it promises
@@ -32,6 +32,8 @@ pub mod cli;
 #[cfg(feature = "dashboard")]
 pub mod dashboard;
 mod worker;
+#[cfg(feature = "health")]
+mod health;
 mod claim;
 mod keep;
 mod run;
@@ -42,6 +44,8 @@ mod live;
 mod error;
 #[cfg(any(feature = "cli", feature = "dashboard"))]
 mod inert;
+#[cfg(any(feature = "dashboard", feature = "health"))]
+mod serve;
 
 pub use error::Error;
 pub use live::{Config, Database, DatabaseOptions, log_panics, shutdown_signal};

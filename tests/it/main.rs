@@ -63,6 +63,7 @@ mod outage;
 mod outages;
 mod clocks;
 mod ready;
+mod health;
 mod tls;
 mod refusals;
 mod dropped;

@@ -15,6 +15,7 @@ mod settings;
 mod signal;
 #[cfg(feature = "cli")]
 mod supervisor;
+mod vitals;
 mod wake;
 
 #[cfg(feature = "cli")]
@@ -30,6 +31,7 @@ pub(crate) use self::{
     pauses::{LimitRow, PauseRow, Paused, Pauses, Under},
     session::{our_settings, their_settings},
     settings::each_setting,
+    vitals::Vitals,
     wake::{Sleep, listen},
 };
 pub use self::{

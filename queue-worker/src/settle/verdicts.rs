@@ -62,6 +62,7 @@ pub(crate) async fn settle_all(
         } else if !receive(&mut incoming, &mut received, &closing, aside.due().into_iter().chain(locked.due()).min()).await {
             break;
         }
+        bell.vitals().settling.set_first();
         tallies.note(received.iter().filter(|one| one.over).filter_map(|one| one.counted(false)));
         // A handler's own transaction has ended these.
         if received.iter().any(|one| one.over && one.ending.has_key()) {
@@ -76,6 +77,10 @@ pub(crate) async fn settle_all(
         }
         if aside.due().is_some_and(|due| due <= Instant::now()) {
             aside.try_again(&mut link, store, &bell).await;
+        }
+        // Where no more can be taken in, others wait as long as the first.
+        if !aside.is_full() && !locked.is_full() {
+            bell.vitals().settling.clear();
         }
     }
     aside.finish(&mut link, store, &bell).await;
