@@ -17,7 +17,8 @@
 //!
 //! `cli` is the command line, `embedded` the private PostgreSQL for when no database is named, `tls` what a server that wants encrypted
 //! connections needs (rustls, with the system's certificates); all are on by default. Not on by default are `dashboard`, pages
-//! and a JSON API for operators, and `health`, which tells supervisors whether a worker lives and works. A program that only runs a [`Worker`] says
+//! and a JSON API for operators, `health`, which tells supervisors whether a worker lives and works, `metrics`, the same in figures for Prometheus, and
+//! `otel`, figures for a meter of OpenTelemetry. A program that only runs a [`Worker`] says
 //! `default-features = false`, and links forty crates fewer.
 //!
 //! # What it promises
@@ -34,6 +35,8 @@ pub mod dashboard;
 mod worker;
 #[cfg(feature = "health")]
 mod health;
+#[cfg(any(feature = "metrics", feature = "otel"))]
+mod figures;
 mod claim;
 mod keep;
 mod run;

@@ -15,6 +15,8 @@ mod builder;
 mod contexts;
 mod farewell;
 mod given;
+#[cfg(feature = "otel")]
+mod meter;
 mod schedules;
 mod tellers;
 
@@ -77,6 +79,8 @@ pub struct Worker {
     limits: Vec<(String, Limit)>,
     #[cfg(feature = "health")]
     health: Option<std::net::SocketAddr>,
+    #[cfg(feature = "otel")]
+    meter: Option<opentelemetry::metrics::Meter>,
 }
 
 impl Worker {
@@ -101,6 +105,8 @@ impl Worker {
             limits,
             #[cfg(feature = "health")]
             health: None,
+            #[cfg(feature = "otel")]
+            meter: None,
         }
     }
 
@@ -192,9 +198,11 @@ impl Worker {
     /// # Errors
     /// Before the first job: a setting out of range, job types that cannot be run, a store that is not migrated or out of reach.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        let (vitals, life) = (Vitals::default(), Life::new());
+        let (vitals, life, tallies) = (Vitals::default(), Life::new(), Tallies::default());
         #[cfg(feature = "health")]
-        let _answering = self.answer(&vitals, &life).await?;
+        let _answering = self.answer(&vitals, &life, &tallies).await?;
+        #[cfg(feature = "otel")]
+        let feeding = self.tell_meter(&vitals, &tallies)?;
         let Self { pool, config, states, registry, teller, middleware, ready, broken, declared, schedules, limits, .. } = self;
         config.check()?;
         if let Some(error) = broken {
@@ -213,12 +221,8 @@ impl Worker {
 
         // Dropped half-way, this future takes the engine and the heartbeat with it: the jobs are recovered like those of a silent worker.
         let engine = Engine::start_watched("queue engine", &vitals).map_err(|error| Error::Thread(error.to_string()))?;
-        let running = RunningWorker::start(
-            &engine,
-            &pool,
-            &config,
-            Given { registry, states, teller, middleware, declares, limits, vitals: vitals.clone(), life },
-        )?;
+        let given = Given { registry, states, teller, middleware, declares, limits, vitals: vitals.clone(), life, tallies };
+        let running = RunningWorker::start(&engine, &pool, &config, given)?;
         tracing::info!(name = config.name, queues = config.served(), "worker started");
         if !ready.is_empty() {
             tokio::spawn(tell_ready(running.pulse.identity(), ready));
@@ -228,14 +232,12 @@ impl Worker {
         tracing::info!("shutting down");
         // On the engine, where no handler that blocks its thread can hold it up.
         let _ = engine.handle().spawn(running.stop(config.grace)).await;
+        #[cfg(feature = "otel")]
+        if let Some(feeding) = feeding {
+            feeding.end().await;
+        }
         tracing::info!("worker stopped");
         Ok(())
-    }
-}
-
-impl std::fmt::Debug for Worker {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Worker").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
@@ -270,10 +272,10 @@ const LAST_WRITES: Duration = Duration::from_secs(2);
 
 impl RunningWorker {
     fn start(engine: &Engine, pool: &PgPool, config: &Config, given: Given) -> Result<Self, Error> {
-        let Given { registry, states, teller, middleware, declares, limits, vitals, life } = given;
+        let Given { registry, states, teller, middleware, declares, limits, vitals, life, tallies } = given;
         let ((settle, verdicts), bell) = (mpsc::channel(UNSETTLED), Arc::new(Bell::of(vitals.clone())));
         let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
-        let ((reports, said), tallies) = (ReportSender::open(), Tallies::default());
+        let (reports, said) = ReportSender::open();
         let (pauses, store) = (Pauses::new(registry.clone()), config.store);
         let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store });
         let shared = Arc::new(Shared { pool: pool.clone(), store, states, handlers: Handle::current(), backend, reports, middleware });
@@ -311,7 +313,7 @@ impl RunningWorker {
         let mut helpers = tellers.start(pauses, said);
         helpers.extend([
             engine.watch("schedules", fire_all(Ticks::new(Link::new(pool, "schedules"), config, &bell, pulse.identity(), declares))),
-            engine.watch("prune", keep_pruned(Link::new(pool, "prune"), config.clone(), known)),
+            engine.watch("prune", keep_pruned(Link::new(pool, "prune"), config.clone(), known, vitals)),
             engine.handle().spawn(fence(pulse.identity(), Arc::clone(&queues), Arc::clone(&bell))),
             engine.watch("housekeeping", keep_house(house)),
         ]);

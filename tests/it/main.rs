@@ -64,6 +64,7 @@ mod outages;
 mod clocks;
 mod ready;
 mod health;
+mod metrics;
 mod tls;
 mod refusals;
 mod dropped;

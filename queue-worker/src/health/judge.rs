@@ -51,7 +51,9 @@ impl Health {
         if let Some(age) = self.vitals.engine.age().filter(|age| *age > HELD_UP) {
             reasons.push(Reason { reason: "engine_held_up", text: format!("the thread of the worker's loops stands still for {age:.0?}") });
         }
-        if let Some(age) = self.vitals.claims.age().filter(|age| *age > self.round && !self.vitals.is_stopping()) {
+        // It may wait for the settle loop, which waits for the database.
+        let waits = self.vitals.is_stopping() || self.stalled().is_some();
+        if let Some(age) = self.vitals.claims.age().filter(|age| *age > self.round && !waits) {
             reasons.push(Reason { reason: "claims_held_up", text: format!("the claim loop stands still for {age:.0?}") });
         }
         reasons
@@ -78,9 +80,14 @@ impl Health {
                 text: format!("claims fail for {age:.0?}: the database is away, or the log says why"),
             });
         }
-        if let Some(age) = self.vitals.settling.age().filter(|age| *age >= STALLED) {
+        if let Some(age) = self.stalled() {
             reasons.push(Reason { reason: "settles_stall", text: format!("the oldest verdict is not written for {age:.0?}") });
         }
         reasons
+    }
+
+    /// For how long the oldest verdict is not written, if that is too long.
+    fn stalled(&self) -> Option<Duration> {
+        self.vitals.settling.age().filter(|age| *age >= STALLED)
     }
 }

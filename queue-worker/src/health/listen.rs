@@ -13,6 +13,8 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::judge::{Health, Reason};
+#[cfg(feature = "metrics")]
+use crate::figures::Figures;
 use crate::{
     error::Error,
     live::Engine,
@@ -22,27 +24,43 @@ use crate::{
 /// Whoever asks is done in milliseconds, and there are few who do.
 const BOUNDS: Bounds = Bounds { connections: 16, silence: Duration::from_secs(5), longest: Some(Duration::from_secs(10)) };
 
+/// What can be asked for.
+#[derive(Clone)]
+pub(crate) struct Asked {
+    pub(crate) health: Arc<Health>,
+    #[cfg(feature = "metrics")]
+    pub(crate) figures: Figures,
+}
+
 /// Answers at this address until what it returns is dropped.
-pub(crate) async fn listen(address: SocketAddr, health: Health) -> Result<Engine, Error> {
+pub(crate) async fn listen(address: SocketAddr, asked: Asked) -> Result<Engine, Error> {
     let engine = Engine::start("queue health").map_err(|error| Error::Thread(error.to_string()))?;
     let bound = engine.handle().spawn(TcpListener::bind(address)).await;
     let listener = bound.map_err(|error| Error::Thread(error.to_string()))?.map_err(|why| Error::Health { address, why })?;
     let address = listener.local_addr().unwrap_or(address);
-    tracing::info!(%address, "serving health checks: /livez, /readyz");
-    engine.handle().spawn(serve(listener, router(health), BOUNDS, std::future::pending()));
+    tracing::info!(%address, "serving health checks");
+    engine.handle().spawn(serve(listener, router(asked), BOUNDS, std::future::pending()));
     Ok(engine)
 }
 
-fn router(health: Health) -> Router {
-    Router::new().route("/livez", get(livez)).route("/readyz", get(readyz)).with_state(Arc::new(health))
+fn router(asked: Asked) -> Router {
+    let router = Router::new().route("/livez", get(livez)).route("/readyz", get(readyz));
+    #[cfg(feature = "metrics")]
+    let router = router.route("/metrics", get(metrics));
+    router.with_state(asked)
 }
 
-async fn livez(State(health): State<Arc<Health>>) -> Response {
-    say(&health.dead())
+async fn livez(State(asked): State<Asked>) -> Response {
+    say(&asked.health.dead())
 }
 
-async fn readyz(State(health): State<Arc<Health>>) -> Response {
-    say(&health.unready())
+async fn readyz(State(asked): State<Asked>) -> Response {
+    say(&asked.health.unready())
+}
+
+#[cfg(feature = "metrics")]
+async fn metrics(State(asked): State<Asked>) -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], asked.figures.text().await).into_response()
 }
 
 /// 200, or 503 with the reasons.

@@ -4,4 +4,7 @@
 mod judge;
 mod listen;
 
-pub(crate) use self::{judge::Health, listen::listen};
+pub(crate) use self::{
+    judge::Health,
+    listen::{Asked, listen},
+};

@@ -15,6 +15,7 @@ mod settings;
 mod signal;
 #[cfg(feature = "cli")]
 mod supervisor;
+mod timings;
 mod vitals;
 mod wake;
 
@@ -31,6 +32,7 @@ pub(crate) use self::{
     pauses::{LimitRow, PauseRow, Paused, Pauses, Under},
     session::{our_settings, their_settings},
     settings::each_setting,
+    timings::Timings,
     vitals::Vitals,
     wake::{Sleep, listen},
 };

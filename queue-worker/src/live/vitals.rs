@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::Timings;
+
 /// The marks of one worker.
 #[derive(Clone, Default)]
 pub(crate) struct Vitals(Arc<Marks>);
@@ -23,6 +25,13 @@ pub(crate) struct Marks {
     pub(crate) settling: Mark,
     /// The thread of the loops is not held up.
     pub(crate) engine: Mark,
+    /// The store was pruned, with nothing that failed.
+    pub(crate) pruned: Mark,
+    /// How often writing verdicts was tried again.
+    pub(crate) settle_retries: AtomicU64,
+    /// How long claims took, and writing some verdicts.
+    claim_took: Mutex<Timings>,
+    settle_took: Mutex<Timings>,
     /// It was asked to end.
     stopping: AtomicBool,
     /// The first loop that ended without having been asked to.
@@ -59,7 +68,7 @@ impl Mark {
     }
 
     /// How long ago it was.
-    #[cfg_attr(not(feature = "health"), allow(dead_code, reason = "who looks at a worker is behind a feature"))]
+    #[cfg_attr(not(any(feature = "health", feature = "otel")), allow(dead_code, reason = "who looks at a worker is behind a feature"))]
     pub(crate) fn age(&self) -> Option<Duration> {
         let at = self.at.load(Relaxed).checked_sub(1)?;
         Some(self.origin.elapsed().saturating_sub(Duration::from_nanos(at)))
@@ -80,6 +89,34 @@ impl Vitals {
     /// The worker was asked to end: from here on its loops may.
     pub(crate) fn stop(&self) {
         self.0.stopping.store(true, Relaxed);
+    }
+}
+
+/// Without anybody who asks, nothing is added up.
+impl Vitals {
+    /// A claim took so long.
+    pub(crate) fn note_claim(&self, took: Duration) {
+        if cfg!(any(feature = "metrics", feature = "otel")) {
+            self.0.claim_took.lock().unwrap_or_else(PoisonError::into_inner).record(took);
+        }
+    }
+
+    /// Writing some verdicts took so long, with all tries.
+    pub(crate) fn note_settle(&self, took: Duration) {
+        if cfg!(any(feature = "metrics", feature = "otel")) {
+            self.0.settle_took.lock().unwrap_or_else(PoisonError::into_inner).record(took);
+        }
+    }
+}
+
+#[cfg(any(feature = "metrics", feature = "otel"))]
+impl Vitals {
+    pub(crate) fn claim_took(&self) -> Timings {
+        self.0.claim_took.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn settle_took(&self) -> Timings {
+        self.0.settle_took.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

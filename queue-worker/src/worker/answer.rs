@@ -1,12 +1,15 @@
-//! Health checks of a worker: where they are asked for.
+//! Health checks of a worker, and its figures: where they are asked for.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use super::Worker;
+#[cfg(feature = "metrics")]
+use crate::figures::Figures;
 use crate::{
     error::Error,
-    health::{Health, listen},
+    health::{Asked, Health, listen},
     live::{Engine, Life, Vitals},
+    tally::Tallies,
 };
 
 impl Worker {
@@ -17,6 +20,7 @@ impl Worker {
     ///
     /// - *livez*: the worker's loops go on, whether or not the database is there. If it says no, start the process anew.
     /// - *readyz*: the worker is announced and beats, claims, and writes what came of its jobs, and nobody has asked it to end.
+    /// - *metrics*, with the feature of that name: figures as Prometheus reads them. They take one more connection to the database.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -31,11 +35,24 @@ impl Worker {
     }
 
     /// Begins to, if it is to; ends when what it returns is dropped.
-    pub(super) fn answer(&self, vitals: &Vitals, life: &Life) -> impl Future<Output = Result<Option<Engine>, Error>> + Send + use<> {
-        let asked = self.health.map(|address| (address, Health::new(vitals, life, &self.config)));
+    #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "figures are made of what is counted"))]
+    pub(super) fn answer(
+        &self,
+        vitals: &Vitals,
+        life: &Life,
+        tallies: &Tallies,
+    ) -> impl Future<Output = Result<Option<Engine>, Error>> + Send + use<> {
+        let asked = self.health.map(|address| {
+            let asked = Asked {
+                health: Arc::new(Health::new(vitals, life, &self.config)),
+                #[cfg(feature = "metrics")]
+                figures: Figures::new(tallies, vitals, &self.pool, self.config.store),
+            };
+            (address, asked)
+        });
         async move {
             match asked {
-                Some((address, health)) => listen(address, health).await.map(Some),
+                Some((address, asked)) => listen(address, asked).await.map(Some),
                 None => Ok(None),
             }
         }

@@ -7,6 +7,7 @@ use queue_core::{Middleware, Registry, runner::States, schedule::Declaration};
 use crate::{
     live::{Life, OwnLimits, Vitals},
     run::Teller,
+    tally::Tallies,
 };
 
 /// What a worker was given, and how it does.
@@ -19,6 +20,7 @@ pub(super) struct Given {
     pub(super) limits: OwnLimits,
     pub(super) vitals: Vitals,
     pub(super) life: Life,
+    pub(super) tallies: Tallies,
 }
 
 /// Of a type that is left to other workers.
