@@ -32,5 +32,5 @@ grant execute on function
   queue.twin_of, queue.meet_lined, queue.choose_lines, queue.in_turn, queue.claim_lines,
   queue.claim_keyed, queue.choose_under_keys, queue.choose_keyed, queue.choose_of_keys, queue.line_room, queue.line_starts, queue.lines_waiting,
   queue.known_full, queue.tell_of_keys, queue.read_keyed, queue.starts_since, queue.count_starts,
-  queue.roll_up, queue.add_tallies, queue.write_logs, queue.prune_logs
+  queue.roll_up, queue.add_tallies, queue.write_logs, queue.prune_logs, queue.counts, queue.oldest, queue.enqueued_at
 to "queue_role";

@@ -84,6 +84,17 @@ pub enum Error {
         /// Why.
         why: std::io::Error,
     },
+    /// Health checks cannot be answered at their address: it is taken by another process, or no address of this machine.
+    #[cfg(feature = "health")]
+    #[error(
+        "health checks cannot be answered on {address}: {why}; name another address, or port 0 for any that is free (`--health`, QUEUE_HEALTH)"
+    )]
+    Health {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Why.
+        why: std::io::Error,
+    },
     /// One of the worker's own threads could not be started.
     #[error("a thread of the worker cannot be started: {0}")]
     Thread(String),

@@ -16,8 +16,9 @@
 //! # Features
 //!
 //! `cli` is the command line, `embedded` the private PostgreSQL for when no database is named, `tls` what a server that wants encrypted
-//! connections needs (rustls, with the system's certificates); all are on by default. `logs`, which comes with `cli`, keeps what handlers log. `dashboard`, which is not, is pages
-//! and a JSON API for operators. A program that only runs a [`Worker`] says
+//! connections needs (rustls, with the system's certificates); all are on by default. `logs`, which comes with `cli`, keeps what handlers log.
+//! Not on by default are `dashboard`, pages and a JSON API for operators, `health`, which tells supervisors whether a worker lives and works,
+//! `metrics`, the same in figures for Prometheus, and `otel`, figures for a meter of OpenTelemetry. A program that only runs a [`Worker`] says
 //! `default-features = false`, and links forty crates fewer.
 //!
 //! # What it promises
@@ -32,6 +33,10 @@ pub mod cli;
 #[cfg(feature = "dashboard")]
 pub mod dashboard;
 mod worker;
+#[cfg(feature = "health")]
+mod health;
+#[cfg(any(feature = "metrics", feature = "otel"))]
+mod figures;
 mod claim;
 mod keep;
 mod run;
@@ -44,6 +49,8 @@ mod error;
 mod inert;
 #[cfg(feature = "logs")]
 mod logs;
+#[cfg(any(feature = "dashboard", feature = "health"))]
+mod serve;
 
 pub use error::Error;
 pub use live::{Config, Database, DatabaseOptions, log_panics, shutdown_signal};

@@ -9,9 +9,14 @@
 //! The claim loop is in `feed`; this file starts everything, and ends it in the right order.
 
 mod announced;
+#[cfg(feature = "health")]
+mod answer;
 mod builder;
 mod contexts;
 mod farewell;
+mod given;
+#[cfg(feature = "otel")]
+mod meter;
 mod schedules;
 mod tellers;
 
@@ -23,7 +28,7 @@ use std::{
 use queue_core::{
     BatchHandler, Durability, Handler, Limit, Middleware, Options, Registry, RegistryError, migrate,
     runner::{ReportSender, Shared, States},
-    schedule::{Declaration, Declared, Schedule},
+    schedule::{Declared, Schedule},
 };
 use sqlx::PgPool;
 use tokio::{runtime::Handle, sync::mpsc, task::JoinHandle};
@@ -33,6 +38,7 @@ use self::{
     announced::{Abandon, fence, tell_ready},
     contexts::beside,
     farewell::Farewell,
+    given::{Given, complain_of_keyring},
     schedules::declarations,
     tellers::{Speaker, Tellers},
 };
@@ -41,7 +47,7 @@ use crate::{
     error::Error,
     keep::{House, Ticks, fire_all, keep_house, keep_pruned},
     lanes::{KnownLeases, stored_types},
-    live::{Bell, Config, Engine, Life, Link, OwnLimits, Pauses, Pulse},
+    live::{Bell, Config, Engine, Life, Link, OwnLimits, Pauses, Pulse, Vitals},
     run::{AttemptOutcome, Queues, SlotContext, Slots, Teller, Transact},
     settle::{DatabaseBackend, LogSender, Settlement, settle_all},
     tally::Tallies,
@@ -71,6 +77,10 @@ pub struct Worker {
     schedules: Vec<(String, Schedule)>,
     /// Of queues.
     limits: Vec<(String, Limit)>,
+    #[cfg(feature = "health")]
+    health: Option<std::net::SocketAddr>,
+    #[cfg(feature = "otel")]
+    meter: Option<opentelemetry::metrics::Meter>,
 }
 
 impl Worker {
@@ -81,7 +91,23 @@ impl Worker {
         let (config, states, teller) = (Config::default(), States::default(), Teller::default());
         let (declared, schedules, limits) = (Vec::new(), Vec::new(), Vec::new());
         let (middleware, ready) = (Vec::new(), Vec::new());
-        Self { pool, config, states, registry: None, teller, middleware, ready, broken: None, declared, schedules, limits }
+        Self {
+            pool,
+            config,
+            states,
+            registry: None,
+            teller,
+            middleware,
+            ready,
+            broken: None,
+            declared,
+            schedules,
+            limits,
+            #[cfg(feature = "health")]
+            health: None,
+            #[cfg(feature = "otel")]
+            meter: None,
+        }
     }
 
     /// The pool that it was given: for whatever its handlers' state is made of.
@@ -172,7 +198,12 @@ impl Worker {
     /// # Errors
     /// Before the first job: a setting out of range, job types that cannot be run, a store that is not migrated or out of reach.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        let Self { pool, config, states, registry, teller, middleware, ready, broken, declared, schedules, limits } = self;
+        let (vitals, life, tallies) = (Vitals::default(), Life::new(), Tallies::default());
+        #[cfg(feature = "health")]
+        let _answering = self.answer(&vitals, &life, &tallies).await?;
+        #[cfg(feature = "otel")]
+        let feeding = self.tell_meter(&vitals, &tallies)?;
+        let Self { pool, config, states, registry, teller, middleware, ready, broken, declared, schedules, limits, .. } = self;
         config.check()?;
         if let Some(error) = broken {
             return Err(error.into());
@@ -189,35 +220,25 @@ impl Worker {
         link.close().await;
 
         // Dropped half-way, this future takes the engine and the heartbeat with it: the jobs are recovered like those of a silent worker.
-        let engine = Engine::start("queue engine").map_err(|error| Error::Thread(error.to_string()))?;
-        let running = RunningWorker::start(&engine, &pool, &config, Given { registry, states, teller, middleware, declares, limits })?;
+        let engine = Engine::start_watched("queue engine", &vitals).map_err(|error| Error::Thread(error.to_string()))?;
+        let given = Given { registry, states, teller, middleware, declares, limits, vitals: vitals.clone(), life, tallies };
+        let running = RunningWorker::start(&engine, &pool, &config, given)?;
         tracing::info!(name = config.name, queues = config.served(), "worker started");
         if !ready.is_empty() {
             tokio::spawn(tell_ready(running.pulse.identity(), ready));
         }
         shutdown.await;
+        vitals.stop();
         tracing::info!("shutting down");
         // On the engine, where no handler that blocks its thread can hold it up.
         let _ = engine.handle().spawn(running.stop(config.grace)).await;
+        #[cfg(feature = "otel")]
+        if let Some(feeding) = feeding {
+            feeding.end().await;
+        }
         tracing::info!("worker stopped");
         Ok(())
     }
-}
-
-impl std::fmt::Debug for Worker {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Worker").field("config", &self.config).finish_non_exhaustive()
-    }
-}
-
-/// What a worker was given besides its settings.
-struct Given {
-    registry: Registry,
-    states: States,
-    teller: Teller,
-    middleware: Vec<Arc<dyn Middleware>>,
-    declares: Vec<(String, Declaration)>,
-    limits: OwnLimits,
 }
 
 /// A worker at work.
@@ -237,16 +258,6 @@ struct RunningWorker {
     _abandon: Abandon,
 }
 
-/// Of a type that is left to other workers.
-fn complain_of_keyring(job_type: &str, keyring: &str) {
-    tracing::warn!(
-        job_type,
-        keyring,
-        "payloads of this type are sealed, and this worker does not have the keyring: it leaves such jobs to workers that do; \
-         give it with `queue_core::use_keyring` before the worker runs"
-    );
-}
-
 /// So many verdicts may wait for the settle loop before slots wait for it.
 const UNSETTLED: usize = 4096;
 
@@ -261,11 +272,11 @@ const LAST_WRITES: Duration = Duration::from_secs(2);
 
 impl RunningWorker {
     fn start(engine: &Engine, pool: &PgPool, config: &Config, given: Given) -> Result<Self, Error> {
-        let Given { registry, states, teller, middleware, declares, limits } = given;
-        let ((settle, verdicts), bell) = (mpsc::channel(UNSETTLED), Arc::new(Bell::default()));
+        let Given { registry, states, teller, middleware, declares, limits, vitals, life, tallies } = given;
+        let ((settle, verdicts), bell) = (mpsc::channel(UNSETTLED), Arc::new(Bell::of(vitals.clone())));
         let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
-        let ((reports, said), (log_sender, logs), tallies) = (ReportSender::open(), LogSender::open(), Tallies::default());
-        let (pauses, life, store) = (Pauses::new(registry.clone()), Life::new(), config.store);
+        let ((reports, said), (log_sender, logs)) = (ReportSender::open(), LogSender::open());
+        let (pauses, store) = (Pauses::new(registry.clone()), config.store);
         let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store, logs: log_sender });
         let (handlers, trace) = (Handle::current(), config.trace);
         let shared = Arc::new(Shared { pool: pool.clone(), store, states, handlers, backend, reports, middleware, trace });
@@ -286,7 +297,7 @@ impl RunningWorker {
         let transact = beside(&context, config, &stop);
         let queues = Arc::new(Queues::new(context, config));
         let newest: Vec<(&'static str, u16)> = known.iter().map(|(name, options)| (*name, options.version)).collect();
-        let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, stored_types(&newest), life)?;
+        let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, stored_types(&newest), life, vitals.clone())?;
         let (link, held) = (Link::new(pool, "claim").relaxed(), KnownLeases::default());
         let feed = Feed::new((config, limits), &known, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
         let house = House {
@@ -302,22 +313,15 @@ impl RunningWorker {
         let tellers = Tellers { engine, pool, store, bell: &bell, tallies: &tallies };
         let mut helpers = tellers.start(pauses, (said, logs));
         helpers.extend([
-            engine.handle().spawn(fire_all(Ticks::new(Link::new(pool, "schedules"), config, &bell, pulse.identity(), declares))),
-            engine.handle().spawn(keep_pruned(Link::new(pool, "prune"), config.clone(), known)),
+            engine.watch("schedules", fire_all(Ticks::new(Link::new(pool, "schedules"), config, &bell, pulse.identity(), declares))),
+            engine.watch("prune", keep_pruned(Link::new(pool, "prune"), config.clone(), known, vitals)),
             engine.handle().spawn(fence(pulse.identity(), Arc::clone(&queues), Arc::clone(&bell))),
-            engine.handle().spawn(keep_house(house)),
+            engine.watch("housekeeping", keep_house(house)),
         ]);
         Ok(Self {
-            claims: engine.handle().spawn(feed.run(stop.clone())),
+            claims: engine.watch("claim", feed.run(stop.clone())),
             transact: Transact::start(engine.handle(), transact),
-            settles: engine.handle().spawn(settle_all(
-                verdicts,
-                settling,
-                config.store,
-                Arc::clone(&bell),
-                closing.clone(),
-                tallies.clone(),
-            )),
+            settles: engine.watch("settle", settle_all(verdicts, settling, store, Arc::clone(&bell), closing.clone(), tallies.clone())),
             helpers,
             speaker: tellers.speak(),
             farewell: Farewell::new(Link::new(pool, "farewell"), config.store, pulse.identity(), queues.pauses()),

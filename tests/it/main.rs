@@ -63,6 +63,8 @@ mod outage;
 mod outages;
 mod clocks;
 mod ready;
+mod health;
+mod metrics;
 mod tls;
 mod refusals;
 mod dropped;

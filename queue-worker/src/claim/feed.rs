@@ -17,6 +17,7 @@ use super::{
     flight::{ClaimResult, Flight, Links},
     gates::{Limits, Step},
     lineup::Lineup,
+    traffic::Traffic,
     trial::{TICK, Trial},
     vigil::Vigil,
 };
@@ -93,32 +94,6 @@ const BREATH: Duration = Duration::from_millis(2);
 /// An idle worker asks its lanes at least this often, whether or not it was told of a job.
 const BELT: Duration = Duration::from_secs(10);
 
-/// Whether jobs come so fast that looking for them costs less than being told: a notification in every transaction makes commits queue up
-/// behind each other.
-#[derive(Default)]
-pub(super) struct Traffic {
-    hits: u32,
-    misses: u32,
-}
-
-impl Traffic {
-    /// So many looks in a row make up one's mind. Fewer, and the idle row would be written and deleted for every small burst.
-    const ENOUGH: u32 = 3;
-
-    pub(super) fn note(&mut self, found: ClaimResult) {
-        match found {
-            ClaimResult::Saturated => {}
-            ClaimResult::Jobs(0) if self.misses + 1 >= Self::ENOUGH => *self = Self::default(),
-            ClaimResult::Jobs(0) => self.misses += 1,
-            ClaimResult::Jobs(_) | ClaimResult::Full => *self = Self { hits: self.hits.saturating_add(1), misses: 0 },
-        }
-    }
-
-    pub(super) fn is_dense(&self) -> bool {
-        self.hits >= Self::ENOUGH
-    }
-}
-
 impl Feed {
     pub(crate) fn new(
         (config, own_limits): (&Config, OwnLimits),
@@ -175,6 +150,7 @@ impl Feed {
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let (mut us, mut rung) = (None, true);
         while !stop.is_cancelled() {
+            self.bell.vitals().claims.set();
             let identity = *self.identity.borrow_and_update();
             if identity != us {
                 // Seen here too, because `fence` may sleep through a loss that lasted a millisecond; nothing was claimed under the new one yet.
@@ -189,13 +165,13 @@ impl Feed {
                 continue;
             };
             let until = match self.pass(worker, rung).await {
-                Ok(until) => until,
+                Ok(until) => {
+                    self.bell.vitals().failing.clear();
+                    until
+                }
                 Err(error) => {
                     complain(&error, "cannot claim now; trying again");
-                    // The next connection may be to another server, which took over.
-                    (self.sleep, self.nap) = (Sleep::Awake, Duration::ZERO);
-                    self.lanes.forget_server();
-                    self.limits.forget_server();
+                    self.forget_server();
                     // Not the bell: every handler that ends now would ring for another failure.
                     let pause = Duration::from_millis(500).mul_f64(1.0 + fastrand::f64());
                     let _ = tokio::time::timeout(pause, stop.cancelled()).await;
@@ -353,6 +329,14 @@ impl Feed {
         }
         let poll = Instant::now() + self.poll;
         Ok(Some(self.bell.due().map_or(poll, |due| due.min(poll))))
+    }
+
+    /// The next connection may be to another one, which took over.
+    fn forget_server(&mut self) {
+        self.bell.vitals().failing.set_first();
+        (self.sleep, self.nap) = (Sleep::Awake, Duration::ZERO);
+        self.lanes.forget_server();
+        self.limits.forget_server();
     }
 
     fn until(&self, pause: Duration) -> Instant {

@@ -216,6 +216,7 @@ impl Feed {
         let (link, answer) = landing.await.map_err(|_| sqlx::Error::WorkerCrashed)?;
         self.links.idle.push(link);
         let (worker, most, from, took) = (answer.request.worker, answer.request.most, answer.request.from, answer.took);
+        self.bell.vitals().note_claim(took);
         let lanes: Vec<i64> = answer.request.shares.iter().map(|share| share.lane).collect();
         let late = From::Lanes { from_zero: true };
         let brought = answer.read(&mut self.lanes).inspect_err(|_| self.rescan.owed |= from == late)?;

@@ -15,6 +15,7 @@ mod pauses;
 mod round;
 mod slow;
 mod suspects;
+mod traffic;
 mod trial;
 mod turns;
 mod vigil;

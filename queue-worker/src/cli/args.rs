@@ -75,6 +75,7 @@ pub(super) enum Command {
 Examples:
   queue-worker run --migrate                        bring the schema up to date first
   QUEUE_QUEUES=mail=20,reports queue-worker run     the same options from the environment
+  queue-worker run --health 0.0.0.0:8080            say at /livez and /readyz how it is, if built with the feature `health`
 
 A signal stops claiming; handlers may go on for the grace period, the rest goes back uncharged. A second signal,
 a second later or more, ends the process at once.")]

@@ -63,6 +63,10 @@ macro_rules! worker_settings {
             /// Bring the schema up to date first, as is always done with the embedded database
             #[arg(long, env = "QUEUE_MIGRATE", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
             migrate: Option<bool>,
+            /// Answer health checks here, as `0.0.0.0:8080`: /livez and /readyz. Default: nowhere. A taken address keeps the worker from running
+            #[cfg(feature = "health")]
+            #[arg(long, env = "QUEUE_HEALTH", value_name = "ADDR")]
+            pub(super) health: Option<std::net::SocketAddr>,
         }
 
         impl WorkerSettings {
@@ -73,6 +77,8 @@ macro_rules! worker_settings {
                     pool_size: self.pool_size.or(lower.pool_size),
                     relaxed: self.relaxed.or(lower.relaxed),
                     migrate: self.migrate.or(lower.migrate),
+                    #[cfg(feature = "health")]
+                    health: self.health.or(lower.health),
                 }
             }
 
@@ -296,7 +302,9 @@ mod tests {
             } else {
                 ""
             };
-            let is_key = ["1", "'1s'", "'text'", "true", "['mail']"].iter().any(|value| file(&format!("{section}{key} = {value}")).is_ok());
+            let is_key = ["1", "'1s'", "'text'", "true", "['mail']", "'[::1]:1'"]
+                .iter()
+                .any(|value| file(&format!("{section}{key} = {value}")).is_ok());
             assert!(is_key, "`{key}` is no key of the file");
         }
         // The list, from which the methods of `Worker` come too.

@@ -2,24 +2,18 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto::Builder,
-    service::TowerToHyperService,
-};
 use queue_core::Store;
 use sqlx::PgPool;
-use std::sync::Arc;
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::net::TcpListener;
 
 use super::{options::Options, router};
-use crate::error::Error;
+use crate::{
+    error::Error,
+    serve::{Bounds, serve},
+};
 
-/// So many browsers are connected at a time; others wait.
-const CONNECTIONS: usize = 128;
-
-/// Whoever says nothing for so long is not waited for.
-const SILENCE: Duration = Duration::from_secs(30);
+/// Streams may last.
+const BOUNDS: Bounds = Bounds { connections: 128, silence: Duration::from_secs(30), longest: None };
 
 /// A place to be reached at, which nobody serves yet.
 #[derive(Debug)]
@@ -73,36 +67,6 @@ impl Listening {
 
     /// Serves until `stop` completes. Requests that are on their way then are not waited for.
     pub async fn serve(self, pool: PgPool, store: Store, stop: impl Future<Output = ()>) {
-        let router = router(pool, store, self.options);
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
-        let mut tasks = tokio::task::JoinSet::new();
-        let mut stop = std::pin::pin!(stop);
-        loop {
-            let accepted = async {
-                let place = places.clone().acquire_owned().await;
-                (self.listener.accept().await, place)
-            };
-            let (accepted, place) = tokio::select! {
-                () = &mut stop => return,
-                accepted = accepted => accepted,
-                Some(_) = tasks.join_next() => continue,
-            };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "the dashboard cannot take a connection");
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                    continue;
-                }
-            };
-            let service = TowerToHyperService::new(router.clone());
-            tasks.spawn(async move {
-                let mut server = Builder::new(TokioExecutor::new()).http1_only();
-                server.http1().timer(TokioTimer::new()).header_read_timeout(SILENCE);
-                // What goes wrong on one connection is its browser's to see.
-                let _ = server.serve_connection(TokioIo::new(stream), service).await;
-                drop(place);
-            });
-        }
+        serve(self.listener, router(pool, store, self.options), BOUNDS, stop).await;
     }
 }

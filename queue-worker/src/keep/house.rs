@@ -25,7 +25,7 @@ use super::{
 use crate::{
     error::complain,
     lanes::KnownLeases,
-    live::{Bell, Config, Identity, Link, bounded},
+    live::{Bell, Config, Identity, Link, Vitals, bounded},
     run::Queues,
     settle::Settlement,
     tally::Tallies,
@@ -221,7 +221,7 @@ async fn look_for_schedules(house: &mut House) -> sqlx::Result<()> {
 }
 
 /// Pruning every minute, on a connection that is there only meanwhile: it may take long, and nothing else is to wait for it.
-pub(crate) async fn keep_pruned(mut link: Link, config: Config, types: Vec<(&'static str, Options)>) {
+pub(crate) async fn keep_pruned(mut link: Link, config: Config, types: Vec<(&'static str, Options)>, vitals: Vitals) {
     let mut told = false;
     loop {
         if !told {
@@ -234,6 +234,7 @@ pub(crate) async fn keep_pruned(mut link: Link, config: Config, types: Vec<(&'st
                 Err(error) => complain(&error, "cannot say how long job types are kept, and where they go; trying again"),
             }
         }
+        let mut all = true;
         for chore in Chore::ALL {
             let done = match link.get().await {
                 Ok(connection) => chore.run(connection, &config).await,
@@ -242,7 +243,11 @@ pub(crate) async fn keep_pruned(mut link: Link, config: Config, types: Vec<(&'st
             // Tried again only later: what stands in the way of a partition is waited for at the cost of producers.
             if let Err(error) = link.note(done) {
                 complain(&error, chore.failed());
+                all = false;
             }
+        }
+        if all {
+            vitals.pruned.set();
         }
         let idle = link.another();
         std::mem::replace(&mut link, idle).close().await;

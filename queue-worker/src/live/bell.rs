@@ -11,6 +11,8 @@ use std::{
 
 use tokio::sync::{Notify, watch};
 
+use super::Vitals;
+
 /// Rung by whoever has something for the claim loop.
 #[derive(Default)]
 pub(crate) struct Bell {
@@ -38,9 +40,21 @@ pub(crate) struct Bell {
     schedules: Notify,
     /// Jobs are to expire.
     expiries: Notify,
+    /// How the loops that have this are doing.
+    vitals: Vitals,
 }
 
 impl Bell {
+    /// For loops that set these marks.
+    pub(crate) fn of(vitals: Vitals) -> Self {
+        Self { vitals, ..Self::default() }
+    }
+
+    /// Where a loop says how it is doing.
+    pub(crate) fn vitals(&self) -> &Vitals {
+        &self.vitals
+    }
+
     /// Ends the loop's wait, or its next one if it is not waiting now.
     pub(crate) fn ring(&self) {
         self.asked.store(true, Relaxed);

@@ -60,6 +60,13 @@ impl Link {
         self
     }
 
+    /// As [`Link::brief`], for what somebody waits for.
+    #[cfg(any(feature = "metrics", feature = "otel"))]
+    pub(crate) fn hasty(mut self) -> Self {
+        self.options = self.options.options([("statement_timeout", "2500ms")]);
+        self
+    }
+
     /// Whether it has no connection yet.
     pub(crate) fn is_new(&self) -> bool {
         self.connection.is_none()

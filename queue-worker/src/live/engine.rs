@@ -1,18 +1,36 @@
 //! A thread with a runtime of its own, for everything of a worker that must go on whatever its handlers do: one that blocks its thread blocks
 //! every task that waits there.
 
-use std::{io, thread};
+use std::{io, thread, time::Duration};
 
-use tokio::runtime::{Builder, Handle};
+use tokio::{
+    runtime::{Builder, Handle},
+    task::JoinHandle,
+};
 use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::Vitals;
 
 /// The thread; it ends, with all that was spawned on it, when this is dropped.
 pub(crate) struct Engine {
     handle: Handle,
+    vitals: Vitals,
     _stop: DropGuard,
 }
 
+/// How often it says that nothing holds it up, if anybody wants to know.
+const TICK: Duration = Duration::from_secs(1);
+
 impl Engine {
+    /// Starts the thread; it says here how it and its loops are doing.
+    pub(crate) fn start_watched(name: &str, vitals: &Vitals) -> io::Result<Self> {
+        let engine = Self { vitals: vitals.clone(), ..Self::start(name)? };
+        if cfg!(feature = "health") {
+            engine.handle.spawn(tick(vitals.clone()));
+        }
+        Ok(engine)
+    }
+
     /// Starts the thread.
     pub(crate) fn start(name: &str) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -20,11 +38,23 @@ impl Engine {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         thread::Builder::new().name(name.to_owned()).spawn(move || runtime.block_on(stopped.cancelled()))?;
-        Ok(Self { handle, _stop: stop.drop_guard() })
+        Ok(Self { handle, vitals: Vitals::default(), _stop: stop.drop_guard() })
     }
 
     /// For spawning on it.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// Spawns a loop that goes on until the worker ends; should it end sooner, be it by a panic, that is known.
+    pub(crate) fn watch<T: Send + 'static>(&self, name: &'static str, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        self.handle.spawn(self.vitals.clone().watch(name, task))
+    }
+}
+
+async fn tick(vitals: Vitals) {
+    loop {
+        vitals.engine.set();
+        tokio::time::sleep(TICK).await;
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
-use super::{Config, Life, Link, bounded};
+use super::{Config, Life, Link, Vitals, bounded};
 use crate::error::{Error, complain};
 
 /// Who this process is, or that it must not act at present.
@@ -27,7 +27,7 @@ pub(crate) struct Pulse {
 
 impl Pulse {
     /// Starts the thread. The identity is `None` until the worker has been announced to the store.
-    pub(crate) fn start(link: Link, config: &Config, types: Vec<String>, life: Life) -> Result<Self, Error> {
+    pub(crate) fn start(link: Link, config: &Config, types: Vec<String>, life: Life, vitals: Vitals) -> Result<Self, Error> {
         let (publish, identity) = watch::channel(None);
         let stop = CancellationToken::new();
         let runtime =
@@ -37,7 +37,7 @@ impl Pulse {
         let thread = std::thread::Builder::new()
             .name("queue heartbeat".to_owned())
             .spawn(move || {
-                runtime.block_on(heart.run(token));
+                runtime.block_on(vitals.watch("heartbeat", heart.run(token)));
             })
             .map_err(|error| Error::Thread(error.to_string()))?;
         Ok(Self { identity, stop: stop.drop_guard(), thread })

@@ -42,6 +42,13 @@ impl Life {
         self.ended.fetch_add(1, Relaxed);
     }
 
+    /// For how long it is good still, if there is one.
+    #[cfg(feature = "health")]
+    pub(crate) fn left(&self) -> Option<Duration> {
+        let until = self.until.load(Relaxed);
+        (until > 0).then(|| Duration::from_nanos(until).saturating_sub(self.since.elapsed()))
+    }
+
     /// The present one.
     pub(crate) fn present(&self) -> OneLife {
         OneLife { life: self.clone(), nth: AtomicU64::new(self.ended.load(Relaxed)) }

@@ -15,6 +15,8 @@ mod settings;
 mod signal;
 #[cfg(feature = "cli")]
 mod supervisor;
+mod timings;
+mod vitals;
 mod wake;
 
 #[cfg(feature = "cli")]
@@ -30,6 +32,8 @@ pub(crate) use self::{
     pauses::{LimitRow, PauseRow, Paused, Pauses, Under},
     session::{our_settings, their_settings},
     settings::each_setting,
+    timings::Timings,
+    vitals::Vitals,
     wake::{Sleep, listen},
 };
 pub use self::{

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     error::complain,
-    live::{Bell, Link, bounded},
+    live::{Bell, Link, Vitals, bounded},
     tally::Tallies,
 };
 
@@ -43,6 +43,7 @@ pub(super) struct Aside {
     written: u64,
     /// Where what is written is counted.
     tallies: Tallies,
+    vitals: Vitals,
 }
 
 struct RefusedVerdict {
@@ -64,14 +65,19 @@ enum Parked {
 }
 
 impl Aside {
-    pub(super) fn new(tallies: Tallies) -> Self {
-        Self { refused: VecDeque::new(), given_up: HashSet::new(), written: 0, tallies }
+    pub(super) fn new(tallies: Tallies, vitals: Vitals) -> Self {
+        Self { refused: VecDeque::new(), given_up: HashSet::new(), written: 0, tallies, vitals }
     }
 
     /// Others were accepted: these verdicts, but for those of which it is said that others have the jobs.
     pub(super) fn note_written<'a>(&mut self, verdicts: impl Iterator<Item = &'a Settlement>, is_lost: impl Fn(&Settlement) -> bool) {
         self.written += 1;
         self.tallies.note(verdicts.filter_map(|one| one.counted(is_lost(one))));
+    }
+
+    /// Where it is said how writing goes on.
+    pub(super) fn vitals(&self) -> &Vitals {
+        &self.vitals
     }
 
     /// Where what is written is counted.

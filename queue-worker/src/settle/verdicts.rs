@@ -4,7 +4,7 @@
 //! server refuses to store is set aside, so that the others go on; `aside` knows what becomes of it.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     error::complain,
-    live::{Bell, Link},
+    live::{Bell, Link, Vitals},
     tally::Tallies,
 };
 
@@ -48,7 +48,7 @@ pub(crate) async fn settle_all(
 ) {
     let mut received = Vec::new();
     let mut unsettled = Unsettled::default();
-    let mut aside = Aside::new(tallies.clone());
+    let mut aside = Aside::new(tallies.clone(), bell.vitals().clone());
     let mut locked = Locked::default();
     loop {
         // Slots wait for these, as they do while the database is away.
@@ -62,6 +62,7 @@ pub(crate) async fn settle_all(
         } else if !receive(&mut incoming, &mut received, &closing, aside.due().into_iter().chain(locked.due()).min()).await {
             break;
         }
+        bell.vitals().settling.set_first();
         tallies.note(received.iter().filter(|one| one.over).filter_map(|one| one.counted(false)));
         // A handler's own transaction has ended these.
         if received.iter().any(|one| one.over && one.ending.has_key()) {
@@ -77,6 +78,10 @@ pub(crate) async fn settle_all(
         if aside.due().is_some_and(|due| due <= Instant::now()) {
             aside.try_again(&mut link, store, &bell).await;
         }
+        // Where no more can be taken in, others wait as long as the first.
+        if !aside.is_full() && !locked.is_full() {
+            bell.vitals().settling.clear();
+        }
     }
     aside.finish(&mut link, store, &bell).await;
     // Whoever stops the worker does not wait for it for long.
@@ -89,8 +94,12 @@ pub(crate) async fn settle_all(
 }
 
 async fn settle_and_tell(link: &mut Link, store: Store, flush: Flush, aside: &mut Aside, locked: &mut Locked, bell: &Bell) {
-    let news = News::of(&flush.verdicts);
+    if flush.verdicts.is_empty() && flush.whole.is_empty() {
+        return;
+    }
+    let (news, began) = (News::of(&flush.verdicts), Instant::now());
     settle(link, store, flush, aside, locked).await;
+    aside.vitals().note_settle(began.elapsed());
     news.tell(link, store, bell).await;
 }
 
@@ -137,7 +146,7 @@ async fn settle(link: &mut Link, store: Store, flush: Flush, aside: &mut Aside, 
                     break;
                 }
                 Err(error) if is_locked(&error) && locked.take_whole(link, store, &mut whole).await => {}
-                Err(error) => tries.pause(&error).await,
+                Err(error) => tries.pause(&error, aside.vitals()).await,
             }
         }
     }
@@ -167,7 +176,7 @@ async fn settle_verdicts(link: &mut Link, store: Store, mut verdicts: Vec<Settle
                     return;
                 }
             }
-            Err(error) => tries.pause(&error).await,
+            Err(error) => tries.pause(&error, aside.vitals()).await,
         }
     };
     if verdicts.len() > 1 {
@@ -193,7 +202,8 @@ struct Tries {
 }
 
 impl Tries {
-    async fn pause(&mut self, error: &sqlx::Error) {
+    async fn pause(&mut self, error: &sqlx::Error, vitals: &Vitals) {
+        vitals.settle_retries.fetch_add(1, Relaxed);
         let pause = PAUSES[usize::from(self.count > 0)];
         if self.count > 0 {
             complain(error, "cannot settle; trying again");

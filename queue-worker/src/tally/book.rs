@@ -12,6 +12,8 @@ use std::{
 use queue_core::{JobId, runner::Counted};
 
 use super::counts::{Attempt, Counts, QueueNumber, REST, Row};
+#[cfg(any(feature = "metrics", feature = "otel"))]
+use super::totals::Totals;
 
 /// What this process has counted and not said yet.
 #[derive(Clone, Default)]
@@ -26,6 +28,9 @@ struct Book {
     others: HashMap<(String, String), Counts>,
     /// Of which queue and type they are is not known here.
     expired: Vec<JobId>,
+    /// What was taken since the begin, if anybody wants to know.
+    #[cfg(any(feature = "metrics", feature = "otel"))]
+    totals: Option<Box<Totals>>,
 }
 
 struct OfQueue {
@@ -114,12 +119,42 @@ impl Tallies {
             types.retain(|of| of.idle < FORGET);
         }
         rows.extend(book.others.drain().map(|((queue, job_type), counts)| Row { queue, job_type, counts }));
+        book.keep(&rows);
         Taken { rows, expired: std::mem::take(&mut book.expired) }
+    }
+
+    /// Of these it has become known only now that they were counted.
+    pub(super) fn note_late(&self, rows: &[Row]) {
+        self.book().keep(rows);
     }
 
     /// Nothing is half-written under this lock, so that one which a panic left poisoned is as good as any.
     fn book(&self) -> MutexGuard<'_, Book> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(any(feature = "metrics", feature = "otel"))]
+impl Tallies {
+    /// From here on what is taken is added up, too.
+    pub(crate) fn keep_totals(&self) {
+        self.book().totals.get_or_insert_default();
+    }
+
+    /// All that was counted since then, by queue and type. Jobs that expired are in it once it is known of which queue and type they are.
+    pub(crate) fn totals(&self) -> Vec<(String, String, Counts)> {
+        let book = self.book();
+        let mut totals = book.totals.as_deref().cloned().unwrap_or_default();
+        for OfQueue { name, types } in &book.queues {
+            for of in types.iter().filter(|of| of.any) {
+                totals.add(&Row { queue: name.clone(), job_type: of.name.to_owned(), counts: (*of.counts).clone() });
+            }
+        }
+        for ((queue, job_type), counts) in &book.others {
+            totals.add(&Row { queue: queue.clone(), job_type: job_type.clone(), counts: counts.clone() });
+        }
+        drop(book);
+        totals.into_rows()
     }
 }
 
@@ -133,6 +168,19 @@ impl Book {
         });
         types[place].any = true;
         Some(&mut types[place].counts)
+    }
+
+    /// Adds it to what is never taken.
+    #[cfg_attr(not(any(feature = "metrics", feature = "otel")), expect(clippy::unused_self, reason = "nobody wants to know"))]
+    fn keep(&mut self, rows: &[Row]) {
+        #[cfg(any(feature = "metrics", feature = "otel"))]
+        if let Some(totals) = &mut self.totals {
+            for row in rows {
+                totals.add(row);
+            }
+        }
+        #[cfg(not(any(feature = "metrics", feature = "otel")))]
+        let _ = rows;
     }
 
     fn other(&mut self, queue: &str, job_type: &str) -> &mut Counts {
@@ -185,7 +233,7 @@ mod tests {
         let mut expected = Histogram::default();
         expected.record(ran);
         expected.record(ran);
-        assert_eq!((counts.completed, counts.retried, counts.run), (1, 1, expected));
+        assert_eq!((counts.completed, counts.retried, counts.run.lengths), (1, 1, expected));
         assert!(tallies.take().rows.is_empty());
     }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use queue_core::{Outcome, operate::Histogram, runner::Counted};
+use queue_core::{Outcome, runner::Counted};
+
+use crate::live::Timings;
 
 /// The name of those that have none of their own.
 pub(super) const REST: &str = "*";
@@ -51,16 +53,20 @@ pub(crate) struct Counts {
     pub(super) cancelled: i64,
     pub(super) snoozed: i64,
     pub(super) released: i64,
-    pub(super) expired: i64,
+    pub(crate) expired: i64,
     pub(super) lease_lost: i64,
     pub(super) timed_out: i64,
     pub(super) panicked: i64,
-    pub(super) crashed: i64,
-    pub(super) run: Histogram,
-    pub(super) start: Histogram,
+    pub(crate) crashed: i64,
+    pub(crate) run: Timings,
+    pub(crate) start: Timings,
 }
 
 impl Counts {
+    /// Stands for the queues and types that have no figures of their own.
+    #[cfg(any(feature = "metrics", feature = "otel"))]
+    pub(crate) const OTHER: &str = "other";
+
     /// One more attempt, which ran for so long.
     pub(super) fn add(&mut self, attempt: &Attempt, counted: Counted, ran: Duration) {
         if attempt.how == How::LeaseLost {
@@ -100,6 +106,27 @@ impl Counts {
         self.crashed += other.crashed;
         self.run.add(&other.run);
         self.start.add(&other.start);
+    }
+
+    /// Of each outcome how many attempts had it.
+    #[cfg(any(feature = "metrics", feature = "otel"))]
+    pub(crate) fn outcomes(&self) -> [(&'static str, i64); 7] {
+        let Self { completed, retried, dead, cancelled, snoozed, released, lease_lost, .. } = *self;
+        [
+            ("completed", completed),
+            ("retried", retried),
+            ("dead", dead),
+            ("cancelled", cancelled),
+            ("snoozed", snoozed),
+            ("released", released),
+            ("lease_lost", lease_lost),
+        ]
+    }
+
+    /// Of those that failed, how many did so without a word.
+    #[cfg(any(feature = "metrics", feature = "otel"))]
+    pub(crate) fn failures(&self) -> [(&'static str, i64); 2] {
+        [("timeout", self.timed_out), ("panic", self.panicked)]
     }
 
     /// How much it tells of.

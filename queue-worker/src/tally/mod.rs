@@ -6,7 +6,11 @@ mod expired;
 mod fold;
 mod roll_up;
 mod say;
+#[cfg(any(feature = "metrics", feature = "otel"))]
+mod totals;
 
+#[cfg(any(feature = "metrics", feature = "otel"))]
+pub(crate) use self::counts::Counts;
 pub(crate) use self::{
     book::Tallies,
     counts::{Attempt, How, QueueNumber},

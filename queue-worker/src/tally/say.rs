@@ -98,6 +98,7 @@ impl Speaker {
         self.since = now;
         if !taken.expired.is_empty() {
             let rows = self.types_of(&taken.expired).await;
+            self.tallies.note_late(&rows);
             taken.rows.extend(rows);
         }
         if !taken.rows.is_empty() {
@@ -182,6 +183,6 @@ fn bind(statement: &'static str, source: Uuid, batch: &Batch) -> QueryScalar<'st
         .bind(each(|counts| counts.timed_out))
         .bind(each(|counts| counts.panicked))
         .bind(each(|counts| counts.crashed))
-        .bind(batch.rows.iter().map(|row| row.counts.run.packed()).collect::<Vec<_>>())
-        .bind(batch.rows.iter().map(|row| row.counts.start.packed()).collect::<Vec<_>>())
+        .bind(batch.rows.iter().map(|row| row.counts.run.lengths.packed()).collect::<Vec<_>>())
+        .bind(batch.rows.iter().map(|row| row.counts.start.lengths.packed()).collect::<Vec<_>>())
 }

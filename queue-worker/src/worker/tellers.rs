@@ -36,14 +36,14 @@ impl Tellers<'_> {
     /// Starts those that are ended with the worker.
     pub(super) fn start(&self, pauses: Pauses, (said, logs): (UnboundedReceiver<Arc<Report>>, Logs)) -> Vec<JoinHandle<()>> {
         let Self { pool, store, bell, tallies, .. } = *self;
-        let (handle, link) = (self.engine.handle(), |purpose| Link::new(pool, purpose));
+        let (engine, link) = (self.engine, |purpose| Link::new(pool, purpose));
         vec![
-            handle.spawn(listen(pool.clone(), store, Arc::clone(bell), pauses)),
-            handle.spawn(unblock_all(link("keys").relaxed(), store, Arc::clone(bell))),
-            handle.spawn(expire_all(link("expiry").relaxed(), store, Arc::clone(bell), tallies.clone())),
-            handle.spawn(notify_waiters(link("tell").relaxed(), store, Arc::clone(bell))),
-            handle.spawn(write_reports(said, link("report").impatient(), store)),
-            handle.spawn(write_logs(logs, link("logs").relaxed().impatient(), store)),
+            engine.watch("notifications", listen(pool.clone(), store, Arc::clone(bell), pauses)),
+            engine.watch("keys", unblock_all(link("keys").relaxed(), store, Arc::clone(bell))),
+            engine.watch("expiry", expire_all(link("expiry").relaxed(), store, Arc::clone(bell), tallies.clone())),
+            engine.watch("tell", notify_waiters(link("tell").relaxed(), store, Arc::clone(bell))),
+            engine.handle().spawn(write_reports(said, link("report").impatient(), store)),
+            engine.handle().spawn(write_logs(logs, link("logs").relaxed().impatient(), store)),
         ]
     }
 

@@ -36,7 +36,7 @@ claim_lines w
 clock_ms w
 count_act o
 count_starts w
-counts ro
+counts wro
 covers w
 declare_limits w
 declare_schedules w
@@ -49,7 +49,7 @@ elect_schedules w
 end_of wo
 enqueue pmw
 enqueue_with pmw
-enqueued_at ro
+enqueued_at wro
 entry_of wo
 expire_all w
 expire_due w
@@ -88,7 +88,7 @@ newest_ready o
 next_id w
 note_act o
 notify w
-oldest ro
+oldest wro
 passed wro
 pause o
 pause_awaits ro

@@ -31,7 +31,7 @@ claim_lines w
 clear_progress w
 confirm w
 count_act o
-counts ro
+counts wro
 declare w
 declare_limits w
 drop_day w
@@ -81,7 +81,7 @@ next_run wro
 note w
 note_act o
 now pmwro!
-oldest ro
+oldest wro
 own_leases w
 park w
 pass_lanes w
@@ -132,6 +132,7 @@ slow_down w
 started wro
 status pmwo
 still_held w
+surroundings pmwro!
 suspects wro
 suspects_by_key w
 take_one w

@@ -7,9 +7,10 @@ use queue_core::{
     runner::{Migration, migrate_with},
 };
 use queue_worker::Worker;
-use tests::{Act, Do, WorkerProcess, eventually};
+use tests::{Act, Do, WorkerProcess, eventually, within};
 
 use super::RoledStore;
+use crate::health::{free_address, get};
 
 const WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
@@ -357,4 +358,23 @@ async fn what_is_migrated_later_is_the_owners_and_closed() {
     let refused = migrate_with(&mut runner.acquire().await.unwrap(), Store::default(), &LATER, Duration::ZERO).await;
     assert!(refused.is_err_and(|error| error.to_string().contains("permission denied")), "and else it takes the owner");
     store.server.stop().unwrap();
+}
+
+#[tokio::test]
+async fn a_workers_rights_suffice_for_the_figures_that_it_tells() {
+    let (store, address) = (RoledStore::new().await, free_address().await);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let worker = Worker::new(store.pool("runner")).register::<Do>().queue("default", 5).health(address);
+    let running = tokio::spawn(worker.run(async move { stopped.await.unwrap_or_default() }));
+    ok().enqueue(&store.pool("web")).queue("elsewhere").await.unwrap();
+    let told = async || get(address, "/metrics").await.map(|(_, text)| text).unwrap_or_default();
+    let wanted =
+        ["\nqueue_store_reachable 1\n", "\nqueue_ready_oldest_seconds{messaging_destination_name=\"elsewhere\"} ", "\nqueue_snapshot_age "];
+    within(Duration::from_secs(60), "the store is seen", async || {
+        let text = told().await;
+        wanted.iter().all(|line| text.contains(line))
+    })
+    .await;
+    stop.send(()).unwrap();
+    running.await.unwrap().unwrap();
 }

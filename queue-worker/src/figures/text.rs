@@ -1,0 +1,104 @@
+//! Figures as Prometheus reads them: the text format, version 0.0.4. Pure, but for the look at them.
+
+use std::fmt::Write as _;
+
+use queue_core::operate::Histogram;
+
+use super::{
+    gather::{Family, Figures, Point, Value},
+    list::{Kind, Metric},
+};
+
+impl Figures {
+    /// All of them.
+    pub(crate) async fn text(&self) -> String {
+        let mut text = String::new();
+        for family in self.gather().await {
+            write_family(&mut text, &family);
+        }
+        text
+    }
+}
+
+/// As the conventions of OpenTelemetry translate it: the unit is a part of the name, and of a counter it is a total.
+pub(super) fn name(metric: &Metric) -> String {
+    let unit = if metric.unit == "s" { "_seconds" } else { "" };
+    let total = if metric.kind == Kind::Counter { "_total" } else { "" };
+    format!("{}{unit}{total}", metric.name.replace('.', "_"))
+}
+
+/// What is written to a `String` never fails.
+fn write_family(text: &mut String, Family { metric, points }: &Family) {
+    let name = name(metric);
+    let kind = match metric.kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+        Kind::Histogram => "histogram",
+    };
+    let _ = writeln!(text, "# HELP {name} {}\n# TYPE {name} {kind}", metric.help);
+    for Point { labels, value } in points {
+        let labels: Vec<String> =
+            labels.iter().map(|(label, value)| format!("{}=\"{}\"", label.replace('.', "_"), escaped(value))).collect();
+        match value {
+            Value::Number(value) => {
+                let _ = writeln!(text, "{name}{} {value}", braced(&labels));
+            }
+            Value::Timings(timings) => {
+                let bounds = Histogram::BOUNDS_MS.iter().map(|ms| (*ms as f64 / 1000.0).to_string()).chain(["+Inf".to_owned()]);
+                let mut below = 0;
+                for (bound, jobs) in bounds.zip(timings.lengths.buckets()) {
+                    below += jobs;
+                    let labels = [&labels[..], &[format!("le=\"{bound}\"")]].concat();
+                    let _ = writeln!(text, "{name}_bucket{} {below}", braced(&labels));
+                }
+                let labels = braced(&labels);
+                let _ = writeln!(text, "{name}_sum{labels} {}\n{name}_count{labels} {below}", timings.sum.as_secs_f64());
+            }
+        }
+    }
+}
+
+fn braced(labels: &[String]) -> String {
+    if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) }
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{figures::list, live::Timings};
+
+    #[test]
+    fn figures_are_written_as_the_format_wants_them() {
+        let mut timings = Timings::default();
+        timings.record(Duration::from_micros(500));
+        timings.record(Duration::from_millis(1500));
+        let labels = vec![("messaging.destination.name", "a\"b\\c\nd".to_owned())];
+        let points = vec![Point { labels, value: Value::Timings(Box::new(timings)) }];
+        let mut text = String::new();
+        write_family(&mut text, &Family { metric: &list::RUN, points });
+        let label = r#"messaging_destination_name="a\"b\\c\nd""#;
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "# HELP messaging_process_duration_seconds How long attempts ran");
+        assert_eq!(lines[1], "# TYPE messaging_process_duration_seconds histogram");
+        assert_eq!(lines[2], format!("messaging_process_duration_seconds_bucket{{{label},le=\"0.001\"}} 1"));
+        assert!(
+            text.contains(&format!("_bucket{{{label},le=\"1\"}} 1\n")) && text.contains(&format!("_bucket{{{label},le=\"2\"}} 2\n")),
+            "{text}"
+        );
+        assert!(text.contains(&format!("_bucket{{{label},le=\"+Inf\"}} 2\n")), "{text}");
+        assert!(text.ends_with(&format!("_sum{{{label}}} 1.5005\nmessaging_process_duration_seconds_count{{{label}}} 2\n")), "{text}");
+    }
+
+    #[test]
+    fn a_counter_is_a_total_and_what_is_counted_is_no_part_of_its_name() {
+        assert_eq!(name(&list::CONSUMED), "messaging_client_consumed_messages_total");
+        assert_eq!(name(&list::JOBS), "queue_jobs");
+        assert_eq!(name(&list::SETTLE_LAG), "queue_settle_lag_seconds");
+    }
+}

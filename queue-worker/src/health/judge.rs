@@ -1,0 +1,93 @@
+//! Whether a worker lives, and whether it works, by its marks. Asks nobody.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::live::{Config, Life, Vitals};
+
+/// What is judged.
+pub(crate) struct Health {
+    vitals: Vitals,
+    life: Life,
+    lease_ttl: Duration,
+    /// So long a round of the claim loop may take.
+    round: Duration,
+}
+
+/// Why a worker is not well.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Reason {
+    /// One word, for programs.
+    pub(super) reason: &'static str,
+    /// For people.
+    pub(super) text: String,
+}
+
+/// It may be held up for so long: by a machine that stands still, above all.
+const HELD_UP: Duration = Duration::from_secs(30);
+
+/// A round of the claim loop asks the database several times, and waits up to fifteen seconds for each answer.
+const ROUND: Duration = Duration::from_mins(2);
+
+/// One round that fails is a connection that was cut.
+const FAILING: Duration = Duration::from_secs(2);
+
+/// A settle takes some milliseconds. Beside a table that somebody has locked it waits.
+const STALLED: Duration = Duration::from_secs(10);
+
+impl Health {
+    pub(crate) fn new(vitals: &Vitals, life: &Life, config: &Config) -> Self {
+        let round = ROUND + 2 * config.poll_interval;
+        Self { vitals: vitals.clone(), life: life.clone(), lease_ttl: config.lease_ttl, round }
+    }
+
+    /// Why it is to be started anew; nothing if it lives. No database is asked, nor does it matter whether there is one.
+    pub(super) fn dead(&self) -> Vec<Reason> {
+        let mut reasons = Vec::new();
+        if let Some(name) = self.vitals.ended() {
+            reasons.push(Reason { reason: "loop_ended", text: format!("the loop `{name}` has ended; the log says why") });
+        }
+        if let Some(age) = self.vitals.engine.age().filter(|age| *age > HELD_UP) {
+            reasons.push(Reason { reason: "engine_held_up", text: format!("the thread of the worker's loops stands still for {age:.0?}") });
+        }
+        // It may wait for the settle loop, which waits for the database.
+        let waits = self.vitals.is_stopping() || self.stalled().is_some();
+        if let Some(age) = self.vitals.claims.age().filter(|age| *age > self.round && !waits) {
+            reasons.push(Reason { reason: "claims_held_up", text: format!("the claim loop stands still for {age:.0?}") });
+        }
+        reasons
+    }
+
+    /// Why nothing is to be expected of it now; nothing if it works.
+    pub(super) fn unready(&self) -> Vec<Reason> {
+        let mut reasons = self.dead();
+        if self.vitals.is_stopping() {
+            reasons.push(Reason { reason: "stopping", text: "it was asked to end: it claims nothing more".to_owned() });
+        }
+        // A heartbeat is relied on for four fifths of a lease.
+        match self.life.left() {
+            None => reasons.push(Reason { reason: "not_announced", text: "it is not announced to the store, or not any more".to_owned() }),
+            Some(left) if left < self.lease_ttl / 10 * 3 => {
+                reasons
+                    .push(Reason { reason: "no_heartbeat", text: "no heartbeat has reached the database for half of a lease".to_owned() });
+            }
+            Some(_) => {}
+        }
+        if let Some(age) = self.vitals.failing.age().filter(|age| *age >= FAILING) {
+            reasons.push(Reason {
+                reason: "claims_fail",
+                text: format!("claims fail for {age:.0?}: the database is away, or the log says why"),
+            });
+        }
+        if let Some(age) = self.stalled() {
+            reasons.push(Reason { reason: "settles_stall", text: format!("the oldest verdict is not written for {age:.0?}") });
+        }
+        reasons
+    }
+
+    /// For how long the oldest verdict is not written, if that is too long.
+    fn stalled(&self) -> Option<Duration> {
+        self.vitals.settling.age().filter(|age| *age >= STALLED)
+    }
+}

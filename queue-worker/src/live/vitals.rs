@@ -1,0 +1,190 @@
+//! What a worker shows of itself: how its loops are doing. They set marks as they go on, which costs them a look at the clock; others read them.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use super::Timings;
+
+/// The marks of one worker.
+#[derive(Clone, Default)]
+pub(crate) struct Vitals(Arc<Marks>);
+
+/// Each by what sets it.
+#[derive(Default)]
+pub(crate) struct Marks {
+    /// The claim loop has begun another round.
+    pub(crate) claims: Mark,
+    /// The first of the rounds that failed; none once one did not.
+    pub(crate) failing: Mark,
+    /// Since when the verdicts that are being written have waited at least; none while there are none.
+    pub(crate) settling: Mark,
+    /// The thread of the loops is not held up.
+    pub(crate) engine: Mark,
+    /// The store was pruned, with nothing that failed.
+    pub(crate) pruned: Mark,
+    /// How often writing verdicts was tried again.
+    pub(crate) settle_retries: AtomicU64,
+    /// How long claims took, and writing some verdicts.
+    claim_took: Mutex<Timings>,
+    settle_took: Mutex<Timings>,
+    /// It was asked to end.
+    stopping: AtomicBool,
+    /// The first loop that ended without having been asked to.
+    ended: Mutex<Option<&'static str>>,
+}
+
+/// A moment, or none.
+pub(crate) struct Mark {
+    origin: Instant,
+    /// In ns since then, and one more; 0 is none.
+    at: AtomicU64,
+}
+
+impl Default for Mark {
+    fn default() -> Self {
+        Self { origin: Instant::now(), at: AtomicU64::new(0) }
+    }
+}
+
+impl Mark {
+    /// It is now.
+    pub(crate) fn set(&self) {
+        self.at.store(self.now(), Relaxed);
+    }
+
+    /// It is now, unless it was before.
+    pub(crate) fn set_first(&self) {
+        let _ = self.at.compare_exchange(0, self.now(), Relaxed, Relaxed);
+    }
+
+    /// There is none.
+    pub(crate) fn clear(&self) {
+        self.at.store(0, Relaxed);
+    }
+
+    /// How long ago it was.
+    #[cfg_attr(not(any(feature = "health", feature = "otel")), allow(dead_code, reason = "who looks at a worker is behind a feature"))]
+    pub(crate) fn age(&self) -> Option<Duration> {
+        let at = self.at.load(Relaxed).checked_sub(1)?;
+        Some(self.origin.elapsed().saturating_sub(Duration::from_nanos(at)))
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX - 1).saturating_add(1)
+    }
+}
+
+impl Vitals {
+    /// A loop that goes on until the worker ends; should it end sooner, be it by a panic, that is known.
+    pub(crate) async fn watch<T>(self, name: &'static str, task: impl Future<Output = T>) -> T {
+        let _watched = Watched { vitals: self, name };
+        task.await
+    }
+
+    /// The worker was asked to end: from here on its loops may.
+    pub(crate) fn stop(&self) {
+        self.0.stopping.store(true, Relaxed);
+    }
+}
+
+/// Without anybody who asks, nothing is added up.
+impl Vitals {
+    /// A claim took so long.
+    pub(crate) fn note_claim(&self, took: Duration) {
+        if cfg!(any(feature = "metrics", feature = "otel")) {
+            self.0.claim_took.lock().unwrap_or_else(PoisonError::into_inner).record(took);
+        }
+    }
+
+    /// Writing some verdicts took so long, with all tries.
+    pub(crate) fn note_settle(&self, took: Duration) {
+        if cfg!(any(feature = "metrics", feature = "otel")) {
+            self.0.settle_took.lock().unwrap_or_else(PoisonError::into_inner).record(took);
+        }
+    }
+}
+
+#[cfg(any(feature = "metrics", feature = "otel"))]
+impl Vitals {
+    pub(crate) fn claim_took(&self) -> Timings {
+        self.0.claim_took.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn settle_took(&self) -> Timings {
+        self.0.settle_took.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg_attr(not(feature = "health"), allow(dead_code, reason = "who looks at a worker is behind a feature"))]
+impl Vitals {
+    /// Whether it was asked to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.0.stopping.load(Relaxed)
+    }
+
+    /// The first loop that ended without having been asked to.
+    pub(crate) fn ended(&self) -> Option<&'static str> {
+        *self.0.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::ops::Deref for Vitals {
+    type Target = Marks;
+
+    fn deref(&self) -> &Marks {
+        &self.0
+    }
+}
+
+/// Notes the end of a loop.
+struct Watched {
+    vitals: Vitals,
+    name: &'static str,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if !self.vitals.0.stopping.load(Relaxed) {
+            self.vitals.0.ended.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(self.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_as_old_as_its_last_or_its_first_setting() {
+        let mark = Mark::default();
+        assert_eq!(mark.age(), None);
+        mark.set_first();
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(5) {}
+        mark.set_first();
+        assert!(mark.age() >= Some(Duration::from_millis(5)), "the first stands");
+        let before = mark.age();
+        mark.set();
+        assert!(mark.age() < before);
+        mark.clear();
+        assert_eq!(mark.age(), None);
+    }
+
+    #[tokio::test]
+    async fn a_loop_that_ends_is_known_unless_it_was_asked_to() {
+        let vitals = Vitals::default();
+        let panics = tokio::spawn(vitals.clone().watch("claim", async { assert!(std::env::args().count() == 0, "it ends") }));
+        assert!(panics.await.is_err());
+        tokio::spawn(vitals.clone().watch("settle", async {})).await.unwrap();
+        assert_eq!((vitals.ended(), vitals.is_stopping()), (Some("claim"), false));
+        let vitals = Vitals::default();
+        vitals.stop();
+        tokio::spawn(vitals.clone().watch("claim", async {})).await.unwrap();
+        assert_eq!((vitals.ended(), vitals.is_stopping()), (None, true));
+    }
+}

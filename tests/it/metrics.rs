@@ -1,0 +1,79 @@
+//! Figures for monitors: each compared with the database after real jobs, with its page, and with what alerts and dashboards ask for.
+
+mod deploy;
+mod meter;
+mod scrape;
+
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+
+use crate::health::get;
+
+/// What one scrape has told.
+#[derive(Debug, Default)]
+struct Scrape {
+    /// Name and type of each metric.
+    types: BTreeMap<String, String>,
+    /// Name, labels as they are written but sorted, value.
+    values: Vec<(String, Vec<(String, String)>, f64)>,
+}
+
+impl Scrape {
+    async fn of(address: SocketAddr) -> Self {
+        let (status, text) = get(address, "/metrics").await.expect("somebody listens");
+        assert_eq!(status, 200, "{text}");
+        let mut scrape = Self::default();
+        for line in text.lines() {
+            if let Some(said) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = said.split_once(' ').unwrap();
+                assert!(scrape.types.insert(name.to_owned(), kind.to_owned()).is_none(), "{name} is there twice");
+            } else if !line.starts_with('#') {
+                let (series, value) = line.rsplit_once(' ').unwrap();
+                let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+                let mut labels: Vec<(String, String)> = labels.trim_end_matches('}').split("\",").filter_map(label).collect();
+                labels.sort();
+                scrape.values.push((name.to_owned(), labels, value.parse().unwrap_or_else(|error| panic!("{line}: {error}"))));
+            }
+        }
+        scrape
+    }
+
+    /// The sum of what has these labels, and maybe others; `None` if nothing has.
+    fn sum(&self, name: &str, wanted: &[(&str, &str)]) -> Option<f64> {
+        let has = |labels: &[(String, String)]| wanted.iter().all(|(label, value)| labels.iter().any(|(l, v)| l == label && v == value));
+        let found: Vec<f64> =
+            self.values.iter().filter(|(known, labels, _)| known == name && has(labels)).map(|(.., value)| *value).collect();
+        (!found.is_empty()).then(|| found.iter().sum())
+    }
+}
+
+fn label(written: &str) -> Option<(String, String)> {
+    let (name, value) = written.split_once("=\"")?;
+    Some((name.to_owned(), value.trim_end_matches('"').to_owned()))
+}
+
+/// A row of the tables in docs/METRICS.md: the names for Prometheus and OpenTelemetry, type, unit, labels.
+struct Documented {
+    prometheus: String,
+    otel: String,
+    kind: String,
+    unit: String,
+    labels: Vec<String>,
+}
+
+fn documented() -> Vec<Documented> {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/METRICS.md")).unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| `"));
+    let word = |cell: &str| cell.trim().trim_matches('`').to_owned();
+    let found: Vec<Documented> = rows
+        .map(|row| {
+            let cells: Vec<&str> = row.trim_matches('|').split('|').collect();
+            let labels = cells[4].split(',').map(word).filter(|label| !label.is_empty()).collect();
+            Documented { prometheus: word(cells[0]), otel: word(cells[1]), kind: word(cells[2]), unit: word(cells[3]), labels }
+        })
+        .collect();
+    assert!(found.len() > 15, "the tables were found");
+    found
+}
+
+/// While this lasts, a look at the store is remembered.
+const REMEMBERED: Duration = Duration::from_secs(5);

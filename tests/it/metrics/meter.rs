@@ -1,0 +1,53 @@
+//! Figures for a meter of OpenTelemetry, as a program's reader is told them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use opentelemetry::{KeyValue, metrics::MeterProvider as _};
+use opentelemetry_sdk::metrics::{
+    InMemoryMetricExporter, PeriodicReader, SdkMeterProvider,
+    data::{AggregatedMetrics, MetricData},
+};
+use queue_core::Job as _;
+use tests::{Act, Do, TestDb};
+
+use super::documented;
+
+fn has<'a>(mut attributes: impl Iterator<Item = &'a KeyValue>, name: &str, value: &str) -> bool {
+    attributes.any(|attribute| attribute.key.as_str() == name && attribute.value.as_str() == value)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_meter_is_told_the_same_figures_and_the_last_ones_when_the_worker_ends() {
+    let db = TestDb::new().await;
+    let exporter = InMemoryMetricExporter::default();
+    let provider = SdkMeterProvider::builder().with_reader(PeriodicReader::builder(exporter.clone()).build()).build();
+    for _ in 0..7 {
+        Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).await.unwrap();
+    }
+    Do { act: Act::FailUntil(2) }.enqueue(&db.pool).await.unwrap();
+    db.run_until_idle(db.worker().meter(provider.meter("queue-worker"))).await;
+    tokio::task::spawn_blocking(move || provider.force_flush().unwrap()).await.unwrap();
+    let (mut names, mut consumed, mut ran) = (BTreeSet::new(), BTreeMap::new(), 0);
+    for resource in exporter.get_finished_metrics().unwrap() {
+        for metric in resource.scope_metrics().flat_map(opentelemetry_sdk::metrics::data::ScopeMetrics::metrics) {
+            names.insert((metric.name().to_owned(), metric.unit().to_owned()));
+            match (metric.name(), metric.data()) {
+                ("messaging.client.consumed.messages", AggregatedMetrics::F64(MetricData::Sum(sum))) => {
+                    for word in ["completed", "retried"] {
+                        let points = sum.data_points().filter(|point| has(point.attributes(), "queue.outcome", word));
+                        consumed.extend(points.map(|point| (word, point.value())));
+                    }
+                }
+                ("messaging.process.duration", AggregatedMetrics::F64(MetricData::Histogram(histogram))) => {
+                    ran = histogram.data_points().map(opentelemetry_sdk::metrics::data::HistogramDataPoint::count).sum();
+                }
+                _ => {}
+            }
+        }
+    }
+    assert_eq!((consumed.get("completed"), consumed.get("retried"), ran), (Some(&8.0), Some(&1.0), 9));
+    let page: BTreeSet<(String, String)> = documented().into_iter().map(|row| (row.otel, row.unit)).collect();
+    let unknown: Vec<_> = names.difference(&page).collect();
+    assert!(unknown.is_empty() && names.len() > 5, "{unknown:?}");
+    db.finish().await;
+}
