@@ -23,6 +23,8 @@ mod wake_race;
 mod fairness;
 mod operate;
 mod why;
+mod doctor;
+mod top;
 mod dashboard;
 mod control;
 mod cancelling;

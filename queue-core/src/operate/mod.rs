@@ -13,6 +13,7 @@ mod audit;
 mod capacity;
 mod counts;
 mod dead;
+mod doctor;
 mod filter;
 mod fingerprint;
 mod histogram;
@@ -39,6 +40,7 @@ pub use self::{
         workers,
     },
     dead::{DeadGroup, DeadGroups, dead_groups},
+    doctor::{Checkup, Diagnosis, Finding, FindingKind, Severity, doctor},
     filter::Filter,
     histogram::Histogram,
     history::{Figures, Past, history},

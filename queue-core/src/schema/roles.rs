@@ -88,6 +88,14 @@ impl Roles {
         }
     }
 
+    /// Each role and, beside it, a function that it may execute, as the files have it. What it may as a member of another role is not told.
+    pub(crate) fn may_execute(&self) -> Vec<(String, String)> {
+        let granted = ROLES.iter().flat_map(|(role, texts)| texts.iter().map(|text| (self.name(role), text)));
+        granted
+            .flat_map(|(role, text)| functions(text).map(move |function| (role.clone(), function.to_owned())).collect::<Vec<_>>())
+            .collect()
+    }
+
     /// The SQL, for those who apply it by other means: one transaction.
     pub fn print(&self) -> String {
         format!("begin;\nset local search_path = pg_catalog, pg_temp;\n\n{}\ncommit;\n", self.sql())
@@ -149,6 +157,12 @@ impl Roles {
     fn name(&self, role: &str) -> String {
         format!("{}_{role}", self.prefix)
     }
+}
+
+/// The functions that a text lets its role execute.
+fn functions(text: &str) -> impl Iterator<Item = &str> {
+    let lists = text.split("grant execute on function").skip(1).filter_map(|rest| rest.split("to \"").next());
+    lists.flat_map(|list| list.split(',')).filter_map(|name| name.trim().strip_prefix("queue."))
 }
 
 fn check_role(role: &str) -> Result<(), Error> {

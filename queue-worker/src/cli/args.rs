@@ -11,6 +11,7 @@ use super::{
     act::ActCommand,
     chosen::{Export, List, Tail},
     cron::CronCommand,
+    doctor::DoctorArgs,
     help::HelpCommand,
     history::HistoryArgs,
     limits::LimitsCommand,
@@ -49,6 +50,7 @@ Examples:
   queue-worker list --state dead --queue mail       the dead letters of one queue
   queue-worker show 1879032461361152001             one job, with why each attempt failed
   queue-worker why 1879032461361152001              why it is not running, and what to do about it
+  queue-worker doctor                               what is wrong with the store or its server, and what cures it
   queue-worker requeue --all --type send_email      try every dead send_email again; it says how many, and asks
 
 Settings come from, in this order: option, environment (QUEUE_..., DATABASE_URL), file, default. The file is TOML:
@@ -198,6 +200,25 @@ Exit code 3 if there is no such job, which is answered as well.")]
         #[command(flatten)]
         output: Output,
     },
+    /// Follow queues, workers and running jobs on a terminal, anew each second, until `q`
+    #[cfg(feature = "top")]
+    #[command(after_long_help = "\
+Keys: q quits, arrows and page up and down move, tab goes to the next part, s sorts queues by another column.
+
+It only reads, what `stats` and `history` read. While the database is away it says so, shows what it saw last, and goes on.
+Exit code 2 where there is no terminal.")]
+    Top,
+    /// Look at the store and its server, and say what is wrong, what follows from it, and what cures it
+    #[command(after_long_help = "\
+Examples:
+  queue-worker doctor
+  queue-worker doctor --strict --ignore superuser_worker      in a script: warnings are failures too
+  queue-worker doctor --json | jq -r '.findings[] | select(.can_be_pasted).fix'
+
+It only reads. What is locked, slow or forbidden is a finding too, and holds up nothing else. docs/DOCTOR.md has all findings.
+
+Exit codes: 0 nothing is broken, 1 with --strict if there are warnings, 2 something is broken (or wrong usage)")]
+    Doctor(DoctorArgs),
     #[command(flatten)]
     Act(ActCommand),
     /// Write jobs as JSON lines, the newest first, with why each attempt failed

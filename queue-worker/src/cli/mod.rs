@@ -22,6 +22,9 @@ mod list;
 mod show;
 mod tail;
 mod why;
+mod doctor;
+#[cfg(feature = "top")]
+mod top;
 mod act;
 #[cfg(feature = "dashboard")]
 mod dashboard;
@@ -206,6 +209,9 @@ async fn obey(
         Command::Tail(asked) => tail::tail(settings, &asked).await?,
         Command::Show { id, payload, logs, output } => show::show(settings, id, (payload, logs), output.json).await?,
         Command::Why { id, output } => return why::why(settings, id, output.json).await,
+        Command::Doctor(args) => return doctor::doctor(settings, &args).await,
+        #[cfg(feature = "top")]
+        Command::Top => return top::top(settings).await,
         Command::Act(command) => return act::act(settings, command).await,
         Command::Export(export) => export::export(settings, &export).await?,
         Command::Pause(args) => pause::pause(settings, &args).await?,

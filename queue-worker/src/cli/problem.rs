@@ -53,6 +53,11 @@ impl Problem {
         Self::new(&text.to_string(), USAGE)
     }
 
+    /// Whether the settings or arguments are wrong.
+    pub(super) fn is_usage(&self) -> bool {
+        self.code == USAGE
+    }
+
     /// Our errors say what is wrong, then, after a semicolon, what to do about it.
     fn new(text: &str, code: u8) -> Self {
         let (text, fix) = split(text).map_or((text, None), |(text, fix)| (text, Some(fix)));

@@ -172,16 +172,18 @@ capacity w:S r:S o:S
 dead w:SIUD r:S o:S
 declaration w:SUD
 done w:SIUD r:id,finished_at,ran_ms,attempts,cancelled,expired o:id,finished_at,ran_ms,attempts,cancelled,expired,output
-done_default w:SUD
+done_default w:SUD r:id o:id
 done_many w:SIUD r:S o:S
-done_many_default w:SUD
+done_many_default w:SUD r:first_id o:first_id
 expiry w:S
 failure w:SID r:S o:S
+failure_default r:id o:id
 fire w:SUD r:S o:S
 gate w:SU r:S o:S
 id_seq w:select,usage
 idle w:SIUD
 job w:SD r:id,lane,max_attempts,key,key_skips,meta,line o:id,lane,max_attempts,payload,key,key_skips,meta,line
+job_default r:id o:id
 jobs r:id,queue,job_type,priority,state,attempts,max_attempts,crashes,enqueued_at,run_at,finished_at,worker,error,meta,version o:S
 key_bound w:S r:S o:S
 key_hint w:SIUD

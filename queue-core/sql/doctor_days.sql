@@ -1,0 +1,46 @@
+-- Days that are not there, or of which somebody else's table has the name, and rows of these days in the default partitions: a row for each kind.
+-- $1 the schema  $2 how many days ahead there have to be  $3 how many days ahead are made  $4 how many days are many
+-- Safe: it only reads. Of each default partition the end of an index is looked at.
+with day as materialized (
+  select d.n, p.parent, p.parent || '_' || to_char((clock_timestamp() at time zone 'UTC')::date + d.n, 'YYYYMMDD') as name
+  from generate_series(0, $3::int) d (n)
+  cross join unnest(array['job', 'done', 'done_many', 'failure']) p (parent)
+), found as materialized (
+  select d.n, d.parent, d.name, c.oid is not null as is_there, i.inhrelid is not null as is_attached
+  from day d
+  left join pg_catalog.pg_class c on c.relname = d.name::name
+    and c.relnamespace = (select n.oid from pg_catalog.pg_namespace n where n.nspname = $1::name)
+  left join pg_catalog.pg_inherits i on i.inhrelid = c.oid
+    and i.inhparent = (select t.oid from pg_catalog.pg_class t where t.relname = d.parent::name and t.relnamespace = c.relnamespace)
+), lowest as materialized (
+  select (date_part('epoch', ((clock_timestamp() at time zone 'UTC')::date - 1)::timestamp at time zone 'UTC') * 1000)::bigint << 20 as id
+)
+select 'days_missing' as kind, format('there is no partition for %s', string_agg(f.name, ', ' order by f.name)) as says,
+  format('select queue.add_days(%s)', $3) as fix, jsonb_build_object('missing', jsonb_agg(f.name order by f.name)) as facts
+from found f
+where not f.is_there and f.n <= $2::int
+having count(*) > 0
+union all
+select 'day_planted', format('%s has the name of a partition and is none: its day cannot be made', f.name),
+  format('alter table %I.%I rename to %I; select queue.add_days(%s)', $1, f.name, substr('not_' || f.name, 1, 60), $3),
+  jsonb_build_object('table', f.name)
+from found f
+where f.is_there and not f.is_attached
+union all
+select 'default_rows', format('%s has rows of these days', string_agg(r.name, ', ' order by r.name)), null,
+  jsonb_build_object('tables', jsonb_agg(r.name order by r.name))
+from (
+  select 'job_default' where exists (select from queue.job_default d where d.id >= (select l.id from lowest l))
+  union all
+  select 'done_default' where exists (select from queue.done_default d where d.id >= (select l.id from lowest l))
+  union all
+  select 'done_many_default' where exists (select from queue.done_many_default d where d.first_id >= (select l.id from lowest l))
+  union all
+  select 'failure_default' where exists (select from queue.failure_default d where d.id >= (select l.id from lowest l))
+) r (name)
+having count(*) > 0
+union all
+select 'many_days', format('there are %s days of history', count(*)), null, jsonb_build_object('days', count(*))
+from pg_catalog.pg_inherits i
+where i.inhparent = 'queue.job'::regclass
+having count(*) > $4::int

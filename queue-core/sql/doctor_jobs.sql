@@ -1,0 +1,39 @@
+-- Jobs that somebody has to look at: suspects of ending their processes, and dead letters that hold up others of their ordering key. A row for each,
+-- up to twenty of a kind.
+-- $1 how many of the newest dead letters are looked at
+-- Safe: it only reads.
+(select 'suspect' as kind, format('job %s has ended %s processes, and waits to be tried apart', r.id, r.crashes) as says,
+  null as fix, jsonb_build_object('job', r.id::text, 'crashes', r.crashes) as facts
+from queue.lane l
+cross join lateral (
+  select r.id, r.crashes
+  from queue.ready r
+  where r.lane = l.lane
+  order by r.seq
+  limit 20
+) r
+where l.solo and r.crashes > 0
+limit 20)
+union all
+(select 'key_held', format('the dead job %s holds up others of its ordering key', d.id), format('queue-worker requeue %s', d.id),
+  jsonb_build_object('job', d.id::text, 'died_at', d.died_at)
+from (
+  select n.id, n.died_at
+  from queue.dead n
+  order by n.died_at desc
+  limit $1
+) d
+cross join lateral (
+  select o.key
+  from queue.job o
+  where o.id = d.id and o.key is not null and not coalesce(o.key_skips, false)
+  limit 1
+) j
+cross join lateral (
+  select
+  from queue.blocked b
+  where b.key = j.key
+  limit 1
+) b
+order by d.died_at
+limit 20)

@@ -1,0 +1,18 @@
+-- Who asks, which of the store's roles the login has, and those roles that lack a right of this release.
+-- $1 the schema  $2 roles  $3 beside each, a function that it may execute
+-- Safe: it only reads, of catalogs alone.
+with wanted as materialized (
+  select r.oid as role, r.rolname, w.function
+  from unnest($2::text[], $3::text[]) w (role, function)
+  join pg_catalog.pg_roles r on r.rolname = w.role::name
+), lacking as materialized (
+  select w.rolname, p.proname
+  from wanted w
+  join pg_catalog.pg_proc p on p.proname = w.function::name
+    and p.pronamespace = (select n.oid from pg_catalog.pg_namespace n where n.nspname = $1::name)
+  where not has_function_privilege(w.role, p.oid, 'execute')
+)
+select current_user::text as login,
+  array(select w.rolname::text from wanted w where pg_has_role(w.role, 'usage') group by w.rolname order by w.rolname) as roles,
+  array(select distinct l.rolname::text from lacking l order by 1) as lacking,
+  (select min(l.proname::text) from lacking l) as first

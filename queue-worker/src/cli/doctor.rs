@@ -1,0 +1,122 @@
+//! `doctor`: what is wrong with a store or its server, what follows from it, and what cures it.
+
+use std::process::ExitCode;
+
+use queue_core::operate::{self, Checkup, Diagnosis, Finding, FindingKind, Severity};
+
+use super::{
+    open::open,
+    print,
+    problem::Problem,
+    settings::{Settings, Span},
+    values::Output,
+};
+use crate::inert;
+
+/// What counts as wrong, and how it is shown.
+#[derive(clap::Args)]
+pub(super) struct DoctorArgs {
+    /// End with exit code 1 if there are warnings and nothing worse
+    #[arg(long)]
+    strict: bool,
+    /// Leave findings of this kind out, as `open_transactions`; may be repeated
+    #[arg(long, value_name = "KIND", value_parser = kind)]
+    ignore: Vec<FindingKind>,
+    /// For how long a transaction may be open; default 5m
+    #[arg(long, value_name = "DURATION")]
+    transaction: Option<Span>,
+    /// How many dead rows a table may have; default 500000
+    #[arg(long, value_name = "N")]
+    dead_rows: Option<u32>,
+    /// A network in which connections need not be encrypted, as 10.0.0.0/8; may be repeated. This machine always is one
+    #[arg(long, value_name = "CIDR", value_parser = network)]
+    trusted_network: Vec<String>,
+    /// What the names of the store's roles begin with; default the schema
+    #[arg(long, value_name = "NAME")]
+    role_prefix: Option<String>,
+    #[command(flatten)]
+    pub(super) output: Output,
+}
+
+/// Warnings, and it was asked for.
+const WARNED: u8 = 1;
+/// Something is broken.
+const BROKEN: u8 = 2;
+
+impl DoctorArgs {
+    fn checkup(&self) -> Checkup {
+        let mut checkup = Checkup { role_prefix: self.role_prefix.clone(), ..Checkup::default() };
+        checkup.transaction = self.transaction.map_or(checkup.transaction, |span| span.0);
+        checkup.dead_rows = self.dead_rows.unwrap_or(checkup.dead_rows);
+        checkup.trusted_networks.extend(self.trusted_network.iter().cloned());
+        checkup
+    }
+}
+
+pub(super) async fn doctor(settings: &Settings, args: &DoctorArgs) -> Result<ExitCode, Problem> {
+    let store = settings.store()?;
+    let mut diagnosis = match open(settings).await {
+        Ok(database) => {
+            let diagnosis = operate::doctor(database.pool(), store, &args.checkup()).await;
+            database.close().await;
+            diagnosis
+        }
+        // What is wrong with the settings is for whoever typed them.
+        Err(problem) if problem.is_usage() => return Err(problem),
+        Err(problem) => Diagnosis::unreachable(store, &problem.to_string()),
+    };
+    diagnosis.findings.retain(|finding| !args.ignore.contains(&finding.kind));
+    if args.output.json {
+        print::json(&diagnosis)?;
+    } else {
+        print::lines(&describe(&diagnosis))?;
+    }
+    Ok(match diagnosis.worst() {
+        Some(Severity::Broken) => ExitCode::from(BROKEN),
+        Some(Severity::Warning) if args.strict => ExitCode::from(WARNED),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+/// The findings, the worst first; then how many there are.
+fn describe(diagnosis: &Diagnosis) -> String {
+    let mut said: Vec<String> = diagnosis.findings.iter().map(finding).collect();
+    let server = diagnosis.server.as_ref().map_or_else(String::new, |version| format!(" on PostgreSQL {}", inert::line(version)));
+    let of = |severity: Severity| diagnosis.findings.iter().filter(|finding| finding.severity == severity).count();
+    let counts = [(of(Severity::Broken), "broken"), (of(Severity::Warning), "to be warned of"), (of(Severity::Note), "to be noted")];
+    let counts: Vec<String> = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    let place = format!("schema {}{server}", diagnosis.schema);
+    said.push(if counts.is_empty() { format!("{place}: nothing is wrong") } else { format!("{place}: {}", counts.join(", ")) });
+    said.join("\n")
+}
+
+fn finding(finding: &Finding) -> String {
+    let Finding { kind, severity, says, means, fix, .. } = finding;
+    format!("{severity}: {} [{kind}]\n  {means}\n  fix: {}\n", inert::line(says), inert::line(fix))
+}
+
+fn kind(text: &str) -> Result<FindingKind, &'static str> {
+    text.parse().map_err(|_| "a kind of finding is written like `no_worker`; docs/DOCTOR.md has all")
+}
+
+fn network(text: &str) -> Result<String, &'static str> {
+    let (address, bits) = text.split_once('/').ok_or("a network is written like `10.0.0.0/8`")?;
+    let most = match address.parse() {
+        Ok(std::net::IpAddr::V4(_)) => 32,
+        Ok(std::net::IpAddr::V6(_)) => 128,
+        Err(_) => return Err("a network begins with an address, as `10.0.0.0/8`"),
+    };
+    let fits = bits.parse::<u8>().is_ok_and(|bits| bits <= most);
+    fits.then(|| text.to_owned()).ok_or("a network ends with how many bits are its own, as `10.0.0.0/8`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_checked_before_the_server_is_asked() {
+        assert!(["10.0.0.0/8", "fd00::/8", "192.168.1.0/24"].iter().all(|good| network(good).is_ok()));
+        assert!(["10.0.0.0", "10.0.0.0/33", "x/8", "fd00::/129", "10.0.0.0/8'"].iter().all(|bad| network(bad).is_err()));
+    }
+}

@@ -1,0 +1,88 @@
+//! What is wrong with a store or its server: each finding made to be one, found, and cured by what it says.
+
+mod healthy;
+mod jobs;
+mod path;
+mod sessions;
+mod settings;
+mod shown;
+mod stored;
+mod workers;
+
+use std::process::{Command, Output};
+
+use queue_core::{
+    Store,
+    operate::{self, Checkup, Diagnosis, Finding, FindingKind},
+};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgPool};
+use tests::{TestDb, eventually};
+
+const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
+
+async fn ask(pool: &PgPool, checkup: &Checkup) -> Diagnosis {
+    operate::doctor(pool, Store::default(), checkup).await
+}
+
+/// Those of this kind.
+async fn found_by(pool: &PgPool, checkup: &Checkup, kind: FindingKind) -> Vec<Finding> {
+    let found = ask(pool, checkup).await.findings;
+    found.into_iter().filter(|finding| finding.kind == kind).collect()
+}
+
+/// The one of this kind.
+async fn one(pool: &PgPool, checkup: &Checkup, kind: FindingKind) -> Finding {
+    let found = ask(pool, checkup).await;
+    let mut of_kind: Vec<&Finding> = found.findings.iter().filter(|finding| finding.kind == kind).collect();
+    assert_eq!(of_kind.len(), 1, "{kind}: {found:#?}");
+    of_kind.remove(0).clone()
+}
+
+/// Waits until nothing of this kind is found.
+async fn is_gone(pool: &PgPool, checkup: &Checkup, kind: FindingKind) {
+    eventually(&format!("{kind} is gone"), async || found_by(pool, checkup, kind).await.is_empty()).await;
+}
+
+/// As somebody pastes it into `psql` as a superuser, or into a shell.
+async fn paste(url: &str, finding: &Finding) {
+    assert!(finding.can_be_pasted, "{finding:#?}");
+    if finding.fix.starts_with("queue-worker ") {
+        let done = shell(url, &finding.fix);
+        assert!(done.status.success(), "{}: {}", finding.fix, String::from_utf8_lossy(&done.stderr));
+        return;
+    }
+    let mut on = PgConnection::connect(url).await.unwrap();
+    for statement in finding.fix.split("; ") {
+        run(&mut on, statement).await;
+    }
+    on.close().await.unwrap();
+}
+
+/// It is found, can be pasted, and is gone then.
+async fn is_cured(url: &str, pool: &PgPool, checkup: &Checkup, kind: FindingKind) {
+    let finding = one(pool, checkup, kind).await;
+    paste(url, &finding).await;
+    is_gone(pool, checkup, kind).await;
+}
+
+async fn run(on: &mut PgConnection, sql: &str) {
+    on.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+}
+
+async fn make(pool: &PgPool, sql: &str) {
+    run(&mut *pool.acquire().await.unwrap(), sql).await;
+}
+
+async fn connect(db: &TestDb) -> PgConnection {
+    PgConnection::connect(&db.url).await.unwrap()
+}
+
+fn shell(url: &str, command: &str) -> Output {
+    let typed = command.replacen("queue-worker", CLI, 1);
+    Command::new("sh").args(["-c", &typed]).env("DATABASE_URL", url).output().unwrap()
+}
+
+fn cli(url: &str, arguments: &[&str]) -> Output {
+    // What our environment says to tests is no setting, and would be told.
+    Command::new(CLI).args(arguments).env_remove("QUEUE_TEST_SKIPS").env("DATABASE_URL", url).output().unwrap()
+}

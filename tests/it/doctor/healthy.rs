@@ -1,0 +1,60 @@
+//! A store with which nothing is wrong.
+
+use std::str::FromStr as _;
+
+use queue_core::{Roles, Store, operate::Checkup};
+use queue_worker::Worker;
+use sqlx::{
+    PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use tests::{Do, eventually, server::TestServer};
+
+use super::{ask, cli, make};
+
+fn pool_of(server: &TestServer, user: &str) -> PgPool {
+    let url = server.url("app").replace("postgres@", &format!("{user}@"));
+    PgPoolOptions::new().max_connections(4).connect_lazy_with(PgConnectOptions::from_str(&url).unwrap())
+}
+
+#[tokio::test]
+async fn nothing_is_wrong_with_a_fresh_store_that_a_worker_serves() {
+    let server = TestServer::start_with(&["idle_in_transaction_session_timeout=10min"]).await.unwrap();
+    let db = server.database("app").await.unwrap();
+    make(&db.pool, "create role runner login; create role ops login; grant select, insert on effect to public").await;
+    Roles::of(Store::default()).apply(&mut db.pool.acquire().await.unwrap()).await.unwrap();
+    make(&db.pool, "grant queue_worker to runner; grant queue_operator to ops").await;
+
+    let worker = Worker::new(pool_of(&server, "runner")).register::<Do>();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let worker = tokio::spawn(worker.run(async move {
+        let _ = stopped.await;
+    }));
+    let beats = "select count(*) from queue.worker where expires_at > now()";
+    eventually("the worker lives", async || db.count(beats).await.unwrap() == 1).await;
+    let ops = pool_of(&server, "ops");
+    let diagnosis = ask(&ops, &Checkup::default()).await;
+    assert!(diagnosis.findings.is_empty(), "{diagnosis:#?}");
+    assert_eq!((diagnosis.login.as_deref(), diagnosis.schema.as_str()), (Some("ops"), "queue"));
+    assert_eq!(diagnosis.roles, ["queue_operator", "queue_reader"]);
+    assert!(diagnosis.at.is_some() && diagnosis.server.is_some_and(|version| !version.is_empty()));
+    let said = cli(&server.url("app").replace("postgres@", "ops@"), &["doctor", "--strict"]);
+    assert_eq!(said.status.code(), Some(0));
+    assert!(String::from_utf8(said.stdout).unwrap().trim().ends_with("nothing is wrong"));
+    let _ = stop.send(());
+    worker.await.unwrap().unwrap();
+
+    // Each of the store's other roles looks without an error; what it may not see is a note.
+    make(&db.pool, "create role web login; grant queue_producer to web").await;
+    let kinds = |diagnosis: &queue_core::operate::Diagnosis| -> Vec<String> {
+        diagnosis.findings.iter().map(|finding| finding.kind.to_string()).collect()
+    };
+    assert_eq!(kinds(&ask(&pool_of(&server, "runner"), &Checkup::default()).await), ["not_permitted"]);
+    assert_eq!(kinds(&ask(&pool_of(&server, "web"), &Checkup::default()).await), ["not_permitted"]);
+    assert_eq!(kinds(&ask(&ops, &Checkup::default()).await), ["no_worker"]);
+    // Who may not look is told how it may.
+    let denied = ask(&pool_of(&server, "web"), &Checkup::default()).await.findings.remove(0);
+    super::paste(&server.url("app"), &denied).await;
+    assert_eq!(kinds(&ask(&pool_of(&server, "web"), &Checkup::default()).await), ["no_worker"]);
+    server.stop().unwrap();
+}

@@ -1,0 +1,40 @@
+//! Jobs that somebody has to look at.
+
+use queue_core::{
+    Job as _, JobState,
+    operate::{Checkup, FindingKind},
+};
+use tests::{Act, Do, Ordered, TestDb};
+
+use super::{found_by, is_cured, is_gone, make, one};
+
+#[tokio::test]
+async fn a_suspect_is_found_until_it_is_over() {
+    let db = TestDb::new().await;
+    let job = Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).await.unwrap().id();
+    assert!(found_by(&db.pool, &Checkup::default(), FindingKind::Suspect).await.is_empty());
+    // As recovery leaves one whose process ended.
+    let suspect = "insert into queue.lane (lane, queue, job_type, priority, solo)
+      select queue.lane_id(queue, job_type, priority, true), queue, job_type, priority, true from queue.lane;
+      update queue.ready set crashes = 2, lane = (select lane from queue.lane where solo)";
+    make(&db.pool, suspect).await;
+    let found = one(&db.pool, &Checkup::default(), FindingKind::Suspect).await;
+    assert_eq!((&found.facts["job"], &found.facts["crashes"]), (&job.to_string().into(), &2.into()));
+    db.run_until_idle(db.worker()).await;
+    is_gone(&db.pool, &Checkup::default(), FindingKind::Suspect).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_dead_job_that_holds_up_its_ordering_key_is_found_and_requeued() {
+    let db = TestDb::new().await;
+    let worker = || db.worker().register::<Ordered>();
+    let dead = Do { act: Act::Terminal("no way".into()) }.enqueue(&db.pool).key("acme").await.unwrap().id();
+    db.run_until_idle(worker()).await;
+    assert!(found_by(&db.pool, &Checkup::default(), FindingKind::KeyHeld).await.is_empty(), "nobody is behind it");
+    let behind = Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).key("acme").await.unwrap().id();
+    assert_eq!(one(&db.pool, &Checkup::default(), FindingKind::KeyHeld).await.facts["job"], dead.to_string());
+    assert_eq!(db.state(behind).await, Some(JobState::Blocked));
+    is_cured(&db.url, &db.pool, &Checkup::default(), FindingKind::KeyHeld).await;
+    db.finish().await;
+}

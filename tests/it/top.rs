@@ -1,0 +1,151 @@
+//! `top`, in a terminal of its own: what it shows, its keys, its ends, and a database that is away meanwhile.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    process::{Child, Command, Stdio},
+};
+
+use queue_core::Job as _;
+use serde_json::{Value, json};
+use tests::{Act, Do, TestDb, UntilGo, eventually, server::TestServer};
+
+const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
+const PANICKING: &str = env!("CARGO_BIN_EXE_test-panicking-cli");
+const TERMINAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/it/top/terminal.py");
+
+/// The program in a terminal; it goes through these steps.
+fn start(binary: &str, url: &str, steps: &Value) -> Child {
+    let mut command = Command::new("python3");
+    command.arg(TERMINAL).arg(steps.to_string()).args([binary, "top"]).env("DATABASE_URL", url).env("TERM", "xterm-256color");
+    command.env_remove("QUEUE_TEST_SKIPS").env_remove("RUST_BACKTRACE");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+fn line(child: &mut Child) -> Value {
+    let mut text = String::new();
+    // Nothing is read ahead that another reader would miss: the program waits after each line.
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut text).unwrap();
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// What it says at its end; it has given the terminal back.
+fn ended(mut child: Child) -> (Option<i64>, String) {
+    let end = line(&mut child);
+    child.wait().unwrap();
+    let shown = end["shown"].as_str().unwrap().to_owned();
+    assert_eq!(end["missing"], Value::Null, "{shown}");
+    assert_eq!(end["restored"], true, "the terminal is as it was: {shown}");
+    let last = |what: &str| shown.rfind(what).unwrap_or_else(|| panic!("{what:?} is not there: {shown}"));
+    assert!(last("\u{1b}[?1049l") > last("\u{1b}[?1049h"), "the other screen is left: {shown}");
+    assert!(last("\u{1b}[?25h") > last("\u{1b}[?25l"), "the cursor is there: {shown}");
+    (end["code"].as_i64(), shown)
+}
+
+async fn run(binary: &'static str, url: &str, steps: Value) -> (Option<i64>, String) {
+    let url = url.to_owned();
+    tokio::task::spawn_blocking(move || ended(start(binary, &url, &steps))).await.unwrap()
+}
+
+#[tokio::test]
+async fn queues_workers_and_running_jobs_are_shown_and_keys_are_obeyed() {
+    let db = TestDb::new().await;
+    for queue in ["mail", "mail", "render"] {
+        Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).queue(queue).await.unwrap();
+    }
+    let job = UntilGo {}.enqueue(&db.pool).await.unwrap().id();
+    let worker = db.worker().register::<UntilGo>().queue("default", 5);
+    db.run_while(worker, async {
+        eventually("it runs", async || db.count(&format!("select count(*) from effect where job = {job}")).await > 0).await;
+        let steps = json!([
+            ["until", "Queues"],
+            ["until", "mail"],
+            ["until", &job.to_string()],
+            ["send", "s"],
+            ["until", "oldest"],
+            ["send", "\t"],
+            ["send", "\u{1b}[B"],
+            ["send", "x"],
+            ["size", 6, 20],
+            ["until", "Workers"],
+            ["size", 1, 1],
+            ["size", 40, 140],
+            ["until", "Running"],
+            ["send", "q"]
+        ]);
+        let (code, shown) = run(CLI, &db.url, steps).await;
+        assert_eq!(code, Some(0));
+        assert!(shown.contains("render") && shown.contains("until_go"), "{shown}");
+        sqlx::raw_sql("create table if not exists go ()").execute(&db.pool).await.unwrap();
+        db.until(job, queue_core::JobState::Completed).await;
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_signal_and_control_c_give_the_terminal_back() {
+    let db = TestDb::new().await;
+    for end in [json!(["signal", 15]), json!(["send", "\u{3}"]), json!(["send", "\u{1b}"]), json!(["signal", 2])] {
+        let (code, _) = run(CLI, &db.url, json!([["until", "Queues"], end])).await;
+        assert_eq!(code, Some(0), "{end}");
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_panic_gives_the_terminal_back_and_is_told_there() {
+    let db = TestDb::new().await;
+    let steps = json!([["until", "Queues"], ["until", "it is time to panic"]]);
+    let (code, shown) = run(PANICKING, &db.url, steps).await;
+    let told = shown.rfind("it is time to panic").unwrap();
+    let left = shown.find("\u{1b}[?1049l").unwrap();
+    assert!(left < told, "it is told on the screen that stays: {shown}");
+    assert_eq!(code, Some(1), "it ends, though it was another thread's");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_database_that_is_away_is_told_and_what_was_seen_stays_until_it_is_back() {
+    let server = TestServer::start_with(&["fsync=off"]).await.unwrap();
+    let db = server.database("app").await.unwrap();
+    Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).queue("seen_before").await.unwrap();
+    let steps = json!([
+        ["until", "seen_before"],
+        ["say", "seen"],
+        ["until", "no look for"],
+        ["say", "away"],
+        ["until", "seen_later"],
+        ["send", "q"]
+    ]);
+    let url = server.url("app");
+    let mut child = tokio::task::spawn_blocking(move || {
+        let mut child = start(CLI, &url, &steps);
+        line(&mut child);
+        child
+    })
+    .await
+    .unwrap();
+    server.stop().unwrap();
+    let go_on = |child: &mut Child| child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    go_on(&mut child);
+    child = tokio::task::spawn_blocking(move || {
+        line(&mut child);
+        child
+    })
+    .await
+    .unwrap();
+    server.restart().await.unwrap();
+    eventually("it takes writes", async || Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).queue("seen_later").await.is_ok()).await;
+    go_on(&mut child);
+    let (code, _) = tokio::task::spawn_blocking(move || ended(child)).await.unwrap();
+    assert_eq!(code, Some(0));
+    server.stop().unwrap();
+}
+
+#[tokio::test]
+async fn without_a_terminal_it_says_so() {
+    let output =
+        Command::new(CLI).arg("top").env_remove("QUEUE_TEST_SKIPS").env("DATABASE_URL", "postgres://127.0.0.1:1/x").output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("this is none"));
+}
