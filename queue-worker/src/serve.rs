@@ -178,7 +178,7 @@ mod tests {
             for _ in 0..3 * HASTY.connections {
                 silent.push(say(address, text).await);
             }
-            let answered = timeout(Duration::from_secs(60), ask(address, "/")).await;
+            let answered = timeout(Duration::from_mins(1), ask(address, "/")).await;
             assert!(answered.is_ok_and(|said| said.ends_with(b"here")), "{text:?}");
             serving.abort();
         }
@@ -210,7 +210,7 @@ mod tests {
         let (address, serving) =
             served(Bounds { silence: Duration::from_mins(1), longest: Some(Duration::from_millis(300)), ..HASTY }).await;
         let mut silent = say(address, "GET /").await;
-        assert_eq!(timeout(Duration::from_secs(60), silent.read(&mut [0; 9])).await.unwrap().unwrap_or(0), 0);
+        assert_eq!(timeout(Duration::from_mins(1), silent.read(&mut [0; 9])).await.unwrap().unwrap_or(0), 0);
         serving.abort();
     }
 }

@@ -98,7 +98,7 @@ async fn verdicts_that_cannot_be_written_make_a_worker_unready_until_they_are() 
         within(Duration::from_secs(30), "it is ready", async || is_ready(address).await).await;
         sqlx::query("lock table queue.done, queue.done_many in access exclusive mode").execute(&mut *held).await.unwrap();
         let job = Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).await.unwrap();
-        within(Duration::from_secs(60), "its settles stall", async || is_unready_for(address, "settles_stall").await).await;
+        within(Duration::from_mins(1), "its settles stall", async || is_unready_for(address, "settles_stall").await).await;
         assert_eq!(ask(address, "/livez").await.0, 200, "starting it anew would mend nothing");
         held.rollback().await.unwrap();
         assert_eq!(job.wait(&db.pool).await.unwrap(), "x");
@@ -123,7 +123,7 @@ async fn while_the_database_is_away_a_worker_lives_and_is_not_ready() {
     within(Duration::from_secs(30), "it has given up its lease", async || is_unready_for(address, "not_announced").await).await;
     assert_eq!(ask(address, "/livez").await.0, 200);
     server.restart().await.unwrap();
-    within(Duration::from_secs(60), "it is ready again", async || is_ready(address).await).await;
+    within(Duration::from_mins(1), "it is ready again", async || is_ready(address).await).await;
     stop.send(()).unwrap();
     running.await.unwrap().unwrap();
 }

@@ -8,13 +8,16 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use crate::health::get;
 
+/// Labels, sorted.
+type Labels = Vec<(String, String)>;
+
 /// What one scrape has told.
 #[derive(Debug, Default)]
 struct Scrape {
     /// Name and type of each metric.
     types: BTreeMap<String, String>,
-    /// Name, labels as they are written but sorted, value.
-    values: Vec<(String, Vec<(String, String)>, f64)>,
+    /// Name, labels, value.
+    values: Vec<(String, Labels, f64)>,
 }
 
 impl Scrape {
@@ -29,7 +32,7 @@ impl Scrape {
             } else if !line.starts_with('#') {
                 let (series, value) = line.rsplit_once(' ').unwrap();
                 let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
-                let mut labels: Vec<(String, String)> = labels.trim_end_matches('}').split("\",").filter_map(label).collect();
+                let mut labels: Labels = labels.trim_end_matches('}').split("\",").filter_map(label).collect();
                 labels.sort();
                 scrape.values.push((name.to_owned(), labels, value.parse().unwrap_or_else(|error| panic!("{line}: {error}"))));
             }

@@ -30,7 +30,7 @@ fn outcome(scrape: &Scrape, job_type: &str, outcome: &str) -> Option<f64> {
 async fn orphan(db: &TestDb) -> JobId {
     let job = UntilGo {}.enqueue(&db.pool).await.unwrap().id();
     let killed = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "2000")]);
-    within(Duration::from_secs(60), "it runs", async || db.count("select count(*) from effect").await == 1).await;
+    within(Duration::from_mins(1), "it runs", async || db.count("select count(*) from effect").await == 1).await;
     killed.kill();
     sqlx::query("create table go ()").execute(&db.pool).await.unwrap();
     job
@@ -55,11 +55,11 @@ async fn each_figure_of_a_worker_that_ran_jobs_is_what_the_database_says() {
     db.run_while(worker, async {
         db.until(orphan, JobState::Completed).await;
         let ended = "select count(*) from queue.jobs where state in ('completed', 'dead')";
-        within(Duration::from_secs(60), "all have ended", async || db.count(ended).await == 13).await;
+        within(Duration::from_mins(1), "all have ended", async || db.count(ended).await == 13).await;
         let is_counted = async || outcome(&Scrape::of(address).await, "do", "dead") == Some(3.0);
         within(Duration::from_secs(30), "the last verdicts are counted", is_counted).await;
         let pruned = async || Scrape::of(address).await.sum("queue_prune_age_seconds", &[]).is_some();
-        within(Duration::from_secs(60), "it has pruned", pruned).await;
+        within(Duration::from_mins(1), "it has pruned", pruned).await;
         let is_seen = async || Scrape::of(address).await.sum("queue_jobs", &[("queue_state", "dead")]) == Some(3.0);
         within(4 * REMEMBERED, "the store was asked anew", is_seen).await;
         let scrape = Scrape::of(address).await;
@@ -126,8 +126,8 @@ async fn each_metric_is_in_the_page_and_each_of_the_page_is_there() {
     enqueue(&db, Act::Panic, 1).await;
     let job = Do { act: Act::Ok("over".into()) }.enqueue(&db.pool).expires_in(Duration::from_millis(1)).await.unwrap().id();
     db.run_while(db.worker().health(address), async {
-        within(Duration::from_secs(60), "a job is dead", async || db.count("select count(*) from queue.dead").await == 1).await;
-        within(Duration::from_secs(60), "one is over", async || db.state(job).await != Some(JobState::Ready)).await;
+        within(Duration::from_mins(1), "a job is dead", async || db.count("select count(*) from queue.dead").await == 1).await;
+        within(Duration::from_mins(1), "one is over", async || db.state(job).await != Some(JobState::Ready)).await;
         let scrape = Scrape::of(address).await;
         let documented = documented();
         let page: BTreeSet<(&str, &str)> = documented.iter().map(|row| (row.prometheus.as_str(), row.kind.as_str())).collect();
@@ -170,10 +170,10 @@ async fn while_the_database_is_away_a_process_tells_its_own_figures_in_time() {
         assert_eq!(outcome(&scrape, "do", "completed"), Some(1.0));
         scrape.sum("queue_store_reachable", &[]) == Some(0.0) && scrape.sum("queue_jobs", &[]).is_none()
     };
-    within(Duration::from_secs(60), "it says so", is_away).await;
+    within(Duration::from_mins(1), "it says so", is_away).await;
     server.restart().await.unwrap();
     let is_back = async || Scrape::of(address).await.sum("queue_store_reachable", &[]) == Some(1.0);
-    within(Duration::from_secs(60), "it is back", is_back).await;
+    within(Duration::from_mins(1), "it is back", is_back).await;
     stop.send(()).unwrap();
     running.await.unwrap().unwrap();
 }

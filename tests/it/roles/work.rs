@@ -370,7 +370,7 @@ async fn a_workers_rights_suffice_for_the_figures_that_it_tells() {
     let told = async || get(address, "/metrics").await.map(|(_, text)| text).unwrap_or_default();
     let wanted =
         ["\nqueue_store_reachable 1\n", "\nqueue_ready_oldest_seconds{messaging_destination_name=\"elsewhere\"} ", "\nqueue_snapshot_age "];
-    within(Duration::from_secs(60), "the store is seen", async || {
+    within(Duration::from_mins(1), "the store is seen", async || {
         let text = told().await;
         wanted.iter().all(|line| text.contains(line))
     })
