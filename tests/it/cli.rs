@@ -13,6 +13,7 @@ use tests::{Act, Do, TestDb, eventually};
 mod asked;
 mod control;
 mod history;
+mod logs;
 mod schedules;
 mod settings;
 mod tail;

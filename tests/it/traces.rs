@@ -8,7 +8,7 @@ mod enqueues;
 
 use opentelemetry::{
     SpanId, Value,
-    trace::{SpanKind, Status, TracerProvider as _},
+    trace::{Status, TracerProvider as _},
 };
 use opentelemetry_sdk::trace::{InMemorySpanExporter, Sampler, SdkTracerProvider, SpanData};
 use queue_core::JobId;
@@ -85,8 +85,4 @@ pub(super) fn error_of(span: &SpanData) -> Option<&str> {
         Status::Error { description } => Some(description),
         _ => None,
     }
-}
-
-pub(super) fn is(span: &SpanData, kind: SpanKind) -> bool {
-    span.span_kind == kind
 }

@@ -123,6 +123,11 @@ impl Described {
 /// A store with something of everything.
 async fn full(db: &TestDb) -> BTreeMap<&'static str, String> {
     let [done, ..] = some_jobs(db).await;
+    sqlx::query("insert into queue.log (id, attempt, at, cut, text) values ($1, 1, now(), 0, 'said')")
+        .bind(done)
+        .execute(&db.pool)
+        .await
+        .unwrap();
     operate::set_capacity(&db.pool, Store::default(), "mail", Some(10)).await.unwrap();
     operate::pause(&db.pool, Store::default(), &operate::Scope::queue("mail"), Some("because")).await.unwrap();
     operate::set_limit(&db.pool, Store::default(), "type:do", Limit::new().concurrency(3), Some("why")).await.unwrap();

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use queue_core::Job as _;
 use queue_core::{Job as _, JobId, JobState};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::{Act, Do, TestDb};
