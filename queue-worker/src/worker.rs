@@ -14,6 +14,7 @@ mod contexts;
 mod farewell;
 mod schedules;
 mod tellers;
+pub(crate) mod tried;
 
 use std::{
     sync::Arc,
