@@ -19,6 +19,7 @@ mod given;
 mod meter;
 mod schedules;
 mod tellers;
+pub(crate) mod tried;
 
 use std::{
     sync::Arc,

@@ -25,6 +25,7 @@ mod operate;
 mod why;
 mod doctor;
 mod top;
+mod tries;
 mod dashboard;
 mod control;
 mod cancelling;

@@ -1,13 +1,45 @@
-//! A worker binary in which a thread panics after a while, to see what that leaves behind on a terminal.
+//! A worker binary with a type and a middleware of its own, in which a thread panics after a while if it draws on a terminal: to see what that
+//! leaves behind there.
 
 use std::{process::ExitCode, thread, time::Duration};
 
-use tests as _;
+use queue_core::{AttemptOutput, Context, Failure, Handler, JobResult, Keyring, Middleware, Next, Secret, async_trait, job, use_keyring};
+use serde::{Deserialize, Serialize};
+use tests::{Own, Steps};
+
+/// Says that it is there.
+struct Loud;
+
+#[async_trait]
+impl Middleware for Loud {
+    async fn attempt(&self, cx: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
+        eprintln!("middleware around {}", cx.job_type());
+        next.run().await
+    }
+}
+
+/// One whose payload only this binary can open.
+#[job(name = "tried_sealed", seal = "tried")]
+#[derive(Serialize, Deserialize)]
+struct Sealed {
+    text: String,
+}
+
+impl Handler for Sealed {
+    async fn run(self, _: &Context) -> JobResult {
+        Err(format!("opened, and {} bytes long", self.text.len()).into())
+    }
+}
 
 fn main() -> ExitCode {
-    thread::spawn(|| {
-        thread::sleep(Duration::from_secs(4));
-        panic!("it is time to panic");
-    });
-    queue_worker::cli::main()
+    if use_keyring("tried", Keyring::new("first", Secret::new([7; 32]))).is_err() {
+        return ExitCode::FAILURE;
+    }
+    if std::env::args().any(|argument| argument == "top") {
+        thread::spawn(|| {
+            thread::sleep(Duration::from_secs(4));
+            panic!("it is time to panic");
+        });
+    }
+    queue_worker::cli::main_with(async |worker| Ok(worker.register::<Own>().register::<Sealed>().register::<Steps>().middleware(Loud)))
 }

@@ -57,6 +57,10 @@ impl Handler for Within {
             "rollback by hand" => {
                 tx.execute("rollback").await?;
             }
+            by_hand if by_hand.contains("by hand,") || by_hand == "commit by hand" => ends_by_hand(by_hand, &mut tx).await?,
+            "beside" => {
+                sqlx::query("insert into effect (job) values (0)").execute(cx.pool()).await?;
+            }
             "fail in nested" => {
                 let mut inner = tx.begin().await?;
                 inner.execute("insert into effect select * from effect").await?;
@@ -76,4 +80,15 @@ impl Handler for Within {
         }
         Ok(self.how)
     }
+}
+
+/// Ends the transaction, and may go on writing.
+async fn ends_by_hand(how: &str, tx: &mut sqlx::PgConnection) -> JobResult {
+    let ended = tx.execute(if how.starts_with("commit") { "commit" } else { "rollback" }).await;
+    if how.ends_with("then write") {
+        tx.execute("insert into effect (job) values (0)").await?;
+        return Ok(());
+    }
+    ended?;
+    Ok(())
 }

@@ -17,6 +17,7 @@ use super::{
     limits::LimitsCommand,
     pause::{PauseArgs, Which},
     settings::{EVERYWHERE, Settings, WorkerSettings},
+    try_one::{self, TryArgs},
     values::{Exact, NewCapacity, NewWeight, Output, id, new_capacity, new_weight},
 };
 
@@ -208,6 +209,9 @@ Keys: q quits, arrows and page up and down move, tab goes to the next part, s so
 It only reads, what `stats` and `history` read. While the database is away it says so, shows what it saw last, and goes on.
 Exit code 2 where there is no terminal.")]
     Top,
+    /// Run a job's handler here, in a transaction that is rolled back, and say how it ended; the job stays as it is
+    #[command(after_long_help = try_one::MANUAL)]
+    Try(TryArgs),
     /// Look at the store and its server, and say what is wrong, what follows from it, and what cures it
     #[command(after_long_help = "\
 Examples:

@@ -23,6 +23,7 @@ mod show;
 mod tail;
 mod why;
 mod doctor;
+mod try_one;
 #[cfg(feature = "top")]
 mod top;
 mod act;
@@ -209,6 +210,7 @@ async fn obey(
         Command::Tail(asked) => tail::tail(settings, &asked).await?,
         Command::Show { id, payload, logs, output } => show::show(settings, id, (payload, logs), output.json).await?,
         Command::Why { id, output } => return why::why(settings, id, output.json).await,
+        Command::Try(args) => return try_one::try_one(settings, &args, prepare).await,
         Command::Doctor(args) => return doctor::doctor(settings, &args).await,
         #[cfg(feature = "top")]
         Command::Top => return top::top(settings).await,

@@ -1,0 +1,285 @@
+//! One attempt of a job here, which nobody counts: no lease, no verdict, and a transaction that cannot be committed.
+//!
+//! What the handler does through its transaction is rolled back. What it does elsewhere is done; its pool only reads unless it may write.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use queue_core::{
+    Error as CoreError, JobId, Registration, Registry, Store, operate,
+    operate::JobRecord,
+    runner::{
+        Backend, ClaimedJob, CommitResult, Ended, Ending, Fence, Halt, Lent, OwnTransaction, ReportEntry, ReportSender, Shared, Written,
+        run,
+    },
+};
+use sqlx::{PgPool, postgres::PgPoolOptions};
+use tokio::{
+    runtime::{Builder, Handle},
+    time::timeout,
+};
+use uuid::Uuid;
+
+use super::{Worker, complain_of_keyring};
+use crate::error::Error;
+
+/// How an attempt is made.
+pub(crate) struct Trial {
+    /// It is given up after this time.
+    pub(crate) patience: Duration,
+    /// Whether `cx.pool()` may write: that is not rolled back.
+    pub(crate) may_write: bool,
+}
+
+/// What came of it.
+pub(crate) struct Tried {
+    /// What a worker would write; `None` if it did not end in time.
+    pub(crate) ending: Option<Ending>,
+    pub(crate) ran: Duration,
+    /// What it reported last.
+    pub(crate) said: Option<Said>,
+}
+
+/// What a handler reports.
+#[derive(Clone, Default)]
+pub(crate) struct Said {
+    pub(crate) fraction: Option<f64>,
+    pub(crate) stage: Option<String>,
+    /// JSON text.
+    pub(crate) counts: String,
+    checkpoint: Option<String>,
+}
+
+/// A commit checks this, fails, and so rolls back: whoever says `commit` by hand.
+const NO_COMMIT: &str = "
+create temporary table queue_try (n integer constraint queue_try_is_rolled_back unique deferrable initially deferred) on commit drop;
+insert into pg_temp.queue_try values (1), (1);
+savepoint queue_attempt";
+
+const UNDO: &str = "rollback to savepoint queue_attempt";
+
+/// What a commit would check of the handler's own.
+const CHECK: &str =
+    "savepoint queue_check; delete from pg_temp.queue_try; set constraints all immediate; rollback to savepoint queue_check";
+
+/// So long a handler waits for a transaction that another part of it holds, and we for its end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A handler that was told to end has this long.
+const GRACE: Duration = Duration::from_secs(5);
+
+impl Worker {
+    /// The type of a job, by the name that it has there; `None` if it is not in this binary, or its keyring is not.
+    pub(crate) fn known(&self, name: &str) -> Result<Option<(&'static str, Registration)>, Error> {
+        let registry = self.registry.clone().map_or_else(Registry::linked, Ok)?.served(complain_of_keyring)?;
+        Ok(registry.names().find(|(known, _)| *known == name).map(|(known, registration)| (known, *registration)))
+    }
+
+    /// Runs the job's handler, and rolls back; `stop` tells it to end.
+    ///
+    /// # Errors
+    /// The database's, and a job type whose state is missing.
+    pub(crate) async fn try_one(
+        self,
+        job: &JobRecord,
+        known: &(&'static str, Registration),
+        trial: Trial,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Tried, Error> {
+        let Self { pool, config, states, registry, middleware, broken, .. } = self;
+        if let Some(error) = broken {
+            return Err(error.into());
+        }
+        let registry = registry.map_or_else(Registry::linked, Ok)?;
+        registry.check(&states)?;
+        let (name, registration) = (known.0, Arc::new(known.1));
+        let store = config.store;
+        let job = claimed(job, name, &pool, store).await?;
+        let lent_from = reading(&pool, 1);
+        let mut tx = lent_from.begin_with("begin read write").await?;
+        sqlx::raw_sql(NO_COMMIT).execute(&mut *tx).await?;
+        let lent: Lent = Arc::new(tokio::sync::Mutex::new(tx));
+        let (reports, mut received) = ReportSender::open();
+        let backend = Arc::new(TrialBackend { lent: Arc::clone(&lent), pool: pool.clone(), store, notes: Mutex::default() });
+        let beside = if trial.may_write { pool } else { reading(&pool, 5) };
+        let handlers = Handle::current();
+        let shared =
+            Arc::new(Shared { pool: beside, store, states, handlers, backend: Arc::<TrialBackend>::clone(&backend), reports, middleware });
+        let keeping = Arc::clone(&backend);
+        let reported = tokio::spawn(async move {
+            while let Some(report) = received.recv().await {
+                if let Some(entry) = report.take() {
+                    keeping.note(&entry);
+                    report.answer(entry, &Written::Yes);
+                }
+            }
+        });
+        let (halt, began) = (Arc::new(Halt::new(config.cancel_grace)), Instant::now());
+        let given = registration.options().transactional.then(|| Arc::clone(&lent));
+        // On threads of its own, so that one which never yields holds nobody up.
+        let apart = Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(|error| Error::Thread(error.to_string()))?;
+        let attempt = apart.spawn(attempt(Arc::clone(&registration), job, shared, Arc::clone(&halt), given));
+        let ended = wait_for(attempt, &halt, trial.patience, stop).await;
+        let ran = began.elapsed();
+        let ending = match ended {
+            Some((ended, job)) => Some(backend.ending(ended, &registration, &job, ran).await),
+            None => None,
+        };
+        // Dropped with its connection where the handler still has it: the server rolls back then as well.
+        if let Ok(mut tx) = timeout(GRACE, lent.lock()).await {
+            let _ = sqlx::raw_sql("rollback").execute(&mut **tx).await;
+        }
+        reported.abort();
+        apart.shutdown_background();
+        let said = backend.notes().said.clone();
+        Ok(Tried { ending, ran, said })
+    }
+}
+
+/// A pool whose transactions only read, unless they begin otherwise.
+fn reading(pool: &PgPool, most: u32) -> PgPool {
+    let options = (*pool.connect_options()).clone().options([("default_transaction_read_only", "on")]);
+    PgPoolOptions::new().max_connections(most).connect_lazy_with(options)
+}
+
+/// As a claim would bring it; one that is over as after a requeue.
+async fn claimed(job: &JobRecord, name: &'static str, pool: &PgPool, store: Store) -> Result<ClaimedJob, Error> {
+    let before = if job.finished_at.is_some() { 0 } else { job.attempts };
+    let attempt = before.saturating_add(1);
+    Ok(ClaimedJob {
+        token: Uuid::nil(),
+        id: job.id,
+        lane: 0,
+        claimed_at: operate::now(pool, store).await?,
+        attempt,
+        crashes: 0,
+        max_attempts: job.max_attempts.max(attempt),
+        job_type: name,
+        version: job.version.unsigned_abs(),
+        payload: job.payload.as_ref().map(|payload| payload.get().to_owned()),
+        meta: job.meta.as_ref().map(|meta| meta.get().to_owned()),
+        key: None,
+        room_until: None,
+    })
+}
+
+async fn attempt(
+    registration: Arc<Registration>,
+    job: ClaimedJob,
+    shared: Arc<Shared>,
+    halt: Arc<Halt>,
+    lent: Option<Lent>,
+) -> (Ended, ClaimedJob) {
+    let ended = run(&registration, &job, &shared, &halt, lent, drop).await;
+    (ended, job)
+}
+
+/// Until the attempt ends; told to stop, it has a moment.
+async fn wait_for<T>(attempt: tokio::task::JoinHandle<T>, halt: &Halt, patience: Duration, stop: impl Future<Output = ()>) -> Option<T> {
+    let abort = attempt.abort_handle();
+    tokio::pin!(attempt);
+    let ended = tokio::select! {
+        ended = &mut attempt => ended.ok(),
+        () = async { tokio::select! { () = stop => {}, () = tokio::time::sleep(patience) => {} } } => {
+            halt.ask.shut_down();
+            if let Ok(ended) = timeout(GRACE, &mut attempt).await {
+                ended.ok()
+            } else {
+                halt.drop.cancel();
+                timeout(Duration::from_secs(1), &mut attempt).await.ok().and_then(Result::ok)
+            }
+        }
+    };
+    abort.abort();
+    ended
+}
+
+/// Stands in for the store: it keeps what is said, and lends the one transaction.
+#[derive(Debug)]
+struct TrialBackend {
+    lent: Lent,
+    pool: PgPool,
+    store: Store,
+    notes: Mutex<Notes>,
+}
+
+#[derive(Default)]
+struct Notes {
+    said: Option<Said>,
+    /// What the handler's own transaction has said of the job.
+    ending: Option<Ending>,
+}
+
+impl std::fmt::Debug for Notes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Notes").finish_non_exhaustive()
+    }
+}
+
+impl TrialBackend {
+    fn note(&self, entry: &ReportEntry) {
+        let mut notes = self.notes();
+        let before = notes.said.take().and_then(|said| said.checkpoint);
+        let checkpoint = entry.checkpoint.clone().or(before);
+        notes.said = Some(Said { fraction: entry.fraction, stage: entry.stage.clone(), counts: entry.counts.clone(), checkpoint });
+    }
+
+    /// A lock that a panic elsewhere left poisoned is as good as any: nothing is half-written under it.
+    fn notes(&self) -> std::sync::MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a worker would write, after what a commit would check.
+    async fn ending(&self, ended: Ended, registration: &Registration, job: &ClaimedJob, ran: Duration) -> Ending {
+        let committed = self.notes().ending.take().filter(|_| ended.is_written());
+        if let Some(committed) = committed {
+            return committed;
+        }
+        let completes = ended.outcome() == queue_core::Outcome::Ok && registration.options().transactional;
+        let checked = if completes { self.check().await } else { Ok(()) };
+        let ended = match checked {
+            Ok(()) => ended,
+            Err(error) => Ended::failed(format!("its transaction cannot be committed: {error}")),
+        };
+        ended.ending(Some(registration), job, ran, 0.5)
+    }
+
+    async fn check(&self) -> Result<(), sqlx::Error> {
+        let mut tx = timeout(PATIENCE, self.lent.lock()).await.map_err(|_| sqlx::Error::PoolTimedOut)?;
+        sqlx::raw_sql(CHECK).execute(&mut **tx).await.map(drop)
+    }
+}
+
+#[async_trait]
+impl Backend for TrialBackend {
+    /// Without what a transaction that was begun before has left there.
+    async fn begin(&self, _: JobId) -> Result<OwnTransaction, CoreError> {
+        let lent = timeout(PATIENCE, Arc::clone(&self.lent).lock_owned()).await;
+        let mut tx = lent.map_err(|_| CoreError::Database(sqlx::Error::PoolTimedOut))?;
+        sqlx::raw_sql(UNDO).execute(&mut **tx).await?;
+        Ok(OwnTransaction::Lent(tx))
+    }
+
+    async fn commit(self: Arc<Self>, tx: OwnTransaction, _: Fence, ending: Ending) -> CommitResult {
+        drop(tx);
+        match self.check().await {
+            Ok(()) => {
+                self.notes().ending = Some(ending);
+                CommitResult::Written
+            }
+            Err(error) => CommitResult::Undone(CoreError::Database(error).into()),
+        }
+    }
+
+    async fn checkpoint(&self, job: JobId) -> Result<Option<String>, CoreError> {
+        let said = self.notes().said.as_ref().and_then(|said| said.checkpoint.clone());
+        if said.is_some() {
+            return Ok(said);
+        }
+        let statement = sqlx::query_scalar::<_, Option<String>>(self.store.sql(include_str!("../../sql/checkpoint.sql"))).bind(job);
+        Ok(statement.fetch_optional(&self.pool).await?.flatten())
+    }
+}

@@ -1,0 +1,197 @@
+//! `try`: a job's handler run here, and nothing of the store changed, whatever the handler does.
+
+use std::process::{Command, Output};
+
+use queue_core::{Job as _, JobId, JobState, job, operate};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tests::{Act, Do, Own, Steps, TestDb, UntilGo, Within, eventually};
+
+const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
+/// Registers `Own`, with a middleware that says so.
+const OWN: &str = env!("CARGO_BIN_EXE_test-panicking-cli");
+
+/// A type that no binary has a handler of.
+#[job(send_only)]
+#[derive(Serialize, Deserialize)]
+struct Nobodys;
+
+/// As it is enqueued; the binary with a handler has the key.
+#[job(send_only, name = "tried_sealed", seal = "tried")]
+#[derive(Serialize, Deserialize)]
+struct Sealed {
+    text: String,
+}
+
+fn run(binary: &str, db: &TestDb, arguments: &[&str]) -> Output {
+    let mut command = Command::new(binary);
+    command.arg("try").args(arguments).env_remove("QUEUE_TEST_SKIPS").env_remove("RUST_BACKTRACE").env("DATABASE_URL", &db.url);
+    command.output().unwrap()
+}
+
+/// All that stands in the store and in the table of effects.
+async fn stored(db: &TestDb) -> String {
+    let tables = ["job", "ready", "scheduled", "blocked", "lease", "dead", "done", "done_many", "failure", "progress", "lane", "waiter"];
+    let of = |table: &str| format!("select '{table}' as of, to_jsonb(t)::text as row from queue.{table} t");
+    let all = tables.map(of).join(" union all ") + " union all select 'effect', to_jsonb(t)::text from effect t";
+    let text = format!("select coalesce(string_agg(of || row, E'\\n' order by of, row), '') from ({all}) a");
+    sqlx::query_scalar(sqlx::AssertSqlSafe(text)).fetch_one(&db.pool).await.unwrap()
+}
+
+/// Tries the job, and sees that nothing has changed; returns the exit code, and what it said.
+async fn tried(binary: &str, db: &TestDb, job: JobId, more: &[&str]) -> (Option<i32>, Value) {
+    let before = stored(db).await;
+    let id = job.to_string();
+    let output = run(binary, db, &[&[id.as_str(), "--json"], more].concat());
+    assert_eq!(stored(db).await, before, "nothing has changed");
+    let said = serde_json::from_slice(&output.stdout);
+    (output.status.code(), said.unwrap_or_else(|_| String::from_utf8(output.stderr).unwrap().into()))
+}
+
+async fn within(db: &TestDb, how: &str) -> JobId {
+    Within { how: how.to_owned() }.enqueue(&db.pool).await.unwrap().id()
+}
+
+#[tokio::test]
+async fn a_transactional_handler_is_tried_and_leaves_nothing_whatever_it_does() {
+    let db = TestDb::new().await;
+    for (how, code, verdict, error) in [
+        ("well", 0, "complete", ""),
+        ("child", 0, "complete", ""),
+        ("fail", 4, "retry", "as told"),
+        ("terminal", 4, "dead", "as told"),
+        ("snooze", 4, "snooze", ""),
+        ("panic", 4, "retry", "panicked: as told"),
+        ("hang", 4, "retry", "elapsed"),
+        ("bad sql", 4, "retry", "division by zero"),
+        ("swallow", 4, "retry", "cannot be committed"),
+        ("deferred", 4, "retry", "cannot be committed"),
+        ("commit by hand", 4, "retry", "queue_try_is_rolled_back"),
+        ("commit by hand, then write", 4, "retry", "read-only"),
+        ("rollback by hand", 4, "retry", "cannot be committed"),
+        ("rollback by hand, then write", 4, "retry", "read-only"),
+        ("beside", 4, "retry", "read-only"),
+    ] {
+        let (found, said) = tried(CLI, &db, within(&db, how).await, &[]).await;
+        assert_eq!((found, said["verdict"].as_str()), (Some(code), Some(verdict)), "{how}: {said}");
+        assert!(said["error"].as_str().unwrap_or_default().contains(error), "{how}: {said}");
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_dead_job_is_tried_as_after_a_requeue_and_stays_dead() {
+    let db = TestDb::new().await;
+    let job = within(&db, "fail").await;
+    db.run_until_idle(db.worker().register::<Within>()).await;
+    assert_eq!(db.state(job).await, Some(JobState::Dead));
+    let (code, said) = tried(CLI, &db, job, &[]).await;
+    assert_eq!((code, said["state"].as_str(), said["verdict"].as_str()), (Some(4), Some("dead"), Some("retry")), "{said}");
+    // Told in words, and what a worker would have come to.
+    let output = run(CLI, &db, &[&job.to_string()]);
+    let words = String::from_utf8(output.stdout).unwrap();
+    assert!(words.contains("as told") && words.ends_with("rolled back; the job is dead as before\n"), "{words}");
+    let done = within(&db, "well").await;
+    db.run_until_idle(db.worker().register::<Within>()).await;
+    assert_eq!(tried(CLI, &db, done, &[]).await.0, Some(0), "one that has completed too");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_plain_handler_is_tried_only_if_that_is_said_and_what_it_does_beside_stays() {
+    let db = TestDb::new().await;
+    let job = Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).await.unwrap().id();
+    let (code, said) = tried(CLI, &db, job, &[]).await;
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.as_str().unwrap().contains("--yes"), "{said}");
+    let output = run(CLI, &db, &[&job.to_string(), "--yes"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
+    assert_eq!(db.count("select count(*) from effect").await, 1, "that is not rolled back");
+    assert_eq!(db.state(job).await, Some(JobState::Ready));
+    for (act, error) in [(Act::PanicWithStruct, "no text"), (Act::Terminal("no way".into()), "no way")] {
+        let job = Do { act }.enqueue(&db.pool).await.unwrap().id();
+        let output = run(CLI, &db, &[&job.to_string(), "--yes"]);
+        assert_eq!(output.status.code(), Some(4));
+        assert!(String::from_utf8_lossy(&output.stdout).contains(error));
+    }
+    // One that never yields is given up.
+    let block = Do { act: Act::Block(60_000) }.enqueue(&db.pool).await.unwrap().id();
+    let output = run(CLI, &db, &[&block.to_string(), "--yes", "--within", "1s"]);
+    assert_eq!(output.status.code(), Some(4));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("did not end in time"));
+    assert_eq!(db.state(block).await, Some(JobState::Ready));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_transaction_that_the_handler_begins_is_rolled_back_and_middleware_runs() {
+    let db = TestDb::new().await;
+    for (how, code, verdict) in [
+        ("plain", 0, "complete"),
+        ("fail", 4, "dead"),
+        ("child, fail", 4, "dead"),
+        ("not completed", 4, "retry"),
+        ("error after", 0, "complete"),
+        ("panic after", 0, "complete"),
+        ("deferred, then again", 0, "complete"),
+    ] {
+        let job = Own { how: how.to_owned() }.enqueue(&db.pool).await.unwrap().id();
+        let (found, said) = tried(OWN, &db, job, &["--yes"]).await;
+        assert_eq!((found, said["verdict"].as_str()), (Some(code), Some(verdict)), "{how}: {said}");
+    }
+    let job = Own { how: "plain".to_owned() }.enqueue(&db.pool).await.unwrap().id();
+    let output = run(OWN, &db, &[&job.to_string(), "--yes"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("middleware around own"), "{output:?}");
+
+    // What it reports is told, and not written.
+    let job = Steps { steps: 3, hold: None }.enqueue(&db.pool).await.unwrap().id();
+    let output = run(OWN, &db, &[&job.to_string(), "--yes", "--json"]);
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let progress = &said["progress"];
+    assert_eq!((progress["fraction"].as_f64(), progress["stage"].as_str()), (Some(1.0), Some("steps")), "{said}");
+    assert_eq!(progress["counts"]["step"], 3, "{said}");
+    assert_eq!(db.count("select count(*) from queue.progress").await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_sealed_payload_is_opened_where_the_key_is() {
+    let db = TestDb::new().await;
+    queue_core::use_keyring("tried", queue_core::Keyring::new("first", queue_core::Secret::new([7; 32]))).unwrap();
+    let job = Sealed { text: "do-not-show".to_owned() }.enqueue(&db.pool).await.unwrap().id();
+    let (code, said) = tried(OWN, &db, job, &["--yes"]).await;
+    assert_eq!((code, said["error"].as_str()), (Some(4), Some("opened, and 11 bytes long")), "{said}");
+    assert!(!said.to_string().contains("do-not-show"));
+    assert_eq!(tried(CLI, &db, job, &["--yes"]).await.0, Some(3), "this one has neither key nor handler");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_tried_is_refused() {
+    let db = TestDb::new().await;
+    let (code, said) = tried(CLI, &db, "7".parse().unwrap(), &[]).await;
+    assert_eq!(code, Some(3), "{said}");
+    let nobodys = Nobodys.enqueue(&db.pool).await.unwrap().id();
+    let (code, said) = tried(CLI, &db, nobodys, &[]).await;
+    assert_eq!(code, Some(3));
+    assert!(said.as_str().unwrap().contains("no handler for job type `nobodys`"), "{said}");
+    // Its payload fits no release that is here.
+    let bad = within(&db, "well").await;
+    sqlx::query("update queue.job set payload = '{\"what\": 1}' where id = $1").bind(bad).execute(&db.pool).await.unwrap();
+    let (code, said) = tried(CLI, &db, bad, &[]).await;
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said["error"].as_str().is_some_and(|error| error.contains("how")), "{said}");
+    let running = UntilGo {}.enqueue(&db.pool).await.unwrap().id();
+    db.run_while(db.worker().register::<UntilGo>(), async {
+        db.until(running, JobState::Running).await;
+        eventually("it has begun", async || db.count(&format!("select count(*) from effect where job = {running}")).await > 0).await;
+        let output = run(CLI, &db, &[&running.to_string(), "--yes"]);
+        assert_eq!(output.status.code(), Some(3));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("runs on a worker now"));
+        sqlx::raw_sql("create table if not exists go ()").execute(&db.pool).await.unwrap();
+        db.until(running, JobState::Completed).await;
+    })
+    .await;
+    assert!(operate::workers(&db.pool, queue_core::Store::default()).await.unwrap().is_empty());
+    db.finish().await;
+}
