@@ -106,8 +106,8 @@ impl Worker {
         let backend = Arc::new(TrialBackend { lent: Arc::clone(&lent), pool: pool.clone(), store, notes: Mutex::default() });
         let beside = if trial.may_write { pool } else { reading(&pool, 5) };
         let handlers = Handle::current();
-        let shared =
-            Arc::new(Shared { pool: beside, store, states, handlers, backend: Arc::<TrialBackend>::clone(&backend), reports, middleware });
+        let (lent_backend, trace) = (Arc::<TrialBackend>::clone(&backend), config.trace);
+        let shared = Arc::new(Shared { pool: beside, store, states, handlers, backend: lent_backend, reports, middleware, trace });
         let keeping = Arc::clone(&backend);
         let reported = tokio::spawn(async move {
             while let Some(report) = received.recv().await {
@@ -153,6 +153,7 @@ async fn claimed(job: &JobRecord, name: &'static str, pool: &PgPool, store: Stor
         token: Uuid::nil(),
         id: job.id,
         lane: 0,
+        queue: job.queue.as_str().into(),
         claimed_at: operate::now(pool, store).await?,
         attempt,
         crashes: 0,
