@@ -16,7 +16,7 @@
 //! # Features
 //!
 //! `cli` is the command line, `embedded` the private PostgreSQL for when no database is named, `tls` what a server that wants encrypted
-//! connections needs (rustls, with the system's certificates); all are on by default. `dashboard`, which is not, is pages
+//! connections needs (rustls, with the system's certificates), `top` a command that follows a store on a terminal; all are on by default. `dashboard`, which is not, is pages
 //! and a JSON API for operators. A program that only runs a [`Worker`] says
 //! `default-features = false`, and links forty crates fewer.
 //!

@@ -70,7 +70,7 @@ async fn run(on: &mut PgConnection, sql: &str) {
 }
 
 async fn make(pool: &PgPool, sql: &str) {
-    run(&mut *pool.acquire().await.unwrap(), sql).await;
+    run(&mut pool.acquire().await.unwrap(), sql).await;
 }
 
 async fn connect(db: &TestDb) -> PgConnection {
