@@ -16,9 +16,10 @@
 //! # Features
 //!
 //! `cli` is the command line, `embedded` the private PostgreSQL for when no database is named, `tls` what a server that wants encrypted
-//! connections needs (rustls, with the system's certificates); all are on by default. `logs`, which comes with `cli`, keeps what handlers log.
-//! Not on by default are `dashboard`, pages and a JSON API for operators, `health`, which tells supervisors whether a worker lives and works,
-//! `metrics`, the same in figures for Prometheus, and `otel`, figures for a meter of OpenTelemetry. A program that only runs a [`Worker`] says
+//! connections needs (rustls, with the system's certificates), `top` a command that follows a store on a terminal; all are on by default. `logs`,
+//! which comes with `cli`, keeps what handlers log. Not on by default are `dashboard`, pages and a JSON API for operators, `health`, which tells
+//! supervisors whether a worker lives and works, `metrics`, the same in figures for Prometheus, and `otel`, figures for a meter of OpenTelemetry.
+//! A program that only runs a [`Worker`] says
 //! `default-features = false`, and links forty crates fewer.
 //!
 //! # What it promises
