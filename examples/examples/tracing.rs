@@ -6,7 +6,12 @@ use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData
 use queue_core::{Context, Handler, Job, JobResult, Store, job, operate};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
-use tracing_subscriber::{Layer as _, filter::LevelFilter, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing_subscriber::{
+    Layer as _,
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
 
 /// Succeeds at its second attempt.
 #[job(name = "example_charge", max_attempts = 2, backoff = fixed("10ms"), keep_logs = "16KiB")]
@@ -26,7 +31,8 @@ impl Handler for Charge {
 async fn main() -> anyhow::Result<()> {
     let spans = InMemorySpanExporter::default();
     let provider = SdkTracerProvider::builder().with_simple_exporter(spans.clone()).build();
-    let traces = tracing_opentelemetry::layer().with_tracer(provider.tracer("example")).with_filter(LevelFilter::INFO);
+    let which = Targets::new().with_default(LevelFilter::INFO).with_target("queue_worker", LevelFilter::DEBUG);
+    let traces = tracing_opentelemetry::layer().with_tracer(provider.tracer("example")).with_filter(which);
     tracing_subscriber::registry().with(traces).with(queue_worker::logs()).init();
 
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
@@ -42,6 +48,7 @@ async fn main() -> anyhow::Result<()> {
     let enqueue = named("enqueue default")[0];
     let attempts = named("attempt default");
     assert_eq!(attempts.len(), 2);
+    assert!(!named("claim").is_empty() && !named("settle").is_empty(), "what the worker does for all of them");
     for attempt in &attempts {
         assert_eq!(attempt.span_kind, SpanKind::Consumer);
         assert!(attempt.links.iter().any(|link| link.span_context.span_id() == enqueue.span_context.span_id()), "a link to the enqueue");

@@ -56,7 +56,7 @@ mod serve;
 pub use error::Error;
 pub use live::{Config, Database, DatabaseOptions, log_panics, shutdown_signal};
 #[cfg(feature = "logs")]
-pub use logs::{Logs, logs, logs_at};
+pub use logs::{AtLeast, Logs, logs, logs_at};
 #[cfg(feature = "embedded")]
 pub use queue_embedded as embedded;
 pub use run::AttemptOutcome;

@@ -7,12 +7,18 @@ use std::{fmt, marker::PhantomData, sync::Arc};
 use chrono::{SecondsFormat, Utc};
 use queue_core::runner::OpenLog;
 use tracing::{
-    Event, Level, Subscriber,
+    Event, Level, Metadata, Subscriber,
     field::{Field, Visit},
     level_filters::LevelFilter,
     span::{Attributes, Id},
+    subscriber::Interest,
 };
-use tracing_subscriber::{Layer, filter::Filtered, layer::Context, registry::LookupSpan};
+use tracing_subscriber::{
+    Layer,
+    filter::Filtered,
+    layer::{Context, Filter},
+    registry::LookupSpan,
+};
 
 /// Keeps what handlers log at `INFO` and above with their attempts, for types that say so: `#[job(keep_logs = "64KiB")]`.
 ///
@@ -28,7 +34,7 @@ use tracing_subscriber::{Layer, filter::Filtered, layer::Context, registry::Look
 /// let print = tracing_subscriber::fmt::layer().with_filter(EnvFilter::from_default_env());
 /// tracing_subscriber::registry().with(print).with(queue_worker::logs()).init();
 /// ```
-pub fn logs<S>() -> Filtered<Logs<S>, LevelFilter, S>
+pub fn logs<S>() -> Filtered<Logs<S>, AtLeast, S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
@@ -36,16 +42,38 @@ where
 }
 
 /// As [`logs`], at this level and above.
-pub fn logs_at<S>(level: Level) -> Filtered<Logs<S>, LevelFilter, S>
+pub fn logs_at<S>(level: Level) -> Filtered<Logs<S>, AtLeast, S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    Logs { subscriber: PhantomData }.with_filter(LevelFilter::from_level(level))
+    Logs { subscriber: PhantomData }.with_filter(AtLeast(LevelFilter::from_level(level)))
 }
 
 /// What [`logs`] returns.
 pub struct Logs<S> {
     subscriber: PhantomData<fn(S)>,
+}
+
+/// The filter of [`logs`]: a level and above.
+///
+/// It is asked at each event, never once for all of a place in the code. Where all filters of a subscriber answer once for all, `tracing-subscriber`
+/// takes the answer that it was given last on this thread, to whatever question: a line that follows a statement of the driver, which asks whether
+/// statements are logged, would be lost to every layer (tokio-rs/tracing#2519).
+#[derive(Clone, Copy, Debug)]
+pub struct AtLeast(LevelFilter);
+
+impl<S> Filter<S> for AtLeast {
+    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        *metadata.level() <= self.0
+    }
+
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if *metadata.level() <= self.0 { Interest::sometimes() } else { Interest::never() }
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.0)
+    }
 }
 
 /// In the extensions of a span: the log of its attempt.

@@ -5,14 +5,20 @@
 mod attacks;
 mod statements;
 
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
+
 use queue_core::{
     Context, Handler, Job as _, JobId, JobResult, JobState, Store, job,
     operate::{self, AttemptLog},
 };
 use serde::{Deserialize, Serialize};
+use sqlx::ConnectOptions as _;
 use tests::{Act, Do, TestDb};
 use tracing::{Instrument as _, subscriber::DefaultGuard};
-use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::{Layer as _, filter::LevelFilter, layer::SubscriberExt as _};
 
 /// Says things, and ends as `how` says.
 #[job(name = "logs_say", keep_logs = "4KiB", max_attempts = 2, backoff = fixed("1ms"), timeout = "5s", retain = "default")]
@@ -39,6 +45,15 @@ impl Handler for Say {
             }
             "nasty" => {
                 tracing::info!("{NASTY}");
+                Ok(())
+            }
+            "ask" => {
+                let options = (*cx.pool().connect_options()).clone().log_statements("debug".parse().unwrap());
+                let mut on = options.connect().await?;
+                for number in 0..3 {
+                    sqlx::query("select 1").execute(&mut on).await?;
+                    tracing::info!(number, "after a statement");
+                }
                 Ok(())
             }
             "around" => {
@@ -131,6 +146,36 @@ async fn what_a_handler_logs_is_kept_with_its_attempt() {
         assert_eq!(logs(&db, other).await, []);
     })
     .await;
+    db.finish().await;
+}
+
+/// What is printed.
+#[derive(Clone, Default)]
+struct Printed(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Printed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_line_after_a_statement_of_the_drivers_is_kept_and_printed() {
+    let (db, printed) = (TestDb::new().await, Printed::default());
+    let to = printed.clone();
+    let print = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || to.clone()).with_filter(LevelFilter::INFO);
+    let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(queue_worker::logs()).with(print));
+    let job = say(&db, "ask", "", 0).await;
+    db.run_while(db.worker().register::<Say>(), db.until(job, JobState::Completed)).await;
+    let [log] = <[_; 1]>::try_from(logs(&db, job).await).unwrap();
+    assert_eq!(lines(&log).len(), 3, "{}", log.text);
+    let printed = String::from_utf8(printed.0.lock().unwrap().clone()).unwrap();
+    assert_eq!(printed.matches("after a statement").count(), 3, "{printed}");
     db.finish().await;
 }
 
