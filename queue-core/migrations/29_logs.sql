@@ -15,8 +15,8 @@ create table queue.log (
 );
 
 -- Writes logs, in the order of their jobs: each under the lease that has its job, or without a token if the attempt's own transaction has ended it.
--- The text null deletes what there is of the job. Of an attempt that was given back uncharged, the next one of its number writes over it. Returns
--- how many were written. It waits for no lock for long: whoever is refused drops what it has.
+-- Of an attempt that was given back uncharged, the next one of its number writes over it. Returns how many were written. It waits for no lock for
+-- long: whoever is refused drops what it has.
 create function queue.write_logs(tokens uuid[], ids bigint[], attempts smallint[], cuts bigint[], texts text[]) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -25,20 +25,13 @@ as $$
 declare
   written bigint;
 begin
-  if array_position(texts, null) is not null then
-    delete from queue.log l
-    -- guard: only logs of the jobs named are deleted
-    where l.id = any (array(select s.id from unnest(write_logs.ids, write_logs.texts) s (id, text) where s.text is null));
-  end if;
   insert into queue.log (id, attempt, at, cut, text)
   select s.id, s.attempt, clock_timestamp(), s.cut, s.text
   from unnest(write_logs.tokens, write_logs.ids, write_logs.attempts, write_logs.cuts, write_logs.texts) s (token, id, attempt, cut, text)
-  where s.text is not null
-    and (
-      -- guard: logs are fenced by the lease [exists .. s.id = any (h.ids)) => true]
-      exists (select from queue.lease h where h.token = s.token and s.id = any (h.ids))
-      or s.token is null and exists (select from queue.job j where j.id = s.id)  -- guard: no logs of a job that is gone
-    )
+  where
+    -- guard: logs are fenced by the lease [exists .. s.id = any (h.ids)) => true]
+    exists (select from queue.lease h where h.token = s.token and s.id = any (h.ids))
+    or s.token is null and exists (select from queue.job j where j.id = s.id)  -- guard: no logs of a job that is gone
   order by s.id, s.attempt  -- redundant: logs: locks in one order (who waits for long is refused)
   on conflict on constraint log_pkey do update
   set at = excluded.at, cut = excluded.cut, text = excluded.text;
@@ -71,14 +64,19 @@ begin
 end
 $$;
 
--- What the attempts of a job have logged, of a job that is there.
+-- What the last twenty attempts of a job have logged, of a job that is there.
 create function queue.logs(job bigint)
   returns table (attempt smallint, at timestamptz, cut bigint, text text)
   language sql stable
 begin atomic
-  select l.attempt, l.at, l.cut, l.text
-  from queue.log l
-  where l.id = logs.job  -- guard: logs of one job
-    and exists (select from queue.job j where j.id = logs.job)  -- guard: no logs of what is gone
-  order by l.attempt;  -- guard: logs in the order of attempts
+  select n.attempt, n.at, n.cut, n.text
+  from (
+    select l.attempt, l.at, l.cut, l.text
+    from queue.log l
+    where l.id = logs.job  -- guard: logs of one job
+      and exists (select from queue.job j where j.id = logs.job)  -- guard: no logs of what is gone
+    order by l.attempt desc
+    limit 20
+  ) n
+  order by n.attempt;  -- guard: logs in the order of attempts
 end;

@@ -6,7 +6,7 @@ with open as materialized (
   from pg_catalog.pg_namespace n
   where n.nspname = any (current_schemas(false) || 'public'::name) and n.nspname <> $1::name
 ), planted as materialized (
-  select 'function' as kind, format('%I.%I(%s)', o.nspname, p.proname, pg_get_function_identity_arguments(p.oid)) as name
+  select 'routine' as kind, format('%I.%I(%s)', o.nspname, p.proname, pg_get_function_identity_arguments(p.oid)) as name
   from pg_catalog.pg_proc p
   join open o on o.oid = p.pronamespace
   where p.proname in (select c.proname from pg_catalog.pg_proc c where c.pronamespace = 'pg_catalog'::regnamespace)
@@ -19,7 +19,10 @@ with open as materialized (
   where p.oprname in (select c.oprname from pg_catalog.pg_operator c where c.oprnamespace = 'pg_catalog'::regnamespace)
     and not exists (select from pg_catalog.pg_depend d where d.classid = 'pg_operator'::regclass and d.objid = p.oid and d.deptype = 'e'::"char")
 ), ours as materialized (
-  select n.oid, n.nspowner
+  -- Of whoever has the jobs, who need not be whoever has the schema.
+  select n.oid, coalesce(
+    (select c.relowner from pg_catalog.pg_class c where c.relnamespace = n.oid and c.relname = 'job' and c.relkind = 'p'::"char"), n.nspowner
+  ) as owner
   from pg_catalog.pg_namespace n
   where n.nspname = $1
 ), granted as materialized (
@@ -38,24 +41,24 @@ with open as materialized (
       where t.attrelid = c.oid and a.grantee = 0::oid
     )
   union all
-  select p.oid::regprocedure::text
+  select format('%I.%I(%s)', $1::name, p.proname, pg_get_function_identity_arguments(p.oid))
   from pg_catalog.pg_proc p
   join ours n on n.oid = p.pronamespace
   where exists (select from aclexplode(coalesce(p.proacl, acldefault('f'::"char", p.proowner))) a where a.grantee = 0::oid)
 ), foreign_one as materialized (
-  select 'trigger ' || quote_ident(t.tgname) || ' on ' || c.oid::regclass::text as name
+  select 'trigger' as kind, format('%I on %I.%I', t.tgname, $1::name, c.relname) as name
   from pg_catalog.pg_trigger t
   join pg_catalog.pg_class c on c.oid = t.tgrelid
   join ours n on n.oid = c.relnamespace
   where not t.tgisinternal
   union all
-  select 'function ' || p.oid::regprocedure::text
+  select 'routine', format('%I.%I(%s)', $1::name, p.proname, pg_get_function_identity_arguments(p.oid))
   from pg_catalog.pg_proc p
-  join ours n on n.oid = p.pronamespace and n.nspowner <> p.proowner
+  join ours n on n.oid = p.pronamespace and n.owner <> p.proowner
   union all
-  select 'table ' || c.oid::regclass::text
+  select case c.relkind when 'v'::"char" then 'view' when 'f'::"char" then 'foreign table' else 'table' end, format('%I.%I', $1::name, c.relname)
   from pg_catalog.pg_class c
-  join ours n on n.oid = c.relnamespace and n.nspowner <> c.relowner
+  join ours n on n.oid = c.relnamespace and n.owner <> c.relowner
   where c.relkind in ('r'::"char", 'p'::"char", 'v'::"char", 'f'::"char")
 )
 select 'planted' as kind, format('%s functions and operators outside pg_catalog have names of it, as %s', count(*),
@@ -83,5 +86,6 @@ select 'public_grants', format('everybody has rights to %s things of the store, 
 from granted
 having count(*) > 0
 union all
-select 'foreign_object', format('%s is in the store and not of it', f.name), format('drop %s', f.name), jsonb_build_object('object', f.name)
-from (select o.name from foreign_one o order by o.name limit 20) f
+select 'foreign_object', format('%s %s is in the store and not of it', f.kind, f.name), format('drop %s %s', f.kind, f.name),
+  jsonb_build_object('object', f.kind || ' ' || f.name)
+from (select o.kind, o.name from foreign_one o order by o.kind, o.name limit 20) f

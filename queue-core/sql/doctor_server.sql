@@ -62,7 +62,7 @@ cross join lateral (values
     jsonb_build_object('left', p.room, 'most', p.most)),
   ('not_encrypted', inet_client_addr() is not null
       and not exists (select from pg_catalog.pg_stat_ssl s where s.pid = pg_backend_pid() and s.ssl)
-      and not exists (select from unnest($3::text[]) n (network) where inet_client_addr() <<= n.network::cidr),
+      and not exists (select from unnest($3::text[]) n (network) where inet_client_addr() <<= network(n.network::inet)),
     format('the connection from %s is not encrypted', host(inet_client_addr())), null,
     jsonb_build_object('from', host(inet_client_addr())))
 ) f (kind, found, says, fix, facts)

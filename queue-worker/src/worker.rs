@@ -19,6 +19,7 @@ mod given;
 mod meter;
 mod schedules;
 mod tellers;
+#[cfg(feature = "cli")]
 pub(crate) mod tried;
 
 use std::{

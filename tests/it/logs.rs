@@ -211,6 +211,8 @@ async fn of_a_job_that_leaves_nothing_no_log_is_left() {
         tests::eventually("it is gone", async || db.state(job).await.is_none()).await;
     })
     .await;
+    assert!(logs(&db, job).await.is_empty(), "nor is any shown that housekeeping has not deleted yet");
+    sqlx::query("select queue.prune_logs(0, 1000)").execute(&db.pool).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.log").await, 0);
     db.finish().await;
 }

@@ -63,7 +63,13 @@ pub async fn run(
     let ended = finish(ended, job, &cx, halt).await;
     ended.trace(&span, registration.options());
     if let Some(log) = log {
-        keep_log(&log, &ended, job, registration.options(), shared, halt).await;
+        let keeping = keep_log(&log, &ended, job, registration.options(), shared, halt);
+        // It is handed over at the first look; a worker that ends waits for no log.
+        tokio::select! {
+            biased;
+            () = keeping => {}
+            () = halt.drop.cancelled() => {}
+        }
     }
     ended
 }
@@ -73,15 +79,11 @@ async fn keep_log(log: &OpenLog, ended: &Ended, job: &ClaimedJob, options: &Opti
     if !log.is_taken() {
         return log::tell_of_no_collector(options.name);
     }
-    let kept = log.close();
-    // Of a type whose completed jobs leave nothing, nothing of earlier attempts is left either.
-    let is_gone = ended.outcome() == Outcome::Ok && options.retain == Retain::None;
-    if (ended.is_over() && !ended.is_written()) || (kept.is_none() && !is_gone) {
-        return;
-    }
+    // Of a type whose completed jobs leave nothing, what earlier attempts have logged goes with the job, by housekeeping.
+    let leaves_nothing = ended.outcome() == Outcome::Ok && options.retain == Retain::None;
+    let Some(kept) = log.close().filter(|_| !leaves_nothing && (ended.is_written() || !ended.is_over())) else { return };
     let token = (!ended.is_written() && !options.transactional).then_some(job.token);
-    let (cut, text) = kept.filter(|_| !is_gone).map_or((0, None), |kept| (kept.cut, Some(kept.text)));
-    let entry = LogEntry { token, id: job.id, attempt: job.attempt, cut, text };
+    let entry = LogEntry { token, id: job.id, attempt: job.attempt, cut: kept.cut, text: kept.text };
     shared.backend.keep_log(entry, !halt.drop.is_cancelled()).await;
 }
 

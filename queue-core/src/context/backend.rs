@@ -64,8 +64,7 @@ pub struct LogEntry {
     pub attempt: i16,
     /// How many lines are left out.
     pub cut: u64,
-    /// None if nothing is to be kept of the job.
-    pub text: Option<String>,
+    pub text: String,
 }
 
 /// What came of a commit.

@@ -84,7 +84,7 @@ impl<'c> Session<'c> {
 
     /// Of a pool, a transaction that neither takes long nor waits long; on a connection whatever there is, in its time.
     pub(crate) async fn bounded(on: &'c mut Connection<'_>) -> sqlx::Result<Self> {
-        const BOUNDED: &str = "begin; set local statement_timeout = '60s'; set local lock_timeout = '10s'";
+        const BOUNDED: &str = "begin isolation level read committed; set local statement_timeout = '60s'; set local lock_timeout = '10s'";
         let open = matches!(on, Connection::Pool(_));
         let mut session = Self { connection: on.acquire().await?, open };
         session.say(BOUNDED).await?;

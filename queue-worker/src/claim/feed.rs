@@ -356,6 +356,8 @@ impl Feed {
         self.bell.forget_due();
         let link = self.links.any();
         loop {
+            // Of millions that are due at once it is long, and goes on all the same.
+            self.bell.vitals().claims.set();
             let promoted = promote(link.get().await?, self.store).await;
             let (queues, more) = link.note(promoted)?;
             if !queues.is_empty() {

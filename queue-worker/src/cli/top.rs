@@ -43,7 +43,11 @@ pub(super) async fn top(settings: &Settings) -> Result<ExitCode, Problem> {
     let stop = shutdown_signal();
     let (seen, looks) = watch::channel(Look::default());
     let asking = tokio::spawn(follow((*database.pool().connect_options()).clone(), store, seen));
-    let terminal = ratatui::try_init().map_err(|error| Problem::failed(format!("cannot draw on this terminal: {error}")))?;
+    let terminal = ratatui::try_init().map_err(|error| {
+        // It may have gone half of the way.
+        let _ = ratatui::try_restore();
+        Problem::failed(format!("cannot draw on this terminal: {error}"))
+    })?;
     // Given back however this ends; at a panic by the library's hook, before the message.
     let screen = Screen(terminal);
     tell_of_panics();

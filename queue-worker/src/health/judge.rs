@@ -38,7 +38,7 @@ const STALLED: Duration = Duration::from_secs(10);
 
 impl Health {
     pub(crate) fn new(vitals: &Vitals, life: &Life, config: &Config) -> Self {
-        let round = ROUND + 2 * config.poll_interval;
+        let round = ROUND.saturating_add(config.poll_interval.saturating_mul(2));
         Self { vitals: vitals.clone(), life: life.clone(), lease_ttl: config.lease_ttl, round }
     }
 

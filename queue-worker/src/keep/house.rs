@@ -223,6 +223,8 @@ async fn look_for_schedules(house: &mut House) -> sqlx::Result<()> {
 /// Pruning every minute, on a connection that is there only meanwhile: it may take long, and nothing else is to wait for it.
 pub(crate) async fn keep_pruned(mut link: Link, config: Config, types: Vec<(&'static str, Options)>, vitals: Vitals) {
     let mut told = false;
+    // Where nothing can be pruned from the beginning, that is told after as long as where it fails later.
+    vitals.pruned.set();
     loop {
         if !told {
             let written = match link.get().await {

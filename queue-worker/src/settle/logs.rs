@@ -74,8 +74,9 @@ struct Waiting {
     _done: oneshot::Sender<()>,
 }
 
+/// With what it takes to wait.
 fn size(entry: &LogEntry) -> usize {
-    entry.text.as_ref().map_or(0, String::len)
+    entry.text.len() + 256
 }
 
 impl LogSender {
@@ -93,8 +94,9 @@ impl LogSender {
             return state.drop_logs(1, "too much waits to be written");
         }
         let (done, written) = oneshot::channel();
-        // Fails only when the worker has ended.
-        let _ = sender.send(Waiting { entry, _done: done });
+        if sender.send(Waiting { entry, _done: done }).is_err() {
+            return state.drop_logs(1, "the worker has ended");
+        }
         if waits && !state.is_behind.load(Relaxed) && timeout(PATIENCE, written).await.is_err() {
             state.is_behind.store(true, Relaxed);
         }
@@ -102,6 +104,15 @@ impl LogSender {
 }
 
 impl State {
+    /// The database has answered, and has kept so many of those that were sent.
+    fn wrote(&self, kept: i64, sent: usize) {
+        self.is_behind.store(false, Relaxed);
+        let left = (sent as u64).saturating_sub(kept.unsigned_abs());
+        if left > 0 {
+            self.drop_logs(left, "their jobs were settled before they could be written, or others have them");
+        }
+    }
+
     fn drop_logs(&self, count: u64, error: &str) {
         let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
         dropped.in_all += count;
@@ -135,8 +146,10 @@ pub(crate) async fn write_logs(mut logs: Logs, mut link: Link, store: Store) {
 
 /// Together, and if that is refused, each by itself.
 async fn write(link: &mut Link, store: Store, mut together: Vec<Waiting>, state: &State) {
+    // In the order in which they came, from the end.
+    together.reverse();
     let mut refused = match send(link, store, &together).await {
-        Ok(()) => return state.is_behind.store(false, Relaxed),
+        Ok(written) => return state.wrote(written, together.len()),
         Err(error) if together.len() == 1 || error.as_database_error().is_none() => {
             return state.drop_logs(together.len() as u64, &queue_core::message(&error));
         }
@@ -145,9 +158,9 @@ async fn write(link: &mut Link, store: Store, mut together: Vec<Waiting>, state:
     let mut faults = 0;
     while let Some(one) = together.pop() {
         match send(link, store, &[one]).await {
-            Ok(()) => {
+            Ok(written) => {
                 faults = 0;
-                state.is_behind.store(false, Relaxed);
+                state.wrote(written, 1);
             }
             Err(error) => {
                 (refused, faults) = (error, faults + 1);
@@ -160,14 +173,15 @@ async fn write(link: &mut Link, store: Store, mut together: Vec<Waiting>, state:
     }
 }
 
-async fn send(link: &mut Link, store: Store, logs: &[Waiting]) -> sqlx::Result<()> {
+/// How many of them are kept.
+async fn send(link: &mut Link, store: Store, logs: &[Waiting]) -> sqlx::Result<i64> {
     let entries = || logs.iter().map(|waiting| &waiting.entry);
-    let statement = sqlx::query(store.sql(include_str!("../../sql/write_logs.sql")))
+    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/write_logs.sql")))
         .bind(entries().map(|entry| entry.token).collect::<Vec<_>>())
         .bind(entries().map(|entry| entry.id).collect::<Vec<_>>())
         .bind(entries().map(|entry| entry.attempt).collect::<Vec<_>>())
         .bind(entries().map(|entry| entry.cut.cast_signed()).collect::<Vec<_>>())
-        .bind(entries().map(|entry| entry.text.as_deref()).collect::<Vec<_>>());
-    let sent = bounded(statement.execute(link.get().await?)).await.map(drop);
+        .bind(entries().map(|entry| entry.text.as_str()).collect::<Vec<_>>());
+    let sent = bounded(statement.fetch_one(link.get().await?)).await;
     link.note(sent)
 }

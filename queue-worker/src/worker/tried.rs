@@ -101,6 +101,7 @@ impl Worker {
         let lent_from = reading(&pool, 1);
         let mut tx = lent_from.begin_with("begin read write").await?;
         sqlx::raw_sql(NO_COMMIT).execute(&mut *tx).await?;
+        let session: i32 = sqlx::query_scalar("select pg_catalog.pg_backend_pid()").fetch_one(&mut *tx).await?;
         let lent: Lent = Arc::new(tokio::sync::Mutex::new(tx));
         let (reports, mut received) = ReportSender::open();
         let backend = Arc::new(TrialBackend { lent: Arc::clone(&lent), pool: pool.clone(), store, notes: Mutex::default() });
@@ -129,8 +130,11 @@ impl Worker {
             None => None,
         };
         // Dropped with its connection where the handler still has it: the server rolls back then as well.
-        if let Ok(mut tx) = timeout(GRACE, lent.lock()).await {
-            let _ = sqlx::raw_sql("rollback").execute(&mut **tx).await;
+        let rolled_back = async { sqlx::raw_sql("rollback").execute(&mut **lent.lock().await).await };
+        if !matches!(timeout(GRACE, rolled_back).await, Ok(Ok(_))) {
+            // A statement of it waits for something: it ends there, and so does the session.
+            let ended = sqlx::query("select pg_catalog.pg_terminate_backend($1)").bind(session).execute(&backend.pool);
+            let _ = timeout(GRACE, ended).await;
         }
         reported.abort();
         apart.shutdown_background();
@@ -142,8 +146,20 @@ impl Worker {
 /// A pool whose transactions only read, unless they begin otherwise.
 fn reading(pool: &PgPool, most: u32) -> PgPool {
     let options = (*pool.connect_options()).clone().options([("default_transaction_read_only", "on")]);
-    PgPoolOptions::new().max_connections(most).connect_lazy_with(options)
+    let pool = PgPoolOptions::new().max_connections(most).after_connect(|on, _| {
+        Box::pin(async move {
+            // A pooler may leave out what a connection is opened with.
+            let only_reads = "select pg_catalog.current_setting('default_transaction_read_only') operator(pg_catalog.=) 'on'";
+            let only_reads: bool = sqlx::query_scalar(only_reads).fetch_one(on).await?;
+            if only_reads { Ok(()) } else { Err(sqlx::Error::Configuration(POOLED.into())) }
+        })
+    });
+    pool.connect_lazy_with(options)
 }
+
+/// Why nothing is tried through a pooler that forgets.
+const POOLED: &str =
+    "`default_transaction_read_only` is not taken from the connection's options, as a pooler may do: connect to the server itself";
 
 /// As a claim would bring it; one that is over as after a requeue.
 async fn claimed(job: &JobRecord, name: &'static str, pool: &PgPool, store: Store) -> Result<ClaimedJob, Error> {
@@ -249,8 +265,8 @@ impl TrialBackend {
     }
 
     async fn check(&self) -> Result<(), sqlx::Error> {
-        let mut tx = timeout(PATIENCE, self.lent.lock()).await.map_err(|_| sqlx::Error::PoolTimedOut)?;
-        sqlx::raw_sql(CHECK).execute(&mut **tx).await.map(drop)
+        let checked = async { sqlx::raw_sql(CHECK).execute(&mut **self.lent.lock().await).await.map(drop) };
+        timeout(PATIENCE, checked).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
     }
 }
 

@@ -80,11 +80,12 @@ pub(super) struct Many {
 pub(super) async fn count(State(app): State<Shared>, Said(many): Said<ManyWanted>) -> Answer<Json<Many>> {
     let (act, filter) = (many.wanted.act()?, many.filter.filter()?);
     let jobs = operate::count_matching_up_to(&mut *app.look().await?, app.store, &filter, act, MOST).await?;
-    if jobs > MOST {
-        let text = format!("these are more than {MOST} jobs: choose fewer, or let the command line do it, which takes any number");
-        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, text));
-    }
-    Ok(would_be(jobs, act))
+    if jobs > MOST { Err(too_many()) } else { Ok(would_be(jobs, act)) }
+}
+
+fn too_many() -> Problem {
+    let text = format!("these are more than {MOST} jobs: choose fewer, or let the command line do it, which takes any number");
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, text)
 }
 
 /// Does something to all jobs of a filter. What takes longer than three seconds goes on, and is counted in the audit.
@@ -98,6 +99,9 @@ pub(super) async fn act(State(app): State<Shared>, who: Who, Said(many): Said<Ma
     app.check_changes()?;
     let (act, filter) = (many.wanted.act()?, many.filter.filter()?);
     let at_most = many.at_most.unwrap_or_default();
+    if at_most > MOST {
+        return Err(too_many());
+    }
     let jobs = operate::count_matching_up_to(&mut *app.look().await?, app.store, &filter, act, at_most).await?;
     let what = many.filter.text();
     let note = who.note(act.done(), if what.is_empty() { "all jobs".to_owned() } else { format!("jobs of {what}") });

@@ -154,7 +154,8 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Path(id): Path
         Err(problem) => return unseen(&app, frame, id, problem).await,
     };
     // What cannot be read of the logs keeps nobody from seeing the job.
-    let (logs, no_logs) = match logs_of(&mut *app.look().await?, &app, id, &seen.job.job_type).await {
+    let read = async { logs_of(&mut *app.look().await?, &app, id, &seen.job.job_type).await };
+    let (logs, no_logs) = match read.await {
         Ok(logs) => (logs.iter().rev().map(|log| LogView::new(log, seen.now)).collect(), None),
         Err(problem) => (Vec::new(), Some(problem.text)),
     };
