@@ -17,7 +17,7 @@ create table queue.log (
 -- Writes logs, in the order of their jobs: each under the lease that has its job, or without a token if the attempt's own transaction has ended it.
 -- Of an attempt that was given back uncharged, the next one of its number writes over it. Returns how many were written. It waits for no lock for
 -- long: whoever is refused drops what it has.
-create function queue.write_logs(tokens uuid[], ids bigint[], attempts smallint[], cuts bigint[], texts text[]) returns bigint
+create function queue.write_logs(tokens uuid[], ids bigint[], attempts integer[], cuts bigint[], texts text[]) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
   set lock_timeout = '250ms'  -- guard: logs wait for no lock for long
@@ -26,7 +26,7 @@ declare
   written bigint;
 begin
   insert into queue.log (id, attempt, at, cut, text)
-  select s.id, s.attempt, clock_timestamp(), s.cut, s.text
+  select s.id, s.attempt::smallint, clock_timestamp(), s.cut, s.text
   from unnest(write_logs.tokens, write_logs.ids, write_logs.attempts, write_logs.cuts, write_logs.texts) s (token, id, attempt, cut, text)
   where
     -- guard: logs are fenced by the lease [exists .. s.id = any (h.ids)) => true]
@@ -78,5 +78,5 @@ begin atomic
     order by l.attempt desc
     limit 20
   ) n
-  order by n.attempt;  -- guard: logs in the order of attempts
+  order by n.attempt;  -- guard: logs in the order of attempts [order by n.attempt]
 end;

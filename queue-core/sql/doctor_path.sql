@@ -56,7 +56,8 @@ with open as materialized (
   from pg_catalog.pg_proc p
   join ours n on n.oid = p.pronamespace and n.owner <> p.proowner
   union all
-  select case c.relkind when 'v'::"char" then 'view' when 'f'::"char" then 'foreign table' else 'table' end, format('%I.%I', $1::name, c.relname)
+  select case when c.relkind = 'v'::"char" then 'view' when c.relkind = 'f'::"char" then 'foreign table' else 'table' end,
+    format('%I.%I', $1::name, c.relname)
   from pg_catalog.pg_class c
   join ours n on n.oid = c.relnamespace and n.owner <> c.relowner
   where c.relkind in ('r'::"char", 'p'::"char", 'v'::"char", 'f'::"char")

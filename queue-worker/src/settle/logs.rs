@@ -179,7 +179,7 @@ async fn send(link: &mut Link, store: Store, logs: &[Waiting]) -> sqlx::Result<i
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/write_logs.sql")))
         .bind(entries().map(|entry| entry.token).collect::<Vec<_>>())
         .bind(entries().map(|entry| entry.id).collect::<Vec<_>>())
-        .bind(entries().map(|entry| entry.attempt).collect::<Vec<_>>())
+        .bind(entries().map(|entry| i32::from(entry.attempt)).collect::<Vec<_>>())
         .bind(entries().map(|entry| entry.cut.cast_signed()).collect::<Vec<_>>())
         .bind(entries().map(|entry| entry.text.as_str()).collect::<Vec<_>>());
     let sent = bounded(statement.fetch_one(link.get().await?)).await;

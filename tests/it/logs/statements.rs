@@ -13,7 +13,7 @@ async fn write(db: &TestDb, entries: &[Entry<'_>]) -> sqlx::Result<i64> {
     sqlx::query_scalar(include_str!("../../../queue-worker/sql/write_logs.sql"))
         .bind(entries.iter().map(|entry| entry.0).collect::<Vec<_>>())
         .bind(entries.iter().map(|entry| entry.1).collect::<Vec<_>>())
-        .bind(entries.iter().map(|entry| entry.2).collect::<Vec<_>>())
+        .bind(entries.iter().map(|entry| i32::from(entry.2)).collect::<Vec<_>>())
         .bind(entries.iter().map(|_| 0_i64).collect::<Vec<_>>())
         .bind(entries.iter().map(|entry| entry.3).collect::<Vec<_>>())
         .fetch_one(&db.pool)

@@ -118,7 +118,11 @@ pub const BUGS: [Bug; 17] = [
                 "let thread = std::thread::Builder::new()",
                 "let handlers = tokio::runtime::Handle::current();\n        let thread = std::thread::Builder::new()",
             ),
-            edit(HEARTBEAT, "runtime.block_on(heart.run(token));", "drop((runtime, handlers.block_on(handlers.spawn(heart.run(token)))));"),
+            edit(
+                HEARTBEAT,
+                "runtime.block_on(vitals.watch(\"heartbeat\", heart.run(token)));",
+                "drop((runtime, vitals, handlers.block_on(handlers.spawn(heart.run(token)))));",
+            ),
         ],
     },
     Bug {
