@@ -2,7 +2,7 @@
 -- $1 how many notes of acts are kept, with some more  $2 ms after which counts have been added up
 -- Safe: it only reads, of each table one end.
 select 'many_notes' as kind, format('more than %s acts are noted', $1::int) as says,
-  'delete from queue.audit a where a.id <= (select max(m.id) - 10000 from queue.audit m)' as fix, '{}'::jsonb as facts
+  'delete ' || 'from queue.audit a where a.id <= (select max(m.id) - 10000 from queue.audit m)' as fix, '{}'::jsonb as facts
 from (select from queue.audit limit $1 + 1) a
 having count(*) > $1
 union all

@@ -277,7 +277,7 @@ pub async fn prune_waiters(connection: &mut PgConnection) -> sqlx::Result<i64> {
 
 /// Keeps a log of an attempt that no other call names; returns whether the lease has the job.
 pub async fn write_logs(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<i64> {
-    let attempt = i16::from_ne_bytes([token.as_bytes()[0], fastrand::u8(..)]);
+    let attempt = i32::from(i16::from_ne_bytes([token.as_bytes()[0], fastrand::u8(..)]));
     let write = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/write_logs.sql"))).bind([token]).bind([job]).bind([attempt]);
     write.bind([0_i64]).bind(["logged"]).fetch_one(connection).await
 }
