@@ -225,8 +225,8 @@ pub async fn eventually(what: &str, check: impl AsyncFnMut() -> bool) {
 /// As [`eventually`], with another patience.
 ///
 /// # Panics
-/// When it does not within `patience`, of which a look uses up [`LOOK`] at most: on a machine that is busy with others, looks take longer,
-/// and so does what is waited for.
+/// When it does not within `patience`, of which a look uses up 40 ms at most: on a machine that is busy with others, looks take longer, and
+/// so does what is waited for.
 pub async fn within(patience: Duration, what: &str, mut check: impl AsyncFnMut() -> bool) {
     let (began, mut used) = (Instant::now(), Duration::ZERO);
     loop {
