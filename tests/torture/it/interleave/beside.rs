@@ -108,7 +108,7 @@ impl Beside {
             Tally => tallies::say(on, (Uuid::new_v4(), 1), 90.0, &[tallies::Tally::one("default")]).await?,
             RollUp => tallies::roll_up(on, 100).await?.0,
             PruneTotals => tallies::prune_totals(on, 100).await?,
-            WriteLogs => operate::write_logs(on, lease.token, jobs[0]).await?,
+            WriteLogs => operate::write_logs(on, lease.token, lease.jobs[0].id).await?,
             PruneLogs => operate::prune_logs(on).await?,
         })
     }
