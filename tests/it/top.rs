@@ -33,7 +33,7 @@ fn ended(mut child: Child) -> (Option<i64>, String) {
     let end = line(&mut child);
     child.wait().unwrap();
     let shown = end["shown"].as_str().unwrap().to_owned();
-    assert_eq!(end["missing"], Value::Null, "{shown}");
+    assert_eq!(end["missing"], Value::Null, "what was waited for, and what stands there instead");
     assert_eq!(end["restored"], true, "the terminal is as it was: {shown}");
     let last = |what: &str| shown.rfind(what).unwrap_or_else(|| panic!("{what:?} is not there: {shown}"));
     assert!(last("\u{1b}[?1049l") > last("\u{1b}[?1049h"), "the other screen is left: {shown}");
@@ -61,12 +61,12 @@ async fn queues_workers_and_running_jobs_are_shown_and_keys_are_obeyed() {
             ["until", "mail"],
             ["until", &job.to_string()],
             ["send", "s"],
-            ["until", "oldest"],
+            ["until", "sort by oldest"],
             ["send", "\t"],
             ["send", "\u{1b}[B"],
             ["send", "x"],
             ["size", 6, 20],
-            ["until", "Workers"],
+            ["until", "Workers", "Queues"],
             ["size", 1, 1],
             ["size", 40, 140],
             ["until", "Running"],
