@@ -59,9 +59,12 @@ begin
       or exists (select from queue.done_many_default d where d.first_id >= lowest and d.first_id < above)
       -- guard: not a day of failures in the default [or exists .. d.id < above)]; only that day's failures count: from [d.id >= lowest and ]
       -- guard: only that day's failures count: to [ and d.id < above]
-      or exists (select from queue.failure_default d where d.id >= lowest and d.id < above);
+      or exists (select from queue.failure_default d where d.id >= lowest and d.id < above)
+      -- guard: not a day of steps in the default [or exists .. d.id < above)]; only that day's steps count: from [d.id >= lowest and ]
+      -- guard: only that day's steps count: to [ and d.id < above]
+      or exists (select from queue.step_default d where d.id >= lowest and d.id < above);
     begin
-      foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
+      foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
         -- Made apart and attached: that takes a weaker lock on the parent than making it in place.
         execute format('create table queue.%I (like queue.%I including defaults including constraints including storage)',
           parent || '_' || queue.day_name(day), parent);
@@ -170,7 +173,7 @@ begin
           limit allowed + 1);
       end if;
       continue when cardinality(living) > allowed;  -- guard: a day that many outlive stays
-      foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
+      foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
         execute format('alter table queue.%I detach partition queue.%I', parent, parent || '_' || queue.day_name(day));
       end loop;
       -- Of what is ready only what came back: all else was ready before, and there may be much of it.
@@ -181,7 +184,7 @@ begin
         union all select u.id from queue.lease h cross join lateral unnest(h.ids) u (id) where u.id >= lowest and u.id < beyond
         union all select d.id from queue.dead d where d.id >= lowest and d.id < beyond
         union all select b.id from queue.blocked b where b.id >= lowest and b.id < beyond);
-      foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
+      foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
         -- guard: only what stays is moved [= any ($1) => is not null and $1 is not null]
         execute format('insert into queue.%I select * from queue.%I d where d.%I = any ($1)',
           parent, parent || '_' || queue.day_name(day), case parent when 'done_many' then 'first_id' else 'id' end)

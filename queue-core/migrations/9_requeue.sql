@@ -172,6 +172,9 @@ begin
   ), forgotten as (
     delete from queue.progress p
     where p.id = any (array(select b.id from back b))  -- guard: reopen: forgets what that job said
+  ), undone as (
+    delete from queue.step s
+    where s.id = any (array(select b.id from back b))  -- guard: reopen: its steps are done anew
   )
   select array_agg(b.id), bool_or(b.key is not null) into came, keys from back b;
   perform queue.forget_expiry(came);  -- guard: reopen: it may begin at any time

@@ -4,10 +4,11 @@ grant select on queue.migration, queue.lane, queue.ready, queue.scheduled, queue
   queue.audit, queue.bound, queue.bound_type, queue.bound_in_force, queue.key_bound, queue.gate, queue.rate, queue.tallied, queue.tally_total,
   queue.log
 to "queue_role";
+grant select (id, name, attempt, at, ran_ms, until) on queue.step to "queue_role";
 grant select (id, lane, max_attempts, key, key_skips, meta, line) on queue.job to "queue_role";
 grant select (worker, claimed_at, lane, ids, attempts, crashes, cancelling) on queue.lease to "queue_role";
 grant select (gate, place, n) on queue.permit to "queue_role";
-grant select (id) on queue.job_default, queue.done_default, queue.failure_default to "queue_role";
+grant select (id) on queue.job_default, queue.done_default, queue.failure_default, queue.step_default to "queue_role";
 grant select (first_id) on queue.done_many_default to "queue_role";
 grant select (id, finished_at, ran_ms, attempts, cancelled, expired) on queue.done to "queue_role";
 grant select (id, attempt, updated_at, fraction, stage, counts) on queue.progress to "queue_role";
@@ -23,5 +24,5 @@ grant execute on function
   queue.reader_list, queue.reader_find, queue.counts, queue.workers, queue.capacities, queue.depth, queue.depths, queue.passed, queue.oldest,
   queue.backlog, queue.id_at, queue.enqueued_at, queue.type_of, queue.version_of, queue.stored_type, queue.pauses, queue.pause_awaits, queue.limits,
   queue.limit_keys, queue.waits_for, queue.why, queue.why_causes, queue.why_holder, queue.why_old, queue.why_says,
-  queue.why_sessions, queue.why_shut, queue.history, queue.read_history, queue.unpacked, queue.quantile, queue.bounds_ms, queue.logs
+  queue.why_sessions, queue.why_shut, queue.history, queue.read_history, queue.unpacked, queue.quantile, queue.bounds_ms, queue.logs, queue.steps
 to "queue_role";

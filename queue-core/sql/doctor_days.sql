@@ -4,7 +4,7 @@
 with day as materialized (
   select d.n, p.parent, p.parent || '_' || to_char((clock_timestamp() at time zone 'UTC')::date + d.n, 'YYYYMMDD') as name
   from generate_series(0, $3::int) d (n)
-  cross join unnest(array['job', 'done', 'done_many', 'failure']) p (parent)
+  cross join unnest(array['job', 'done', 'done_many', 'failure', 'step']) p (parent)
 ), found as materialized (
   select d.n, d.parent, d.name, c.oid is not null as is_there, i.inhrelid is not null as is_attached
   from day d
@@ -37,6 +37,8 @@ from (
   select 'done_many_default' where exists (select from queue.done_many_default d where d.first_id >= (select l.id from lowest l))
   union all
   select 'failure_default' where exists (select from queue.failure_default d where d.id >= (select l.id from lowest l))
+  union all
+  select 'step_default' where exists (select from queue.step_default d where d.id >= (select l.id from lowest l))
 ) r (name)
 having count(*) > 0
 union all

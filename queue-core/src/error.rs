@@ -176,6 +176,16 @@ pub enum Error {
         /// The job.
         job: JobId,
     },
+    /// A step of a durable job cannot be what was asked for.
+    #[error("the step `{step}` of job {job}: {why}")]
+    Step {
+        /// The job.
+        job: JobId,
+        /// The step's name.
+        step: String,
+        /// What is wrong, and what to do about it.
+        why: String,
+    },
     /// The attempt runs in a test, which has lent no transaction to its handler.
     #[cfg(feature = "testing")]
     #[error("job {job} runs in a test without a transaction to begin: use `testing::drain(&mut tx).pool(&pool)`")]

@@ -61,6 +61,9 @@
 //! | expiry | the time by which a job has to begin; one that has not is over, as expired, and is not run |
 //! | begun | an attempt or a crash was charged: a job that was given back uncharged has not begun |
 //! | wait | to await that a job is over, and what came of it |
+//! | durable job | a job of a type whose attempts may end half-way, and go on |
+//! | step | a named part of a durable job; done once it is journaled |
+//! | journal | the steps of one job that are done |
 //! | dead letter | a job that will not be tried again by itself, kept until someone requeues or discards it |
 //! | fair key | jobs of one type with different fair keys take turns, however many each has waiting |
 //! | line | the jobs of one fair key that wait, in the order in which they became ready |
@@ -99,8 +102,8 @@ mod mutants;
 pub use async_trait::async_trait;
 pub use connect::{IntoConnection, JobRef};
 pub use context::{
-    AttemptOutput, BatchContext, BatchHandler, BatchJob, CancelReason, Cancelled, Context, Handler, HandlerFuture, JobBatch, JobFuture,
-    JobTransaction, Middleware, Next, Registration, Registry, Reporter, TransactionGuard,
+    AttemptOutput, BatchContext, BatchHandler, BatchJob, CancelReason, Cancelled, Context, Durable, Handler, HandlerContext, HandlerFuture,
+    JobBatch, JobFuture, JobTransaction, Middleware, Next, Registration, Registry, Reporter, StepName, TransactionGuard,
 };
 pub use define::{
     Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, Limit, OldPayload, OnConflict,
@@ -124,7 +127,8 @@ pub mod runner {
     pub use crate::{
         attempt::{ClaimedJob, Ended, Halt, OpenLog, run, run_batch},
         context::{
-            Ask, Backend, CommitResult, Fence, Lent, LogEntry, OwnTransaction, Report, ReportEntry, ReportSender, Shared, States, Written,
+            Ask, Backend, CommitResult, Fence, JournaledStep, Lent, LogEntry, OwnTransaction, Report, ReportEntry, ReportSender, Shared,
+            States, StepEntry, Written,
         },
         define::{Counted, Due, Ending, OrderingKey, Timing, stored_type, type_and_version},
         finish::finish_one,

@@ -1,10 +1,14 @@
--- scheduled, blocked, expiry, job, unique_key: all that waits for a time waits $1 ms less. In a test.
+-- scheduled, blocked, step, expiry, job, unique_key: all that waits for a time waits $1 ms less. In a test.
 -- $1 ms
 -- Safe: places and ids stay, and nothing becomes ready by this. Entries that others hold are passed over.
 with waiting as (
   update queue.scheduled
   set run_at = greatest(run_at - $1 * interval '1 millisecond', timestamptz '1970-01-01+00')
   where ctid = any (array(select s.ctid from queue.scheduled s for update skip locked))
+), asleep as (
+  update queue.step
+  set until = greatest(until - $1 * interval '1 millisecond', timestamptz '1970-01-01+00')
+  where until is not null
 ), expiring as (
   update queue.expiry
   set at = greatest(at - $1 * interval '1 millisecond', timestamptz '1970-01-01+00')

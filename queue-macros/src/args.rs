@@ -60,6 +60,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("retain", r#"retain = "30d""#),
     ("durability", "durability = relaxed"),
     ("transactional", "transactional"),
+    ("durable", "durable"),
     ("batch", "batch = 500"),
     ("batch_wait", r#"batch_wait = "200ms""#),
     ("key", "key = self.account_id"),
@@ -88,6 +89,7 @@ pub(crate) fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Args {
     mistakes.note(args.check_limits());
     mistakes.note(args.check_lines());
     mistakes.note(args.check_batch());
+    mistakes.note(args.check_durable());
     // One that was given wrong is told already.
     if args.upgrade.is_some() || given.iter().all(|key| key != "upgrade") {
         mistakes.note(upgrade::check(args.upgrade.as_ref(), args.version.as_ref(), args.send_only));
@@ -204,6 +206,28 @@ impl Args {
         }
     }
 
+    /// What is committed with its completion, or with that of others, has no half-way.
+    fn check_durable(&self) -> Result<()> {
+        let find = |name| self.calls.iter().find(|(key, _)| key == name);
+        match (find("durable"), find("transactional"), find("batch")) {
+            (Some((durable, _)), Some(_), _) => Err(Error::new(
+                durable.span(),
+                "a transactional job is one transaction from its claim to its end, so `durable` does not go with `transactional`; leave one out, and use \
+                 `cx.step_tx` for what is to happen exactly once",
+            )),
+            (Some((durable, _)), _, Some(_)) => Err(Error::new(
+                durable.span(),
+                "a handler of batches has no journal of each job, so `durable` does not go with `batch`; leave one out",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the handler goes on where an earlier attempt ended.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.calls.iter().any(|(key, _)| key == "durable")
+    }
+
     /// Whether the handler takes batches.
     pub(crate) fn takes_batches(&self) -> bool {
         self.calls.iter().any(|(key, _)| key == "batch")
@@ -263,7 +287,7 @@ fn option(input: ParseStream, given: &mut Vec<Ident>, args: &mut Args) -> Result
     let option = Named::new(&key, OPTIONS, given)?;
     match key.to_string().as_str() {
         "send_only" if ends(input) => args.send_only = true,
-        "transactional" if ends(input) => args.calls.push((key.clone(), Value::Alone)),
+        "transactional" | "durable" if ends(input) => args.calls.push((key.clone(), Value::Alone)),
         "fifo" if ends(input) => args.fifo = Some(key.clone()),
         "key" => args.key = Some((key.clone(), value(&option, input)?)),
         "fair" => {
@@ -280,7 +304,7 @@ fn option(input: ParseStream, given: &mut Vec<Ident>, args: &mut Args) -> Result
             args.timing = Some(key.clone());
             args.calls.push((key.clone(), expression(&option, &value(&option, input)?)?));
         }
-        "send_only" | "transactional" | "fifo" => return Err(input.error(format!("`{key}` takes no value; it stands alone"))),
+        "send_only" | "transactional" | "durable" | "fifo" => return Err(input.error(format!("`{key}` takes no value; it stands alone"))),
         "state" => args.calls.push((key.clone(), Value::States(states(&option, input)?))),
         "limit" => {
             let limit = limit::parse(&option, input)?;

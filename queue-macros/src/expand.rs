@@ -57,6 +57,7 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
         args.calls.iter().find_map(|(_, value)| if let Value::Unique(unique) = value { Some(unique.method(&root)) } else { None });
     let upgrade = args.upgrade.as_ref().map(|upgrade| upgrade.method(&root));
     let calls = calls(&root, &args.calls);
+    let cx = if args.is_durable() { quote!(Durable) } else { quote!(Context) };
     let (key, fair) = (ordering_key(&root, args), fair_key(&root, args));
     // Said of the option's own token: that the payload has no default.
     let scheduled = args.timing.as_ref().map(|timing| {
@@ -72,6 +73,7 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
         #[automatically_derived]
         impl #root::JobType for #ident {
             type #output_name = #output;
+            type Cx = #root::#cx;
             const OPTIONS: #root::Options = #root::Options::#new(#name)#calls;
             #key
             #fair

@@ -51,7 +51,7 @@ use crate::{
     lanes::{KnownLeases, stored_types},
     live::{Bell, Config, Engine, Life, Link, OwnLimits, Pauses, Pulse, Vitals},
     run::{AttemptOutcome, Queues, SlotContext, Slots, Teller, Transact},
-    settle::{DatabaseBackend, LogSender, Settlement, settle_all},
+    settle::{DatabaseBackend, JournalSender, LogSender, Settlement, settle_all},
     tally::Tallies,
 };
 
@@ -88,7 +88,7 @@ pub struct Worker {
 impl Worker {
     /// A worker over this pool, which its handlers share. It makes six connections of its own to the same database, a seventh while it
     /// claims as fast as it can, one more once there are ordering keys, one once there are schedules, one once jobs expire, one once
-    /// attempts have ended, another once a handler reports progress, one once logs are kept, one for a moment each minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
+    /// attempts have ended, another once a handler reports progress, one once logs are kept, one once a step is journaled, one for a moment each minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
     pub fn new(pool: PgPool) -> Self {
         let (config, states, teller) = (Config::default(), States::default(), Teller::default());
         let (declared, schedules, limits) = (Vec::new(), Vec::new(), Vec::new());
@@ -277,9 +277,9 @@ impl RunningWorker {
         let Given { registry, states, teller, middleware, declares, limits, vitals, life, tallies } = given;
         let ((settle, verdicts), bell) = (mpsc::channel(UNSETTLED), Arc::new(Bell::of(vitals.clone())));
         let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
-        let ((reports, said), (log_sender, logs)) = (ReportSender::open(), LogSender::open());
+        let ((reports, said), (log_sender, logs), (journal, steps)) = (ReportSender::open(), LogSender::open(), JournalSender::open());
         let (pauses, store) = (Pauses::new(registry.clone()), config.store);
-        let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store, logs: log_sender });
+        let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store, logs: log_sender, journal });
         let (handlers, trace) = (Handle::current(), config.trace);
         let shared = Arc::new(Shared { pool: pool.clone(), store, states, handlers, backend, reports, middleware, trace });
         let (stop, closing, settling) = (CancellationToken::new(), CancellationToken::new(), settle_link(pool, config));
@@ -313,7 +313,7 @@ impl RunningWorker {
             tallies: tallies.clone(),
         };
         let tellers = Tellers { engine, pool, store, bell: &bell, tallies: &tallies };
-        let mut helpers = tellers.start(pauses, (said, logs));
+        let mut helpers = tellers.start(pauses, (said, logs, steps));
         helpers.extend([
             engine.watch("schedules", fire_all(Ticks::new(Link::new(pool, "schedules"), config, &bell, pulse.identity(), declares))),
             engine.watch("prune", keep_pruned(Link::new(pool, "prune"), config.clone(), known, vitals)),

@@ -239,7 +239,7 @@ async fn what_cannot_be_done_every_minute_does_not_keep_the_rest_from_being_done
     let db = TestDb::new().await;
     let mut reader = connect(&db).await;
     let drop_last_day = "do $$ declare parent text; begin
-       foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
+       foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
          execute format('drop table queue.%I', parent || '_' || queue.day_name((now() at time zone 'UTC')::date + 7));
        end loop;
      end $$";

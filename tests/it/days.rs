@@ -42,7 +42,7 @@ async fn drop_day(on: &mut PgConnection, retention_days: f64) -> sqlx::Result<bo
 /// Makes the partitions of a day in the past.
 async fn make_past_day(pool: &PgPool, days_ago: i32) {
     let make = "do $$ declare day date := (now() at time zone 'UTC')::date - N; parent text; begin
-       foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
+       foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
          execute format('create table queue.%I partition of queue.%I for values from (%s) to (%s)', parent || '_' || queue.day_name(day), parent,
            queue.id_at(day::timestamp at time zone 'UTC'), queue.id_at((day + 1)::timestamp at time zone 'UTC'));
        end loop;
@@ -326,7 +326,7 @@ async fn a_worker_keeps_house_by_itself() {
     let pruned = past_job(&db.pool, 5, DONE_LONG_AGO).await;
     let (dead, ready) = (past_job(&db.pool, 3, DEAD).await, past_job(&db.pool, 3, READY).await);
     let drop_last_day = "do $$ declare parent text; begin
-       foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
+       foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
          execute format('drop table queue.%I', parent || '_' || queue.day_name((now() at time zone 'UTC')::date + 7));
        end loop;
      end $$";

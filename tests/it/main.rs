@@ -44,6 +44,7 @@ mod paused;
 mod expiry;
 mod limits;
 mod durability;
+mod durable;
 mod refuse;
 mod roles;
 mod payloads;

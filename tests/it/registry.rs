@@ -40,6 +40,7 @@ struct ByHand;
 
 impl JobType for ByHand {
     type Output = ();
+    type Cx = queue_core::Context;
     const OPTIONS: Options = Options::new("by hand");
 }
 
@@ -49,6 +50,7 @@ struct NeverTried;
 
 impl JobType for NeverTried {
     type Output = ();
+    type Cx = queue_core::Context;
     const OPTIONS: Options = Options::new("never_tried").max_attempts(0);
 }
 

@@ -48,7 +48,7 @@ fn worker(db: &TestDb) -> Worker {
 /// The day of so many days ago, if it is not there.
 async fn make_past_day(db: &TestDb, days_ago: i32) {
     let make = "do $$ declare day date := (now() at time zone 'UTC')::date - N; parent text; begin
-       foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
+       foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
          execute format('create table queue.%I partition of queue.%I for values from (%s) to (%s)', parent || '_' || queue.day_name(day), parent,
            queue.id_at(day::timestamp at time zone 'UTC'), queue.id_at((day + 1)::timestamp at time zone 'UTC'));
        end loop;

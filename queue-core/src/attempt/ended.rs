@@ -22,6 +22,10 @@ pub struct Ended {
     error: Option<String>,
     /// How far the handler came with a transaction of its own, if it began one.
     commit: Option<CommitState>,
+    /// Of a durable job: the attempt that journaled last.
+    journaled: Option<i16>,
+    /// Its handler waits: the next attempt goes on.
+    is_suspended: bool,
 }
 
 impl Ended {
@@ -30,7 +34,7 @@ impl Ended {
     }
 
     fn without_error(outcome: Outcome) -> Self {
-        Self { outcome, output: None, error: None, commit: None }
+        Self { outcome, output: None, error: None, commit: None, journaled: None, is_suspended: false }
     }
 
     /// With an output, as JSON text.
@@ -55,6 +59,16 @@ impl Ended {
 
     pub(super) fn interrupted() -> Self {
         Self::without_error(Outcome::Interrupted)
+    }
+
+    /// Its handler waits for so long at least.
+    pub(super) fn suspended(wait: Duration) -> Self {
+        Self { is_suspended: true, ..Self::without_error(Outcome::Snoozed(wait)) }
+    }
+
+    /// Of a durable job, which this attempt journaled last.
+    pub(super) fn going_on(self, journaled: Option<i16>) -> Self {
+        Self { journaled, ..self }
     }
 
     pub(super) fn cancelled() -> Self {
@@ -111,6 +125,11 @@ impl Ended {
         self.outcome
     }
 
+    /// Whether the handler waits: what its attempts came to before counts no more.
+    pub fn is_suspended(&self) -> bool {
+        self.is_suspended
+    }
+
     /// Whether the handler's own transaction has written the job's ending.
     pub fn is_written(&self) -> bool {
         self.commit == Some(CommitState::Written)
@@ -133,11 +152,16 @@ impl Ended {
         matches!(self.commit, Some(CommitState::Written | CommitState::Lost))
     }
 
+    /// The number of the attempt, as far as it decides over another: from the last on that went forward.
+    fn number(&self, job: &ClaimedJob) -> u32 {
+        self.journaled.map_or_else(|| job.number(), |last| u32::from(job.attempt.saturating_sub(last).max(0).unsigned_abs()) + 1)
+    }
+
     /// What is written for it. `dice` is drawn evenly from 0 to 1 by the caller, for jitter.
     pub fn ending(self, registration: Option<&Registration>, job: &ClaimedJob, ran: Duration, dice: f64) -> Ending {
         let options = registration.map(Registration::options);
         let backoff = options.map(|options| options.backoff).unwrap_or_default();
-        let verdict = verdict(self.outcome, job.number(), job.most_attempts(), &backoff, dice);
+        let verdict = verdict(self.outcome, self.number(job), job.most_attempts(), &backoff, dice);
         let keep = options.is_none_or(|options| options.retain != Retain::None);
         Ending::new(verdict, job.attempt, job.key).kept(keep).after(ran).with_output(self.output).with_error(self.error)
     }

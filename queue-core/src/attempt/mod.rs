@@ -16,7 +16,7 @@ use tracing::{Instrument as _, Span};
 
 pub use self::{batch::run_batch, claimed::ClaimedJob, ended::Ended, halt::Halt, log::OpenLog};
 use crate::{
-    context::{Context, Lent, LogEntry, Registration, Shared, run_within},
+    context::{Context, Durable, Lent, LogEntry, Registration, Shared, Stop, run_within},
     define::{Failure, Options, Outcome, Retain},
     trace,
 };
@@ -57,10 +57,16 @@ pub async fn run(
     } else {
         cx.set_fence(job.fence(registration));
     }
+    let cx = Durable::around(cx);
+    if registration.options().durable
+        && let Err(error) = cx.load().await
+    {
+        return Ended::failed(format!("the job's journal cannot be read: {error}"));
+    }
     let handling = AssertUnwindSafe(handle((registration, payload), job, &cx, halt, span.clone(), failed)).catch_unwind();
     let ended = handling.await.unwrap_or_else(Ended::panicked);
     let ended = if halt.drop.is_cancelled() && ended.outcome() == Outcome::Panicked { Ended::interrupted() } else { ended };
-    let ended = finish(ended, job, &cx, halt).await;
+    let ended = finish(ended, job, &cx, halt).await.going_on(cx.last_journaled());
     ended.trace(&span, registration.options());
     if let Some(log) = log {
         let keeping = keep_log(&log, &ended, job, registration.options(), shared, halt);
@@ -116,7 +122,7 @@ async fn finish(ended: Ended, job: &ClaimedJob, cx: &Context, halt: &Halt) -> En
 async fn handle(
     (registration, payload): (&Registration, &str),
     job: &ClaimedJob,
-    cx: &Context,
+    cx: &Durable,
     halt: &Halt,
     span: Span,
     mut failed: impl FnMut(Failure),
@@ -134,7 +140,7 @@ async fn handle(
             tokio::select! {
                 biased;
                 result = &mut limited => break result,
-                () = too_late(cx) => return Ended::interrupted(),
+                ended = left(cx) => return ended,
                 () = changed.cancelled() => if halt.drop.is_cancelled() { return Ended::interrupted() },
             }
         } else {
@@ -142,7 +148,7 @@ async fn handle(
             tokio::select! {
                 biased;
                 result = &mut limited => break result,
-                () = too_late(cx) => return Ended::interrupted(),
+                ended = left(cx) => return ended,
                 () = halt.drop.cancelled() => return Ended::interrupted(),
                 () = tokio::time::sleep(halt.grace) => return Ended::cancelled(),
             }
@@ -161,7 +167,17 @@ async fn handle(
     }
 }
 
-/// Ends once the handler was to begin and could not any more; asked whenever the attempt has been polled.
-async fn too_late(cx: &Context) {
-    poll_fn(|_| if cx.came_too_late() { Poll::Ready(()) } else { Poll::Pending }).await;
+/// Ends once the handler was to begin and could not any more, or is to be left half-way; asked whenever the attempt has been polled.
+async fn left(cx: &Durable) -> Ended {
+    let asked = |_: &mut std::task::Context<'_>| {
+        if cx.came_too_late() {
+            return Poll::Ready(Ended::interrupted());
+        }
+        match cx.stop() {
+            None => Poll::Pending,
+            Some(Stop::Suspended(wait)) => Poll::Ready(Ended::suspended(wait)),
+            Some(Stop::Broken(failure)) => Poll::Ready(Ended::returned(Err(&failure), false)),
+        }
+    };
+    poll_fn(asked).await
 }

@@ -7,6 +7,7 @@ use sqlx::{Postgres, Transaction};
 use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
+use super::{JournaledStep, StepEntry, Written};
 use crate::{
     define::{Ending, Failure, JobId, OrderingKey},
     error::Error,
@@ -24,6 +25,21 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// The job's last checkpoint, as JSON text.
     async fn checkpoint(&self, job: JobId) -> Result<Option<String>, Error>;
+
+    /// What earlier attempts of the job have journaled.
+    async fn steps(&self, _: JobId) -> Result<Vec<JournaledStep>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// Journals a step; committed when this returns.
+    async fn journal(&self, _: StepEntry) -> Written {
+        Written::Refused
+    }
+
+    /// Journals a step as the last statement of the transaction, commits, and finds out what came of it.
+    async fn commit_step(self: Arc<Self>, _: OwnTransaction, _: StepEntry) -> CommitResult {
+        CommitResult::Lost
+    }
 
     /// Keeps what an attempt that ends has logged. Waits for it only if it may, and then for a moment; it never fails. A test's keeps none.
     async fn keep_log(&self, _: LogEntry, _may_wait: bool) {}

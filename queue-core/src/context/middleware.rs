@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 use tokio::sync::{mpsc::UnboundedSender, oneshot};
 
-use super::{Context, HandlerFuture, Registration};
+use super::{Context, Durable, HandlerFuture, Registration};
 use crate::define::{Failure, JobId};
 
 /// Runs around each attempt of a worker, whatever the job's type. A worker is given it with `Worker::middleware`, a test with `.middleware(..)`.
@@ -50,7 +50,7 @@ pub struct Next<'a> {
 
 /// What all middleware runs around.
 enum Inner<'a> {
-    Handler(&'a Registration, &'a str),
+    Handler(&'a Registration, &'a str, &'a Durable),
     Batch(Place),
 }
 
@@ -99,7 +99,7 @@ impl Next<'_> {
         let Self { rest, inner, cx } = self;
         let ran = match (rest.split_first(), inner) {
             (Some((first, rest)), inner) => return first.attempt(cx, Next { rest, inner, cx }).await,
-            (None, Inner::Handler(registration, payload)) => registration.run(payload, cx).await,
+            (None, Inner::Handler(registration, payload, cx)) => registration.run(payload, cx).await,
             (None, Inner::Batch(place)) => place.wait().await,
         };
         ran.map(|text| AttemptOutput { of: attempt_of(cx), text })
@@ -107,12 +107,12 @@ impl Next<'_> {
 }
 
 /// The handler, within the middleware of its worker.
-pub(crate) fn run_within<'a>(registration: &'a Registration, payload: &'a str, cx: &'a Context) -> HandlerFuture<'a> {
-    let rest = &*cx.shared.middleware;
+pub(crate) fn run_within<'a>(registration: &'a Registration, payload: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
+    let rest = &*cx.shared().middleware;
     if rest.is_empty() {
         return registration.run(payload, cx);
     }
-    Box::pin(async move { Next { rest, inner: Inner::Handler(registration, payload), cx }.run().await?.own(cx) })
+    Box::pin(async move { Next { rest, inner: Inner::Handler(registration, payload, cx), cx }.run().await?.own(cx) })
 }
 
 impl AttemptOutput {

@@ -6,9 +6,11 @@ mod backend;
 mod batch;
 mod cancelled;
 mod decode;
+mod durable;
 #[cfg(feature = "testing")]
 mod forms;
 mod handler;
+mod journal;
 mod meta;
 mod middleware;
 mod registry;
@@ -38,6 +40,7 @@ use tokio::{
 pub(crate) use self::batch::{AnyBatch, Said};
 #[cfg(feature = "testing")]
 pub(crate) use self::forms::PayloadForms;
+pub(crate) use self::journal::Stop;
 use self::meta::Meta;
 #[cfg(feature = "testing")]
 pub(crate) use self::meta::read_meta;
@@ -48,7 +51,9 @@ pub use self::{
     batch::{BatchContext, BatchHandler, BatchJob, JobBatch},
     cancelled::{Ask, CancelReason, Cancelled},
     decode::{Upgraded, upgrade},
-    handler::{Handler, JobFuture},
+    durable::{Durable, StepName},
+    handler::{Handler, HandlerContext, JobFuture},
+    journal::{JournaledStep, StepEntry},
     middleware::{AttemptOutput, Middleware, Next},
     registry::{HandlerFuture, Registration, Registry},
     report::{Report, ReportEntry, ReportSender, Reporter, Written},

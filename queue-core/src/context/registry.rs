@@ -14,7 +14,7 @@ use std::{
 #[cfg(feature = "testing")]
 use super::forms::PayloadForms;
 use super::{
-    Context, Handler, States,
+    Durable, Handler, HandlerContext as _, States,
     batch::{self, AnyBatch, BatchHandler},
     decode::read,
 };
@@ -32,6 +32,7 @@ pub struct Registration {
     options: Options,
     rust_type: fn() -> &'static str,
     run: Run,
+    is_durable: bool,
     /// Makes an empty batch, if the handler takes batches.
     batch: Option<fn() -> Box<dyn AnyBatch>>,
     #[cfg(feature = "testing")]
@@ -39,7 +40,7 @@ pub struct Registration {
 }
 
 /// Decodes a payload and runs its handler; the output comes back as JSON text, `None` for `()`.
-type Run = for<'a> fn(&'a str, &'a Context) -> HandlerFuture<'a>;
+type Run = for<'a> fn(&'a str, &'a Durable) -> HandlerFuture<'a>;
 
 /// A handler at work.
 pub type HandlerFuture<'a> = Pin<Box<dyn Future<Output = Result<Option<String>, Failure>> + Send + 'a>>;
@@ -53,6 +54,7 @@ impl Registration {
             options: T::OPTIONS,
             rust_type: type_name::<T>,
             run: run::<T>,
+            is_durable: T::Cx::IS_DURABLE,
             batch: None,
             #[cfg(feature = "testing")]
             forms: PayloadForms::of::<T>,
@@ -65,6 +67,7 @@ impl Registration {
             options: T::OPTIONS,
             rust_type: type_name::<T>,
             run: run_in_batch,
+            is_durable: false,
             batch: Some(batch::empty::<T>),
             #[cfg(feature = "testing")]
             forms: PayloadForms::of::<T>,
@@ -94,7 +97,7 @@ impl Registration {
 
     /// Runs one attempt on the payload's JSON text. A payload that does not fit the type is a failure to be tried again,
     /// for another release may read it; one that no JSON reader takes is a terminal failure. So is any of a type whose handler takes batches.
-    pub fn run<'a>(&self, payload: &'a str, cx: &'a Context) -> HandlerFuture<'a> {
+    pub(crate) fn run<'a>(&self, payload: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
         (self.run)(payload, cx)
     }
 }
@@ -105,20 +108,20 @@ impl fmt::Debug for Registration {
     }
 }
 
-fn run<'a, T: Handler>(payload: &'a str, cx: &'a Context) -> HandlerFuture<'a> {
+fn run<'a, T: Handler>(payload: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
     Box::pin(async move {
         let job: T = read(payload, cx)?;
         if cx.comes_too_late() {
             // Whoever runs the attempt sees that, and drops this with the middleware around it.
             return pending().await;
         }
-        let output = encode_output(&job.run(cx).await?).terminal()?;
+        let output = encode_output(&job.run(T::Cx::of(cx)).await?).terminal()?;
         Ok((output != "null").then_some(output))
     })
 }
 
 /// Attempts of such a type are begun in batches, be they of one.
-fn run_in_batch<'a>(_: &'a str, cx: &'a Context) -> HandlerFuture<'a> {
+fn run_in_batch<'a>(_: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
     Box::pin(async move { Err(Failure::terminal(format!("the handler of `{}` takes batches only", cx.job_type()))) })
 }
 
@@ -268,6 +271,9 @@ fn check(registration: &Registration) -> Result<(), RegistryError> {
     }
     if options.keep_logs.is_some_and(|bytes| !(1..=Options::LARGEST_LOG).contains(&bytes) || options.batch.is_some()) {
         return Err(invalid("keep_logs must be 1 byte to 1 MiB, and does not go with batch".to_owned()));
+    }
+    if options.durable != registration.is_durable || options.durable && options.transactional {
+        return Err(invalid("`durable` goes with a handler that takes a `Durable`, and not with transactional, nor with batch".to_owned()));
     }
     check_batch(registration).map_err(invalid)
 }

@@ -16,6 +16,9 @@ pub trait JobType: Serialize + DeserializeOwned + Send + Sync + Sized + 'static 
     /// What the handler returns, kept with the completed job. `()` unless `output = ..` says otherwise.
     type Output: Serialize + DeserializeOwned + Send + 'static;
 
+    /// What its handler is given: [`Context`](crate::Context), or [`Durable`](crate::Durable) of a type that is `durable`.
+    type Cx;
+
     /// The options given to `#[job(..)]`.
     const OPTIONS: Options;
 

@@ -1,5 +1,6 @@
 //! What a job type is: its options, how it is retried, what makes it unique, and the words that all rooms share. Pure: no database, no clock.
 
+mod choices;
 mod failure;
 mod id;
 mod job_type;
@@ -16,13 +17,14 @@ mod unique;
 mod version;
 
 pub use self::{
+    choices::{Durability, KeyPolicy, Priority, Retain},
     ending::{Counted, Ending, OrderingKey},
     failure::{Failure, FailureKind, JobResult, TerminalExt},
     id::{JobId, JobState, UnknownState},
     isolate::most_together,
     job_type::{JobType, no_upgrade},
     limit::Limit,
-    options::{Durability, KeyPolicy, Options, Priority, Retain},
+    options::Options,
     retry::{Backoff, Outcome, Verdict, verdict},
     state_key::StateKey,
     timing::{Due, Missed, Overlap, Timing},

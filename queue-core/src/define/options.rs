@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::define::{Backoff, Limit, StateKey, Unique};
+use crate::define::{Backoff, Durability, KeyPolicy, Limit, Priority, Retain, StateKey, Unique};
 
 /// What is fixed about a job type: its name, where it goes, how often and how long it is tried.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +36,8 @@ pub struct Options {
     pub durability: Durability,
     /// See [`Options::transactional`].
     pub transactional: bool,
+    /// See [`Options::durable`].
+    pub durable: bool,
     /// See [`Options::key_policy`].
     pub key_policy: KeyPolicy,
     /// See [`Options::fair`].
@@ -81,6 +83,7 @@ impl Options {
             retain: Retain::Default,
             durability: Durability::Full,
             transactional: false,
+            durable: false,
             key_policy: KeyPolicy::Block,
             fair: false,
             state: &[],
@@ -278,6 +281,14 @@ impl Options {
         self
     }
 
+    /// `durable`: an attempt may end half-way and the next one goes on: the handler is given a [`Durable`](crate::Durable), whose steps are done once.
+    /// Default: each attempt begins anew. Not with `transactional`, nor with `batch`.
+    #[must_use]
+    pub const fn durable(mut self) -> Self {
+        self.durable = true;
+        self
+    }
+
     /// `key_policy = skip`: what becomes of an ordering key whose first job is dead; see [`KeyPolicy`]. Default `block`: it waits for an operator.
     #[must_use]
     pub const fn key_policy(mut self, key_policy: KeyPolicy) -> Self {
@@ -330,71 +341,3 @@ impl Options {
     note = "turn it on in Cargo.toml: `queue-core = {{ version = \"..\", features = [\"seal\"] }}`"
 )]
 pub trait WithSeal {}
-
-/// Named tiers of priority. Any other `i16` is as good; higher runs first.
-#[derive(Debug)]
-pub struct Priority;
-
-impl Priority {
-    /// Somebody asked for this and waits for it.
-    pub const EXPLICIT: i16 = 150;
-    /// Found in passing. The default.
-    pub const DISCOVERED: i16 = 100;
-    /// May run whenever nothing else does.
-    pub const BACKFILL: i16 = 30;
-}
-
-/// What is kept of a job that completed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Retain {
-    /// Its record and output, until the store's retention is over (7 days unless set otherwise).
-    Default,
-    /// Nothing: the job is deleted by the statement that completes it. Dead letters are kept all the same.
-    None,
-    /// Its record and output, for this long after its end.
-    For(Duration),
-}
-
-impl Retain {
-    /// How long the history is kept, if not as long as the store's.
-    pub const fn history(self) -> Option<Duration> {
-        match self {
-            Self::For(history) => Some(history),
-            _ => None,
-        }
-    }
-}
-
-/// Whether a commit waits until it is on the disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Durability {
-    /// It does: what was acknowledged survives a crash of the database's machine.
-    #[default]
-    Full,
-    /// It does not. A crash of the server may lose what was committed in the last moments (three times `wal_writer_delay`, so usually 0.6 s).
-    /// For an enqueue: jobs that were acknowledged may be gone. For verdicts: jobs that were done may run again. Nothing is ever half-written.
-    Relaxed,
-}
-
-/// What becomes of an ordering key while the job at its head is a dead letter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum KeyPolicy {
-    /// The key waits: nothing of it runs until somebody requeues that job, which keeps its place, or discards it.
-    #[default]
-    Block,
-    /// The key goes on with the next job. Requeued, the dead one goes to the end of its key.
-    Skip,
-}
-
-impl KeyPolicy {
-    /// Its name in SQL.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Block => "block",
-            Self::Skip => "skip",
-        }
-    }
-}

@@ -25,6 +25,7 @@ mod logs;
 mod pause;
 mod record;
 mod refusal;
+mod steps;
 mod unserved;
 mod walk;
 mod weight;
@@ -50,6 +51,7 @@ pub use self::{
     logs::{AttemptLog, logs},
     pause::{Awaited, Pause, Scope, job_types, pause, pause_awaits, pauses, resume, until_paused},
     record::{AttemptFailure, JobRecord},
+    steps::{JobStep, steps},
     unserved::{Unserved, unserved, unserved_of},
     weight::{Weight, set_weight, weights},
     why::{Cause, CauseKind, Why, why},

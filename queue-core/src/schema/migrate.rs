@@ -16,7 +16,7 @@ use crate::{
     schema::{Session, Store, in_transaction},
 };
 
-const MIGRATIONS: [Migration; 29] = [
+const MIGRATIONS: [Migration; 30] = [
     Migration::new(1, "jobs", include_str!("../../migrations/1_jobs.sql")),
     Migration::new(2, "days", include_str!("../../migrations/2_days.sql")),
     Migration::new(3, "keys", include_str!("../../migrations/3_keys.sql")),
@@ -46,6 +46,7 @@ const MIGRATIONS: [Migration; 29] = [
     Migration::new(27, "answers", include_str!("../../migrations/27_answers.sql")),
     Migration::new(28, "audit", include_str!("../../migrations/28_audit.sql")),
     Migration::new(29, "logs", include_str!("../../migrations/29_logs.sql")),
+    Migration::new(30, "steps", include_str!("../../migrations/30_steps.sql")),
 ];
 
 /// The newest version that this release knows.

@@ -16,7 +16,9 @@ use tokio::{runtime::Handle, sync::mpsc};
 use super::backend::{Notes, TestBackend};
 use crate::{
     attempt::{self, ClaimedJob, Ended, Halt},
-    context::{CancelReason, Lent, Middleware, Registration, Report, ReportEntry, ReportSender, Shared, States, Written},
+    context::{
+        CancelReason, JournaledStep, Lent, Middleware, Registration, Report, ReportEntry, ReportSender, Shared, States, StepName, Written,
+    },
     define::{Ending, Failure, JobId, JobType, Outcome, Verdict},
     error::Error,
     results::Progress,
@@ -44,6 +46,7 @@ pub struct Attempt {
     pub progress: Progress,
     pub(super) output: Option<String>,
     pub(super) checkpoint: Option<String>,
+    pub(super) steps: Vec<JournaledStep>,
 }
 
 impl Attempt {
@@ -79,6 +82,22 @@ impl Attempt {
         })
     }
 
+    /// What the step of this name of a durable job gave, whether this attempt or an earlier one did it; `None` if it is not journaled, or is a sleep.
+    ///
+    /// # Panics
+    /// When it is no `T`.
+    pub fn step<T: DeserializeOwned>(&self, name: impl Into<StepName>) -> Option<T> {
+        let StepName(name) = name.into();
+        let step = self.steps.iter().find(|step| step.name == name && step.left_ms.is_none())?;
+        let decoded = serde_json::from_str(step.output.as_deref().unwrap_or("null"));
+        Some(decoded.unwrap_or_else(|error| panic!("what the step `{name}` gave does not fit the type asked for: {error}")))
+    }
+
+    /// The names of the steps that a durable job has journaled after this attempt, sleeps among them.
+    pub fn journaled(&self) -> Vec<&str> {
+        self.steps.iter().map(|step| step.name.as_str()).collect()
+    }
+
     /// The job's last checkpoint after this attempt, whether it or an earlier one wrote it.
     ///
     /// # Panics
@@ -94,6 +113,7 @@ pub(super) struct Setup<'a> {
     pub(super) registration: &'a Registration,
     pub(super) job: &'a ClaimedJob,
     pub(super) checkpoint: Option<String>,
+    pub(super) steps: Vec<JournaledStep>,
     pub(super) states: States,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) pool: PgPool,
@@ -133,8 +153,8 @@ const DICE: f64 = 0.5;
 
 impl Setup<'_> {
     pub(super) async fn run(self) -> Outturn {
-        let Self { registration, job, checkpoint, states, middleware, pool, store, lent, asked } = self;
-        let backend = Arc::new(TestBackend::new(job.attempt, checkpoint, lent.clone()));
+        let Self { registration, job, checkpoint, steps, states, middleware, pool, store, lent, asked } = self;
+        let backend = Arc::new(TestBackend::new(job.attempt, (checkpoint, steps), lent.clone()));
         let (reports, mut said) = ReportSender::open();
         let shared = Arc::new(Shared {
             pool,
@@ -171,7 +191,7 @@ impl Setup<'_> {
 impl Outturn {
     /// What came of an attempt that ended so, after this time, and has said this.
     pub(super) fn of(ended: Ended, registration: &Registration, job: &ClaimedJob, ran: Duration, notes: Notes) -> Self {
-        let Notes { progress, checkpoint, changed, said } = notes;
+        let Notes { progress, checkpoint, changed, said, steps } = notes;
         let (kept, mut outcome) = (ended.is_written(), ended.outcome());
         let mut ending = ended.ending(Some(registration), job, ran, DICE);
         if let Some(committed) = said.filter(|_| kept) {
@@ -189,6 +209,7 @@ impl Outturn {
             progress,
             output: ending.output().map(str::to_owned),
             checkpoint,
+            steps,
         };
         Self { attempt, ending, failure: None, reported: changed, kept }
     }

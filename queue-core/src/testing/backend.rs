@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use tokio::time::timeout;
 
 use crate::{
-    context::{Backend, CommitResult, Fence, Lent, OwnTransaction, ReportEntry},
+    context::{Backend, CommitResult, Fence, JournaledStep, Lent, OwnTransaction, ReportEntry, StepEntry, Written},
     define::{Ending, JobId},
     error::Error,
     results::Progress,
@@ -27,6 +27,10 @@ pub(super) const DROP: &str = "rollback to savepoint queue_attempt; release save
 /// What the handler wrote is to stay. Constraints that it deferred are checked, as its commit would.
 pub(super) const KEEP: &str = "set constraints all immediate; release savepoint queue_attempt";
 
+/// The same, and the attempt goes on.
+const KEEP_ON: &str =
+    "set constraints all immediate; release savepoint queue_attempt; set constraints all deferred; savepoint queue_attempt";
+
 #[derive(Debug, Default)]
 pub(super) struct TestBackend {
     lent: Option<Lent>,
@@ -39,14 +43,16 @@ pub(super) struct Notes {
     pub(super) progress: Progress,
     pub(super) checkpoint: Option<String>,
     pub(super) said: Option<Ending>,
+    /// What earlier attempts have journaled, and this one.
+    pub(super) steps: Vec<JournaledStep>,
     /// Whether there is anything to be written.
     pub(super) changed: bool,
 }
 
 impl TestBackend {
-    pub(super) fn new(attempt: i16, checkpoint: Option<String>, lent: Option<Lent>) -> Self {
+    pub(super) fn new(attempt: i16, (checkpoint, steps): (Option<String>, Vec<JournaledStep>), lent: Option<Lent>) -> Self {
         let progress = Progress { attempt, ..Progress::default() };
-        Self { lent, notes: Mutex::new(Notes { progress, checkpoint, ..Notes::default() }) }
+        Self { lent, notes: Mutex::new(Notes { progress, checkpoint, steps, ..Notes::default() }) }
     }
 
     /// Keeps what would be written in the store.
@@ -100,5 +106,31 @@ impl Backend for TestBackend {
 
     async fn checkpoint(&self, _: JobId) -> Result<Option<String>, Error> {
         Ok(self.notes().checkpoint.clone())
+    }
+
+    async fn steps(&self, _: JobId) -> Result<Vec<JournaledStep>, Error> {
+        Ok(self.notes().steps.clone())
+    }
+
+    async fn journal(&self, StepEntry { fence, name, wait, output, .. }: StepEntry) -> Written {
+        let left_ms = wait.map(|wait| wait.as_secs_f64() * 1000.0);
+        self.notes().steps.push(JournaledStep { name, attempt: fence.attempt, output, left_ms });
+        Written::Yes
+    }
+
+    /// Keeps what the step wrote, as its commit would, whatever becomes of the attempt.
+    async fn commit_step(self: Arc<Self>, tx: OwnTransaction, entry: StepEntry) -> CommitResult {
+        let kept = match tx {
+            OwnTransaction::Lent(mut tx) => sqlx::raw_sql(KEEP_ON).execute(&mut **tx).await,
+            // None was begun on a pool.
+            OwnTransaction::Pooled(tx) => tx.rollback().await.and(Err(sqlx::Error::PoolClosed)),
+        };
+        match kept {
+            Ok(_) => {
+                self.journal(entry).await;
+                CommitResult::Written
+            }
+            Err(error) => CommitResult::Undone(Error::Database(error).into()),
+        }
     }
 }

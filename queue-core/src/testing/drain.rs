@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     attempt::ClaimedJob,
-    context::{BatchHandler, Handler, Middleware, Registration, Registry, States},
+    context::{BatchHandler, Handler, JournaledStep, Middleware, Registration, Registry, States},
     define::{JobId, JobType, OrderingKey, stored_type, type_and_version},
     error::{RegistryError, message},
     finish::finish_one,
@@ -275,9 +275,14 @@ async fn one(
     if transactional && connection.lent().is_none() {
         return Err(Error::NeedsPool { job_type: job.job_type.to_owned() });
     }
+    let steps = match registration.options().durable {
+        true => steps_done(&mut *connection.lock(None).await?, store, job.id).await?,
+        false => Vec::new(),
+    };
+    let known = steps.len();
     sqlx::raw_sql(SAVE).execute(&mut *connection.lock(None).await?).await?;
     let (states, middleware, pool, lent) = (states.clone(), middleware.to_vec(), pool.clone(), connection.lent());
-    let mut outturn = Setup { registration, job: &job, checkpoint, states, middleware, pool, store, lent, asked: None }.run().await;
+    let mut outturn = Setup { registration, job: &job, checkpoint, steps, states, middleware, pool, store, lent, asked: None }.run().await;
     let mut on = connection.lock(Some(job.id)).await?;
     if transactional && outturn.attempt.is_completed() {
         if let Err(error) = sqlx::raw_sql(KEEP).execute(&mut *on).await {
@@ -288,11 +293,34 @@ async fn one(
     } else if !outturn.kept {
         sqlx::raw_sql(DROP).execute(&mut *on).await?;
     }
+    keep_steps(&mut on, store, &job, &outturn.attempt.steps[known..]).await?;
     finish_one(store, &job, seq, &outturn.ending).execute(&mut *on).await?;
     if outturn.reported {
         note(&mut on, store, &job, &outturn.attempt).await?;
     }
     Ok(outturn.attempt)
+}
+
+/// What earlier attempts have journaled.
+async fn steps_done(on: &mut PgConnection, store: Store, job: JobId) -> Result<Vec<JournaledStep>, Error> {
+    let statement = sqlx::query_as(store.sql(include_str!("../../testing/steps_done.sql"))).bind(job);
+    let rows: Vec<(String, i16, Option<String>, Option<f64>)> = statement.fetch_all(on).await?;
+    Ok(rows.into_iter().map(|(name, attempt, output, left_ms)| JournaledStep { name, attempt, output, left_ms }).collect())
+}
+
+/// Writes what the attempt has journaled, whatever became of it.
+async fn keep_steps(on: &mut PgConnection, store: Store, job: &ClaimedJob, steps: &[JournaledStep]) -> Result<(), Error> {
+    if steps.is_empty() {
+        return Ok(());
+    }
+    let keep = sqlx::query(store.sql(include_str!("../../testing/steps.sql")))
+        .bind(job.id)
+        .bind(i32::from(job.attempt))
+        .bind(steps.iter().map(|step| step.name.as_str()).collect::<Vec<_>>())
+        .bind(steps.iter().map(|step| step.left_ms).collect::<Vec<_>>())
+        .bind(steps.iter().map(|step| step.output.as_deref()).collect::<Vec<_>>());
+    keep.execute(on).await?;
+    Ok(())
 }
 
 /// Writes what the attempt reported.

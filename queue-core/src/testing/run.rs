@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::attempt::{Attempt, Setup, is_without_pool, no_pool};
 use crate::{
     attempt::ClaimedJob,
-    context::{CancelReason, Handler, Middleware, Registration, States},
+    context::{CancelReason, Handler, JournaledStep, Middleware, Registration, States, StepName},
     define::{Failure, JobId, JobType},
     enqueue::EnqueueOptions,
     error::RegistryError,
@@ -32,6 +32,7 @@ pub struct Run<T> {
     max_attempts: Option<u32>,
     pool: Option<PgPool>,
     checkpoint: Option<String>,
+    steps: Vec<JournaledStep>,
     options: EnqueueOptions,
     middleware: Vec<Arc<dyn Middleware>>,
     asked: Option<CancelReason>,
@@ -48,6 +49,7 @@ impl<T: Handler> Run<T> {
             max_attempts: None,
             pool: None,
             checkpoint: None,
+            steps: Vec::new(),
             options,
             middleware: Vec::new(),
             asked: None,
@@ -94,6 +96,23 @@ impl<T: Handler> Run<T> {
         self
     }
 
+    /// A step of a durable job that an earlier attempt has journaled, and what it gave.
+    ///
+    /// # Panics
+    /// When that could not be stored.
+    pub fn journaled<V: Serialize + ?Sized>(mut self, name: impl Into<StepName>, value: &V) -> Self {
+        let text = payload::encode(value, payload::DEFAULT_LIMIT).unwrap_or_else(|error| panic!("this output cannot be stored: {error}"));
+        let (name, output) = (name.into().0, (text != "null").then_some(text));
+        self.steps.push(JournaledStep { name, attempt: 0, output, left_ms: None });
+        self
+    }
+
+    /// A sleep of a durable job that began in an earlier attempt, and is over.
+    pub fn slept(mut self, name: impl Into<StepName>) -> Self {
+        self.steps.push(JournaledStep { name: name.into().0, attempt: 0, output: None, left_ms: Some(0.0) });
+        self
+    }
+
     /// What `cx.meta()` has, as [`Enqueue::meta`](crate::Enqueue::meta).
     pub fn meta(mut self, key: impl Into<String>, value: impl Serialize) -> Self {
         self.options.meta(key, value);
@@ -128,11 +147,12 @@ impl<T: Handler> Run<T> {
             None => no_pool().await,
         };
         let job = ClaimedJob { meta, ..claimed(&self.job, 1, self.attempt, self.max_attempts) };
-        let Self { states, checkpoint, asked, middleware, .. } = self;
+        let Self { states, checkpoint, steps, asked, middleware, .. } = self;
         let setup = Setup {
             registration: &registration,
             job: &job,
             checkpoint,
+            steps,
             states,
             middleware,
             pool,

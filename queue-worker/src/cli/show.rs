@@ -6,7 +6,7 @@ use chrono::Utc;
 use humantime::format_duration;
 use queue_core::{
     JobId, JobRef, JobState, Progress,
-    operate::{self, AttemptLog, JobRecord, LimitWait, Pause},
+    operate::{self, AttemptLog, JobRecord, JobStep, LimitWait, Pause},
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -29,21 +29,25 @@ pub(super) async fn show(settings: &Settings, id: JobId, (payload, with_logs): (
     let pauses = operate::pauses(database.pool(), store).await?;
     let limits = if job.state == JobState::Ready { operate::waits_for(database.pool(), store, id).await? } else { Vec::new() };
     let logs = if with_logs { Some(operate::logs(database.pool(), store, id).await?) } else { None };
+    let steps = operate::steps(database.pool(), store, id).await?;
     database.close().await;
     if as_json {
-        return print::json(&Shown { job: Served::new(&job, &pauses, &unserved), waits_for: &limits, logs: logs.as_deref() });
+        let job = Served::new(&job, &pauses, &unserved);
+        return print::json(&Shown { job, waits_for: &limits, steps: &steps, logs: logs.as_deref() });
     }
     let said = describe(&job, paused_by(&job, &pauses), &limits, unserved.contains(&job.id));
-    print::lines(&(said + &logs.map_or_else(String::new, |logs| logged(&logs))))
+    print::lines(&(said + &stepped(&steps) + &logs.map_or_else(String::new, |logs| logged(&logs))))
 }
 
-/// A job in JSON, and the limits that have no room for it.
+/// A job in JSON, the limits that have no room for it, and what it has done so far if it is durable.
 #[derive(Serialize)]
 struct Shown<'a> {
     #[serde(flatten)]
     job: Served<'a>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     waits_for: &'a [LimitWait],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    steps: &'a [JobStep],
     #[serde(skip_serializing_if = "Option::is_none")]
     logs: Option<&'a [AttemptLog]>,
 }
@@ -120,6 +124,18 @@ fn describe(job: &JobRecord, paused: Option<&Pause>, limits: &[LimitWait], waits
         said.push(format!("{:<10} queue-worker why {}", "see", job.id));
     }
     said.join("\n")
+}
+
+/// What a durable job has done so far, below the rest: a line a step.
+fn stepped(steps: &[JobStep]) -> String {
+    let of = |step: &JobStep| {
+        let said = match step.until {
+            Some(until) => format!("sleeps until {}", print::time(until)),
+            None => format!("after {}", format_duration(Duration::from_millis(u64::from(step.ran_ms.unsigned_abs())))),
+        };
+        format!("\nstep       {}, {}: attempt {}, {said}", print::time(step.at), inert::line(&step.name), step.attempt)
+    };
+    steps.iter().map(of).collect()
 }
 
 /// What each attempt has logged, below the rest.

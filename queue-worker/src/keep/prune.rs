@@ -47,10 +47,11 @@ pub(super) enum Chore {
     AddUp,
     ForgetTotals,
     ForgetLogs,
+    ForgetSteps,
 }
 
 impl Chore {
-    pub(super) const ALL: [Self; 16] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::MakeDays,
         Self::DeleteOld,
         Self::DeleteEarly,
@@ -67,6 +68,7 @@ impl Chore {
         Self::AddUp,
         Self::ForgetTotals,
         Self::ForgetLogs,
+        Self::ForgetSteps,
     ];
 
     /// What a log says when it fails.
@@ -88,6 +90,7 @@ impl Chore {
             Self::AddUp => "cannot add up what came of attempts now; trying again in a minute",
             Self::ForgetTotals => "cannot delete old figures of what came of attempts now; trying again in a minute",
             Self::ForgetLogs => "cannot delete the logs of jobs that are gone now; trying again in a minute",
+            Self::ForgetSteps => "cannot delete the steps of jobs that are gone now; trying again in a minute",
         }
     }
 
@@ -121,7 +124,8 @@ impl Chore {
             Self::ForgetLanes => forget_lanes(connection, store, config.retention).await,
             Self::AddUp => roll_up(connection, store).await,
             Self::ForgetTotals => prune_totals(connection, store).await,
-            Self::ForgetLogs => forget_logs(connection, store, config.retention).await,
+            Self::ForgetLogs => forget_orphans(connection, store, include_str!("../../sql/prune_logs.sql"), config.retention).await,
+            Self::ForgetSteps => forget_orphans(connection, store, include_str!("../../sql/prune_steps.sql"), config.retention).await,
         }
     }
 }
@@ -202,11 +206,11 @@ async fn prune_progress(connection: &mut PgConnection, store: Store) -> sqlx::Re
     }
 }
 
-/// Looks at all logs, if they are not very many; of more at the oldest, and from some job on that is drawn from a retention's worth of them.
-async fn forget_logs(connection: &mut PgConnection, store: Store, retention: Duration) -> sqlx::Result<()> {
+/// Looks at all logs, or steps, if they are not very many; of more at the oldest, and from some job on that is drawn from a retention's worth of them.
+async fn forget_orphans(connection: &mut PgConnection, store: Store, statement: &'static str, retention: Duration) -> sqlx::Result<()> {
     let mut after = JobId(0);
     for page in 1..=2 * LOG_PAGES {
-        let prune = sqlx::query_scalar(store.sql(include_str!("../../sql/prune_logs.sql"))).bind(after).bind(KEYS);
+        let prune = sqlx::query_scalar(store.sql(statement)).bind(after).bind(KEYS);
         let Some(last): Option<JobId> = bounded(prune.fetch_one(&mut *connection)).await? else { return Ok(()) };
         let drawn = || (retention.mul_f64(fastrand::f64()).as_millis() as i64) << 20;
         after = if page == LOG_PAGES { JobId(last.0.saturating_add(drawn())) } else { last };

@@ -11,11 +11,12 @@ use std::{
 use async_trait::async_trait;
 use queue_core::{
     Error, JobId, Store,
-    runner::{Backend, CommitResult, Ending, Fence, LogEntry, OwnTransaction},
+    runner::{Backend, CommitResult, Ending, Fence, JournaledStep, LogEntry, OwnTransaction, StepEntry, Written},
 };
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 
 use super::{
+    journal::JournalSender,
     logs::LogSender,
     send::{is_about_data, settle_within},
     settlement::Settlement,
@@ -25,17 +26,17 @@ use crate::live::{Link, bounded, our_settings};
 /// What the handler wrote is to stay. Constraints that it deferred are checked now, under its own settings, so that they count as its failure
 /// and not as a lost commit. Then our statement runs under our settings. A server that loses us between the verdict and the commit lets go of
 /// the lease soon.
-const KEEP: &str = concat!(
+pub(super) const KEEP: &str = concat!(
     "set constraints all immediate; ",
     our_settings!(),
     "set local idle_in_transaction_session_timeout = '15s'; savepoint queue_verdict",
 );
 
 /// How long a commit whose answer was lost is asked after.
-const ASK_FOR: Duration = Duration::from_mins(1);
+pub(super) const ASK_FOR: Duration = Duration::from_mins(1);
 
 /// Between two questions.
-const PAUSE: Duration = Duration::from_millis(200);
+pub(super) const PAUSE: Duration = Duration::from_millis(200);
 
 /// Under a stricter isolation, every settle beside this one in the same lease would be a conflict.
 const BEGIN: &str = "begin isolation level read committed read write";
@@ -46,6 +47,7 @@ pub(crate) struct DatabaseBackend {
     pub(crate) pool: PgPool,
     pub(crate) store: Store,
     pub(crate) logs: LogSender,
+    pub(crate) journal: JournalSender,
 }
 
 #[async_trait]
@@ -66,6 +68,18 @@ impl Backend for DatabaseBackend {
         let statement = sqlx::query_scalar(self.store.sql(include_str!("../../sql/checkpoint.sql"))).bind(job);
         let found: Option<Option<String>> = statement.fetch_optional(&self.pool).await?;
         Ok(found.flatten())
+    }
+
+    async fn steps(&self, job: JobId) -> Result<Vec<JournaledStep>, Error> {
+        self.steps_done(job).await
+    }
+
+    async fn journal(&self, entry: StepEntry) -> Written {
+        self.journal.write(entry).await
+    }
+
+    async fn commit_step(self: Arc<Self>, tx: OwnTransaction, entry: StepEntry) -> CommitResult {
+        self.end_step(tx, entry).await
     }
 
     async fn keep_log(&self, entry: LogEntry, may_wait: bool) {

@@ -36,6 +36,12 @@ pub(super) async fn locked_leases(link: &mut Link, store: Store, tokens: &[Uuid]
     link.note(locked)
 }
 
+/// Who has locked which of these leases: pids as text.
+pub(super) async fn pids(link: &mut Link, store: Store, tokens: HashSet<Uuid>) -> sqlx::Result<HashMap<Uuid, String>> {
+    let locked = locked_leases(link, store, &tokens.into_iter().collect::<Vec<_>>()).await?;
+    Ok(locked.into_iter().map(|(token, pid, ..)| (token, pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string()))).collect())
+}
+
 /// Whether a lock was not to be had in time.
 pub(super) fn is_locked(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "55P03")

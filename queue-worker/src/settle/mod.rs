@@ -2,6 +2,7 @@
 
 mod aside;
 mod commit;
+mod journal;
 mod locked;
 mod logs;
 mod notify_waiters;
@@ -13,6 +14,7 @@ mod verdicts;
 
 pub(crate) use self::{
     commit::DatabaseBackend,
+    journal::{JournalSender, Waiting, write_journal},
     logs::{LogSender, Logs, write_logs},
     notify_waiters::notify_waiters,
     report::write_reports,

@@ -5,7 +5,7 @@
 //! about jobs.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashSet, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -17,7 +17,7 @@ use queue_core::{
 use tokio::{sync::mpsc::UnboundedReceiver, time::timeout_at};
 use uuid::Uuid;
 
-use super::locked::{is_locked, locked_leases};
+use super::locked::{is_locked, pids};
 use crate::{
     error::complain,
     live::{Link, bounded},
@@ -135,11 +135,9 @@ async fn write_some(link: &mut Link, store: Store, mut entries: Vec<(Arc<Report>
 
 /// Answers those on leases that somebody's open transaction has locked, and takes them out of the others; returns whether there were any.
 async fn refuse_locked(link: &mut Link, store: Store, entries: &mut Vec<(Arc<Report>, ReportEntry)>) -> bool {
-    let tokens: HashSet<Uuid> = entries.iter().map(|(_, entry)| entry.fence.token).collect();
-    let Ok(locked) = locked_leases(link, store, &tokens.into_iter().collect::<Vec<_>>()).await else { return false };
-    let locked: HashMap<Uuid, Option<i32>> = locked.into_iter().map(|(token, pid, ..)| (token, pid)).collect();
+    let Ok(locked) = pids(link, store, entries.iter().map(|(_, entry)| entry.fence.token).collect()).await else { return false };
     for (report, entry) in entries.extract_if(.., |(_, entry)| locked.contains_key(&entry.fence.token)) {
-        let pid = locked.get(&entry.fence.token).copied().flatten().map_or_else(|| "?".to_owned(), |pid| pid.to_string());
+        let pid = &locked[&entry.fence.token];
         report.answer(entry, &Written::Failed(format!("the open transaction of the session {pid} has locked the job's lease")));
     }
     !locked.is_empty()

@@ -34,8 +34,9 @@ pub(crate) struct Settlement {
 impl Settlement {
     /// For an attempt that ended so. `dice` is drawn evenly from 0 to 1, for jitter.
     pub(crate) fn of(claimed: &Claimed, registration: Option<&Registration>, ended: Ended, ran: Duration, dice: f64) -> Self {
-        let over = ended.is_over();
-        Self::with(claimed, over, ended.ending(registration, &claimed.job, ran, dice))
+        let (over, is_suspended) = (ended.is_over(), ended.is_suspended());
+        let settlement = Self::with(claimed, over, ended.ending(registration, &claimed.job, ran, dice));
+        if is_suspended { Self { crashes: 0, ..settlement } } else { settlement }
     }
 
     /// For a job that was not begun, or is to be broken off.

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     keep::{expire_all, unblock_all},
     live::{Bell, Engine, Link, Pauses, listen},
-    settle::{Logs, notify_waiters, write_logs, write_reports},
+    settle::{Logs, Waiting, notify_waiters, write_journal, write_logs, write_reports},
     tally::{Tallies, say_tallies},
 };
 
@@ -34,7 +34,11 @@ const LAST_TALLIES: Duration = Duration::from_secs(1);
 
 impl Tellers<'_> {
     /// Starts those that are ended with the worker.
-    pub(super) fn start(&self, pauses: Pauses, (said, logs): (UnboundedReceiver<Arc<Report>>, Logs)) -> Vec<JoinHandle<()>> {
+    pub(super) fn start(
+        &self,
+        pauses: Pauses,
+        (said, logs, steps): (UnboundedReceiver<Arc<Report>>, Logs, UnboundedReceiver<Waiting>),
+    ) -> Vec<JoinHandle<()>> {
         let Self { pool, store, bell, tallies, .. } = *self;
         let (engine, link) = (self.engine, |purpose| Link::new(pool, purpose));
         vec![
@@ -43,6 +47,7 @@ impl Tellers<'_> {
             engine.watch("expiry", expire_all(link("expiry").relaxed(), store, Arc::clone(bell), tallies.clone())),
             engine.watch("tell", notify_waiters(link("tell").relaxed(), store, Arc::clone(bell))),
             engine.handle().spawn(write_reports(said, link("report").impatient(), store)),
+            engine.handle().spawn(write_journal(steps, link("journal").impatient(), store)),
             engine.handle().spawn(write_logs(logs, link("logs").relaxed().impatient(), store)),
         ]
     }

@@ -39,6 +39,7 @@ pub(crate) const NAMES: [&str; 100] = names!("0" "1" "2" "3" "4" "5" "6" "7" "8"
 
 impl JobType for Noop {
     type Output = ();
+    type Cx = queue_core::Context;
     const OPTIONS: Options = Options::new("bench").queue("bench").aliases(&NAMES);
 }
 
@@ -48,6 +49,7 @@ pub(crate) struct Unserved(pub(crate) Noop);
 
 impl JobType for Unserved {
     type Output = ();
+    type Cx = queue_core::Context;
     const OPTIONS: Options = Options::new("bench_unserved").queue("bench").priority(200);
 }
 

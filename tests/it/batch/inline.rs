@@ -94,6 +94,7 @@ macro_rules! by_hand {
 
             impl queue_core::JobType for $name {
                 type Output = ();
+                type Cx = queue_core::Context;
                 const OPTIONS: Options = $options;
             }
 

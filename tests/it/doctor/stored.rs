@@ -51,7 +51,7 @@ async fn days_that_are_missing_or_planted_are_found_and_made() {
     }
     let drop_tomorrow = "do $$ begin
       execute (select string_agg(format('drop table queue.%s_%s', p, to_char((now() at time zone 'UTC')::date + 1, 'YYYYMMDD')), '; ')
-        from unnest(array['job', 'done', 'done_many', 'failure']) p);
+        from unnest(array['job', 'done', 'done_many', 'failure', 'step']) p);
     end $$";
     make(&db.pool, drop_tomorrow).await;
     is_cured(&db.url, &db.pool, &Checkup::default(), FindingKind::DaysMissing).await;

@@ -100,6 +100,7 @@ producer_enqueue pmw
 producer_enqueue_with pmw
 producer_lock_keys pmw
 prune_logs w
+prune_steps w
 quantile ro
 read_history ro
 read_keyed w
@@ -131,6 +132,7 @@ starts_left w
 starts_since w
 state_of w
 status pmwo
+steps ro
 stored_type ro
 tell_of_keys w
 tell_of_room w
@@ -201,6 +203,8 @@ ready w:SIUD r:S o:S
 retention w:SIUD r:S o:S
 schedule w:SUD r:name,job_type,cron,every,tz,missed,grace,overlap,jitter,source,definition,since,next_at,skip_at,tried_at,again_at,paused_at,undeclared_since,withdrawn_at,error o:S
 scheduled w:SIUD r:S o:S
+step w:SIUD r:id,name,attempt,at,ran_ms,until o:id,name,attempt,at,ran_ms,until,output
+step_default r:id o:id
 tallied w:SIUD r:S o:S
 tally_source w:SIUD
 tally_total w:SIUD r:S o:S

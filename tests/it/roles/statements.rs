@@ -72,6 +72,7 @@ hinted w
 history ro
 horizon pmwro!
 job_types wro
+journal w
 keep_types w
 kept_types wro
 lanes wro
@@ -114,6 +115,7 @@ prune_fires w
 prune_kept w
 prune_logs w
 prune_rates w
+prune_steps w
 prune_totals w
 prune_waiters w
 prune_workers w
@@ -143,6 +145,9 @@ sleep w
 slow_down w
 started wro
 status pmwo
+step_written w
+steps ro
+steps_done w
 still_held w
 surroundings pmwro!
 suspects wro

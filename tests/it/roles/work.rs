@@ -108,13 +108,13 @@ async fn a_worker_starts_works_recovers_and_keeps_house_without_a_right_to_creat
     let day = |days: i32| format!("job_' || queue.day_name((clock_timestamp() at time zone 'UTC')::date + {days})");
     let exists = |days: i32| format!("select (to_regclass('queue.{}) is not null)::int::bigint", day(days));
     let make_past = "do $$ declare day date := (now() at time zone 'UTC')::date - 9; parent text; begin
-       foreach parent in array array['job', 'done', 'done_many', 'failure'] loop
+       foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
          execute format('create table queue.%I partition of queue.%I for values from (%s) to (%s)', parent || '_' || queue.day_name(day), parent,
            queue.id_at(day::timestamp at time zone 'UTC'), queue.id_at((day + 1)::timestamp at time zone 'UTC'));
          execute format('alter table queue.%I owner to queue_owner', parent || '_' || queue.day_name(day));
        end loop; end $$";
     store.run(make_past).await;
-    for parent in ["job", "done", "done_many", "failure"] {
+    for parent in ["job", "done", "done_many", "failure", "step"] {
         store.run(&format!("do $$ begin execute 'drop table queue.{}; end $$", day(7).replacen("job", parent, 1))).await;
     }
     assert_eq!((store.db.count(&exists(7)).await.unwrap(), store.db.count(&exists(-9)).await.unwrap()), (0, 1));

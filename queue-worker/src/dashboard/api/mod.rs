@@ -12,6 +12,7 @@ mod overview;
 mod queues;
 mod redacted;
 mod schedules;
+mod steps;
 
 use axum::{Json, Router, routing::get};
 use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
@@ -39,6 +40,7 @@ pub(super) fn routes() -> Router<Shared> {
         .routes(routes!(jobs::find))
         .routes(routes!(jobs::why))
         .routes(routes!(jobs::logs))
+        .routes(routes!(steps::steps))
         .routes(routes!(jobs::act))
         .routes(routes!(history::history))
         .routes(routes!(many::count))

@@ -1,5 +1,7 @@
 //! One job: what it is, how far it is, why its attempts failed, and what can be done to it.
 
+use std::time::Duration;
+
 use askama::Template;
 use axum::{
     extract::{Path, State},
@@ -8,7 +10,7 @@ use axum::{
 use chrono::{DateTime, Utc};
 use queue_core::{
     JobId, JobState, Progress,
-    operate::{self, AttemptLog, Cause, JobRecord, Why},
+    operate::{self, AttemptLog, Cause, JobRecord, JobStep, Why},
 };
 
 use super::{
@@ -30,8 +32,9 @@ struct JobPage {
     /// Trees of JSON, each with its name.
     trees: Vec<(&'static str, String)>,
     logs: Vec<LogView>,
+    steps: Vec<StepRow>,
     /// Why they cannot be read.
-    no_logs: Option<String>,
+    unread: Option<String>,
     hidden: bool,
     /// Whether it changes by itself.
     goes_on: bool,
@@ -89,6 +92,24 @@ struct CauseRow {
 impl CauseRow {
     fn new(cause: &Cause) -> Self {
         Self { says: show::line(&cause.says), fix: cause.fix.as_deref().map(show::line) }
+    }
+}
+
+/// A step of a durable job.
+struct StepRow {
+    name: String,
+    attempt: i16,
+    at: Moment,
+    /// How long it took, unless it is a sleep.
+    ran: String,
+    until: Option<Moment>,
+}
+
+impl StepRow {
+    fn new(step: &JobStep, now: DateTime<Utc>) -> Self {
+        let ran = show::span(Duration::from_millis(u64::from(step.ran_ms.unsigned_abs())));
+        let until = step.until.map(|until| Moment::new(until, now));
+        Self { name: show::line(&step.name), attempt: step.attempt, at: Moment::new(step.at, now), ran, until }
     }
 }
 
@@ -153,18 +174,24 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Path(id): Path
         Ok(seen) => seen,
         Err(problem) => return unseen(&app, frame, id, problem).await,
     };
-    // What cannot be read of the logs keeps nobody from seeing the job.
-    let read = async { logs_of(&mut *app.look().await?, &app, id, &seen.job.job_type).await };
-    let (logs, no_logs) = match read.await {
-        Ok(logs) => (logs.iter().rev().map(|log| LogView::new(log, seen.now)).collect(), None),
-        Err(problem) => (Vec::new(), Some(problem.text)),
+    // What cannot be read of the logs and the steps keeps nobody from seeing the job.
+    let read = async {
+        let mut session = app.look().await?;
+        let steps = operate::steps(&mut *session, app.store, id).await?;
+        Ok::<_, Problem>((steps, logs_of(&mut session, &app, id, &seen.job.job_type).await?))
     };
+    let (steps, logs, unread) = match read.await {
+        Ok((steps, logs)) => (steps, logs, None),
+        Err(problem) => (Vec::new(), Vec::new(), Some(problem.text)),
+    };
+    let logs = logs.iter().rev().map(|log| LogView::new(log, seen.now)).collect();
+    let steps = steps.iter().map(|step| StepRow::new(step, seen.now)).collect();
     let JobRecord { payload, output, meta, state, .. } = &seen.job;
     let json = [("payload", payload), ("output", output), ("metadata", meta)];
     let trees = json.into_iter().filter_map(|(name, json)| Some((name, tree(json.as_ref()?.get())))).collect();
     let goes_on = !matches!(state, JobState::Completed | JobState::Dead | JobState::Cancelled | JobState::Expired);
     let hidden = app.options.hide_payloads;
-    Ok(write(&JobPage { job: view(&frame, &seen), trees, logs, no_logs, hidden, goes_on, frame })?.into_response())
+    Ok(write(&JobPage { job: view(&frame, &seen), trees, logs, steps, unread, hidden, goes_on, frame })?.into_response())
 }
 
 /// A job that is not there, or a table that somebody has to himself: what keeps it from being seen is what is asked.

@@ -23,7 +23,12 @@ impl Handler for Hang {
 fn slots() -> (Arc<Slots>, tokio::sync::mpsc::Receiver<Settlement>) {
     let pool = PgPoolOptions::new().connect_lazy_with(PgConnectOptions::new());
     let (settle, settled) = tokio::sync::mpsc::channel(1);
-    let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store: Store::default(), logs: crate::settle::LogSender::open().0 });
+    let backend = Arc::new(DatabaseBackend {
+        pool: pool.clone(),
+        store: Store::default(),
+        logs: crate::settle::LogSender::open().0,
+        journal: crate::settle::JournalSender::open().0,
+    });
     let shared = Shared {
         pool,
         store: Store::default(),

@@ -43,12 +43,15 @@ pub(super) enum Beside {
     /// Of an attempt that no other call names.
     WriteLogs,
     PruneLogs,
+    /// A step that no other call names.
+    Journal,
+    PruneSteps,
 }
 
 use Beside::{
-    AnnounceWaiter, ClearProgress, Declare, Elect, ForgetKeys, LeaveWaiter, LockedLeases, Note, Pause, PauseSchedule, PruneFires,
-    PruneLogs, PruneTotals, PruneWaiters, PublishTypes, PutSchedule, Resume, ResumeSchedule, RollUp, RunSchedule, SkipSchedule, Tally,
-    Unschedule, Vouch, WriteLogs,
+    AnnounceWaiter, ClearProgress, Declare, Elect, ForgetKeys, Journal, LeaveWaiter, LockedLeases, Note, Pause, PauseSchedule, PruneFires,
+    PruneLogs, PruneSteps, PruneTotals, PruneWaiters, PublishTypes, PutSchedule, Resume, ResumeSchedule, RollUp, RunSchedule, SkipSchedule,
+    Tally, Unschedule, Vouch, WriteLogs,
 };
 
 pub(super) const SCHEDULES: &[Act] = &[
@@ -77,6 +80,8 @@ pub(super) const REPORTS: &[Act] = &[
     Act::Beside(PruneTotals),
     Act::Beside(WriteLogs),
     Act::Beside(PruneLogs),
+    Act::Beside(Journal),
+    Act::Beside(PruneSteps),
 ];
 
 impl Beside {
@@ -110,6 +115,8 @@ impl Beside {
             PruneTotals => tallies::prune_totals(on, 100).await?,
             WriteLogs => operate::write_logs(on, lease.token, lease.jobs[0].id).await?,
             PruneLogs => operate::prune_logs(on).await?,
+            Journal => operate::journal(on, lease.token, lease.jobs[0].id).await?,
+            PruneSteps => operate::prune_steps(on).await?,
         })
     }
 
@@ -141,6 +148,8 @@ impl Beside {
             PruneTotals => &["prune_totals"],
             WriteLogs => &["write_logs"],
             PruneLogs => &["prune_logs"],
+            Journal => &["journal"],
+            PruneSteps => &["prune_steps"],
         }
     }
 }

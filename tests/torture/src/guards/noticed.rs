@@ -166,6 +166,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.ready_places", "queue.take_scheduled", "queue.take_waiting", "queue.end_waiting"], CONTROLS),
     (&["queue.cancel_running_all", "queue.set_priority_all", "queue.run_now_all", "queue.reschedule_all", "queue.wake_for"], CONTROLS),
     (&["queue.audit", "queue.note_act", "queue.count_act"], AUDIT),
+    (&["queue.step", "queue.prune_steps", "queue.steps", "journal.sql"], &["durable::statements", "durable::"]),
     (&["queue.log", "queue.write_logs", "queue.prune_logs", "queue.logs"], &["logs::statements", "logs::"]),
     (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "vouch.sql"], PAUSES),
     (&["queue.bound", "queue.bound_type", "queue.gate", "queue.permit", "queue.rate", "queue.bound_in_force"], LIMITS),

@@ -1,0 +1,68 @@
+//! A job of several steps that is broken off half-way, and goes on where it was: what was done is not done again.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
+
+use queue_core::{Durable, Handler, Job as _, JobResult, Store, job, operate, sqlx};
+use queue_worker::{Database, Worker};
+use serde::{Deserialize, Serialize};
+
+/// Ships an order: charges, books, lets a moment pass, and tells the customer.
+#[job(name = "example_ship_in_steps", durable, max_attempts = 3, backoff = fixed("10ms"), output = String)]
+#[derive(Serialize, Deserialize)]
+struct Ship {
+    order: i64,
+}
+
+static CHARGES: AtomicUsize = AtomicUsize::new(0);
+static MAILS: AtomicUsize = AtomicUsize::new(0);
+
+/// Somebody else's service, which takes an idempotency key.
+async fn charge(order: i64, key: String) -> Result<String, std::io::Error> {
+    CHARGES.fetch_add(1, Relaxed);
+    Ok(format!("receipt of order {order} under {}", key.rsplit('-').next().unwrap_or_default()))
+}
+
+/// Fails at first.
+async fn tell() -> Result<(), std::io::Error> {
+    if MAILS.fetch_add(1, Relaxed) == 0 { Err(std::io::Error::other("the mail server is away")) } else { Ok(()) }
+}
+
+impl Handler for Ship {
+    async fn run(self, cx: &Durable) -> JobResult<String> {
+        println!("attempt {}", cx.attempt());
+        let receipt = cx.step("charge", charge(self.order, cx.key("charge"))).await?;
+        let book = async |tx: &mut sqlx::PgConnection| {
+            let book = sqlx::query("insert into bookings (receipt) values ($1)").bind(&receipt);
+            book.execute(tx).await.map(|done| done.rows_affected())
+        };
+        cx.step_tx("book", book).await?;
+        cx.sleep("a moment", Duration::from_millis(1500)).await;
+        cx.step("tell", tell()).await?;
+        Ok(receipt)
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
+    database.migrate(Store::default()).await?;
+    let pool = database.pool();
+    sqlx::raw_sql("create table if not exists bookings (receipt text); truncate bookings").execute(pool).await?;
+
+    let job = Ship { order: 7 }.enqueue(pool).await?;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let worker = tokio::spawn(Worker::new(pool.clone()).register::<Ship>().run(async { drop(stopped.await) }));
+    println!("{}", job.wait(pool).await?);
+    for step in operate::steps(pool, Store::default(), job.id()).await? {
+        println!("{}: attempt {}", step.name, step.attempt);
+    }
+    let _ = stop.send(());
+    worker.await??;
+
+    let booked: i64 = sqlx::query_scalar("select count(*) from bookings").fetch_one(pool).await?;
+    assert_eq!((CHARGES.load(Relaxed), booked, MAILS.load(Relaxed)), (1, 1, 2), "charged once, booked once, told at the second try");
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! Journals steps of durable jobs: those that come in together in one statement, a lone one at once; and those that are committed with what they wrote.
+//!
+//! While one statement is in the air others collect. What the database refuses is a lost lease; while the database is away, steps wait for as long
+//! as their attempts do. One that is refused by itself harms no other.
+
+use std::{collections::HashSet, time::Instant};
+
+use queue_core::{
+    Error, JobId, Store,
+    runner::{CommitResult, JournaledStep, OwnTransaction, StepEntry, Written},
+};
+use sqlx::{PgConnection, Postgres, Transaction, postgres::PgArguments, query::QueryAs};
+use tokio::sync::{mpsc, oneshot};
+use uuid::Uuid;
+
+use super::{
+    commit::{ASK_FOR, DatabaseBackend, KEEP, PAUSE},
+    locked::{is_locked, pids},
+    send::is_refusal,
+};
+use crate::{
+    error::complain,
+    live::{Link, bounded},
+};
+
+/// The most steps of one statement, and the most bytes of outputs, unless one alone has more.
+const MOST: usize = 500;
+const LARGEST: usize = 8 * 1024 * 1024;
+
+/// Where attempts send their steps.
+#[derive(Clone, Debug)]
+pub(crate) struct JournalSender(mpsc::UnboundedSender<Waiting>);
+
+/// A step, and the attempt that waits until it is journaled.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    entry: StepEntry,
+    answer: oneshot::Sender<Written>,
+}
+
+impl JournalSender {
+    /// A sender, and what it sends; the attempts that run bound how much that is.
+    pub(crate) fn open() -> (Self, mpsc::UnboundedReceiver<Waiting>) {
+        let (sender, incoming) = mpsc::unbounded_channel();
+        (Self(sender), incoming)
+    }
+
+    pub(super) async fn write(&self, entry: StepEntry) -> Written {
+        let (answer, written) = oneshot::channel();
+        let ended = || Written::Failed("the worker has ended".to_owned());
+        match self.0.send(Waiting { entry, answer }) {
+            Ok(()) => written.await.unwrap_or_else(|_| ended()),
+            Err(_) => ended(),
+        }
+    }
+}
+
+/// Writes what comes in, until nobody sends any more.
+pub(crate) async fn write_journal(mut incoming: mpsc::UnboundedReceiver<Waiting>, mut link: Link, store: Store) {
+    let mut received = Vec::new();
+    while incoming.recv_many(&mut received, MOST).await > 0 {
+        while !received.is_empty() {
+            let mut bytes = 0;
+            let fitting = received.iter().take_while(|one| {
+                bytes += one.entry.output.as_ref().map_or(0, String::len);
+                bytes <= LARGEST
+            });
+            let most = fitting.count().max(1);
+            write(&mut link, store, received.drain(..most).collect()).await;
+        }
+    }
+    link.close().await;
+}
+
+/// One statement, however often it must be sent: said twice it is the same.
+async fn write(link: &mut Link, store: Store, mut steps: Vec<Waiting>) {
+    loop {
+        // Whoever waits no more has been dropped: its step is done again, if it was not journaled.
+        steps.retain(|one| !one.answer.is_closed());
+        if steps.is_empty() {
+            return;
+        }
+        match send(link, store, &steps).await {
+            Ok(accepted) => return steps.into_iter().for_each(|one| one.tell(&accepted)),
+            Err(error) if is_locked(&error) && refuse_locked(link, store, &mut steps).await => {}
+            Err(error) if is_refusal(&error) && !is_locked(&error) => return Box::pin(write_apart(link, store, steps, error)).await,
+            Err(error) => {
+                complain(&error, "cannot journal steps; trying again");
+                tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await;
+            }
+        }
+    }
+}
+
+/// Each half by itself, until the one is found that is refused.
+async fn write_apart(link: &mut Link, store: Store, mut steps: Vec<Waiting>, error: sqlx::Error) {
+    if steps.len() > 1 {
+        let rest = steps.split_off(steps.len() / 2);
+        write(link, store, steps).await;
+        return write(link, store, rest).await;
+    }
+    for Waiting { entry, answer } in steps {
+        tracing::warn!(job = %entry.fence.id, step = entry.name, error = queue_core::message(&error), "a step cannot be journaled");
+        let _ = answer.send(Written::Failed(queue_core::message(&error)));
+    }
+}
+
+/// Answers those on leases that somebody's open transaction has locked, and takes them out; returns whether there were any.
+async fn refuse_locked(link: &mut Link, store: Store, steps: &mut Vec<Waiting>) -> bool {
+    let Ok(locked) = pids(link, store, steps.iter().map(|one| one.entry.fence.token).collect()).await else { return false };
+    for Waiting { entry, answer } in steps.extract_if(.., |one| locked.contains_key(&one.entry.fence.token)) {
+        let pid = &locked[&entry.fence.token];
+        let _ = answer.send(Written::Failed(format!("the open transaction of the session {pid} has locked the job's lease")));
+    }
+    !locked.is_empty()
+}
+
+impl Waiting {
+    fn tell(self, accepted: &HashSet<(Uuid, JobId, String)>) {
+        let Self { entry, answer } = self;
+        let is_accepted = accepted.contains(&(entry.fence.token, entry.fence.id, entry.name));
+        // Whoever does not wait any more need not know.
+        let _ = answer.send(if is_accepted { Written::Yes } else { Written::Refused });
+    }
+}
+
+/// Returns which were accepted.
+async fn send(link: &mut Link, store: Store, steps: &[Waiting]) -> sqlx::Result<HashSet<(Uuid, JobId, String)>> {
+    let entries: Vec<&StepEntry> = steps.iter().map(|one| &one.entry).collect();
+    let accepted = bounded(statement(store, &entries).fetch_all(link.get().await?)).await;
+    Ok(link.note(accepted)?.into_iter().map(|(token, id, name, _)| (token, id, name)).collect())
+}
+
+/// A step that was accepted: its lease, its job, its name, and the number of the transaction.
+type Accepted = (Uuid, JobId, String, String);
+
+fn statement<'q>(store: Store, entries: &[&'q StepEntry]) -> QueryAs<'q, Postgres, Accepted, PgArguments> {
+    let said = || entries.iter();
+    sqlx::query_as(store.sql(include_str!("../../sql/journal.sql")))
+        .bind(said().map(|entry| entry.fence.token).collect::<Vec<_>>())
+        .bind(said().map(|entry| entry.fence.id).collect::<Vec<_>>())
+        .bind(said().map(|entry| entry.name.as_str()).collect::<Vec<_>>())
+        .bind(said().map(|entry| entry.fence.attempt).collect::<Vec<_>>())
+        .bind(said().map(|entry| i32::try_from(entry.ran.as_millis()).unwrap_or(i32::MAX)).collect::<Vec<_>>())
+        .bind(said().map(|entry| entry.wait.map(|wait| wait.as_secs_f64() * 1000.0)).collect::<Vec<_>>())
+        .bind(said().map(|entry| entry.output.as_deref()).collect::<Vec<_>>())
+}
+
+impl DatabaseBackend {
+    /// What earlier attempts have journaled.
+    pub(super) async fn steps_done(&self, job: JobId) -> Result<Vec<JournaledStep>, Error> {
+        let statement = sqlx::query_as(self.store.sql(include_str!("../../sql/steps_done.sql"))).bind(job);
+        let rows: Vec<(String, i16, Option<String>, Option<f64>)> = bounded(statement.fetch_all(&self.pool)).await?;
+        Ok(rows.into_iter().map(|(name, attempt, output, left_ms)| JournaledStep { name, attempt, output, left_ms }).collect())
+    }
+
+    /// Journals a step as the last statement of what wrote its effect, and commits.
+    pub(super) async fn end_step(&self, tx: OwnTransaction, entry: StepEntry) -> CommitResult {
+        // Only tests lend transactions, and they have a backend of their own.
+        let OwnTransaction::Pooled(mut tx) = tx else { return CommitResult::Lost };
+        let written_by = match write_within(&mut tx, self.store, &entry).await {
+            Ok(Some(number)) => number,
+            Ok(None) => return roll_back(tx).await,
+            // The commit was not sent, so it will not happen.
+            Err(error) => return CommitResult::Undone(Error::Database(error).into()),
+        };
+        match bounded(tx.commit()).await {
+            Ok(()) => CommitResult::Written,
+            Err(error) => self.ask_after(&entry, &written_by, error).await,
+        }
+    }
+
+    /// Finds out whether a commit happened whose answer did not come.
+    async fn ask_after(&self, entry: &StepEntry, written_by: &str, error: sqlx::Error) -> CommitResult {
+        let (job, step) = (entry.fence.id, entry.name.as_str());
+        tracing::warn!(%job, step, error = queue_core::message(&error), "no answer to the commit of a step; asking what it came to");
+        let (mut link, until) = (Link::new(&self.pool, "reconcile"), Instant::now() + ASK_FOR);
+        loop {
+            let looked = happened(&mut link, self.store, entry, written_by).await;
+            match link.note(looked) {
+                Ok(Some(true)) => break CommitResult::Written,
+                Ok(Some(false)) => break CommitResult::Undone(Error::Database(error).into()),
+                Ok(None) | Err(_) if Instant::now() > until => break CommitResult::Unknown(Error::Database(error).into()),
+                Ok(None) | Err(_) => tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await,
+            }
+        }
+    }
+}
+
+async fn roll_back(tx: Transaction<'static, Postgres>) -> CommitResult {
+    // Whether it succeeds or not, nothing of it stays.
+    let _ = bounded(tx.rollback()).await;
+    CommitResult::Lost
+}
+
+/// The last statement; returns the transaction's number, or none if the lease does not have the job any more.
+async fn write_within(tx: &mut PgConnection, store: Store, entry: &StepEntry) -> sqlx::Result<Option<String>> {
+    sqlx::raw_sql(KEEP).execute(&mut *tx).await?;
+    let accepted = bounded(statement(store, &[entry]).fetch_optional(tx)).await?;
+    Ok(accepted.map(|(.., number)| number))
+}
+
+/// None while the transaction is under way.
+async fn happened(link: &mut Link, store: Store, entry: &StepEntry, written_by: &str) -> sqlx::Result<Option<bool>> {
+    let fence = entry.fence;
+    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/step_written.sql")));
+    let statement = statement.bind(fence.id).bind(&entry.name).bind(fence.attempt).bind(written_by);
+    bounded(statement.fetch_one(link.get().await?)).await
+}

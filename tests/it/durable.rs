@@ -1,0 +1,372 @@
+//! Durable jobs: a step is done once, whatever ends its attempt; a sleep holds nothing; and nobody journals without the lease.
+
+mod inline;
+mod statements;
+
+use std::time::Duration;
+
+use queue_core::{
+    AttemptOutput, Context, Durable, Failure, Handler, Job as _, JobId, JobResult, JobState, JobType, Middleware, Next, Options, Registry,
+    async_trait, job,
+};
+use serde::{Deserialize, Serialize};
+use tests::{TestDb, eventually};
+
+/// Goes through what its plan says, one after the other.
+#[job(name = "durable_plan", durable, max_attempts = 2, backoff = fixed("1ms"), output = Vec<String>)]
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Plan {
+    parts: Vec<Part>,
+}
+
+/// A part of it.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) enum Part {
+    /// A step with an effect, which gives its name.
+    Step(String),
+    /// The same, in one transaction.
+    StepTx(String),
+    /// As that, and then it fails, and so does its transaction.
+    Undone(String),
+    /// So many steps at once.
+    Many(u32),
+    /// The attempt fails, unless that step is journaled, which it journals before.
+    FailOnce(String),
+    /// Fails whenever it comes here.
+    Fail(String),
+    Panic,
+    Sleep(String, u64),
+    /// A sleep and something that would take longer, of which the first ends both.
+    Race(u64),
+    /// A sleep beside a step.
+    Beside(u64),
+    /// A number, where an earlier release had a text.
+    Number(String),
+}
+
+/// That this was done, by which attempt.
+async fn effect(cx: &Durable, what: &str) -> Result<String, sqlx::Error> {
+    let statement = sqlx::query("insert into done_by (job, what, attempt) values ($1, $2, $3)").bind(cx.id()).bind(what);
+    statement.bind(i64::from(cx.attempt())).execute(cx.pool()).await?;
+    Ok(what.to_owned())
+}
+
+async fn effect_on(on: &mut sqlx::PgConnection, job: JobId, what: &str) -> Result<String, sqlx::Error> {
+    sqlx::query("insert into done_by (job, what, attempt) values ($1, $2, 0)").bind(job).bind(what).execute(on).await?;
+    Ok(what.to_owned())
+}
+
+impl Handler for Plan {
+    async fn run(self, cx: &Durable) -> JobResult<Vec<String>> {
+        let mut said = Vec::new();
+        for part in self.parts {
+            match part {
+                Part::Step(name) => said.push(cx.step(name.as_str(), effect(cx, &name)).await?),
+                Part::StepTx(name) => said.push(cx.step_tx(name.as_str(), async |tx| effect_on(tx, cx.id(), &name).await).await?),
+                Part::Undone(name) => {
+                    let undone = async |tx: &mut sqlx::PgConnection| {
+                        effect_on(tx, cx.id(), &name).await?;
+                        Err::<(), Failure>("as told".into())
+                    };
+                    cx.step_tx(name.as_str(), undone).await?;
+                }
+                Part::Many(count) => {
+                    let steps = (0..count).map(|n| cx.step(("many", n), async move { Ok::<_, Failure>(n) }));
+                    let numbers = futures_util::future::try_join_all(steps).await?;
+                    said.push(format!("{}", numbers.iter().sum::<u32>()));
+                }
+                Part::FailOnce(name) if !cx.journaled(name.as_str()) => {
+                    cx.step(name.as_str(), async { Ok::<_, Failure>(()) }).await?;
+                    return Err("as told".into());
+                }
+                Part::FailOnce(_) => {}
+                Part::Fail(text) => return Err(text.into()),
+                Part::Panic => panic!("as told"),
+                Part::Sleep(name, ms) => cx.sleep(name.as_str(), Duration::from_millis(ms)).await,
+                Part::Race(ms) => tokio::select! {
+                    () = cx.sleep("race", Duration::from_millis(ms)) => said.push("slept".to_owned()),
+                    () = tokio::time::sleep(Duration::from_hours(1)) => {}
+                },
+                Part::Beside(ms) => {
+                    let step = cx.step("beside", async {
+                        tokio::time::sleep(Duration::from_millis(300)).await;
+                        effect(cx, "beside").await
+                    });
+                    let ((), done) = tokio::join!(cx.sleep("besides", Duration::from_millis(ms)), step);
+                    said.push(done?);
+                }
+                Part::Number(name) => {
+                    cx.step(name.as_str(), async { Ok::<_, Failure>(7_i64) }).await?;
+                }
+            }
+        }
+        Ok(said)
+    }
+}
+
+pub(crate) async fn db() -> TestDb {
+    let db = TestDb::new().await;
+    sqlx::raw_sql("create table done_by (job bigint, what text, attempt bigint)").execute(&db.pool).await.unwrap();
+    db
+}
+
+pub(crate) fn plan(parts: impl IntoIterator<Item = Part>) -> Plan {
+    Plan { parts: parts.into_iter().collect() }
+}
+
+fn step(name: &str) -> Part {
+    Part::Step(name.to_owned())
+}
+
+/// What was done, and by which attempts.
+async fn done(db: &TestDb, job: JobId) -> Vec<(String, i64)> {
+    let statement = sqlx::query_as("select what, attempt from done_by where job = $1 order by what, attempt").bind(job);
+    statement.fetch_all(&db.pool).await.unwrap()
+}
+
+/// The names of its steps.
+async fn journal(db: &TestDb, job: JobId) -> Vec<String> {
+    sqlx::query_scalar("select name from queue.step where id = $1 order by name").bind(job).fetch_all(&db.pool).await.unwrap()
+}
+
+/// Runs the job to its end.
+async fn run_to(db: &TestDb, job: JobId, state: JobState) {
+    db.run_while(db.worker().register::<Plan>(), async { db.until(job, state).await }).await;
+}
+
+async fn output(db: &TestDb, job: JobId) -> serde_json::Value {
+    sqlx::query_scalar("select output from queue.done where id = $1").bind(job).fetch_one(&db.pool).await.unwrap()
+}
+
+fn pairs(expected: &[(&str, i64)]) -> Vec<(String, i64)> {
+    expected.iter().map(|(what, attempt)| ((*what).to_owned(), *attempt)).collect()
+}
+
+#[tokio::test]
+async fn a_step_is_done_once_whatever_follows_it_and_what_fails_is_done_again() {
+    let db = db().await;
+    let parts = [step("a"), Part::FailOnce("x".into()), step("b"), Part::FailOnce("y".into()), Part::FailOnce("z".into()), step("c")];
+    let job = plan(parts).enqueue(&db.pool).await.unwrap().id();
+    run_to(&db, job, JobState::Completed).await;
+    // Four attempts of at most two: each went forward.
+    assert_eq!(done(&db, job).await, pairs(&[("a", 1), ("b", 2), ("c", 4)]));
+    assert_eq!(output(&db, job).await, serde_json::json!(["a", "b", "c"]));
+    assert_eq!(journal(&db, job).await, ["a", "b", "c", "x", "y", "z"]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_that_does_not_go_forward_is_dead_after_its_attempts_and_goes_on_when_it_is_requeued() {
+    let db = db().await;
+    let parts = [step("a"), Part::FailOnce("x".into()), Part::Fail("for ever".into())];
+    let job = plan(parts).enqueue(&db.pool).await.unwrap().id();
+    run_to(&db, job, JobState::Dead).await;
+    let attempts: i16 = sqlx::query_scalar("select attempts from queue.dead where id = $1").bind(job).fetch_one(&db.pool).await.unwrap();
+    assert_eq!((attempts, done(&db, job).await), (2, pairs(&[("a", 1)])), "the first of them journaled");
+    sqlx::query("select queue.requeue($1)").bind(job).execute(&db.pool).await.unwrap();
+    run_to(&db, job, JobState::Dead).await;
+    assert_eq!(done(&db, job).await, pairs(&[("a", 1)]), "what is done stays done");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_step_in_a_transaction_happens_with_its_journal_or_not_at_all() {
+    let db = db().await;
+    let parts = [Part::StepTx("a".into()), Part::FailOnce("x".into()), Part::StepTx("b".into())];
+    let job = plan(parts).enqueue(&db.pool).await.unwrap().id();
+    let undone = plan([Part::Undone("u".into())]).enqueue(&db.pool).await.unwrap().id();
+    run_to(&db, job, JobState::Completed).await;
+    run_to(&db, undone, JobState::Dead).await;
+    assert_eq!(done(&db, job).await, pairs(&[("a", 0), ("b", 0)]));
+    assert_eq!((done(&db, undone).await, journal(&db, undone).await), (vec![], vec![]));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_panic_leaves_what_was_done() {
+    let db = db().await;
+    let job = plan([step("a"), Part::Panic]).enqueue(&db.pool).await.unwrap().id();
+    run_to(&db, job, JobState::Dead).await;
+    assert_eq!((done(&db, job).await, journal(&db, job).await), (pairs(&[("a", 1)]), vec!["a".to_owned()]));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn steps_may_be_under_way_together() {
+    let db = db().await;
+    let job = plan([Part::Many(300), Part::FailOnce("x".into())]).enqueue(&db.pool).await.unwrap().id();
+    run_to(&db, job, JobState::Completed).await;
+    assert_eq!((journal(&db, job).await.len(), output(&db, job).await), (301, serde_json::json!(["44850"])));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_name_is_asked_for_once_an_attempt() {
+    let db = db().await;
+    let job = plan([step("a"), step("a")]).enqueue(&db.pool).await.unwrap().id();
+    let long = plan([step(&"x".repeat(201))]).enqueue(&db.pool).await.unwrap().id();
+    run_to(&db, job, JobState::Dead).await;
+    run_to(&db, long, JobState::Dead).await;
+    let why = |id| sqlx::query_scalar::<_, String>("select error from queue.dead where id = $1").bind(id);
+    let said = why(job).fetch_one(&db.pool).await.unwrap();
+    assert!(said.contains("the step `a`") && said.contains("twice"), "{said}");
+    let said = why(long).fetch_one(&db.pool).await.unwrap();
+    assert!(said.contains("1 to 200 bytes"), "{said}");
+    assert_eq!(done(&db, job).await.len(), 1, "at the first attempt");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_step_whose_type_has_changed_is_an_error_of_the_attempt() {
+    let db = db().await;
+    let job = plan([step("a"), Part::FailOnce("x".into())]).enqueue(&db.pool).await.unwrap().id();
+    run_to(&db, job, JobState::Completed).await;
+    let job = plan([Part::FailOnce("x".into()), Part::Number("a".into())]).enqueue(&db.pool).await.unwrap().id();
+    sqlx::query("insert into queue.step (id, name, attempt, at, ran_ms, output) values ($1, 'a', 1, now(), 0, '\"text\"')")
+        .bind(job)
+        .execute(&db.pool)
+        .await
+        .unwrap();
+    run_to(&db, job, JobState::Dead).await;
+    let errors: Vec<String> =
+        sqlx::query_scalar("select error from queue.failure where id = $1 order by attempt").bind(job).fetch_all(&db.pool).await.unwrap();
+    assert_eq!(errors.len(), 2, "it was tried again: {errors:?}");
+    assert!(errors[1].contains("does not fit the type `i64`") && !errors[1].contains("text"), "{errors:?}");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_sleep_holds_no_slot_and_goes_on_where_it_was() {
+    let db = db().await;
+    let parts = [step("a"), Part::Sleep("trial".into(), 3_600_000), step("b")];
+    let jobs = [plan(parts.clone()).enqueue(&db.pool).await.unwrap().id(), plan(parts).enqueue(&db.pool).await.unwrap().id()];
+    let worker = db.worker().register::<Plan>().queue("default", 1);
+    db.run_while(worker, async {
+        for job in jobs {
+            db.until(job, JobState::Scheduled).await;
+        }
+        assert_eq!(db.count("select count(*) from queue.lease").await, 0);
+        let due = "select count(*) from queue.scheduled s join queue.step t on t.id = s.id and t.name = 'trial'
+            where s.run_at >= t.until and s.run_at < t.until + interval '30 s' and s.crashes = 0";
+        assert_eq!(db.count(due).await, 2, "due when it is over, and not before");
+        let pass = "update queue.scheduled set run_at = now(); update queue.step set until = now() where until is not null";
+        sqlx::raw_sql(pass).execute(&db.pool).await.unwrap();
+        for job in jobs {
+            db.until(job, JobState::Completed).await;
+            assert_eq!(done(&db, job).await, pairs(&[("a", 1), ("b", 1)]));
+        }
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_sleep_that_is_cut_short_by_an_operator_sleeps_on() {
+    let db = db().await;
+    let job = plan([Part::Sleep("trial".into(), 3_600_000), step("b")]).enqueue(&db.pool).await.unwrap().id();
+    db.run_while(db.worker().register::<Plan>(), async {
+        db.until(job, JobState::Scheduled).await;
+        let until = "select count(*) from queue.scheduled s join queue.step t on t.id = s.id where s.run_at >= t.until";
+        sqlx::query("select queue.run_now($1)").bind(job).execute(&db.pool).await.unwrap();
+        eventually("it sleeps on", async || db.count(until).await == 1).await;
+        assert_eq!(done(&db, job).await, []);
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn short_sleeps_are_waited_for_in_place_and_a_step_beside_a_sleep_comes_first() {
+    let db = db().await;
+    let job = plan([Part::Sleep("nap".into(), 30), Part::Race(40)]).enqueue(&db.pool).await.unwrap().id();
+    run_to(&db, job, JobState::Completed).await;
+    assert_eq!(output(&db, job).await, serde_json::json!(["slept"]));
+    let job = plan([Part::Beside(3_600_000)]).enqueue(&db.pool).await.unwrap().id();
+    run_to(&db, job, JobState::Scheduled).await;
+    assert_eq!((done(&db, job).await, journal(&db, job).await.len()), (pairs(&[("beside", 1)]), 2));
+    let job = plan([Part::Race(3_600_000)]).enqueue(&db.pool).await.unwrap().id();
+    run_to(&db, job, JobState::Scheduled).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_completed_job_that_is_brought_back_begins_anew_and_what_is_gone_has_no_steps() {
+    let db = db().await;
+    let job = plan([step("a"), Part::FailOnce("x".into())]).enqueue(&db.pool).await.unwrap().id();
+    run_to(&db, job, JobState::Completed).await;
+    sqlx::query("select queue.requeue($1)").bind(job).execute(&db.pool).await.unwrap();
+    assert_eq!(journal(&db, job).await, [""; 0]);
+    run_to(&db, job, JobState::Completed).await;
+    assert_eq!(done(&db, job).await.len(), 2);
+    for gone in ["delete from queue.done where id = $1", "delete from queue.job where id = $1"] {
+        sqlx::query(gone).bind(job).execute(&db.pool).await.unwrap();
+    }
+    sqlx::query("select queue.prune_steps(0, 1000)").execute(&db.pool).await.unwrap();
+    assert_eq!(journal(&db, job).await, [""; 0]);
+    db.finish().await;
+}
+
+/// What stands around the handler of a durable job is dropped with it.
+struct Counts;
+
+#[async_trait]
+impl Middleware for Counts {
+    async fn attempt(&self, cx: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
+        let said = next.run().await;
+        sqlx::query("insert into done_by (job, what, attempt) values ($1, 'after', 0)").bind(cx.id()).execute(cx.pool()).await?;
+        said
+    }
+}
+
+#[tokio::test]
+async fn middleware_stands_around_each_attempt_of_a_durable_job() {
+    let db = db().await;
+    let job = plan([Part::Sleep("trial".into(), 3_600_000)]).enqueue(&db.pool).await.unwrap().id();
+    db.run_while(db.worker().register::<Plan>().middleware(Counts), async {
+        db.until(job, JobState::Scheduled).await;
+        assert_eq!(done(&db, job).await, []);
+        let pass = "update queue.scheduled set run_at = now(); update queue.step set until = now() where until is not null";
+        sqlx::raw_sql(pass).execute(&db.pool).await.unwrap();
+        db.until(job, JobState::Completed).await;
+    })
+    .await;
+    assert_eq!(done(&db, job).await, pairs(&[("after", 0)]));
+    db.finish().await;
+}
+
+/// Written by hand, with options that do not go together.
+macro_rules! by_hand {
+    ($($name:ident, $cx:ty: $options:expr;)*) => {
+        $(
+            #[derive(Serialize, Deserialize)]
+            struct $name;
+
+            impl JobType for $name {
+                type Output = ();
+                type Cx = $cx;
+                const OPTIONS: Options = $options;
+            }
+
+            impl Handler for $name {
+                async fn run(self, _: &$cx) -> JobResult {
+                    Ok(())
+                }
+            }
+        )*
+    };
+}
+
+by_hand! {
+    NotSaid, Durable: Options::new("not_said");
+    NotTaken, Context: Options::new("not_taken").durable();
+    Both, Durable: Options::new("both").durable().transactional();
+}
+
+#[test]
+fn a_registry_refuses_what_is_durable_by_half() {
+    let said = [Registry::new().register::<NotSaid>(), Registry::new().register::<NotTaken>(), Registry::new().register::<Both>()];
+    for refused in said {
+        let why = refused.unwrap_err().to_string();
+        assert!(why.contains("`durable`"), "{why}");
+    }
+}

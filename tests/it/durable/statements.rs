@@ -1,0 +1,178 @@
+//! The statements that journal: under the lease that has the job, once, and without harm to others.
+
+use std::time::{Duration, Instant};
+
+use queue_core::{Job as _, JobId};
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use tests::{Act, Do, TestDb};
+use uuid::Uuid;
+
+type Entry<'a> = (Uuid, JobId, &'a str, Option<&'a str>);
+
+/// Returns the names of those that were accepted.
+async fn journal(db: &TestDb, entries: &[Entry<'_>]) -> Vec<String> {
+    let statement = sqlx::query_as(include_str!("../../../queue-worker/sql/journal.sql"))
+        .bind(entries.iter().map(|entry| entry.0).collect::<Vec<_>>())
+        .bind(entries.iter().map(|entry| entry.1).collect::<Vec<_>>())
+        .bind(entries.iter().map(|entry| entry.2).collect::<Vec<_>>())
+        .bind(entries.iter().map(|_| 1_i16).collect::<Vec<_>>())
+        .bind(entries.iter().map(|_| 5).collect::<Vec<_>>())
+        .bind(entries.iter().map(|entry| entry.3.is_none().then_some(1500.0)).collect::<Vec<_>>())
+        .bind(entries.iter().map(|entry| entry.3).collect::<Vec<_>>());
+    let rows: Vec<(Uuid, JobId, String, String)> = statement.fetch_all(&db.pool).await.unwrap();
+    let mut names: Vec<String> = rows.into_iter().map(|(.., name, _)| name).collect();
+    names.sort();
+    names
+}
+
+async fn prune(db: &TestDb, after: i64, most: i32) -> Option<i64> {
+    let statement = sqlx::query_scalar(include_str!("../../../queue-worker/sql/prune_steps.sql")).bind(after).bind(most);
+    statement.fetch_one(&db.pool).await.unwrap()
+}
+
+async fn job(db: &TestDb) -> JobId {
+    Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id()
+}
+
+/// A lease that has this job.
+async fn lease(db: &TestDb, job: JobId) -> Uuid {
+    let token = Uuid::new_v4();
+    let statement = "with gone as (delete from queue.ready where id = $2 returning lane)
+        insert into queue.lease (token, worker, claimed_at, lane, ids, attempts, crashes)
+        select $1, gen_random_uuid(), now(), lane, array[$2], array[1::smallint], array[0::smallint] from gone";
+    sqlx::query(statement).bind(token).bind(job).execute(&db.pool).await.unwrap();
+    token
+}
+
+/// As if it had never been.
+async fn forget(db: &TestDb, job: JobId) {
+    for statement in ["delete from queue.lease where $1 = any (ids)", "delete from queue.job where id = $1"] {
+        sqlx::query(statement).bind(job).execute(&db.pool).await.unwrap();
+    }
+}
+
+/// Its steps as text: `name=output`, and of sleeps how many tenths of a second they are.
+async fn steps(db: &TestDb, job: JobId) -> Vec<String> {
+    let shown = "select name || '=' || coalesce(output::text, (extract(epoch from until - at) * 10)::int::text)
+        from queue.step where id = $1 order by name";
+    sqlx::query_scalar(shown).bind(job).fetch_all(&db.pool).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_step_counts_only_under_the_lease_that_has_its_job_and_once() {
+    let db = TestDb::new().await;
+    let (ours, theirs) = (job(&db).await, job(&db).await);
+    let (token, other) = (lease(&db, ours).await, lease(&db, theirs).await);
+    let said =
+        [(token, ours, "a", Some("1")), (token, theirs, "b", Some("2")), (Uuid::new_v4(), ours, "c", Some("3")), (token, ours, "z", None)];
+    assert_eq!(journal(&db, &said).await, ["a", "z"]);
+    assert_eq!((steps(&db, ours).await, steps(&db, theirs).await), (vec!["a=1".to_owned(), "z=15".to_owned()], vec![]));
+    // Said again, as after an answer that was lost, and beside another that is new.
+    assert_eq!(journal(&db, &[(token, ours, "a", Some("9")), (other, theirs, "b", Some("2"))]).await, ["a", "b"]);
+    assert_eq!((steps(&db, ours).await.len(), steps(&db, ours).await[0].as_str(), steps(&db, theirs).await.len()), (2, "a=1", 1));
+    sqlx::query("delete from queue.lease where token = $1").bind(token).execute(&db.pool).await.unwrap();
+    assert_eq!(journal(&db, &[(token, ours, "d", Some("4"))]).await, [""; 0], "a zombie writes nothing");
+    forget(&db, ours).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_step_and_a_verdict_on_its_lease_do_not_come_between_each_other() {
+    let db = TestDb::new().await;
+    let ours = job(&db).await;
+    let token = lease(&db, ours).await;
+    let mut writing = db.pool.begin().await.unwrap();
+    let statement = sqlx::query(include_str!("../../../queue-worker/sql/journal.sql"));
+    let statement = statement.bind([token]).bind([ours]).bind(["a"]).bind([1_i16]).bind([5]).bind([None::<f64>]).bind(["1"]);
+    assert_eq!(writing.execute(statement).await.unwrap().rows_affected(), 1);
+    // While the step is not committed, nobody takes the lease away.
+    let mut other = db.pool.acquire().await.unwrap();
+    other.execute("set lock_timeout = '100ms'").await.unwrap();
+    let taken = sqlx::query("delete from queue.lease where token = $1").bind(token).execute(&mut *other).await;
+    assert!(taken.is_err(), "the lease is locked until the commit");
+    writing.commit().await.unwrap();
+    sqlx::query("delete from queue.lease where token = $1").bind(token).execute(&mut *other).await.unwrap();
+    other.execute("reset lock_timeout").await.unwrap();
+    drop(other);
+    forget(&db, ours).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_commit_without_an_answer_is_known_by_its_number() {
+    let db = TestDb::new().await;
+    let ours = job(&db).await;
+    let token = lease(&db, ours).await;
+    let number = |name: &'static str, keep: bool| {
+        let pool = db.pool.clone();
+        async move {
+            let mut tx = pool.begin().await.unwrap();
+            let statement = sqlx::query_as(include_str!("../../../queue-worker/sql/journal.sql"));
+            let statement = statement.bind([token]).bind([ours]).bind([name]).bind([1_i16]).bind([5]).bind([None::<f64>]).bind(["1"]);
+            let (.., number): (Uuid, JobId, String, String) = statement.fetch_one(&mut *tx).await.unwrap();
+            if keep {
+                tx.commit().await.unwrap()
+            } else {
+                tx.rollback().await.unwrap()
+            }
+            number
+        }
+    };
+    let asked = |number: String, name: &'static str, attempt: i16| {
+        let statement = sqlx::query_scalar::<_, Option<bool>>(include_str!("../../../queue-worker/sql/step_written.sql"));
+        statement.bind(ours).bind(name).bind(attempt).bind(number).fetch_one(&db.pool)
+    };
+    let (kept, undone) = (number("kept", true).await, number("undone", false).await);
+    assert_eq!(asked(kept.clone(), "kept", 1).await.unwrap(), Some(true));
+    assert_eq!(asked(undone, "undone", 1).await.unwrap(), Some(false));
+    assert_eq!(asked(kept.clone(), "undone", 1).await.unwrap(), Some(false), "a number that another has got since");
+    assert_eq!(asked(kept, "kept", 2).await.unwrap(), Some(false));
+    let mut open = db.pool.begin().await.unwrap();
+    let number: String = sqlx::query_scalar("select pg_current_xact_id()::text").fetch_one(&mut *open).await.unwrap();
+    assert_eq!(asked(number, "kept", 1).await.unwrap(), None, "it is under way");
+    open.rollback().await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn pruning_takes_steps_of_jobs_that_are_gone_and_waits_for_nobody() {
+    let db = TestDb::new().await;
+    let mut jobs = Vec::new();
+    for _ in 0..3 {
+        let one = job(&db).await;
+        let token = lease(&db, one).await;
+        journal(&db, &[(token, one, "a", Some("1")), (token, one, "b", Some("1"))]).await;
+        jobs.push(one);
+    }
+    for gone in &jobs[..2] {
+        forget(&db, *gone).await;
+    }
+    let mut holding = PgConnection::connect(&db.url).await.unwrap();
+    holding.execute("begin").await.unwrap();
+    sqlx::query("select from queue.step where id = $1 and name = 'a' for update").bind(jobs[0]).execute(&mut holding).await.unwrap();
+    let began = Instant::now();
+    assert_eq!(prune(&db, 0, 100).await, Some(jobs[2].0));
+    assert!(began.elapsed() < Duration::from_secs(10));
+    assert_eq!((steps(&db, jobs[0]).await.len(), steps(&db, jobs[1]).await.len(), steps(&db, jobs[2]).await.len()), (1, 0, 2));
+    holding.execute("rollback").await.unwrap();
+    assert_eq!((prune(&db, 0, 1).await, steps(&db, jobs[0]).await.len()), (Some(jobs[0].0), 0));
+    assert_eq!(prune(&db, jobs[2].0, 100).await, None);
+    drop(holding);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn readers_see_the_steps_of_a_job_that_is_there_in_their_order() {
+    let db = TestDb::new().await;
+    let (ours, theirs) = (job(&db).await, job(&db).await);
+    let (token, other) = (lease(&db, ours).await, lease(&db, theirs).await);
+    for name in ["b", "a"] {
+        journal(&db, &[(token, ours, name, Some("\"text\""))]).await;
+    }
+    journal(&db, &[(other, theirs, "c", None)]).await;
+    let names = |job: JobId| sqlx::query_scalar::<_, String>("select name from queue.steps($1)").bind(job).fetch_all(&db.pool);
+    assert_eq!(names(ours).await.unwrap(), ["b", "a"]);
+    forget(&db, ours).await;
+    assert_eq!(names(ours).await.unwrap(), [""; 0]);
+    db.finish().await;
+}
