@@ -5,7 +5,8 @@ use std::process::{Command, Output, Stdio};
 use tests::TestDb;
 
 /// The workloads that have figures.
-const WORKLOADS: [&str; 15] = ["W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "W10", "W11", "L1", "L2", "L3", "L4"];
+const WORKLOADS: [&str; 18] =
+    ["W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "W10", "W11", "L1", "L2", "L3", "L4", "F1", "F2", "F3"];
 
 async fn bench(db: &TestDb, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_test-bench"));
@@ -45,6 +46,6 @@ async fn a_workload_is_named_in_any_case_and_an_unknown_one_is_refused_with_the_
     assert!(output.status.success() && said.contains("uniform") && said.contains("hot"), "{said}");
     let output = bench(&db, &["W12"]).await;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(2) && said.contains("W12") && said.contains("L1, L2, L3, L4, all"), "{said}");
+    assert!(output.status.code() == Some(2) && said.contains("W12") && said.contains("L4, F1, F2, F3, all"), "{said}");
     db.finish().await;
 }

@@ -1,5 +1,6 @@
 //! Durable jobs: a step is done once, whatever ends its attempt; a sleep holds nothing; and nobody journals without the lease.
 
+mod faults;
 mod inline;
 mod statements;
 

@@ -10,7 +10,7 @@ use tracing::Span;
 
 use super::ClaimedJob;
 use crate::{
-    context::{CommitState, NOT_COMPLETED, Registration},
+    context::{CommitState, NOT_COMPLETED, Registration, attempts_since},
     define::{Ending, Failure, JobId, Options, Outcome, Retain, check_output, verdict},
     trace,
 };
@@ -152,16 +152,11 @@ impl Ended {
         matches!(self.commit, Some(CommitState::Written | CommitState::Lost))
     }
 
-    /// The number of the attempt, as far as it decides over another: from the last on that went forward.
-    fn number(&self, job: &ClaimedJob) -> u32 {
-        self.journaled.map_or_else(|| job.number(), |last| u32::from(job.attempt.saturating_sub(last).max(0).unsigned_abs()) + 1)
-    }
-
     /// What is written for it. `dice` is drawn evenly from 0 to 1 by the caller, for jitter.
     pub fn ending(self, registration: Option<&Registration>, job: &ClaimedJob, ran: Duration, dice: f64) -> Ending {
         let options = registration.map(Registration::options);
         let backoff = options.map(|options| options.backoff).unwrap_or_default();
-        let verdict = verdict(self.outcome, self.number(job), job.most_attempts(), &backoff, dice);
+        let verdict = verdict(self.outcome, attempts_since(job.number(), self.journaled), job.most_attempts(), &backoff, dice);
         let keep = options.is_none_or(|options| options.retain != Retain::None);
         Ending::new(verdict, job.attempt, job.key).kept(keep).after(ran).with_output(self.output).with_error(self.error)
     }

@@ -210,6 +210,11 @@ impl Durable {
         self.journal().has(&name.into().0)
     }
 
+    /// Whether a failure of this attempt makes the job a dead letter, unless it journals a step before.
+    pub fn is_last_attempt(&self) -> bool {
+        attempts_since(self.attempt(), self.last_journaled()) >= self.max_attempts()
+    }
+
     /// Reads what earlier attempts have journaled.
     pub(crate) async fn load(&self) -> Result<(), Error> {
         self.journal().load().await
@@ -242,6 +247,11 @@ impl fmt::Debug for Durable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Durable").field("id", &self.cx.id).field("attempt", &self.cx.attempt).finish_non_exhaustive()
     }
+}
+
+/// The number of an attempt, as far as it decides over another: from the last on that journaled.
+pub(crate) fn attempts_since(attempt: u32, journaled: Option<i16>) -> u32 {
+    journaled.map_or(attempt, |last| attempt.saturating_sub(last.unsigned_abs().into()) + 1)
 }
 
 fn connection(tx: &mut OwnTransaction) -> &mut PgConnection {

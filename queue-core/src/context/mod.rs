@@ -11,6 +11,7 @@ mod durable;
 mod forms;
 mod handler;
 mod journal;
+mod lent;
 mod meta;
 mod middleware;
 mod registry;
@@ -20,7 +21,6 @@ mod transaction;
 
 use std::{
     fmt,
-    ops::{Deref, DerefMut},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -31,13 +31,11 @@ use std::{
 use chrono::{DateTime, Utc};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
-use sqlx::{PgConnection, PgPool, Postgres, Transaction};
-use tokio::{
-    runtime::Handle,
-    sync::{Mutex, MutexGuard},
-};
+use sqlx::PgPool;
+use tokio::runtime::Handle;
 
 pub(crate) use self::batch::{AnyBatch, Said};
+pub(crate) use self::durable::attempts_since;
 #[cfg(feature = "testing")]
 pub(crate) use self::forms::PayloadForms;
 pub(crate) use self::journal::Stop;
@@ -54,6 +52,7 @@ pub use self::{
     durable::{Durable, StepName},
     handler::{Handler, HandlerContext, JobFuture},
     journal::{JournaledStep, StepEntry},
+    lent::{Lent, TransactionGuard},
     middleware::{AttemptOutput, Middleware, Next},
     registry::{HandlerFuture, Registration, Registry},
     report::{Report, ReportEntry, ReportSender, Reporter, Written},
@@ -347,35 +346,6 @@ impl Context {
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context").field("id", &self.id).field("attempt", &self.attempt).finish_non_exhaustive()
-    }
-}
-
-/// A transaction that the worker lends to a handler.
-#[doc(hidden)]
-pub type Lent = Arc<Mutex<Transaction<'static, Postgres>>>;
-
-/// The transaction that completes a job, while its handler writes on it. It is a connection: `&mut *guard` for sqlx, `&mut guard` for an enqueue.
-pub struct TransactionGuard<'c> {
-    held: MutexGuard<'c, Transaction<'static, Postgres>>,
-}
-
-impl Deref for TransactionGuard<'_> {
-    type Target = PgConnection;
-
-    fn deref(&self) -> &PgConnection {
-        &self.held
-    }
-}
-
-impl DerefMut for TransactionGuard<'_> {
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.held
-    }
-}
-
-impl fmt::Debug for TransactionGuard<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TransactionGuard")
     }
 }
 

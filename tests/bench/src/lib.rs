@@ -12,6 +12,7 @@ mod held;
 mod lanes;
 mod keyed;
 mod limited;
+mod flows;
 mod trickle;
 mod steady;
 mod line;
@@ -82,11 +83,13 @@ pub(crate) enum Workload {
     RatedByKey,
     /// L3
     Fair,
+    /// F1, F2 and F3
+    Steps,
 }
 
 impl Workload {
     /// In the order of their numbers. W6 is what W3 costs.
-    pub(crate) const ALL: [(&str, Self); 15] = [
+    pub(crate) const ALL: [(&str, Self); 18] = [
         ("W1", Self::EnqueueOne),
         ("W2", Self::EnqueueMany),
         ("W3", Self::Drain),
@@ -102,6 +105,9 @@ impl Workload {
         ("L2", Self::ByKey),
         ("L3", Self::Fair),
         ("L4", Self::RatedByKey),
+        ("F1", Self::Steps),
+        ("F2", Self::Steps),
+        ("F3", Self::Steps),
     ];
 
     async fn run(self, database: &mut BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
@@ -120,6 +126,7 @@ impl Workload {
             Self::ByKey => limited::run_by_key(database, plan, say).await,
             Self::RatedByKey => limited::run_rated(database, plan, say).await,
             Self::Fair => limited::run_fair(database, plan, say).await,
+            Self::Steps => flows::run(database, plan, say).await,
         }
     }
 }
