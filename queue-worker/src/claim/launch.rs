@@ -237,7 +237,7 @@ impl Feed {
         let Brought { jobs: claimed, unread, .. } = brought;
         let mut by_queue: HashMap<&str, Vec<Claimed>> = HashMap::new();
         for job in claimed {
-            let queue = self.lanes.get(job.job.lane).map_or("", |lane| lane.queue.as_str());
+            let queue = self.lanes.get(job.job.lane).map_or("", |lane| &lane.queue);
             by_queue.entry(queue).or_default().push(job);
         }
         let ours = *self.identity.borrow() == Some(worker);

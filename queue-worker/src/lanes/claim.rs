@@ -161,7 +161,7 @@ struct OfLane {
 
 impl OfLane {
     fn new(lowest: i64, lane: Option<&Lane>) -> Self {
-        Self { lowest, jobs: 0, bytes: 0, queue: lane.map_or("", |lane| &lane.queue).into() }
+        Self { lowest, jobs: 0, bytes: 0, queue: lane.map(|lane| Arc::clone(&lane.queue)).unwrap_or_default() }
     }
 }
 
