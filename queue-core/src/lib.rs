@@ -122,7 +122,7 @@ pub use trace::TraceRelation;
 #[doc(hidden)]
 pub mod runner {
     pub use crate::{
-        attempt::{ClaimedJob, Ended, Halt, OpenLog, run, run_batch},
+        attempt::{AttemptSpan, ClaimedJob, Ended, Halt, OpenLog, run, run_batch},
         context::{
             Ask, Backend, CommitResult, Fence, Lent, LogEntry, OwnTransaction, Report, ReportEntry, ReportSender, Shared, States, Written,
         },

@@ -3,16 +3,15 @@
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tracing::Span;
 
-use super::ClaimedJob;
+use super::{AttemptSpan, ClaimedJob};
 use crate::{
     context::{CommitState, NOT_COMPLETED, Registration},
     define::{Ending, Failure, JobId, Options, Outcome, Retain, check_output, verdict},
-    trace,
 };
 
 /// How an attempt ended.
@@ -22,6 +21,8 @@ pub struct Ended {
     error: Option<String>,
     /// How far the handler came with a transaction of its own, if it began one.
     commit: Option<CommitState>,
+    /// When it was over, if something was waited for since.
+    over: Option<Instant>,
 }
 
 impl Ended {
@@ -30,7 +31,7 @@ impl Ended {
     }
 
     fn without_error(outcome: Outcome) -> Self {
-        Self { outcome, output: None, error: None, commit: None }
+        Self { outcome, output: None, error: None, commit: None, over: None }
     }
 
     /// With an output, as JSON text.
@@ -116,11 +117,19 @@ impl Ended {
         self.commit == Some(CommitState::Written)
     }
 
-    /// Says it in the attempt's span. What the handler of a sealed payload says of an error may have some of it in clear: not that.
+    /// Says it in the attempt's span.
     pub(super) fn trace(&self, span: &Span, options: &Options) {
-        let error = self.error.as_deref().filter(|_| self.outcome != Outcome::Ok);
-        let error = if options.seal.is_some() { error.map(|_| "") } else { error };
-        trace::end(span, self.outcome.word(), error);
+        AttemptSpan::new(span.clone(), options).end(self.outcome, self.error.as_deref());
+    }
+
+    /// It is over now, whatever is written of it still.
+    pub(super) fn over_now(self) -> Self {
+        Self { over: Some(Instant::now()), ..self }
+    }
+
+    /// How long an attempt took that began then: until now, unless it was over before.
+    pub fn ran(&self, since: Instant) -> Duration {
+        self.over.unwrap_or_else(Instant::now).saturating_duration_since(since)
     }
 
     /// Whether an error is said of it.
