@@ -279,6 +279,7 @@ impl RunningWorker {
         let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
         let ((reports, said), (log_sender, logs)) = (ReportSender::open(), LogSender::open());
         let (pauses, store) = (Pauses::new(registry.clone()), config.store);
+        let _ = vitals.pauses.set(pauses.clone());
         let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store, logs: log_sender });
         let (handlers, trace) = (Handle::current(), config.trace);
         let shared = Arc::new(Shared { pool: pool.clone(), store, states, handlers, backend, reports, middleware, trace });

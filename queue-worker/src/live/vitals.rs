@@ -2,13 +2,15 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
 
-use super::Timings;
+#[cfg(any(feature = "metrics", feature = "otel"))]
+use super::Paused;
+use super::{Pauses, Timings};
 
 /// The marks of one worker.
 #[derive(Clone, Default)]
@@ -32,6 +34,8 @@ pub(crate) struct Marks {
     /// How long claims took, and writing some verdicts.
     claim_took: Mutex<Timings>,
     settle_took: Mutex<Timings>,
+    /// What is paused, as the worker knows it, once it has begun.
+    pub(crate) pauses: OnceLock<Pauses>,
     /// It was asked to end.
     stopping: AtomicBool,
     /// The first loop that ended without having been asked to.
@@ -113,6 +117,11 @@ impl Vitals {
 impl Vitals {
     pub(crate) fn claim_took(&self) -> Timings {
         self.0.claim_took.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What the worker goes by now. Not to be kept: see [`Pauses`].
+    pub(crate) fn paused(&self) -> Option<Arc<Paused>> {
+        self.0.pauses.get().and_then(Pauses::now)
     }
 
     pub(crate) fn settle_took(&self) -> Timings {
