@@ -49,7 +49,7 @@ use crate::{
     error::Error,
     keep::{House, Ticks, fire_all, keep_house, keep_pruned},
     lanes::{KnownLeases, stored_types},
-    live::{Bell, Config, Engine, Life, Link, OwnLimits, Pauses, Pulse, Vitals},
+    live::{Bell, Config, Engine, Life, Link, Loop, OwnLimits, Pauses, Pulse, Vitals},
     run::{AttemptOutcome, Queues, SlotContext, Slots, Teller, Transact},
     settle::{DatabaseBackend, LogSender, Settlement, settle_all},
     tally::Tallies,
@@ -316,15 +316,15 @@ impl RunningWorker {
         let tellers = Tellers { engine, pool, store, bell: &bell, tallies: &tallies };
         let mut helpers = tellers.start(pauses, (said, logs));
         helpers.extend([
-            engine.watch("schedules", fire_all(Ticks::new(Link::new(pool, "schedules"), config, &bell, pulse.identity(), declares))),
-            engine.watch("prune", keep_pruned(Link::new(pool, "prune"), config.clone(), known, vitals)),
-            engine.handle().spawn(fence(pulse.identity(), Arc::clone(&queues), Arc::clone(&bell))),
-            engine.watch("housekeeping", keep_house(house)),
+            engine.watch(Loop::Schedules, fire_all(Ticks::new(Link::new(pool, "schedules"), config, &bell, pulse.identity(), declares))),
+            engine.watch(Loop::Prune, keep_pruned(Link::new(pool, "prune"), config.clone(), known, vitals)),
+            engine.watch(Loop::Fence, fence(pulse.identity(), Arc::clone(&queues), Arc::clone(&bell))),
+            engine.watch(Loop::Housekeeping, keep_house(house)),
         ]);
         Ok(Self {
-            claims: engine.watch("claim", feed.run(stop.clone())),
-            transact: Transact::start(engine.handle(), transact),
-            settles: engine.watch("settle", settle_all(verdicts, settling, store, Arc::clone(&bell), closing.clone(), tallies.clone())),
+            claims: engine.watch(Loop::Claim, feed.run(stop.clone())),
+            transact: Transact::start(engine, transact),
+            settles: engine.watch(Loop::Settle, settle_all(verdicts, settling, store, Arc::clone(&bell), closing.clone(), tallies.clone())),
             helpers,
             speaker: tellers.speak(),
             farewell: Farewell::new(Link::new(pool, "farewell"), config.store, pulse.identity(), queues.pauses()),

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     error::complain,
     lanes::Lanes,
-    live::{Bell, Config, Life, OneLife, Paused, Pauses, bounded, our_settings, their_settings},
+    live::{Bell, Config, Engine, Life, Loop, OneLife, Paused, Pauses, bounded, our_settings, their_settings},
     tally::{Attempt, How, Tallies},
 };
 
@@ -58,7 +58,7 @@ const LAST_WORDS: Duration = Duration::from_millis(250);
 impl Transact {
     /// Starts the loops, none if no type is transactional: for each named queue its concurrency, else that of all, but no more than
     /// `Config::transactional`.
-    pub(crate) fn start(engine: &Handle, context: TransactContext) -> Self {
+    pub(crate) fn start(engine: &Engine, context: TransactContext) -> Self {
         let (halt, loops) = (Arc::<Halt>::default(), TaskTracker::new());
         let served = context.registry.names().filter(|(_, known)| known.options().transactional);
         let types: Vec<(&'static str, u16)> = served.map(|(name, known)| (name, known.options().version)).collect();
@@ -74,7 +74,7 @@ impl Transact {
             let concurrency = concurrency.min(most);
             let crew = Arc::new(Crew::new(&context, Lanes::new(&types, HashSet::new(), queue), Arc::clone(&halt), concurrency));
             for _ in 0..concurrency {
-                loops.spawn_on(Arc::clone(&crew).work(), engine);
+                loops.spawn_on(engine.watched(Loop::Transactional, Arc::clone(&crew).work()), engine.handle());
             }
         }
         loops.close();
