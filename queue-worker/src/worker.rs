@@ -278,7 +278,7 @@ impl RunningWorker {
         let ((settle, verdicts), bell) = (mpsc::channel(UNSETTLED), Arc::new(Bell::of(vitals.clone())));
         let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
         let ((reports, said), (log_sender, logs)) = (ReportSender::open(), LogSender::open());
-        let (pauses, store) = (Pauses::new(registry.clone()), config.store);
+        let (pauses, store, served) = (Pauses::new(registry.clone()), config.store, registry.clone());
         let _ = vitals.pauses.set(pauses.clone());
         let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store, logs: log_sender });
         let (handlers, trace) = (Handle::current(), config.trace);
@@ -313,7 +313,7 @@ impl RunningWorker {
             settle: settle.clone(),
             tallies: tallies.clone(),
         };
-        let tellers = Tellers { engine, pool, store, bell: &bell, tallies: &tallies };
+        let tellers = Tellers { engine, pool, store, bell: &bell, tallies: &tallies, registry: served };
         let mut helpers = tellers.start(pauses, (said, logs));
         helpers.extend([
             engine.watch(Loop::Schedules, fire_all(Ticks::new(Link::new(pool, "schedules"), config, &bell, pulse.identity(), declares))),
@@ -324,7 +324,8 @@ impl RunningWorker {
         Ok(Self {
             claims: engine.watch(Loop::Claim, feed.run(stop.clone())),
             transact: Transact::start(engine, transact),
-            settles: engine.watch(Loop::Settle, settle_all(verdicts, settling, store, Arc::clone(&bell), closing.clone(), tallies.clone())),
+            settles: engine
+                .watch(Loop::Settle, settle_all((verdicts, closing.clone()), settling, config, Arc::clone(&bell), tallies.clone())),
             helpers,
             speaker: tellers.speak(),
             farewell: Farewell::new(Link::new(pool, "farewell"), config.store, pulse.identity(), queues.pauses()),

@@ -6,12 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tracing::Span;
-
 use super::{AttemptSpan, ClaimedJob};
 use crate::{
     context::{CommitState, NOT_COMPLETED, Registration},
-    define::{Ending, Failure, JobId, Options, Outcome, Retain, check_output, verdict},
+    define::{Ending, Failure, JobId, Outcome, Retain, check_output, verdict},
 };
 
 /// How an attempt ended.
@@ -118,8 +116,8 @@ impl Ended {
     }
 
     /// Says it in the attempt's span.
-    pub(super) fn trace(&self, span: &Span, options: &Options) {
-        AttemptSpan::new(span.clone(), options).end(self.outcome, self.error.as_deref());
+    pub(super) fn trace(&self, mut span: AttemptSpan) {
+        span.end(self.outcome, self.error.as_deref());
     }
 
     /// It is over now, whatever is written of it still.

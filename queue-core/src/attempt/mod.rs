@@ -54,19 +54,20 @@ pub async fn run(
     let log = registration.options().keep_logs.map(OpenLog::open);
     let span = || trace::attempt(&job.beginning(shared.trace));
     let span = log.as_ref().map_or_else(span, |log| log.offer(span));
+    let told = AttemptSpan::new(trace::Told::of(&span), registration.options());
     let mut cx = context(job, shared, halt);
     if registration.options().transactional {
         cx.set_transaction(lent);
     } else {
         cx.set_fence(job.fence(registration));
     }
-    let handling = AssertUnwindSafe(handle((registration, payload), job, &cx, halt, span.clone(), failed)).catch_unwind();
+    let handling = AssertUnwindSafe(handle((registration, payload), job, &cx, halt, span, failed)).catch_unwind();
     let ended = handling.await.unwrap_or_else(Ended::panicked);
     let ended = if halt.drop.is_cancelled() && ended.outcome() == Outcome::Panicked { Ended::interrupted() } else { ended };
     let mut ended = finish(ended, job, &cx, halt).await;
     match later {
-        Some(later) => *later = AttemptSpan::new(span, registration.options()),
-        None => ended.trace(&span, registration.options()),
+        Some(later) => *later = told,
+        None => ended.trace(told),
     }
     if let Some(log) = log {
         ended = ended.over_now();

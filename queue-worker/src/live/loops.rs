@@ -3,6 +3,7 @@
 macro_rules! loops {
     ($($which:ident = $name:literal, $what:literal;)*) => {
         /// One of them.
+        #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "a meter is behind a feature"))]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Loop {
             $(#[doc = $what] $which),*

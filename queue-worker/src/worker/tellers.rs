@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use queue_core::{Store, runner::Report};
+use queue_core::{Registry, Store, runner::Report};
 use sqlx::PgPool;
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
@@ -21,6 +21,7 @@ pub(super) struct Tellers<'a> {
     pub(super) store: Store,
     pub(super) bell: &'a Arc<Bell>,
     pub(super) tallies: &'a Tallies,
+    pub(super) registry: Registry,
 }
 
 /// Says what was counted, until it is ended.
@@ -50,7 +51,8 @@ impl Tellers<'_> {
     /// Starts the one that has a last word.
     pub(super) fn speak(&self) -> Speaker {
         let (closing, link) = (CancellationToken::new(), Link::new(self.pool, "history").relaxed().impatient().brief());
-        let task = self.engine.watch(Loop::History, say_tallies(self.tallies.clone(), link, self.store, closing.clone()));
+        let task =
+            self.engine.watch(Loop::History, say_tallies(self.tallies.clone(), link, self.store, self.registry.clone(), closing.clone()));
         Speaker { task, closing }
     }
 }
