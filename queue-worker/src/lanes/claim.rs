@@ -322,12 +322,11 @@ impl Answer {
                 claimed.push((of_lane.rank, seq, job));
             }
         }
-        let of_lanes = of_lanes.all;
-        let bytes = of_lanes.iter().map(|of| of.bytes).sum::<usize>() - unread.len() * mean;
+        let bytes = of_lanes.all.iter().map(|of| of.bytes).sum::<usize>() - unread.len() * mean;
         tracing::debug!(jobs = rows.len(), bytes, unread = unread.len(), "claimed");
-        lanes.note_sizes(of_lanes.iter().map(|of| (of.lane, of.bytes / of.jobs)));
+        lanes.note_sizes(of_lanes.all.iter().map(|of| (of.lane, of.bytes / of.jobs)));
         let known = |lane: i64| in_lines.iter().any(|(other, ..)| *other == lane);
-        lanes.raise_floors(of_lanes.into_iter().filter(|of| !known(of.lane)).map(|of| (of.lane, of.lowest)));
+        lanes.raise_floors(of_lanes.all.into_iter().filter(|of| !known(of.lane)).map(|of| (of.lane, of.lowest)));
         claimed.sort_unstable_by_key(|(rank, seq, _)| (*rank, *seq));
         if rows.len() >= self.request.most
             && let Some((rank, ..)) = claimed.last()

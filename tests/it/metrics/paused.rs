@@ -33,7 +33,7 @@ async fn jobs_of_a_paused_queue_are_not_told_as_waiting_and_those_of_a_paused_ty
     }
     let of_a_type = Scope { job_type: Some("do".to_owned()), ..Scope::queue("of-a-type") };
     pause(&db.pool, store, &of_a_type, None).await.unwrap();
-    db.run_while(db.worker().health(address), async {
+    db.run_while(db.worker().queue("default", 5).health(address), async {
         eventually("it listens", async || get(address, "/livez").await.is_some()).await;
         let told = async |wanted: &[&str]| {
             let wanted: BTreeSet<&str> = wanted.iter().copied().collect();

@@ -211,7 +211,9 @@ async fn what_a_transactional_attempt_comes_to_is_said_once_its_transaction_is_o
     let outcomes = |name| collector.named(name).iter().map(|span| said(span, "outcome").unwrap_or_default()).collect::<Vec<_>>();
     assert_eq!(outcomes("attempt cut"), ["failed", "ok"]);
     assert!(error_of(&collector.named("attempt cut")[0]).is_some_and(|error| error.starts_with("nothing of it was committed")));
-    assert_eq!((outcomes("attempt deferred"), outcomes("attempt broken")), (vec!["failed".to_owned(); 2], vec!["failed".to_owned(); 2]));
+    assert_eq!(outcomes("attempt deferred"), ["failed", "failed"]);
+    // Once the handler has rolled it back, another may have the job before its failure is written.
+    assert!(outcomes("attempt broken").len() >= 2 && outcomes("attempt broken").iter().all(|outcome| outcome == "failed"));
     let errors: Vec<_> = collector.named("attempt deferred").iter().map(|span| error_of(span).unwrap_or_default().to_owned()).collect();
     assert!(errors.iter().all(|error| error.contains("cannot be committed")), "{errors:?}");
     db.finish().await;
