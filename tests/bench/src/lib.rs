@@ -15,6 +15,7 @@ mod limited;
 mod trickle;
 mod steady;
 mod line;
+mod sizes;
 mod process;
 mod job;
 mod measure;
