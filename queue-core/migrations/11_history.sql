@@ -56,7 +56,7 @@ begin
       from (select r.seq, r.id from queue.ready r where r.lane = c.lane and r.seq < newest_ready.before order by r.seq desc limit 2000) r
       where r.seq = r.id
       limit 1) as seq
-    from (select distinct l.lane from queue.lane l where not l.solo and not l.lined) c
+    from (select distinct l.lane from queue.lane l where l.ctid >= '(0,0)' and not l.solo and not l.lined) c
     where (select a.lanes from asked a) and (newest_ready.lanes is null or c.lane = any (newest_ready.lanes))
   ), ranked as materialized (
     select t.lane, t.seq, row_number() over (order by t.seq desc) as place
@@ -93,7 +93,7 @@ begin
     where k.place <= wide and (select count(*) from unmoved u where u.lane = k.lane) < s.jobs
   ), suspects as materialized (
     select r.id, r.lane, r.attempts, r.crashes
-    from (select distinct l.lane from queue.lane l where l.solo) c
+    from (select distinct l.lane from queue.lane l where l.ctid >= '(0,0)' and l.solo) c
     cross join lateral (
       select r.id, r.lane, r.attempts, r.crashes
       from queue.ready r
@@ -136,9 +136,9 @@ $$;
 -- in the error of a dead letter; not older than since, at least as old as older_than, by the end of a job that is over and by the enqueue
 -- of any other; whose metadata contain this object. Null is any. Payload and output only if asked for.
 --
--- What it costs does not grow with the jobs that there are, but for those that run or are blocked. Of what waits, is dead or over, only so many are
--- looked at when not all are wanted: `looked` rows of done and of done_many, five times as many that are scheduled or dead, half as many whose
--- metadata are asked for. `horizon` is the lowest id down to which this leaves nothing out: nothing older is listed, and the next page goes on from
+-- What it costs does not grow with the jobs that there are, but for those that are blocked. Of others only so many are looked at when not all are
+-- wanted: `looked` rows of done and of done_many, five times as many that are scheduled or dead, half as many that run or whose metadata are
+-- asked for. `horizon` is the lowest id down to which this leaves nothing out: nothing older is listed, and the next page goes on from
 -- there (before => horizon). Null: everything was looked at. A page without jobs is one row with its horizon.
 create function queue.list(
   state text default null, queue text default null, job_types text[] default null, before bigint default 9223372036854775807,
@@ -188,7 +188,7 @@ begin atomic
       else list.most
     end
   ), died as materialized (
-    select d.id, d.lane, d.attempts, d.crashes, d.died_at, d.error
+    select d.id, d.lane, d.attempts, d.crashes, d.died_at, case when list.error is not null then d.error end as error
     from queue.dead d
     where coalesce(list.state, 'dead') = 'dead' and d.id < list.before
     order by d.id desc
@@ -198,6 +198,16 @@ begin atomic
         then list.looked::bigint * 5
       else list.most
     end
+  ), held as materialized (
+    select u.id, u.attempts, u.crashes, h.worker, h.lane, coalesce(u.id = any (h.cancelling), false) as cancelling
+    from queue.lease h
+    cross join lateral rows from (pg_catalog.unnest(h.ids), pg_catalog.unnest(h.attempts), pg_catalog.unnest(h.crashes)) u (id, attempts, crashes)
+    where coalesce(list.state, 'running') = 'running' and list.error is null
+      and u.id >= (select w.low from span w) and u.id < (select w.high from span w) and u.id < list.before
+      -- Of a batch that is of several lanes, each job is looked up.
+      and (list.queue is null and list.job_types is null or h.lane is null or h.lane in (select c.lane from chosen c))
+    order by u.id desc
+    limit case when list.queue is null and list.job_types is null and list.meta is null then list.most else greatest(list.looked / 2, 1) end
   ), plain as materialized (
     select m.first_id, m.lane
     from queue.done_many m
@@ -216,6 +226,8 @@ begin atomic
         when list.queue is not null or list.job_types is not null or list.error is not null or list.since is not null or list.older_than is not null
           then list.looked::bigint * 5
       end),
+      (select min(h.id) from held h
+      having count(*) >= greatest(list.looked / 2, 1) and (list.queue is not null or list.job_types is not null or list.meta is not null)),
       (select d.id
       from queue.done d
       where coalesce(list.state, 'completed') in ('completed', 'cancelled', 'expired') and list.error is null
@@ -244,14 +256,14 @@ begin atomic
     select e.*
     from (
       (select r.id, 'ready' as state, r.attempts, r.crashes, null::timestamptz as run_at, null::timestamptz as finished_at, null::int as ran_ms,
-        null::uuid as worker, false as cancelling, null::text as error
+        null::uuid as worker, false as cancelling
       from waiting r
       where r.id >= (select coalesce(l.horizon, 0) from looked l)
         and (list.meta is null or (select j.meta from queue.job j where j.id = r.id) @> list.meta)
       order by r.id desc
       limit list.most)
       union all
-      (select s.id, 'scheduled', s.attempts, s.crashes, s.run_at, null, null, null, false, null
+      (select s.id, 'scheduled', s.attempts, s.crashes, s.run_at, null, null, null, false
       from due s
       where s.id >= (select coalesce(l.horizon, 0) from looked l)
         and (list.queue is null and list.job_types is null or s.lane in (select c.lane from chosen c))
@@ -259,7 +271,7 @@ begin atomic
       order by s.id desc
       limit list.most)
       union all
-      (select b.id, 'blocked', 0::smallint, 0::smallint, b.run_at, null, null, null, false, null
+      (select b.id, 'blocked', 0::smallint, 0::smallint, b.run_at, null, null, null, false
       from queue.blocked b
       where coalesce(list.state, 'blocked') = 'blocked' and list.error is null
         and b.id >= (select w.low from span w) and b.id < (select w.high from span w)
@@ -269,21 +281,17 @@ begin atomic
       order by b.id desc
       limit list.most)
       union all
-      (select u.id, 'running', u.attempts, u.crashes, null, null, null, h.worker,
-        coalesce(u.id = any (h.cancelling), false), null
-      from queue.lease h
-      cross join lateral rows from (pg_catalog.unnest(h.ids), pg_catalog.unnest(h.attempts), pg_catalog.unnest(h.crashes)) u (id, attempts, crashes)
-      where coalesce(list.state, 'running') = 'running' and list.error is null
-        and u.id >= (select w.low from span w) and u.id < (select w.high from span w)
-        and u.id < list.before and u.id >= (select coalesce(l.horizon, 0) from looked l)
+      (select h.id, 'running', h.attempts, h.crashes, null, null, null, h.worker, h.cancelling
+      from held h
+      where h.id >= (select coalesce(l.horizon, 0) from looked l)
         and (list.queue is null and list.job_types is null
-          or coalesce(h.lane, (select j.lane from queue.job j where j.id = u.id)) in (select c.lane from chosen c))
-        and (list.meta is null or (select j.meta from queue.job j where j.id = u.id) @> list.meta)
-      order by u.id desc
+          or coalesce(h.lane, (select j.lane from queue.job j where j.id = h.id)) in (select c.lane from chosen c))
+        and (list.meta is null or (select j.meta from queue.job j where j.id = h.id) @> list.meta)
+      order by h.id desc
       limit list.most)
       union all
       (select d.id, case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0::smallint, null,
-        d.finished_at, d.ran_ms, null, false, null
+        d.finished_at, d.ran_ms, null, false
       from queue.done d
       where coalesce(list.state, 'completed') in ('completed', 'cancelled', 'expired') and list.error is null
         and (list.state is null or list.state = case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end)
@@ -295,7 +303,7 @@ begin atomic
       order by d.id desc
       limit list.most)
       union all
-      (select u.id, 'completed', 1::smallint, 0::smallint, null, m.finished_at, null, null, false, null
+      (select u.id, 'completed', 1::smallint, 0::smallint, null, m.finished_at, null, null, false
       from queue.done_many m
       cross join lateral pg_catalog.unnest(m.ids) u (id)
       where coalesce(list.state, 'completed') = 'completed' and list.error is null
@@ -308,7 +316,7 @@ begin atomic
       order by u.id desc
       limit list.most)
       union all
-      (select d.id, 'dead', d.attempts, d.crashes, null, d.died_at, null, null, false, d.error
+      (select d.id, 'dead', d.attempts, d.crashes, null, d.died_at, null, null, false
       from died d
       where (list.error is null or pg_catalog.strpos(d.error, list.error) > 0)
         and (list.since is null or d.died_at > (select w.since from span w))
@@ -323,13 +331,14 @@ begin atomic
     limit list.most
   )
   select k.horizon, p.id, l.queue, queue.type_of(l.job_type), l.priority, p.state, p.attempts, j.max_attempts, p.crashes, p.run_at, p.finished_at,
-    p.ran_ms, p.worker, p.cancelling, pg_catalog.left(coalesce(p.error, f.error), 500) as error,
+    p.ran_ms, p.worker, p.cancelling, pg_catalog.left(coalesce(d.error, f.error), 500) as error,
     case when list.payload then (select d.output from queue.done d where d.id = p.id) end as output,
     case when list.payload then j.payload end as payload, j.meta, queue.version_of(l.job_type)
   from looked k
   left join page p on true
   left join lateral (select j.lane, j.max_attempts, j.payload, j.meta from queue.job j where j.id = p.id offset 0) j on true
   left join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l on true
+  left join lateral (select d.error from queue.dead d where p.state = 'dead' and d.id = p.id offset 0) d on true
   left join lateral (
     select f.error
     from queue.failure f

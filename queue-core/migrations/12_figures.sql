@@ -77,7 +77,8 @@ begin
     from (
       select l.queue, p.partial,
         (select r.seq from queue.ready r where r.lane = l.lane and r.seq >= coalesce(p.seq, 0) order by r.seq limit 1) as seq
-      from (select distinct l.lane, l.queue from queue.lane l) l
+      -- By lane, for neighbours in the index are read faster.
+      from (select distinct l.lane, l.queue from queue.lane l where l.ctid >= '(0,0)' order by l.lane) l
       left join queue.passed() p on p.lane = l.lane
       offset 0
     ) l
@@ -246,6 +247,7 @@ begin
   with chosen as materialized (
     select distinct l.lane, l.queue, queue.type_of(l.job_type) as job_type
     from queue.lane l
+    where l.ctid >= '(0,0)'
   ), seen as materialized (
     select 'ready' as state, r.lane, count(*) as jobs
     from (select r.lane from queue.ready r where r.ctid >= '(0,0)' limit most + 1) r
@@ -314,18 +316,20 @@ begin
   ), ranked as materialized (
     select c.queue, c.job_type
     from (
-      select s.lane, sum(s.jobs) filter (where s.state not in ('completed', 'cancelled', 'expired')) as live, sum(s.jobs) as jobs
+      select s.lane, sum(s.jobs) filter (where s.state not in ('completed', 'cancelled', 'expired'))::bigint as live, sum(s.jobs)::bigint as jobs
       from sampled s
       where top is not null
       group by s.lane
     ) s
     join chosen c on c.lane = s.lane
     group by c.queue, c.job_type
-    order by sum(s.live) desc nulls last, sum(s.jobs) desc, min(c.lane)
+    order by sum(s.live)::bigint desc nulls last, sum(s.jobs)::bigint desc, min(c.lane)
   ), listed as materialized (
     select c.lane, c.queue, c.job_type
     from chosen c
     where top is null or (c.queue, c.job_type) in (select k.queue, k.job_type from ranked k limit top)
+  ), seen_of_listed as materialized (
+    select s.state, s.lane, s.jobs from sampled s where s.lane in (select c.lane from listed c)
   ), floors as materialized (
     -- By the heap is what was tried above.
     select p.lane, p.seq from queue.passed(heap => 0) p where exists (select from many m where m.state = 'ready')
@@ -338,7 +342,7 @@ begin
     cross join listed c
     cross join (select least(greatest(most * 5 / 2 / nullif(count(*), 0), 1), most) as share from listed) a
     left join floors f on f.lane = c.lane and m.state = 'ready'
-    left join seen s on s.state = m.state and s.lane = c.lane
+    left join seen_of_listed s on s.state = m.state and s.lane = c.lane
     cross join lateral (
       select count(*) as jobs
       from (
@@ -354,7 +358,7 @@ begin
     ) n
   ), counted as (
     -- Of what waits only where all of it was seen.
-    select s.state, s.lane, s.jobs, false as partial from sampled s where not exists (select from many m where m.state = s.state)
+    select s.state, s.lane, s.jobs, false as partial from seen_of_listed s where not exists (select from many m where m.state = s.state)
     union all
     select p.state, p.lane, p.jobs, p.partial from probed p where p.jobs > 0 or p.partial
     union all
@@ -367,7 +371,7 @@ begin
   union all
   select null, null, a.state,
     greatest(case when a.state in (select m.state from many m) or a.state = 'dead' then least(a.jobs, most) else a.jobs end,
-      (select sum(n.jobs)::bigint from counted n where n.state = a.state and n.lane in (select c.lane from listed c))),
+      (select sum(n.jobs)::bigint from counted n where n.state = a.state)),
     a.state in (select m.state from many m) or a.state in (select k.state from cut k)
   from (select s.state, sum(s.jobs)::bigint as jobs from sampled s group by s.state) a
   where top is not null

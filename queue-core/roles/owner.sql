@@ -17,22 +17,27 @@ begin
   if before <> 'queue_role' then
     alter schema "queue_schema" owner to "queue_role";
   end if;
+  -- A sequence that belongs to a table's column goes with its table, and not before it.
   for one in
-    select case c.relkind when 'v' then 'view' when 'S' then 'sequence' when 'c' then 'type' else 'table' end as kind,
-      c.oid::regclass::text as name
-    from pg_class c
-    join pg_namespace n on n.oid = c.relnamespace
-    where n.nspname = 'queue_schema' and c.relkind = any ('{r,p,v,S,c}') and pg_get_userbyid(c.relowner) <> 'queue_role'
-    union all
-    select 'domain', t.oid::regtype::text
-    from pg_type t
-    join pg_namespace n on n.oid = t.typnamespace
-    where n.nspname = 'queue_schema' and t.typtype = 'd' and pg_get_userbyid(t.typowner) <> 'queue_role'
-    union all
-    select 'routine', p.oid::regprocedure::text
-    from pg_proc p
-    join pg_namespace n on n.oid = p.pronamespace
-    where n.nspname = 'queue_schema' and pg_get_userbyid(p.proowner) <> 'queue_role'
+    select o.kind, o.name
+    from (
+      select case c.relkind when 'v' then 'view' when 'S' then 'sequence' when 'c' then 'type' else 'table' end as kind,
+        c.oid::regclass::text as name
+      from pg_class c
+      join pg_namespace n on n.oid = c.relnamespace
+      where n.nspname = 'queue_schema' and c.relkind = any ('{r,p,v,S,c}') and pg_get_userbyid(c.relowner) <> 'queue_role'
+      union all
+      select 'domain', t.oid::regtype::text
+      from pg_type t
+      join pg_namespace n on n.oid = t.typnamespace
+      where n.nspname = 'queue_schema' and t.typtype = 'd' and pg_get_userbyid(t.typowner) <> 'queue_role'
+      union all
+      select 'routine', p.oid::regprocedure::text
+      from pg_proc p
+      join pg_namespace n on n.oid = p.pronamespace
+      where n.nspname = 'queue_schema' and pg_get_userbyid(p.proowner) <> 'queue_role'
+    ) o
+    order by o.kind = 'sequence'
   loop
     execute format('alter %s %s owner to "queue_role"', one.kind, one.name);
   end loop;

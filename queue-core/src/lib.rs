@@ -125,7 +125,7 @@ pub use trace::TraceRelation;
 #[doc(hidden)]
 pub mod runner {
     pub use crate::{
-        attempt::{ClaimedJob, Ended, Halt, OpenLog, run, run_batch},
+        attempt::{AttemptSpan, ClaimedJob, Ended, Halt, OpenLog, run, run_batch},
         context::{
             Ask, Backend, CommitResult, Fence, JournaledStep, Lent, LogEntry, OwnTransaction, Report, ReportEntry, ReportSender, Shared,
             States, StepEntry, Written,

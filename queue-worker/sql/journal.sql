@@ -1,8 +1,8 @@
 -- step: what attempts have finished, many at once; returns those that were accepted, and the transaction's number.
 -- $1 tokens  $2 ids  $3 names  $4 attempts  $5 run times in ms  $6 of sleeps: waits in ms, else null  $7 outputs as JSON text, null for none
--- Safe: a step counts only while its token names a lease and its id is still in it, as a verdict does; a zombie writes nothing. The lease stays locked
--- until the commit, so neither a recovery nor a verdict comes between the fence and the write. Leases are locked in the order of their tokens. Said
--- twice, because an answer was lost, a step is as it was said first.
+-- Safe: a step counts only while its token names a lease and its id is still in it, as a verdict does; a zombie writes nothing. The lease stays
+-- locked until the commit, so neither a recovery nor a verdict comes between the fence and the write. Leases are locked in the order of their
+-- tokens. Said twice, because an answer was lost, a step is as it was said first.
 with said as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::text[], $4::smallint[], $5::int[], $6::float8[], $7::text[])
@@ -20,7 +20,8 @@ with said as materialized (
   join held h on h.token = s.token and s.id = any (h.ids)
 ), written as (
   insert into queue.step (id, name, attempt, at, ran_ms, until, output)
-  select f.id, f.name, f.attempt, statement_timestamp(), f.ran_ms, statement_timestamp() + f.wait_ms * interval '1 millisecond', f.output::jsonb
+  select f.id, f.name, f.attempt, statement_timestamp(), f.ran_ms, statement_timestamp() + f.wait_ms * interval '1 millisecond',
+    f.output::jsonb
   from fenced f
   order by f.id, f.name  -- redundant: in the order of ids (a job is in one lease, so no other writes its steps)
   on conflict do nothing  -- guard: said twice, a step is as it was said first

@@ -1,5 +1,5 @@
--- step, looked at: what came of a transaction that journaled the step $2 of the job $1, whose commit was not answered; true if it happened, null if it
--- is under way.
+-- step, looked at: what came of a transaction that journaled the step $2 of the job $1, whose commit was not answered; true if it happened, null
+-- if it is under way.
 -- $1 id  $2 name  $3 attempt  $4 the transaction's number
 -- Safe: reads only. A number that a failover gave to another has written no such row.
 select case

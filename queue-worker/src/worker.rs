@@ -49,7 +49,7 @@ use crate::{
     error::Error,
     keep::{House, Ticks, fire_all, keep_house, keep_pruned},
     lanes::{KnownLeases, stored_types},
-    live::{Bell, Config, Engine, Life, Link, OwnLimits, Pauses, Pulse, Vitals},
+    live::{Bell, Config, Engine, Life, Link, Loop, OwnLimits, Pauses, Pulse, Vitals},
     run::{AttemptOutcome, Queues, SlotContext, Slots, Teller, Transact},
     settle::{DatabaseBackend, JournalSender, LogSender, Settlement, settle_all},
     tally::Tallies,
@@ -278,7 +278,8 @@ impl RunningWorker {
         let ((settle, verdicts), bell) = (mpsc::channel(UNSETTLED), Arc::new(Bell::of(vitals.clone())));
         let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
         let ((reports, said), (log_sender, logs), (journal, steps)) = (ReportSender::open(), LogSender::open(), JournalSender::open());
-        let (pauses, store) = (Pauses::new(registry.clone()), config.store);
+        let (pauses, store, served) = (Pauses::new(registry.clone()), config.store, registry.clone());
+        let _ = vitals.pauses.set(pauses.clone());
         let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store, logs: log_sender, journal });
         let (handlers, trace) = (Handle::current(), config.trace);
         let shared = Arc::new(Shared { pool: pool.clone(), store, states, handlers, backend, reports, middleware, trace });
@@ -312,18 +313,19 @@ impl RunningWorker {
             settle: settle.clone(),
             tallies: tallies.clone(),
         };
-        let tellers = Tellers { engine, pool, store, bell: &bell, tallies: &tallies };
+        let tellers = Tellers { engine, pool, store, bell: &bell, tallies: &tallies, registry: served };
         let mut helpers = tellers.start(pauses, (said, logs, steps));
         helpers.extend([
-            engine.watch("schedules", fire_all(Ticks::new(Link::new(pool, "schedules"), config, &bell, pulse.identity(), declares))),
-            engine.watch("prune", keep_pruned(Link::new(pool, "prune"), config.clone(), known, vitals)),
-            engine.handle().spawn(fence(pulse.identity(), Arc::clone(&queues), Arc::clone(&bell))),
-            engine.watch("housekeeping", keep_house(house)),
+            engine.watch(Loop::Schedules, fire_all(Ticks::new(Link::new(pool, "schedules"), config, &bell, pulse.identity(), declares))),
+            engine.watch(Loop::Prune, keep_pruned(Link::new(pool, "prune"), config.clone(), known, vitals)),
+            engine.watch(Loop::Fence, fence(pulse.identity(), Arc::clone(&queues), Arc::clone(&bell))),
+            engine.watch(Loop::Housekeeping, keep_house(house)),
         ]);
         Ok(Self {
-            claims: engine.watch("claim", feed.run(stop.clone())),
-            transact: Transact::start(engine.handle(), transact),
-            settles: engine.watch("settle", settle_all(verdicts, settling, store, Arc::clone(&bell), closing.clone(), tallies.clone())),
+            claims: engine.watch(Loop::Claim, feed.run(stop.clone())),
+            transact: Transact::start(engine, transact),
+            settles: engine
+                .watch(Loop::Settle, settle_all((verdicts, closing.clone()), settling, config, Arc::clone(&bell), tallies.clone())),
             helpers,
             speaker: tellers.speak(),
             farewell: Farewell::new(Link::new(pool, "farewell"), config.store, pulse.identity(), queues.pauses()),

@@ -4,6 +4,7 @@ mod counted;
 mod failing;
 mod kept;
 mod read;
+mod refused;
 mod sized;
 
 use std::time::Duration;

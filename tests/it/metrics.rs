@@ -2,6 +2,7 @@
 
 mod deploy;
 mod meter;
+mod paused;
 mod scrape;
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};

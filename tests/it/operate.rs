@@ -1,5 +1,6 @@
 //! What an operator may do, on the right and the wrong states, and against somebody who is quicker.
 
+mod bounded;
 mod counted;
 mod figures;
 mod kinds;

@@ -1,11 +1,12 @@
 //! Times: nothing runs before its own, by the database's clock; and an idle worker wakes for it by itself. Order: by priority, then by age.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use queue_core::{Job as _, JobId, JobState, Priority};
 use queue_worker::{Config, Worker};
-use tests::{Act, Do, TestDb, eventually};
+use sqlx::Executor as _;
+use tests::{Act, Do, TestDb, eventually, within};
 
 fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
@@ -162,6 +163,42 @@ async fn an_urgent_job_overtakes_a_long_backlog() {
         let urgent = quick().enqueue(&db.pool).priority(Priority::EXPLICIT).await.unwrap().id();
         db.until(urgent, JobState::Completed).await;
         assert!(db.count("select count(*) from queue.ready").await > 1000, "most of the backlog waits still");
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn while_very_many_jobs_become_due_at_once_handlers_begin_and_a_worker_ends() {
+    let db = TestDb::new().await;
+    let jobs = "select count(queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}')) from generate_series(1, 100000)";
+    assert_eq!(db.count(jobs).await, 100_000);
+    let due = "with moved as (delete from queue.ready returning id, lane)
+               insert into queue.scheduled (run_at, id, lane) select now() - interval '1 s', id, lane from moved";
+    db.pool.execute(due).await.unwrap();
+    let waiting = "select count(*) from queue.scheduled";
+    let stopped = db.run_while(db.worker().grace(Duration::from_secs(1)), async {
+        eventually("a handler has begun", async || db.count("select count(*) from effect").await > 0).await;
+        assert!(db.count(waiting).await > 0, "handlers have waited for all that was due");
+        Instant::now()
+    });
+    let took = stopped.await.elapsed();
+    assert!(db.count(waiting).await > 0, "the end has waited for all that was due");
+    assert!(took < Duration::from_secs(20), "a grace of a second, and {took:?}");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn all_that_is_due_at_once_becomes_ready_though_no_slot_is_free() {
+    let db = TestDb::new().await;
+    let jobs = "select count(queue.enqueue('do', '{\"act\": \"Hang\"}')) from generate_series(1, 20000)";
+    assert_eq!(db.count(jobs).await, 20_000);
+    let due = "with moved as (delete from queue.ready returning id, lane)
+               insert into queue.scheduled (run_at, id, lane) select now() - interval '1 s', id, lane from moved";
+    db.pool.execute(due).await.unwrap();
+    db.run_while(db.worker().concurrency(1).grace(Duration::ZERO), async {
+        let are_ready = async || db.count("select count(*) from queue.scheduled").await == 0;
+        within(Duration::from_mins(1), "all are ready", are_ready).await;
     })
     .await;
     db.finish().await;

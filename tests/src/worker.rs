@@ -1,4 +1,4 @@
-//! A worker of test jobs as a process of its own: `DATABASE_URL`, `TTL_MS`, `CONCURRENCY`, `GRACE_MS` say how it works.
+//! A worker of test jobs as a process of its own: `DATABASE_URL`, `TTL_MS`, `CONCURRENCY`, `GRACE_MS`, `HEALTH` say how it works.
 
 use std::{env, error::Error, str::FromStr, time::Duration};
 
@@ -19,7 +19,7 @@ async fn work() -> Result<(), Box<dyn Error>> {
         .with_env_filter(env::var("QUEUE_LOG").unwrap_or_else(|_| "error".to_owned()))
         .init();
     let database = Database::connect(&env::var("DATABASE_URL")?).await?;
-    Worker::new(database.pool().clone())
+    let worker = Worker::new(database.pool().clone())
         .register::<Do>()
         .register::<Marked>()
         .register::<Within>()
@@ -31,9 +31,12 @@ async fn work() -> Result<(), Box<dyn Error>> {
         .register_batch::<Batched>()
         .lease_ttl(Duration::from_millis(setting("TTL_MS", 5000)))
         .grace(Duration::from_millis(setting("GRACE_MS", 2000)))
-        .concurrency(setting("CONCURRENCY", 10))
-        .run(shutdown_signal())
-        .await?;
+        .concurrency(setting("CONCURRENCY", 10));
+    let worker = match env::var("HEALTH") {
+        Ok(address) => worker.health(address.parse()?),
+        Err(_) => worker,
+    };
+    worker.run(shutdown_signal()).await?;
     Ok(())
 }
 

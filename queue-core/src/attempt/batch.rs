@@ -14,7 +14,7 @@ use futures_util::{FutureExt as _, StreamExt as _, future::join_all, stream::Fut
 use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument as _, Span};
 
-use super::{ClaimedJob, Ended, Halt, NO_PAYLOAD, context, ended::panic_text, finish};
+use super::{AttemptSpan, ClaimedJob, Ended, Halt, NO_PAYLOAD, context, ended::panic_text, finish};
 use crate::{
     context::{AnyBatch, BatchContext, Context, Next, Place, Registration, Said, Shared},
     define::{Failure, Outcome, among},
@@ -37,8 +37,9 @@ pub async fn run_batch(
     let batch = registration.batch().expect("whoever calls this has asked whether its handler takes batches");
     let mut course = Course { batch, seats, end: None, failed: Vec::new() };
     let span = trace::batch(registration.options().name, jobs.iter().map(|job| job.beginning(shared.trace)));
+    let told = trace::Told::of(&span);
     let cx = BatchContext::new(registration.options().name, &halt.ask, Arc::clone(shared));
-    let limited = drive(&mut course, registration, &cx, (halt, span.clone()), !shared.middleware.is_empty());
+    let limited = drive(&mut course, registration, &cx, (halt, span), !shared.middleware.is_empty());
     let stop = AssertUnwindSafe(limited).catch_unwind().await;
     let stop = stop.unwrap_or_else(|panic| Some(Stop::Panicked(panic_text(panic))));
     let mut ended = course.endings(stop.as_ref(), halt);
@@ -52,10 +53,10 @@ pub async fn run_batch(
         );
     }
     let ended = join_all(seats.iter().zip(ended.drain(..)).map(|(seat, ended)| finish(ended, seat.job, &seat.cx, halt))).await;
-    seats.iter().zip(&ended).for_each(|(seat, ended)| ended.trace(&seat.span, registration.options()));
+    seats.iter().zip(&ended).for_each(|(seat, ended)| ended.trace(AttemptSpan::new(trace::Told::of(&seat.span), registration.options())));
     let failed = ended.iter().filter(|ended| ended.has_error()).count();
     let error = (failed > 0).then(|| format!("{failed} of {} jobs failed", ended.len()));
-    trace::end(&span, if failed > 0 { "failed" } else { "ok" }, error.as_deref());
+    told.end(if failed > 0 { "failed" } else { "ok" }, error.as_deref());
     ended
 }
 

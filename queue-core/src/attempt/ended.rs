@@ -3,16 +3,13 @@
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use tracing::Span;
-
-use super::ClaimedJob;
+use super::{AttemptSpan, ClaimedJob};
 use crate::{
     context::{CommitState, NOT_COMPLETED, Registration, attempts_since},
-    define::{Ending, Failure, JobId, Options, Outcome, Retain, check_output, verdict},
-    trace,
+    define::{Ending, Failure, JobId, Outcome, Retain, check_output, verdict},
 };
 
 /// How an attempt ended.
@@ -26,6 +23,8 @@ pub struct Ended {
     journaled: Option<i16>,
     /// Its handler waits: the next attempt goes on.
     is_suspended: bool,
+    /// When it was over, if something was waited for since.
+    over: Option<Instant>,
 }
 
 impl Ended {
@@ -34,7 +33,7 @@ impl Ended {
     }
 
     fn without_error(outcome: Outcome) -> Self {
-        Self { outcome, output: None, error: None, commit: None, journaled: None, is_suspended: false }
+        Self { outcome, output: None, error: None, commit: None, over: None, journaled: None, is_suspended: false }
     }
 
     /// With an output, as JSON text.
@@ -135,11 +134,19 @@ impl Ended {
         self.commit == Some(CommitState::Written)
     }
 
-    /// Says it in the attempt's span. What the handler of a sealed payload says of an error may have some of it in clear: not that.
-    pub(super) fn trace(&self, span: &Span, options: &Options) {
-        let error = self.error.as_deref().filter(|_| self.outcome != Outcome::Ok);
-        let error = if options.seal.is_some() { error.map(|_| "") } else { error };
-        trace::end(span, self.outcome.word(), error);
+    /// Says it in the attempt's span.
+    pub(super) fn trace(&self, mut span: AttemptSpan) {
+        span.end(self.outcome, self.error.as_deref());
+    }
+
+    /// It is over now, whatever is written of it still.
+    pub(super) fn over_now(self) -> Self {
+        Self { over: Some(Instant::now()), ..self }
+    }
+
+    /// How long an attempt took that began then: until now, unless it was over before.
+    pub fn ran(&self, since: Instant) -> Duration {
+        self.over.unwrap_or_else(Instant::now).saturating_duration_since(since)
     }
 
     /// Whether an error is said of it.
@@ -158,7 +165,9 @@ impl Ended {
         let backoff = options.map(|options| options.backoff).unwrap_or_default();
         let verdict = verdict(self.outcome, attempts_since(job.number(), self.journaled), job.most_attempts(), &backoff, dice);
         let keep = options.is_none_or(|options| options.retain != Retain::None);
-        Ending::new(verdict, job.attempt, job.key).kept(keep).after(ran).with_output(self.output).with_error(self.error)
+        // A snooze charges nothing, and what was never charged would expire in its sleep.
+        let begun = i16::from(self.is_suspended && job.may_begin_within().is_some());
+        Ending::new(verdict, job.attempt + begun, job.key).kept(keep).after(ran).with_output(self.output).with_error(self.error)
     }
 }
 

@@ -8,13 +8,14 @@ mod claimed;
 mod ended;
 mod halt;
 mod log;
+mod span;
 
 use std::{future::poll_fn, panic::AssertUnwindSafe, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use futures_util::FutureExt as _;
 use tracing::{Instrument as _, Span};
 
-pub use self::{batch::run_batch, claimed::ClaimedJob, ended::Ended, halt::Halt, log::OpenLog};
+pub use self::{batch::run_batch, claimed::ClaimedJob, ended::Ended, halt::Halt, log::OpenLog, span::AttemptSpan};
 use crate::{
     context::{Context, Durable, Lent, LogEntry, Registration, Shared, Stop, run_within},
     define::{Failure, Options, Outcome, Retain},
@@ -33,7 +34,8 @@ const LAST_REPORT: Duration = Duration::from_secs(1);
 /// Runs the handler to its end, its timeout or its halt; of a transactional type in the transaction that is `lent`.
 ///
 /// Nothing of the user's unwinds out of here and takes its caller with it: an error that panics when it is displayed, or a variable that panics
-/// when a timeout drops it, is a panic of the attempt too. `failed` is given the failure that the handler returned.
+/// when a timeout drops it, is a panic of the attempt too. `failed` is given the failure that the handler returned. Into `later` goes the attempt's
+/// span, if only the caller knows how that ends: with the transaction that is lent.
 pub async fn run(
     registration: &Registration,
     job: &ClaimedJob,
@@ -41,6 +43,7 @@ pub async fn run(
     halt: &Halt,
     lent: Option<Lent>,
     failed: impl FnMut(Failure) + Send,
+    later: Option<&mut AttemptSpan>,
 ) -> Ended {
     if registration.takes_batches() {
         // In a box, so that single jobs do not carry what it takes.
@@ -51,6 +54,7 @@ pub async fn run(
     let log = registration.options().keep_logs.map(OpenLog::open);
     let span = || trace::attempt(&job.beginning(shared.trace));
     let span = log.as_ref().map_or_else(span, |log| log.offer(span));
+    let told = AttemptSpan::new(trace::Told::of(&span), registration.options());
     let mut cx = context(job, shared, halt);
     if registration.options().transactional {
         cx.set_transaction(lent);
@@ -58,17 +62,16 @@ pub async fn run(
         cx.set_fence(job.fence(registration));
     }
     let cx = Durable::around(cx);
-    if registration.options().durable
-        && let Err(error) = cx.load().await
-    {
-        return Ended::failed(format!("the job's journal cannot be read: {error}"));
-    }
-    let handling = AssertUnwindSafe(handle((registration, payload), job, &cx, halt, span.clone(), failed)).catch_unwind();
+    let handling = AssertUnwindSafe(handle((registration, payload), job, &cx, halt, span, failed)).catch_unwind();
     let ended = handling.await.unwrap_or_else(Ended::panicked);
     let ended = if halt.drop.is_cancelled() && ended.outcome() == Outcome::Panicked { Ended::interrupted() } else { ended };
-    let ended = finish(ended, job, &cx, halt).await.going_on(cx.last_journaled());
-    ended.trace(&span, registration.options());
+    let mut ended = finish(ended, job, &cx, halt).await.going_on(cx.last_journaled());
+    match later {
+        Some(later) => *later = told,
+        None => ended.trace(told),
+    }
     if let Some(log) = log {
+        ended = ended.over_now();
         let keeping = keep_log(&log, &ended, job, registration.options(), shared, halt);
         // It is handed over at the first look; a worker that ends waits for no log.
         tokio::select! {
@@ -127,6 +130,11 @@ async fn handle(
     span: Span,
     mut failed: impl FnMut(Failure),
 ) -> Ended {
+    if registration.options().durable
+        && let Err(error) = cx.load().await
+    {
+        return Ended::failed(format!("the job's journal cannot be read: {error}"));
+    }
     let running = run_within(registration, payload, cx).instrument(span);
     let limited = async {
         match registration.options().timeout {

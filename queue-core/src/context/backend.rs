@@ -1,15 +1,15 @@
 //! What an attempt asks of outside: a transaction, its commit, the last checkpoint. A worker answers from the database, a test for it.
 
-use std::{fmt, sync::Arc, time::Instant};
+use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use sqlx::{Postgres, Transaction};
 use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
-use super::{JournaledStep, StepEntry, Written};
+use super::{Fence, JournaledStep, StepEntry, Written};
 use crate::{
-    define::{Ending, Failure, JobId, OrderingKey},
+    define::{Ending, Failure, JobId},
     error::Error,
 };
 
@@ -53,21 +53,6 @@ pub enum OwnTransaction {
     Pooled(Transaction<'static, Postgres>),
     /// A test's.
     Lent(OwnedMutexGuard<Transaction<'static, Postgres>>),
-}
-
-/// What the verdict of an attempt is written under.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug)]
-pub struct Fence {
-    pub token: Uuid,
-    pub id: JobId,
-    pub lane: i64,
-    pub attempt: i16,
-    pub crashes: i16,
-    /// Whether a completed job leaves a record.
-    pub keep: bool,
-    pub key: Option<OrderingKey>,
-    pub since: Instant,
 }
 
 /// What an attempt has logged.

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Fence, Shared, Written};
+use super::{Fence, JournaledStep, Shared, StepEntry, Written};
 use crate::{
     define::{Failure, JobId},
     error::Error,
@@ -20,31 +20,6 @@ const MOST_BYTES: usize = 16 * 1024 * 1024;
 
 /// A sleep that is over sooner is waited for where it is: leaving and coming back would take as long.
 const IN_PLACE: Duration = Duration::from_secs(1);
-
-/// A step that an attempt has finished.
-#[doc(hidden)]
-#[derive(Clone, Debug)]
-pub struct JournaledStep {
-    pub name: String,
-    pub attempt: i16,
-    /// JSON text; none for nothing.
-    pub output: Option<String>,
-    /// Of a sleep: how long it goes on, in ms; negative if it is over.
-    pub left_ms: Option<f64>,
-}
-
-/// A step that is to be journaled.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct StepEntry {
-    pub fence: Fence,
-    pub name: String,
-    pub ran: Duration,
-    /// Of a sleep: how long it is.
-    pub wait: Option<Duration>,
-    /// JSON text; none for nothing.
-    pub output: Option<String>,
-}
 
 /// Why an attempt is left half-way.
 pub(crate) enum Stop {

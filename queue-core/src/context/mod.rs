@@ -7,6 +7,7 @@ mod batch;
 mod cancelled;
 mod decode;
 mod durable;
+mod fence;
 #[cfg(feature = "testing")]
 mod forms;
 mod handler;
@@ -45,13 +46,13 @@ pub(crate) use self::meta::read_meta;
 pub(crate) use self::middleware::{Place, run_within};
 pub(crate) use self::transaction::{Begun, CommitState, NOT_COMPLETED};
 pub use self::{
-    backend::{Backend, CommitResult, Fence, LogEntry, OwnTransaction},
+    backend::{Backend, CommitResult, LogEntry, OwnTransaction},
     batch::{BatchContext, BatchHandler, BatchJob, JobBatch},
     cancelled::{Ask, CancelReason, Cancelled},
     decode::{Upgraded, upgrade},
     durable::{Durable, StepName},
+    fence::{Fence, JournaledStep, StepEntry},
     handler::{Handler, HandlerContext, JobFuture},
-    journal::{JournaledStep, StepEntry},
     lent::{Lent, TransactionGuard},
     middleware::{AttemptOutput, Middleware, Next},
     registry::{HandlerFuture, Registration, Registry},

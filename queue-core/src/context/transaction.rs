@@ -17,8 +17,8 @@ use sqlx::PgConnection;
 use tokio::{sync::watch, time::timeout_at};
 
 use super::{
-    Shared,
-    backend::{CommitResult, Fence, OwnTransaction},
+    Fence, Shared,
+    backend::{CommitResult, OwnTransaction},
     report::Report,
 };
 use crate::{

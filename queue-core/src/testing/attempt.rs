@@ -175,7 +175,7 @@ impl Setup<'_> {
         let (since, failure) = (Instant::now(), Mutex::new(None));
         let note = |failed| *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failed);
         let ended = {
-            let working = pin!(attempt::run(registration, job, &shared, &halt, lent, note));
+            let working = pin!(attempt::run(registration, job, &shared, &halt, lent, note, None));
             let keeping = pin!(keep(&mut said, |entry| backend.note(entry)));
             tokio::select! {
                 biased;

@@ -15,9 +15,9 @@ use std::fmt::Display;
 use tracing::{Level, Span, field::Empty};
 
 #[cfg(not(feature = "otel"))]
-pub(crate) use self::off::{begin, begin_batch, carried, end};
+pub(crate) use self::off::{Told, begin, begin_batch, carried};
 #[cfg(feature = "otel")]
-pub(crate) use self::otel::{begin, begin_batch, carried, end};
+pub(crate) use self::otel::{Told, begin, begin_batch, carried};
 
 /// The keys of metadata under which a job carries the trace that it was enqueued in.
 pub(crate) const TRACEPARENT: &str = "traceparent";

@@ -74,14 +74,31 @@ fn name(span: &Span, queue: &str) {
     span.set_attribute("messaging.destination.name", queue.to_owned());
 }
 
-/// Says how an attempt ended, and with which error, if it has failed.
-pub(crate) fn end(span: &Span, outcome: &'static str, error: Option<&str>) {
-    if span.is_disabled() {
-        return;
+/// A span that is told how what it is of ended. It ends no sooner than this is dropped.
+#[derive(Debug)]
+pub(crate) struct Told(Span);
+
+impl Default for Told {
+    fn default() -> Self {
+        Self(Span::none())
     }
-    span.set_attribute("outcome", outcome);
-    if let Some(error) = error {
-        span.set_attribute("error.type", outcome);
-        span.set_status(Status::error(error[..error.floor_char_boundary(LONGEST_ERROR)].to_owned()));
+}
+
+impl Told {
+    pub(crate) fn of(span: &Span) -> Self {
+        Self(span.clone())
+    }
+
+    /// Says how it ended, and with which error, if it has failed.
+    pub(crate) fn end(self, outcome: &'static str, error: Option<&str>) {
+        let Self(span) = self;
+        if span.is_disabled() {
+            return;
+        }
+        span.set_attribute("outcome", outcome);
+        if let Some(error) = error {
+            span.set_attribute("error.type", outcome);
+            span.set_status(Status::error(error[..error.floor_char_boundary(LONGEST_ERROR)].to_owned()));
+        }
     }
 }

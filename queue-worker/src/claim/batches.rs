@@ -134,9 +134,9 @@ impl Feed {
             }
         }
         let slots = types.iter().filter_map(|(queue, types)| Some((*queue, self.queues.slots(queue)?.demand_batches(types, most))));
-        let reserved: Reserved = slots.map(|(queue, promised)| (queue.to_owned(), promised)).collect();
+        let reserved: Reserved = slots.map(|(queue, promised)| (queue.into(), promised)).collect();
         let share = |(lane, job_type): (&Lane, &'static str)| {
-            let most = reserved.get(&lane.queue)?.count_of(job_type);
+            let most = reserved.get(&*lane.queue)?.count_of(job_type);
             (most > 0).then_some(Share { lane: lane.id, most })
         };
         let shares = lanes.into_iter().filter_map(share).collect();

@@ -60,6 +60,8 @@ pub(crate) struct Feed {
     pub(super) turn: usize,
     pub(super) turn_batches: usize,
     pub(super) promoted: Instant,
+    /// The last look for due jobs has left some.
+    pub(super) more_due: bool,
     pub(super) refreshed: Instant,
     /// The leases whose verdicts are not all written yet.
     pub(super) held: KnownLeases,
@@ -90,6 +92,9 @@ const LOOK_BESIDE: Duration = Duration::from_millis(20);
 
 /// How soon a worker looks again while jobs keep coming.
 const BREATH: Duration = Duration::from_millis(2);
+
+/// So long a pass makes due jobs ready before it claims.
+const PROMOTE: Duration = Duration::from_millis(50);
 
 /// An idle worker asks its lanes at least this often, whether or not it was told of a job.
 const BELT: Duration = Duration::from_secs(10);
@@ -138,6 +143,7 @@ impl Feed {
             turn: 0,
             turn_batches: 0,
             promoted: now,
+            more_due: false,
             refreshed: now,
             held,
             trial: Trial::new(),
@@ -247,6 +253,7 @@ impl Feed {
             return Ok(None);
         }
         match found {
+            _ if self.more_due => Ok(None),
             ClaimResult::Full => Ok(None),
             _ if self.lineup.more => Ok(Some(self.until(BREATH))),
             ClaimResult::Saturated => Ok(Some(self.until(LOOK))),
@@ -350,14 +357,12 @@ impl Feed {
         let dozes = self.sleep == Sleep::Asleep || self.nap > Duration::ZERO;
         let knows = dozes && !self.trial.is_quiet() && !self.are_busy();
         let (now, mut any) = (Instant::now(), false);
-        if self.bell.due().is_none_or(|due| now < due) && (knows || now.duration_since(self.promoted) < LOOK) {
+        if !self.more_due && self.bell.due().is_none_or(|due| now < due) && (knows || now.duration_since(self.promoted) < LOOK) {
             return Ok(false);
         }
         self.bell.forget_due();
         let link = self.links.any();
         loop {
-            // Of millions that are due at once it is long, and goes on all the same.
-            self.bell.vitals().claims.set();
             let promoted = promote(link.get().await?, self.store).await;
             let (queues, more) = link.note(promoted)?;
             if !queues.is_empty() {
@@ -365,7 +370,9 @@ impl Feed {
                 let woken = wake_others(link.get().await?, self.store, &queues).await;
                 link.note(woken)?;
             }
-            if !more {
+            self.more_due = more;
+            // Millions that are due at once hold up neither claims nor an end: the next pass goes on with them.
+            if !more || now.elapsed() > PROMOTE {
                 break;
             }
         }

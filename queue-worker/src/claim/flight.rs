@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Each queue's.
-pub(super) type Reserved = HashMap<String, Promised>;
+pub(super) type Reserved = HashMap<Arc<str>, Promised>;
 
 /// What a claim found.
 #[derive(Clone, Copy, PartialEq, Eq)]

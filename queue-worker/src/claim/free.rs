@@ -13,11 +13,11 @@ pub(super) struct Free {
     /// These brought jobs when they were asked last, or others of their queue left nothing for them; those under limits are among them.
     pub(super) filled: HashSet<i64>,
     /// Queues in which they had as many jobs as there was room for, in the last claim.
-    pub(super) busy: HashSet<String>,
+    pub(super) busy: HashSet<Arc<str>>,
     /// Those of them in which there was no slot to ask with.
-    pub(super) unasked: HashSet<String>,
+    pub(super) unasked: HashSet<Arc<str>>,
     /// Queues in which jobs under limits had the last turn: among equals, those without any are next.
-    pub(super) had_turn: HashSet<String>,
+    pub(super) had_turn: HashSet<Arc<str>>,
     /// In these queues those of a lower priority wait: jobs under limits are next that have room.
     pub(super) above: HashMap<String, i16>,
     /// Limits whose last claim brought all that it asked for, and which had room for more.
@@ -38,7 +38,7 @@ impl Free {
 
     /// Whether in some of these there was no slot to ask with.
     pub(super) fn any_unasked(&self, queues: &[String]) -> bool {
-        !self.unasked.is_empty() && queues.iter().any(|queue| self.unasked.contains(queue))
+        !self.unasked.is_empty() && queues.iter().any(|queue| self.unasked.contains(queue.as_str()))
     }
 
     /// Whether this one may hold jobs. One that was empty may do so again once jobs under limits had their turn; until then it had its own.
@@ -48,7 +48,7 @@ impl Free {
 
     /// Whether this one lets jobs under limits go first.
     pub(super) fn waits(&self, lane: &Lane) -> bool {
-        self.above.get(&lane.queue).is_some_and(|above| lane.priority < *above)
+        self.above.get(&*lane.queue).is_some_and(|above| lane.priority < *above)
     }
 
     /// Forgets lanes and limits that are gone.

@@ -226,7 +226,7 @@ impl Limits {
     }
 
     /// A claim is sent, of jobs in these queues.
-    pub(super) fn note_sent<'a>(&mut self, gates: &Arc<[i64]>, queues: impl Iterator<Item = &'a String>) {
+    pub(super) fn note_sent<'a>(&mut self, gates: &Arc<[i64]>, queues: impl Iterator<Item = &'a Arc<str>>) {
         self.sent += 1;
         let sent = self.sent;
         self.state(gates).sent = sent;

@@ -235,19 +235,15 @@ impl Feed {
     /// Gives what a claim brought to the slots, and back what must not begin; returns whether some queue has all that was reserved in it.
     pub(super) async fn hand_over(&mut self, worker: Uuid, reserved: &Reserved, brought: Brought) -> bool {
         let Brought { jobs: claimed, unread, .. } = brought;
-        let mut by_queue: HashMap<&str, Vec<Claimed>> = HashMap::new();
-        for job in claimed {
-            let queue = self.lanes.get(job.job.lane).map_or("", |lane| lane.queue.as_str());
-            by_queue.entry(queue).or_default().push(job);
-        }
+        let by_queue = by_queue(claimed);
         let ours = *self.identity.borrow() == Some(worker);
         let mut filled = false;
         let paused = self.queues.pauses().now().filter(|paused| !paused.is_nothing());
         for (queue, mut jobs) in by_queue {
-            if let Some(promised) = reserved.get(queue).filter(|_| ours) {
+            if let Some(promised) = reserved.get(&queue).filter(|_| ours) {
                 filled |= jobs.len() >= promised.count;
                 if let Some(paused) = &paused {
-                    for job in jobs.extract_if(.., |job| paused.stops(queue, job.job.job_type, job.holding.gates())) {
+                    for job in jobs.extract_if(.., |job| paused.stops(&queue, job.job.job_type, job.holding.gates())) {
                         promised.slots.give_back(&job).await;
                     }
                 }
@@ -287,4 +283,17 @@ impl Feed {
             }
         }
     }
+}
+
+/// Most claims are of one queue, and stay as they are.
+fn by_queue(claimed: Vec<Claimed>) -> Vec<(Arc<str>, Vec<Claimed>)> {
+    let Some(first) = claimed.first().map(|job| Arc::clone(&job.job.queue)) else { return Vec::new() };
+    if claimed.iter().all(|job| Arc::ptr_eq(&job.job.queue, &first)) {
+        return vec![(first, claimed)];
+    }
+    let mut by_queue: HashMap<Arc<str>, Vec<Claimed>> = HashMap::new();
+    for job in claimed {
+        by_queue.entry(Arc::clone(&job.job.queue)).or_default().push(job);
+    }
+    by_queue.into_iter().collect()
 }

@@ -23,10 +23,10 @@ impl Feed {
             return;
         }
         self.note_filled(lanes, &claimed.iter().map(|job| job.job.lane).collect(), is_full);
-        let queue_of = |lane: &i64| self.lanes.get(*lane).map(|lane| lane.queue.as_str());
+        let queue_of = |lane: &i64| self.lanes.get(*lane).map(|lane| &*lane.queue);
         let free = &mut self.limits.free;
         for (queue, promised) in reserved {
-            let count = claimed.iter().filter(|job| queue_of(&job.job.lane) == Some(queue)).count();
+            let count = claimed.iter().filter(|job| queue_of(&job.job.lane) == Some(&**queue)).count();
             if count > 0 && (is_full || count >= promised.count) {
                 free.busy.insert(queue.clone());
             }
@@ -55,7 +55,7 @@ impl Feed {
     }
 
     fn note_filled(&mut self, lanes: &[i64], brought: &HashSet<i64>, is_full: bool) {
-        let queue_of = |lane: &i64| self.lanes.get(*lane).map(|lane| lane.queue.as_str());
+        let queue_of = |lane: &i64| self.lanes.get(*lane).map(|lane| &*lane.queue);
         let queues: HashSet<&str> = brought.iter().filter_map(queue_of).collect();
         let last = lanes.iter().rposition(|lane| brought.contains(lane)).filter(|_| is_full);
         for (nth, lane) in lanes.iter().enumerate() {

@@ -109,18 +109,18 @@ impl Feed {
     /// The solo lanes to claim from now, for which slots are free: as many as may be tried together, or one job of any, which is to be alone.
     async fn next_suspects(&mut self) -> sqlx::Result<(Vec<Share>, bool)> {
         let solo = order(self.lanes.suspects(), self.turn);
-        let queues: HashMap<i64, String> = solo.iter().map(|lane| (lane.id, lane.queue.clone())).collect();
+        let queues: HashMap<i64, Arc<str>> = solo.iter().map(|lane| (lane.id, lane.queue.clone())).collect();
         let mut free: HashMap<&str, usize> = HashMap::new();
         for queue in queues.values() {
             free.insert(queue, self.queues.slots(queue).map_or(0, |slots| slots.free().min(self.batch)));
         }
-        let lanes: Vec<i64> = solo.into_iter().map(|lane| lane.id).filter(|lane| free[queues[lane].as_str()] > 0).collect();
-        let most: Vec<i64> = lanes.iter().map(|lane| free[queues[lane].as_str()] as i64).collect();
+        let lanes: Vec<i64> = solo.into_iter().map(|lane| lane.id).filter(|lane| free[&*queues[lane]] > 0).collect();
+        let most: Vec<i64> = lanes.iter().map(|lane| free[&*queues[lane]] as i64).collect();
         let found = self.waiting_suspects(&lanes, &most).await?;
         let mut shares = Vec::new();
         for lane in &lanes {
             // Lanes of one queue share its free slots.
-            let Some(free) = free.get_mut(queues[lane].as_str()) else { continue };
+            let Some(free) = free.get_mut(&*queues[lane]) else { continue };
             let most = found.get(lane).map_or(0, |together| usize::try_from(*together).unwrap_or(0)).min(*free);
             *free -= most;
             if most > 0 {

@@ -24,7 +24,7 @@ pub(super) struct Withheld {
 
 impl Withheld {
     pub(super) fn stops(&self, lane: &Lane) -> bool {
-        self.below.get(&lane.queue).is_some_and(|below| i32::from(lane.priority) < *below) && !self.passed_over.contains(&lane.id)
+        self.below.get(&*lane.queue).is_some_and(|below| i32::from(lane.priority) < *below) && !self.passed_over.contains(&lane.id)
     }
 }
 
@@ -79,7 +79,7 @@ impl Feed {
         let knows = group.lanes.iter().any(|lane| self.limits.free.filled.contains(lane));
         let filled = group.lanes.iter().filter(|lane| !knows || self.limits.free.filled.contains(lane));
         for lane in filled.filter_map(|lane| self.lanes.get(*lane)) {
-            let known = waiting.entry(lane.queue.clone()).or_insert(lane.priority);
+            let known = waiting.entry(lane.queue.to_string()).or_insert(lane.priority);
             *known = lane.priority.max(*known);
         }
         waiting
@@ -115,7 +115,7 @@ impl Feed {
                 return Some(i32::MAX);
             }
             // Equals are among them in their turn.
-            Some(i32::from(best) + i32::from(is_busy && self.limits.free.had_turn.contains(queue)))
+            Some(i32::from(best) + i32::from(is_busy && self.limits.free.had_turn.contains(queue.as_str())))
         };
         group.queues.iter().filter_map(|queue| Some((queue.clone(), below(queue)?))).collect()
     }
@@ -143,7 +143,7 @@ impl Feed {
             let in_air = self.limits.groups.get(&group.under.gates).is_some_and(State::in_air);
             for (queue, best) in self.waiting(group) {
                 let is_stopped = withheld.below.get(&queue).is_some_and(|below| i32::from(best) < *below);
-                if (in_air || (is_stopped && self.limits.free.had_turn.contains(&queue))) && !aged.contains(&queue) {
+                if (in_air || (is_stopped && self.limits.free.had_turn.contains(queue.as_str()))) && !aged.contains(&queue) {
                     let known = above.entry(queue).or_insert(best);
                     *known = best.max(*known);
                 }
@@ -155,7 +155,7 @@ impl Feed {
     /// The queues in which lanes without limits have been kept waiting too long.
     fn aged_queues(&mut self) -> HashSet<String> {
         let Some(aging) = self.aging else { return HashSet::new() };
-        let free: Vec<(i64, String)> = self.lanes.free().map(|lane| (lane.id, lane.queue.clone())).collect();
+        let free: Vec<(i64, String)> = self.lanes.free().map(|lane| (lane.id, lane.queue.to_string())).collect();
         free.into_iter().filter(|(lane, _)| self.lanes.is_passed_over(*lane, aging)).map(|(_, queue)| queue).collect()
     }
 }

@@ -58,7 +58,7 @@ impl Figures {
     /// Of a worker that counts and marks here.
     pub(crate) fn new(tallies: &Tallies, vitals: &Vitals, pool: &PgPool, store: Store) -> Self {
         tallies.keep_totals();
-        let own = Arc::new(StoreFigures::new(pool, store));
+        let own = Arc::new(StoreFigures::new(pool, store, vitals));
         Self { tallies: tallies.clone(), vitals: vitals.clone(), pool: pool.clone(), store: own }
     }
 

@@ -36,7 +36,9 @@ pub(crate) async fn feed(figures: Figures, meter: Meter, closing: CancellationTo
     let mut recorder = Recorder::new(&meter);
     loop {
         let is_last = closing.is_cancelled();
-        let families = if is_last { figures.own() } else { figures.gather().await };
+        // A store that does not answer keeps nobody from the last word.
+        let gathered = if is_last { Some(figures.own()) } else { closing.run_until_cancelled(figures.gather()).await };
+        let Some(families) = gathered else { continue };
         recorder.record(&families);
         let seen = families.iter().filter(|family| !is_last || family.metric.kind == Kind::Counter);
         *latest.lock().unwrap_or_else(PoisonError::into_inner) = seen.map(|family| (family.metric.name, numbers(family))).collect();

@@ -153,15 +153,50 @@ pub(crate) struct Brought {
 
 /// What it brought of a lane.
 struct OfLane {
+    lane: i64,
     lowest: i64,
     jobs: usize,
     bytes: usize,
     queue: Arc<str>,
+    job_type: &'static str,
+    version: u16,
+    /// Where it stands among those that were asked.
+    rank: usize,
 }
 
 impl OfLane {
-    fn new(lowest: i64, lane: Option<&Lane>) -> Self {
-        Self { lowest, jobs: 0, bytes: 0, queue: lane.map_or("", |lane| &lane.queue).into() }
+    fn new(id: i64, lowest: i64, lane: Option<&Lane>, rank: Option<&usize>) -> Self {
+        Self {
+            lane: id,
+            lowest,
+            jobs: 0,
+            bytes: 0,
+            queue: lane.map(|lane| Arc::clone(&lane.queue)).unwrap_or_default(),
+            job_type: lane.map_or("", |lane| lane.job_type),
+            version: lane.map_or(1, |lane| lane.version),
+            rank: rank.copied().unwrap_or(usize::MAX),
+        }
+    }
+}
+
+/// What a claim brought of each lane. Its rows come lane by lane, so that the last one is found without a look for it.
+#[derive(Default)]
+struct OfLanes {
+    all: Vec<OfLane>,
+    places: HashMap<i64, usize>,
+    last: usize,
+}
+
+impl OfLanes {
+    fn of(&mut self, lane: i64, fresh: impl FnOnce() -> OfLane) -> &mut OfLane {
+        if self.all.get(self.last).is_none_or(|of| of.lane != lane) {
+            let Self { all, places, .. } = self;
+            self.last = *places.entry(lane).or_insert_with(|| {
+                all.push(fresh());
+                all.len() - 1
+            });
+        }
+        &mut self.all[self.last]
     }
 }
 
@@ -240,7 +275,7 @@ impl Answer {
         let mean = large.values().map(String::len).sum::<usize>() / large.len().max(1);
         let mut unread = Vec::new();
         let rank: HashMap<i64, usize> = self.request.shares.iter().enumerate().map(|(rank, share)| (share.lane, rank)).collect();
-        let mut of_lanes: HashMap<i64, OfLane> = HashMap::new();
+        let mut of_lanes = OfLanes::default();
         let mut claimed: Vec<(usize, i64, Claimed)> = Vec::with_capacity(rows.len());
         // The same in every row.
         let Some(claimed_at): Option<DateTime<Utc>> = rows.first().map(|row| row.try_get(10)).transpose()? else {
@@ -256,7 +291,7 @@ impl Answer {
             }
             // Without either there is no such job, which its attempt tells of.
             let is_unread = payload.is_none() && max_attempts.is_some();
-            let of_lane = of_lanes.entry(lane).or_insert_with(|| OfLane::new(seq, lanes.get(lane)));
+            let of_lane = of_lanes.of(lane, || OfLane::new(lane, seq, lanes.get(lane), rank.get(&lane)));
             of_lane.lowest = seq.min(of_lane.lowest);
             of_lane.jobs += 1;
             of_lane.bytes += payload.as_ref().map_or(if is_unread { mean } else { 0 }, String::len);
@@ -269,8 +304,8 @@ impl Answer {
                 attempt: row.try_get_unchecked(3)?,
                 crashes: row.try_get_unchecked(4)?,
                 max_attempts: max_attempts.unwrap_or(1),
-                job_type: lanes.get(lane).map_or("", |lane| lane.job_type),
-                version: lanes.get(lane).map_or(1, |lane| lane.version),
+                job_type: of_lane.job_type,
+                version: of_lane.version,
                 payload,
                 key: key_of(row, 7, 8)?,
                 meta: row.try_get_unchecked(9)?,
@@ -284,14 +319,14 @@ impl Answer {
             if is_unread {
                 unread.push(job);
             } else {
-                claimed.push((rank.get(&lane).copied().unwrap_or(usize::MAX), seq, job));
+                claimed.push((of_lane.rank, seq, job));
             }
         }
-        let bytes = of_lanes.values().map(|of| of.bytes).sum::<usize>() - unread.len() * mean;
+        let bytes = of_lanes.all.iter().map(|of| of.bytes).sum::<usize>() - unread.len() * mean;
         tracing::debug!(jobs = rows.len(), bytes, unread = unread.len(), "claimed");
-        lanes.note_sizes(of_lanes.iter().map(|(lane, of)| (*lane, of.bytes / of.jobs)));
+        lanes.note_sizes(of_lanes.all.iter().map(|of| (of.lane, of.bytes / of.jobs)));
         let known = |lane: i64| in_lines.iter().any(|(other, ..)| *other == lane);
-        lanes.raise_floors(of_lanes.into_iter().filter(|(lane, _)| !known(*lane)).map(|(lane, of)| (lane, of.lowest)));
+        lanes.raise_floors(of_lanes.all.into_iter().filter(|of| !known(of.lane)).map(|of| (of.lane, of.lowest)));
         claimed.sort_unstable_by_key(|(rank, seq, _)| (*rank, *seq));
         if rows.len() >= self.request.most
             && let Some((rank, ..)) = claimed.last()

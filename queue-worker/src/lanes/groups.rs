@@ -45,8 +45,8 @@ impl Groups {
             if !lane.solo && !lane.lined {
                 group.lanes.push(lane.id);
                 group.best = group.best.max(lane.priority);
-                if !group.queues.contains(&lane.queue) {
-                    group.queues.push(lane.queue.clone());
+                if !group.queues.iter().any(|queue| **queue == *lane.queue) {
+                    group.queues.push(lane.queue.to_string());
                 }
             }
         }
@@ -132,7 +132,7 @@ mod tests {
     fn lanes_under_the_same_limits_are_one_group_and_those_of_suspects_are_not_claimed_with_it() {
         let lane = |id, queue: &str, solo| Lane {
             id,
-            queue: queue.to_owned(),
+            queue: queue.into(),
             job_type: "t",
             version: 1,
             priority: id as i16,

@@ -1,12 +1,14 @@
 //! A lane, and which of several goes first. Does not touch the database.
 
+use std::sync::Arc;
+
 use queue_core::runner::stored_type;
 
 /// A lane that this worker serves.
 #[derive(Clone, Debug)]
 pub(crate) struct Lane {
     pub(crate) id: i64,
-    pub(crate) queue: String,
+    pub(crate) queue: Arc<str>,
     pub(crate) job_type: &'static str,
     /// Of the payloads.
     pub(crate) version: u16,
@@ -38,7 +40,7 @@ mod tests {
     use super::*;
 
     fn lane(id: i64, priority: i16) -> Lane {
-        Lane { id, queue: "q".to_owned(), job_type: "t", version: 1, priority, solo: false, lined: false, fair: false }
+        Lane { id, queue: "q".into(), job_type: "t", version: 1, priority, solo: false, lined: false, fair: false }
     }
 
     #[test]

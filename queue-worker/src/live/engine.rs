@@ -9,7 +9,7 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::Vitals;
+use super::{Loop, Vitals};
 
 /// The thread; it ends, with all that was spawned on it, when this is dropped.
 pub(crate) struct Engine {
@@ -24,7 +24,7 @@ const TICK: Duration = Duration::from_secs(1);
 impl Engine {
     /// Starts the thread; it says here how it and its loops are doing.
     pub(crate) fn start_watched(name: &str, vitals: &Vitals) -> io::Result<Self> {
-        let engine = Self { vitals: vitals.clone(), ..Self::start(name)? };
+        let engine = Self::start(name)?.telling(vitals);
         if cfg!(feature = "health") {
             engine.handle.spawn(tick(vitals.clone()));
         }
@@ -41,14 +41,24 @@ impl Engine {
         Ok(Self { handle, vitals: Vitals::default(), _stop: stop.drop_guard() })
     }
 
+    /// Says here how its loops are doing.
+    pub(crate) fn telling(self, vitals: &Vitals) -> Self {
+        Self { vitals: vitals.clone(), ..self }
+    }
+
     /// For spawning on it.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
 
+    /// A loop that is to be spawned on it by somebody who counts tasks; see [`watch`](Self::watch).
+    pub(crate) fn watched<T, F: Future<Output = T>>(&self, which: Loop, task: F) -> impl Future<Output = T> + use<T, F> {
+        self.vitals.clone().watch(which, task)
+    }
+
     /// Spawns a loop that goes on until the worker ends; should it end sooner, be it by a panic, that is known.
-    pub(crate) fn watch<T: Send + 'static>(&self, name: &'static str, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
-        self.handle.spawn(self.vitals.clone().watch(name, task))
+    pub(crate) fn watch<T: Send + 'static>(&self, which: Loop, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        self.handle.spawn(self.vitals.clone().watch(which, task))
     }
 }
 

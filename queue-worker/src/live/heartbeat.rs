@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
-use super::{Config, Life, Link, Vitals, bounded};
+use super::{Config, Life, Link, Loop, Vitals, bounded};
 use crate::error::{Error, complain};
 
 /// Who this process is, or that it must not act at present.
@@ -37,7 +37,7 @@ impl Pulse {
         let thread = std::thread::Builder::new()
             .name("queue heartbeat".to_owned())
             .spawn(move || {
-                runtime.block_on(vitals.watch("heartbeat", heart.run(token)));
+                runtime.block_on(vitals.watch(Loop::Heartbeat, heart.run(token)));
             })
             .map_err(|error| Error::Thread(error.to_string()))?;
         Ok(Self { identity, stop: stop.drop_guard(), thread })

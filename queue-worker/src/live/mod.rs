@@ -8,6 +8,7 @@ mod engine;
 mod heartbeat;
 mod life;
 mod limits;
+mod loops;
 mod panics;
 mod pauses;
 mod session;
@@ -29,6 +30,7 @@ pub(crate) use self::{
     heartbeat::{Identity, Pulse},
     life::{Life, OneLife},
     limits::OwnLimits,
+    loops::Loop,
     pauses::{LimitRow, PauseRow, Paused, Pauses, Under},
     session::{our_settings, their_settings},
     settings::each_setting,

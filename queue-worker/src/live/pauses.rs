@@ -118,6 +118,12 @@ impl Paused {
         self.pauses.iter().any(|pause| pause.job_types.is_none() && pause.queue.as_deref().is_none_or(|paused| paused == queue))
     }
 
+    /// How many queues are paused by name, each as a whole.
+    #[cfg(any(feature = "metrics", feature = "otel"))]
+    pub(crate) fn whole_queues(&self) -> usize {
+        self.pauses.iter().filter(|pause| pause.job_types.is_none() && pause.queue.is_some()).count()
+    }
+
     /// Whether nothing is paused, and nothing limited.
     pub(crate) fn is_nothing(&self) -> bool {
         self.pauses.is_empty() && self.limits.is_empty()

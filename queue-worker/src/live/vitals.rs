@@ -2,13 +2,15 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
 
-use super::Timings;
+#[cfg(any(feature = "metrics", feature = "otel"))]
+use super::Paused;
+use super::{Loop, Pauses, Timings};
 
 /// The marks of one worker.
 #[derive(Clone, Default)]
@@ -32,10 +34,12 @@ pub(crate) struct Marks {
     /// How long claims took, and writing some verdicts.
     claim_took: Mutex<Timings>,
     settle_took: Mutex<Timings>,
+    /// What is paused, as the worker knows it, once it has begun.
+    pub(crate) pauses: OnceLock<Pauses>,
     /// It was asked to end.
     stopping: AtomicBool,
     /// The first loop that ended without having been asked to.
-    ended: Mutex<Option<&'static str>>,
+    ended: Mutex<Option<Loop>>,
 }
 
 /// A moment, or none.
@@ -81,8 +85,8 @@ impl Mark {
 
 impl Vitals {
     /// A loop that goes on until the worker ends; should it end sooner, be it by a panic, that is known.
-    pub(crate) async fn watch<T>(self, name: &'static str, task: impl Future<Output = T>) -> T {
-        let _watched = Watched { vitals: self, name };
+    pub(crate) async fn watch<T>(self, which: Loop, task: impl Future<Output = T>) -> T {
+        let _watched = Watched { vitals: self, which };
         task.await
     }
 
@@ -115,6 +119,11 @@ impl Vitals {
         self.0.claim_took.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// What the worker goes by now. Not to be kept: see [`Pauses`].
+    pub(crate) fn paused(&self) -> Option<Arc<Paused>> {
+        self.0.pauses.get().and_then(Pauses::now)
+    }
+
     pub(crate) fn settle_took(&self) -> Timings {
         self.0.settle_took.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -129,7 +138,7 @@ impl Vitals {
 
     /// The first loop that ended without having been asked to.
     pub(crate) fn ended(&self) -> Option<&'static str> {
-        *self.0.ended.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.ended.lock().unwrap_or_else(PoisonError::into_inner).map(Loop::name)
     }
 }
 
@@ -144,13 +153,13 @@ impl std::ops::Deref for Vitals {
 /// Notes the end of a loop.
 struct Watched {
     vitals: Vitals,
-    name: &'static str,
+    which: Loop,
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
         if !self.vitals.0.stopping.load(Relaxed) {
-            self.vitals.0.ended.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(self.name);
+            self.vitals.0.ended.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(self.which);
         }
     }
 }
@@ -178,13 +187,13 @@ mod tests {
     #[tokio::test]
     async fn a_loop_that_ends_is_known_unless_it_was_asked_to() {
         let vitals = Vitals::default();
-        let panics = tokio::spawn(vitals.clone().watch("claim", async { assert!(std::env::args().count() == 0, "it ends") }));
+        let panics = tokio::spawn(vitals.clone().watch(Loop::Claim, async { assert!(std::env::args().count() == 0, "it ends") }));
         assert!(panics.await.is_err());
-        tokio::spawn(vitals.clone().watch("settle", async {})).await.unwrap();
+        tokio::spawn(vitals.clone().watch(Loop::Settle, async {})).await.unwrap();
         assert_eq!((vitals.ended(), vitals.is_stopping()), (Some("claim"), false));
         let vitals = Vitals::default();
         vitals.stop();
-        tokio::spawn(vitals.clone().watch("claim", async {})).await.unwrap();
+        tokio::spawn(vitals.clone().watch(Loop::Claim, async {})).await.unwrap();
         assert_eq!((vitals.ended(), vitals.is_stopping()), (None, true));
     }
 }

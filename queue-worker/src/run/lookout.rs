@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -116,7 +117,7 @@ impl Lookout {
             token: Uuid::nil(),
             id: row.try_get("id")?,
             lane,
-            queue: from.map_or("", |lane| &lane.queue).into(),
+            queue: from.map(|lane| Arc::clone(&lane.queue)).unwrap_or_default(),
             claimed_at: row.try_get("claimed_at")?,
             attempt: row.try_get::<i16, _>("attempts")?.saturating_add(1),
             crashes: row.try_get("crashes")?,

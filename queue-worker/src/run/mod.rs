@@ -1,5 +1,6 @@
 //! Who runs what now: the slots of each queue, and the loops of transactional jobs.
 
+mod faults;
 mod lookout;
 mod passed;
 mod queues;

@@ -280,7 +280,7 @@ impl Slots {
         let registration = self.context.registry.get(job.job_type);
         let ended = match registration {
             Some(registration) => {
-                let ended = run(registration, job, &self.context.shared, &halt, None, |failure| self.slow_down(job, &failure)).await;
+                let ended = run(registration, job, &self.context.shared, &halt, None, |failure| self.slow_down(job, &failure), None).await;
                 if ended.outcome() == Outcome::Interrupted && claimed.has_no_room() {
                     self.context.bell.note_late(claimed.holding.gates());
                 }
@@ -289,7 +289,8 @@ impl Slots {
             None => Ended::terminal("no handler for this job type in this worker"),
         };
         if self.begin_verdict(slot) {
-            self.tell(&claimed, registration, ended, (since, since.elapsed(), fastrand::f64())).await;
+            let ran = ended.ran(since);
+            self.tell(&claimed, registration, ended, (since, ran, fastrand::f64())).await;
             if lock(&self.jobs).running[slot].take().is_some_and(|running| running.cancelling) {
                 halt.forget(job.token, job.id);
             }

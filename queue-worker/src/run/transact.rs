@@ -12,21 +12,22 @@ use std::{
 
 use queue_core::{
     JobId, Outcome, Registry, Store,
-    runner::{ClaimedJob, Ended, Ending, Halt, Shared, finish_one, run},
+    runner::{AttemptSpan, ClaimedJob, Ended, Ending, Halt, Shared, finish_one, run},
 };
 use sqlx::{PgConnection, PgPool, Postgres, Transaction, postgres::PgPoolOptions};
 use tokio::{runtime::Handle, sync::Mutex, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
+    faults::{is_lost, is_refusal},
     lookout::{LOOK, LockedJob, Lookout},
     passed::Passed,
     told::{Teller, tell_and_count},
 };
 use crate::{
-    error::{complain, transient},
+    error::complain,
     lanes::Lanes,
-    live::{Bell, Config, Life, OneLife, Paused, Pauses, bounded, our_settings, their_settings},
+    live::{Bell, Config, Engine, Life, Loop, OneLife, Paused, Pauses, bounded, our_settings, their_settings},
     tally::{Attempt, How, Tallies},
 };
 
@@ -57,7 +58,7 @@ const LAST_WORDS: Duration = Duration::from_millis(250);
 impl Transact {
     /// Starts the loops, none if no type is transactional: for each named queue its concurrency, else that of all, but no more than
     /// `Config::transactional`.
-    pub(crate) fn start(engine: &Handle, context: TransactContext) -> Self {
+    pub(crate) fn start(engine: &Engine, context: TransactContext) -> Self {
         let (halt, loops) = (Arc::<Halt>::default(), TaskTracker::new());
         let served = context.registry.names().filter(|(_, known)| known.options().transactional);
         let types: Vec<(&'static str, u16)> = served.map(|(name, known)| (name, known.options().version)).collect();
@@ -73,7 +74,7 @@ impl Transact {
             let concurrency = concurrency.min(most);
             let crew = Arc::new(Crew::new(&context, Lanes::new(&types, HashSet::new(), queue), Arc::clone(&halt), concurrency));
             for _ in 0..concurrency {
-                loops.spawn_on(Arc::clone(&crew).work(), engine);
+                loops.spawn_on(engine.watched(Loop::Transactional, Arc::clone(&crew).work()), engine.handle());
             }
         }
         loops.close();
@@ -135,6 +136,9 @@ const UNDO: &str = concat!("rollback to savepoint queue_job; ", our_settings!(),
 /// The verdict is to go, and nothing else.
 const FORGET: &str = "rollback to savepoint queue_verdict";
 
+/// Said of an attempt whose transaction is not ours to commit any more.
+const NOT_COMMITTED: &str = "nothing of it was committed: its handler has ended or kept its transaction";
+
 /// How soon to look again at the earliest.
 const GLANCE: Duration = Duration::from_millis(20);
 
@@ -170,7 +174,12 @@ impl Crew {
     async fn one(&self) -> sqlx::Result<()> {
         let Some(next) = self.find().await? else { return Ok(()) };
         let id = next.job.job.id;
-        match self.attempt(next).await {
+        let mut span = AttemptSpan::default();
+        let attempted = self.attempt(next, &mut span).await;
+        // If it has not said how it ended.
+        let error = attempted.as_ref().err().map(|error| format!("nothing of it was committed: {}", queue_core::message(error)));
+        span.end(Outcome::Failed, error.as_deref().or(Some(NOT_COMMITTED)));
+        match attempted {
             Ok(()) => self.passed().forget(id),
             Err(error) => {
                 let wait = self.passed().note(id, Instant::now());
@@ -186,8 +195,8 @@ impl Crew {
         self.passed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From its lock to its commit.
-    async fn attempt(&self, next: NextJob) -> sqlx::Result<()> {
+    /// From its lock to its commit; only then its span is told how it ended.
+    async fn attempt(&self, next: NextJob, span: &mut AttemptSpan) -> sqlx::Result<()> {
         let NextJob { mut tx, job: locked, paused, life } = next;
         bounded(sqlx::raw_sql(LEND).execute(&mut *tx)).await?;
         if life.is_over() {
@@ -201,23 +210,28 @@ impl Crew {
         let attempt = self.context.handlers.spawn(async move {
             // From here on it runs.
             drop(paused);
+            let mut span = AttemptSpan::default();
             let ended = match &registration {
-                Some(known) => run(known, &job, &shared, &halt, Some(theirs), drop).await,
+                Some(known) => run(known, &job, &shared, &halt, Some(theirs), drop, Some(&mut span)).await,
                 None => Ended::terminal("no handler for this job type in this worker"),
             };
-            (job, ended)
+            (job, ended, span)
         });
         // Neither fails but with the runtime of the handlers, and then the transaction is rolled back.
-        let Ok((job, ended)) = attempt.await else { return Ok(()) };
+        let Ok((job, ended, open)) = attempt.await else { return Ok(()) };
+        *span = open;
         let Some(mut tx) = Arc::into_inner(lent).map(Mutex::into_inner) else { return Ok(()) };
 
-        let ending = |ended: Ended| (ended.outcome(), ended.ending(registration.as_ref(), &job, since.elapsed(), fastrand::f64()));
+        let ending = |ended: Ended| {
+            let (outcome, ran) = (ended.outcome(), ended.ran(since));
+            (outcome, ended.ending(registration.as_ref(), &job, ran, fastrand::f64()))
+        };
         let mut said = ending(ended);
         if said.1.is_complete() {
             let why = match bounded(sqlx::raw_sql(KEEP).execute(&mut *tx)).await {
                 Ok(_) => match self.write(&mut tx, &job, seq, &mut said.1).await {
                     Err(error) if is_refusal(&error) => queue_core::message(&error),
-                    written => return self.commit(tx, (&job, counted), written?, said).await,
+                    written => return self.commit(tx, (&job, counted), written?, said, span).await,
                 },
                 Err(error @ sqlx::Error::Database(_)) if !is_lost(&error) => queue_core::message(&error),
                 Err(error) => return Err(error),
@@ -227,6 +241,7 @@ impl Crew {
         match self.undo(&mut tx, pid).await {
             Ok(()) if said.1.is_release() => {
                 tx.rollback().await?;
+                span.end(said.0, said.1.error());
                 tell_and_count((&self.context.teller, &self.context.tallies), &job, counted, (said.0, &said.1));
                 return Ok(());
             }
@@ -249,7 +264,7 @@ impl Crew {
             }
             written => written?,
         };
-        self.commit(tx, (&job, counted), written, said).await
+        self.commit(tx, (&job, counted), written, said, span).await
     }
 
     /// The next job, locked; waits until there is one. `None` once it is time to stop.
@@ -359,6 +374,7 @@ impl Crew {
         (job, counted): (&ClaimedJob, Attempt),
         written: bool,
         (outcome, ending): (Outcome, Ending),
+        span: &mut AttemptSpan,
     ) -> sqlx::Result<()> {
         if !written {
             let lost = Attempt { how: How::LeaseLost, ..counted };
@@ -367,6 +383,7 @@ impl Crew {
             return bounded(tx.rollback()).await;
         }
         bounded(tx.commit()).await?;
+        span.end(outcome, ending.error());
         tell_and_count((&self.context.teller, &self.context.tallies), job, counted, (outcome, &ending));
         if ending.freed().is_some() {
             self.context.bell.tell_keys();
@@ -376,20 +393,5 @@ impl Crew {
             self.context.bell.due_in(wait);
         }
         Ok(())
-    }
-}
-
-/// Whether the server does not store this, for a reason that waiting does not change.
-fn is_refusal(error: &sqlx::Error) -> bool {
-    matches!(error, sqlx::Error::Database(_)) && !is_lost(error) && !transient(error)
-}
-
-/// Whether the connection is gone, and with it the lock.
-fn is_lost(error: &sqlx::Error) -> bool {
-    match error {
-        sqlx::Error::Database(db) => {
-            db.code().is_some_and(|code| code.starts_with("57P") || code.starts_with("08") || code.starts_with("25P03"))
-        }
-        _ => true,
     }
 }

@@ -44,6 +44,7 @@ pub(super) struct Aside {
     /// Where what is written is counted.
     tallies: Tallies,
     vitals: Vitals,
+    lease_ttl: Duration,
 }
 
 struct RefusedVerdict {
@@ -65,8 +66,8 @@ enum Parked {
 }
 
 impl Aside {
-    pub(super) fn new(tallies: Tallies, vitals: Vitals) -> Self {
-        Self { refused: VecDeque::new(), given_up: HashSet::new(), written: 0, tallies, vitals }
+    pub(super) fn new(tallies: Tallies, vitals: Vitals, lease_ttl: Duration) -> Self {
+        Self { refused: VecDeque::new(), given_up: HashSet::new(), written: 0, tallies, vitals, lease_ttl }
     }
 
     /// Others were accepted: these verdicts, but for those of which it is said that others have the jobs.
@@ -78,6 +79,11 @@ impl Aside {
     /// Where it is said how writing goes on.
     pub(super) fn vitals(&self) -> &Vitals {
         &self.vitals
+    }
+
+    /// For so long a lease is safe from others without a heartbeat.
+    pub(super) fn lease_ttl(&self) -> Duration {
+        self.lease_ttl
     }
 
     /// Where what is written is counted.

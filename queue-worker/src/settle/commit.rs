@@ -3,10 +3,7 @@
 //! The statement is the settle loop's own, and so is its fence: a lease that no longer lists the job refuses it, and then all is rolled back.
 //! Runs in a task of its own, which no timeout drops half-way.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use async_trait::async_trait;
 use queue_core::{
@@ -16,27 +13,13 @@ use queue_core::{
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 
 use super::{
-    journal::JournalSender,
+    journal::{JournalSender, end_step, steps_done},
     logs::LogSender,
+    own::{ASK_FOR, KEEP, PAUSE},
     send::{is_about_data, settle_within},
     settlement::Settlement,
 };
-use crate::live::{Link, bounded, our_settings};
-
-/// What the handler wrote is to stay. Constraints that it deferred are checked now, under its own settings, so that they count as its failure
-/// and not as a lost commit. Then our statement runs under our settings. A server that loses us between the verdict and the commit lets go of
-/// the lease soon.
-pub(super) const KEEP: &str = concat!(
-    "set constraints all immediate; ",
-    our_settings!(),
-    "set local idle_in_transaction_session_timeout = '15s'; savepoint queue_verdict",
-);
-
-/// How long a commit whose answer was lost is asked after.
-pub(super) const ASK_FOR: Duration = Duration::from_mins(1);
-
-/// Between two questions.
-pub(super) const PAUSE: Duration = Duration::from_millis(200);
+use crate::live::{Link, bounded};
 
 /// Under a stricter isolation, every settle beside this one in the same lease would be a conflict.
 const BEGIN: &str = "begin isolation level read committed read write";
@@ -71,7 +54,7 @@ impl Backend for DatabaseBackend {
     }
 
     async fn steps(&self, job: JobId) -> Result<Vec<JournaledStep>, Error> {
-        self.steps_done(job).await
+        steps_done(&self.pool, self.store, job).await
     }
 
     async fn journal(&self, entry: StepEntry) -> Written {
@@ -79,7 +62,7 @@ impl Backend for DatabaseBackend {
     }
 
     async fn commit_step(self: Arc<Self>, tx: OwnTransaction, entry: StepEntry) -> CommitResult {
-        self.end_step(tx, entry).await
+        end_step((&self.pool, self.store), tx, entry).await
     }
 
     async fn keep_log(&self, entry: LogEntry, may_wait: bool) {

@@ -9,13 +9,13 @@ use queue_core::{
     Error, JobId, Store,
     runner::{CommitResult, JournaledStep, OwnTransaction, StepEntry, Written},
 };
-use sqlx::{PgConnection, Postgres, Transaction, postgres::PgArguments, query::QueryAs};
+use sqlx::{PgConnection, PgPool, Postgres, Transaction, postgres::PgArguments, query::QueryAs};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use super::{
-    commit::{ASK_FOR, DatabaseBackend, KEEP, PAUSE},
     locked::{is_locked, pids},
+    own::{ASK_FOR, KEEP, PAUSE},
     send::is_refusal,
 };
 use crate::{
@@ -146,43 +146,41 @@ fn statement<'q>(store: Store, entries: &[&'q StepEntry]) -> QueryAs<'q, Postgre
         .bind(said().map(|entry| entry.output.as_deref()).collect::<Vec<_>>())
 }
 
-impl DatabaseBackend {
-    /// What earlier attempts have journaled.
-    pub(super) async fn steps_done(&self, job: JobId) -> Result<Vec<JournaledStep>, Error> {
-        let statement = sqlx::query_as(self.store.sql(include_str!("../../sql/steps_done.sql"))).bind(job);
-        let rows: Vec<(String, i16, Option<String>, Option<f64>)> = bounded(statement.fetch_all(&self.pool)).await?;
-        Ok(rows.into_iter().map(|(name, attempt, output, left_ms)| JournaledStep { name, attempt, output, left_ms }).collect())
-    }
+/// What earlier attempts of a job have journaled.
+pub(crate) async fn steps_done(pool: &PgPool, store: Store, job: JobId) -> Result<Vec<JournaledStep>, Error> {
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/steps_done.sql"))).bind(job);
+    let rows: Vec<(String, i16, Option<String>, Option<f64>)> = bounded(statement.fetch_all(pool)).await?;
+    Ok(rows.into_iter().map(|(name, attempt, output, left_ms)| JournaledStep { name, attempt, output, left_ms }).collect())
+}
 
-    /// Journals a step as the last statement of what wrote its effect, and commits.
-    pub(super) async fn end_step(&self, tx: OwnTransaction, entry: StepEntry) -> CommitResult {
-        // Only tests lend transactions, and they have a backend of their own.
-        let OwnTransaction::Pooled(mut tx) = tx else { return CommitResult::Lost };
-        let written_by = match write_within(&mut tx, self.store, &entry).await {
-            Ok(Some(number)) => number,
-            Ok(None) => return roll_back(tx).await,
-            // The commit was not sent, so it will not happen.
-            Err(error) => return CommitResult::Undone(Error::Database(error).into()),
-        };
-        match bounded(tx.commit()).await {
-            Ok(()) => CommitResult::Written,
-            Err(error) => self.ask_after(&entry, &written_by, error).await,
-        }
+/// Journals a step as the last statement of what wrote its effect, and commits.
+pub(super) async fn end_step((pool, store): (&PgPool, Store), tx: OwnTransaction, entry: StepEntry) -> CommitResult {
+    // Only tests lend transactions, and they have a backend of their own.
+    let OwnTransaction::Pooled(mut tx) = tx else { return CommitResult::Lost };
+    let written_by = match write_within(&mut tx, store, &entry).await {
+        Ok(Some(number)) => number,
+        Ok(None) => return roll_back(tx).await,
+        // The commit was not sent, so it will not happen.
+        Err(error) => return CommitResult::Undone(Error::Database(error).into()),
+    };
+    match bounded(tx.commit()).await {
+        Ok(()) => CommitResult::Written,
+        Err(error) => ask_after((pool, store), &entry, &written_by, error).await,
     }
+}
 
-    /// Finds out whether a commit happened whose answer did not come.
-    async fn ask_after(&self, entry: &StepEntry, written_by: &str, error: sqlx::Error) -> CommitResult {
-        let (job, step) = (entry.fence.id, entry.name.as_str());
-        tracing::warn!(%job, step, error = queue_core::message(&error), "no answer to the commit of a step; asking what it came to");
-        let (mut link, until) = (Link::new(&self.pool, "reconcile"), Instant::now() + ASK_FOR);
-        loop {
-            let looked = happened(&mut link, self.store, entry, written_by).await;
-            match link.note(looked) {
-                Ok(Some(true)) => break CommitResult::Written,
-                Ok(Some(false)) => break CommitResult::Undone(Error::Database(error).into()),
-                Ok(None) | Err(_) if Instant::now() > until => break CommitResult::Unknown(Error::Database(error).into()),
-                Ok(None) | Err(_) => tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await,
-            }
+/// Finds out whether a commit happened whose answer did not come.
+async fn ask_after((pool, store): (&PgPool, Store), entry: &StepEntry, written_by: &str, error: sqlx::Error) -> CommitResult {
+    let (job, step) = (entry.fence.id, entry.name.as_str());
+    tracing::warn!(%job, step, error = queue_core::message(&error), "no answer to the commit of a step; asking what it came to");
+    let (mut link, until) = (Link::new(pool, "reconcile"), Instant::now() + ASK_FOR);
+    loop {
+        let looked = happened(&mut link, store, entry, written_by).await;
+        match link.note(looked) {
+            Ok(Some(true)) => break CommitResult::Written,
+            Ok(Some(false)) => break CommitResult::Undone(Error::Database(error).into()),
+            Ok(None) | Err(_) if Instant::now() > until => break CommitResult::Unknown(Error::Database(error).into()),
+            Ok(None) | Err(_) => tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await,
         }
     }
 }

@@ -6,6 +6,7 @@ mod journal;
 mod locked;
 mod logs;
 mod notify_waiters;
+mod own;
 mod report;
 mod send;
 mod settlement;

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     error::complain,
-    live::{Bell, Link, Vitals},
+    live::{Bell, Config, Link, Vitals},
     tally::Tallies,
 };
 
@@ -38,17 +38,26 @@ const LARGEST: usize = 32 * 1024 * 1024;
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
 /// Settles what comes in until `closing` fires, and then what is in the channel still.
-pub(crate) async fn settle_all(
-    mut incoming: Receiver<Settlement>,
+pub(crate) fn settle_all(
+    (incoming, closing): (Receiver<Settlement>, CancellationToken),
+    link: Link,
+    config: &Config,
+    bell: Arc<Bell>,
+    tallies: Tallies,
+) -> impl Future<Output = ()> + Send + use<> {
+    let aside = Aside::new(tallies.clone(), bell.vitals().clone(), config.lease_ttl);
+    settle_until((incoming, closing), link, config.store, bell, (tallies, aside))
+}
+
+async fn settle_until(
+    (mut incoming, closing): (Receiver<Settlement>, CancellationToken),
     mut link: Link,
     store: Store,
     bell: Arc<Bell>,
-    closing: CancellationToken,
-    tallies: Tallies,
+    (tallies, mut aside): (Tallies, Aside),
 ) {
     let mut received = Vec::new();
     let mut unsettled = Unsettled::default();
-    let mut aside = Aside::new(tallies.clone(), bell.vitals().clone());
     let mut locked = Locked::default();
     loop {
         // Slots wait for these, as they do while the database is away.
@@ -131,7 +140,7 @@ async fn settle(link: &mut Link, store: Store, flush: Flush, aside: &mut Aside, 
             let tokens: Vec<Uuid> = whole.iter().map(|(token, _)| *token).collect();
             match send_leases(link, store, &tokens).await {
                 Ok(lost) => {
-                    let is_lost = tries.report(lost.len());
+                    let is_lost = tries.report(lost.len(), aside.lease_ttl());
                     let settled = whole.iter().flat_map(|(_, jobs)| jobs);
                     aside.note_written(settled, |one| is_lost && lost.contains(&one.token));
                     break;
@@ -167,7 +176,7 @@ async fn settle_verdicts(link: &mut Link, store: Store, mut verdicts: Vec<Settle
         }
         match send(link, store, aside.tallies(), &verdicts).await {
             Ok(lost) => {
-                let is_lost = tries.report(lost.len());
+                let is_lost = tries.report(lost.len(), aside.lease_ttl());
                 return aside.note_written(verdicts.iter(), |one| is_lost && lost.contains(&(one.token, one.id)));
             }
             Err(error) if is_refusal(&error) => break Some(error),
@@ -199,6 +208,8 @@ async fn settle_verdicts(link: &mut Link, store: Store, mut verdicts: Vec<Settle
 #[derive(Default)]
 struct Tries {
     count: u32,
+    /// When the first has failed.
+    since: Option<Instant>,
 }
 
 impl Tries {
@@ -209,13 +220,15 @@ impl Tries {
             complain(error, "cannot settle; trying again");
         }
         self.count += 1;
+        self.since.get_or_insert_with(Instant::now);
         tokio::time::sleep(pause.mul_f64(1.0 + fastrand::f64())).await;
     }
 
-    /// After an error the commit may have happened all the same: what is refused at the next try may be what was written at that one. Returns
-    /// whether others have the jobs.
-    fn report(&self, refused: usize) -> bool {
-        let is_lost = refused > 0 && self.count == 0;
+    /// After an error the commit may have happened all the same: what is refused at the next try may be what was written at that one. But what was
+    /// tried for longer than a lease was hardly written, and its leases went to others. Returns whether others have the jobs.
+    fn report(&self, refused: usize, lease_ttl: Duration) -> bool {
+        let outlived = self.since.is_some_and(|since| since.elapsed() >= lease_ttl);
+        let is_lost = refused > 0 && (self.count == 0 || outlived);
         if is_lost {
             tracing::warn!(refused, "lease lost: verdicts refused, others have these jobs");
         }

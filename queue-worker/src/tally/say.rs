@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{JobId, Store};
+use queue_core::{JobId, Registry, Store};
 use sqlx::{postgres::PgArguments, query::QueryScalar};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -50,12 +50,14 @@ struct Speaker {
     /// Since when has been counted what was not taken yet.
     since: Instant,
     unsaid: VecDeque<Batch>,
+    /// Knows the present names of types.
+    registry: Registry,
 }
 
 /// Says what is counted until `closing` fires, and then the rest.
-pub(crate) async fn say_tallies(tallies: Tallies, link: Link, store: Store, closing: CancellationToken) {
+pub(crate) async fn say_tallies(tallies: Tallies, link: Link, store: Store, registry: Registry, closing: CancellationToken) {
     let (source, since, unsaid) = (Uuid::new_v4(), Instant::now(), VecDeque::new());
-    let mut speaker = Speaker { tallies, link, store, source, number: 0, since, unsaid };
+    let mut speaker = Speaker { tallies, link, store, source, number: 0, since, unsaid, registry };
     // Processes that were started together do not speak together.
     let mut pause = EVERY.mul_f64(0.5 + 0.5 * fastrand::f64());
     while tokio::time::timeout(pause, closing.cancelled()).await.is_err() {
@@ -121,10 +123,11 @@ impl Speaker {
             complain(&error, "cannot see now of which types the jobs are that have expired, for `history`: they are counted under `*`");
             Vec::new()
         });
+        let present = |stored: String| self.registry.get(&stored).map_or(stored, |known| known.options().name.to_owned());
         let known: i64 = found.iter().map(|(.., jobs)| jobs).sum();
         let unknown = expired.len() as i64 - known;
         let rest = (unknown > 0).then(|| row(REST.to_owned(), REST.to_owned(), unknown));
-        found.into_iter().map(|(queue, job_type, jobs)| row(queue, job_type, jobs)).chain(rest).collect()
+        found.into_iter().map(|(queue, job_type, jobs)| row(queue, present(job_type), jobs)).chain(rest).collect()
     }
 
     /// The first batch, once.

@@ -10,7 +10,7 @@ use super::Worker;
 use crate::{
     error::Error,
     figures::{Figures, feed},
-    live::{Engine, Vitals},
+    live::{Engine, Loop, Vitals},
     tally::Tallies,
 };
 
@@ -44,9 +44,9 @@ impl Worker {
     /// Begins to, if there is one.
     pub(super) fn tell_meter(&self, vitals: &Vitals, tallies: &Tallies) -> Result<Option<Feeding>, Error> {
         let Some(meter) = self.meter.clone() else { return Ok(None) };
-        let engine = Engine::start("queue metrics").map_err(|error| Error::Thread(error.to_string()))?;
+        let engine = Engine::start("queue metrics").map_err(|error| Error::Thread(error.to_string()))?.telling(vitals);
         let (figures, closing) = (Figures::new(tallies, vitals, &self.pool, self.config.store), CancellationToken::new());
-        let task = engine.handle().spawn(feed(figures, meter, closing.clone()));
+        let task = engine.watch(Loop::Meter, feed(figures, meter, closing.clone()));
         Ok(Some(Feeding { task, closing, _engine: engine }))
     }
 }

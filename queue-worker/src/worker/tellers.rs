@@ -2,14 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use queue_core::{Store, runner::Report};
+use queue_core::{Registry, Store, runner::Report};
 use sqlx::PgPool;
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     keep::{expire_all, unblock_all},
-    live::{Bell, Engine, Link, Pauses, listen},
+    live::{Bell, Engine, Link, Loop, Pauses, listen},
     settle::{Logs, Waiting, notify_waiters, write_journal, write_logs, write_reports},
     tally::{Tallies, say_tallies},
 };
@@ -21,6 +21,7 @@ pub(super) struct Tellers<'a> {
     pub(super) store: Store,
     pub(super) bell: &'a Arc<Bell>,
     pub(super) tallies: &'a Tallies,
+    pub(super) registry: Registry,
 }
 
 /// Says what was counted, until it is ended.
@@ -42,20 +43,21 @@ impl Tellers<'_> {
         let Self { pool, store, bell, tallies, .. } = *self;
         let (engine, link) = (self.engine, |purpose| Link::new(pool, purpose));
         vec![
-            engine.watch("notifications", listen(pool.clone(), store, Arc::clone(bell), pauses)),
-            engine.watch("keys", unblock_all(link("keys").relaxed(), store, Arc::clone(bell))),
-            engine.watch("expiry", expire_all(link("expiry").relaxed(), store, Arc::clone(bell), tallies.clone())),
-            engine.watch("tell", notify_waiters(link("tell").relaxed(), store, Arc::clone(bell))),
-            engine.handle().spawn(write_reports(said, link("report").impatient(), store)),
-            engine.handle().spawn(write_journal(steps, link("journal").impatient(), store)),
-            engine.handle().spawn(write_logs(logs, link("logs").relaxed().impatient(), store)),
+            engine.watch(Loop::Notifications, listen(pool.clone(), store, Arc::clone(bell), pauses)),
+            engine.watch(Loop::Keys, unblock_all(link("keys").relaxed(), store, Arc::clone(bell))),
+            engine.watch(Loop::Expiry, expire_all(link("expiry").relaxed(), store, Arc::clone(bell), tallies.clone())),
+            engine.watch(Loop::Tell, notify_waiters(link("tell").relaxed(), store, Arc::clone(bell))),
+            engine.watch(Loop::Reports, write_reports(said, link("report").impatient(), store)),
+            engine.watch(Loop::Journal, write_journal(steps, link("journal").impatient(), store)),
+            engine.watch(Loop::Logs, write_logs(logs, link("logs").relaxed().impatient(), store)),
         ]
     }
 
     /// Starts the one that has a last word.
     pub(super) fn speak(&self) -> Speaker {
         let (closing, link) = (CancellationToken::new(), Link::new(self.pool, "history").relaxed().impatient().brief());
-        let task = self.engine.handle().spawn(say_tallies(self.tallies.clone(), link, self.store, closing.clone()));
+        let task =
+            self.engine.watch(Loop::History, say_tallies(self.tallies.clone(), link, self.store, self.registry.clone(), closing.clone()));
         Speaker { task, closing }
     }
 }

@@ -190,7 +190,7 @@ async fn attempt(
     halt: Arc<Halt>,
     lent: Option<Lent>,
 ) -> (Ended, ClaimedJob) {
-    let ended = run(&registration, &job, &shared, &halt, lent, drop).await;
+    let ended = run(&registration, &job, &shared, &halt, lent, drop, None).await;
     (ended, job)
 }
 

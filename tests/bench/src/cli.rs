@@ -12,13 +12,17 @@ use clap::{
 use queue_worker::Database;
 use tracing_subscriber::EnvFilter;
 
-use crate::{BenchError, Plan, Report, Workload, process, run};
+use crate::{
+    BenchError, Plan, Report, Workload, process, run,
+    sizes::{self, Wanted},
+};
 
 const MANUAL: &str = "\
 Examples:
   cargo bench-queue                                 every workload; some ten minutes
   cargo bench-queue w1 w3 --runs 5
   cargo bench-queue --quick --json                  small sizes: tells whether jobs are lost, not how fast they are
+  cargo bench-queue sizes                           how long each page, answer and command takes in a store of 11 million jobs
 
 It creates the database queue_bench_<pid> on the server and drops it at the end. Let nothing else work there. docs/PERFORMANCE.md tells
 how to read it.";
@@ -57,9 +61,30 @@ struct Args {
     role: Option<Role>,
 }
 
+/// Set for a process of this binary that is the command line of a store, as `sizes` starts it.
+pub(crate) const AS_COMMAND: &str = "QUEUE_BENCH_AS_COMMAND";
+
 /// What a process of this program may be besides the bench itself.
-#[derive(Clone, Copy, Subcommand)]
+#[derive(Clone, Subcommand)]
 enum Role {
+    /// Measure how long each page, each answer of the API and each command takes in a store at size, which is made first
+    Sizes {
+        /// Of 10,000,000 jobs that are over, 1,000,000 ready, 100,000 dead, 100,000 scheduled, 10,000 queues
+        #[arg(long, value_name = "SHARE", default_value = "1", value_parser = scale)]
+        scale: f64,
+        /// How often each is asked; the median is shown
+        #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
+        runs: u16,
+        /// Only what has this in its name, as `list` or `GET /`
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        only: String,
+        /// Ask the store that is in the database, and leave it as it is
+        #[arg(long, conflicts_with = "scale")]
+        here: bool,
+        /// The server; without one, an embedded PostgreSQL is used
+        #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+        database_url: Option<String>,
+    },
     /// A worker process of the bench
     #[command(hide = true)]
     Worker {
@@ -75,6 +100,9 @@ enum Role {
 /// The `main` of the program.
 #[must_use]
 pub fn main() -> ExitCode {
+    if std::env::var_os(AS_COMMAND).is_some() {
+        return queue_worker::cli::main();
+    }
     let args = Args::parse();
     log();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
@@ -91,12 +119,17 @@ pub fn main() -> ExitCode {
 }
 
 async fn obey(args: &Args) -> Result<(), BenchError> {
-    let database = match args.database_url.as_deref().filter(|url| !url.is_empty()) {
+    let of_role = if let Some(Role::Sizes { database_url, .. }) = &args.role { database_url.as_deref() } else { None };
+    let database = match args.database_url.as_deref().or(of_role).filter(|url| !url.is_empty()) {
         Some(url) => Database::connect(url).await?,
         None => Database::embedded().await?,
     };
-    let done = match args.role {
-        Some(Role::Worker { goal, batch }) => process::work(database.pool(), batch, goal).await.map_err(BenchError::from),
+    let done = match &args.role {
+        Some(Role::Worker { goal, batch }) => process::work(database.pool(), *batch, *goal).await.map_err(BenchError::from),
+        Some(Role::Sizes { scale, runs, only, here, .. }) => {
+            let wanted = Wanted { share: (!here).then_some(*scale), runs: (*runs).into(), only };
+            sizes::run(&database, wanted, line).await
+        }
         None => run(&database, &chosen(args), plan(args), |report| show(&report, args.json)).await,
     };
     database.close().await;
@@ -121,14 +154,18 @@ fn chosen(args: &Args) -> Vec<Workload> {
     chosen
 }
 
-/// A reader that has seen enough (`| head`) is no failure.
 fn show(report: &Report, as_json: bool) -> Result<(), BenchError> {
     let line = match (as_json, report) {
         (true, Report::Server(_)) => return Ok(()),
         (true, report) => serde_json::to_string(report).map_err(io::Error::from)?,
         (false, report) => report.to_string(),
     };
-    match writeln!(stdout(), "{line}") {
+    self::line(&line)
+}
+
+/// A reader that has seen enough (`| head`) is no failure.
+fn line(text: &str) -> Result<(), BenchError> {
+    match writeln!(stdout(), "{text}") {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }

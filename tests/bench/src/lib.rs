@@ -16,6 +16,7 @@ mod flows;
 mod trickle;
 mod steady;
 mod line;
+mod sizes;
 mod process;
 mod job;
 mod measure;

@@ -124,6 +124,22 @@ async fn a_type_is_counted_under_its_present_name() {
     db.finish().await;
 }
 
+#[tokio::test]
+async fn what_expires_is_counted_under_the_present_name_of_its_type() {
+    let db = TestDb::new().await;
+    for name in ["history_slow_before", "history_slow"] {
+        let expires = "select queue.enqueue($1, 'null', options => '{\"expires_in\": \"1 ms\"}')";
+        sqlx::query(expires).bind(name).execute(&db.pool).await.unwrap();
+    }
+    db.run_while(all(&db), async {
+        eventually("both have expired", async || db.count("select count(*) from queue.done where expired").await == 2).await;
+    })
+    .await;
+    let found: Vec<_> = apart(&db, Duration::from_hours(1)).await.into_iter().map(|figures| (figures.job_type, figures.expired)).collect();
+    assert_eq!(found, [(Some("history_slow".to_owned()), 2)]);
+    db.finish().await;
+}
+
 /// The bucket in which all that was counted is.
 fn only(histogram: &Histogram) -> usize {
     let full: Vec<usize> = (0..24).filter(|place| histogram.buckets()[*place] > 0).collect();

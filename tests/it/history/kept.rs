@@ -13,8 +13,11 @@ use super::{apart, check_totals, say, together};
 
 const MINUTE: Duration = Duration::from_mins(1);
 
+/// With an end to each statement, so that one that waits for ever is a failure.
 async fn connect(db: &TestDb) -> PgConnection {
-    PgConnection::connect(&db.url).await.unwrap()
+    let mut on = PgConnection::connect(&db.url).await.unwrap();
+    on.execute("set statement_timeout = '20s'").await.unwrap();
+    on
 }
 
 async fn completed(db: &TestDb) -> u64 {
@@ -64,6 +67,22 @@ async fn what_came_a_moment_ago_waits_for_the_others_of_its_time_and_is_read_all
     say(&mut on, MINUTE, &[Tally::one("a")]).await;
     assert_eq!(tallies::roll_up(&mut on, 100).await.unwrap(), (2, 0));
     assert_eq!(completed(&db).await, 2);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn totals_are_written_in_the_order_of_their_names_so_that_no_two_keepers_wait_for_each_other() {
+    const IN_ORDER: &str = "
+      select (array_agg(t.ctid order by t.ctid) = array_agg(t.ctid order by t.step, t.queue, t.job_type, t.at))::int::int8
+      from queue.tally_total t";
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    let queues: Vec<String> = (0..200).map(|nth| format!("q{}", nth * 79 % 200)).collect();
+    let said: Vec<Tally<'_>> = queues.iter().map(|queue| Tally::one(queue)).collect();
+    say(&mut on, 2 * MINUTE, &said).await;
+    assert_eq!(tallies::roll_up(&mut on, 1000).await.unwrap(), (200, 0));
+    assert_eq!(db.count("select count(*) from queue.tally_total").await, 4 * 201);
+    assert_eq!(db.count(IN_ORDER).await, 1);
     db.finish().await;
 }
 

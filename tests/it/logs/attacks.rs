@@ -1,6 +1,10 @@
 //! Handlers that log too much, or what harms; and a table that cannot be written.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use queue_core::{Context, Handler, Job as _, JobResult, JobState, job};
 use serde::{Deserialize, Serialize};
@@ -127,5 +131,30 @@ async fn one_log_that_is_refused_takes_no_other_with_it() {
     .await;
     assert_eq!((logs(&db, bad).await.len(), logs(&db, good).await.len()), (0, 1));
     sqlx::raw_sql("alter table queue.log drop constraint refuses").execute(&db.pool).await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_a_log_waits_for_is_no_part_of_what_its_attempt_took() {
+    let (db, _guard) = (TestDb::new().await, collect());
+    let mut holder = PgConnection::connect_with(&db.pool.connect_options()).await.unwrap();
+    holder.execute("begin; lock table queue.log in access exclusive mode").await.unwrap();
+    let mut jobs = Vec::new();
+    for _ in 0..5 {
+        jobs.push(say(&db, "ok", "late", 1).await);
+    }
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&ran);
+    let worker = db.worker().register::<Say>().concurrency(1).on_outcome(move |attempt| told.lock().unwrap().push(attempt.ran));
+    db.run_while(worker, async {
+        for job in jobs {
+            db.until(job, JobState::Completed).await;
+        }
+    })
+    .await;
+    // Each waited for a quarter of a second at least, and said one line before.
+    let shortest = ran.lock().unwrap().iter().min().copied();
+    assert!(shortest < Some(Duration::from_millis(200)) && ran.lock().unwrap().len() == 5, "{ran:?}");
+    holder.execute("rollback").await.unwrap();
     db.finish().await;
 }

@@ -8,7 +8,8 @@ use opentelemetry_sdk::metrics::{
     data::{AggregatedMetrics, MetricData},
 };
 use queue_core::Job as _;
-use tests::{Act, Do, TestDb};
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use tests::{Act, Do, TestDb, eventually};
 
 use super::documented;
 
@@ -49,5 +50,39 @@ async fn a_meter_is_told_the_same_figures_and_the_last_ones_when_the_worker_ends
     let page: BTreeSet<(String, String)> = documented().into_iter().map(|row| (row.otel, row.unit)).collect();
     let unknown: Vec<_> = names.difference(&page).collect();
     assert!(unknown.is_empty() && names.len() > 5, "{unknown:?}");
+    db.finish().await;
+}
+
+/// How many attempts were told to have completed.
+fn completed(exporter: &InMemoryMetricExporter) -> f64 {
+    let told = exporter.get_finished_metrics().unwrap();
+    let metrics =
+        told.iter().flat_map(|resource| resource.scope_metrics()).flat_map(opentelemetry_sdk::metrics::data::ScopeMetrics::metrics);
+    let sums = metrics.filter(|metric| metric.name() == "messaging.client.consumed.messages").map(|metric| match metric.data() {
+        AggregatedMetrics::F64(MetricData::Sum(sum)) => sum.data_points().map(opentelemetry_sdk::metrics::data::SumDataPoint::value).sum(),
+        other => panic!("{other:?}"),
+    });
+    sums.fold(0.0, f64::max)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_does_not_answer_keeps_nobody_from_the_last_figures() {
+    let db = TestDb::new().await;
+    let exporter = InMemoryMetricExporter::default();
+    let provider = SdkMeterProvider::builder().with_reader(PeriodicReader::builder(exporter.clone()).build()).build();
+    // Of what a job without a key takes, nothing is there.
+    let mut holder = PgConnection::connect(&db.url).await.unwrap();
+    holder.execute("begin; lock table queue.blocked in access exclusive mode").await.unwrap();
+    Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).await.unwrap();
+    db.run_while(db.worker().meter(provider.meter("queue-worker")), async {
+        eventually("the job is completed", async || db.count("select count(*) from queue.done").await == 1).await;
+        let waits = "select count(*) from pg_stat_activity
+                     where datname = current_database() and application_name = 'queue-worker figures' and wait_event_type = 'Lock'";
+        eventually("a look at the store waits", async || db.count(waits).await > 0).await;
+    })
+    .await;
+    tokio::task::spawn_blocking(move || provider.force_flush().unwrap()).await.unwrap();
+    assert!((completed(&exporter) - 1.0).abs() < f64::EPSILON);
+    holder.execute("rollback").await.unwrap();
     db.finish().await;
 }

@@ -193,3 +193,31 @@ async fn however_many_scrape_the_store_is_asked_on_one_connection() {
     .await;
     db.finish().await;
 }
+
+#[tokio::test]
+async fn why_the_store_cannot_be_asked_is_said_once_at_each_change() {
+    let (server, address) = (TestServer::start().await.unwrap(), free_address().await);
+    let database = server.database("told").await.unwrap();
+    let settings = [("QUEUE_LOG", "warn,queue_worker::figures=info"), ("HEALTH", &*address.to_string())];
+    let worker = WorkerProcess::logged(env!("CARGO_BIN_EXE_test-worker"), &server.url(&database.name), &settings);
+    let began = Instant::now();
+    eventually("it listens", async || get(address, "/livez").await.is_some()).await;
+    let is_reachable = async || Scrape::of(address).await.sum("queue_store_reachable", &[]) == Some(1.0);
+    within(Duration::from_mins(1), "it can be asked", is_reachable).await;
+    server.kill().unwrap();
+    let told = |what: &str| worker.log_since(began).into_iter().filter(|line| line.contains(what)).collect::<Vec<_>>();
+    let away = || told("the store cannot be asked for figures");
+    within(Duration::from_mins(1), "it says so", async || !is_reachable().await && !away().is_empty()).await;
+    // Four looks, and maybe one more, at a server that stays away.
+    let gone = Instant::now();
+    while gone.elapsed() < 4 * REMEMBERED {
+        assert_eq!(Scrape::of(address).await.sum("queue_store_reachable", &[]), Some(0.0));
+        tokio::time::sleep(REMEMBERED / 10).await;
+    }
+    assert!(away().len() <= 2, "a connection that was cut, and one that is refused: {:?}", away());
+    assert!(told("can be asked for figures again").is_empty());
+    server.restart().await.unwrap();
+    let is_told = async || is_reachable().await && told("can be asked for figures again").len() == 1;
+    within(Duration::from_mins(1), "it says that it is back", is_told).await;
+    worker.kill();
+}

@@ -145,9 +145,9 @@ sleep w
 slow_down w
 started wro
 status pmwo
-step_written w
+step_written pmwro
 steps ro
-steps_done w
+steps_done wo
 still_held w
 surroundings pmwro!
 suspects wro

@@ -1,6 +1,9 @@
 //! The span of an attempt: where its job comes from, what it is, and how it ended.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::Duration,
+};
 
 use opentelemetry::trace::SpanKind;
 use queue_core::{
@@ -8,6 +11,7 @@ use queue_core::{
     TraceRelation, job, testing,
 };
 use serde::{Deserialize, Serialize};
+use sqlx::Executor as _;
 use tests::{Act, Do, TestDb, Within};
 use tracing::Instrument as _;
 
@@ -175,6 +179,43 @@ async fn transactional_jobs_and_batches_are_traced_as_all_others() {
     assert_eq!(batches.iter().map(|batch| links(batch).len()).sum::<usize>(), 3, "a link for each job: {batches:?}");
     assert!(batches.iter().flat_map(links).all(|link| link == origin));
     assert_eq!(batches.iter().filter(|batch| error_of(batch).is_some_and(|error| error.ends_with("jobs failed"))).count(), 1);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_a_transactional_attempt_comes_to_is_said_once_its_transaction_is_over() {
+    #[job(name = "traces_cut", send_only, transactional)]
+    #[derive(Serialize, Deserialize)]
+    struct Cut;
+
+    impl Handler for Cut {
+        async fn run(self, cx: &Context) -> JobResult {
+            static IS_CUT: AtomicBool = AtomicBool::new(false);
+            if !IS_CUT.swap(true, Relaxed) {
+                // What it is told of that it does not mind.
+                let _ = cx.transaction().await.execute("select pg_terminate_backend(pg_backend_pid())").await;
+            }
+            Ok(())
+        }
+    }
+    let (db, collector) = (TestDb::new().await, Collector::start());
+    let cut = Cut {}.enqueue(&db.pool).queue("cut").await.unwrap().id();
+    let deferred = Within { how: "deferred".to_owned() }.enqueue(&db.pool).queue("deferred").await.unwrap().id();
+    let broken = Within { how: "rollback by hand".to_owned() }.enqueue(&db.pool).queue("broken").await.unwrap().id();
+    db.run_while(db.worker().register::<Within>().register::<Cut>(), async {
+        db.until(cut, JobState::Completed).await;
+        db.until(deferred, JobState::Dead).await;
+        db.until(broken, JobState::Dead).await;
+    })
+    .await;
+    let outcomes = |name| collector.named(name).iter().map(|span| said(span, "outcome").unwrap_or_default()).collect::<Vec<_>>();
+    assert_eq!(outcomes("attempt cut"), ["failed", "ok"]);
+    assert!(error_of(&collector.named("attempt cut")[0]).is_some_and(|error| error.starts_with("nothing of it was committed")));
+    assert_eq!(outcomes("attempt deferred"), ["failed", "failed"]);
+    // Once the handler has rolled it back, another may have the job before its failure is written.
+    assert!(outcomes("attempt broken").len() >= 2 && outcomes("attempt broken").iter().all(|outcome| outcome == "failed"));
+    let errors: Vec<_> = collector.named("attempt deferred").iter().map(|span| error_of(span).unwrap_or_default().to_owned()).collect();
+    assert!(errors.iter().all(|error| error.contains("cannot be committed")), "{errors:?}");
     db.finish().await;
 }
 

@@ -1,6 +1,6 @@
 //! Jobs: lists of them, one of them, and what is done to one.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::{
     Json,
@@ -25,16 +25,19 @@ use crate::dashboard::{
     problem::{Answer, Problem, Wrong},
 };
 
-/// So many pages of the history are looked through for jobs that are rare.
+/// So many pages of the history are looked through for jobs that are rare, as long as that is quick.
 const PAGES: usize = 4;
+
+/// No further page is looked through after this.
+const QUICK: Duration = Duration::from_millis(40);
 
 /// A page of jobs, without payloads; a full one, if it can be had with a bounded effort.
 pub(in crate::dashboard) async fn listed(connection: &mut PgConnection, app: &App, asked: &AskedJobs) -> Answer<Page> {
-    let mut filter = asked.filter()?;
+    let (mut filter, began) = (asked.filter()?, Instant::now());
     let mut page = operate::list(&mut *connection, app.store, &filter).await?;
     for _ in 1..PAGES {
         let found = page.jobs.len() as u32;
-        let Some(next) = page.next.filter(|_| found < filter.limit) else { break };
+        let Some(next) = page.next.filter(|_| found < filter.limit && began.elapsed() < QUICK) else { break };
         filter.limit -= found;
         filter.before = Some(next);
         let more = operate::list(&mut *connection, app.store, &filter).await?;

@@ -4,7 +4,7 @@ use super::*;
 use crate::live::{LimitRow, PauseRow, Pauses};
 
 fn lane(id: i64, priority: i16) -> Lane {
-    Lane { id, queue: "q".to_owned(), job_type: "t", version: 1, priority, solo: false, lined: false, fair: false }
+    Lane { id, queue: "q".into(), job_type: "t", version: 1, priority, solo: false, lined: false, fair: false }
 }
 
 #[test]

@@ -64,8 +64,12 @@ const BY_KEY: &[&str] = &[
     "limits::keys",
     "limits::statements",
 ];
-const LIMITS: &[&str] =
-    &["limits::statements", "limits:: --skip statements --skip attacks --skip suspects --skip behind", "limits::attacks"];
+const LIMITS: &[&str] = &[
+    "limits::statements",
+    "limits::takes limits::settings",
+    "limits:: --skip statements --skip takes --skip settings --skip attacks --skip suspects --skip behind",
+    "limits::attacks",
+];
 const LINES: &[&str] = &["lines::claims lines::attacks::two lines::attacks::lining", "lines:: --skip attacks", "lines::attacks"];
 const HISTORY: &[&str] = &["history::kept", "history::read history::failing"];
 const PRUNING: &[&str] = &["guards::prune", "retention::"];

@@ -1,0 +1,51 @@
+//! Jobs of paused queues wait as they should: no figure calls for more workers, or for somebody.
+
+use std::collections::BTreeSet;
+
+use queue_core::{
+    Job as _, Store,
+    operate::{Scope, pause, resume},
+};
+use tests::{Act, Do, TestDb, eventually, within};
+
+use super::{REMEMBERED, Scrape};
+use crate::health::{free_address, get};
+
+/// More than have figures of their own.
+const PAUSED: usize = 55;
+
+/// The queues of which it is told how long they wait.
+fn waiting(scrape: &Scrape) -> BTreeSet<&str> {
+    let oldest = scrape.values.iter().filter(|(name, ..)| name == "queue_ready_oldest_seconds");
+    oldest.flat_map(|(_, labels, _)| labels).map(|(_, queue)| queue.as_str()).collect()
+}
+
+#[tokio::test]
+async fn jobs_of_a_paused_queue_are_not_told_as_waiting_and_those_of_a_paused_type_are() {
+    let (db, address) = (TestDb::new().await, free_address().await);
+    let (paused, store) = ((0..PAUSED).map(|nth| format!("paused-{nth}")), Store::default());
+    for queue in paused {
+        Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).queue(&queue).await.unwrap();
+        pause(&db.pool, store, &Scope::queue(&queue), None).await.unwrap();
+    }
+    for queue in ["unserved", "of-a-type"] {
+        Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).queue(queue).await.unwrap();
+    }
+    let of_a_type = Scope { job_type: Some("do".to_owned()), ..Scope::queue("of-a-type") };
+    pause(&db.pool, store, &of_a_type, None).await.unwrap();
+    db.run_while(db.worker().queue("default", 5).health(address), async {
+        eventually("it listens", async || get(address, "/livez").await.is_some()).await;
+        let told = async |wanted: &[&str]| {
+            let wanted: BTreeSet<&str> = wanted.iter().copied().collect();
+            within(6 * REMEMBERED, "it tells of these and no others", async || waiting(&Scrape::of(address).await) == wanted).await;
+        };
+        told(&["of-a-type", "unserved"]).await;
+        assert_eq!(Scrape::of(address).await.sum("queue_jobs", &[]), Some((PAUSED + 2) as f64), "they are counted as ready all the same");
+        resume(&db.pool, store, &Scope::queue("paused-7")).await.unwrap();
+        told(&["of-a-type", "paused-7", "unserved"]).await;
+        pause(&db.pool, store, &Scope::EVERYTHING, None).await.unwrap();
+        told(&[]).await;
+    })
+    .await;
+    db.finish().await;
+}

@@ -1,0 +1,16 @@
+use queue_core::{Durable, Handler, JobResult, job};
+use serde::{Deserialize, Serialize};
+
+#[job]
+#[derive(Serialize, Deserialize)]
+struct Ship {
+    order: i64,
+}
+
+impl Handler for Ship {
+    async fn run(self, _: &Durable) -> JobResult {
+        Ok(())
+    }
+}
+
+fn main() {}
