@@ -2,8 +2,10 @@
 
 mod counted;
 mod figures;
+mod in_line;
 mod kinds;
 mod lists;
+mod load;
 mod noted;
 mod single;
 

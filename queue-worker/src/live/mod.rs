@@ -26,7 +26,7 @@ pub(crate) use self::{
     config::MOST_CRASHES,
     connect::{Link, bounded},
     engine::Engine,
-    heartbeat::{Identity, Pulse},
+    heartbeat::{Identity, Load, Pulse},
     life::{Life, OneLife},
     limits::OwnLimits,
     pauses::{LimitRow, PauseRow, Paused, Pauses, Under},
