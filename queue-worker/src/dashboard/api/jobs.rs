@@ -13,10 +13,10 @@ use queue_core::{
 };
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    asked::AskedJobs,
+    asked::{AskedJobs, MOST},
     body::{Asked, Said, Who},
     redacted::{redact, redact_logs},
 };
@@ -59,6 +59,23 @@ pub(in crate::dashboard) async fn looked_at(connection: &mut PgConnection, app: 
 #[utoipa::path(get, path = "/api/v1/jobs", params(AskedJobs), responses((status = 200, body = Page), (status = "default", body = Wrong)))]
 pub(super) async fn list(State(app): State<Shared>, Asked(asked): Asked<AskedJobs>) -> Answer<Json<Page>> {
     Ok(Json(listed(&mut *app.look().await?, &app, &asked).await?))
+}
+
+/// Which ordering key.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AskedKey {
+    /// The queue.
+    queue: String,
+    /// The key, as it was said when its jobs were enqueued.
+    key: String,
+}
+
+/// The jobs of an ordering key that are not over, in its order, without payloads; 200 at most.
+#[utoipa::path(get, path = "/api/v1/keys", params(AskedKey), responses((status = 200, body = Vec<JobRecord>), (status = "default", body = Wrong)))]
+pub(super) async fn in_line(State(app): State<Shared>, Asked(AskedKey { queue, key }): Asked<AskedKey>) -> Answer<Json<Vec<JobRecord>>> {
+    Ok(Json(operate::in_line(&mut *app.look().await?, app.store, &queue, &key, MOST).await?))
 }
 
 /// One job with its payload, its output, its failed attempts and how far it is.
