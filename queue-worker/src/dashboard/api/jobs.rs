@@ -62,19 +62,23 @@ pub(super) async fn list(State(app): State<Shared>, Asked(asked): Asked<AskedJob
 }
 
 /// Which ordering key.
-#[derive(Deserialize, IntoParams)]
+#[derive(Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct AskedKey {
-    /// The queue.
-    queue: String,
-    /// The key, as it was said when its jobs were enqueued.
-    key: String,
+    /// The queue; `default` if nothing is said.
+    #[param(nullable = false)]
+    queue: Option<String>,
+    /// The key, as it was said when its jobs were enqueued; of none there are no jobs.
+    #[param(nullable = false)]
+    key: Option<String>,
 }
 
 /// The jobs of an ordering key that are not over, in its order, without payloads; 200 at most.
 #[utoipa::path(get, path = "/api/v1/keys", params(AskedKey), responses((status = 200, body = Vec<JobRecord>), (status = "default", body = Wrong)))]
 pub(super) async fn in_line(State(app): State<Shared>, Asked(AskedKey { queue, key }): Asked<AskedKey>) -> Answer<Json<Vec<JobRecord>>> {
+    let Some(key) = key else { return Ok(Json(Vec::new())) };
+    let queue = queue.unwrap_or_else(|| "default".to_owned());
     Ok(Json(operate::in_line(&mut *app.look().await?, app.store, &queue, &key, MOST).await?))
 }
 
