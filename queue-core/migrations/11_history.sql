@@ -381,12 +381,13 @@ $$;
 create function queue.workers()
   returns table (
     id uuid, name text, host text, pid integer, version text, queues text[], started_at timestamptz, expires_at timestamptz, alive boolean,
-    jobs bigint
+    jobs bigint, busy integer, slots integer, memory bigint
   )
   language sql stable
 begin atomic
   select w.id, w.name, w.host, w.pid, w.version, w.queues, w.started_at, w.expires_at, w.expires_at > pg_catalog.now() as alive,
-    (select coalesce(pg_catalog.sum(pg_catalog.cardinality(h.ids)), 0) from queue.lease h where h.worker = w.id)::bigint as jobs
+    (select coalesce(pg_catalog.sum(pg_catalog.cardinality(h.ids)), 0) from queue.lease h where h.worker = w.id)::bigint as jobs,
+    w.busy, w.slots, w.memory
   from queue.worker w
   order by w.started_at, w.id;
 end;

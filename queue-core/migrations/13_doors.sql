@@ -223,3 +223,29 @@ create view queue.jobs as
   ) e
   join queue.job j on j.id = e.id
   cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = coalesce(e.lane, j.lane) limit 1) l;
+
+-- The jobs of an ordering key that are not over, in its order: the head, which runs or waits for its turn or is dead and holds the key up, and those
+-- that are blocked behind it. An entry of an index for each. A door, for heads and hashes of keys are not for whoever looks.
+create function queue.key_line(queue text, key text, most integer)
+  returns table (seq bigint, id bigint)
+  language plpgsql stable security definer
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
+  set jit = off
+as $$
+#variable_conflict use_column
+declare
+  line_  bigint := queue.key_id(key_line.queue, key_line.key);
+begin
+  return query
+  select l.seq, l.id
+  from (
+    (select a.seq, a.id from queue.active_key a where a.key = line_ limit 1)
+    union all
+    (select b.seq, b.id from queue.blocked b where b.key = line_ order by b.seq limit key_line.most)
+  ) l
+  order by l.seq
+  limit key_line.most;
+end
+$$;

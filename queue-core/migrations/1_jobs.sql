@@ -182,6 +182,9 @@ create table queue.worker (
   ttl         interval    not null default '30 s',  -- how long a heartbeat lasts
   paused_seen bigint      not null default 0,  -- of what the pauses up to this number cover, nothing begins here; see 14_pauses.sql
   declares    bigint[],   -- the definitions of the schedules that it declares
+  busy        integer,    -- how many of its slots ran something at its last heartbeat, of so many; null if it did not say
+  slots       integer,
+  memory      bigint,     -- how many bytes of memory its process had then; null if the system does not tell
   constraint worker_pkey primary key (id)  -- guard: a worker is there once
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 

@@ -84,7 +84,8 @@ pub enum Error {
         /// Why.
         why: std::io::Error,
     },
-    /// Health checks cannot be answered at their address: it is taken by another process, or no address of this machine.
+    /// Health checks cannot be answered at their address: it is no address of this machine, or may not be used. One that another process has is waited
+    /// for.
     #[cfg(feature = "health")]
     #[error(
         "health checks cannot be answered on {address}: {why}; name another address, or port 0 for any that is free (`--health`, QUEUE_HEALTH)"

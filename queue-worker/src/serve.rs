@@ -3,6 +3,7 @@
 
 use std::{
     io,
+    net::SocketAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -32,6 +33,37 @@ pub(crate) struct Bounds {
     pub(crate) silence: Duration,
     /// No connection lasts longer, whatever is said on it.
     pub(crate) longest: Option<Duration>,
+}
+
+/// Between two tries to have an address that another has.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// It is said so often that it is not free.
+const SAID: u32 = 30;
+
+/// The address; `None` if another has it, as the process that this one follows may for a while.
+pub(crate) async fn bind(address: SocketAddr) -> io::Result<Option<TcpListener>> {
+    match TcpListener::bind(address).await {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The address, once it is free; it is said what waits for it.
+pub(crate) async fn free(address: SocketAddr, what: &str) -> TcpListener {
+    for tries in 0_u32.. {
+        let error = match bind(address).await {
+            Ok(Some(listener)) => return listener,
+            Ok(None) => "another process has it".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        if tries % SAID == 0 {
+            tracing::warn!(%address, %error, "{what} cannot be served yet; it is tried again every {} s", AGAIN.as_secs());
+        }
+        sleep(AGAIN).await;
+    }
+    std::future::pending().await
 }
 
 /// Serves until `stop` completes. Requests that are on their way then are not waited for.
@@ -131,8 +163,6 @@ impl AsyncWrite for Impatient {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
     use axum::routing::get;
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},

@@ -300,7 +300,9 @@ impl RunningWorker {
         let transact = beside(&context, config, &stop);
         let queues = Arc::new(Queues::new(context, config));
         let newest: Vec<(&'static str, u16)> = known.iter().map(|(name, options)| (*name, options.version)).collect();
-        let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, stored_types(&newest), life, vitals.clone())?;
+        let of = Arc::clone(&queues);
+        let load = Box::new(move || of.load());
+        let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, stored_types(&newest), (life, vitals.clone()), load)?;
         let (link, held) = (Link::new(pool, "claim").relaxed(), KnownLeases::default());
         let feed = Feed::new((config, limits), &known, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
         let house = House {

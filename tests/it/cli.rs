@@ -14,6 +14,7 @@ mod asked;
 mod control;
 mod history;
 mod logs;
+mod noted;
 mod schedules;
 mod settings;
 mod tail;

@@ -5,6 +5,7 @@ mod attacks;
 mod browser;
 mod clicks;
 mod client;
+mod doors;
 mod live;
 mod logs;
 mod many;

@@ -24,8 +24,13 @@ pub(crate) async fn free_address() -> SocketAddr {
 
 /// The status and the body; `None` if nobody listens.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> Option<(u16, String)> {
+    get_as(address, path, "h").await
+}
+
+/// The same, of this host.
+pub(crate) async fn get_as(address: SocketAddr, path: &str, host: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).await.ok()?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").as_bytes()).await.ok()?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes()).await.ok()?;
     let mut said = String::new();
     stream.read_to_string(&mut said).await.ok()?;
     let (head, body) = said.split_once("\r\n\r\n")?;
@@ -129,21 +134,92 @@ async fn while_the_database_is_away_a_worker_lives_and_is_not_ready() {
 }
 
 #[tokio::test]
-async fn a_taken_address_keeps_a_worker_from_running_and_is_named() {
+async fn jobs_are_done_while_another_process_has_the_addresses_which_are_served_once_they_are_free() {
     let db = TestDb::new().await;
-    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = taken.local_addr().unwrap();
+    let taken = [TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap()];
+    let [health, dashboard] = [0, 1].map(|at: usize| taken[at].local_addr().unwrap());
+    let mut run = Command::new(env!("CARGO_BIN_EXE_test-cli"));
+    run.args(["run", "--health", &health.to_string(), "--dashboard", &dashboard.to_string()]).env("DATABASE_URL", &db.url);
+    run.env_remove("QUEUE_TEST_SKIPS").env("QUEUE_LOG", "info").stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut worker = run.spawn().unwrap();
+    let job = Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).await.unwrap().id();
+    db.until(job, JobState::Completed).await;
+    drop(taken);
+    within(Duration::from_secs(30), "it is ready", async || is_ready(health).await).await;
+    within(Duration::from_secs(30), "it is served", async || get(dashboard, "/api/v1/overview").await.is_some()).await;
+    assert!(Command::new("kill").arg(worker.id().to_string()).status().unwrap().success());
+    let mut said = String::new();
+    std::io::Read::read_to_string(worker.stderr.as_mut().unwrap(), &mut said).unwrap();
+    assert_eq!(worker.wait().unwrap().code(), Some(0));
+    for what in ["health checks cannot be served yet", "the dashboard cannot be served yet", "another process has it"] {
+        assert!(said.contains(what), "{what}: {said}");
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn an_address_that_this_machine_has_not_keeps_a_worker_from_running_and_is_named() {
+    let db = TestDb::new().await;
+    let address: SocketAddr = "192.0.2.1:7071".parse().unwrap();
     let job = Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).await.unwrap().id();
     let refused = db.worker().health(address).run(std::future::pending()).await.unwrap_err();
     assert!(matches!(&refused, Error::Health { address: named, .. } if *named == address), "{refused}");
-    let mut run = Command::new(env!("CARGO_BIN_EXE_test-cli"));
-    run.args(["run", "--health", &address.to_string()]).env("DATABASE_URL", &db.url).env_remove("QUEUE_TEST_SKIPS").stdin(Stdio::null());
-    let ran = run.output().unwrap();
-    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-    assert_eq!(ran.status.code(), Some(1), "{said}");
-    assert!(said.contains(&format!("health checks cannot be answered on {address}")) && said.contains("help: name another"), "{said}");
+    for served in ["--health", "--dashboard"] {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_test-cli"));
+        run.args(["run", served, &address.to_string()]).env("DATABASE_URL", &db.url).env_remove("QUEUE_TEST_SKIPS").stdin(Stdio::null());
+        let ran = run.env("QUEUE_DASHBOARD_TOKEN", "0123456789abcdef").output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert_eq!(ran.status.code(), Some(1), "{said}");
+        assert!(said.contains(&address.to_string()), "{said}");
+    }
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut dashboard = Command::new(env!("CARGO_BIN_EXE_test-cli"));
+    dashboard.args(["dashboard", "--addr", &taken.local_addr().unwrap().to_string()]).env("DATABASE_URL", &db.url);
+    let ran = dashboard.env_remove("QUEUE_TEST_SKIPS").stdin(Stdio::null()).output().unwrap();
+    assert_eq!(ran.status.code(), Some(1), "who has nothing else to do ends: {}", String::from_utf8_lossy(&ran.stderr));
     assert_eq!(db.state(job).await, Some(JobState::Ready), "nothing was claimed");
     db.finish().await;
+}
+
+/// Fills a pipe, so that whoever writes into it waits until somebody reads.
+fn fill(pipe: &std::io::PipeWriter) -> std::thread::JoinHandle<()> {
+    let mut pipe = pipe.try_clone().unwrap();
+    std::thread::spawn(move || {
+        // As long as there is room; then it waits, as the worker does.
+        for _ in 0..64 {
+            if std::io::Write::write_all(&mut pipe, &[b'.'; 64 * 1024]).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+#[tokio::test]
+async fn loops_that_stand_still_because_nobody_reads_the_log_are_told_as_dead() {
+    let (server, address) = (TestServer::start().await.unwrap(), free_address().await);
+    let database = server.database("still").await.unwrap();
+    let (mut reads, log) = std::io::pipe().unwrap();
+    let mut run = Command::new(env!("CARGO_BIN_EXE_test-cli"));
+    run.args(["run", "--health", &address.to_string()]).env("DATABASE_URL", server.url("still")).env("QUEUE_LOG", "warn");
+    let mut worker = run.env_remove("QUEUE_TEST_SKIPS").stdin(Stdio::null()).stderr(log.try_clone().unwrap()).spawn().unwrap();
+    drop(run);
+    within(Duration::from_secs(60), "it is ready", async || is_ready(address).await).await;
+    let filling = fill(&log);
+    // The loops complain of their database, and wait for whoever is to read it.
+    server.kill().unwrap();
+    let dead = async |reason: &str| ask(address, "/livez").await.1.iter().any(|said| said == reason);
+    within(Duration::from_mins(2), "the loops stand still", async || dead("engine_held_up").await).await;
+    within(Duration::from_mins(4), "so does the claim loop", async || dead("claims_held_up").await).await;
+    let reading = std::thread::spawn(move || std::io::copy(&mut reads, &mut std::io::sink()));
+    within(Duration::from_mins(1), "they go on", async || ask(address, "/livez").await.0 == 200).await;
+    server.restart().await.unwrap();
+    within(Duration::from_mins(1), "it is ready again", async || is_ready(address).await).await;
+    assert!(Command::new("kill").arg(worker.id().to_string()).status().unwrap().success());
+    assert_eq!(worker.wait().unwrap().code(), Some(0));
+    filling.join().unwrap();
+    drop((log, database));
+    reading.join().unwrap().unwrap();
+    server.stop().unwrap();
 }
 
 #[tokio::test]

@@ -3,8 +3,10 @@
 mod bounded;
 mod counted;
 mod figures;
+mod in_line;
 mod kinds;
 mod lists;
+mod load;
 mod noted;
 mod single;
 

@@ -5,9 +5,13 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use queue_core::Job as _;
+use queue_core::{Job as _, JobRef};
 use serde_json::{Value, json};
-use tests::{Act, Do, TestDb, UntilGo, eventually, server::TestServer};
+use tests::{
+    Act, Do, TestDb, UntilGo, eventually,
+    pooler::{Settings, pooler},
+    server::{TestServer, url},
+};
 
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 const PANICKING: &str = env!("CARGO_BIN_EXE_test-panicking-cli");
@@ -140,6 +144,63 @@ async fn a_database_that_is_away_is_told_and_what_was_seen_stays_until_it_is_bac
     let (code, _) = tokio::task::spawn_blocking(move || ended(child)).await.unwrap();
     assert_eq!(code, Some(0));
     server.stop().unwrap();
+}
+
+#[tokio::test]
+async fn a_part_that_is_refused_or_slow_says_so_in_its_place_and_the_others_go_on() {
+    let server = TestServer::start_with(&["fsync=off"]).await.unwrap();
+    let db = server.database("app").await.unwrap();
+    Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).queue("seen_before").await.unwrap();
+    let run_sql = async |sql: &'static str| sqlx::raw_sql(sql).execute(&db.pool).await.unwrap();
+    run_sql(
+        "create role watcher login; grant usage on schema queue to watcher; grant select on all tables in schema queue to watcher;
+         grant execute on all functions in schema queue to watcher; grant usage, select on all sequences in schema queue to watcher;
+         revoke select on queue.worker from watcher",
+    )
+    .await;
+    let forbidden = json!([["until", "seen_before"], ["until", "Workers  no workers: "], ["until", "ready 1"], ["send", "q"]]);
+    let (code, shown) = run(CLI, &server.url("app").replace("postgres@", "watcher@"), forbidden).await;
+    assert_eq!(code, Some(0));
+    assert!(shown.contains("permission denied"), "{shown}");
+    for settings in [Settings::Refused, Settings::Ignored] {
+        let port = pooler(server.port(), settings).await.unwrap();
+        let mut locked = db.pool.begin().await.unwrap();
+        sqlx::raw_sql("lock table queue.worker").execute(&mut *locked).await.unwrap();
+        let place = url(port, "app");
+        let locked_out = json!([
+            ["until", "lock timeout"],
+            ["say", "locked out"],
+            ["until", "seen_later"],
+            ["say", "the others go on"],
+            ["until", "host:pid", "lock timeout"],
+            ["send", "q"]
+        ]);
+        let mut child = told(move || start(CLI, &place, &locked_out)).await;
+        let later = Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).queue("seen_later").await.unwrap().id();
+        child = told_after(child).await;
+        drop(locked);
+        child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        let (code, _) = tokio::task::spawn_blocking(move || ended(child)).await.unwrap();
+        assert_eq!(code, Some(0), "{settings:?}");
+        JobRef::from_id(later).cancel(&db.pool).await.unwrap();
+    }
+    server.stop().unwrap();
+}
+
+/// A program that has said its first line.
+async fn told(start: impl FnOnce() -> Child + Send + 'static) -> Child {
+    let start = move || {
+        let mut child = start();
+        line(&mut child);
+        child
+    };
+    tokio::task::spawn_blocking(start).await.unwrap()
+}
+
+/// It goes on until it says its next.
+async fn told_after(mut child: Child) -> Child {
+    child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    told(move || child).await
 }
 
 #[tokio::test]

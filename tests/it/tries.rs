@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use queue_core::{Job as _, JobId, JobState, job, operate};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tests::{Act, Do, Own, Steps, TestDb, UntilGo, Within, eventually};
+use tests::{Act, Do, Own, Stages, Steps, TestDb, UntilGo, Within, eventually};
 
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 /// Registers `Own`, with a middleware that says so.
@@ -66,7 +66,8 @@ async fn a_transactional_handler_is_tried_and_leaves_nothing_whatever_it_does() 
         ("bad sql", 4, "retry", "division by zero"),
         ("swallow", 4, "retry", "cannot be committed"),
         ("deferred", 4, "retry", "cannot be committed"),
-        ("commit by hand", 4, "retry", "queue_try_is_rolled_back"),
+        ("all immediate", 0, "complete", ""),
+        ("commit by hand", 4, "retry", "unsupported ON COMMIT"),
         ("commit by hand, then write", 4, "retry", "read-only"),
         ("rollback by hand", 4, "retry", "cannot be committed"),
         ("rollback by hand, then write", 4, "retry", "read-only"),
@@ -76,6 +77,46 @@ async fn a_transactional_handler_is_tried_and_leaves_nothing_whatever_it_does() 
         assert_eq!((found, said["verdict"].as_str()), (Some(code), Some(verdict)), "{how}: {said}");
         assert!(said["error"].as_str().unwrap_or_default().contains(error), "{how}: {said}");
     }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_a_handler_keeps_by_ending_its_transaction_by_hand_is_said() {
+    let db = TestDb::new().await;
+    let job = within(&db, "rollback by hand, in a chain").await;
+    let output = run(CLI, &db, &[&job.to_string(), "--json"]);
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), said["rolled_back"].as_bool()), (Some(4), Some(false)), "{said}");
+    assert!(said["error"].as_str().unwrap().contains("may be kept"), "{said}");
+    assert_eq!(db.count("select count(*) from effect where job = 0").await, 1, "and it is");
+    let words = String::from_utf8(run(CLI, &db, &[&job.to_string()]).stdout).unwrap();
+    assert!(words.ends_with("what it wrote after that may be kept\n"), "{words}");
+    assert_eq!(db.state(job).await, Some(JobState::Ready));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_login_that_may_make_no_temporary_tables_is_told_so() {
+    let db = TestDb::new().await;
+    let (login, job) = (format!("tries_{}", std::process::id()), within(&db, "well").await);
+    let database: String = sqlx::query_scalar("select current_database()").fetch_one(&db.pool).await.unwrap();
+    let may_all = format!(
+        "create role {login} login; revoke temporary on database {database} from public;
+         grant usage on schema queue to {login}; grant select on all tables in schema queue to {login};
+         grant execute on all functions in schema queue to {login}"
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(may_all)).execute(&db.pool).await.unwrap();
+    let options = (*db.pool.connect_options()).clone().username(&login);
+    let output = Command::new(CLI)
+        .args(["try", &job.to_string()])
+        .env_remove("QUEUE_TEST_SKIPS")
+        .env("DATABASE_URL", sqlx::ConnectOptions::to_url_lossy(&options).to_string())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("permission denied to create temporary tables"), "{said}");
+    let gone = format!("drop owned by {login}; drop role {login}");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(gone)).execute(&db.pool).await.unwrap();
     db.finish().await;
 }
 
@@ -193,5 +234,20 @@ async fn what_cannot_be_tried_is_refused() {
     })
     .await;
     assert!(operate::workers(&db.pool, queue_core::Store::default()).await.unwrap().is_empty());
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_durable_job_is_tried_from_where_it_is_and_journals_nothing() {
+    let db = TestDb::new().await;
+    let job = Stages { stages: 3, ms: 1 }.enqueue(&db.pool).await.unwrap().id();
+    let journaled = "insert into queue.step (id, name, attempt, at, ran_ms, output) values ($1, 'within/0', 1, now(), 0, '40')";
+    sqlx::query(journaled).bind(job).execute(&db.pool).await.unwrap();
+    let output = run(OWN, &db, &[&job.to_string(), "--json", "--yes"]);
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), said["verdict"].as_str()), (Some(0), Some("complete")), "{said}");
+    assert!(said.to_string().contains("43"), "what the first stage gave before counts: {said}");
+    let effects = db.count("select count(*) from effect where attempt < 1000").await;
+    assert_eq!((effects, db.count("select count(*) from queue.step").await), (0, 1), "rolled back, and not journaled");
     db.finish().await;
 }

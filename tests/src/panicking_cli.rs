@@ -5,7 +5,7 @@ use std::{process::ExitCode, thread, time::Duration};
 
 use queue_core::{AttemptOutput, Context, Failure, Handler, JobResult, Keyring, Middleware, Next, Secret, async_trait, job, use_keyring};
 use serde::{Deserialize, Serialize};
-use tests::{Own, Steps};
+use tests::{Own, Stages, Steps};
 
 /// Says that it is there.
 struct Loud;
@@ -41,5 +41,5 @@ fn main() -> ExitCode {
             panic!("it is time to panic");
         });
     }
-    queue_worker::cli::main_with(async |worker| Ok(worker.register::<Own>().register::<Sealed>().register::<Steps>().middleware(Loud)))
+    queue_worker::cli::main_with(async |worker| Ok(worker.register::<Own>().register::<Sealed>().register::<Steps>().register::<Stages>().middleware(Loud)))
 }

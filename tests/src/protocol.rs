@@ -89,6 +89,8 @@ pub async fn register(connection: &mut PgConnection) -> sqlx::Result<Uuid> {
         .bind("0")
         .bind(Vec::<String>::new())
         .bind(None::<Vec<String>>)
+        .bind(None::<i32>)
+        .bind(None::<i64>)
         .execute(connection)
         .await?;
     Ok(worker)
@@ -97,6 +99,7 @@ pub async fn register(connection: &mut PgConnection) -> sqlx::Result<Uuid> {
 /// Whether a heartbeat came in time.
 pub async fn beat(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<bool> {
     let beat = sqlx::query(sql(include_str!("../../queue-worker/sql/beat.sql"))).bind(worker).bind(60_000.0);
+    let beat = beat.bind(None::<i32>).bind(None::<i32>).bind(None::<i64>);
     Ok(beat.fetch_optional(connection).await?.is_some())
 }
 

@@ -54,6 +54,9 @@ impl Handler for Within {
                 tx.execute("create temporary table once (n int unique deferrable initially deferred) on commit drop").await?;
                 tx.execute("insert into once values (1), (1)").await?;
             }
+            "all immediate" => {
+                tx.execute("set constraints all immediate").await?;
+            }
             "rollback by hand" => {
                 tx.execute("rollback").await?;
             }
@@ -84,6 +87,12 @@ impl Handler for Within {
 
 /// Ends the transaction, and may go on writing.
 async fn ends_by_hand(how: &str, tx: &mut sqlx::PgConnection) -> JobResult {
+    if how.contains("in a chain") {
+        tx.execute("rollback and chain").await?;
+        tx.execute("insert into effect (job) values (0)").await?;
+        tx.execute("commit").await?;
+        return Ok(());
+    }
     let ended = tx.execute(if how.starts_with("commit") { "commit" } else { "rollback" }).await;
     if how.ends_with("then write") {
         tx.execute("insert into effect (job) values (0)").await?;

@@ -6,6 +6,7 @@
 mod checkup;
 mod examine;
 mod finding;
+mod full;
 mod kind;
 mod looks;
 

@@ -118,6 +118,26 @@ pub async fn list(on: impl IntoConnection<'_>, store: Store, filter: &Filter) ->
     page(&mut *on.acquire().await?, store, filter).await.map_err(|error| explain(error, store))
 }
 
+/// The jobs of an ordering key of a queue that are not over, in its order, up to so many (1 to [`Filter::MOST`]): the one whose turn it is, or the dead
+/// one that holds it up, and those behind it. What is over is not kept by its key. Without payloads.
+///
+/// ```no_run
+/// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// let line = queue_core::operate::in_line(&pool, queue_core::Store::default(), "mail", "acme", 50).await?;
+/// println!("{:?} holds up {} others", line.first().map(|job| job.id), line.len().saturating_sub(1));
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// [`Error::InvalidName`] for a queue outside the grammar; the database's.
+pub async fn in_line(on: impl IntoConnection<'_>, store: Store, queue: &str, key: &str, most: u32) -> Result<Vec<JobRecord>, Error> {
+    Filter { queue: Some(queue.to_owned()), ..Filter::default() }.check()?;
+    let mut on = on.into_connection();
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/in_line.sql"))).bind(queue).bind(key);
+    let statement = statement.bind(most.clamp(1, Filter::MOST).cast_signed());
+    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+}
+
 async fn page(connection: &mut PgConnection, store: Store, filter: &Filter) -> sqlx::Result<Page> {
     let limit = filter.limit.clamp(1, Filter::MOST);
     let statement = if filter.payload { include_str!("../../sql/list.sql") } else { include_str!("../../sql/list_without.sql") };

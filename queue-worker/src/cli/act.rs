@@ -17,6 +17,7 @@ use serde_json::json;
 use super::{
     chosen::Chosen,
     known_queue::check_queue,
+    noted::{Noted, note},
     open::open_store,
     print,
     problem::{Problem, REFUSED},
@@ -155,7 +156,8 @@ async fn all(database: &Database, store: Store, Asked { act, chosen, rate }: &As
             confirm(&would(*act, jobs, COUNTED), &mut stdin().lock(), stdin().is_terminal())?;
         }
     }
-    let acting = operate::act_all(pool, store, &filter, *act).until(shutdown_signal());
+    let noted = note(act.done(), chosen.text());
+    let acting = operate::act_all(pool, store, &filter, *act).noted(noted).until(shutdown_signal());
     let swept = if let Some(rate) = rate { acting.rate(*rate).await? } else { acting.await? };
     if as_json {
         return print::json(&json!({ act.done(): swept.done, "cancelling": swept.cancelling }));
@@ -194,9 +196,12 @@ struct Refused {
 async fn each(database: &Database, store: Store, Asked { act, chosen, .. }: &Asked) -> Result<ExitCode, Problem> {
     let (mut done, mut cancelling, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for &id in &chosen.ids {
-        match JobRef::from_id(id).in_store(store).act(database.pool(), *act).await {
-            Ok(Acted::Cancelling) => cancelling.push(id),
-            Ok(_) => done.push(id),
+        let mut noted = Noted::begin(database.pool(), store).await?;
+        match JobRef::from_id(id).in_store(store).act(&mut *noted, *act).await {
+            Ok(acted) => {
+                noted.commit(act.done(), format!("job {id}"), 1).await?;
+                if acted == Acted::Cancelling { &mut cancelling } else { &mut done }.push(id);
+            }
             Err(error @ (Error::NotFound { .. } | Error::WrongState { .. } | Error::Locked { .. })) => refused.push((id, error)),
             Err(error) => return Err(error.into()),
         }

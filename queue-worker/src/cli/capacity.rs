@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::{
     known_queue::check_queue,
+    noted::Noted,
     open::open_store,
     print,
     problem::Problem,
@@ -24,7 +25,10 @@ pub(super) async fn capacity(
     // Before it has a capacity, by which it would be known.
     check_queue(&database, store, queue).await?;
     if let (Some(queue), Some(NewCapacity(capacity))) = (queue, new) {
-        operate::set_capacity(database.pool(), store, queue, capacity).await?;
+        let mut noted = Noted::begin(database.pool(), store).await?;
+        operate::set_capacity(&mut *noted, store, queue, capacity).await?;
+        let what = capacity.map_or_else(|| "none".to_owned(), |capacity| capacity.to_string());
+        noted.commit("capacity", format!("queue {queue}: {what}"), 0).await?;
     }
     let mut found = if exact {
         operate::capacities_exactly(database.pool(), store).await?

@@ -23,11 +23,20 @@ pub(super) struct List {
     /// Enqueued before this job
     #[arg(long, value_name = "ID", value_parser = id)]
     before: Option<JobId>,
+    /// With this ordering key in the queue (`default` unless said), in the order of the key; none that is over
+    #[arg(long, conflicts_with_all = ["state", "job_type", "since", "older_than", "error", "meta", "before"])]
+    key: Option<String>,
     #[command(flatten)]
     pub(super) output: Output,
 }
 
 impl List {
+    /// The queue, the key, and how many, if those of a key are wanted.
+    pub(super) fn of_key(&self) -> Option<(&str, &str, u32)> {
+        let queue = self.kind.queue.as_deref().unwrap_or("default");
+        Some((queue, self.key.as_deref()?, self.limit))
+    }
+
     pub(super) fn filter(&self) -> Filter {
         Filter { state: self.state, limit: self.limit, before: self.before, ..self.kind.filter() }
     }
@@ -120,6 +129,13 @@ impl Chosen {
         Ok(())
     }
 
+    /// The same in words, for a note.
+    pub(super) fn text(&self) -> String {
+        let state = self.state.map(|state| format!("state:{state}"));
+        let said: Vec<String> = state.into_iter().chain(self.kind.words()).collect();
+        if said.is_empty() { "all jobs".to_owned() } else { format!("jobs of {}", said.join(" ")) }
+    }
+
     /// Which jobs `--all` means.
     pub(super) fn filter(&self) -> Filter {
         Filter { state: self.state, ..self.kind.filter() }
@@ -153,6 +169,20 @@ impl Kind {
         let (queue, job_type, error) = (&self.queue, &self.job_type, &self.error);
         let is_said = [queue, job_type, error].iter().any(|text| text.is_some()) || self.since.is_some() || self.older_than.is_some();
         is_said || !self.meta.is_empty()
+    }
+
+    /// As the dashboard's search has them.
+    fn words(&self) -> Vec<String> {
+        let span = |span: Span| humantime::format_duration(span.0).to_string();
+        let named = [
+            ("queue:", self.queue.clone()),
+            ("type:", self.job_type.clone()),
+            ("since:", self.since.map(span)),
+            ("older:", self.older_than.map(span)),
+            ("", self.error.clone()),
+        ];
+        let named = named.into_iter().filter_map(|(key, value)| Some(format!("{key}{}", value?)));
+        named.chain(self.meta.iter().map(|(key, value)| format!("{key}={value}"))).collect()
     }
 
     fn filter(&self) -> Filter {

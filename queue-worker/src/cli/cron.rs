@@ -9,6 +9,7 @@ use queue_core::{
 use serde_json::{Value, json};
 
 use super::{
+    noted::Noted,
     open::open_store,
     print,
     problem::Problem,
@@ -185,32 +186,42 @@ pub(super) async fn cron(settings: &Settings, command: CronCommand) -> Result<()
             if let Some(Span(jitter)) = jitter {
                 made = made.jitter(jitter);
             }
-            schedule::create(pool, store, &name, &made).await?;
+            let mut noted = Noted::begin(pool, store).await?;
+            schedule::create(&mut *noted, store, &name, &made).await?;
+            noted.commit("scheduled", format!("schedule {name}"), 0).await?;
             print::lines(&format!("{name} is scheduled"))
         }
-        CronCommand::Remove(Name { name, output }) => {
-            schedule::delete(pool, store, &name).await?;
-            said(&name, "removed", &Value::Null, output.json)
-        }
-        CronCommand::Pause(Name { name, output }) => {
-            schedule::pause(pool, store, &name).await?;
-            said(&name, "paused", &Value::Null, output.json)
-        }
-        CronCommand::Resume(Name { name, output }) => {
-            schedule::resume(pool, store, &name).await?;
-            said(&name, "resumed", &Value::Null, output.json)
-        }
-        CronCommand::Run(Name { name, output }) => {
-            let job = schedule::run_now(pool, store, &name).await?;
-            said(&name, "enqueued", &json!(job), output.json)
-        }
-        CronCommand::Skip(Name { name, output }) => {
-            let tick = schedule::skip_next(pool, store, &name).await?;
-            said(&name, "skips", &json!(tick), output.json)
-        }
+        CronCommand::Remove(of) => change(pool, store, &of, Change::Remove).await,
+        CronCommand::Pause(of) => change(pool, store, &of, Change::Pause).await,
+        CronCommand::Resume(of) => change(pool, store, &of, Change::Resume).await,
+        CronCommand::Run(of) => change(pool, store, &of, Change::Run).await,
+        CronCommand::Skip(of) => change(pool, store, &of, Change::Skip).await,
     };
     database.close().await;
     done
+}
+
+/// What is done to a schedule that is there.
+#[derive(Clone, Copy)]
+enum Change {
+    Remove,
+    Pause,
+    Resume,
+    Run,
+    Skip,
+}
+
+async fn change(pool: &sqlx::PgPool, store: Store, Name { name, output }: &Name, change: Change) -> Result<(), Problem> {
+    let mut noted = Noted::begin(pool, store).await?;
+    let (act, done, what) = match change {
+        Change::Remove => ("removed", "removed", schedule::delete(&mut *noted, store, name).await.map(|()| Value::Null)?),
+        Change::Pause => ("paused", "paused", schedule::pause(&mut *noted, store, name).await.map(|()| Value::Null)?),
+        Change::Resume => ("resumed", "resumed", schedule::resume(&mut *noted, store, name).await.map(|()| Value::Null)?),
+        Change::Run => ("run", "enqueued", json!(schedule::run_now(&mut *noted, store, name).await?)),
+        Change::Skip => ("skipped", "skips", json!(schedule::skip_next(&mut *noted, store, name).await?)),
+    };
+    noted.commit(act, format!("schedule {name}"), 0).await?;
+    said(name, done, &what, output.json)
 }
 
 /// What was done to a schedule, and what came of it.

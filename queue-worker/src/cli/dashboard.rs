@@ -7,7 +7,7 @@ use sqlx::{PgPool, postgres::PgPoolOptions};
 
 use super::{open::open_store, problem::Problem, settings::Settings};
 use crate::{
-    dashboard::{self, Listening},
+    dashboard,
     error::Error,
     live::{Engine, shutdown_signal},
 };
@@ -31,15 +31,15 @@ pub(super) async fn serve(settings: &Settings, address: Option<SocketAddr>) -> R
     Ok(())
 }
 
-/// Serves it beside a worker, if that is wanted, until what this returns is dropped: on a thread of its own, so that neither is in the other's way.
+/// Serves it beside a worker, if that is wanted, until what this returns is dropped: on a thread of its own, so that neither is in the other's way. Jobs
+/// do not wait for its address: while another process has that, it is tried again.
 pub(super) async fn beside(settings: &Settings, pool: &PgPool, store: Store) -> Result<Option<Engine>, Problem> {
     let Some(address) = settings.dashboard.address() else { return Ok(None) };
     let engine = Engine::start("queue-dashboard").map_err(|error| Error::Thread(error.to_string()))?;
     let (options, pool) = (settings.dashboard.options(), pool.clone());
-    let listening = engine.handle().spawn(async move { dashboard::listen(address, options).await });
-    let listening: Listening = listening.await.map_err(Problem::failed)??;
-    tracing::info!(address = %listening.address(), "serving the dashboard");
-    engine.handle().spawn(async move { listening.serve(pool_of(&pool), store, std::future::pending()).await });
+    let pending = engine.handle().spawn(async move { dashboard::listen_beside(address, options).await });
+    let pending = pending.await.map_err(Problem::failed)??;
+    engine.handle().spawn(async move { pending.serve(pool_of(&pool), store).await });
     Ok(Some(engine))
 }
 

@@ -31,11 +31,10 @@ pub(super) struct DashboardSettings {
 
 impl DashboardSettings {
     pub(super) fn over(self, lower: Self) -> Self {
-        // Empty is not said: so does an environment that names it without a value.
-        let given = |token: &String| !token.is_empty();
         Self {
             dashboard: self.dashboard.or(lower.dashboard),
-            dashboard_token: self.dashboard_token.filter(given).or(lower.dashboard_token.filter(given)),
+            // An empty one is said, and refused: a variable that was to have a value must not open the door.
+            dashboard_token: self.dashboard_token.or(lower.dashboard_token),
             dashboard_host: self.dashboard_host.or(lower.dashboard_host),
             dashboard_read_only: self.dashboard_read_only.or(lower.dashboard_read_only),
         }

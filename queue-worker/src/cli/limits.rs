@@ -9,7 +9,7 @@ use queue_core::{
 };
 use serde_json::json;
 
-use super::{open::open_store, print, problem::Problem, settings::Settings, values::counted};
+use super::{noted::Noted, open::open_store, print, problem::Problem, settings::Settings, values::counted};
 
 /// What is done to a limit.
 #[derive(Subcommand)]
@@ -80,7 +80,9 @@ pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, 
             return keys(&name, &found, as_json);
         }
         Some(LimitsCommand::Set { name, concurrency, key: Some(key), .. }) => {
-            operate::set_limit_key(database.pool(), store, &name, &key, concurrency.and_then(|bound| bound.0)).await?;
+            let mut noted = Noted::begin(database.pool(), store).await?;
+            operate::set_limit_key(&mut *noted, store, &name, &key, concurrency.and_then(|bound| bound.0)).await?;
+            noted.commit("limited", format!("key {key} of limit {name}"), 0).await?;
             let found = operate::limit_keys(database.pool(), store, &name).await?;
             database.close().await;
             return keys(&name, &found, as_json);
@@ -91,13 +93,17 @@ pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, 
             limit.concurrency = concurrency.and_then(|bound| bound.0);
             limit.rate = rate.and_then(|bound| bound.0);
             limit.burst = burst;
-            operate::set_limit(database.pool(), store, &name, limit, reason.as_deref()).await?;
+            let mut noted = Noted::begin(database.pool(), store).await?;
+            operate::set_limit(&mut *noted, store, &name, limit, reason.as_deref()).await?;
+            noted.commit("limited", format!("limit {name}"), 0).await?;
             only = Some(name);
         }
         Some(LimitsCommand::Unset { name }) => {
-            if !operate::unset_limit(database.pool(), store, &name).await? {
+            let mut noted = Noted::begin(database.pool(), store).await?;
+            if !operate::unset_limit(&mut *noted, store, &name).await? {
                 return Err(Problem::refused(format!("{name}: nobody has set this limit; `limits` shows those there are")));
             }
+            noted.commit("unlimited", format!("limit {name}"), 0).await?;
             only = Some(name);
         }
     }

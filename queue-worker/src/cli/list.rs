@@ -29,15 +29,20 @@ pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Proble
     if !asked.output.json && asked.filter().limit > Filter::MOST {
         warn(&format!("a list has at most {} jobs; `--before` goes on", Filter::MOST));
     }
-    let page = gather(database.pool(), store, asked.filter()).await?;
-    let unserved = operate::unserved_of(database.pool(), store, &page.jobs).await?;
+    let (jobs, next) = if let Some((queue, key, most)) = asked.of_key() {
+        (operate::in_line(database.pool(), store, queue, key, most).await?, None)
+    } else {
+        let page = gather(database.pool(), store, asked.filter()).await?;
+        (page.jobs, page.next)
+    };
+    let unserved = operate::unserved_of(database.pool(), store, &jobs).await?;
     let pauses = operate::pauses(database.pool(), store).await?;
     database.close().await;
     if asked.output.json {
-        let jobs = page.jobs.iter().map(|job| Served::new(job, &pauses, &unserved)).collect();
-        return print::json(&ServedPage { jobs, next: page.next });
+        let jobs = jobs.iter().map(|job| Served::new(job, &pauses, &unserved)).collect();
+        return print::json(&ServedPage { jobs, next });
     }
-    let text = match page.jobs.as_slice() {
+    let text = match jobs.as_slice() {
         [] => "no jobs".to_owned(),
         jobs => {
             let with_meta = jobs.iter().any(|job| job.meta.is_some());
@@ -45,7 +50,7 @@ pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Proble
             print::table(header, jobs.iter().map(|job| row(job, &pauses, &unserved).into_iter().chain(with_meta.then(|| metadata(job)))))
         }
     };
-    let older = page.next.map_or_else(String::new, |next| format!("\n\nolder jobs: --before {next}"));
+    let older = next.map_or_else(String::new, |next| format!("\n\nolder jobs: --before {next}"));
     print::lines(&(text + &older))
 }
 

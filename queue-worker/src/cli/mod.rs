@@ -12,6 +12,7 @@ mod weight;
 mod known_queue;
 mod limits;
 mod run;
+mod noted;
 mod open;
 mod migrate;
 mod roles;

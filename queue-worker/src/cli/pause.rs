@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::{
     known_queue::{check_queue, check_type},
+    noted::Noted,
     open::open_store,
     print,
     problem::{Problem, note},
@@ -60,7 +61,9 @@ pub(super) async fn pause(settings: &Settings, args: &PauseArgs) -> Result<(), P
     check_names(&database, store, &scope).await?;
     // Heard from here on: a signal must not end the wait before it says what stands.
     let interrupted = shutdown_signal();
-    let number = operate::pause(database.pool(), store, &scope, args.reason.as_deref()).await?;
+    let mut noted = Noted::begin(database.pool(), store).await?;
+    let number = operate::pause(&mut *noted, store, &scope, args.reason.as_deref()).await?;
+    noted.commit("paused", scope.to_string(), 0).await?;
     let stopped = if args.wait {
         tokio::select! {
             stopped = wait(&database, store, &scope) => Some(stopped?),
@@ -84,7 +87,11 @@ pub(super) async fn pause(settings: &Settings, args: &PauseArgs) -> Result<(), P
 pub(super) async fn resume(settings: &Settings, which: &Which) -> Result<(), Problem> {
     let scope = which.scope();
     let (database, store) = open_store(settings).await?;
-    let resumed = operate::resume(database.pool(), store, &scope).await?;
+    let mut noted = Noted::begin(database.pool(), store).await?;
+    let resumed = operate::resume(&mut *noted, store, &scope).await?;
+    if resumed {
+        noted.commit("resumed", scope.to_string(), 0).await?;
+    }
     let left = operate::pauses(database.pool(), store).await?;
     database.close().await;
     if !resumed {

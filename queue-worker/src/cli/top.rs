@@ -1,8 +1,9 @@
 //! `top`: queues, workers and running jobs on a terminal, anew each second, until `q` or a signal. It only reads.
 //!
-//! Three parts: `look` asks the database, on a connection and in a task of its own, so that keys answer while it is away; `draw` makes a picture of
-//! what was seen, and knows neither; here keys, signals and time come together.
+//! Three parts: `ask` asks the database, on a connection and in a task of its own, so that keys answer while it is away; `draw` makes a picture of
+//! what was seen (`look`), and knows neither; here keys, signals and time come together.
 
+mod ask;
 mod draw;
 mod look;
 mod view;
@@ -23,10 +24,7 @@ use ratatui::{
 };
 use tokio::sync::{mpsc, watch};
 
-use self::{
-    look::{Look, follow},
-    view::View,
-};
+use self::{ask::follow, look::Look, view::View};
 use super::{open::open_store, problem::Problem, settings::Settings};
 use crate::live::shutdown_signal;
 

@@ -42,9 +42,10 @@ pub(super) const MANUAL: &str = "\
 It reads the job and runs its handler, with its middleware and state, in a transaction that cannot be committed and is rolled back. No attempt
 is counted, no lease is taken, the job stays as and where it is, and a worker may claim it meanwhile. A job that runs now is refused.
 
-What goes through the handler's transaction (`cx.transaction()`, `cx.begin()`, jobs enqueued on it) is rolled back. What goes elsewhere is NOT:
+What goes through the handler's transaction (`cx.transaction()`, `cx.begin()`, jobs enqueued on it) is rolled back; if the handler ends it by hand
+and goes on in another, what it wrote there may be kept, and that is said. What goes elsewhere is NOT:
 HTTP, mail, files, other databases, numbers that sequences have given out. Without --yes, `cx.pool()` only reads; with it, what is written there
-stays. A handler that is not transactional is run with --yes only.
+stays. A handler that is not transactional is run with --yes only. The login needs the right to make temporary tables in the database.
 
 Examples:
   queue-worker try 1879032461361152001
@@ -126,7 +127,7 @@ fn document(id: JobId, name: &str, state: JobState, tried: &Tried) -> Value {
         "error": error(tried),
         "ran_ms": tried.ran.as_millis() as u64,
         "progress": progress,
-        "rolled_back": true,
+        "rolled_back": tried.is_rolled_back,
     })
 }
 
@@ -142,6 +143,10 @@ fn describe(id: JobId, name: &str, state: JobState, tried: &Tried) -> String {
         let counts = if progress.counts == "{}" { String::new() } else { format!(" {}", inert::line(&progress.counts)) };
         said.push(format!("  it reported{fraction}{stage}{counts}"));
     }
-    said.push(format!("rolled back; the job is {state} as before"));
+    said.push(if tried.is_rolled_back {
+        format!("rolled back; the job is {state} as before")
+    } else {
+        "the handler has ended its transaction by hand: what it wrote after that may be kept".to_owned()
+    });
     said.join("\n")
 }

@@ -3,7 +3,7 @@
 use queue_core::operate;
 use serde_json::json;
 
-use super::{open::open_store, print, problem::Problem, settings::Settings, values::NewWeight};
+use super::{noted::Noted, open::open_store, print, problem::Problem, settings::Settings, values::NewWeight};
 
 /// Gives a fair key a weight, if one is named, and shows those that have one.
 pub(super) async fn weight(
@@ -15,7 +15,9 @@ pub(super) async fn weight(
 ) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
     if let (Some(job_type), Some(key), Some(NewWeight(weight))) = (job_type, key, new) {
-        operate::set_weight(database.pool(), store, job_type, key, weight).await?;
+        let mut noted = Noted::begin(database.pool(), store).await?;
+        operate::set_weight(&mut *noted, store, job_type, key, weight).await?;
+        noted.commit("weighted", format!("key {key} of type {job_type}"), 0).await?;
     }
     let mut found = operate::weights(database.pool(), store, job_type).await?;
     database.close().await;

@@ -29,11 +29,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// No statement takes longer, and none waits for longer for a lock. Said in one go with the beginning, and over with the transaction: it is the same
 /// behind a pooler.
-const LOOK: &str = "begin read only; set local statement_timeout = '5s'; set local lock_timeout = '2s'; \
+const LOOK: &str = "begin isolation level read committed, read only; set local statement_timeout = '5s'; set local lock_timeout = '2s'; \
                     set local idle_in_transaction_session_timeout = '20s'";
 
-/// The same for what changes something.
-const CHANGE: &str = "begin; set local statement_timeout = '5s'; set local lock_timeout = '2s'; \
+/// The same for what changes something. At the isolation at which nothing fails because another has done something at the same time, whatever the
+/// login's is.
+const CHANGE: &str = "begin isolation level read committed; set local statement_timeout = '5s'; set local lock_timeout = '2s'; \
                       set local idle_in_transaction_session_timeout = '20s'";
 
 /// The state of the router.

@@ -44,11 +44,13 @@ const HEADERS: [(HeaderName, &str); 7] = [
 
 /// The layer around everything.
 pub(super) async fn guard(State(app): State<Shared>, mut request: Request, next: Next) -> Response {
-    let base = base_of(&request);
+    let is_safe = is_safe(&base_of(&request));
+    let base = if is_safe { base_of(&request) } else { String::new() };
     let (is_api, is_fragment) =
         ((request.uri().path() == "/api" || request.uri().path().starts_with("/api/")), request.headers().contains_key("hx-request"));
     request.extensions_mut().insert(Base(base.clone()));
-    let mut response = match check(&app, &request) {
+    let checked = if is_safe { check(&app, &request) } else { Err(Problem::missing("there is nothing here")) };
+    let mut response = match checked {
         Ok(()) => run(request, next).await,
         Err(problem) if problem.status == StatusCode::UNAUTHORIZED && !is_api && request.method() == Method::GET => {
             Redirect::to(&format!("{base}/login")).into_response()
@@ -58,6 +60,7 @@ pub(super) async fn guard(State(app): State<Shared>, mut request: Request, next:
     let problem = response.extensions_mut().remove::<Problem>().filter(|_| !is_api && !is_fragment);
     if let Some(problem) = problem {
         response = failed_page(&base, &problem);
+        problem.say_when(&mut response);
     }
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
@@ -87,14 +90,18 @@ fn base_of(request: &Request) -> String {
     base.trim_end_matches('/').to_owned()
 }
 
+/// A browser takes what begins with two slashes, or with one and a backslash, for another host, and forgets tabs and ends of lines before it looks.
+fn is_safe(base: &str) -> bool {
+    (base.is_empty() || base.starts_with('/'))
+        && !base.contains("//")
+        && !base.contains('\\')
+        && !base.contains(|c: char| c.is_ascii_control())
+}
+
 fn check(app: &App, request: &Request) -> Answer<()> {
     let headers = request.headers();
     let host = check_host(app, headers, request.uri())?;
     let path = request.uri().path();
-    // A browser would otherwise take what begins with two slashes for another host.
-    if base_of(request).starts_with("//") {
-        return Err(Problem::missing("there is nothing here"));
-    }
     match *request.method() {
         Method::GET | Method::HEAD => {}
         Method::POST if path == "/login" || path == "/logout" => check_origin(headers, &host, true)?,
@@ -107,18 +114,20 @@ fn check(app: &App, request: &Request) -> Answer<()> {
         _ => return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, "what is looked at is a GET, what is done a POST")),
     }
     let is_open = path == "/login" || path.starts_with("/assets/");
-    if is_open || app.keyhole.opens(headers) {
+    if is_open || app.keyhole.opens(headers)? {
         return Ok(());
     }
     Err(Problem::new(StatusCode::UNAUTHORIZED, "a token is wanted: log in, or say `Authorization: Bearer`"))
 }
 
-/// The host that is asked for, if it is one of ours: what has another name has been led here by a page of somebody else's.
+/// The host that is asked for, if it is one of ours: what has another name has been led here by a page of somebody else's. HTTP/2 says it as the
+/// authority, and need not have a header for it.
 fn check_host(app: &App, headers: &HeaderMap, uri: &Uri) -> Answer<String> {
     let mut said = headers.get_all(header::HOST).iter();
     let host = match (said.next().map(HeaderValue::to_str), said.next(), uri.authority()) {
         (Some(Ok(host)), None, None) => host.to_ascii_lowercase(),
-        (Some(Ok(host)), None, Some(authority)) if authority.as_str() == host => host.to_ascii_lowercase(),
+        (Some(Ok(host)), None, Some(authority)) if authority.as_str().eq_ignore_ascii_case(host) => host.to_ascii_lowercase(),
+        (None, None, Some(authority)) => authority.as_str().to_ascii_lowercase(),
         _ => String::new(),
     };
     let name = host

@@ -2,10 +2,12 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
+use futures_util::FutureExt as _;
 use queue_core::JobId;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
@@ -63,8 +65,9 @@ impl<T: Send + Sync + 'static> Hub<T> {
                 let hub = hub.clone();
                 tokio::spawn(async move {
                     while hub.is_watched(topic) {
-                        let found = look().await;
-                        hub.tell(topic, found);
+                        // One that panics is told by the panic's message; the next may see something.
+                        let looked = AssertUnwindSafe(async { look().await }).catch_unwind().await;
+                        hub.tell(topic, looked.ok().flatten());
                         sleep(EVERY).await;
                     }
                 });
@@ -94,7 +97,7 @@ impl<T: Send + Sync + 'static> Hub<T> {
 }
 
 impl<T> Watching<T> {
-    /// What was seen last, and then what is seen next; `None` once nobody looks any more.
+    /// What was seen last, and then what is seen next; `None` once nobody looks any more: whoever asks anew begins to look again.
     pub(super) async fn next(&mut self) -> Option<Arc<T>> {
         if !std::mem::take(&mut self.is_new) {
             self.seen.changed().await.ok()?;
@@ -105,5 +108,30 @@ impl<T> Watching<T> {
             }
             self.seen.changed().await.ok()?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_look_that_panics_is_followed_by_the_next() {
+        let (hub, looks) = (Arc::new(Hub::default()), Arc::new(AtomicU32::new(0)));
+        let counted = Arc::clone(&looks);
+        let look = move || {
+            let number = counted.fetch_add(1, Relaxed);
+            async move {
+                assert_ne!(number, 0, "the first look fails");
+                Some(number)
+            }
+        };
+        let mut watching = Hub::watch(&hub, Topic::Overview, look).unwrap_or_else(|problem| panic!("{problem:?}"));
+        assert_eq!(watching.next().await.as_deref(), Some(&1));
+        // Another who comes later is told by the same looks.
+        let mut other = Hub::watch(&hub, Topic::Overview, || async { None }).unwrap_or_else(|problem| panic!("{problem:?}"));
+        assert!(other.next().await.is_some_and(|seen| *seen >= 1));
     }
 }

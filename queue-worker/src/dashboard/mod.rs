@@ -5,7 +5,7 @@
 //! use queue_core::Store;
 //! use queue_worker::dashboard::{self, Options};
 //!
-//! let admin = dashboard::router(pool, Store::default(), Options::default().host("admin.example.com"));
+//! let admin = dashboard::router(pool, Store::default(), Options::default().host("admin.example.com"))?;
 //! let app: axum::Router = axum::Router::new().nest("/queue", admin); // behind your own authentication
 //! # let _ = app; Ok(()) }
 //! ```
@@ -32,17 +32,29 @@ use axum::{Router, extract::DefaultBodyLimit, middleware::from_fn_with_state, ro
 use queue_core::Store;
 use sqlx::PgPool;
 
+#[cfg(feature = "cli")]
+pub(crate) use self::serve::listen_beside;
 use self::{app::App, problem::Problem};
 pub use self::{
     options::{Actor, Options},
     serve::{Listening, listen},
 };
+use crate::error::Error;
 
 /// No body is longer: what is said is a few words.
 const LONGEST_BODY: usize = 64 * 1024;
 
 /// Pages and JSON API, to be nested anywhere in a router of yours, or served as they are. Authentication is yours, or [`Options::token`].
-pub fn router(pool: PgPool, store: Store, options: Options) -> Router {
+///
+/// # Errors
+/// [`Error::Config`] for a token that is empty or too short.
+pub fn router(pool: PgPool, store: Store, options: Options) -> Result<Router, Error> {
+    options.check()?;
+    Ok(routed(pool, store, options))
+}
+
+/// With options that were checked.
+fn routed(pool: PgPool, store: Store, options: Options) -> Router {
     let app = Arc::new(App::new(pool, store, options));
     let routes = Router::new().merge(pages::routes()).merge(api::routes()).route("/assets/{name}", get(assets::asset));
     routes

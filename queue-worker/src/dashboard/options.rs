@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use crate::error::Error;
+
 /// What a dashboard shows and lets be done. The default shows everything and lets everything be done, without a token, to whoever reaches it under
 /// a name of this machine's own.
 ///
@@ -11,10 +13,11 @@ use std::{collections::BTreeMap, fmt};
 /// let options = Options::default().host("admin.example.com").redact("send_email", ["body", "to"]);
 /// # let _ = options;
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone)]
 #[must_use = "it is given to `router` or `serve`"]
 pub struct Options {
     pub(super) token: Option<String>,
+    pub(super) most_jobs: u64,
     pub(super) hosts: Vec<String>,
     pub(super) read_only: bool,
     pub(super) hide_payloads: bool,
@@ -47,6 +50,22 @@ impl Options {
         self
     }
 
+    /// No act is on more jobs than this; who asks for more is told to choose fewer. Default: a million, as counting more takes longer than somebody waits
+    /// for a number.
+    pub fn most_jobs(mut self, most: u64) -> Self {
+        self.most_jobs = most;
+        self
+    }
+
+    /// That the token, if there is one, is none that could be guessed.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let is_short = |token: &String| token.chars().count() < Self::SHORTEST_TOKEN;
+        if self.token.as_ref().is_some_and(is_short) {
+            return Err(Error::Config { key: "dashboard_token", value: "too short".to_owned(), range: "at least 16 characters" });
+        }
+        Ok(())
+    }
+
     /// A name under which browsers may ask for it, without a port; may be said again. `localhost` and the loopback addresses always are such names. A
     /// request for any other is refused, as it comes from a page that has given its own name this machine's address.
     pub fn host(mut self, host: impl Into<String>) -> Self {
@@ -71,6 +90,13 @@ impl Options {
     pub fn redact<K: Into<String>>(mut self, job_type: impl Into<String>, keys: impl IntoIterator<Item = K>) -> Self {
         self.redacted.entry(job_type.into()).or_default().extend(keys.into_iter().map(Into::into));
         self
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let (token, hosts, redacted) = (None, Vec::new(), BTreeMap::new());
+        Self { token, most_jobs: 1_000_000, hosts, read_only: false, hide_payloads: false, redacted }
     }
 }
 

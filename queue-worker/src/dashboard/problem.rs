@@ -1,9 +1,11 @@
 //! What is answered when something cannot be done: a status, and a sentence. Never a payload, never a DETAIL of the database.
 
+use std::time::Duration;
+
 use axum::{
     Json,
     extract::rejection::{JsonRejection, QueryRejection},
-    http::StatusCode,
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
 use queue_core::Error;
@@ -17,6 +19,8 @@ use crate::inert;
 pub(super) struct Problem {
     pub(super) status: StatusCode,
     pub(super) text: String,
+    /// In so many seconds it is worth another try, if that is known.
+    pub(super) again: Option<u64>,
 }
 
 /// What is wrong.
@@ -31,7 +35,12 @@ pub(super) type Answer<T> = Result<T, Problem>;
 
 impl Problem {
     pub(super) fn new(status: StatusCode, text: impl Into<String>) -> Self {
-        Self { status, text: inert::line(&text.into()) }
+        Self { status, text: inert::line(&text.into()), again: None }
+    }
+
+    /// For so long there is no use in trying again.
+    pub(super) fn too_often(left: Duration, text: impl Into<String>) -> Self {
+        Self { again: Some(left.as_secs().saturating_add(1)), ..Self::new(StatusCode::TOO_MANY_REQUESTS, text) }
     }
 
     pub(super) fn wrong(text: impl Into<String>) -> Self {
@@ -51,10 +60,20 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// Says in the head of an answer when it is worth another try.
+    pub(super) fn say_when(&self, response: &mut Response) {
+        if let Some(seconds) = self.again {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        }
+    }
+}
+
 /// As JSON; for whoever wants a page, the guard makes one of it.
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(Wrong { error: self.text.clone() })).into_response();
+        self.say_when(&mut response);
         response.extensions_mut().insert(self);
         response
     }

@@ -6,10 +6,10 @@ use queue_core::Store;
 use sqlx::PgPool;
 use tokio::net::TcpListener;
 
-use super::{options::Options, router};
+use super::{options::Options, routed};
 use crate::{
     error::Error,
-    serve::{Bounds, serve},
+    serve::{Bounds, bind, free, serve},
 };
 
 /// Streams may last.
@@ -37,23 +37,56 @@ pub struct Listening {
 /// # Errors
 /// [`Error::OpenDashboard`] without a token where others can reach it; [`Error::Config`] for a token that is too short; [`Error::Listen`].
 pub async fn listen(address: SocketAddr, options: Options) -> Result<Listening, Error> {
-    match &options.token {
-        None if !address.ip().to_canonical().is_loopback() => return Err(Error::OpenDashboard { address }),
-        Some(token) if token.chars().count() < Options::SHORTEST_TOKEN => {
-            return Err(Error::Config { key: "dashboard_token", value: "too short".to_owned(), range: "at least 16 characters" });
-        }
-        _ => {}
-    }
+    check(address, &options)?;
     let listener = TcpListener::bind(address).await.map_err(|why| Error::Listen { address, why })?;
+    Ok(Listening { listener, options: named(address, options) })
+}
+
+/// As [`listen`], but an address that another has is waited for: whoever has jobs to do does not hang on it.
+pub(crate) async fn listen_beside(address: SocketAddr, options: Options) -> Result<Pending, Error> {
+    check(address, &options)?;
+    let listener = bind(address).await.map_err(|why| Error::Listen { address, why })?;
+    Ok(Pending { address, listener, options: named(address, options) })
+}
+
+/// Whether it is safe to be reached at this address.
+fn check(address: SocketAddr, options: &Options) -> Result<(), Error> {
+    if options.token.is_none() && !address.ip().to_canonical().is_loopback() {
+        return Err(Error::OpenDashboard { address });
+    }
+    options.check()
+}
+
+/// The address itself is a name that leads here, unless it stands for all of them.
+fn named(address: SocketAddr, options: Options) -> Options {
     let ip = address.ip();
-    // The address itself is a name that leads here, unless it stands for all of them.
     let own = match ip {
         _ if ip.is_unspecified() => None,
         std::net::IpAddr::V4(ip) => Some(ip.to_string()),
         std::net::IpAddr::V6(ip) => Some(format!("[{ip}]")),
     };
-    let options = own.into_iter().fold(options, Options::host);
-    Ok(Listening { listener, options })
+    own.into_iter().fold(options, Options::host)
+}
+
+/// A place that may be another's still.
+pub(crate) struct Pending {
+    address: SocketAddr,
+    listener: Option<TcpListener>,
+    options: Options,
+}
+
+impl Pending {
+    /// Serves, once the address is free.
+    pub(crate) async fn serve(self, pool: PgPool, store: Store) {
+        let Self { address, listener, options } = self;
+        let listener = match listener {
+            Some(listener) => listener,
+            None => free(address, "the dashboard").await,
+        };
+        let address = listener.local_addr().unwrap_or(address);
+        tracing::info!(%address, "serving the dashboard");
+        Listening { listener, options }.serve(pool, store, std::future::pending()).await;
+    }
 }
 
 impl Listening {
@@ -67,6 +100,6 @@ impl Listening {
 
     /// Serves until `stop` completes. Requests that are on their way then are not waited for.
     pub async fn serve(self, pool: PgPool, store: Store, stop: impl Future<Output = ()>) {
-        serve(self.listener, router(pool, store, self.options), BOUNDS, stop).await;
+        serve(self.listener, routed(pool, store, self.options), BOUNDS, stop).await;
     }
 }

@@ -1,12 +1,16 @@
 //! Who may come in: the token, and the cookie that stands for it. Neither is ever compared byte by byte.
 
-use std::fmt::Write as _;
+use std::{
+    fmt::Write as _,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use axum::http::{HeaderMap, header};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
-use super::options::Options;
+use super::problem::{Answer, Problem};
 
 /// The cookie's name.
 pub(super) const COOKIE: &str = "queue_dashboard";
@@ -14,46 +18,84 @@ pub(super) const COOKIE: &str = "queue_dashboard";
 /// What the cookie is a seal of; another word makes cookies of an earlier release worth nothing.
 const SEALED: &[u8] = b"queue dashboard cookie 1";
 
+/// So many wrong tokens may be said in [`WINDOW`], all visitors together; then none is compared until that is over.
+const WRONG: u32 = 20;
+const WINDOW: Duration = Duration::from_mins(1);
+
 /// Knows the token without having it.
-#[derive(Clone)]
-pub(super) struct Keyhole(Option<Hmac<Sha256>>);
+pub(super) struct Keyhole {
+    own: Option<Hmac<Sha256>>,
+    wrong: Mutex<WrongOnes>,
+}
+
+/// The wrong tokens of late.
+#[derive(Default)]
+struct WrongOnes {
+    since: Option<Instant>,
+    said: u32,
+}
+
+impl WrongOnes {
+    /// How long nothing is compared, if too many were said.
+    fn closed_for(&mut self, now: Instant) -> Option<Duration> {
+        let left = self.since.and_then(|since| WINDOW.checked_sub(now.saturating_duration_since(since))).filter(|left| !left.is_zero());
+        if left.is_none() {
+            *self = Self::default();
+        }
+        left.filter(|_| self.said >= WRONG)
+    }
+
+    fn note(&mut self, now: Instant) {
+        self.since.get_or_insert(now);
+        self.said += 1;
+        if self.said == WRONG {
+            tracing::warn!("{WRONG} wrong tokens were said to the dashboard within a minute: none is compared until that is over");
+        }
+    }
+}
 
 impl Keyhole {
+    /// The token has the length that it must have.
     pub(super) fn new(token: Option<&str>) -> Self {
-        Self(token.map(|token| {
-            if token.chars().count() >= Options::SHORTEST_TOKEN {
-                return sealing_with(token);
-            }
-            // Nobody has this one. An empty token from some environment must not be a door that an empty form opens.
-            tracing::error!("the dashboard's token is shorter than {} characters: nobody can come in", Options::SHORTEST_TOKEN);
-            sealing_with(&format!("{}{}", uuid::Uuid::new_v4(), uuid::Uuid::new_v4()))
-        }))
+        Self { own: token.map(sealing_with), wrong: Mutex::default() }
     }
 
     pub(super) fn is_locked(&self) -> bool {
-        self.0.is_some()
+        self.own.is_some()
     }
 
-    /// Whether the headers carry the token or its cookie, or none is wanted.
-    pub(super) fn opens(&self, headers: &HeaderMap) -> bool {
-        let Some(own) = &self.0 else { return true };
+    /// Whether the headers carry the token or its cookie, or none is wanted. A cookie is worth something also while no token is compared: nobody guesses
+    /// one.
+    pub(super) fn opens(&self, headers: &HeaderMap) -> Answer<bool> {
+        let Some(own) = &self.own else { return Ok(true) };
         let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok()).flat_map(|line| line.split(';'));
-        let sealed = cookies.filter_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('=')).take(4);
-        bearer.is_some_and(|token| self.is(token))
-            || sealed.filter_map(unhex).any(|seal| own.clone().chain_update(SEALED).verify_slice(&seal).is_ok())
+        let mut sealed = cookies.filter_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('=')).take(4).filter_map(unhex);
+        if sealed.any(|seal| own.clone().chain_update(SEALED).verify_slice(&seal).is_ok()) {
+            return Ok(true);
+        }
+        bearer.map_or(Ok(false), |token| self.is(token))
     }
 
     /// Whether this is the token. What is compared are seals, in a time that does not hang on where they differ.
-    pub(super) fn is(&self, token: &str) -> bool {
-        let Some(own) = &self.0 else { return true };
+    pub(super) fn is(&self, token: &str) -> Answer<bool> {
+        let Some(own) = &self.own else { return Ok(true) };
+        // Nothing is half-written under this lock.
+        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(left) = wrong.closed_for(Instant::now()) {
+            return Err(Problem::too_often(left, "too many wrong tokens were said; try again later"));
+        }
         let said = sealing_with(token).chain_update(SEALED).finalize().into_bytes();
-        own.clone().chain_update(SEALED).verify_slice(&said).is_ok()
+        let is_right = own.clone().chain_update(SEALED).verify_slice(&said).is_ok();
+        if !is_right {
+            wrong.note(Instant::now());
+        }
+        Ok(is_right)
     }
 
     /// What the cookie says: a seal that only the token makes, and from which nobody can tell the token.
     pub(super) fn cookie(&self) -> String {
-        let seal = self.0.iter().flat_map(|own| own.clone().chain_update(SEALED).finalize().into_bytes());
+        let seal = self.own.iter().flat_map(|own| own.clone().chain_update(SEALED).finalize().into_bytes());
         seal.fold(String::new(), |mut text, byte| {
             // Writing to a string cannot fail.
             let _ = write!(text, "{byte:02x}");
@@ -87,19 +129,33 @@ mod tests {
     fn the_token_and_its_cookie_open_and_nothing_else_does() {
         let keyhole = Keyhole::new(Some(TOKEN));
         let (cookie, other) = (keyhole.cookie(), Keyhole::new(Some("another token of length")).cookie());
-        assert!(keyhole.opens(&with(header::AUTHORIZATION, &format!("Bearer {TOKEN}"))));
-        assert!(keyhole.opens(&with(header::COOKIE, &format!("a=b; {COOKIE}={cookie}"))));
+        let opens = |headers: &HeaderMap| keyhole.opens(headers).unwrap();
+        assert!(opens(&with(header::AUTHORIZATION, &format!("Bearer {TOKEN}"))));
+        assert!(opens(&with(header::COOKIE, &format!("a=b; {COOKIE}={cookie}"))));
         let wrong =
             [format!("Bearer {TOKEN}x"), "Bearer ".to_owned(), TOKEN.to_owned(), format!("Basic {TOKEN}"), format!("Bearer {cookie}")];
-        assert!(wrong.iter().all(|said| !keyhole.opens(&with(header::AUTHORIZATION, said))));
+        assert!(wrong.iter().all(|said| !opens(&with(header::AUTHORIZATION, said))));
         let wrong = [TOKEN, &other, "", "0", &cookie[..62], &format!("{cookie}00"), &cookie.replace(|c: char| c.is_ascii_digit(), "é")];
         assert!(
             wrong
                 .iter()
                 .filter_map(|said| HeaderValue::from_str(&format!("{COOKIE}={said}")).ok())
-                .all(|line| { !keyhole.opens(&HeaderMap::from_iter([(header::COOKIE, line)])) })
+                .all(|line| { !opens(&HeaderMap::from_iter([(header::COOKIE, line)])) })
         );
-        assert!(!keyhole.opens(&HeaderMap::new()) && Keyhole::new(None).opens(&HeaderMap::new()));
+        assert!(!opens(&HeaderMap::new()) && Keyhole::new(None).opens(&HeaderMap::new()).unwrap());
         assert!(!cookie.contains(TOKEN));
+    }
+
+    #[test]
+    fn so_many_wrong_tokens_are_compared_in_a_minute_and_no_more() {
+        let (mut wrong, began) = (WrongOnes::default(), Instant::now());
+        for second in 0..WRONG {
+            assert_eq!(wrong.closed_for(began + Duration::from_secs(second.into())), None);
+            wrong.note(began + Duration::from_secs(second.into()));
+        }
+        assert_eq!(wrong.closed_for(began + Duration::from_secs(20)), Some(Duration::from_secs(40)));
+        assert_eq!(wrong.closed_for(began + WINDOW), None, "it is over");
+        wrong.note(began + WINDOW);
+        assert_eq!(wrong.closed_for(began + WINDOW), None, "and counted anew");
     }
 }

@@ -10,7 +10,6 @@ use axum::{
     routing::get,
 };
 use serde_json::json;
-use tokio::net::TcpListener;
 
 use super::judge::{Health, Reason};
 #[cfg(feature = "metrics")]
@@ -18,7 +17,7 @@ use crate::figures::Figures;
 use crate::{
     error::Error,
     live::Engine,
-    serve::{Bounds, serve},
+    serve::{Bounds, bind, free, serve},
 };
 
 /// Whoever asks is done in milliseconds, and there are few who do.
@@ -32,14 +31,20 @@ pub(crate) struct Asked {
     pub(crate) figures: Figures,
 }
 
-/// Answers at this address until what it returns is dropped.
+/// Answers at this address until what it returns is dropped. One that another has is waited for, and jobs are done meanwhile.
 pub(crate) async fn listen(address: SocketAddr, asked: Asked) -> Result<Engine, Error> {
     let engine = Engine::start("queue health").map_err(|error| Error::Thread(error.to_string()))?;
-    let bound = engine.handle().spawn(TcpListener::bind(address)).await;
+    let bound = engine.handle().spawn(bind(address)).await;
     let listener = bound.map_err(|error| Error::Thread(error.to_string()))?.map_err(|why| Error::Health { address, why })?;
-    let address = listener.local_addr().unwrap_or(address);
-    tracing::info!(%address, "serving health checks");
-    engine.handle().spawn(serve(listener, router(asked), BOUNDS, std::future::pending()));
+    engine.handle().spawn(async move {
+        let listener = match listener {
+            Some(listener) => listener,
+            None => free(address, "health checks").await,
+        };
+        let address = listener.local_addr().unwrap_or(address);
+        tracing::info!(%address, "serving health checks");
+        serve(listener, router(asked), BOUNDS, std::future::pending()).await;
+    });
     Ok(engine)
 }
 

@@ -18,6 +18,18 @@ use crate::error::{Error, complain};
 /// Who this process is, or that it must not act at present.
 pub(crate) type Identity = Option<Uuid>;
 
+/// How much a worker has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// So many slots run something.
+    pub(crate) busy: usize,
+    /// Of so many.
+    pub(crate) slots: usize,
+}
+
+/// Asked at each heartbeat.
+pub(crate) type LoadNow = Box<dyn Fn() -> Load + Send>;
+
 /// The heartbeat of one worker.
 pub(crate) struct Pulse {
     identity: watch::Receiver<Identity>,
@@ -27,12 +39,18 @@ pub(crate) struct Pulse {
 
 impl Pulse {
     /// Starts the thread. The identity is `None` until the worker has been announced to the store.
-    pub(crate) fn start(link: Link, config: &Config, types: Vec<String>, life: Life, vitals: Vitals) -> Result<Self, Error> {
+    pub(crate) fn start(
+        link: Link,
+        config: &Config,
+        types: Vec<String>,
+        (life, vitals): (Life, Vitals),
+        load: LoadNow,
+    ) -> Result<Self, Error> {
         let (publish, identity) = watch::channel(None);
         let stop = CancellationToken::new();
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Error::Thread(error.to_string()))?;
-        let heart = Heart { link, config: config.clone(), types, life, publish };
+        let heart = Heart { link, config: config.clone(), types, life, load, publish };
         let token = stop.clone();
         let thread = std::thread::Builder::new()
             .name("queue heartbeat".to_owned())
@@ -61,6 +79,7 @@ struct Heart {
     /// What this worker can run.
     types: Vec<String>,
     life: Life,
+    load: LoadNow,
     publish: watch::Sender<Identity>,
 }
 
@@ -132,14 +151,18 @@ impl Heart {
             .bind(std::process::id().cast_signed())
             .bind(env!("CARGO_PKG_VERSION"))
             .bind(queues)
-            .bind(&self.types);
+            .bind(&self.types)
+            .bind(number((self.load)().slots))
+            .bind(memory());
         let done = bounded(statement.execute(self.link.get().await?)).await;
         self.link.note(done).map(drop)
     }
 
     async fn beat(&mut self, worker: Uuid) -> sqlx::Result<bool> {
         let Config { store, lease_ttl, .. } = &self.config;
-        let statement = sqlx::query(store.sql(include_str!("../../sql/beat.sql"))).bind(worker).bind(lease_ttl.as_secs_f64() * 1000.0);
+        let (statement, load) = (sqlx::query(store.sql(include_str!("../../sql/beat.sql"))), (self.load)());
+        let statement = statement.bind(worker).bind(lease_ttl.as_secs_f64() * 1000.0);
+        let statement = statement.bind(number(load.busy)).bind(number(load.slots)).bind(memory());
         Ok(statement.fetch_optional(self.link.get().await?).await?.is_some())
     }
 
@@ -147,5 +170,32 @@ impl Heart {
         let statement = sqlx::query(self.config.store.sql(include_str!("../../sql/retire.sql"))).bind(worker);
         let connection = tokio::time::timeout(Duration::from_secs(1), self.link.get()).await.map_err(|_| sqlx::Error::PoolTimedOut)??;
         tokio::time::timeout(Duration::from_secs(1), statement.execute(connection)).await.map_err(|_| sqlx::Error::PoolTimedOut)?.map(drop)
+    }
+}
+
+fn number(of: usize) -> i32 {
+    i32::try_from(of).unwrap_or(i32::MAX)
+}
+
+/// How many bytes of memory this process has, where Linux tells.
+fn memory() -> Option<i64> {
+    resident(&std::fs::read_to_string("/proc/self/status").ok()?)
+}
+
+fn resident(status: &str) -> Option<i64> {
+    let said = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    said.trim().strip_suffix(" kB")?.trim().parse::<i64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_what_the_system_says_or_nothing() {
+        assert_eq!(resident("Name:\tx\nVmRSS:\t    1234 kB\nThreads:\t3\n"), Some(1234 * 1024));
+        for odd in ["", "VmRSS:", "VmRSS:\t1 MB", "VmRSS: 99999999999999999999 kB", "VmRSS: 9223372036854775807 kB"] {
+            assert_eq!(resident(odd), None, "{odd}");
+        }
     }
 }

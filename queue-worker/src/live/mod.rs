@@ -27,7 +27,7 @@ pub(crate) use self::{
     config::MOST_CRASHES,
     connect::{Link, bounded},
     engine::Engine,
-    heartbeat::{Identity, Pulse},
+    heartbeat::{Identity, Load, Pulse},
     life::{Life, OneLife},
     limits::OwnLimits,
     loops::Loop,

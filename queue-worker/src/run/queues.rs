@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::slots::{SlotContext, Slots, lock};
-use crate::live::{Config, Paused, Pauses};
+use crate::live::{Config, Load, Paused, Pauses};
 
 /// The slots of every queue that this worker serves.
 pub(crate) struct Queues {
@@ -38,6 +38,14 @@ impl Queues {
     /// Whether some queue runs one job at a time: its order is then to be seen, and two claims at once would mix it.
     pub(crate) fn keep_order(&self) -> bool {
         if self.named.is_empty() { self.concurrency == 1 } else { self.named.values().any(|concurrency| *concurrency == 1) }
+    }
+
+    /// How much there is to do now, asked at each heartbeat.
+    pub(crate) fn load(&self) -> Load {
+        let all = self.all();
+        let busy = all.iter().map(|slots| slots.busy()).sum();
+        let met = all.iter().map(|slots| slots.concurrency()).sum::<usize>().max(self.concurrency);
+        Load { busy, slots: if self.named.is_empty() { met } else { self.named.values().sum() } }
     }
 
     /// All slots there are by now.

@@ -101,6 +101,11 @@ impl Slots {
         self.concurrency
     }
 
+    /// How many handlers run, each with one job or one batch.
+    pub(crate) fn busy(&self) -> usize {
+        lock(&self.jobs).running.iter().flatten().count()
+    }
+
     /// How many handlers could begin now.
     pub(crate) fn free(&self) -> usize {
         let jobs = lock(&self.jobs);

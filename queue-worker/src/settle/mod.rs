@@ -13,6 +13,8 @@ mod settlement;
 mod unsettled;
 mod verdicts;
 
+#[cfg(feature = "cli")]
+pub(crate) use self::journal::steps_done;
 pub(crate) use self::{
     commit::DatabaseBackend,
     journal::{JournalSender, Waiting, write_journal},

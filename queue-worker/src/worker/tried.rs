@@ -12,8 +12,8 @@ use queue_core::{
     Error as CoreError, JobId, Registration, Registry, Store, operate,
     operate::JobRecord,
     runner::{
-        Backend, ClaimedJob, CommitResult, Ended, Ending, Fence, Halt, Lent, OwnTransaction, ReportEntry, ReportSender, Shared, Written,
-        run,
+        Backend, ClaimedJob, CommitResult, Ended, Ending, Fence, Halt, JournaledStep, Lent, OwnTransaction, ReportEntry, ReportSender,
+        Shared, StepEntry, Written, run,
     },
 };
 use sqlx::{PgPool, postgres::PgPoolOptions};
@@ -24,7 +24,7 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{Worker, complain_of_keyring};
-use crate::error::Error;
+use crate::{error::Error, settle::steps_done};
 
 /// How an attempt is made.
 pub(crate) struct Trial {
@@ -41,6 +41,8 @@ pub(crate) struct Tried {
     pub(crate) ran: Duration,
     /// What it reported last.
     pub(crate) said: Option<Said>,
+    /// Whether all of its transaction was rolled back. Not if the handler has ended that by hand and begun another.
+    pub(crate) is_rolled_back: bool,
 }
 
 /// What a handler reports.
@@ -53,17 +55,30 @@ pub(crate) struct Said {
     checkpoint: Option<String>,
 }
 
-/// A commit checks this, fails, and so rolls back: whoever says `commit` by hand.
+/// No commit of it succeeds: it would empty the first table, which the second refers to and would keep. Unlike a deferred constraint, nobody can
+/// have that checked sooner.
 const NO_COMMIT: &str = "
-create temporary table queue_try (n integer constraint queue_try_is_rolled_back unique deferrable initially deferred) on commit drop;
-insert into pg_temp.queue_try values (1), (1);
+create temporary table queue_try (n integer primary key) on commit delete rows;
+create temporary table queue_try_is_rolled_back (n integer references pg_temp.queue_try) on commit preserve rows;
 savepoint queue_attempt";
+
+/// How the transaction is called, and its session.
+const NAMES: &str = "select pg_catalog.pg_current_xact_id()::text, pg_catalog.pg_backend_pid()";
+
+/// Whether it is open still: a savepoint keeps failed statements from ending it.
+const STATUS: &str = "select pg_catalog.pg_xact_status($1::pg_catalog.xid8)";
 
 const UNDO: &str = "rollback to savepoint queue_attempt";
 
+/// What was written so far is not undone by another beginning.
+const KEEP: &str = "release savepoint queue_attempt; savepoint queue_attempt";
+
 /// What a commit would check of the handler's own.
-const CHECK: &str =
-    "savepoint queue_check; delete from pg_temp.queue_try; set constraints all immediate; rollback to savepoint queue_check";
+const CHECK: &str = "savepoint queue_check; set constraints all immediate; rollback to savepoint queue_check";
+
+/// What is said of a handler that has ended its transaction: the next one can be committed.
+const ENDED_BY_HAND: &str =
+    "its transaction cannot be committed: the handler has ended it by hand, and what it wrote after that may be kept";
 
 /// So long a handler waits for a transaction that another part of it holds, and we for its end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -101,10 +116,10 @@ impl Worker {
         let lent_from = reading(&pool, 1);
         let mut tx = lent_from.begin_with("begin read write").await?;
         sqlx::raw_sql(NO_COMMIT).execute(&mut *tx).await?;
-        let session: i32 = sqlx::query_scalar("select pg_catalog.pg_backend_pid()").fetch_one(&mut *tx).await?;
+        let (transaction, session): (String, i32) = sqlx::query_as(NAMES).fetch_one(&mut *tx).await?;
         let lent: Lent = Arc::new(tokio::sync::Mutex::new(tx));
         let (reports, mut received) = ReportSender::open();
-        let backend = Arc::new(TrialBackend { lent: Arc::clone(&lent), pool: pool.clone(), store, notes: Mutex::default() });
+        let backend = Arc::new(TrialBackend { lent: Arc::clone(&lent), pool: pool.clone(), store, transaction, notes: Mutex::default() });
         let beside = if trial.may_write { pool } else { reading(&pool, 5) };
         let handlers = Handle::current();
         let (lent_backend, trace) = (Arc::<TrialBackend>::clone(&backend), config.trace);
@@ -129,6 +144,7 @@ impl Worker {
             Some((ended, job)) => Some(backend.ending(ended, &registration, &job, ran).await),
             None => None,
         };
+        let is_rolled_back = backend.is_open().await;
         // Dropped with its connection where the handler still has it: the server rolls back then as well.
         let rolled_back = async { sqlx::raw_sql("rollback").execute(&mut **lent.lock().await).await };
         if !matches!(timeout(GRACE, rolled_back).await, Ok(Ok(_))) {
@@ -139,7 +155,7 @@ impl Worker {
         reported.abort();
         apart.shutdown_background();
         let said = backend.notes().said.clone();
-        Ok(Tried { ending, ran, said })
+        Ok(Tried { ending, ran, said, is_rolled_back })
     }
 }
 
@@ -220,6 +236,8 @@ struct TrialBackend {
     lent: Lent,
     pool: PgPool,
     store: Store,
+    /// The id of the one transaction.
+    transaction: String,
     notes: Mutex<Notes>,
 }
 
@@ -252,16 +270,25 @@ impl TrialBackend {
     /// What a worker would write, after what a commit would check.
     async fn ending(&self, ended: Ended, registration: &Registration, job: &ClaimedJob, ran: Duration) -> Ending {
         let committed = self.notes().ending.take().filter(|_| ended.is_written());
-        if let Some(committed) = committed {
+        if let Some(committed) = committed
+            && self.is_open().await
+        {
             return committed;
         }
         let completes = ended.outcome() == queue_core::Outcome::Ok && registration.options().transactional;
         let checked = if completes { self.check().await } else { Ok(()) };
         let ended = match checked {
+            _ if (completes || ended.is_written()) && !self.is_open().await => Ended::failed(ENDED_BY_HAND.to_owned()),
             Ok(()) => ended,
             Err(error) => Ended::failed(format!("its transaction cannot be committed: {error}")),
         };
         ended.ending(Some(registration), job, ran, 0.5)
+    }
+
+    /// Whether the transaction is the one that was begun: asked elsewhere, for the handler may have left anything on its connection.
+    async fn is_open(&self) -> bool {
+        let status = sqlx::query_scalar::<_, Option<String>>(STATUS).bind(&self.transaction).fetch_one(&self.pool);
+        matches!(timeout(PATIENCE, status).await, Ok(Ok(Some(status))) if status == "in progress")
     }
 
     async fn check(&self) -> Result<(), sqlx::Error> {
@@ -298,5 +325,28 @@ impl Backend for TrialBackend {
         }
         let statement = sqlx::query_scalar::<_, Option<String>>(self.store.sql(include_str!("../../sql/checkpoint.sql"))).bind(job);
         Ok(statement.fetch_optional(&self.pool).await?.flatten())
+    }
+
+    /// A durable job is tried from where it is.
+    async fn steps(&self, job: JobId) -> Result<Vec<JournaledStep>, CoreError> {
+        steps_done(&self.pool, self.store, job).await
+    }
+
+    /// It is done, and not kept.
+    async fn journal(&self, _: StepEntry) -> Written {
+        Written::Yes
+    }
+
+    /// What the step wrote stays for what follows, until all is rolled back.
+    async fn commit_step(self: Arc<Self>, tx: OwnTransaction, _: StepEntry) -> CommitResult {
+        drop(tx);
+        let kept = async {
+            self.check().await?;
+            sqlx::raw_sql(KEEP).execute(&mut **self.lent.lock().await).await
+        };
+        match kept.await {
+            Ok(_) => CommitResult::Written,
+            Err(error) => CommitResult::Undone(CoreError::Database(error).into()),
+        }
     }
 }

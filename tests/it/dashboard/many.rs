@@ -222,7 +222,7 @@ async fn an_act_and_its_note_are_both_there_or_neither() {
 async fn an_application_says_who_acts() {
     let db = TestDb::new().await;
     let [.., dead, _] = some_jobs(&db).await;
-    let inside = router(db.pool.clone(), Store::default(), Options::default());
+    let inside = router(db.pool.clone(), Store::default(), Options::default()).unwrap();
     let named = axum::middleware::from_fn(async |mut request: axum::extract::Request, next: axum::middleware::Next| {
         request.extensions_mut().insert(Actor("ada".to_owned()));
         next.run(request).await

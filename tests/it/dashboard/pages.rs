@@ -227,8 +227,8 @@ async fn the_past_is_drawn_and_counted() {
 async fn nested_in_an_application_every_link_leads_into_the_nest() {
     let db = TestDb::new().await;
     let jobs = some_jobs(&db).await;
-    let app: Router =
-        Router::new().nest("/admin/queue", router(db.pool.clone(), Store::default(), Options::default().token("0123456789abcdef")));
+    let app: Router = Router::new()
+        .nest("/admin/queue", router(db.pool.clone(), Store::default(), Options::default().token("0123456789abcdef")).unwrap());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = Client::new(listener.local_addr().unwrap());
     let task = tokio::spawn(async move { axum::serve(listener, app).await });

@@ -93,3 +93,39 @@ async fn a_queue_at_its_capacity_and_a_limit_without_room_are_found() {
     is_gone(&db.pool, &checkup, FindingKind::LimitFull).await;
     db.finish().await;
 }
+
+/// The ready jobs that this is true of have waited for an hour, or no longer.
+async fn wait_for_an_hour(db: &TestDb, which: &str, they_do: bool) {
+    let place = if they_do { "queue.id_at(now() - interval '1 hour') + (r.id & 1023)" } else { "r.id" };
+    make(&db.pool, &format!("update queue.ready r set seq = {place} where {which}")).await;
+}
+
+#[tokio::test]
+async fn a_limit_is_full_only_when_what_it_holds_up_has_waited_whatever_waits_elsewhere() {
+    let (db, checkup) = (TestDb::new().await, Checkup::default());
+    let full = async || found_by(&db.pool, &checkup, FindingKind::LimitFull).await;
+    let set = async |name: &str, limit: Limit| operate::set_limit(&db.pool, Store::default(), name, limit, None).await.unwrap();
+    let other = ok(&db).await;
+    tests::UntilGo {}.enqueue(&db.pool).queue("quick").await.unwrap();
+    wait_for_an_hour(&db, &format!("r.id = {other}"), true).await;
+    set("type:until_go", Limit::new().concurrency(0)).await;
+    assert!(full().await.is_empty(), "the job that has waited for an hour is of another type");
+    wait_for_an_hour(&db, &format!("r.id <> {other}"), true).await;
+    assert_eq!(one(&db.pool, &checkup, FindingKind::LimitFull).await.facts["name"], "type:until_go");
+    operate::unset_limit(&db.pool, Store::default(), "type:until_go").await.unwrap();
+    assert!(full().await.is_empty());
+
+    for key in ["acme", "other"] {
+        Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).queue("keyed").fair(key).await.unwrap();
+    }
+    set("queue:keyed", Limit::new().concurrency(1).keyed()).await;
+    operate::set_limit_key(&db.pool, Store::default(), "queue:keyed", "acme", Some(0)).await.unwrap();
+    let of = |key: &str| format!("r.line = queue.line_id('{key}')");
+    wait_for_an_hour(&db, &of("other"), true).await;
+    assert!(full().await.is_empty(), "that key has room");
+    wait_for_an_hour(&db, &of("acme"), true).await;
+    let found = one(&db.pool, &checkup, FindingKind::LimitFull).await;
+    assert_eq!((&found.facts["limit"]["name"], &found.facts["key"]["key"]), (&"queue:keyed".into(), &"acme".into()));
+    wait_for_an_hour(&db, "true", false).await;
+    db.finish().await;
+}

@@ -37,7 +37,7 @@ clock_ms w
 count_act o
 count_starts w
 counts wro
-covers w
+covers wro
 declare_limits w
 declare_schedules w
 depth ro
@@ -66,6 +66,7 @@ insert_job pmw
 is_expired w
 is_name w
 is_trusted pmw
+key_line ro
 known_full w
 lane_id wo
 leave_waiter pmw

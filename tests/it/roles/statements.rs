@@ -37,6 +37,7 @@ declare_limits w
 doctor_days ro
 doctor_figures ro
 doctor_jobs wro
+doctor_limits wro
 doctor_locks ro
 doctor_meet pmwro!
 doctor_mode pmwro!
@@ -71,6 +72,7 @@ glance w
 hinted w
 history ro
 horizon pmwro!
+in_line ro
 job_types wro
 journal w
 keep_types w

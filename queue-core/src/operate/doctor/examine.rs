@@ -8,9 +8,9 @@ use tokio::time::timeout;
 
 use super::{
     checkup::Checkup,
-    finding::{Diagnosis, Finding},
+    finding::{Diagnosis, Finding, found},
     kind::FindingKind,
-    looks::{self, Login, Look, found, of_clocks, of_version},
+    looks::{self, Login, Look, of_clocks, of_version},
 };
 use crate::{error::Error, schema::Store};
 

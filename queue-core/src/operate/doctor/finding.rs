@@ -68,3 +68,9 @@ impl Diagnosis {
         self.findings.iter().map(|finding| finding.severity).max()
     }
 }
+
+/// One of our own making.
+pub(super) fn found(kind: FindingKind, says: String, fix: Option<String>, facts: Value) -> Finding {
+    let Value::Object(facts) = facts else { return Finding::new(kind, says, fix, Map::new()) };
+    Finding::new(kind, says, fix, facts)
+}

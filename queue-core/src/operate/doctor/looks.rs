@@ -4,10 +4,15 @@ use chrono::{DateTime, Utc};
 use serde_json::{Map, Value, json};
 use sqlx::{FromRow, PgConnection, types::Json};
 
-use super::{checkup::Checkup, finding::Finding, kind::FindingKind};
+use super::{
+    checkup::Checkup,
+    finding::{Finding, found},
+    full::full_limits,
+    kind::FindingKind,
+};
 use crate::{
     error::Error,
-    operate::{self, LimitStatus},
+    operate,
     schema::{Roles, Store, migrate},
 };
 
@@ -139,12 +144,6 @@ fn finding(row: Row) -> Option<Finding> {
     Some(Finding::new(kind, row.says, row.fix, row.facts.0))
 }
 
-/// One of our own making.
-pub(super) fn found(kind: FindingKind, says: String, fix: Option<String>, facts: Value) -> Finding {
-    let Value::Object(facts) = facts else { return Finding::new(kind, says, fix, Map::new()) };
-    Finding::new(kind, says, fix, facts)
-}
-
 async fn migrations(on: &mut PgConnection, store: Store) -> Result<Vec<Finding>, Error> {
     let Err(error) = migrate::verify(on, store).await else { return Ok(Vec::new()) };
     let kind = match &error {
@@ -205,22 +204,7 @@ async fn limits(on: &mut PgConnection, store: Store, checkup: &Checkup) -> Resul
             found(FindingKind::CapacityFull, says, None, json!(full))
         })
         .collect();
-    let has_no_room =
-        |limit: &LimitStatus| limit.waiting > 0 && limit.figures.concurrency.is_some_and(|most| limit.used >= i64::from(most));
-    let closed: Vec<LimitStatus> = operate::limits(&mut *on, store).await?.into_iter().filter(has_no_room).collect();
-    if closed.is_empty() {
-        return Ok(findings);
-    }
-    let oldest = operate::oldest_of(on, store, 100).await?;
-    for limit in closed {
-        let of_queue = limit.name.strip_prefix("queue:");
-        let waits = oldest.iter().filter(|one| of_queue.is_none_or(|queue| queue == one.queue)).filter_map(|one| one.waited).max();
-        if waits.is_some_and(|waited| waited >= checkup.waited) && findings.len() < 40 {
-            let most = limit.figures.concurrency.unwrap_or(0);
-            let says = format!("limit {} has no room: {} run, of {most}, and {} wait", limit.name, limit.used, limit.waiting);
-            findings.push(found(FindingKind::LimitFull, says, None, json!(limit)));
-        }
-    }
+    findings.extend(full_limits(on, store, checkup).await?);
     Ok(findings)
 }
 

@@ -43,10 +43,17 @@ fn command(look: &Look<'_>, words: &[&str]) -> String {
     format!("queue-worker {}", words.join(" "))
 }
 
-/// A word as a shell takes it.
+/// A word as a shell takes it. Between double quotes it is the same to the shells of POSIX and to both of Windows, unless it holds what one of them
+/// looks for there; then it is quoted for POSIX alone.
 fn quoted(word: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_.:-/=".contains(letter);
-    if !word.is_empty() && word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    let acts_in_quotes = |letter: char| "\"$`\\!%^“”„".contains(letter) || letter.is_control();
+    match word {
+        "" => "\"\"".to_owned(),
+        _ if word.chars().all(is_plain) => word.to_owned(),
+        _ if !word.contains(acts_in_quotes) => format!("\"{word}\""),
+        _ => format!("'{}'", word.replace('\'', r"'\''")),
+    }
 }
 
 fn absent(facts: Facts<'_>) -> String {
@@ -138,4 +145,26 @@ fn limited(facts: Facts<'_>, look: &Look<'_>) -> Option<String> {
         (None, None) => return None,
     }
     Some(command(look, &words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn a_word_is_quoted_for_every_shell_that_can_be_and_else_for_those_of_posix() {
+        for (word, wanted) in [
+            ("mail-2", "mail-2"),
+            ("", "\"\""),
+            ("acme corp", "\"acme corp\""),
+            ("it's; ls & del", "\"it's; ls & del\""),
+            ("a\"b", "'a\"b'"),
+            ("$HOME", "'$HOME'"),
+            ("%PATH%", "'%PATH%'"),
+            ("it's `ls`", r"'it'\''s `ls`'"),
+            ("tail\\", r"'tail\'"),
+        ] {
+            assert_eq!(quoted(word), wanted, "{word}");
+        }
+    }
 }

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use queue_core::operate::Histogram;
+use queue_core::operate::{Histogram, WorkerRecord};
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
     style::{Color, Style, Stylize as _},
-    text::Line,
+    text::{Line, Span},
     widgets::{Paragraph, Row, Table},
 };
 
 use super::{
-    look::{Look, QueueFigures, Seen},
-    view::{Part, View},
+    look::{Look, Part, QueueFigures, Seen},
+    view::View,
 };
 use crate::inert;
 
@@ -24,7 +24,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, look: &Look) {
     frame.render_widget(Paragraph::new(Line::from(keys).dim()), foot);
     let Some(seen) = &look.seen else { return };
     for (part, area) in places(view.part, body) {
-        let (title, header, widths, rows) = match part {
+        let (name, header, widths, rows) = match part {
             Part::Queues => queues(view, seen),
             Part::Workers => workers(seen),
             Part::Running => running(seen),
@@ -33,13 +33,24 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, look: &Look) {
         let fit = usize::from(area.height.saturating_sub(2));
         let from = view.first(part, rows.len(), fit);
         let shown = rows.len().min(from + fit);
-        let title = if shown - from < rows.len() { format!("{title} ({} to {shown} of {})", from + 1, rows.len()) } else { title };
+        let range = if shown - from < rows.len() { format!(" ({} to {shown} of {})", from + 1, rows.len()) } else { String::new() };
         let [top, rest] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
         let style = if part == view.part { Style::new().bold().fg(Color::Cyan) } else { Style::new().bold() };
-        frame.render_widget(Paragraph::new(Line::styled(title, style)), top);
+        let title = vec![Span::styled(format!("{name}{range}"), style), Span::from(refusals(seen, part)).bold().red()];
+        frame.render_widget(Paragraph::new(Line::from(title)), top);
         let rows = rows.into_iter().skip(from).take(fit).map(Row::new);
         frame.render_widget(Table::new(rows, widths).header(Row::new(header).dim()).column_spacing(1), rest);
     }
+}
+
+/// Why a part is not as it is now.
+fn refusals(seen: &Seen, part: Part) -> String {
+    let of_part = seen.refused.iter().filter(|refused| refused.part == part);
+    let said = of_part.map(|refused| match refused.since {
+        Some(since) => format!("  no {} for {}: {}", refused.what, span(since.elapsed()), refused.why),
+        None => format!("  no {}: {}", refused.what, refused.why),
+    });
+    said.collect()
 }
 
 /// Where each part stands: one above the other, or the chosen one alone where there is no room for more.
@@ -70,8 +81,10 @@ fn heading(view: &View, look: &Look) -> Vec<Line<'static>> {
 fn sums(seen: &Seen) -> String {
     let sum = |of: fn(&QueueFigures) -> i64| seen.queues.iter().map(of).sum::<i64>();
     let plus = if seen.more > 0 || seen.queues.iter().any(|queue| queue.partial) { "+" } else { "" };
-    let alive = seen.workers.iter().filter(|worker| worker.alive).count();
-    format!("  ready {}{plus}  running {}  workers {alive}", sum(|queue| queue.ready), sum(|queue| queue.running))
+    let alive = |workers: &Vec<WorkerRecord>| workers.iter().filter(|worker| worker.alive).count().to_string();
+    let alive = seen.workers.as_ref().map_or_else(|| "?".to_owned(), alive);
+    let jobs = |of| if seen.is_counted { sum(of).to_string() } else { "?".to_owned() };
+    format!("  ready {}{plus}  running {}  workers {alive}", jobs(|queue| queue.ready), jobs(|queue| queue.running))
 }
 
 fn last_minute(seen: &Seen) -> String {
@@ -82,8 +95,8 @@ fn last_minute(seen: &Seen) -> String {
     format!("  last minute: {rate:.1}/s, {failed} failed, {start}, run p99 {}", quantile(&minute.run, 0.99))
 }
 
-/// The title, the names of the columns, their widths, and the rows.
-type Content = (String, Vec<&'static str>, Vec<Constraint>, Vec<Vec<String>>);
+/// The name, the names of the columns, their widths, and the rows.
+type Content = (&'static str, Vec<&'static str>, Vec<Constraint>, Vec<Vec<String>>);
 
 fn columns(first: u16, others: &[u16]) -> Vec<Constraint> {
     std::iter::once(Constraint::Min(first)).chain(others.iter().map(|width| Constraint::Length(*width))).collect()
@@ -92,39 +105,42 @@ fn columns(first: u16, others: &[u16]) -> Vec<Constraint> {
 fn queues(view: &View, seen: &Seen) -> Content {
     let rows = view.sorted(&seen.queues).into_iter().map(|queue| {
         let ready = format!("{}{}", queue.ready, if queue.partial { "+" } else { "" });
+        let counted = |jobs: String| if seen.is_counted { jobs } else { "?".to_owned() };
         let oldest = queue.oldest.map_or_else(|| "-".to_owned(), span);
         let start = queue.start.quantile(0.99).map_or_else(|| "-".to_owned(), span);
         vec![
             inert::line(&queue.name),
-            ready,
+            counted(ready),
             oldest,
-            queue.running.to_string(),
+            counted(queue.running.to_string()),
             format!("{:.1}", queue.rate),
             queue.failed.to_string(),
             start,
-            queue.later.to_string(),
-            queue.dead.to_string(),
+            counted(queue.later.to_string()),
+            counted(queue.dead.to_string()),
         ]
     });
     let header = vec!["queue", "ready", "oldest", "running", "done/s", "failed", "start p99", "later", "dead"];
-    ("Queues".to_owned(), header, columns(12, &[9, 7, 7, 8, 7, 9, 8, 7]), rows.collect())
+    ("Queues", header, columns(12, &[9, 7, 7, 8, 7, 9, 8, 7]), rows.collect())
 }
 
 fn workers(seen: &Seen) -> Content {
-    let rows = seen.workers.iter().map(|worker| {
+    let rows = seen.workers.iter().flatten().map(|worker| {
         let left = worker.expires_at - worker.started_at;
         let beat = if worker.alive { "alive".to_owned() } else { "silent".to_owned() };
         let queues = if worker.queues.is_empty() { "any".to_owned() } else { worker.queues.join(",") };
         let up = left.to_std().map_or_else(|_| "-".to_owned(), span);
         let place = inert::line(&format!("{}:{}", worker.host, worker.pid));
-        vec![inert::line(&worker.name), place, beat, worker.jobs.to_string(), up, inert::line(&queues)]
+        let slots = worker.busy.zip(worker.slots).map_or_else(|| "-".to_owned(), |(busy, slots)| format!("{busy}/{slots}"));
+        let memory = worker.memory.map_or_else(|| "-".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
+        vec![inert::line(&worker.name), place, beat, worker.jobs.to_string(), slots, memory, up, inert::line(&queues)]
     });
-    let header = vec!["worker", "host:pid", "heartbeat", "jobs", "up", "queues"];
-    ("Workers".to_owned(), header, columns(12, &[22, 9, 6, 7, 20]), rows.collect())
+    let header = vec!["worker", "host:pid", "heartbeat", "jobs", "slots", "memory", "up", "queues"];
+    ("Workers", header, columns(12, &[22, 9, 6, 7, 8, 7, 20]), rows.collect())
 }
 
 fn running(seen: &Seen) -> Content {
-    let rows = seen.running.iter().map(|job| {
+    let rows = seen.running.iter().flatten().map(|job| {
         let said = job.progress.as_ref().map(|progress| {
             let done = progress.fraction.map_or_else(String::new, |fraction| format!("{:3.0}% ", fraction * 100.0));
             done + progress.stage.as_deref().unwrap_or_default()
@@ -133,7 +149,7 @@ fn running(seen: &Seen) -> Content {
         vec![job.id.to_string(), inert::line(&job.job_type), inert::line(&job.queue), attempt, inert::line(&said.unwrap_or_default())]
     });
     let header = vec!["job", "type", "queue", "attempt", "progress"];
-    ("Running".to_owned(), header, columns(20, &[20, 14, 8, 24]), rows.collect())
+    ("Running", header, columns(20, &[20, 14, 8, 24]), rows.collect())
 }
 
 fn span(span: Duration) -> String {
@@ -152,13 +168,14 @@ mod tests {
 
     use ratatui::{Terminal, backend::TestBackend};
 
-    use super::*;
+    use super::{super::look::Refused, *};
+
     fn queue(name: &str, ready: i64, rate: f64) -> QueueFigures {
         QueueFigures { name: name.to_owned(), ready, rate, oldest: Some(Duration::from_secs(90)), failed: 3, ..QueueFigures::default() }
     }
 
     fn look(queues: Vec<QueueFigures>) -> Look {
-        let seen = Seen { at: Instant::now(), queues, more: 0, workers: Vec::new(), running: Vec::new(), minute: None };
+        let seen = Seen { queues, is_counted: true, workers: Some(Vec::new()), ..Seen::of(Instant::now(), std::iter::empty(), Vec::new()) };
         Look { schema: "queue", seen: Some(seen), away: None }
     }
 
@@ -207,6 +224,27 @@ mod tests {
         assert!(drawn(80, 10, &mut view, &look).join("\n").contains("q39"), "the end is the end");
         view.move_by(-1000);
         assert!(drawn(80, 10, &mut view, &look)[4].starts_with("q00"));
+    }
+
+    #[test]
+    fn what_was_refused_is_said_in_its_place_and_the_rest_is_shown() {
+        let mut look = look(vec![queue("mail", 5, 0.0)]);
+        let seen = look.seen.as_mut().unwrap();
+        let refused = |part, what, why: &str, since| Refused { part, what, why: why.to_owned(), since };
+        seen.refused = vec![
+            refused(Part::Workers, "workers", "permission denied", None),
+            refused(Part::Queues, "oldest", "too slow", Instant::now().checked_sub(Duration::from_secs(7))),
+        ];
+        seen.workers = None;
+        let lines = drawn(100, 30, &mut View::new("queue"), &look);
+        assert!(lines[0].contains("ready 5") && lines[0].contains("workers ?"), "{lines:?}");
+        let text = lines.join("\n");
+        for wanted in ["Workers  no workers: permission denied", "Queues  no oldest for 7s: too slow", "mail"] {
+            assert!(text.contains(wanted), "{wanted}: {text}");
+        }
+        look.seen.as_mut().unwrap().is_counted = false;
+        let text = drawn(100, 30, &mut View::new("queue"), &look).join("\n");
+        assert!(text.contains("ready ?") && !text.contains("ready 5"), "what was not counted is not said to be none: {text}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What `top` asks the database, once a second, and what came of it.
+//! What `top` knows of a store: the answers to its questions, each as old as it is, and why one has none.
 
 use std::{
     collections::BTreeMap,
@@ -6,13 +6,21 @@ use std::{
 };
 
 use queue_core::{
-    Error, JobRef, JobState, Store,
-    operate::{self, Figures, Filter, Histogram, JobRecord, Past, WorkerRecord},
+    JobState,
+    operate::{Busiest, Figures, Histogram, JobRecord, Oldest, WorkerRecord},
 };
-use sqlx::{ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
-use tokio::{sync::watch, time::timeout};
 
-use crate::inert;
+/// The parts, each a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Queues,
+    Workers,
+    Running,
+}
+
+impl Part {
+    pub(super) const ALL: [Self; 3] = [Self::Queues, Self::Workers, Self::Running];
+}
 
 /// What is known.
 #[derive(Clone, Default)]
@@ -24,16 +32,32 @@ pub(super) struct Look {
     pub(super) away: Option<String>,
 }
 
+/// A part whose questions were refused has what was seen before, if anything was.
 #[derive(Clone)]
 pub(super) struct Seen {
     pub(super) at: Instant,
     pub(super) queues: Vec<QueueFigures>,
     /// So many queues and types are not among them.
     pub(super) more: i64,
-    pub(super) workers: Vec<WorkerRecord>,
-    pub(super) running: Vec<JobRecord>,
+    /// Whether jobs were counted.
+    pub(super) is_counted: bool,
+    pub(super) workers: Option<Vec<WorkerRecord>>,
+    pub(super) running: Option<Vec<JobRecord>>,
     /// Of the last minute, all queues together.
     pub(super) minute: Option<Figures>,
+    /// What could not be seen last time.
+    pub(super) refused: Vec<Refused>,
+}
+
+/// A question without an answer.
+#[derive(Clone)]
+pub(super) struct Refused {
+    pub(super) part: Part,
+    pub(super) what: &'static str,
+    /// Inert.
+    pub(super) why: String,
+    /// When it was answered last.
+    pub(super) since: Option<Instant>,
 }
 
 /// A queue now, and in the last minute.
@@ -53,71 +77,50 @@ pub(super) struct QueueFigures {
     pub(super) start: Histogram,
 }
 
-/// Between the beginnings of two looks; and a look that takes long is followed by four times its length of rest.
-const EVERY: Duration = Duration::from_secs(1);
+/// What came of a question.
+pub(super) enum Answer {
+    Counts(Busiest),
+    Oldest(Vec<Oldest>),
+    Minute { apart: Vec<Figures>, together: Vec<Figures> },
+    Workers(Vec<WorkerRecord>),
+    Running(Vec<JobRecord>),
+}
 
-/// A look that takes longer is given up, and its connection with it.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// The busiest queues and types that are shown, and the running jobs.
-const QUEUES: u16 = 50;
-const RUNNING: u32 = 20;
-
-/// Looks until nobody wants to know any more.
-pub(super) async fn follow(options: PgConnectOptions, store: Store, tell: watch::Sender<Look>) {
-    let options = options.application_name("queue-worker top").disable_statement_logging().options([
-        ("statement_timeout", "2s"),
-        ("lock_timeout", "500ms"),
-        ("default_transaction_read_only", "on"),
-    ]);
-    let (mut connection, mut seen): (Option<PgConnection>, Option<Seen>) = (None, None);
-    loop {
-        let began = Instant::now();
-        let looked = timeout(PATIENCE, async {
-            let mut on = match connection.take() {
-                Some(on) => on,
-                None => options.connect().await.map_err(Error::Database)?,
-            };
-            let seen = look(&mut on, store).await?;
-            Ok::<_, Error>((on, seen))
-        });
-        let away = match looked.await {
-            Ok(Ok((on, now))) => {
-                (connection, seen) = (Some(on), Some(now));
-                None
+impl Seen {
+    /// All answers together.
+    pub(super) fn of<'a>(at: Instant, answers: impl Iterator<Item = &'a Answer>, refused: Vec<Refused>) -> Self {
+        let (queues, more, is_counted) = (Vec::new(), 0, false);
+        let mut seen = Self { at, queues, more, is_counted, workers: None, running: None, minute: None, refused };
+        let mut queues: BTreeMap<String, QueueFigures> = BTreeMap::new();
+        for answer in answers {
+            match answer {
+                Answer::Counts(busiest) => {
+                    (seen.more, seen.is_counted) = (busiest.more, true);
+                    count(&mut queues, busiest);
+                }
+                Answer::Oldest(oldest) => {
+                    for first in oldest {
+                        queues.entry(first.queue.clone()).or_default().oldest = first.waited;
+                    }
+                }
+                Answer::Minute { apart, together } => {
+                    seen.minute = together.last().cloned();
+                    for figures in apart {
+                        add(&mut queues, figures);
+                    }
+                }
+                Answer::Workers(workers) => seen.workers = Some(workers.clone()),
+                Answer::Running(running) => seen.running = Some(running.clone()),
             }
-            Ok(Err(error)) => Some(inert::line(&error.to_string())),
-            Err(_) => Some(format!("no answer within {} s", PATIENCE.as_secs())),
-        };
-        if tell.send(Look { schema: store.schema(), seen: seen.clone(), away }).is_err() {
-            return;
         }
-        let rest = EVERY.saturating_sub(began.elapsed()).max(if connection.is_some() { 4 * began.elapsed() } else { EVERY });
-        tokio::time::sleep(rest.min(PATIENCE)).await;
+        seen.queues = queues.into_iter().map(|(name, queue)| QueueFigures { name, ..queue }).collect();
+        seen
     }
 }
 
-/// Each statement has a bound: as those of `stats` and `history`.
-async fn look(on: &mut PgConnection, store: Store) -> Result<Seen, Error> {
-    let busiest = operate::busiest(&mut *on, store, QUEUES).await?;
-    let oldest = operate::oldest_of(&mut *on, store, QUEUES).await?;
-    let workers = operate::workers(&mut *on, store).await?;
-    let past = Past { last: Duration::from_mins(1), apart: true, ..Past::default() };
-    let figures = operate::history(&mut *on, store, &past).await?;
-    let minute = operate::history(&mut *on, store, &Past { last: Duration::from_mins(1), ..Past::default() }).await?.pop();
-    let filter = Filter { state: Some(JobState::Running), limit: RUNNING, ..Filter::default() };
-    let mut running = operate::list(&mut *on, store, &filter).await?.jobs;
-    for job in &mut running {
-        match JobRef::from_id(job.id).in_store(store).find_without_payload(&mut *on).await {
-            Ok(found) => job.progress = found.progress,
-            // It is over, and not kept.
-            Err(Error::NotFound { .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    let mut queues: BTreeMap<String, QueueFigures> = BTreeMap::new();
-    for count in busiest.counts {
-        let queue = queues.entry(count.queue).or_default();
+fn count(queues: &mut BTreeMap<String, QueueFigures>, busiest: &Busiest) {
+    for count in &busiest.counts {
+        let queue = queues.entry(count.queue.clone()).or_default();
         match count.state {
             JobState::Ready => {
                 queue.ready += count.jobs;
@@ -129,17 +132,13 @@ async fn look(on: &mut PgConnection, store: Store) -> Result<Seen, Error> {
             _ => {}
         }
     }
-    for first in oldest {
-        queues.entry(first.queue).or_default().oldest = first.waited;
-    }
-    for one in figures {
-        let Some(name) = &one.queue else { continue };
-        let queue = queues.entry(name.clone()).or_default();
-        queue.completed += one.completed;
-        queue.failed += one.failed();
-        queue.rate += one.rate();
-        queue.start.add(&one.start);
-    }
-    let named = queues.into_iter().map(|(name, queue)| QueueFigures { name, ..queue });
-    Ok(Seen { at: Instant::now(), queues: named.collect(), more: busiest.more, workers, running, minute })
+}
+
+fn add(queues: &mut BTreeMap<String, QueueFigures>, figures: &Figures) {
+    let Some(name) = &figures.queue else { return };
+    let queue = queues.entry(name.clone()).or_default();
+    queue.completed += figures.completed;
+    queue.failed += figures.failed();
+    queue.rate += figures.rate();
+    queue.start.add(&figures.start);
 }

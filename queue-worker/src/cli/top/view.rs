@@ -2,19 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::look::QueueFigures;
-
-/// The parts, each a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    Queues,
-    Workers,
-    Running,
-}
-
-impl Part {
-    pub(super) const ALL: [Self; 3] = [Self::Queues, Self::Workers, Self::Running];
-}
+use super::look::{Part, QueueFigures};
 
 /// By what queues are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -53,7 +53,7 @@ pub(in crate::dashboard) struct AskedJobs {
 }
 
 /// The longest page.
-const MOST: u32 = 200;
+pub(in crate::dashboard) const MOST: u32 = 200;
 
 /// Longer texts are no search.
 const LONGEST: usize = 500;

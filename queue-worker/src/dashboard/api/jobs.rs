@@ -13,10 +13,10 @@ use queue_core::{
 };
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    asked::AskedJobs,
+    asked::{AskedJobs, MOST},
     body::{Asked, Said, Who},
     redacted::{redact, redact_logs},
 };
@@ -62,6 +62,27 @@ pub(in crate::dashboard) async fn looked_at(connection: &mut PgConnection, app: 
 #[utoipa::path(get, path = "/api/v1/jobs", params(AskedJobs), responses((status = 200, body = Page), (status = "default", body = Wrong)))]
 pub(super) async fn list(State(app): State<Shared>, Asked(asked): Asked<AskedJobs>) -> Answer<Json<Page>> {
     Ok(Json(listed(&mut *app.look().await?, &app, &asked).await?))
+}
+
+/// Which ordering key.
+#[derive(Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct AskedKey {
+    /// The queue; `default` if nothing is said.
+    #[param(nullable = false)]
+    queue: Option<String>,
+    /// The key, as it was said when its jobs were enqueued; of none there are no jobs.
+    #[param(nullable = false)]
+    key: Option<String>,
+}
+
+/// The jobs of an ordering key that are not over, in its order, without payloads; 200 at most.
+#[utoipa::path(get, path = "/api/v1/keys", params(AskedKey), responses((status = 200, body = Vec<JobRecord>), (status = "default", body = Wrong)))]
+pub(super) async fn in_line(State(app): State<Shared>, Asked(AskedKey { queue, key }): Asked<AskedKey>) -> Answer<Json<Vec<JobRecord>>> {
+    let Some(key) = key else { return Ok(Json(Vec::new())) };
+    let queue = queue.unwrap_or_else(|| "default".to_owned());
+    Ok(Json(operate::in_line(&mut *app.look().await?, app.store, &queue, &key, MOST).await?))
 }
 
 /// One job with its payload, its output, its failed attempts and how far it is.

@@ -21,9 +21,6 @@ use crate::dashboard::{
     problem::{Answer, Problem, Wrong},
 };
 
-/// No act here is on more jobs: counting more takes longer than somebody waits for a number.
-const MOST: u64 = 1_000_000;
-
 /// One that takes longer goes on after it was answered.
 const ANSWERED_AFTER: Duration = Duration::from_secs(3);
 
@@ -70,7 +67,7 @@ pub(super) struct Many {
     text: String,
 }
 
-/// Counts to how many jobs something would be done. More than a million are refused.
+/// Counts to how many jobs something would be done. More than a million are refused, or than the dashboard was told.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/count",
@@ -79,12 +76,13 @@ pub(super) struct Many {
 )]
 pub(super) async fn count(State(app): State<Shared>, Said(many): Said<ManyWanted>) -> Answer<Json<Many>> {
     let (act, filter) = (many.wanted.act()?, many.filter.filter()?);
-    let jobs = operate::count_matching_up_to(&mut *app.look().await?, app.store, &filter, act, MOST).await?;
-    if jobs > MOST { Err(too_many()) } else { Ok(would_be(jobs, act)) }
+    let most = app.options.most_jobs;
+    let jobs = operate::count_matching_up_to(&mut *app.look().await?, app.store, &filter, act, most).await?;
+    if jobs > most { Err(too_many(most)) } else { Ok(would_be(jobs, act)) }
 }
 
-fn too_many() -> Problem {
-    let text = format!("these are more than {MOST} jobs: choose fewer, or let the command line do it, which takes any number");
+fn too_many(most: u64) -> Problem {
+    let text = format!("these are more than {most} jobs: choose fewer, or let the command line do it, which takes any number");
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, text)
 }
 
@@ -99,8 +97,8 @@ pub(super) async fn act(State(app): State<Shared>, who: Who, Said(many): Said<Ma
     app.check_changes()?;
     let (act, filter) = (many.wanted.act()?, many.filter.filter()?);
     let at_most = many.at_most.unwrap_or_default();
-    if at_most > MOST {
-        return Err(too_many());
+    if at_most > app.options.most_jobs {
+        return Err(too_many(app.options.most_jobs));
     }
     let jobs = operate::count_matching_up_to(&mut *app.look().await?, app.store, &filter, act, at_most).await?;
     let what = many.filter.text();

@@ -19,7 +19,7 @@ use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(super) use self::{
-    asked::AskedJobs,
+    asked::{AskedJobs, MOST},
     audit::AskedAudit,
     body::Asked,
     history::{AskedHistory, figures},
@@ -37,6 +37,7 @@ pub(super) fn routes() -> Router<Shared> {
     let routes = OpenApiRouter::with_openapi(described)
         .routes(routes!(overview::overview))
         .routes(routes!(jobs::list))
+        .routes(routes!(jobs::in_line))
         .routes(routes!(jobs::find))
         .routes(routes!(jobs::why))
         .routes(routes!(jobs::logs))

@@ -199,7 +199,7 @@ async fn unseen(app: &App, frame: Frame, id: JobId, problem: Problem) -> Answer<
     let Ok(mut session) = app.look().await else { return Err(problem) };
     let Ok(why) = operate::why(&mut *session, app.store, id).await else { return Err(problem) };
     let causes = why.causes.iter().map(CauseRow::new).collect();
-    let Problem { status, text } = problem;
+    let Problem { status, text, .. } = problem;
     Ok((status, write(&UnseenPage { frame, id, text, causes })?).into_response())
 }
 

@@ -13,8 +13,8 @@ use serde::Deserialize;
 
 use super::frame::{Frame, page as write};
 use crate::dashboard::{
-    api::{Asked, AskedJobs, listed},
-    app::Shared,
+    api::{Asked, AskedJobs, MOST, listed},
+    app::{App, Shared},
     problem::{Answer, Problem},
     show::{self, Moment},
 };
@@ -92,7 +92,8 @@ impl Row {
 }
 
 pub(super) async fn page(State(app): State<Shared>, frame: Frame, Asked(address): Asked<Address>) -> Answer<Response> {
-    let asked = match AskedJobs::typed(&address.q) {
+    let (key, typed) = key_of(&address.q);
+    let asked = match AskedJobs::typed(&typed) {
         Ok(asked) => asked,
         Err(id) => return Ok(Redirect::to(&format!("{}/jobs/{id}", frame.base)).into_response()),
     };
@@ -105,20 +106,26 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Asked(address)
     let (mut rows, mut next) = (Vec::new(), None);
     let mut problem = problem;
     if problem.is_none() {
-        match listed(&mut session, &app, &asked).await {
-            Ok(page) => {
-                rows = page.jobs.iter().map(|job| Row::new(job, now)).collect();
-                next = page.next;
+        let found = match &key {
+            Some(key) => in_line(&mut session, &app, key, &asked).await.map(|jobs| (jobs, None)),
+            None => listed(&mut session, &app, &asked).await.map(|page| (page.jobs, page.next)),
+        };
+        match found {
+            Ok((jobs, older)) => {
+                rows = jobs.iter().map(|job| Row::new(job, now)).collect();
+                next = older;
             }
-            Err(Problem { status, text }) if status.is_client_error() => problem = Some(text),
+            Err(Problem { status, text, .. }) if status.is_client_error() => problem = Some(text),
             Err(problem) => return Err(problem),
         }
     }
     drop(session);
     let state = asked.state.clone().unwrap_or_default();
     let filter = fields(&asked);
-    let acts = acts_of(&state);
-    let typed = AskedJobs { state: None, ..asked }.text();
+    let acts = if key.is_none() { acts_of(&state) } else { &[] };
+    let key = key.map(|key| format!("key:{key}"));
+    let typed: Vec<String> = key.into_iter().chain([AskedJobs { state: None, ..asked }.text()]).filter(|text| !text.is_empty()).collect();
+    let typed = typed.join(" ");
     let address = |state: &str, before: &str| address_of(&frame.base, &typed, state, before);
     let states = [""].into_iter().chain(JobState::ALL.map(JobState::name));
     let tabs =
@@ -126,6 +133,23 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Asked(address)
     let tabs = tabs.collect();
     let next = next.map(|next| address(&state, &next.to_string()));
     Ok(write(&JobsPage { frame, typed, problem, tabs, rows, filter, acts, next })?.into_response())
+}
+
+/// The ordering key that is looked for, as `key:acme`, and the rest of what is typed.
+fn key_of(typed: &str) -> (Option<String>, String) {
+    let of = |word: &str| word.strip_prefix("key:").filter(|key| !key.is_empty()).map(str::to_owned);
+    let Some(key) = typed.split_whitespace().find_map(of) else { return (None, typed.to_owned()) };
+    let rest: Vec<&str> = typed.split_whitespace().filter(|word| of(word).as_ref() != Some(&key)).collect();
+    (Some(key), rest.join(" "))
+}
+
+/// The jobs of a key, in its order; beside it only its queue is looked for.
+async fn in_line(on: &mut sqlx::PgConnection, app: &App, key: &str, asked: &AskedJobs) -> Answer<Vec<JobRecord>> {
+    let queue = asked.queue.clone().unwrap_or_else(|| "default".to_owned());
+    if *asked != (AskedJobs { queue: asked.queue.clone(), ..AskedJobs::default() }) {
+        return Err(Problem::wrong("a key is looked for alone, or with its queue: `key:acme queue:mail`"));
+    }
+    Ok(operate::in_line(on, app.store, &queue, key, MOST).await?)
 }
 
 /// As fields of a form.

@@ -40,7 +40,7 @@ pub(super) async fn log_in(
     form: Result<Form<Entered>, axum::extract::rejection::FormRejection>,
 ) -> Answer<Response> {
     let Ok(Form(Entered { token })) = form else { return Err(Problem::wrong("this is not the form")) };
-    if !app.keyhole.is(&token) {
+    if !app.keyhole.is(&token)? {
         return Ok((StatusCode::UNAUTHORIZED, write(&Login { frame, is_wrong: true })?).into_response());
     }
     let cookie = cookie(&app.keyhole.cookie(), &frame, &headers)?;

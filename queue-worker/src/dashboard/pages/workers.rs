@@ -26,6 +26,8 @@ struct Row {
     version: String,
     alive: bool,
     jobs: i64,
+    slots: String,
+    memory: String,
     started: Moment,
     expires: Moment,
 }
@@ -45,6 +47,8 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame) -> Answer<Html
         version: show::line(&worker.version),
         alive: worker.alive,
         jobs: worker.jobs,
+        slots: worker.busy.zip(worker.slots).map_or_else(String::new, |(busy, slots)| format!("{busy} of {slots}")),
+        memory: worker.memory.map_or_else(String::new, |bytes| format!("{} MiB", bytes >> 20)),
         started: Moment::new(worker.started_at, now),
         expires: Moment::new(worker.expires_at, now),
     };

@@ -1,0 +1,136 @@
+//! Ways in that somebody tries again and again, or that lead elsewhere; and what is refused before anything is served.
+
+use std::process::Stdio;
+
+use axum::Router;
+use queue_core::Store;
+use queue_worker::{
+    Error,
+    dashboard::{Options, listen, router},
+};
+use serde_json::json;
+use tests::{Act, TestDb};
+
+use super::{Served, client::Client, enqueue};
+
+const TOKEN: &str = "correct horse battery staple";
+
+#[tokio::test]
+async fn after_so_many_wrong_tokens_none_is_compared_for_a_while_and_cookies_go_on() {
+    let db = TestDb::new().await;
+    let served = Served::with(&db, Options::default().token(TOKEN)).await;
+    let own = format!("http://{}", served.client.address);
+    let form = [("Content-Type", "application/x-www-form-urlencoded"), ("Origin", own.as_str())];
+    let log_in = async |token: &str| served.client.ask("POST", "/login", &form, &format!("token={}", token.replace(' ', "+"))).await;
+    let cookie = log_in(TOKEN).await.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let mut wrong = 0;
+    let refused = loop {
+        let answer = if wrong % 2 == 0 {
+            log_in(&format!("guess number {wrong} of many")).await
+        } else {
+            let bearer = format!("Bearer guess number {wrong} of many");
+            served.client.ask("GET", "/api/v1/overview", &[("Authorization", &bearer)], "").await
+        };
+        if answer.status != 401 {
+            break answer;
+        }
+        wrong += 1;
+        assert!(wrong <= 20, "nobody is stopped");
+    };
+    assert_eq!((wrong, refused.status), (20, 429));
+    let right = log_in(TOKEN).await;
+    let seconds: u64 = right.header("retry-after").unwrap().parse().unwrap();
+    assert!(right.status == 429 && right.header("set-cookie").is_none() && (1..=61).contains(&seconds), "the right one is no oracle");
+    assert!(right.header("content-type").unwrap().starts_with("text/html") && right.text().contains("too many wrong tokens"));
+    let bearer = format!("Bearer {TOKEN}");
+    let program = served.client.ask("GET", "/api/v1/overview", &[("Authorization", &bearer)], "").await;
+    assert!(program.status == 429 && program.header("retry-after").is_some());
+    assert_eq!(served.client.ask("GET", "/", &[("Cookie", &cookie)], "").await.status, 200, "whoever is in stays in");
+    assert_eq!(served.client.get("/login").await.status, 200);
+    db.finish().await;
+}
+
+/// Nested where whoever asks says a part of the place.
+async fn nested(db: &TestDb, place: &str, options: Options) -> (Client, tokio::task::JoinHandle<()>) {
+    let inside = router(db.pool.clone(), Store::default(), options).unwrap();
+    let app = Router::new().nest(place, inside);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(listener.local_addr().unwrap());
+    (client, tokio::spawn(async move { axum::serve(listener, app).await.unwrap() }))
+}
+
+#[tokio::test]
+async fn no_link_or_redirection_leads_to_a_host_that_is_hidden_in_the_path() {
+    let db = TestDb::new().await;
+    for place in ["/\\evil.example", "/a/{tenant}"] {
+        let (client, task) = nested(&db, place, Options::default().token(TOKEN)).await;
+        for path in ["/\\evil.example/jobs", "/\\evil.example/", "/a/\\evil.example/jobs", "//evil.example/jobs"] {
+            for headers in [&[][..], &[("Authorization", "Bearer correct horse battery staple")]] {
+                let answer = client.ask("GET", path, headers, "").await;
+                assert!(answer.status >= 400 && answer.header("location").is_none(), "{path}: {} {:?}", answer.status, answer.headers);
+                assert!(!String::from_utf8_lossy(&answer.body).contains("evil.example"), "{path}");
+            }
+        }
+        task.abort();
+    }
+    let (client, task) = nested(&db, "/a/{tenant}", Options::default().token(TOKEN)).await;
+    assert_eq!(client.get("/a/acme/jobs").await.header("location"), Some("/a/acme/login"));
+    task.abort();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_request_that_names_its_host_as_the_authority_alone_is_answered_and_a_foreign_one_is_not() {
+    let db = TestDb::new().await;
+    let (client, task) = nested(&db, "/admin/queue", Options::default()).await;
+    let ask = async |target: &str| client.raw(format!("GET {target} HTTP/1.1\r\nConnection: close\r\n\r\n").as_bytes()).await.status;
+    assert_eq!(ask("http://localhost/admin/queue/jobs").await, 200);
+    assert_eq!(ask("http://LOCALHOST:7070/admin/queue/api/v1/overview").await, 200);
+    for foreign in ["http://evil.example/admin/queue/jobs", "http://localhost@evil.example/admin/queue/jobs", "/admin/queue/jobs"] {
+        assert_eq!(ask(foreign).await, 421, "{foreign}");
+    }
+    task.abort();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_token_that_could_be_guessed_is_refused_before_anything_is_served() {
+    let db = TestDb::new().await;
+    for token in ["", "short", "0123456789abcde"] {
+        let refused = router(db.pool.clone(), Store::default(), Options::default().token(token)).unwrap_err();
+        assert!(matches!(refused, Error::Config { key: "dashboard_token", .. }), "{refused}");
+        let refused = listen("127.0.0.1:0".parse().unwrap(), Options::default().token(token)).await.unwrap_err();
+        assert!(matches!(refused, Error::Config { key: "dashboard_token", .. }), "{refused}");
+    }
+    // As a variable has it whose value was forgotten.
+    for arguments in [["dashboard", "--addr", "127.0.0.1:0"], ["run", "--dashboard", "127.0.0.1:0"]] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_test-cli"));
+        command.args(arguments).env_clear().env("DATABASE_URL", &db.url).env("QUEUE_DASHBOARD_TOKEN", "").stdin(Stdio::null());
+        let refused = command.output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(2) && said.contains("at least 16 characters"), "{said}");
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn no_act_is_on_more_jobs_than_the_dashboard_was_told() {
+    let db = TestDb::new().await;
+    for _ in 0..3 {
+        enqueue(&db, Act::Ok("x".into())).await;
+    }
+    let served = Served::with(&db, Options::default().most_jobs(2)).await;
+    let counted = served.client.post("/api/v1/jobs/count", &json!({ "act": "cancel", "filter": {} })).await;
+    assert!(counted.status == 422 && counted.text().contains("more than 2 jobs"), "{}", counted.text());
+    let act = async |at_most: u64| {
+        served.client.post("/api/v1/jobs/act", &json!({ "act": "cancel", "filter": {}, "at_most": at_most })).await.status
+    };
+    assert_eq!((act(3).await, act(2).await), (422, 409), "neither all, nor as many as may be");
+    assert_eq!(db.count("select count(*) from queue.ready").await, 3);
+    let job: i64 = db.count("select min(id) from queue.ready").await;
+    let one = json!({ "act": "cancel" });
+    assert_eq!(served.client.post(&format!("/api/v1/jobs/{job}/act"), &one).await.status, 200);
+    assert_eq!(act(2).await, 200);
+    assert_eq!(db.count("select count(*) from queue.ready").await, 0);
+    db.finish().await;
+}

@@ -1,0 +1,53 @@
+//! The jobs of an ordering key, in its order, as each door shows them.
+
+use std::process::Command;
+
+use queue_core::{Job as _, JobState, Store, operate};
+use queue_worker::dashboard::{Options, router};
+use serde_json::Value;
+use tests::{Act, Do, Ordered, TestDb};
+
+#[tokio::test]
+async fn jobs_of_a_key_are_found_in_their_order_with_the_one_that_holds_them_up_and_none_of_another_key() {
+    let db = TestDb::new().await;
+    let keyed = async |key: &str, queue: &str, act: Act| Do { act }.enqueue(&db.pool).queue(queue).key(key).await.unwrap().id();
+    let over = keyed("acme", "default", Act::Ok("x".into())).await;
+    let dead = keyed("acme", "default", Act::Terminal("no way".into())).await;
+    db.run_until_idle(db.worker().register::<Ordered>()).await;
+    let behind = [keyed("acme", "default", Act::Ok("x".into())).await, keyed("acme", "default", Act::Ok("y".into())).await];
+    keyed("other", "default", Act::Ok("x".into())).await;
+    let elsewhere = keyed("acme", "mail", Act::Ok("x".into())).await;
+    let line = async |queue: &str, most: u32| operate::in_line(&db.pool, Store::default(), queue, "acme", most).await.unwrap();
+    let found: Vec<_> = line("default", 50).await.iter().map(|job| (job.id, job.state)).collect();
+    assert_eq!(found, [(dead, JobState::Dead), (behind[0], JobState::Blocked), (behind[1], JobState::Blocked)], "{over} is over");
+    assert_eq!(line("default", 2).await.len(), 2);
+    assert_eq!(line("mail", 50).await.iter().map(|job| job.id).collect::<Vec<_>>(), [elsewhere]);
+    assert!(operate::in_line(&db.pool, Store::default(), "default", "nobody's'; --", 50).await.unwrap().is_empty());
+
+    let list = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_test-cli"));
+        command.arg("list").args(arguments).env_remove("QUEUE_TEST_SKIPS").env("DATABASE_URL", &db.url).output().unwrap()
+    };
+    let said: Value = serde_json::from_slice(&list(&["--key", "acme", "--json"]).stdout).unwrap();
+    let ids: Vec<&str> = said["jobs"].as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, [dead, behind[0], behind[1]].map(|id| id.to_string()));
+    assert_eq!(list(&["--key", "acme", "--state", "dead"]).status.code(), Some(2), "what would not be looked at is refused");
+
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = router(db.pool.clone(), Store::default(), Options::default()).unwrap();
+    let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+    let get = async |path: &str| {
+        let (status, body) = crate::health::get_as(address, path, "localhost").await.unwrap();
+        assert_eq!(status, 200, "{path}: {body}");
+        body
+    };
+    let api: Value = serde_json::from_str(&get("/api/v1/keys?queue=default&key=acme").await).unwrap();
+    assert_eq!(api.as_array().unwrap().len(), 3);
+    let page = get("/jobs?q=key:acme").await;
+    assert!(page.contains(&behind[1].to_string()) && !page.contains(&elsewhere.to_string()) && page.contains("key:acme"), "{page}");
+    assert!(get("/jobs?q=key:acme+queue:mail").await.contains(&elsewhere.to_string()));
+    assert!(get("/jobs?q=key:acme+state:dead").await.contains("a key is looked for alone"));
+    task.abort();
+    db.finish().await;
+}
