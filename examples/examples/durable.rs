@@ -21,12 +21,14 @@ static MAILS: AtomicUsize = AtomicUsize::new(0);
 
 /// Somebody else's service, which takes an idempotency key.
 async fn charge(order: i64, key: String) -> Result<String, std::io::Error> {
+    tokio::task::yield_now().await;
     CHARGES.fetch_add(1, Relaxed);
     Ok(format!("receipt of order {order} under {}", key.rsplit('-').next().unwrap_or_default()))
 }
 
 /// Fails at first.
 async fn tell() -> Result<(), std::io::Error> {
+    tokio::task::yield_now().await;
     if MAILS.fetch_add(1, Relaxed) == 0 { Err(std::io::Error::other("the mail server is away")) } else { Ok(()) }
 }
 

@@ -186,8 +186,8 @@ fn fill(pipe: &std::io::PipeWriter) -> std::thread::JoinHandle<()> {
     let mut pipe = pipe.try_clone().unwrap();
     std::thread::spawn(move || {
         // As long as there is room; then it waits, as the worker does.
-        for _ in 0..64 {
-            if std::io::Write::write_all(&mut pipe, &[b'.'; 64 * 1024]).is_err() {
+        for _ in 0..512 {
+            if std::io::Write::write_all(&mut pipe, &[b'.'; 8 * 1024]).is_err() {
                 return;
             }
         }
@@ -203,7 +203,7 @@ async fn loops_that_stand_still_because_nobody_reads_the_log_are_told_as_dead() 
     run.args(["run", "--health", &address.to_string()]).env("DATABASE_URL", server.url("still")).env("QUEUE_LOG", "warn");
     let mut worker = run.env_remove("QUEUE_TEST_SKIPS").stdin(Stdio::null()).stderr(log.try_clone().unwrap()).spawn().unwrap();
     drop(run);
-    within(Duration::from_secs(60), "it is ready", async || is_ready(address).await).await;
+    within(Duration::from_mins(1), "it is ready", async || is_ready(address).await).await;
     let filling = fill(&log);
     // The loops complain of their database, and wait for whoever is to read it.
     server.kill().unwrap();

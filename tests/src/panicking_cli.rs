@@ -41,5 +41,7 @@ fn main() -> ExitCode {
             panic!("it is time to panic");
         });
     }
-    queue_worker::cli::main_with(async |worker| Ok(worker.register::<Own>().register::<Sealed>().register::<Steps>().register::<Stages>().middleware(Loud)))
+    queue_worker::cli::main_with(async |worker| {
+        Ok(worker.register::<Own>().register::<Sealed>().register::<Steps>().register::<Stages>().middleware(Loud))
+    })
 }

@@ -169,7 +169,7 @@ impl Durable {
             Err(failure) => {
                 journal.break_off(failure);
                 // The attempt ends here.
-                pending().await
+                pending::<()>().await;
             }
         }
     }

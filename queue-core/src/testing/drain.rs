@@ -275,10 +275,8 @@ async fn one(
     if transactional && connection.lent().is_none() {
         return Err(Error::NeedsPool { job_type: job.job_type.to_owned() });
     }
-    let steps = match registration.options().durable {
-        true => steps_done(&mut *connection.lock(None).await?, store, job.id).await?,
-        false => Vec::new(),
-    };
+    let steps =
+        if registration.options().durable { steps_done(&mut *connection.lock(None).await?, store, job.id).await? } else { Vec::new() };
     let known = steps.len();
     sqlx::raw_sql(SAVE).execute(&mut *connection.lock(None).await?).await?;
     let (states, middleware, pool, lent) = (states.clone(), middleware.to_vec(), pool.clone(), connection.lent());

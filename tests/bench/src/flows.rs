@@ -1,6 +1,6 @@
 //! F1 to F3: what a journaled step costs: one at a time, of many jobs at once, and together with what it wrote.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use queue_core::{Durable, Handler, Job as _, JobResult, JobType, Options};
 use queue_worker::Worker;
@@ -12,7 +12,7 @@ use crate::{
     database::BenchDatabase,
     job::{Noop, Unserved},
     measure::{Cost, Moment},
-    report::Record,
+    report::{Record, median},
 };
 
 /// A durable job of so many steps.
@@ -76,7 +76,7 @@ async fn enqueues(database: &BenchDatabase, jobs: u64) -> Result<Cost, BenchErro
         Unserved(Noop::numbered(n)).enqueue(&mut *connection).await?;
     }
     drop(connection);
-    begin.cost(database).await
+    cost(begin, database).await
 }
 
 /// What a step in a transaction is without the step.
@@ -87,6 +87,12 @@ async fn transactions(database: &BenchDatabase, count: u64) -> Result<Cost, Benc
         sqlx::query(EFFECT).bind(n.cast_signed()).execute(&mut *tx).await?;
         tx.commit().await?;
     }
+    cost(begin, database).await
+}
+
+/// The server adds up what its sessions did once a second.
+async fn cost(begin: Moment, database: &BenchDatabase) -> Result<Cost, BenchError> {
+    tokio::time::sleep(Duration::from_millis(1200)).await;
     begin.cost(database).await
 }
 
@@ -103,7 +109,7 @@ async fn stepped(database: &BenchDatabase, (jobs, steps): (u64, u64), within: bo
         Stepping { steps, within }.enqueue(database.pool()).await?;
     }
     database.until_completed(from, jobs).await?;
-    let cost = begin.cost(database).await?;
+    let cost = cost(begin, database).await?;
     ended.notify_one();
     worker.await.map_err(|error| BenchError::Process(error.to_string()))??;
     let journaled: i64 = sqlx::query_scalar("select count(*) from queue.step where id >= $1").bind(from).fetch_one(database.pool()).await?;
@@ -124,8 +130,9 @@ fn per_step(workload: &'static str, variant: &str, steps: u64, costs: &[Cost], l
     let figure = |(unit, of): (&'static str, Of)| {
         let runs = each(costs, of, steps);
         let record = (!runs.is_empty()).then(|| Record::new(workload, variant, unit, runs))?;
+        let line = line.map(|(line, count)| each(line, of, count)).filter(|line| median(line) > 0.0);
         Some(match line {
-            Some((line, count)) => record.against(&each(line, of, count)),
+            Some(line) => record.against(&line),
             None => record,
         })
     };

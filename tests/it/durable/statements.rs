@@ -111,9 +111,9 @@ async fn a_commit_without_an_answer_is_known_by_its_number() {
             let statement = statement.bind([token]).bind([ours]).bind([name]).bind([1_i16]).bind([5]).bind([None::<f64>]).bind(["1"]);
             let (.., number): (Uuid, JobId, String, String) = statement.fetch_one(&mut *tx).await.unwrap();
             if keep {
-                tx.commit().await.unwrap()
+                tx.commit().await.unwrap();
             } else {
-                tx.rollback().await.unwrap()
+                tx.rollback().await.unwrap();
             }
             number
         }

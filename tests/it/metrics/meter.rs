@@ -56,8 +56,10 @@ async fn a_meter_is_told_the_same_figures_and_the_last_ones_when_the_worker_ends
 /// How many attempts were told to have completed.
 fn completed(exporter: &InMemoryMetricExporter) -> f64 {
     let told = exporter.get_finished_metrics().unwrap();
-    let metrics =
-        told.iter().flat_map(|resource| resource.scope_metrics()).flat_map(opentelemetry_sdk::metrics::data::ScopeMetrics::metrics);
+    let metrics = told
+        .iter()
+        .flat_map(opentelemetry_sdk::metrics::data::ResourceMetrics::scope_metrics)
+        .flat_map(opentelemetry_sdk::metrics::data::ScopeMetrics::metrics);
     let sums = metrics.filter(|metric| metric.name() == "messaging.client.consumed.messages").map(|metric| match metric.data() {
         AggregatedMetrics::F64(MetricData::Sum(sum)) => sum.data_points().map(opentelemetry_sdk::metrics::data::SumDataPoint::value).sum(),
         other => panic!("{other:?}"),
