@@ -135,10 +135,9 @@ $$;
 -- Jobs, the newest first, each once with its state: those in this state, of this queue, of one of these job types, below this id; with this text
 -- in the error of a dead letter; not older than since, at least as old as older_than, by the end of a job that is over and by the enqueue
 -- of any other; whose metadata contain this object. Null is any. Payload and output only if asked for.
---
--- What it costs does not grow with the jobs that there are, but for those that are blocked. Of others only so many are looked at when not all are
--- wanted: `looked` rows of done and of done_many, five times as many that are scheduled or dead, half as many that run or whose metadata are
--- asked for. `horizon` is the lowest id down to which this leaves nothing out: nothing older is listed, and the next page goes on from
+-- What it costs does not grow with the jobs that there are, but for those that are blocked or run. Of others only so many are looked at when not
+-- all are wanted: `looked` rows of done and of done_many, five times as many that are scheduled or dead, half as many that run or whose metadata
+-- are asked for. `horizon` is the lowest id down to which this leaves nothing out: nothing older is listed, and the next page goes on from
 -- there (before => horizon). Null: everything was looked at. A page without jobs is one row with its horizon.
 create function queue.list(
   state text default null, queue text default null, job_types text[] default null, before bigint default 9223372036854775807,

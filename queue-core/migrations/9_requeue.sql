@@ -225,6 +225,10 @@ begin
     delete from queue.job j
     -- guard: discard: payloads of those discarded; discard: payloads only of dead letters [array(select g.id from gone g) => discard_all.ids]
     where j.id = any (array(select g.id from gone g))
+  ), steps as (
+    delete from queue.step s
+    -- guard: discard: steps of those discarded; discard: steps only of dead letters [array(select g.id from gone g) => discard_all.ids]
+    where s.id = any (array(select g.id from gone g))
   ), failures as (
     delete from queue.failure f
     -- guard: discard: failures of those discarded; discard: failures only of dead letters [array(select g.id from gone g) => discard_all.ids]

@@ -36,12 +36,15 @@ pub(crate) struct Bounds {
 }
 
 /// Between two tries to have an address that another has.
+#[cfg(any(feature = "health", all(feature = "dashboard", feature = "cli")))]
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// It is said so often that it is not free.
+#[cfg(any(feature = "health", all(feature = "dashboard", feature = "cli")))]
 const SAID: u32 = 30;
 
 /// The address; `None` if another has it, as the process that this one follows may for a while.
+#[cfg(any(feature = "health", all(feature = "dashboard", feature = "cli")))]
 pub(crate) async fn bind(address: SocketAddr) -> io::Result<Option<TcpListener>> {
     match TcpListener::bind(address).await {
         Ok(listener) => Ok(Some(listener)),
@@ -51,6 +54,7 @@ pub(crate) async fn bind(address: SocketAddr) -> io::Result<Option<TcpListener>>
 }
 
 /// The address, once it is free; it is said what waits for it.
+#[cfg(any(feature = "health", all(feature = "dashboard", feature = "cli")))]
 pub(crate) async fn free(address: SocketAddr, what: &str) -> TcpListener {
     for tries in 0_u32.. {
         let error = match bind(address).await {

@@ -91,8 +91,7 @@ impl Worker {
     /// attempts have ended, another once a handler reports progress, one once logs are kept, one once a step is journaled, one for a moment each minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
     pub fn new(pool: PgPool) -> Self {
         let (config, states, teller) = (Config::default(), States::default(), Teller::default());
-        let (declared, schedules, limits) = (Vec::new(), Vec::new(), Vec::new());
-        let (middleware, ready) = (Vec::new(), Vec::new());
+        let (declared, schedules, limits, middleware, ready) = Default::default();
         Self {
             pool,
             config,

@@ -184,6 +184,27 @@ async fn jobs_completed_together_outlive_their_day_together_and_go_together() {
 }
 
 #[tokio::test]
+async fn steps_outlive_their_day_with_their_jobs_and_a_day_of_very_many_stays() {
+    let db = TestDb::new().await;
+    make_past_day(&db.pool, 10).await;
+    let asleep = past_job(&db.pool, 10, SCHEDULED).await;
+    let over =
+        past_job(&db.pool, 10, "insert into queue.done (id, finished_at, ran_ms, attempts) values ($1, now() - interval '9 days', 1, 2)")
+            .await;
+    let step = "insert into queue.step (id, name, attempt, at, ran_ms) select $1, 'step/' || n, 1, now(), 1 from generate_series(1, $2) n";
+    for (job, count) in [(asleep, 101), (over, 500)] {
+        sqlx::query(step).bind(job).bind(count).execute(&db.pool).await.unwrap();
+    }
+    let drop = "select queue.drop_day(interval '7 days', 1) is not null";
+    assert_eq!(sqlx::query_scalar::<_, bool>(drop).fetch_one(&db.pool).await.unwrap(), false, "one job, and too many steps");
+    sqlx::query("delete from queue.step where id = $1 and name = 'step/1'").bind(asleep).execute(&db.pool).await.unwrap();
+    assert_eq!(sqlx::query_scalar::<_, bool>(drop).fetch_one(&db.pool).await.unwrap(), true);
+    let left = ["select count(*) from queue.step_default", "select count(*) from queue.step"];
+    assert_eq!((db.count(left[0]).await, db.count(left[1]).await), (100, 100));
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn days_are_dropped_from_the_oldest_on_and_never_before_they_are_over() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
@@ -360,12 +381,13 @@ async fn a_day_is_passed_over_whichever_table_has_rows_of_it() {
         "insert into queue.done select $1, now(), 1, 2",
         "insert into queue.done_many select $1, $1, now(), 1, array[$1]",
         "insert into queue.failure select $1, 1, now(), 1, 'once'",
+        "insert into queue.step select $1, 'a', 1, now(), 1",
     ];
-    for (row, ahead) in rows.into_iter().zip([9, 11, 13, 15]) {
+    for (row, ahead) in rows.into_iter().zip([9, 11, 13, 15, 17]) {
         let id: i64 = sqlx::query_scalar(id).bind(ahead).fetch_one(&mut connection).await.unwrap();
         sqlx::query(row).bind(id).execute(&mut connection).await.unwrap();
     }
-    assert!((5..=6).contains(&add_days(&mut connection, 16).await), "those between, and the last");
+    assert!((6..=7).contains(&add_days(&mut connection, 18).await), "those between, and the last");
     sqlx::raw_sql("delete from queue.job; delete from queue.done; delete from queue.done_many").execute(&mut connection).await.unwrap();
     db.finish().await;
 }

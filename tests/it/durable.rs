@@ -41,6 +41,8 @@ pub(crate) enum Part {
     Race(u64),
     /// A sleep beside a step.
     Beside(u64),
+    /// A sleep beside something that is read, and then done.
+    Slow(u64),
     /// A number, where an earlier release had a text.
     Number(String),
 }
@@ -94,6 +96,16 @@ impl Handler for Plan {
                         effect(cx, "beside").await
                     });
                     let ((), done) = tokio::join!(cx.sleep("besides", Duration::from_millis(ms)), step);
+                    said.push(done?);
+                }
+                Part::Slow(ms) => {
+                    let other = async {
+                        for _ in 0..5 {
+                            sqlx::query("select pg_sleep(0.01)").execute(cx.pool()).await?;
+                        }
+                        cx.step("welcome", effect(cx, "welcome")).await
+                    };
+                    let ((), done) = tokio::join!(cx.sleep("slow", Duration::from_millis(ms)), other);
                     said.push(done?);
                 }
                 Part::Number(name) => {
@@ -327,6 +339,45 @@ async fn a_completed_job_that_is_brought_back_begins_anew_and_what_is_gone_has_n
     }
     sqlx::query("select queue.prune_steps(0, 1000)").execute(&db.pool).await.unwrap();
     assert_eq!(journal(&db, job).await, [""; 0]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_discarded_with_its_steps_and_others_keep_theirs() {
+    let db = db().await;
+    let mut jobs = Vec::new();
+    for _ in 0..2 {
+        let job = plan([step("a"), Part::Fail("for ever".into())]).enqueue(&db.pool).await.unwrap().id();
+        run_to(&db, job, JobState::Dead).await;
+        jobs.push(job);
+    }
+    let alive = plan([step("a"), Part::Sleep("trial".into(), 3_600_000)]).enqueue(&db.pool).await.unwrap().id();
+    run_to(&db, alive, JobState::Scheduled).await;
+    sqlx::query("select queue.discard_all($1)").bind(vec![jobs[0], alive]).execute(&db.pool).await.unwrap();
+    let steps = [journal(&db, jobs[0]).await.len(), journal(&db, jobs[1]).await.len(), journal(&db, alive).await.len()];
+    assert_eq!(steps, [0, 1, 2]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn after_a_requeue_attempts_are_counted_anew() {
+    let db = db().await;
+    let job = plan([step("a"), Part::Fail("for ever".into())]).enqueue(&db.pool).await.unwrap().id();
+    run_to(&db, job, JobState::Dead).await;
+    sqlx::query("update queue.step set attempt = 200 where id = $1").bind(job).execute(&db.pool).await.unwrap();
+    sqlx::query("select queue.requeue($1)").bind(job).execute(&db.pool).await.unwrap();
+    run_to(&db, job, JobState::Dead).await;
+    let attempts: i16 = sqlx::query_scalar("select attempts from queue.dead where id = $1").bind(job).fetch_one(&db.pool).await.unwrap();
+    assert_eq!(attempts, 2, "as many as its type has");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_read_beside_a_sleep_may_become_a_step_before_the_attempt_is_left() {
+    let db = db().await;
+    let job = plan([Part::Slow(3_600_000)]).enqueue(&db.pool).await.unwrap().id();
+    run_to(&db, job, JobState::Scheduled).await;
+    assert_eq!(done(&db, job).await, pairs(&[("welcome", 1)]), "the step came first");
     db.finish().await;
 }
 

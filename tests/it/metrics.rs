@@ -23,7 +23,15 @@ struct Scrape {
 
 impl Scrape {
     async fn of(address: SocketAddr) -> Self {
-        let (status, text) = get(address, "/metrics").await.expect("somebody listens");
+        let mut heard = None;
+        for _ in 0..5 {
+            // A machine that stands still may be late with an answer.
+            heard = get(address, "/metrics").await;
+            if heard.is_some() {
+                break;
+            }
+        }
+        let (status, text) = heard.expect("somebody listens");
         assert_eq!(status, 200, "{text}");
         let mut scrape = Self::default();
         for line in text.lines() {

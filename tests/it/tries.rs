@@ -241,12 +241,17 @@ async fn what_cannot_be_tried_is_refused() {
 async fn a_durable_job_is_tried_from_where_it_is_and_journals_nothing() {
     let db = TestDb::new().await;
     let job = Stages { stages: 3, ms: 1 }.enqueue(&db.pool).await.unwrap().id();
-    let journaled = "insert into queue.step (id, name, attempt, at, ran_ms, output) values ($1, 'within/0', 1, now(), 0, '40')";
+    let journaled = "insert into queue.step (id, name, attempt, at, ran_ms, output) values ($1, 'within/0', 1, now(), 0, '\"text\"')";
     sqlx::query(journaled).bind(job).execute(&db.pool).await.unwrap();
-    let output = run(OWN, &db, &[&job.to_string(), "--json", "--yes"]);
-    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((output.status.code(), said["verdict"].as_str()), (Some(0), Some("complete")), "{said}");
-    assert!(said.to_string().contains("43"), "what the first stage gave before counts: {said}");
+    let tried = || {
+        let output = run(OWN, &db, &[&job.to_string(), "--json", "--yes"]);
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), said["verdict"].as_str().unwrap().to_owned(), said["error"].as_str().unwrap_or_default().to_owned())
+    };
+    let (code, verdict, error) = tried();
+    assert!(code == Some(4) && verdict == "retry" && error.contains("does not fit the type `i32`"), "it reads the journal: {error}");
+    sqlx::raw_sql("update queue.step set output = '40'").execute(&db.pool).await.unwrap();
+    assert_eq!(tried(), (Some(0), "complete".to_owned(), String::new()));
     let effects = db.count("select count(*) from effect where attempt < 1000").await;
     assert_eq!((effects, db.count("select count(*) from queue.step").await), (0, 1), "rolled back, and not journaled");
     db.finish().await;

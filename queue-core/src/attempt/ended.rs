@@ -9,7 +9,7 @@ use std::{
 use super::{AttemptSpan, ClaimedJob};
 use crate::{
     context::{CommitState, NOT_COMPLETED, Registration, attempts_since},
-    define::{Ending, Failure, JobId, Outcome, Retain, check_output, verdict},
+    define::{Ending, Failure, JobId, Outcome, Retain, Verdict, check_output, verdict},
 };
 
 /// How an attempt ended.
@@ -165,8 +165,9 @@ impl Ended {
         let backoff = options.map(|options| options.backoff).unwrap_or_default();
         let verdict = verdict(self.outcome, attempts_since(job.number(), self.journaled), job.most_attempts(), &backoff, dice);
         let keep = options.is_none_or(|options| options.retain != Retain::None);
-        // A snooze charges nothing, and what was never charged would expire in its sleep.
-        let begun = i16::from(self.is_suspended && job.may_begin_within().is_some());
+        // What goes back charges nothing, and what was never charged may expire: not a job that has done a step.
+        let goes_back = matches!(verdict, Verdict::Snooze(_) | Verdict::Release) && (self.is_suspended || self.journaled.is_some());
+        let begun = i16::from(goes_back && job.may_begin_within().is_some());
         Ending::new(verdict, job.attempt + begun, job.key).kept(keep).after(ran).with_output(self.output).with_error(self.error)
     }
 }

@@ -10,9 +10,17 @@ mod halt;
 mod log;
 mod span;
 
-use std::{future::poll_fn, panic::AssertUnwindSafe, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::poll_fn,
+    panic::AssertUnwindSafe,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::Poll,
+    time::{Duration, Instant},
+};
 
 use futures_util::FutureExt as _;
+use tokio::time::{Sleep, sleep};
 use tracing::{Instrument as _, Span};
 
 pub use self::{batch::run_batch, claimed::ClaimedJob, ended::Ended, halt::Halt, log::OpenLog, span::AttemptSpan};
@@ -65,6 +73,7 @@ pub async fn run(
     let handling = AssertUnwindSafe(handle((registration, payload), job, &cx, halt, span, failed)).catch_unwind();
     let ended = handling.await.unwrap_or_else(Ended::panicked);
     let ended = if halt.drop.is_cancelled() && ended.outcome() == Outcome::Panicked { Ended::interrupted() } else { ended };
+    cx.flush(if halt.drop.is_cancelled() { Duration::ZERO } else { LAST_COMMIT }).await;
     let mut ended = finish(ended, job, &cx, halt).await.going_on(cx.last_journaled());
     match later {
         Some(later) => *later = told,
@@ -177,15 +186,49 @@ async fn handle(
 
 /// Ends once the handler was to begin and could not any more, or is to be left half-way; asked whenever the attempt has been polled.
 async fn left(cx: &Durable) -> Ended {
-    let asked = |_: &mut std::task::Context<'_>| {
+    let mut quiet: Option<Quiet> = None;
+    let asked = |task: &mut std::task::Context<'_>| {
         if cx.came_too_late() {
             return Poll::Ready(Ended::interrupted());
         }
         match cx.stop() {
-            None => Poll::Pending,
-            Some(Stop::Suspended(wait)) => Poll::Ready(Ended::suspended(wait)),
-            Some(Stop::Broken(failure)) => Poll::Ready(Ended::returned(Err(&failure), false)),
+            None => quiet = None,
+            Some(Stop::Broken(failure)) => return Poll::Ready(Ended::returned(Err(&failure), false)),
+            Some(Stop::Suspended(wait)) => {
+                if quiet.get_or_insert_with(Quiet::begin).is_over(task) {
+                    return Poll::Ready(Ended::suspended(wait));
+                }
+            }
         }
+        Poll::Pending
     };
     poll_fn(asked).await
+}
+
+/// A handler that waits is left once it has not moved for so long: what it does beside the wait may be on its way to a step.
+const STILL: Duration = Duration::from_millis(100);
+
+/// It is left after this time, however much it moves.
+const MOVES: Duration = Duration::from_secs(5);
+
+/// How long a handler that waits has not moved.
+struct Quiet {
+    since: Instant,
+    over: Pin<Box<Sleep>>,
+}
+
+impl Quiet {
+    fn begin() -> Self {
+        Self { since: Instant::now(), over: Box::pin(sleep(STILL)) }
+    }
+
+    /// Asked when the handler was polled: unless it was this that woke it, it has moved.
+    fn is_over(&mut self, task: &mut std::task::Context<'_>) -> bool {
+        if self.over.as_mut().poll(task).is_ready() || self.since.elapsed() > MOVES {
+            return true;
+        }
+        self.over.as_mut().reset(tokio::time::Instant::now() + STILL);
+        // Wakes the attempt then.
+        self.over.as_mut().poll(task).is_ready()
+    }
 }

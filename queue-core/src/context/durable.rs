@@ -17,7 +17,7 @@ use sqlx::PgConnection;
 
 use super::{
     Context,
-    backend::{CommitResult, OwnTransaction},
+    backend::OwnTransaction,
     journal::{Done, Journal, Stop},
 };
 use crate::{
@@ -116,8 +116,7 @@ impl Durable {
             return Ok(decode(journal, &name, done)?);
         }
         let _under_way = journal.begin();
-        let output = work.await.map_err(Into::into)?;
-        let text = encode(journal, &name, &output)?;
+        let (output, text) = encode(journal, &name, &work.await.map_err(Into::into)?)?;
         journal.write(journal.entry(&name, text, since, None)?).await?;
         Ok(output)
     }
@@ -145,23 +144,17 @@ impl Durable {
         let backend = Arc::clone(&shared.backend);
         // In a task of its own, which is never dropped half-way: that would leave the pool a connection in the middle of a transaction.
         let mut tx = shared.handlers.spawn(async move { backend.begin(job).await }).await??;
-        let output = work(connection(&mut tx)).await.map_err(Into::into)?;
-        let text = encode(journal, &name, &output)?;
-        let entry = journal.entry(&name, text.clone(), since, None)?;
-        let (backend, attempt) = (Arc::clone(&shared.backend), entry.fence.attempt);
-        match shared.handlers.spawn(async move { backend.commit_step(tx, entry).await }).await? {
-            CommitResult::Written => journal.note(attempt, name, text, None),
-            CommitResult::Lost => return Err(journal.lost().into()),
-            CommitResult::Undone(failure) | CommitResult::Unknown(failure) => return Err(failure),
-        }
+        let (output, text) = encode(journal, &name, &work(connection(&mut tx)).await.map_err(Into::into)?)?;
+        journal.commit(tx, journal.entry(&name, text, since, None)?).await?;
         Ok(output)
     }
 
     /// Waits for so long, counted from when the job first came here, by the database's clock; across attempts, crashes and deploys. Meanwhile the job
     /// is scheduled, and holds no slot, no lease and no connection. A sleep that is over within a second is waited for in place.
     ///
-    /// An attempt that waits is left as soon as nothing of its handler is on its way but waits: a future that is no step is dropped with it. So is
-    /// what stands around the handler, as middleware.
+    /// An attempt that waits is left once no step of it is under way and its handler has not moved for a tenth of a second: a future that is no step
+    /// is dropped with it. So is what stands around the handler, as middleware. In a `select!` with a step, put the step first and say `biased;`: a
+    /// later attempt finds both ready.
     pub async fn sleep(&self, name: impl Into<StepName>, wait: Duration) {
         let journal = self.journal();
         match self.sleep_until(journal, name.into(), wait).await {
@@ -220,6 +213,13 @@ impl Durable {
         self.journal().load().await
     }
 
+    /// Once the handler has ended: waits for steps that are on their way to the database.
+    pub(crate) async fn flush(&self, patience: Duration) {
+        if let Some(journal) = self.journal.get() {
+            journal.flush(patience).await;
+        }
+    }
+
     /// The attempt that journaled last, if any did.
     pub(crate) fn last_journaled(&self) -> Option<i16> {
         self.journal.get()?.last()
@@ -251,7 +251,10 @@ impl fmt::Debug for Durable {
 
 /// The number of an attempt, as far as it decides over another: from the last on that journaled.
 pub(crate) fn attempts_since(attempt: u32, journaled: Option<i16>) -> u32 {
-    journaled.map_or(attempt, |last| attempt.saturating_sub(last.unsigned_abs().into()) + 1)
+    // Attempts are counted no further, and once more from the first after a requeue.
+    const MOST: u32 = i16::MAX.unsigned_abs() as u32;
+    let last = journaled.map(|last| u32::from(last.unsigned_abs())).filter(|last| *last <= attempt && attempt < MOST);
+    last.map_or(attempt, |last| attempt - last + 1)
 }
 
 fn connection(tx: &mut OwnTransaction) -> &mut PgConnection {
@@ -269,10 +272,12 @@ fn checked(cx: &Durable, name: impl Into<StepName>) -> Result<String, Failure> {
     Ok(name)
 }
 
-fn encode<T: Serialize>(journal: &Journal, name: &str, output: &T) -> Result<Option<String>, Failure> {
+/// What a step gives: what is read back from what is stored, so that the first attempt is given no other than the next.
+fn encode<T: Serialize + DeserializeOwned>(journal: &Journal, name: &str, output: &T) -> Result<(T, Option<String>), Failure> {
     let encoded = payload::encode(output, payload::DEFAULT_LIMIT);
     let text = encoded.map_err(|error| journal.wrong(name, &format!("its output cannot be stored: {error}"))).terminal()?;
-    Ok((text != "null").then_some(text))
+    let text = (text != "null").then_some(text);
+    Ok((decode(journal, name, Done::Step(text.clone())).terminal()?, text))
 }
 
 /// What a step gave. What does not fit is tried again: another release may read it.

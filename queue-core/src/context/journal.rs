@@ -8,7 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Fence, JournaledStep, Shared, StepEntry, Written};
+use tokio::{sync::watch, time::timeout};
+
+use super::{CommitResult, Fence, JournaledStep, OwnTransaction, Shared, StepEntry, Written};
 use crate::{
     define::{Failure, JobId},
     error::Error,
@@ -36,6 +38,8 @@ pub(super) struct Journal {
     id: JobId,
     shared: Arc<Shared>,
     state: Mutex<State>,
+    /// So many steps are on their way to the database, whatever becomes of the handler.
+    writing: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -64,15 +68,19 @@ pub(super) enum Done {
 
 impl Journal {
     pub(super) fn new(id: JobId, fence: Option<Fence>, shared: Arc<Shared>) -> Self {
-        Self { fence, id, shared, state: Mutex::default() }
+        Self { fence, id, shared, state: Mutex::default(), writing: watch::Sender::default() }
     }
 
-    /// Reads what earlier attempts have finished.
+    /// Reads what earlier attempts have finished. While that cannot be known, no failure is the last.
     pub(super) async fn load(&self) -> Result<(), Error> {
-        let (steps, now) = (self.shared.backend.steps(self.id).await?, Instant::now());
-        let mut state = self.lock();
-        for JournaledStep { name, attempt, output, left_ms } in steps {
-            state.last = state.last.max(Some(attempt));
+        let steps = self.shared.backend.steps(self.id).await;
+        let (mut state, now) = (self.lock(), Instant::now());
+        if steps.is_err() {
+            state.last = self.fence.map(|fence| fence.attempt);
+        }
+        for JournaledStep { name, attempt, output, left_ms } in steps? {
+            // They come in the order in which they were done: after a requeue attempts are counted anew.
+            state.last = Some(attempt);
             state.bytes += output.as_ref().map_or(0, String::len);
             let done = left_ms.map_or(Done::Step(output), |left| Done::Sleep(now + within(left)));
             state.done.insert(name, done);
@@ -114,32 +122,74 @@ impl Journal {
     }
 
     /// What is to be written of a step.
-    pub(super) fn entry(&self, name: &str, output: Option<String>, since: Instant, wait: Option<Duration>) -> Result<StepEntry, Error> {
+    pub(super) fn entry(&self, name: &str, output: Option<String>, since: Instant, wait: Option<Duration>) -> Result<StepEntry, Failure> {
         let fence = self.fence.ok_or_else(|| self.wrong(name, "the job's type has no journal"))?;
+        let mut state = self.lock();
+        state.bytes += output.as_ref().map_or(0, String::len);
+        if state.bytes > MOST_BYTES {
+            return Err(Failure::terminal(self.wrong(name, "what the job's steps gave is more than 16 MiB, which is the most")));
+        }
         Ok(StepEntry { fence, name: name.to_owned(), ran: since.elapsed(), wait, output })
     }
 
-    /// Writes a step; committed when this returns.
-    pub(super) async fn write(&self, entry: StepEntry) -> Result<(), Error> {
-        let (attempt, name, wait) = (entry.fence.attempt, entry.name.clone(), entry.wait);
-        let output = entry.output.clone();
-        match self.shared.backend.journal(entry).await {
-            Written::Yes => {}
-            Written::Refused => return Err(self.lost()),
-            Written::Failed(why) => return Err(Error::Database(sqlx::Error::Io(std::io::Error::other(why)))),
+    /// Writes a step; committed when this returns. It goes on when this is dropped: the work is done, and the attempt waits for it.
+    pub(super) async fn write(self: &Arc<Self>, entry: StepEntry) -> Result<(), Error> {
+        let (journal, writing) = (Arc::clone(self), self.writing());
+        let written = self.shared.handlers.spawn(async move {
+            let done = Finished::of(&entry);
+            let written = journal.shared.backend.journal(entry).await;
+            if matches!(written, Written::Yes) {
+                journal.note(done);
+            }
+            drop(writing);
+            written
+        });
+        match written.await {
+            Ok(Written::Yes) => Ok(()),
+            Ok(Written::Refused) => Err(self.lost()),
+            Ok(Written::Failed(why)) => Err(Error::Database(sqlx::Error::Io(std::io::Error::other(why)))),
+            Err(error) => Err(Error::Database(sqlx::Error::Io(std::io::Error::other(error)))),
         }
-        self.note(attempt, name, output, wait);
-        Ok(())
+    }
+
+    /// Journals a step with what it wrote, as [`write`](Self::write).
+    pub(super) async fn commit(self: &Arc<Self>, tx: OwnTransaction, entry: StepEntry) -> Result<(), Failure> {
+        let (journal, writing) = (Arc::clone(self), self.writing());
+        let committed = self.shared.handlers.spawn(async move {
+            let done = Finished::of(&entry);
+            let committed = Arc::clone(&journal.shared.backend).commit_step(tx, entry).await;
+            if matches!(committed, CommitResult::Written) {
+                journal.note(done);
+            }
+            drop(writing);
+            committed
+        });
+        match committed.await? {
+            CommitResult::Written => Ok(()),
+            CommitResult::Lost => Err(self.lost().into()),
+            CommitResult::Undone(failure) | CommitResult::Unknown(failure) => Err(failure),
+        }
     }
 
     /// That a step was written just now.
-    pub(super) fn note(&self, attempt: i16, name: String, output: Option<String>, wait: Option<Duration>) {
+    fn note(&self, Finished { attempt, name, output, wait }: Finished) {
         let mut state = self.lock();
-        state.last = state.last.max(Some(attempt));
-        state.bytes += output.as_ref().map_or(0, String::len);
+        state.last = Some(attempt);
         // Not before the database's time for it: that was a moment ago.
         let done = wait.map_or(Done::Step(output), |wait| Done::Sleep(Instant::now() + wait));
         state.done.insert(name, done);
+    }
+
+    /// Counts a step as on its way to the database, until this is dropped.
+    fn writing(self: &Arc<Self>) -> Writing {
+        self.writing.send_modify(|count| *count += 1);
+        Writing(Arc::clone(self))
+    }
+
+    /// Once the handler has ended: waits for so long for steps that are on their way to the database.
+    pub(super) async fn flush(&self, patience: Duration) {
+        let mut writing = self.writing.subscribe();
+        let _ = timeout(patience, writing.wait_for(|count| *count == 0)).await;
     }
 
     /// Waits until then: here, if that is soon; otherwise the attempt is left meanwhile, unless a step is on its way.
@@ -198,6 +248,29 @@ impl Journal {
 /// So many ms; zero if they are over.
 fn within(left_ms: f64) -> Duration {
     Duration::try_from_secs_f64((left_ms / 1000.0).max(0.0)).unwrap_or(Duration::from_hours(24 * 366))
+}
+
+/// What is known of a step once it is written.
+struct Finished {
+    attempt: i16,
+    name: String,
+    output: Option<String>,
+    wait: Option<Duration>,
+}
+
+impl Finished {
+    fn of(entry: &StepEntry) -> Self {
+        Self { attempt: entry.fence.attempt, name: entry.name.clone(), output: entry.output.clone(), wait: entry.wait }
+    }
+}
+
+/// A step on its way to the database.
+struct Writing(Arc<Journal>);
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.0.writing.send_modify(|count| *count -= 1);
+    }
 }
 
 /// A step on its way.

@@ -103,13 +103,13 @@ impl<T: Handler> Run<T> {
     pub fn journaled<V: Serialize + ?Sized>(mut self, name: impl Into<StepName>, value: &V) -> Self {
         let text = payload::encode(value, payload::DEFAULT_LIMIT).unwrap_or_else(|error| panic!("this output cannot be stored: {error}"));
         let (name, output) = (name.into().0, (text != "null").then_some(text));
-        self.steps.push(JournaledStep { name, attempt: 0, output, left_ms: None });
+        self.steps.push(JournaledStep { name, attempt: 1, output, left_ms: None });
         self
     }
 
     /// A sleep of a durable job that began in an earlier attempt, and is over.
     pub fn slept(mut self, name: impl Into<StepName>) -> Self {
-        self.steps.push(JournaledStep { name: name.into().0, attempt: 0, output: None, left_ms: Some(0.0) });
+        self.steps.push(JournaledStep { name: name.into().0, attempt: 1, output: None, left_ms: Some(0.0) });
         self
     }
 

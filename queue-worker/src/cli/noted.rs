@@ -64,9 +64,15 @@ fn actor() -> String {
 const MOST: usize = 70;
 
 /// The user's number, where no variable has a name: in a container, above all.
+#[cfg(unix)]
 fn number() -> Option<String> {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::metadata("/proc/self").ok().map(|process| format!("uid {}", process.uid()))
+}
+
+#[cfg(not(unix))]
+fn number() -> Option<String> {
+    None
 }
 
 #[cfg(test)]

@@ -91,6 +91,9 @@ pub(super) async fn resume(settings: &Settings, which: &Which) -> Result<(), Pro
     let resumed = operate::resume(&mut *noted, store, &scope).await?;
     if resumed {
         noted.commit("resumed", scope.to_string(), 0).await?;
+    } else {
+        // What it holds of the pool is needed below.
+        drop(noted);
     }
     let left = operate::pauses(database.pool(), store).await?;
     database.close().await;

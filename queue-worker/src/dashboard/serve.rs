@@ -7,9 +7,11 @@ use sqlx::PgPool;
 use tokio::net::TcpListener;
 
 use super::{options::Options, routed};
+#[cfg(feature = "cli")]
+use crate::serve::{bind, free};
 use crate::{
     error::Error,
-    serve::{Bounds, bind, free, serve},
+    serve::{Bounds, serve},
 };
 
 /// Streams may last.
@@ -43,6 +45,7 @@ pub async fn listen(address: SocketAddr, options: Options) -> Result<Listening, 
 }
 
 /// As [`listen`], but an address that another has is waited for: whoever has jobs to do does not hang on it.
+#[cfg(feature = "cli")]
 pub(crate) async fn listen_beside(address: SocketAddr, options: Options) -> Result<Pending, Error> {
     check(address, &options)?;
     let listener = bind(address).await.map_err(|why| Error::Listen { address, why })?;
@@ -69,12 +72,14 @@ fn named(address: SocketAddr, options: Options) -> Options {
 }
 
 /// A place that may be another's still.
+#[cfg(feature = "cli")]
 pub(crate) struct Pending {
     address: SocketAddr,
     listener: Option<TcpListener>,
     options: Options,
 }
 
+#[cfg(feature = "cli")]
 impl Pending {
     /// Serves, once the address is free.
     pub(crate) async fn serve(self, pool: PgPool, store: Store) {

@@ -137,7 +137,7 @@ const UNDO: &str = concat!("rollback to savepoint queue_job; ", our_settings!(),
 const FORGET: &str = "rollback to savepoint queue_verdict";
 
 /// Said of an attempt whose transaction is not ours to commit any more.
-const NOT_COMMITTED: &str = "nothing of it was committed: its handler has ended or kept its transaction";
+const NOT_COMMITTED: &str = "its verdict was not committed: its handler has ended or kept its transaction";
 
 /// How soon to look again at the earliest.
 const GLANCE: Duration = Duration::from_millis(20);

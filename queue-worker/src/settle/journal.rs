@@ -1,16 +1,23 @@
 //! Journals steps of durable jobs: those that come in together in one statement, a lone one at once; and those that are committed with what they wrote.
 //!
-//! While one statement is in the air others collect. What the database refuses is a lost lease; while the database is away, steps wait for as long
-//! as their attempts do. One that is refused by itself harms no other.
+//! While one statement is in the air others collect. What the database refuses is a lost lease; while the database is away, steps wait, also
+//! those whose attempts have ended: their work is done. One that is refused by itself harms no other, nor does one whose lease is locked.
 
-use std::{collections::HashSet, time::Instant};
+use std::{
+    collections::HashSet,
+    future::pending,
+    time::{Duration, Instant},
+};
 
 use queue_core::{
     Error, JobId, Store,
     runner::{CommitResult, JournaledStep, OwnTransaction, StepEntry, Written},
 };
 use sqlx::{PgConnection, PgPool, Postgres, Transaction, postgres::PgArguments, query::QueryAs};
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::sleep_until,
+};
 use uuid::Uuid;
 
 use super::{
@@ -26,6 +33,12 @@ use crate::{
 /// The most steps of one statement, and the most bytes of outputs, unless one alone has more.
 const MOST: usize = 500;
 const LARGEST: usize = 8 * 1024 * 1024;
+
+/// Between two looks whether locked leases are free.
+const LOOK: Duration = Duration::from_millis(500);
+
+const LOCKED: &str = "somebody's open transaction has locked leases of this worker: the steps of their jobs are journaled once it ends, others go on; \
+    if it is stuck, end it with `select pg_terminate_backend(PID)`";
 
 /// Where attempts send their steps.
 #[derive(Clone, Debug)]
@@ -56,9 +69,15 @@ impl JournalSender {
 }
 
 /// Writes what comes in, until nobody sends any more.
-pub(crate) async fn write_journal(mut incoming: mpsc::UnboundedReceiver<Waiting>, mut link: Link, store: Store) {
+pub(crate) async fn write_journal(mut incoming: mpsc::UnboundedReceiver<Waiting>, link: Link, store: Store) {
+    let mut writer = Writer { link, store, locked: Vec::new(), next: Instant::now() };
     let mut received = Vec::new();
-    while incoming.recv_many(&mut received, MOST).await > 0 {
+    loop {
+        let look = async { if writer.locked.is_empty() { pending().await } else { sleep_until(writer.next.into()).await } };
+        tokio::select! {
+            count = incoming.recv_many(&mut received, MOST) => if count == 0 { break },
+            () = look => received.extend(writer.free().await),
+        }
         while !received.is_empty() {
             let mut bytes = 0;
             let fitting = received.iter().take_while(|one| {
@@ -66,56 +85,77 @@ pub(crate) async fn write_journal(mut incoming: mpsc::UnboundedReceiver<Waiting>
                 bytes <= LARGEST
             });
             let most = fitting.count().max(1);
-            write(&mut link, store, received.drain(..most).collect()).await;
+            writer.write(received.drain(..most).collect()).await;
         }
     }
-    link.close().await;
+    writer.link.close().await;
 }
 
-/// One statement, however often it must be sent: said twice it is the same.
-async fn write(link: &mut Link, store: Store, mut steps: Vec<Waiting>) {
-    loop {
-        // Whoever waits no more has been dropped: its step is done again, if it was not journaled.
-        steps.retain(|one| !one.answer.is_closed());
-        if steps.is_empty() {
-            return;
-        }
-        match send(link, store, &steps).await {
-            Ok(accepted) => return steps.into_iter().for_each(|one| one.tell(&accepted)),
-            Err(error) if is_locked(&error) && refuse_locked(link, store, &mut steps).await => {}
-            Err(error) if is_refusal(&error) && !is_locked(&error) => return Box::pin(write_apart(link, store, steps, error)).await,
-            Err(error) => {
-                complain(&error, "cannot journal steps; trying again");
-                tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await;
+/// What writes, and what waits for leases that somebody's open transaction has locked.
+struct Writer {
+    link: Link,
+    store: Store,
+    locked: Vec<Waiting>,
+    /// When to look again whether they are free.
+    next: Instant,
+}
+
+impl Writer {
+    /// One statement, however often it must be sent: said twice it is the same. Of attempts that have ended too: what was done, was done.
+    async fn write(&mut self, mut steps: Vec<Waiting>) {
+        let waits: HashSet<Uuid> = self.locked.iter().map(Waiting::token).collect();
+        self.locked.extend(steps.extract_if(.., |one| waits.contains(&one.token())));
+        while !steps.is_empty() {
+            match send(&mut self.link, self.store, &steps).await {
+                Ok(accepted) => return steps.into_iter().for_each(|one| one.tell(&accepted)),
+                Err(error) if is_locked(&error) && self.put_aside(&mut steps).await => {}
+                Err(error) if is_refusal(&error) && !is_locked(&error) => return Box::pin(self.write_apart(steps, error)).await,
+                Err(error) => {
+                    complain(&error, "cannot journal steps; trying again");
+                    tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await;
+                }
             }
         }
     }
-}
 
-/// Each half by itself, until the one is found that is refused.
-async fn write_apart(link: &mut Link, store: Store, mut steps: Vec<Waiting>, error: sqlx::Error) {
-    if steps.len() > 1 {
-        let rest = steps.split_off(steps.len() / 2);
-        write(link, store, steps).await;
-        return write(link, store, rest).await;
+    /// Each half by itself, until the one is found that is refused.
+    async fn write_apart(&mut self, mut steps: Vec<Waiting>, error: sqlx::Error) {
+        if steps.len() > 1 {
+            let rest = steps.split_off(steps.len() / 2);
+            self.write(steps).await;
+            return self.write(rest).await;
+        }
+        for Waiting { entry, answer } in steps {
+            tracing::warn!(job = %entry.fence.id, step = entry.name, error = queue_core::message(&error), "a step cannot be journaled");
+            let _ = answer.send(Written::Failed(queue_core::message(&error)));
+        }
     }
-    for Waiting { entry, answer } in steps {
-        tracing::warn!(job = %entry.fence.id, step = entry.name, error = queue_core::message(&error), "a step cannot be journaled");
-        let _ = answer.send(Written::Failed(queue_core::message(&error)));
-    }
-}
 
-/// Answers those on leases that somebody's open transaction has locked, and takes them out; returns whether there were any.
-async fn refuse_locked(link: &mut Link, store: Store, steps: &mut Vec<Waiting>) -> bool {
-    let Ok(locked) = pids(link, store, steps.iter().map(|one| one.entry.fence.token).collect()).await else { return false };
-    for Waiting { entry, answer } in steps.extract_if(.., |one| locked.contains_key(&one.entry.fence.token)) {
-        let pid = &locked[&entry.fence.token];
-        let _ = answer.send(Written::Failed(format!("the open transaction of the session {pid} has locked the job's lease")));
+    /// Takes those on locked leases out of these; returns whether there were any.
+    async fn put_aside(&mut self, steps: &mut Vec<Waiting>) -> bool {
+        self.next = Instant::now() + LOOK;
+        let Ok(locked) = pids(&mut self.link, self.store, steps.iter().map(Waiting::token).collect()).await else { return false };
+        if let Some((lease, pid)) = locked.iter().next() {
+            tracing::warn!(%lease, pid, leases = locked.len(), "{LOCKED}");
+        }
+        self.locked.extend(steps.extract_if(.., |one| locked.contains_key(&one.token())));
+        !locked.is_empty()
     }
-    !locked.is_empty()
+
+    /// Those whose leases are free again, or gone.
+    async fn free(&mut self) -> Vec<Waiting> {
+        self.next = Instant::now() + LOOK;
+        let tokens = self.locked.iter().map(Waiting::token).collect();
+        let Ok(locked) = pids(&mut self.link, self.store, tokens).await else { return Vec::new() };
+        self.locked.extract_if(.., |one| !locked.contains_key(&one.token())).collect()
+    }
 }
 
 impl Waiting {
+    fn token(&self) -> Uuid {
+        self.entry.fence.token
+    }
+
     fn tell(self, accepted: &HashSet<(Uuid, JobId, String)>) {
         let Self { entry, answer } = self;
         let is_accepted = accepted.contains(&(entry.fence.token, entry.fence.id, entry.name));

@@ -9,7 +9,7 @@ use std::{
 
 use async_trait::async_trait;
 use queue_core::{
-    Error as CoreError, JobId, Registration, Registry, Store, operate,
+    Error as CoreError, JobId, JobState, Registration, Registry, Store, operate,
     operate::JobRecord,
     runner::{
         Backend, ClaimedJob, CommitResult, Ended, Ending, Fence, Halt, JournaledStep, Lent, OwnTransaction, ReportEntry, ReportSender,
@@ -112,6 +112,7 @@ impl Worker {
         registry.check(&states)?;
         let (name, registration) = (known.0, Arc::new(known.1));
         let store = config.store;
+        let begins_anew = job.finished_at.is_some() && job.state != JobState::Dead;
         let job = claimed(job, name, &pool, store).await?;
         let lent_from = reading(&pool, 1);
         let mut tx = lent_from.begin_with("begin read write").await?;
@@ -119,7 +120,14 @@ impl Worker {
         let (transaction, session): (String, i32) = sqlx::query_as(NAMES).fetch_one(&mut *tx).await?;
         let lent: Lent = Arc::new(tokio::sync::Mutex::new(tx));
         let (reports, mut received) = ReportSender::open();
-        let backend = Arc::new(TrialBackend { lent: Arc::clone(&lent), pool: pool.clone(), store, transaction, notes: Mutex::default() });
+        let backend = Arc::new(TrialBackend {
+            begins_anew,
+            lent: Arc::clone(&lent),
+            pool: pool.clone(),
+            store,
+            transaction,
+            notes: Mutex::default(),
+        });
         let beside = if trial.may_write { pool } else { reading(&pool, 5) };
         let handlers = Handle::current();
         let (lent_backend, trace) = (Arc::<TrialBackend>::clone(&backend), config.trace);
@@ -233,6 +241,7 @@ async fn wait_for<T>(attempt: tokio::task::JoinHandle<T>, halt: &Halt, patience:
 /// Stands in for the store: it keeps what is said, and lends the one transaction.
 #[derive(Debug)]
 struct TrialBackend {
+    begins_anew: bool,
     lent: Lent,
     pool: PgPool,
     store: Store,
@@ -327,8 +336,11 @@ impl Backend for TrialBackend {
         Ok(statement.fetch_optional(&self.pool).await?.flatten())
     }
 
-    /// A durable job is tried from where it is.
+    /// A durable job is tried from where it is; one that is over anew, as after a requeue.
     async fn steps(&self, job: JobId) -> Result<Vec<JournaledStep>, CoreError> {
+        if self.begins_anew {
+            return Ok(Vec::new());
+        }
         steps_done(&self.pool, self.store, job).await
     }
 

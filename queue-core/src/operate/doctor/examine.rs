@@ -117,7 +117,10 @@ impl<'a> Examiner<'a> {
 
     async fn look_within(&mut self, look: Look, on: &mut PgConnection) -> Result<Vec<Finding>, Error> {
         let ms = self.checkup.patience.as_millis().max(1);
-        let begin = format!("begin read only; set local statement_timeout = '{ms}ms'; set local lock_timeout = '{}ms'", ms.div_ceil(4));
+        let begin = format!(
+            "begin isolation level read committed, read only; set local statement_timeout = '{ms}ms'; set local lock_timeout = '{}ms'",
+            ms.div_ceil(4)
+        );
         // Numbers alone were put in.
         sqlx::raw_sql(AssertSqlSafe(begin)).execute(&mut *on).await?;
         let found = looks::look(look, on, self.store, self.checkup, &mut self.login).await?;

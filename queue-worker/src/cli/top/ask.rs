@@ -20,7 +20,7 @@ const REST: u32 = 4;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Said in one go with the beginning, and over with the transaction: it is the same behind a pooler.
-const BEGIN: &str = "begin read only; set local statement_timeout = '2s'; set local lock_timeout = '500ms'; \
+const BEGIN: &str = "begin isolation level read committed, read only; set local statement_timeout = '2s'; set local lock_timeout = '500ms'; \
                      set local idle_in_transaction_session_timeout = '10s'";
 
 /// The busiest queues and types that are shown, and the running jobs.
