@@ -3,7 +3,6 @@
 
 use std::{
     io,
-    net::SocketAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -45,7 +44,7 @@ const SAID: u32 = 30;
 
 /// The address; `None` if another has it, as the process that this one follows may for a while.
 #[cfg(any(feature = "health", all(feature = "dashboard", feature = "cli")))]
-pub(crate) async fn bind(address: SocketAddr) -> io::Result<Option<TcpListener>> {
+pub(crate) async fn bind(address: std::net::SocketAddr) -> io::Result<Option<TcpListener>> {
     match TcpListener::bind(address).await {
         Ok(listener) => Ok(Some(listener)),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
@@ -55,7 +54,7 @@ pub(crate) async fn bind(address: SocketAddr) -> io::Result<Option<TcpListener>>
 
 /// The address, once it is free; it is said what waits for it.
 #[cfg(any(feature = "health", all(feature = "dashboard", feature = "cli")))]
-pub(crate) async fn free(address: SocketAddr, what: &str) -> TcpListener {
+pub(crate) async fn free(address: std::net::SocketAddr, what: &str) -> TcpListener {
     for tries in 0_u32.. {
         let error = match bind(address).await {
             Ok(Some(listener)) => return listener,
@@ -180,7 +179,7 @@ mod tests {
     /// More than fits into what lies between a server and a client that does not read.
     const LARGE: usize = 64 * 1024 * 1024;
 
-    async fn served(bounds: Bounds) -> (SocketAddr, JoinHandle<()>) {
+    async fn served(bounds: Bounds) -> (std::net::SocketAddr, JoinHandle<()>) {
         let router = Router::new()
             .route("/", get(async || "here"))
             .route("/large", get(async || vec![b'x'; LARGE]))
@@ -190,13 +189,13 @@ mod tests {
     }
 
     /// Says so much of a request, and keeps the connection.
-    async fn say(address: SocketAddr, text: &str) -> TcpStream {
+    async fn say(address: std::net::SocketAddr, text: &str) -> TcpStream {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(text.as_bytes()).await.unwrap();
         stream
     }
 
-    async fn ask(address: SocketAddr, path: &str) -> Vec<u8> {
+    async fn ask(address: std::net::SocketAddr, path: &str) -> Vec<u8> {
         let mut stream = say(address, &format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")).await;
         let mut said = Vec::new();
         stream.read_to_end(&mut said).await.unwrap();

@@ -11,6 +11,7 @@ use super::together;
 /// The disk is full for whatever a verdict completes, and for nothing else.
 const FULL: &str =
     "create function full_disk() returns trigger language plpgsql as $$ begin raise exception using errcode = '53100'; end $$;
+  create trigger full_disk before insert on queue.done for each row execute function full_disk();
   create trigger full_disk before insert on queue.done_many for each row execute function full_disk()";
 
 #[tokio::test]
@@ -26,7 +27,7 @@ async fn what_was_refused_after_an_outage_of_more_than_a_lease_is_counted_once()
     let mut second = start();
     within(Duration::from_mins(2), "it has run again", async || effects(&db.pool, job).await.unwrap() == 2).await;
     tokio::time::sleep(Duration::from_secs(6)).await;
-    db.pool.execute("drop trigger full_disk on queue.done_many").await.unwrap();
+    db.pool.execute("drop trigger full_disk on queue.done; drop trigger full_disk on queue.done_many").await.unwrap();
     within(Duration::from_mins(2), "it is completed", async || db.state(job).await == Some(JobState::Completed)).await;
     for worker in [&mut first, &mut second] {
         worker.signal("TERM");

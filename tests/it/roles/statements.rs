@@ -147,7 +147,7 @@ sleep w
 slow_down w
 started wro
 status pmwo
-step_written pmwro
+step_written wro
 steps ro
 steps_done wo
 still_held w
