@@ -4,7 +4,6 @@ mod counted;
 mod failing;
 mod kept;
 mod read;
-mod refused;
 mod sized;
 
 use std::time::Duration;
