@@ -24,7 +24,7 @@ begin
   insert into queue.audit (actor, act, what, jobs)
   values (left(note_act.actor, 100), left(note_act.act, 40), left(note_act.what, 500), note_act.jobs)
   returning audit.id into number;
-  if number > 10000 then  -- redundant: nothing is that old (for speed: a block that may fail has a subtransaction)
+  if number > 10000 then  -- redundant: nothing is that old [number > 10000 => true] (for speed: a block that may fail has a subtransaction)
     begin
       delete from queue.audit a
       where a.id in (

@@ -173,7 +173,7 @@ begin
           limit allowed + 1);
       end if;
       continue when cardinality(living) > allowed;  -- guard: a day that many outlive stays
-      -- guard: a day of which many steps outlive it stays (2 lines)
+      -- guard: a day of which many steps outlive it stays [allowed * 100 < => 0 > ]
       continue when allowed * 100 < (
         select count(*) from (select from queue.step s where s.id = any (living) limit allowed * 100 + 1) n);
       foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop

@@ -120,7 +120,7 @@ pub const BUGS: [Bug; 17] = [
             ),
             edit(
                 HEARTBEAT,
-                "runtime.block_on(vitals.watch(\"heartbeat\", heart.run(token)));",
+                "runtime.block_on(vitals.watch(Loop::Heartbeat, heart.run(token)));",
                 "drop((runtime, vitals, handlers.block_on(handlers.spawn(heart.run(token)))));",
             ),
         ],
@@ -136,8 +136,8 @@ pub const BUGS: [Bug; 17] = [
         scene: "unreadable",
         edits: &[edit(
             CLAIMED,
-            "lanes.note_sizes(of_lanes.iter().map(|(lane, of)| (*lane, of.bytes / of.jobs)));",
-            "lanes.note_sizes(of_lanes.iter().map(|(lane, of)| (*lane, of.bytes / of.jobs)));
+            "lanes.note_sizes(of_lanes.all.iter().map(|of| (of.lane, of.bytes / of.jobs)));",
+            "lanes.note_sizes(of_lanes.all.iter().map(|of| (of.lane, of.bytes / of.jobs)));
         let readable = |text: &str| serde_json::from_str::<serde_json::Value>(text).is_ok();
         if !claimed.iter().all(|(_, _, job)| job.job.payload.as_deref().is_some_and(readable)) {
             claimed.iter_mut().for_each(|(_, _, job)| job.job.payload = None);
