@@ -1,7 +1,5 @@
 //! Sleeps: they hold no slot, end when they are to, and let what runs beside them come first.
 
-use std::time::Duration;
-
 use queue_core::{AttemptOutput, Context, Failure, Job as _, JobState, Middleware, Next, async_trait};
 use tests::eventually;
 
