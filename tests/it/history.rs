@@ -3,6 +3,7 @@
 mod counted;
 mod failing;
 mod kept;
+mod refused;
 mod read;
 mod sized;
 

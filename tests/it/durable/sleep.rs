@@ -1,5 +1,7 @@
 //! Sleeps: they hold no slot, end when they are to, and let what runs beside them come first.
 
+use std::time::Duration;
+
 use queue_core::{AttemptOutput, Context, Failure, Job as _, JobState, Middleware, Next, async_trait};
 use tests::eventually;
 
@@ -40,6 +42,29 @@ async fn a_sleep_that_is_cut_short_by_an_operator_sleeps_on() {
         sqlx::query("select queue.run_now($1)").bind(job).execute(&db.pool).await.unwrap();
         eventually("it sleeps on", async || db.count(until).await == 1).await;
         assert_eq!(done(&db, job).await, []);
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_that_has_begun_does_not_expire_in_its_sleep() {
+    let db = db().await;
+    let asleep = plan([Part::Sleep("trial".into(), 3_600_000)]).enqueue(&db.pool).expires_in(Duration::from_mins(5)).await.unwrap().id();
+    db.run_while(db.worker().register::<Plan>().queue("default", 5), async {
+        db.until(asleep, JobState::Scheduled).await;
+        let late = plan([]).enqueue(&db.pool).queue("unserved").expires_in(Duration::from_mins(5)).await.unwrap().id();
+        let over = "update queue.expiry set at = now() - interval '1 s';
+            update queue.job set meta = jsonb_set(meta, '{expires_at}', to_jsonb(queue.expiry_text(now() - interval '1 s')))
+            where meta ? 'expires_at'";
+        sqlx::raw_sql(over).execute(&db.pool).await.unwrap();
+        sqlx::query("select from queue.expire_due('-infinity', 100)").execute(&db.pool).await.unwrap();
+        db.until(late, JobState::Expired).await;
+        sqlx::query("select queue.run_now($1)").bind(asleep).execute(&db.pool).await.unwrap();
+        eventually("it sleeps on", async || {
+            db.count("select count(*) from queue.scheduled where attempts = 1 and run_at > now() + interval '1 min'").await == 1
+        })
+        .await;
     })
     .await;
     db.finish().await;
