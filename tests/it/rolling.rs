@@ -185,17 +185,18 @@ async fn a_migration_behind_a_slow_reader_delays_no_enqueue_and_gets_through_at_
     let mut connection = connect(&db).await;
     let pid: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut connection).await.unwrap();
     let migrating = tokio::spawn(async move { migrate_with(&mut connection, Store::default(), &[WIDER], Duration::from_mins(5)).await });
-    let (mut longest, mut waits, mut was_waiting) = (Duration::ZERO, 0, false);
+    let (mut behind, mut waits, mut was_waiting) = (0, 0, false);
     let waiting = format!("select count(*) from pg_stat_activity where pid = {pid} and wait_event_type = 'Lock'");
     while waits < 5 {
-        longest = longest.max(longest_enqueue(&db, 5).await);
+        let longest = longest_enqueue(&db, 5).await;
+        behind += i32::from(longest > Duration::from_millis(500) + quiet);
         let now_waiting = db.count(&waiting).await > 0;
         waits += i32::from(was_waiting && !now_waiting);
         was_waiting = now_waiting;
     }
     assert!(!migrating.is_finished());
-    println!("the longest enqueue took {longest:?} beside the migration, {quiet:?} without it");
-    assert!(longest <= Duration::from_millis(500) + quiet, "{longest:?}");
+    // Whoever stood behind it would at each of its waits; a machine that is busy with others stands still once or twice.
+    assert!(behind <= 2, "{behind} enqueues stood behind {waits} waits of the migration");
     reading.rollback().await.unwrap();
     assert_eq!(migrating.await.unwrap().unwrap(), [1000]);
     assert_eq!(db.count("select count(*) from queue.migration where version = 1000").await, 1);

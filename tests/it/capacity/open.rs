@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use queue_core::operate::set_capacity;
@@ -15,7 +15,7 @@ use tests::{
     Do,
     protocol::{beat, claim, register, settle},
 };
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::timeout};
 
 use super::{connect, is_full, quick, waiting, with_capacity};
 
@@ -134,23 +134,18 @@ async fn a_full_queue_refuses_at_once_and_writes_nothing_while_another_producer_
     Do::enqueue_all((0..99).map(|_| quick()), &db.pool).await.unwrap();
     let mut idle = db.pool.begin().await.unwrap();
     quick().enqueue(&mut idle).await.unwrap();
-    // The best of several: a machine that is busy with other tests may be slow once.
+    // Whoever waited for the transaction would wait for ever: it is ended only after all were refused.
     let refuse = async || {
-        let mut best = Duration::MAX;
         for _ in 0..10 {
-            let began = Instant::now();
-            assert!(is_full(&quick().enqueue(&db.pool).await.unwrap_err()));
-            best = best.min(began.elapsed());
+            let refused = timeout(Duration::from_mins(1), quick().enqueue(&db.pool)).await.expect("it waits for a transaction");
+            assert!(is_full(&refused.unwrap_err()));
         }
-        best
     };
-    let open = refuse().await;
-    assert!(open < Duration::from_millis(100), "full by what is open: refused after {open:?}");
+    refuse().await;
     idle.commit().await.unwrap();
     let mut idle = db.pool.begin().await.unwrap();
     assert!(quick().enqueue(&mut idle).unless_at_capacity().await.unwrap().is_none());
-    let full = refuse().await;
-    assert!(full < Duration::from_millis(50), "full: refused after {full:?}");
+    refuse().await;
     // A transaction that has written nothing has no id.
     let mut tx = db.pool.begin().await.unwrap();
     assert!(quick().enqueue(&mut tx).unless_at_capacity().await.unwrap().is_none());

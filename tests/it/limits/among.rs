@@ -102,8 +102,8 @@ async fn of_many_limits_the_empty_ones_keep_no_job_under_another_waiting() {
     .await;
     took.sort();
     eprintln!("under the last of many limits: {took:?}");
-    // The better half: a slow machine is slow now and then.
-    assert!(took[2] < Duration::from_millis(400), "each waits for looks at the empty ones: {took:?}");
+    // If one waits for looks at the empty ones, each does; a machine that is busy with others is slow now and then.
+    assert!(took[0] < Duration::from_millis(400), "each waits for looks at the empty ones: {took:?}");
     db.finish().await;
 }
 
