@@ -2,6 +2,7 @@
 
 mod locked;
 mod drained;
+mod interrupted;
 
 use std::{sync::Mutex, time::Duration};
 

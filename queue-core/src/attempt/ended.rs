@@ -56,7 +56,7 @@ impl Ended {
         Self { error, ..Self::without_error(failure.kind().outcome()) }
     }
 
-    pub(super) fn interrupted() -> Self {
+    pub(crate) fn interrupted() -> Self {
         Self::without_error(Outcome::Interrupted)
     }
 

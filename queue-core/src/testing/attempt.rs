@@ -13,7 +13,10 @@ use sqlx::{
 };
 use tokio::{runtime::Handle, sync::mpsc};
 
-use super::backend::{Notes, TestBackend};
+use super::{
+    backend::{Notes, TestBackend},
+    points::Points,
+};
 use crate::{
     attempt::{self, ClaimedJob, Ended, Halt},
     context::{
@@ -121,6 +124,8 @@ pub(super) struct Setup<'a> {
     pub(super) lent: Option<Lent>,
     /// The worker is shutting down.
     pub(super) asked: Option<CancelReason>,
+    /// Where it may be interrupted. Its own transactions are on the pool then, and are committed.
+    pub(super) points: Option<Arc<Points>>,
 }
 
 /// What came of it, and what only the caller of one attempt sees.
@@ -153,8 +158,9 @@ const DICE: f64 = 0.5;
 
 impl Setup<'_> {
     pub(super) async fn run(self) -> Outturn {
-        let Self { registration, job, checkpoint, steps, states, middleware, pool, store, lent, asked } = self;
-        let backend = Arc::new(TestBackend::new(job.attempt, (checkpoint, steps), lent.clone()));
+        let Self { registration, job, checkpoint, steps, states, middleware, pool, store, lent, asked, points } = self;
+        let own = points.as_ref().map(|_| pool.clone());
+        let backend = Arc::new(TestBackend::new(job.attempt, (checkpoint, steps), lent.clone(), own));
         let (reports, mut said) = ReportSender::open();
         let shared = Arc::new(Shared {
             pool,
@@ -175,7 +181,8 @@ impl Setup<'_> {
         let (since, failure) = (Instant::now(), Mutex::new(None));
         let note = |failed| *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failed);
         let ended = {
-            let working = pin!(attempt::run(registration, job, &shared, &halt, lent, note, None));
+            let working = attempt::run(registration, job, &shared, &halt, lent, note, None);
+            let working = pin!(interruptible(working, points));
             let keeping = pin!(keep(&mut said, |entry| backend.note(entry)));
             tokio::select! {
                 biased;
@@ -183,8 +190,17 @@ impl Setup<'_> {
                 never = keeping => match never {},
             }
         };
+        backend.close().await;
         let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
         Outturn { failure, ..Outturn::of(ended, registration, job, since.elapsed(), backend.take()) }
+    }
+}
+
+/// The attempt, which is interrupted where `points` say.
+async fn interruptible(working: impl Future<Output = Ended>, points: Option<Arc<Points>>) -> Ended {
+    match points {
+        Some(points) => points.through(working).await.unwrap_or_else(Ended::interrupted),
+        None => working.await,
     }
 }
 

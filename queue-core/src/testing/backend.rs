@@ -7,6 +7,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use sqlx::PgPool;
 use tokio::time::timeout;
 
 use crate::{
@@ -34,7 +35,11 @@ const KEEP_ON: &str =
 #[derive(Debug, Default)]
 pub(super) struct TestBackend {
     lent: Option<Lent>,
+    /// Where transactions are begun if none is lent.
+    pool: Option<PgPool>,
     notes: Mutex<Notes>,
+    /// Whether the attempt is over; held while something is committed.
+    over: tokio::sync::Mutex<bool>,
 }
 
 /// What one attempt has said.
@@ -50,9 +55,20 @@ pub(super) struct Notes {
 }
 
 impl TestBackend {
-    pub(super) fn new(attempt: i16, (checkpoint, steps): (Option<String>, Vec<JournaledStep>), lent: Option<Lent>) -> Self {
+    pub(super) fn new(
+        attempt: i16,
+        (checkpoint, steps): (Option<String>, Vec<JournaledStep>),
+        lent: Option<Lent>,
+        pool: Option<PgPool>,
+    ) -> Self {
         let progress = Progress { attempt, ..Progress::default() };
-        Self { lent, notes: Mutex::new(Notes { progress, checkpoint, steps, ..Notes::default() }) }
+        let notes = Mutex::new(Notes { progress, checkpoint, steps, ..Notes::default() });
+        Self { lent, pool, notes, over: tokio::sync::Mutex::new(false) }
+    }
+
+    /// Nothing is kept from now on, as of a worker that has lost its lease.
+    pub(super) async fn close(&self) {
+        *self.over.lock().await = true;
     }
 
     /// Keeps what would be written in the store.
@@ -80,9 +96,12 @@ impl TestBackend {
 
 #[async_trait]
 impl Backend for TestBackend {
-    /// The test's transaction, without what a transaction that was begun before has left there.
+    /// The test's transaction, without what a transaction that was begun before has left there; or one on the pool.
     async fn begin(&self, job: JobId) -> Result<OwnTransaction, Error> {
-        let lent = self.lent.as_ref().ok_or(Error::NoTransaction { job })?;
+        let Some(lent) = &self.lent else {
+            let pool = self.pool.as_ref().ok_or(Error::NoTransaction { job })?;
+            return Ok(OwnTransaction::Pooled(pool.begin().await?));
+        };
         let mut tx = timeout(PATIENCE, Arc::clone(lent).lock_owned()).await.map_err(|_| Error::NoTransaction { job })?;
         sqlx::raw_sql(UNDO).execute(&mut **tx).await?;
         Ok(OwnTransaction::Lent(tx))
@@ -90,13 +109,12 @@ impl Backend for TestBackend {
 
     /// Keeps what a handler's own transaction wrote, and what it said with it, as its commit would.
     async fn commit(self: Arc<Self>, tx: OwnTransaction, _: Fence, ending: Ending) -> CommitResult {
-        let kept = match tx {
-            OwnTransaction::Lent(mut tx) => sqlx::raw_sql(KEEP).execute(&mut **tx).await,
-            // None was begun on a pool.
-            OwnTransaction::Pooled(tx) => tx.rollback().await.and(Err(sqlx::Error::PoolClosed)),
-        };
-        match kept {
-            Ok(_) => {
+        let over = self.over.lock().await;
+        if *over {
+            return undo(tx).await;
+        }
+        match keep(tx, KEEP).await {
+            Ok(()) => {
                 self.notes().said = Some(ending);
                 CommitResult::Written
             }
@@ -112,25 +130,46 @@ impl Backend for TestBackend {
         Ok(self.notes().steps.clone())
     }
 
-    async fn journal(&self, StepEntry { fence, name, wait, output, .. }: StepEntry) -> Written {
-        let left_ms = wait.map(|wait| wait.as_secs_f64() * 1000.0);
-        self.notes().steps.push(JournaledStep { name, attempt: fence.attempt, output, left_ms });
+    async fn journal(&self, entry: StepEntry) -> Written {
+        if *self.over.lock().await {
+            return Written::Refused;
+        }
+        self.notes().steps.push(journaled(entry));
         Written::Yes
     }
 
     /// Keeps what the step wrote, as its commit would, whatever becomes of the attempt.
     async fn commit_step(self: Arc<Self>, tx: OwnTransaction, entry: StepEntry) -> CommitResult {
-        let kept = match tx {
-            OwnTransaction::Lent(mut tx) => sqlx::raw_sql(KEEP_ON).execute(&mut **tx).await,
-            // None was begun on a pool.
-            OwnTransaction::Pooled(tx) => tx.rollback().await.and(Err(sqlx::Error::PoolClosed)),
-        };
-        match kept {
-            Ok(_) => {
-                self.journal(entry).await;
+        let over = self.over.lock().await;
+        if *over {
+            return undo(tx).await;
+        }
+        match keep(tx, KEEP_ON).await {
+            Ok(()) => {
+                self.notes().steps.push(journaled(entry));
                 CommitResult::Written
             }
             Err(error) => CommitResult::Undone(Error::Database(error).into()),
         }
+    }
+}
+
+fn journaled(StepEntry { fence, name, wait, output, .. }: StepEntry) -> JournaledStep {
+    JournaledStep { name, attempt: fence.attempt, output, left_ms: wait.map(|wait| wait.as_secs_f64() * 1000.0) }
+}
+
+/// Keeps what was written: of a transaction that is lent, by this statement.
+async fn keep(tx: OwnTransaction, lent: &'static str) -> sqlx::Result<()> {
+    match tx {
+        OwnTransaction::Lent(mut tx) => sqlx::raw_sql(lent).execute(&mut **tx).await.map(drop),
+        OwnTransaction::Pooled(tx) => tx.commit().await,
+    }
+}
+
+/// Keeps nothing: the attempt is over. A transaction that is lent is ended by whoever lends it.
+async fn undo(tx: OwnTransaction) -> CommitResult {
+    match tx {
+        OwnTransaction::Pooled(tx) => tx.rollback().await.map_or_else(|error| CommitResult::Undone(error.into()), |()| CommitResult::Lost),
+        OwnTransaction::Lent(_) => CommitResult::Lost,
     }
 }

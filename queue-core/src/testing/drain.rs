@@ -280,7 +280,8 @@ async fn one(
     let known = steps.len();
     sqlx::raw_sql(SAVE).execute(&mut *connection.lock(None).await?).await?;
     let (states, middleware, pool, lent) = (states.clone(), middleware.to_vec(), pool.clone(), connection.lent());
-    let mut outturn = Setup { registration, job: &job, checkpoint, steps, states, middleware, pool, store, lent, asked: None }.run().await;
+    let setup = Setup { registration, job: &job, checkpoint, steps, states, middleware, pool, store, lent, asked: None, points: None };
+    let mut outturn = setup.run().await;
     let mut on = connection.lock(Some(job.id)).await?;
     if transactional && outturn.attempt.is_completed() {
         if let Err(error) = sqlx::raw_sql(KEEP).execute(&mut *on).await {

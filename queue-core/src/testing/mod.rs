@@ -7,6 +7,8 @@ mod drain;
 mod enqueued;
 mod connection;
 mod attempt;
+mod interrupt;
+mod points;
 mod backend;
 mod payloads;
 mod lock;
@@ -19,6 +21,7 @@ pub use self::{
     batch::{RanBatch, RunBatch, run_batch},
     drain::{Drain, Drained, advance, drain},
     enqueued::{EnqueuedJob, enqueued, enqueued_jobs},
+    interrupt::{Interrupted, interrupt_everywhere},
     payloads::Payloads,
     run::{Ran, Run, run},
 };
@@ -46,6 +49,12 @@ pub enum Error {
     #[error("{most} jobs were run and there is still another: do they enqueue each other? If not, say `.at_most(..)`")]
     Endless {
         /// So many were run.
+        most: usize,
+    },
+    /// A handler has more awaits than can be tried one after the other.
+    #[error("the handler waits more than {most} times before its job is over: interrupt a smaller one")]
+    Restless {
+        /// So many are tried.
         most: usize,
     },
     /// A handler left something running that still holds the transaction it was lent.

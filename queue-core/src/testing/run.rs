@@ -7,7 +7,7 @@ use serde::Serialize;
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use super::attempt::{Attempt, Setup, is_without_pool, no_pool};
+use super::attempt::{Attempt, Outturn, Setup, is_without_pool, no_pool};
 use crate::{
     attempt::ClaimedJob,
     context::{CancelReason, Handler, JournaledStep, Middleware, Registration, States, StepName},
@@ -27,15 +27,15 @@ pub fn run<T: Handler>(job: T) -> Run<T> {
 #[must_use = "nothing runs until this is awaited"]
 pub struct Run<T> {
     job: T,
-    states: States,
+    pub(super) states: States,
     attempt: u32,
     max_attempts: Option<u32>,
-    pool: Option<PgPool>,
-    checkpoint: Option<String>,
-    steps: Vec<JournaledStep>,
+    pub(super) pool: Option<PgPool>,
+    pub(super) checkpoint: Option<String>,
+    pub(super) steps: Vec<JournaledStep>,
     options: EnqueueOptions,
-    middleware: Vec<Arc<dyn Middleware>>,
-    asked: Option<CancelReason>,
+    pub(super) middleware: Vec<Arc<dyn Middleware>>,
+    pub(super) asked: Option<CancelReason>,
 }
 
 impl<T: Handler> Run<T> {
@@ -137,17 +137,8 @@ impl<T: Handler> Run<T> {
     /// When the payload or the metadata cannot be stored, or state is missing that `#[job(state(..))]` names: there is no such job, and no such worker.
     pub async fn run(self) -> Ran<T> {
         let registration = Registration::of::<T>();
-        let meta = self.options.meta_text().unwrap_or_else(|error| panic!("{error}"));
-        if let Err(error) = check(&registration, &self.states) {
-            panic!("{error}");
-        }
-        let bare = self.pool.is_none();
-        let pool = match self.pool {
-            Some(pool) => pool,
-            None => no_pool().await,
-        };
-        let job = ClaimedJob { meta, ..claimed(&self.job, 1, self.attempt, self.max_attempts) };
-        let Self { states, checkpoint, steps, asked, middleware, .. } = self;
+        let (job, pool) = self.claimed(&registration).await;
+        let Self { states, checkpoint, steps, asked, middleware, pool: own, .. } = self;
         let setup = Setup {
             registration: &registration,
             job: &job,
@@ -159,13 +150,22 @@ impl<T: Handler> Run<T> {
             store: Store::default(),
             lent: None,
             asked,
+            points: None,
         };
-        let mut outturn = setup.run().await;
-        if bare && outturn.failure.as_ref().is_some_and(is_without_pool) {
-            let error = outturn.attempt.error.get_or_insert_default();
-            error.push_str("; there is no database here: give one with `.pool(&pool)`");
+        Ran::of(setup.run().await, own.is_none())
+    }
+
+    /// The job as a claim would bring it, and the pool that its handler is given.
+    pub(super) async fn claimed(&self, registration: &Registration) -> (ClaimedJob, PgPool) {
+        let meta = self.options.meta_text().unwrap_or_else(|error| panic!("{error}"));
+        if let Err(error) = check(registration, &self.states) {
+            panic!("{error}");
         }
-        Ran { attempt: outturn.attempt, failure: outturn.failure, job: PhantomData }
+        let pool = match &self.pool {
+            Some(pool) => pool.clone(),
+            None => no_pool().await,
+        };
+        (ClaimedJob { meta, ..claimed(&self.job, 1, self.attempt, self.max_attempts) }, pool)
     }
 }
 
@@ -228,6 +228,15 @@ pub struct Ran<T> {
 }
 
 impl<T: Handler> Ran<T> {
+    /// What came of an attempt, of a handler that was given no pool if it is `bare`.
+    pub(super) fn of(mut outturn: Outturn, bare: bool) -> Self {
+        if bare && outturn.failure.as_ref().is_some_and(is_without_pool) {
+            let error = outturn.attempt.error.get_or_insert_default();
+            error.push_str("; there is no database here: give one with `.pool(&pool)`");
+        }
+        Self { attempt: outturn.attempt, failure: outturn.failure, job: PhantomData }
+    }
+
     /// What the handler returned, read back as it is stored.
     ///
     /// # Panics

@@ -140,12 +140,13 @@ async fn of_migrations_that_build_indexes_at_once_all_succeed_and_one_says_so() 
     for _ in 0..3 {
         all.push(start(&db, patience).await);
     }
-    let pids: Vec<String> = all.iter().skip(1).map(|(_, pid)| pid.to_string()).collect();
-    let waiting = format!("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and pid in ({})", pids.join(", "));
     let began = Instant::now();
     while began.elapsed() < patience + Duration::from_secs(1) {
-        eventually("others wait", async || db.count(&waiting).await > 0).await;
-        eventually("and give way", async || db.count(&waiting).await == 0).await;
+        for (_, pid) in &all[1..] {
+            let waiting = format!("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and pid = {pid}");
+            eventually("it waits", async || db.count(&waiting).await > 0).await;
+            eventually("and gives way", async || db.count(&waiting).await == 0).await;
+        }
     }
     assert!(all.iter().all(|(migrating, _)| !migrating.is_finished()));
     reader.close().await.unwrap();

@@ -1,0 +1,242 @@
+//! A handler that is interrupted at each of its awaits, and run again: what is written once stays so, and what is not is found out.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use queue_core::{Context, Durable, Failure, Handler, JobResult, job, testing};
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+use tests::TestDb;
+use tokio::task::yield_now;
+
+/// What handlers have done outside of the database.
+#[derive(Clone, Default)]
+struct Done(Arc<Mutex<Vec<String>>>);
+
+impl Done {
+    fn note(&self, what: impl Into<String>) {
+        self.0.lock().unwrap().push(what.into());
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+
+    fn count(&self, what: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|done| *done == what).count()
+    }
+}
+
+/// Mails two, one after the other, and remembers the first or does not.
+#[job(name = "interrupted_mails", state(Done))]
+#[derive(Serialize, Deserialize)]
+struct Mails {
+    remembers: bool,
+}
+
+impl Handler for Mails {
+    async fn run(self, cx: &Context) -> JobResult {
+        let done = cx.state::<Done>();
+        if cx.last_checkpoint::<u32>().await?.is_none() {
+            done.note("ada");
+            if self.remembers {
+                cx.checkpoint(&1).await?;
+            }
+        }
+        yield_now().await;
+        done.note("bob");
+        Ok(())
+    }
+}
+
+/// How often ada and bob had a mail, each time the handler was interrupted elsewhere.
+async fn mailed(remembers: bool) -> Vec<(usize, usize)> {
+    let (done, mut seen) = (Done::default(), Vec::new());
+    let begin = async || {
+        done.take();
+        testing::run(Mails { remembers }).state(done.clone())
+    };
+    let tried = testing::interrupt_everywhere(begin, async |ran| {
+        assert!(ran.is_completed(), "{:?}", ran.error);
+        seen.push((done.count("ada"), done.count("bob")));
+    });
+    let tried = tried.await.unwrap();
+    assert_eq!(tried.interruptions + 1, seen.len(), "once undisturbed");
+    seen
+}
+
+#[tokio::test]
+async fn a_plain_handler_that_must_not_be_repeated_is_found_out() {
+    let forgets = mailed(false).await;
+    assert_eq!(forgets[0], (1, 1), "undisturbed");
+    assert!(forgets.contains(&(2, 1)), "dropped between the two: {forgets:?}");
+    assert_eq!(forgets.last(), Some(&(2, 2)), "its verdict was not written: {forgets:?}");
+    let remembers = mailed(true).await;
+    assert!(remembers.contains(&(2, 1)), "dropped before its checkpoint was written: {remembers:?}");
+    assert_eq!(remembers.last(), Some(&(1, 2)), "{remembers:?}");
+}
+
+/// Does one thing outside, one in the database, waits, and does another.
+#[job(name = "interrupted_order", durable, max_attempts = 2, state(Done), output = u32)]
+#[derive(Serialize, Deserialize)]
+struct Order;
+
+impl Handler for Order {
+    async fn run(self, cx: &Durable) -> JobResult<u32> {
+        let (done, key) = (cx.state::<Done>().clone(), cx.key("charge"));
+        let charged = async move {
+            yield_now().await;
+            done.note(key);
+            Ok::<_, Failure>(7_u32)
+        };
+        let charge = cx.step("charge", charged).await?;
+        cx.step_tx("book", async |tx| write(tx, "book").await).await?;
+        cx.sleep("trial", Duration::from_hours(24)).await;
+        cx.step_tx("bill", async |tx| write(tx, "bill").await).await?;
+        Ok(charge)
+    }
+}
+
+async fn write(on: &mut sqlx::PgConnection, what: &str) -> Result<(), sqlx::Error> {
+    sqlx::query("insert into written (what) values ($1)").bind(what).execute(on).await.map(drop)
+}
+
+async fn db() -> TestDb {
+    let db = TestDb::new().await;
+    sqlx::raw_sql("create table written (what text)").execute(&db.pool).await.unwrap();
+    db
+}
+
+async fn written(pool: &PgPool) -> String {
+    sqlx::query_scalar("select coalesce(string_agg(what, ' ' order by what), '') from written").fetch_one(pool).await.unwrap()
+}
+
+async fn empty(pool: &PgPool) {
+    sqlx::query("truncate written").execute(pool).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_durable_handler_does_in_the_database_once_what_it_does_elsewhere_under_one_key() {
+    let (db, done) = (db().await, Done::default());
+    let (mut again, mut attempts) = (0, Vec::new());
+    let begin = async || {
+        done.take();
+        empty(&db.pool).await;
+        testing::run(Order).state(done.clone()).pool(&db.pool)
+    };
+    let tried = testing::interrupt_everywhere(begin, async |ran| {
+        assert_eq!(ran.output(), 7);
+        assert_eq!(ran.journaled(), ["charge", "book", "trial", "bill"]);
+        assert_eq!(written(&db.pool).await, "bill book");
+        let mut keys = done.take();
+        again += usize::from(keys.len() == 2);
+        keys.dedup();
+        assert_eq!(keys.len(), 1, "another key: {keys:?}");
+        attempts.push(ran.number);
+    });
+    let tried = tried.await.unwrap();
+    assert!(tried.interruptions >= 8, "{tried:?}");
+    assert!(again >= 1, "never between the effect and the journal");
+    assert_eq!((attempts[0], attempts[1..].iter().max()), (1, Some(&2)), "{attempts:?}");
+    db.finish().await;
+}
+
+/// Writes in the transaction that it is lent.
+#[job(name = "interrupted_lent", transactional)]
+#[derive(Serialize, Deserialize)]
+struct WritesLent;
+
+impl Handler for WritesLent {
+    async fn run(self, cx: &Context) -> JobResult {
+        let mut tx = cx.transaction().await;
+        write(&mut tx, "one").await?;
+        yield_now().await;
+        write(&mut tx, "two").await?;
+        yield_now().await;
+        Ok(())
+    }
+}
+
+/// Writes in a transaction of its own, which completes it.
+#[job(name = "interrupted_own", output = u32)]
+#[derive(Serialize, Deserialize)]
+struct WritesOwn;
+
+impl Handler for WritesOwn {
+    async fn run(self, cx: &Context) -> JobResult<u32> {
+        let mut tx = cx.begin().await?;
+        write(&mut tx, "one").await?;
+        yield_now().await;
+        tx.complete(7).await
+    }
+}
+
+#[tokio::test]
+async fn what_completes_with_its_transaction_is_written_once() {
+    let db = db().await;
+    let lent = testing::interrupt_everywhere(
+        async || {
+            empty(&db.pool).await;
+            testing::run(WritesLent).pool(&db.pool)
+        },
+        async |ran| {
+            assert!(ran.is_completed(), "{:?}", ran.error);
+            assert_eq!(written(&db.pool).await, "one two");
+        },
+    );
+    assert!(lent.await.unwrap().interruptions >= 3);
+    let own = testing::interrupt_everywhere(
+        async || {
+            empty(&db.pool).await;
+            testing::run(WritesOwn).pool(&db.pool)
+        },
+        async |ran| {
+            assert_eq!(ran.output(), 7);
+            assert_eq!(written(&db.pool).await, "one");
+        },
+    );
+    let own = own.await.unwrap();
+    assert!(own.interruptions >= 2, "{own:?}");
+    let bare = testing::interrupt_everywhere(async || testing::run(WritesLent), async |_| {}).await;
+    assert!(matches!(bare, Err(testing::Error::NeedsPool { .. })), "{bare:?}");
+    db.finish().await;
+}
+
+/// Goes on for ever, within an attempt or with another.
+#[job(name = "interrupted_never")]
+#[derive(Serialize, Deserialize)]
+struct Never {
+    snoozes: bool,
+}
+
+impl Handler for Never {
+    async fn run(self, _: &Context) -> JobResult {
+        if self.snoozes {
+            return Err(Failure::snooze(Duration::from_secs(9)));
+        }
+        for _ in 0..10_000 {
+            yield_now().await;
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_end_is_an_error() {
+    let snoozes = testing::interrupt_everywhere(async || testing::run(Never { snoozes: true }), async |_| {}).await;
+    assert!(matches!(snoozes, Err(testing::Error::Endless { most: 1000 })), "{snoozes:?}");
+    let yields = testing::interrupt_everywhere(async || testing::run(Never { snoozes: false }), async |_| {}).await;
+    assert!(matches!(yields, Err(testing::Error::Restless { most: 2000 })), "{yields:?}");
+}
+
+#[tokio::test]
+#[should_panic(expected = "a mail too many")]
+async fn a_check_that_fails_fails_the_test() {
+    let done = Done::default();
+    let begin = async || {
+        done.take();
+        testing::run(Mails { remembers: false }).state(done.clone())
+    };
+    let check = async |_| assert_eq!(done.count("ada"), 1, "a mail too many");
+    testing::interrupt_everywhere(begin, check).await.unwrap();
+}
