@@ -155,9 +155,9 @@ impl ReportSender {
         (Self(sender), receiver)
     }
 
-    /// Fails only when the worker has ended; then nobody is left to write.
-    fn send(&self, report: &Arc<Report>) {
-        let _ = self.0.send(Arc::clone(report));
+    /// Returns whether anybody is left to write: nobody is once the worker has ended.
+    fn send(&self, report: &Arc<Report>) -> bool {
+        self.0.send(Arc::clone(report)).is_ok()
     }
 }
 
@@ -300,7 +300,10 @@ impl Report {
     fn ask(self: &Arc<Self>, values: &mut Values) -> oneshot::Receiver<Written> {
         let (ask, answer) = oneshot::channel();
         values.asks.push(ask);
-        self.sender.send(self);
+        if !self.sender.send(self) {
+            // Whoever waits is told so.
+            values.asks.clear();
+        }
         answer
     }
 

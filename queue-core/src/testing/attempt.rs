@@ -137,6 +137,7 @@ pub(super) struct Outturn {
     pub(super) reported: bool,
     /// The handler's own transaction is kept.
     pub(super) kept: bool,
+    pub(super) ran: Duration,
 }
 
 impl Outturn {
@@ -160,7 +161,9 @@ impl Setup<'_> {
     pub(super) async fn run(self) -> Outturn {
         let Self { registration, job, checkpoint, steps, states, middleware, pool, store, lent, asked, points } = self;
         let own = points.as_ref().map(|_| pool.clone());
-        let backend = Arc::new(TestBackend::new(job.attempt, (checkpoint, steps), lent.clone(), own));
+        // The transaction of an attempt that is interrupted is whole: its handler has no part of it to keep.
+        let of_parts = lent.clone().filter(|_| own.is_none());
+        let backend = Arc::new(TestBackend::new(job.attempt, (checkpoint, steps), of_parts, own));
         let (reports, mut said) = ReportSender::open();
         let shared = Arc::new(Shared {
             pool,
@@ -182,7 +185,7 @@ impl Setup<'_> {
         let note = |failed| *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failed);
         let ended = {
             let working = attempt::run(registration, job, &shared, &halt, lent, note, None);
-            let working = pin!(interruptible(working, points));
+            let working = pin!(interruptible(working, points, || backend.kept()));
             let keeping = pin!(keep(&mut said, |entry| backend.note(entry)));
             tokio::select! {
                 biased;
@@ -192,14 +195,15 @@ impl Setup<'_> {
         };
         backend.close().await;
         let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Outturn { failure, ..Outturn::of(ended, registration, job, since.elapsed(), backend.take()) }
+        let ran = since.elapsed();
+        Outturn { failure, ran, ..Outturn::of(ended, registration, job, ran, backend.take()) }
     }
 }
 
 /// The attempt, which is interrupted where `points` say.
-async fn interruptible(working: impl Future<Output = Ended>, points: Option<Arc<Points>>) -> Ended {
+async fn interruptible(working: impl Future<Output = Ended>, points: Option<Arc<Points>>, kept: impl Fn() -> usize) -> Ended {
     match points {
-        Some(points) => points.through(working).await.unwrap_or_else(Ended::interrupted),
+        Some(points) => points.through(working, kept).await.unwrap_or_else(Ended::interrupted),
         None => working.await,
     }
 }
@@ -208,7 +212,8 @@ impl Outturn {
     /// What came of an attempt that ended so, after this time, and has said this.
     pub(super) fn of(ended: Ended, registration: &Registration, job: &ClaimedJob, ran: Duration, notes: Notes) -> Self {
         let Notes { progress, checkpoint, changed, said, steps } = notes;
-        let (kept, mut outcome) = (ended.is_written(), ended.outcome());
+        // Also of an attempt that was interrupted after its commit.
+        let (kept, mut outcome) = (ended.is_written() || said.is_some(), ended.outcome());
         let mut ending = ended.ending(Some(registration), job, ran, DICE);
         if let Some(committed) = said.filter(|_| kept) {
             // What the transaction said is what a worker has committed; whatever the handler did afterwards is only logged.
@@ -227,7 +232,7 @@ impl Outturn {
             checkpoint,
             steps,
         };
-        Self { attempt, ending, failure: None, reported: changed, kept }
+        Self { attempt, ending, failure: None, reported: changed, kept, ran }
     }
 }
 

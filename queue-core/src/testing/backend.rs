@@ -2,7 +2,13 @@
 //! transaction.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{
+            AtomicBool, AtomicUsize,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
     time::Duration,
 };
 
@@ -28,6 +34,9 @@ pub(super) const DROP: &str = "rollback to savepoint queue_attempt; release save
 /// What the handler wrote is to stay. Constraints that it deferred are checked, as its commit would.
 pub(super) const KEEP: &str = "set constraints all immediate; release savepoint queue_attempt";
 
+/// Fails where a commit would.
+const CHECK: &str = "set constraints all immediate";
+
 /// The same, and the attempt goes on.
 const KEEP_ON: &str =
     "set constraints all immediate; release savepoint queue_attempt; set constraints all deferred; savepoint queue_attempt";
@@ -38,8 +47,12 @@ pub(super) struct TestBackend {
     /// Where transactions are begun if none is lent.
     pool: Option<PgPool>,
     notes: Mutex<Notes>,
-    /// Whether the attempt is over; held while something is committed.
-    over: tokio::sync::Mutex<bool>,
+    /// How much was kept: what the attempt has written, and its store would have.
+    kept: AtomicUsize,
+    /// Whether the attempt is over.
+    over: AtomicBool,
+    /// Held while something is committed.
+    committing: tokio::sync::Mutex<()>,
 }
 
 /// What one attempt has said.
@@ -63,12 +76,19 @@ impl TestBackend {
     ) -> Self {
         let progress = Progress { attempt, ..Progress::default() };
         let notes = Mutex::new(Notes { progress, checkpoint, steps, ..Notes::default() });
-        Self { lent, pool, notes, over: tokio::sync::Mutex::new(false) }
+        let (kept, over, committing) = Default::default();
+        Self { lent, pool, notes, kept, over, committing }
     }
 
-    /// Nothing is kept from now on, as of a worker that has lost its lease.
+    /// How much was kept so far.
+    pub(super) fn kept(&self) -> usize {
+        self.kept.load(Relaxed)
+    }
+
+    /// Nothing is kept from now on, as of a worker that has lost its lease. Waits for a commit that is on its way, so long as a worker would.
     pub(super) async fn close(&self) {
-        *self.over.lock().await = true;
+        self.over.store(true, SeqCst);
+        let _ = timeout(PATIENCE, self.committing.lock()).await;
     }
 
     /// Keeps what would be written in the store.
@@ -80,6 +100,7 @@ impl TestBackend {
         notes.progress.counts = serde_json::from_str(&entry.counts).unwrap_or_default();
         if entry.checkpoint.is_some() {
             notes.checkpoint.clone_from(&entry.checkpoint);
+            self.kept.fetch_add(1, Relaxed);
         }
         notes.changed = true;
     }
@@ -109,13 +130,14 @@ impl Backend for TestBackend {
 
     /// Keeps what a handler's own transaction wrote, and what it said with it, as its commit would.
     async fn commit(self: Arc<Self>, tx: OwnTransaction, _: Fence, ending: Ending) -> CommitResult {
-        let over = self.over.lock().await;
-        if *over {
+        let _committing = self.committing.lock().await;
+        if self.over.load(SeqCst) {
             return undo(tx).await;
         }
         match keep(tx, KEEP).await {
             Ok(()) => {
                 self.notes().said = Some(ending);
+                self.kept.fetch_add(1, Relaxed);
                 CommitResult::Written
             }
             Err(error) => CommitResult::Undone(Error::Database(error).into()),
@@ -131,22 +153,24 @@ impl Backend for TestBackend {
     }
 
     async fn journal(&self, entry: StepEntry) -> Written {
-        if *self.over.lock().await {
+        if self.over.load(SeqCst) {
             return Written::Refused;
         }
         self.notes().steps.push(journaled(entry));
+        self.kept.fetch_add(1, Relaxed);
         Written::Yes
     }
 
     /// Keeps what the step wrote, as its commit would, whatever becomes of the attempt.
     async fn commit_step(self: Arc<Self>, tx: OwnTransaction, entry: StepEntry) -> CommitResult {
-        let over = self.over.lock().await;
-        if *over {
+        let _committing = self.committing.lock().await;
+        if self.over.load(SeqCst) {
             return undo(tx).await;
         }
         match keep(tx, KEEP_ON).await {
             Ok(()) => {
                 self.notes().steps.push(journaled(entry));
+                self.kept.fetch_add(1, Relaxed);
                 CommitResult::Written
             }
             Err(error) => CommitResult::Undone(Error::Database(error).into()),
@@ -162,7 +186,11 @@ fn journaled(StepEntry { fence, name, wait, output, .. }: StepEntry) -> Journale
 async fn keep(tx: OwnTransaction, lent: &'static str) -> sqlx::Result<()> {
     match tx {
         OwnTransaction::Lent(mut tx) => sqlx::raw_sql(lent).execute(&mut **tx).await.map(drop),
-        OwnTransaction::Pooled(tx) => tx.commit().await,
+        OwnTransaction::Pooled(mut tx) => {
+            // A transaction that a statement has failed in would be rolled back by its commit, without a word.
+            sqlx::raw_sql(CHECK).execute(&mut *tx).await?;
+            tx.commit().await
+        }
     }
 }
 

@@ -8,39 +8,40 @@ use tokio::sync::Mutex;
 use super::{
     Error,
     attempt::{Outturn, Setup},
-    backend::SAVE,
-    points::Points,
+    backend::{KEEP, SAVE},
+    points::{MOST, Points},
     run::{Ran, Run},
 };
 use crate::{
     attempt::ClaimedJob,
-    context::{Handler, JournaledStep, Lent, Registration},
-    define::{JobId, Verdict},
+    context::{CancelReason, Handler, JournaledStep, Lent, Registration},
+    define::Verdict,
+    error::message,
     schema::Store,
 };
 
-/// A handler with more awaits is not tested to its end within a test's time.
-const MOST: usize = 2000;
-
 /// So often a place is tried again that the handler did not come to.
-const MISSED: usize = 3;
+const TRIES: usize = 3;
 
 /// A job that had more attempts does not end.
 const MOST_ATTEMPTS: usize = 1000;
 
-/// Runs a handler once undisturbed, and then again and again, each time dropped at another of its awaits, as when its process ends there, and run
-/// anew until the job is over; `check` looks at what came of each. What it asserts shows whether the handler may be repeated, as workers do after a
-/// crash. Plain jobs, durable ones and transactional ones.
+/// Runs a handler once undisturbed, and then again and again, each time dropped at another place, as when its process ends there, and run anew until
+/// the job is over; `check` looks at what came of each. What it asserts shows whether the handler may be repeated, as workers do after a crash. Plain
+/// jobs, durable ones and transactional ones.
 ///
 /// `begin` makes a world of its own for each: it empties what the handler writes to, and gives the job with all that its handler needs, as for
-/// [`run`](super::run). The end of each attempt is such a place too: the handler has returned, and nobody has written its verdict.
+/// [`run`](super::run). [`Ran::interrupted_at`] says where the job was interrupted.
 ///
-/// What is kept from one attempt to the next is what a store keeps: checkpoints, and the steps of a durable job. A step that was on its way to the
-/// journal is not kept. Waits before retries, and sleeps of durable jobs, are over at once. With [`Run::pool`], `cx.begin()`, `cx.transaction()`
-/// and `cx.step_tx(..)` have transactions on that pool: those that are committed stay committed, unlike in a drain.
+/// A place is where the handler waits; one of its awaits may be several, and one that is ready at once is none. Where something is written for the
+/// job, a checkpoint, a step, a commit, there are two: before, and after, when the handler does not know of it yet. And the end of each attempt:
+/// the handler has returned, and nobody has written its verdict.
 ///
-/// An await that is ready at once is no such place. What a handler spawned goes on when it is dropped, which no process does that ends; and
-/// destructors run.
+/// What is kept from one attempt to the next is what a store keeps: checkpoints, the steps of a durable job, and what `cx.begin()` or
+/// `cx.step_tx(..)` has committed; with [`Run::pool`] they have transactions on that pool, and so has `cx.transaction()`, and those that are
+/// committed stay committed, unlike in a drain. Waits between attempts are over at once, those of retries and those of durable sleeps.
+///
+/// Unlike when a process ends, destructors run, and what a handler spawned goes on.
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
@@ -82,57 +83,59 @@ const MOST_ATTEMPTS: usize = 1000;
 /// ```
 ///
 /// # Errors
-/// [`Error::NeedsPool`] for a transactional type without a pool, [`Error::Restless`] for a handler with more than 2,000 awaits, [`Error::Endless`]
-/// for a job that is not over after 1,000 attempts, the database's.
+/// [`Error::NeedsPool`] for a transactional type without a pool, [`Error::Restless`] for a handler that waits more than 2,000 times,
+/// [`Error::Unending`] for a job that is not over after 1,000 attempts, [`Error::Kept`], the database's.
 ///
 /// # Panics
-/// As `check` does, after a line on stderr that says where the handler was interrupted; and as [`Run::run`].
+/// As `check` does, with a line on stderr that says where the job was interrupted; and as [`Run::run`].
 pub async fn interrupt_everywhere<T: Handler>(
     mut begin: impl AsyncFnMut() -> Run<T>,
     mut check: impl AsyncFnMut(Ran<T>),
 ) -> Result<Interrupted, Error> {
-    let (mut most, mut interruptions, mut at, mut missed) = (0, 0, 0, 0);
+    let (mut most, mut done, mut at, mut tries) = (0, Interrupted { interruptions: 0, missed: 0 }, 0, 0);
     while at <= most {
-        let points = Arc::new(Points::new(at));
-        let ran = to_its_end(begin().await, &points).await?;
-        most = most.max(points.seen());
-        if most > MOST {
-            return Err(Error::Restless { most: MOST });
-        }
-        interruptions += usize::from(points.has_cut());
+        let (points, run) = (Arc::new(Points::new(at)), begin().await);
+        let shown = Shown { at };
+        let ran = to_its_end(run, &points).await?;
         if at == 0 || points.has_cut() {
-            let _shown = Shown { at, attempts: ran.number };
+            done.interruptions += usize::from(at > 0);
             check(ran).await;
-        } else if missed < MISSED {
-            // What it waits for was ready this time, so it had fewer awaits.
-            missed += 1;
+        } else if tries < TRIES {
+            // What it waits for was ready this time, so it had fewer places.
+            tries += 1;
             continue;
+        } else {
+            done.missed += 1;
         }
-        (at, missed) = (at + 1, 0);
+        drop(shown);
+        if !points.has_cut() {
+            most = most.max(points.seen());
+        }
+        (at, tries) = (at + 1, 0);
     }
-    Ok(Interrupted { interruptions })
+    Ok(done)
 }
 
 /// What [`interrupt_everywhere`] has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Interrupted {
-    /// How often the handler was interrupted, each time at another place.
+    /// How often the job was interrupted, each time at another place.
     pub interruptions: usize,
+    /// Places that it came to once, and not when it was to be interrupted there.
+    pub missed: usize,
 }
 
-/// Says what a check that panics was looking at.
+/// Says what was being done when something panics.
 struct Shown {
     at: usize,
-    attempts: u32,
 }
 
 impl Drop for Shown {
     fn drop(&mut self) {
-        let Self { at, attempts } = self;
         if thread::panicking() {
-            let interrupted = if *at == 0 { "never".to_owned() } else { format!("at await {at}") };
-            eprintln!("the check of `interrupt_everywhere` failed: interrupted {interrupted}, the job was over after attempt {attempts}");
+            let place = if self.at == 0 { "no place".to_owned() } else { format!("place {}", self.at) };
+            eprintln!("`interrupt_everywhere` had interrupted the job at {place}");
         }
     }
 }
@@ -144,6 +147,7 @@ async fn to_its_end<T: Handler>(run: Run<T>, points: &Arc<Points>) -> Result<Ran
     let Run { states, mut checkpoint, mut steps, middleware, mut asked, pool: own, .. } = run;
     for _ in 0..MOST_ATTEMPTS {
         let lent = if registration.options().transactional { Some(transaction(&job, own.as_ref()).await?) } else { None };
+        let (is_cancelled, in_use) = (asked == Some(CancelReason::Cancelled), own.as_ref().map(used));
         let setup = Setup {
             registration: &registration,
             job: &job,
@@ -158,37 +162,54 @@ async fn to_its_end<T: Handler>(run: Run<T>, points: &Arc<Points>) -> Result<Ran
             points: Some(Arc::clone(points)),
         };
         let had_cut = points.has_cut();
-        let outturn = setup.run().await;
+        let mut outturn = setup.run().await;
+        if points.are_too_many() {
+            return Err(Error::Restless { at: points.at(), most: MOST });
+        }
         let was_cut = points.has_cut() && !had_cut;
-        // What a handler has committed with its verdict is no verdict to be lost.
-        let is_lost = was_cut || (!outturn.kept && points.pass());
-        end(job.id, lent, !is_lost && outturn.attempt.is_completed()).await?;
-        let Some(next) = Next::after(&outturn, is_lost) else { return Ok(Ran::of(outturn, own.is_none())) };
-        (job.attempt, job.crashes) = (job.attempt.saturating_add(next.charged), job.crashes.saturating_add(next.crashed));
+        // A verdict that the handler has committed is none to be lost.
+        let is_lost = !outturn.kept && (was_cut || points.pass());
+        end(&registration, &job, lent, is_lost, &mut outturn).await?;
+        if let (true, Some(own), Some(in_use)) = (was_cut, &own, in_use) {
+            rest(own, in_use).await;
+        }
+        let next = Next::after(&mut outturn, is_lost, (is_cancelled, registration.options().transactional));
+        let Some(next) = next else {
+            let ran = Ran::of(outturn, own.is_none());
+            return Ok(if points.has_cut() { ran.interrupted(points.at()) } else { ran });
+        };
+        (job.attempt, job.crashes) = (job.attempt.saturating_add(next.charged), job.crashes.saturating_add(next.charged_crash));
         checkpoint = outturn.attempt.checkpoint;
-        steps = outturn.attempt.steps.into_iter().map(|step| later(step, next.wait)).collect();
+        steps = outturn.attempt.steps.into_iter().map(|step| later(step, next.wait + outturn.ran)).collect();
     }
-    Err(Error::Endless { most: MOST_ATTEMPTS })
+    Err(Error::Unending { at: points.at(), attempts: MOST_ATTEMPTS })
 }
 
 /// What an attempt leaves to the next.
 struct Next {
     charged: i16,
-    crashed: i16,
+    charged_crash: i16,
     wait: Duration,
 }
 
 impl Next {
     /// Nothing if the job is over.
-    fn after(outturn: &Outturn, is_lost: bool) -> Option<Self> {
-        let (charged, crashed, wait) = match outturn.attempt.verdict {
+    fn after(outturn: &mut Outturn, is_lost: bool, (is_cancelled, is_transactional): (bool, bool)) -> Option<Self> {
+        if is_lost && is_cancelled {
+            // Whoever recovers it finds that it was to be cancelled.
+            outturn.attempt.verdict = Verdict::Cancel;
+            return None;
+        }
+        let (charged, charged_crash, wait) = match outturn.attempt.verdict {
+            // Its lease is its transaction, which leaves nothing.
+            _ if is_lost && is_transactional => (0, 0, Duration::ZERO),
             _ if is_lost => (1, 1, Duration::ZERO),
             Verdict::Retry(wait) => (1, 0, wait),
             Verdict::Snooze(wait) => (0, 0, wait),
             Verdict::Release => (0, 0, Duration::ZERO),
             Verdict::Complete | Verdict::Dead | Verdict::Cancel | Verdict::Expire => return None,
         };
-        Some(Self { charged, crashed, wait })
+        Some(Self { charged, charged_crash, wait })
     }
 }
 
@@ -206,9 +227,33 @@ async fn transaction(job: &ClaimedJob, pool: Option<&PgPool>) -> Result<Lent, Er
     Ok(Arc::new(Mutex::new(tx)))
 }
 
-/// Commits what a transactional handler has written, or takes it back.
-async fn end(job: JobId, lent: Option<Lent>, commits: bool) -> Result<(), Error> {
+/// Commits what a transactional handler has written, or takes it back. If it cannot be committed, the attempt has failed.
+async fn end(registration: &Registration, job: &ClaimedJob, lent: Option<Lent>, is_lost: bool, outturn: &mut Outturn) -> Result<(), Error> {
     let Some(lent) = lent else { return Ok(()) };
-    let tx = Arc::try_unwrap(lent).map_err(|_| Error::Kept { job })?.into_inner();
-    if commits { tx.commit().await } else { tx.rollback().await }.map_err(Error::from)
+    let mut tx = Arc::try_unwrap(lent).map_err(|_| Error::Kept { job: job.id })?.into_inner();
+    if is_lost || !outturn.attempt.is_completed() {
+        // A statement that was interrupted may fail only now. Whatever it says: what is not committed is not there.
+        let _ = tx.rollback().await;
+        return Ok(());
+    }
+    if let Err(error) = sqlx::raw_sql(KEEP).execute(&mut *tx).await {
+        outturn.fail(registration, job, format!("the handler succeeded, but its transaction cannot be committed: {}", message(&error)));
+        return Ok(tx.rollback().await?);
+    }
+    Ok(tx.commit().await?)
+}
+
+/// So many connections of the pool are in use.
+fn used(pool: &PgPool) -> usize {
+    (pool.size() as usize).saturating_sub(pool.num_idle())
+}
+
+/// Waits a moment for connections on which a statement that was interrupted is still under way: a worker's job does not come back so soon.
+async fn rest(pool: &PgPool, before: usize) {
+    for _ in 0..100 {
+        if used(pool) <= before {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }

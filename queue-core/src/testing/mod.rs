@@ -51,11 +51,21 @@ pub enum Error {
         /// So many were run.
         most: usize,
     },
-    /// A handler has more awaits than can be tried one after the other.
-    #[error("the handler waits more than {most} times before its job is over: interrupt a smaller one")]
+    /// A handler waits more often than can be tried, or, once it was interrupted, for ever.
+    #[error("interrupted at place {at} (0: nowhere), the handler has waited {most} times more, and its job is not over")]
     Restless {
+        /// The place at which it was interrupted.
+        at: usize,
         /// So many are tried.
         most: usize,
+    },
+    /// A handler that is interrupted, or is not, never ends its job.
+    #[error("interrupted at place {at} (0: nowhere), the job is not over after {attempts} attempts")]
+    Unending {
+        /// The place at which it was interrupted.
+        at: usize,
+        /// So many were run.
+        attempts: usize,
     },
     /// A handler left something running that still holds the transaction it was lent.
     #[error("the handler of job {job} has ended, and the transaction that it was lent is still in use: does a task of its own hold it?")]

@@ -224,6 +224,7 @@ impl<T> fmt::Debug for Run<T> {
 pub struct Ran<T> {
     attempt: Attempt,
     failure: Option<Failure>,
+    interrupted_at: Option<usize>,
     job: PhantomData<fn() -> T>,
 }
 
@@ -234,7 +235,17 @@ impl<T: Handler> Ran<T> {
             let error = outturn.attempt.error.get_or_insert_default();
             error.push_str("; there is no database here: give one with `.pool(&pool)`");
         }
-        Self { attempt: outturn.attempt, failure: outturn.failure, job: PhantomData }
+        Self { attempt: outturn.attempt, failure: outturn.failure, interrupted_at: None, job: PhantomData }
+    }
+
+    pub(super) fn interrupted(mut self, at: usize) -> Self {
+        self.interrupted_at = Some(at);
+        self
+    }
+
+    /// At which of its places [`interrupt_everywhere`](super::interrupt_everywhere) has interrupted the job; `None` if nowhere.
+    pub fn interrupted_at(&self) -> Option<usize> {
+        self.interrupted_at
     }
 
     /// What the handler returned, read back as it is stored.

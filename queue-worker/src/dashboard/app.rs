@@ -77,6 +77,13 @@ impl App {
         self.begin(LOOK).await
     }
 
+    /// One more for whoever has one, if there is a connection that nobody needs: to wait for it while holding another could stop everybody.
+    pub(super) async fn look_beside(&self) -> Answer<Option<Session>> {
+        let Ok(place) = Arc::clone(&self.connections).try_acquire_owned() else { return Ok(None) };
+        let transaction = self.pool.try_begin_with(LOOK).await?;
+        Ok(transaction.map(|transaction| Session { transaction, _place: place }))
+    }
+
     /// A transaction, to be committed; if anything may be changed here.
     pub(super) async fn change(&self) -> Answer<Session> {
         self.check_changes()?;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_core::{Context, Durable, Failure, Handler, JobResult, job, testing};
+use queue_core::{Context, Durable, Failure, Handler, JobResult, Verdict, job, testing};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use tests::TestDb;
@@ -202,31 +202,172 @@ async fn what_completes_with_its_transaction_is_written_once() {
     db.finish().await;
 }
 
-/// Goes on for ever, within an attempt or with another.
-#[job(name = "interrupted_never")]
+/// Remembers before it does, and has nothing to wait for in between.
+#[job(name = "interrupted_early", state(Done))]
 #[derive(Serialize, Deserialize)]
-struct Never {
-    snoozes: bool,
-}
+struct Early;
 
-impl Handler for Never {
-    async fn run(self, _: &Context) -> JobResult {
-        if self.snoozes {
-            return Err(Failure::snooze(Duration::from_secs(9)));
-        }
-        for _ in 0..10_000 {
-            yield_now().await;
+impl Handler for Early {
+    async fn run(self, cx: &Context) -> JobResult {
+        if cx.last_checkpoint::<bool>().await?.is_none() {
+            cx.checkpoint(&true).await?;
+            cx.state::<Done>().note("mail");
         }
         Ok(())
     }
 }
 
 #[tokio::test]
+async fn a_handler_is_dropped_between_what_it_kept_and_its_next_line() {
+    let (done, mut mails) = (Done::default(), Vec::new());
+    let begin = async || {
+        done.take();
+        testing::run(Early).state(done.clone())
+    };
+    let check = async |ran: testing::Ran<Early>| mails.push((ran.interrupted_at(), done.count("mail")));
+    testing::interrupt_everywhere(begin, check).await.unwrap();
+    assert_eq!(mails[0], (None, 1), "undisturbed");
+    assert!(mails.iter().any(|(at, mails)| at.is_some() && *mails == 0), "the mail that is never sent: {mails:?}");
+}
+
+/// Completes, and goes on.
+#[job(name = "interrupted_after", state(Done), output = u32)]
+#[derive(Serialize, Deserialize)]
+struct After;
+
+impl Handler for After {
+    async fn run(self, cx: &Context) -> JobResult<u32> {
+        let mut tx = cx.begin().await?;
+        write(&mut tx, "one").await?;
+        let output = tx.complete(7).await?;
+        yield_now().await;
+        cx.state::<Done>().note("told");
+        Ok(output)
+    }
+}
+
+async fn what_is_committed_is_over(db: &TestDb) {
+    let (done, mut told) = (Done::default(), Vec::new());
+    let begin = async || {
+        done.take();
+        empty(&db.pool).await;
+        testing::run(After).state(done.clone()).pool(&db.pool)
+    };
+    let check = async |ran: testing::Ran<After>| {
+        assert_eq!((ran.output(), ran.is_completed()), (7, true));
+        assert_eq!(written(&db.pool).await, "one", "interrupted at {:?}", ran.interrupted_at());
+        told.push(done.count("told"));
+    };
+    testing::interrupt_everywhere(begin, check).await.unwrap();
+    assert!(told.contains(&0), "what follows the commit may never happen: {told:?}");
+}
+
+#[tokio::test]
+async fn a_job_whose_own_commit_was_made_is_not_run_again() {
+    let db = db().await;
+    what_is_committed_is_over(&db).await;
+    db.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_beside_other_threads() {
+    let db = db().await;
+    what_is_committed_is_over(&db).await;
+    db.finish().await;
+}
+
+/// Goes on after a statement of its transaction has failed.
+#[job(name = "interrupted_aborted", max_attempts = 1)]
+#[derive(Serialize, Deserialize)]
+struct Aborted;
+
+impl Handler for Aborted {
+    async fn run(self, cx: &Context) -> JobResult {
+        let mut tx = cx.begin().await?;
+        let _ = sqlx::query("select 1 / 0").execute(&mut *tx).await;
+        tx.complete(()).await
+    }
+}
+
+/// The same, with the transaction that it is lent.
+#[job(name = "interrupted_lent_aborted", transactional, max_attempts = 2)]
+#[derive(Serialize, Deserialize)]
+struct LentAborted;
+
+impl Handler for LentAborted {
+    async fn run(self, cx: &Context) -> JobResult {
+        yield_now().await;
+        let _ = sqlx::query("select 1 / 0").execute(&mut *cx.transaction().await).await;
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_that_cannot_be_committed_fails_its_attempt() {
+    let db = db().await;
+    let own = async |ran: testing::Ran<Aborted>| assert!(ran.is_dead(), "{:?}", ran.verdict);
+    testing::interrupt_everywhere(async || testing::run(Aborted).pool(&db.pool), own).await.unwrap();
+    let lent = async |ran: testing::Ran<LentAborted>| {
+        assert!(ran.is_dead(), "{:?}", ran.verdict);
+        assert_eq!(ran.number, 2, "an interrupted attempt was none");
+        assert!(ran.error.as_deref().unwrap().contains("cannot be committed"), "{:?}", ran.error);
+    };
+    testing::interrupt_everywhere(async || testing::run(LentAborted).pool(&db.pool), lent).await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_cancelled_job_does_not_come_back() {
+    let (done, mut states) = (Done::default(), Vec::new());
+    let begin = async || {
+        done.take();
+        testing::run(Mails { remembers: false }).state(done.clone()).cancelled()
+    };
+    let check = async |ran: testing::Ran<Mails>| states.push((ran.verdict, done.count("ada")));
+    testing::interrupt_everywhere(begin, check).await.unwrap();
+    assert_eq!(states[0].0, Verdict::Complete, "what completes all the same is completed");
+    assert!(states[1..].iter().all(|(verdict, mails)| *verdict == Verdict::Cancel && *mails <= 1), "{states:?}");
+}
+
+/// Goes on for ever: within an attempt, with another, or once it was interrupted.
+#[job(name = "interrupted_never", state(Done))]
+#[derive(Serialize, Deserialize)]
+struct Never {
+    how: String,
+}
+
+impl Handler for Never {
+    async fn run(self, cx: &Context) -> JobResult {
+        let done = cx.state::<Done>();
+        if self.how == "snoozes" {
+            return Err(Failure::snooze(Duration::from_secs(9)));
+        }
+        while self.how == "waits" || done.count("locked") > 0 {
+            yield_now().await;
+        }
+        done.note("locked");
+        yield_now().await;
+        done.take();
+        Ok(())
+    }
+}
+
+#[tokio::test]
 async fn what_does_not_end_is_an_error() {
-    let snoozes = testing::interrupt_everywhere(async || testing::run(Never { snoozes: true }), async |_| {}).await;
-    assert!(matches!(snoozes, Err(testing::Error::Endless { most: 1000 })), "{snoozes:?}");
-    let yields = testing::interrupt_everywhere(async || testing::run(Never { snoozes: false }), async |_| {}).await;
-    assert!(matches!(yields, Err(testing::Error::Restless { most: 2000 })), "{yields:?}");
+    let never = async |how: &str| {
+        let done = Done::default();
+        let begin = async || {
+            done.take();
+            testing::run(Never { how: how.to_owned() }).state(done.clone())
+        };
+        testing::interrupt_everywhere(begin, async |_| {}).await
+    };
+    let snoozes = never("snoozes").await;
+    assert!(matches!(snoozes, Err(testing::Error::Unending { at: 0, attempts: 1000 })), "{snoozes:?}");
+    let waits = never("waits").await;
+    assert!(matches!(waits, Err(testing::Error::Restless { at: 0, most: 2000 })), "{waits:?}");
+    let locks = never("locks").await;
+    assert!(matches!(locks, Err(testing::Error::Restless { at: 1, most: 2000 })), "whoever is interrupted leaves it locked: {locks:?}");
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ pub(super) use self::{
     body::Asked,
     history::{AskedHistory, figures},
     jobs::{job_id, listed, logs_of, looked_at},
-    overview::{Overview, gather},
+    overview::{Overview, busiest_and_oldest, gather},
 };
 use crate::dashboard::app::Shared;
 

@@ -2,16 +2,13 @@
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
-use queue_core::{
-    Store,
-    operate::{self, Count, Oldest, Pause, StateCount, Unserved, WorkerRecord},
-};
+use queue_core::operate::{self, Busiest, Count, Oldest, Pause, StateCount, Unserved, WorkerRecord};
 use serde::Serialize;
 use sqlx::PgConnection;
 use utoipa::ToSchema;
 
 use crate::dashboard::{
-    app::Shared,
+    app::{App, Shared},
     problem::{Answer, Wrong},
 };
 
@@ -40,22 +37,33 @@ pub(in crate::dashboard) struct Overview {
 const SHOWN: u16 = 50;
 
 /// All of it, in a handful of bounded statements.
-pub(in crate::dashboard) async fn gather(connection: &mut PgConnection, store: Store) -> Answer<Overview> {
-    let busiest = operate::busiest(&mut *connection, store, SHOWN).await?;
+pub(in crate::dashboard) async fn gather(app: &App) -> Answer<Overview> {
+    let (mut session, store) = (app.look().await?, app.store);
+    let (busiest, oldest) = busiest_and_oldest(app, &mut session, SHOWN).await?;
+    let connection = &mut *session;
     Ok(Overview {
         now: operate::now(&mut *connection, store).await?,
         counts: busiest.counts,
         totals: busiest.totals,
         more: busiest.more,
-        oldest: operate::oldest_of(&mut *connection, store, SHOWN).await?,
+        oldest,
         paused: operate::pauses(&mut *connection, store).await?,
         unserved: operate::unserved(&mut *connection, store).await?,
         workers: operate::workers(&mut *connection, store).await?,
     })
 }
 
+/// Of so many queues. These take longest in a large store, so the one is asked beside the other, if a connection is free.
+pub(in crate::dashboard) async fn busiest_and_oldest(app: &App, on: &mut PgConnection, most: u16) -> Answer<(Busiest, Vec<Oldest>)> {
+    let store = app.store;
+    match app.look_beside().await? {
+        Some(mut beside) => Ok(tokio::try_join!(operate::busiest(on, store, most), operate::oldest_of(&mut *beside, store, most))?),
+        None => Ok((operate::busiest(&mut *on, store, most).await?, operate::oldest_of(on, store, most).await?)),
+    }
+}
+
 /// The store in figures: jobs by queue, type and state; who waits longest; what is paused; who works.
 #[utoipa::path(get, path = "/api/v1/overview", responses((status = 200, body = Overview), (status = "default", body = Wrong)))]
 pub(super) async fn overview(State(app): State<Shared>) -> Answer<Json<Overview>> {
-    Ok(Json(gather(&mut *app.look().await?, app.store).await?))
+    Ok(Json(gather(&app).await?))
 }

@@ -62,7 +62,7 @@ pub(super) async fn stream(
 async fn look(app: &App, topic: Topic, frame: Frame) -> Answer<String> {
     let written = match topic {
         Topic::Overview => {
-            let overview = gather(&mut *app.look().await?, app.store).await?;
+            let overview = gather(app).await?;
             FiguresPart { frame, figures: Figures::new(&overview) }.render().ok()
         }
         Topic::Job(id) => see(app, id).await?.live(&frame),

@@ -111,6 +111,6 @@ impl QueueRow {
 }
 
 pub(super) async fn page(State(app): State<Shared>, frame: Frame) -> Answer<Html<String>> {
-    let overview = gather(&mut *app.look().await?, app.store).await?;
+    let overview = gather(&app).await?;
     write(&OverviewPage { frame, figures: Figures::new(&overview) })
 }

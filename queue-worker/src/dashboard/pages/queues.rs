@@ -11,6 +11,7 @@ use queue_core::{
 
 use super::frame::{Frame, page as write};
 use crate::dashboard::{
+    api::busiest_and_oldest,
     app::Shared,
     problem::Answer,
     show::{self, Moment},
@@ -71,8 +72,8 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame) -> Answer<Html
     let (mut session, store) = (app.look().await?, app.store);
     let now = operate::now(&mut *session, store).await?;
     let names = operate::queues(&mut *session, store).await?;
-    let counts = operate::busiest(&mut *session, store, MOST as u16).await?.counts;
-    let oldest = operate::oldest_of(&mut *session, store, MOST as u16).await?;
+    let (busiest, oldest) = busiest_and_oldest(&app, &mut session, MOST as u16).await?;
+    let counts = busiest.counts;
     let capacities = operate::capacities(&mut *session, store).await?;
     let pauses = operate::pauses(&mut *session, store).await?;
     drop(session);
