@@ -47,7 +47,7 @@ pub use self::{
     history::{Figures, Past, history},
     job::{cancel_all, discard_all, requeue_all, reschedule_all, run_now_all, set_priority_all, snooze_all},
     limit::{LimitFigures, LimitKey, LimitStatus, LimitWait, limit_keys, limits, set_limit, set_limit_key, unset_limit, waits_for},
-    list::{Page, add_failures, in_line, list},
+    list::{InLine, Page, add_failures, in_line, list},
     logs::{AttemptLog, logs},
     pause::{Awaited, Pause, Scope, job_types, pause, pause_awaits, pauses, resume, until_paused},
     record::{AttemptFailure, JobRecord},

@@ -9,7 +9,7 @@ use axum::{
 use chrono::{DateTime, Utc};
 use queue_core::{
     JobId, JobRef,
-    operate::{self, Act, Acted, AttemptLog, JobRecord, Page, Why},
+    operate::{self, Act, Acted, AttemptLog, InLine, JobRecord, Page, Why},
 };
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
@@ -77,10 +77,10 @@ pub(super) struct AskedKey {
     key: Option<String>,
 }
 
-/// The jobs of an ordering key that are not over, in its order, without payloads; 200 at most.
-#[utoipa::path(get, path = "/api/v1/keys", params(AskedKey), responses((status = 200, body = Vec<JobRecord>), (status = "default", body = Wrong)))]
-pub(super) async fn in_line(State(app): State<Shared>, Asked(AskedKey { queue, key }): Asked<AskedKey>) -> Answer<Json<Vec<JobRecord>>> {
-    let Some(key) = key else { return Ok(Json(Vec::new())) };
+/// The jobs of an ordering key that are not over, in its order, without payloads: the first 200, and whether there are more.
+#[utoipa::path(get, path = "/api/v1/keys", params(AskedKey), responses((status = 200, body = InLine), (status = "default", body = Wrong)))]
+pub(super) async fn in_line(State(app): State<Shared>, Asked(AskedKey { queue, key }): Asked<AskedKey>) -> Answer<Json<InLine>> {
+    let Some(key) = key else { return Ok(Json(InLine::default())) };
     let queue = queue.unwrap_or_else(|| "default".to_owned());
     Ok(Json(operate::in_line(&mut *app.look().await?, app.store, &queue, &key, MOST).await?))
 }
