@@ -1,6 +1,7 @@
 //! Who runs what now: the slots of each queue, and the loops of transactional jobs.
 
 mod faults;
+mod hands;
 mod lookout;
 mod passed;
 mod queues;
