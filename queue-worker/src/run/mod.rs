@@ -12,6 +12,7 @@ mod transact;
 
 pub use self::told::AttemptOutcome;
 pub(crate) use self::{
+    faults::is_lost,
     queues::Queues,
     slots::{SlotContext, Slots, demand::Promised},
     told::Teller,
