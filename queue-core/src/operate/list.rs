@@ -154,7 +154,7 @@ pub async fn in_line(on: impl IntoConnection<'_>, store: Store, queue: &str, key
     Ok(InLine { jobs, more })
 }
 
-async fn page(connection: &mut PgConnection, store: Store, filter: &Filter) -> sqlx::Result<Page> {
+pub(super) async fn page(connection: &mut PgConnection, store: Store, filter: &Filter) -> sqlx::Result<Page> {
     let limit = filter.limit.clamp(1, Filter::MOST);
     let statement = if filter.payload { include_str!("../../sql/list.sql") } else { include_str!("../../sql/list_without.sql") };
     let statement = sqlx::query(store.sql(statement))

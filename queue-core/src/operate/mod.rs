@@ -22,6 +22,7 @@ mod job;
 mod limit;
 mod list;
 mod logs;
+mod patient;
 mod pause;
 mod record;
 mod refusal;
@@ -49,6 +50,7 @@ pub use self::{
     limit::{LimitFigures, LimitKey, LimitStatus, LimitWait, limit_keys, limits, set_limit, set_limit_key, unset_limit, waits_for},
     list::{InLine, Page, add_failures, in_line, list},
     logs::{AttemptLog, logs},
+    patient::{Patience, list_patiently},
     pause::{Awaited, Pause, Scope, job_types, pause, pause_awaits, pauses, resume, until_paused},
     record::{AttemptFailure, JobRecord},
     steps::{JobStep, steps},

@@ -1,16 +1,12 @@
 //! `list`: jobs in a table, the newest first.
 
-use std::{
-    collections::HashSet,
-    time::{Duration, Instant},
-};
+use std::collections::HashSet;
 
 use queue_core::{
-    JobId, JobState, Store,
-    operate::{self, Filter, JobRecord, Page, Pause},
+    JobId, JobState,
+    operate::{self, Filter, JobRecord, Patience, Pause},
 };
 use serde::Serialize;
-use sqlx::PgPool;
 
 use super::{
     chosen::List,
@@ -34,7 +30,7 @@ pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Proble
         let line = operate::in_line(database.pool(), store, queue, key, most).await?;
         (line.jobs, None, line.more)
     } else {
-        let page = gather(database.pool(), store, asked.filter()).await?;
+        let page = operate::list_patiently(database.pool(), store, &asked.filter(), Patience::default()).await?;
         (page.jobs, page.next, page.next.is_some())
     };
     let unserved = operate::unserved_of(database.pool(), store, &jobs).await?;
@@ -63,25 +59,6 @@ pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Proble
 /// How more of a key's jobs are shown, if that can be.
 fn enough(shown: usize) -> &'static str {
     if shown < Filter::MOST as usize { ": `--limit` shows more" } else { "" }
-}
-
-/// Jobs that are rare are looked for that long, on the pages after the first; then the user decides.
-const PATIENCE: Duration = Duration::from_millis(30);
-
-/// A full page, if it can be had with a bounded effort.
-async fn gather(pool: &PgPool, store: Store, mut filter: Filter) -> Result<Page, Problem> {
-    let began = Instant::now();
-    let mut page = operate::list(pool, store, &filter).await?;
-    while began.elapsed() < PATIENCE {
-        let found = page.jobs.len() as u32;
-        let Some(next) = page.next.filter(|_| found < filter.limit.min(Filter::MOST)) else { break };
-        filter.limit -= found;
-        filter.before = Some(next);
-        let more = operate::list(pool, store, &filter).await?;
-        page.jobs.extend(more.jobs);
-        page.next = more.next;
-    }
-    Ok(page)
 }
 
 /// A page as it is printed in JSON.
