@@ -10,9 +10,10 @@ mod slots;
 mod told;
 mod transact;
 
+#[cfg(feature = "cli")]
+pub(crate) use self::faults::is_lost;
 pub use self::told::AttemptOutcome;
 pub(crate) use self::{
-    faults::is_lost,
     queues::Queues,
     slots::{SlotContext, Slots, demand::Promised},
     told::Teller,
