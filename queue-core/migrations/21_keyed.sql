@@ -255,3 +255,114 @@ begin
   order by b.name;
 end
 $$;
+
+-- Limits, and keys of limits by key, that have no room and whose first ready job has waited for so long; up to `limits`, those that wait longest. It
+-- goes from the jobs that wait to the limits that cover them, by name: each lane is looked at once, at its first job. Of a limit by key: at the keys
+-- that something was said of, and at those of the first `jobs` jobs of each lane, fifty times as many of all. Ready jobs are counted as far as the
+-- last `most`. A door, for it asks leases by their tokens.
+create function queue.full_limits(waited_ms float8, limits integer default 20, jobs integer default 1000, most integer default 10000)
+  returns table (
+    name text, line bigint, key text, used bigint, concurrency integer, waiting bigint, partial boolean, first_ms float8
+  )
+  language plpgsql stable security definer
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
+  set jit = off
+as $$
+#variable_conflict use_column
+declare
+  latest  bigint := queue.id_at(clock_timestamp() - least(greatest(full_limits.waited_ms, 0), 3e12) * interval '1 millisecond');
+begin
+  if not exists (select from queue.bound) then
+    return;
+  end if;
+  return query
+  with covered as materialized (
+    select b.name, b.gate, b.keyed, b.concurrency, l.lane, coalesce(p.seq, 0) as floor
+    from (select distinct l.lane, l.queue, queue.type_of(l.job_type) as job_type, l.lined from queue.lane l) l
+    cross join lateral (
+      select 'queue:' || l.queue as name
+      union
+      select 'type:' || l.job_type
+      union
+      select t.name from queue.bound_type t where t.job_type = l.job_type
+    ) n
+    join queue.bound_in_force b on b.name = n.name
+    left join queue.passed() p on p.lane = l.lane
+    where l.lined or not b.keyed
+  ), seen as materialized (
+    select c.name, c.gate, null::bigint as line, min(r.seq) as seq
+    from covered c
+    cross join lateral (
+      select r.seq from queue.ready r where r.lane = c.lane and r.seq >= c.floor and r.seq <= latest order by r.seq limit 1
+    ) r
+    where not c.keyed
+    group by c.name, c.gate
+    union all
+    select k.name, k.gate, k.line, min(k.seq)
+    from (
+      (select c.name, c.gate, r.line, r.seq
+      from covered c
+      cross join lateral (
+        select r.line, r.seq from queue.ready r where r.lane = c.lane and r.seq >= c.floor and r.seq <= latest order by r.seq limit full_limits.jobs
+      ) r
+      where c.keyed and r.line is not null
+      limit 50 * full_limits.jobs)
+      union all
+      select c.name, c.gate, k.line, r.seq
+      from covered c
+      join queue.key_bound k on k.name = c.name
+      cross join lateral (
+        select r.seq from queue.ready r where r.lane = c.lane and r.line = k.line and r.seq <= latest order by r.seq limit 1
+      ) r
+      where c.keyed
+    ) k
+    group by k.name, k.gate, k.line
+  ), held as materialized (
+    select s.gate, null::bigint as line, sum(least(h.n, cardinality(l.ids)))::bigint as jobs
+    from (select distinct s.gate from seen s where s.line is null) s
+    join queue.permit h on h.gate = s.gate
+    join queue.lease l on l.token = h.token
+    group by s.gate
+    union all
+    select s.gate, u.line, count(*)
+    from (select distinct s.gate from seen s where s.line is not null) s
+    join queue.permit h on h.gate = s.gate
+    cross join lateral (select l.ids from queue.lease l where l.token = h.token offset 0) l
+    cross join lateral (select u.line from unnest(h.ids, h.lines) u (id, line) join unnest(l.ids) i (id) on i.id = u.id) u
+    group by s.gate, u.line
+  ), full_ as materialized (
+    select s.name, s.line, coalesce(k.key, (select w.fair from queue.weight w where w.line = s.line limit 1)) as key, coalesce(h.jobs, 0) as used,
+      coalesce(k.concurrency, b.concurrency) as concurrency, s.seq
+    from seen s
+    join queue.bound_in_force b on b.name = s.name
+    left join queue.key_bound k on k.name = s.name and k.line = s.line
+    left join held h on h.gate = s.gate and h.line is not distinct from s.line
+    where coalesce(h.jobs, 0) >= coalesce(k.concurrency, b.concurrency)
+    order by s.seq, s.name, s.line
+    limit full_limits.limits
+  )
+  select f.name, f.line, f.key, f.used, f.concurrency, least(w.jobs, most), w.jobs > most,
+    extract(epoch from clock_timestamp() - queue.enqueued_at(f.seq))::float8 * 1000
+  from full_ f
+  cross join lateral (
+    select count(*) as jobs
+    from (
+      -- From behind: in front there are dead entries.
+      (select
+      from covered c
+      cross join lateral (select from queue.ready r where r.lane = c.lane order by r.seq desc limit most + 1) r
+      where f.line is null and c.name = f.name
+      limit most + 1)
+      union all
+      (select
+      from covered c
+      cross join lateral (select from queue.ready r where r.lane = c.lane and r.line = f.line order by r.seq desc limit most + 1) r
+      where f.line is not null and c.name = f.name
+      limit most + 1)
+    ) w
+  ) w
+  order by f.seq, f.name, f.line;
+end
+$$;

@@ -24,5 +24,6 @@ grant execute on function
   queue.reader_list, queue.reader_find, queue.counts, queue.workers, queue.capacities, queue.depth, queue.depths, queue.passed, queue.oldest,
   queue.backlog, queue.id_at, queue.enqueued_at, queue.type_of, queue.version_of, queue.stored_type, queue.pauses, queue.pause_awaits, queue.limits,
   queue.covers, queue.key_line, queue.limit_keys, queue.waits_for, queue.why, queue.why_causes, queue.why_holder, queue.why_old, queue.why_says,
-  queue.why_sessions, queue.why_shut, queue.history, queue.read_history, queue.unpacked, queue.quantile, queue.bounds_ms, queue.logs, queue.steps
+  queue.why_sessions, queue.why_shut, queue.history, queue.read_history, queue.unpacked, queue.quantile, queue.bounds_ms, queue.logs, queue.steps,
+  queue.full_limits
 to "queue_role";

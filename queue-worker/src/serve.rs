@@ -1,5 +1,5 @@
 //! HTTP connections, with a bound on each thing that a client may leave undone: on saying what it wants, and on taking the answer. So many are
-//! served at a time; others wait. Knows nothing of what is asked.
+//! served at a time; others wait. Each request is told of its peer, as `ConnectInfo`. Knows nothing of what is asked.
 
 use std::{
     io,
@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use axum::Router;
+use axum::{Extension, Router, extract::ConnectInfo};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto::Builder,
@@ -84,15 +84,15 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds,
             accepted = accepted => accepted,
             Some(_) = tasks.join_next() => continue,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot take a connection from a browser or a monitor");
                 sleep(Duration::from_millis(200)).await;
                 continue;
             }
         };
-        let router = router.clone();
+        let router = router.clone().layer(Extension(ConnectInfo(peer)));
         tasks.spawn(async move {
             answer(stream, router, bounds).await;
             drop(place);

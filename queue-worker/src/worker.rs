@@ -296,8 +296,8 @@ impl RunningWorker {
             tallies: tallies.clone(),
             takes_batches: known.iter().any(|(_, options)| options.batch.is_some()),
         };
-        let transact = beside(&context, config, &stop);
         let queues = Arc::new(Queues::new(context, config));
+        let transact = beside(&queues, config, &stop);
         let newest: Vec<(&'static str, u16)> = known.iter().map(|(name, options)| (*name, options.version)).collect();
         let of = Arc::clone(&queues);
         let load = Box::new(move || of.load());

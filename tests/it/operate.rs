@@ -8,6 +8,7 @@ mod kinds;
 mod lists;
 mod load;
 mod noted;
+mod patient;
 mod single;
 
 use queue_core::{

@@ -57,6 +57,7 @@ impl Handler for Within {
             "all immediate" => {
                 tx.execute("set constraints all immediate").await?;
             }
+            "lose its session" => drop(tx.execute("select pg_terminate_backend(pg_backend_pid())").await),
             "rollback by hand" => {
                 tx.execute("rollback").await?;
             }

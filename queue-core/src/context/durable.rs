@@ -19,6 +19,7 @@ use super::{
     Context,
     backend::OwnTransaction,
     journal::{Done, Journal, Stop},
+    since::LastJournaled,
 };
 use crate::{
     define::{Failure, JobResult, TerminalExt as _},
@@ -203,11 +204,6 @@ impl Durable {
         self.journal().has(&name.into().0)
     }
 
-    /// Whether a failure of this attempt makes the job a dead letter, unless it journals a step before.
-    pub fn is_last_attempt(&self) -> bool {
-        attempts_since(self.attempt(), self.last_journaled()) >= self.max_attempts()
-    }
-
     /// Reads what earlier attempts have journaled.
     pub(crate) async fn load(&self) -> Result<(), Error> {
         self.journal().load().await
@@ -220,18 +216,16 @@ impl Durable {
         }
     }
 
-    /// The attempt that journaled last, if any did.
-    pub(crate) fn last_journaled(&self) -> Option<i16> {
-        self.journal.get()?.last()
-    }
-
     /// Whether the attempt is to be left; asked whenever its handler has nothing to do.
     pub(crate) fn stop(&self) -> Option<Stop> {
         self.journal.get()?.stop()
     }
 
     fn journal(&self) -> &Arc<Journal> {
-        self.journal.get_or_init(|| Arc::new(Journal::new(self.cx.id, self.cx.fence, Arc::clone(&self.cx.shared))))
+        self.journal.get_or_init(|| {
+            let last = self.cx.journaled.get_or_init(LastJournaled::default).clone();
+            Arc::new(Journal::new(self.cx.id, self.cx.fence, Arc::clone(&self.cx.shared), last))
+        })
     }
 }
 
@@ -247,14 +241,6 @@ impl fmt::Debug for Durable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Durable").field("id", &self.cx.id).field("attempt", &self.cx.attempt).finish_non_exhaustive()
     }
-}
-
-/// The number of an attempt, as far as it decides over another: from the last on that journaled.
-pub(crate) fn attempts_since(attempt: u32, journaled: Option<i16>) -> u32 {
-    // Attempts are counted no further, and once more from the first after a requeue.
-    const MOST: u32 = i16::MAX.unsigned_abs() as u32;
-    let last = journaled.map(|last| u32::from(last.unsigned_abs())).filter(|last| *last <= attempt && attempt < MOST);
-    last.map_or(attempt, |last| attempt - last + 1)
 }
 
 fn connection(tx: &mut OwnTransaction) -> &mut PgConnection {

@@ -26,6 +26,7 @@ pub struct Fence {
 #[derive(Clone, Debug)]
 pub struct JournaledStep {
     pub name: String,
+    /// From which attempt on they count again: the one that finished it, unless that one was charged and used up none.
     pub attempt: i16,
     /// JSON text; none for nothing.
     pub output: Option<String>,

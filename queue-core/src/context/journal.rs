@@ -10,7 +10,7 @@ use std::{
 
 use tokio::{sync::watch, time::timeout};
 
-use super::{CommitResult, Fence, JournaledStep, OwnTransaction, Shared, StepEntry, Written};
+use super::{CommitResult, Fence, JournaledStep, OwnTransaction, Shared, StepEntry, Written, since::LastJournaled};
 use crate::{
     define::{Failure, JobId},
     error::Error,
@@ -37,6 +37,7 @@ pub(super) struct Journal {
     fence: Option<Fence>,
     id: JobId,
     shared: Arc<Shared>,
+    last: LastJournaled,
     state: Mutex<State>,
     /// So many steps are on their way to the database, whatever becomes of the handler.
     writing: watch::Sender<usize>,
@@ -48,8 +49,6 @@ struct State {
     done: HashMap<String, Done>,
     /// What this attempt has asked for.
     asked: HashSet<String>,
-    /// The attempt that journaled last.
-    last: Option<i16>,
     bytes: usize,
     /// So many steps are on their way.
     under_way: usize,
@@ -67,8 +66,8 @@ pub(super) enum Done {
 }
 
 impl Journal {
-    pub(super) fn new(id: JobId, fence: Option<Fence>, shared: Arc<Shared>) -> Self {
-        Self { fence, id, shared, state: Mutex::default(), writing: watch::Sender::default() }
+    pub(super) fn new(id: JobId, fence: Option<Fence>, shared: Arc<Shared>, last: LastJournaled) -> Self {
+        Self { fence, id, shared, last, state: Mutex::default(), writing: watch::Sender::default() }
     }
 
     /// Reads what earlier attempts have finished. While that cannot be known, no failure is the last.
@@ -76,21 +75,16 @@ impl Journal {
         let steps = self.shared.backend.steps(self.id).await;
         let (mut state, now) = (self.lock(), Instant::now());
         if steps.is_err() {
-            state.last = self.fence.map(|fence| fence.attempt);
+            self.fence.iter().for_each(|fence| self.last.set(fence.attempt));
         }
         for JournaledStep { name, attempt, output, left_ms } in steps? {
             // They come in the order in which they were done: after a requeue attempts are counted anew.
-            state.last = Some(attempt);
+            self.last.set(attempt);
             state.bytes += output.as_ref().map_or(0, String::len);
             let done = left_ms.map_or(Done::Step(output), |left| Done::Sleep(now + within(left)));
             state.done.insert(name, done);
         }
         Ok(())
-    }
-
-    /// The attempt that journaled last.
-    pub(super) fn last(&self) -> Option<i16> {
-        self.lock().last
     }
 
     /// Whether a step of this name is done.
@@ -174,7 +168,7 @@ impl Journal {
     /// That a step was written just now.
     fn note(&self, Finished { attempt, name, output, wait }: Finished) {
         let mut state = self.lock();
-        state.last = Some(attempt);
+        self.last.set(attempt);
         // Not before the database's time for it: that was a moment ago.
         let done = wait.map_or(Done::Step(output), |wait| Done::Sleep(Instant::now() + wait));
         state.done.insert(name, done);

@@ -17,6 +17,7 @@ mod meta;
 mod middleware;
 mod registry;
 mod report;
+mod since;
 mod states;
 mod transaction;
 
@@ -36,14 +37,13 @@ use sqlx::PgPool;
 use tokio::runtime::Handle;
 
 pub(crate) use self::batch::{AnyBatch, Said};
-pub(crate) use self::durable::attempts_since;
 #[cfg(feature = "testing")]
 pub(crate) use self::forms::PayloadForms;
 pub(crate) use self::journal::Stop;
-use self::meta::Meta;
 #[cfg(feature = "testing")]
 pub(crate) use self::meta::read_meta;
 pub(crate) use self::middleware::{Place, run_within};
+pub(crate) use self::since::attempts_since;
 pub(crate) use self::transaction::{Begun, CommitState, NOT_COMPLETED};
 pub use self::{
     backend::{Backend, CommitResult, LogEntry, OwnTransaction},
@@ -60,6 +60,7 @@ pub use self::{
     states::States,
     transaction::JobTransaction,
 };
+use self::{meta::Meta, since::LastJournaled};
 use crate::{
     define::{JobId, stored_type},
     error::Error,
@@ -87,6 +88,8 @@ pub struct Context {
     fence: Option<Fence>,
     begun: OnceLock<Arc<Begun>>,
     reporter: OnceLock<Reporter>,
+    /// Of a durable job.
+    journaled: OnceLock<LastJournaled>,
 }
 
 impl Context {
@@ -108,6 +111,7 @@ impl Context {
             fence: None,
             begun: OnceLock::new(),
             reporter: OnceLock::new(),
+            journaled: OnceLock::new(),
         }
     }
 
@@ -195,9 +199,14 @@ impl Context {
         self.max_attempts
     }
 
-    /// Whether a failure of this attempt makes the job a dead letter.
+    /// Whether a failure of this attempt makes the job a dead letter; of a durable job: unless it journals a step before.
     pub fn is_last_attempt(&self) -> bool {
-        self.attempt >= self.max_attempts
+        attempts_since(self.attempt, self.last_journaled()) >= self.max_attempts
+    }
+
+    /// The attempt that journaled last, if any did: of a durable job.
+    pub(crate) fn last_journaled(&self) -> Option<i16> {
+        self.journaled.get()?.get()
     }
 
     /// When the job was enqueued, by the database's clock; whatever became of it since.

@@ -30,6 +30,17 @@ pub struct Page {
     pub next: Option<JobId>,
 }
 
+/// The jobs of an ordering key, in its order.
+#[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct InLine {
+    /// The jobs, the one whose turn it is first.
+    pub jobs: Vec<JobRecord>,
+    /// Whether more stand behind these.
+    pub more: bool,
+}
+
 /// A page looks at so many rows of the history, at most, for the jobs that are meant.
 const LOOKED_AT: i32 = 5_000;
 
@@ -119,26 +130,31 @@ pub async fn list(on: impl IntoConnection<'_>, store: Store, filter: &Filter) ->
 }
 
 /// The jobs of an ordering key of a queue that are not over, in its order, up to so many (1 to [`Filter::MOST`]): the one whose turn it is, or the dead
-/// one that holds it up, and those behind it. What is over is not kept by its key. Without payloads.
+/// one that holds it up, and those behind it. [`InLine::more`] says whether that is all. What is over is not kept by its key. Without payloads.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
 /// let line = queue_core::operate::in_line(&pool, queue_core::Store::default(), "mail", "acme", 50).await?;
-/// println!("{:?} holds up {} others", line.first().map(|job| job.id), line.len().saturating_sub(1));
+/// let others = line.jobs.len().saturating_sub(1);
+/// println!("{:?} holds up {others} others{}", line.jobs.first().map(|job| job.id), if line.more { ", and more" } else { "" });
 /// # Ok(()) }
 /// ```
 ///
 /// # Errors
 /// [`Error::InvalidName`] for a queue outside the grammar; the database's.
-pub async fn in_line(on: impl IntoConnection<'_>, store: Store, queue: &str, key: &str, most: u32) -> Result<Vec<JobRecord>, Error> {
+pub async fn in_line(on: impl IntoConnection<'_>, store: Store, queue: &str, key: &str, most: u32) -> Result<InLine, Error> {
     Filter { queue: Some(queue.to_owned()), ..Filter::default() }.check()?;
-    let mut on = on.into_connection();
+    let (mut on, most) = (on.into_connection(), most.clamp(1, Filter::MOST));
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/in_line.sql"))).bind(queue).bind(key);
-    let statement = statement.bind(most.clamp(1, Filter::MOST).cast_signed());
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+    // One more than is shown tells whether there are more.
+    let statement = statement.bind(most.cast_signed() + 1);
+    let mut jobs: Vec<JobRecord> = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
+    let more = jobs.len() > most as usize;
+    jobs.truncate(most as usize);
+    Ok(InLine { jobs, more })
 }
 
-async fn page(connection: &mut PgConnection, store: Store, filter: &Filter) -> sqlx::Result<Page> {
+pub(super) async fn page(connection: &mut PgConnection, store: Store, filter: &Filter) -> sqlx::Result<Page> {
     let limit = filter.limit.clamp(1, Filter::MOST);
     let statement = if filter.payload { include_str!("../../sql/list.sql") } else { include_str!("../../sql/list_without.sql") };
     let statement = sqlx::query(store.sql(statement))

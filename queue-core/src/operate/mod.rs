@@ -22,6 +22,7 @@ mod job;
 mod limit;
 mod list;
 mod logs;
+mod patient;
 mod pause;
 mod record;
 mod refusal;
@@ -47,8 +48,9 @@ pub use self::{
     history::{Figures, Past, history},
     job::{cancel_all, discard_all, requeue_all, reschedule_all, run_now_all, set_priority_all, snooze_all},
     limit::{LimitFigures, LimitKey, LimitStatus, LimitWait, limit_keys, limits, set_limit, set_limit_key, unset_limit, waits_for},
-    list::{Page, add_failures, in_line, list},
+    list::{InLine, Page, add_failures, in_line, list},
     logs::{AttemptLog, logs},
+    patient::{Patience, list_patiently},
     pause::{Awaited, Pause, Scope, job_types, pause, pause_awaits, pauses, resume, until_paused},
     record::{AttemptFailure, JobRecord},
     steps::{JobStep, steps},

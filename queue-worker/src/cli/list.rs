@@ -1,16 +1,12 @@
 //! `list`: jobs in a table, the newest first.
 
-use std::{
-    collections::HashSet,
-    time::{Duration, Instant},
-};
+use std::collections::HashSet;
 
 use queue_core::{
-    JobId, JobState, Store,
-    operate::{self, Filter, JobRecord, Page, Pause},
+    JobId, JobState,
+    operate::{self, Filter, JobRecord, Patience, Pause},
 };
 use serde::Serialize;
-use sqlx::PgPool;
 
 use super::{
     chosen::List,
@@ -27,20 +23,22 @@ pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Proble
     let (database, store) = open_store(settings).await?;
     check_queue(&database, store, asked.filter().queue.as_deref()).await?;
     if !asked.output.json && asked.filter().limit > Filter::MOST {
-        warn(&format!("a list has at most {} jobs; `--before` goes on", Filter::MOST));
+        let on = if asked.of_key().is_some() { "" } else { "; `--before` goes on" };
+        warn(&format!("a list has at most {} jobs{on}", Filter::MOST));
     }
-    let (jobs, next) = if let Some((queue, key, most)) = asked.of_key() {
-        (operate::in_line(database.pool(), store, queue, key, most).await?, None)
+    let (jobs, next, more) = if let Some((queue, key, most)) = asked.of_key() {
+        let line = operate::in_line(database.pool(), store, queue, key, most).await?;
+        (line.jobs, None, line.more)
     } else {
-        let page = gather(database.pool(), store, asked.filter()).await?;
-        (page.jobs, page.next)
+        let page = operate::list_patiently(database.pool(), store, &asked.filter(), Patience::default()).await?;
+        (page.jobs, page.next, page.next.is_some())
     };
     let unserved = operate::unserved_of(database.pool(), store, &jobs).await?;
     let pauses = operate::pauses(database.pool(), store).await?;
     database.close().await;
     if asked.output.json {
         let jobs = jobs.iter().map(|job| Served::new(job, &pauses, &unserved)).collect();
-        return print::json(&ServedPage { jobs, next });
+        return print::json(&ServedPage { jobs, next, more });
     }
     let text = match jobs.as_slice() {
         [] => "no jobs".to_owned(),
@@ -50,34 +48,27 @@ pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Proble
             print::table(header, jobs.iter().map(|job| row(job, &pauses, &unserved).into_iter().chain(with_meta.then(|| metadata(job)))))
         }
     };
-    let older = next.map_or_else(String::new, |next| format!("\n\nolder jobs: --before {next}"));
-    print::lines(&(text + &older))
+    let rest = match next {
+        Some(next) => format!("\n\nolder jobs: --before {next}"),
+        None if more => format!("\n\nand more behind the first {}{}", jobs.len(), enough(jobs.len())),
+        None => String::new(),
+    };
+    print::lines(&(text + &rest))
 }
 
-/// Jobs that are rare are looked for that long, on the pages after the first; then the user decides.
-const PATIENCE: Duration = Duration::from_millis(30);
-
-/// A full page, if it can be had with a bounded effort.
-async fn gather(pool: &PgPool, store: Store, mut filter: Filter) -> Result<Page, Problem> {
-    let began = Instant::now();
-    let mut page = operate::list(pool, store, &filter).await?;
-    while began.elapsed() < PATIENCE {
-        let found = page.jobs.len() as u32;
-        let Some(next) = page.next.filter(|_| found < filter.limit.min(Filter::MOST)) else { break };
-        filter.limit -= found;
-        filter.before = Some(next);
-        let more = operate::list(pool, store, &filter).await?;
-        page.jobs.extend(more.jobs);
-        page.next = more.next;
-    }
-    Ok(page)
+/// How more of a key's jobs are shown, if that can be.
+fn enough(shown: usize) -> &'static str {
+    if shown < Filter::MOST as usize { ": `--limit` shows more" } else { "" }
 }
 
 /// A page as it is printed in JSON.
 #[derive(Serialize)]
 struct ServedPage<'a> {
     jobs: Vec<Served<'a>>,
+    /// What `--before` has to be for the next page; of a key there is none.
     next: Option<JobId>,
+    /// Whether there are more.
+    more: bool,
 }
 
 /// A job in JSON, and what it waits for beside its turn.

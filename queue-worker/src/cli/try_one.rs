@@ -18,7 +18,7 @@ use crate::{
     live::shutdown_signal,
     worker::{
         Worker,
-        tried::{Trial, Tried},
+        tried::{Rollback, Trial, Tried},
     },
 };
 
@@ -96,7 +96,7 @@ pub(super) async fn try_one(
     } else {
         print::lines(&describe(job.id, name, job.state, &tried))?;
     }
-    let completes = tried.ending.as_ref().is_some_and(queue_core::runner::Ending::is_complete);
+    let completes = tried.ending.as_ref().is_ok_and(queue_core::runner::Ending::is_complete);
     Ok(if completes { ExitCode::SUCCESS } else { ExitCode::from(NOT_COMPLETED) })
 }
 
@@ -108,8 +108,8 @@ fn verdict(tried: &Tried) -> &'static str {
 
 fn error(tried: &Tried) -> Option<&str> {
     match &tried.ending {
-        Some(ending) => ending.error(),
-        None => Some("it did not end in time"),
+        Ok(ending) => ending.error(),
+        Err(why) => Some(why),
     }
 }
 
@@ -127,8 +127,17 @@ fn document(id: JobId, name: &str, state: JobState, tried: &Tried) -> Value {
         "error": error(tried),
         "ran_ms": tried.ran.as_millis() as u64,
         "progress": progress,
-        "rolled_back": tried.is_rolled_back,
+        "rolled_back": is_rolled_back(&tried.rollback),
     })
+}
+
+/// Whether all that its transaction has written is gone; `None` if that is not known.
+fn is_rolled_back(rollback: &Rollback) -> Option<bool> {
+    match rollback {
+        Rollback::Done | Rollback::Lost => Some(true),
+        Rollback::EndedByHand => Some(false),
+        Rollback::Unknown(_) => None,
+    }
 }
 
 fn describe(id: JobId, name: &str, state: JobState, tried: &Tried) -> String {
@@ -143,10 +152,11 @@ fn describe(id: JobId, name: &str, state: JobState, tried: &Tried) -> String {
         let counts = if progress.counts == "{}" { String::new() } else { format!(" {}", inert::line(&progress.counts)) };
         said.push(format!("  it reported{fraction}{stage}{counts}"));
     }
-    said.push(if tried.is_rolled_back {
-        format!("rolled back; the job is {state} as before")
-    } else {
-        "the handler has ended its transaction by hand: what it wrote after that may be kept".to_owned()
+    said.push(match &tried.rollback {
+        Rollback::Done => format!("rolled back; the job is {state} as before"),
+        Rollback::EndedByHand => "the handler has ended its transaction by hand: what it wrote after that may be kept".to_owned(),
+        Rollback::Lost => "the session of its transaction was lost: the server has rolled back what was not committed".to_owned(),
+        Rollback::Unknown(why) => format!("whether its transaction was rolled back is not known: {}", inert::line(why)),
     });
     said.join("\n")
 }

@@ -14,6 +14,7 @@ use super::{
     app::{App, Shared},
     pages::failed_page,
     problem::{Answer, Problem},
+    throttle::Place,
 };
 
 /// Where the router is nested, as links begin: nothing, or `/admin/queue`.
@@ -114,7 +115,7 @@ fn check(app: &App, request: &Request) -> Answer<()> {
         _ => return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, "what is looked at is a GET, what is done a POST")),
     }
     let is_open = path == "/login" || path.starts_with("/assets/");
-    if is_open || app.keyhole.opens(headers)? {
+    if is_open || app.keyhole.opens(headers, Place::of(request.extensions()))? {
         return Ok(());
     }
     Err(Problem::new(StatusCode::UNAUTHORIZED, "a token is wanted: log in, or say `Authorization: Bearer`"))

@@ -14,6 +14,7 @@
 //! from elsewhere, nothing of a payload is in an address or in the log.
 
 mod options;
+mod throttle;
 mod token;
 mod problem;
 mod live;

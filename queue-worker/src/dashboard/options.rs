@@ -43,7 +43,11 @@ impl Options {
     /// A shorter token could be guessed.
     pub const SHORTEST_TOKEN: usize = 16;
 
-    /// Nobody comes in without this: said in a form, or as `Authorization: Bearer`. At least [`Options::SHORTEST_TOKEN`] characters. Default: no
+    /// A longer token, in bytes, would make each wrong one that is said more work.
+    pub const LONGEST_TOKEN: usize = 4096;
+
+    /// Nobody comes in without this: said in a form, or as `Authorization: Bearer`. At least [`Options::SHORTEST_TOKEN`] characters and
+    /// at most [`Options::LONGEST_TOKEN`] bytes. Default: no
     /// token, so that the network, or a layer of yours, has to keep strangers away.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
@@ -62,6 +66,9 @@ impl Options {
         let is_short = |token: &String| token.chars().count() < Self::SHORTEST_TOKEN;
         if self.token.as_ref().is_some_and(is_short) {
             return Err(Error::Config { key: "dashboard_token", value: "too short".to_owned(), range: "at least 16 characters" });
+        }
+        if self.token.as_ref().is_some_and(|token| token.len() > Self::LONGEST_TOKEN) {
+            return Err(Error::Config { key: "dashboard_token", value: "too long".to_owned(), range: "at most 4096 bytes" });
         }
         Ok(())
     }

@@ -3,14 +3,18 @@
 use std::{
     fmt::Write as _,
     sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use axum::http::{HeaderMap, header};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
-use super::problem::{Answer, Problem};
+use super::{
+    options::Options,
+    problem::{Answer, Problem},
+    throttle::{Place, Throttle},
+};
 
 /// The cookie's name.
 pub(super) const COOKIE: &str = "queue_dashboard";
@@ -18,40 +22,10 @@ pub(super) const COOKIE: &str = "queue_dashboard";
 /// What the cookie is a seal of; another word makes cookies of an earlier release worth nothing.
 const SEALED: &[u8] = b"queue dashboard cookie 1";
 
-/// So many wrong tokens may be said in [`WINDOW`], all visitors together; then none is compared until that is over.
-const WRONG: u32 = 20;
-const WINDOW: Duration = Duration::from_mins(1);
-
 /// Knows the token without having it.
 pub(super) struct Keyhole {
     own: Option<Hmac<Sha256>>,
-    wrong: Mutex<WrongOnes>,
-}
-
-/// The wrong tokens of late.
-#[derive(Default)]
-struct WrongOnes {
-    since: Option<Instant>,
-    said: u32,
-}
-
-impl WrongOnes {
-    /// How long nothing is compared, if too many were said.
-    fn closed_for(&mut self, now: Instant) -> Option<Duration> {
-        let left = self.since.and_then(|since| WINDOW.checked_sub(now.saturating_duration_since(since))).filter(|left| !left.is_zero());
-        if left.is_none() {
-            *self = Self::default();
-        }
-        left.filter(|_| self.said >= WRONG)
-    }
-
-    fn note(&mut self, now: Instant) {
-        self.since.get_or_insert(now);
-        self.said += 1;
-        if self.said == WRONG {
-            tracing::warn!("{WRONG} wrong tokens were said to the dashboard within a minute: none is compared until that is over");
-        }
-    }
+    wrong: Mutex<Throttle>,
 }
 
 impl Keyhole {
@@ -66,7 +40,7 @@ impl Keyhole {
 
     /// Whether the headers carry the token or its cookie, or none is wanted. A cookie is worth something also while no token is compared: nobody guesses
     /// one.
-    pub(super) fn opens(&self, headers: &HeaderMap) -> Answer<bool> {
+    pub(super) fn opens(&self, headers: &HeaderMap, from: Place) -> Answer<bool> {
         let Some(own) = &self.own else { return Ok(true) };
         let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok()).flat_map(|line| line.split(';'));
@@ -74,21 +48,22 @@ impl Keyhole {
         if sealed.any(|seal| own.clone().chain_update(SEALED).verify_slice(&seal).is_ok()) {
             return Ok(true);
         }
-        bearer.map_or(Ok(false), |token| self.is(token))
+        bearer.map_or(Ok(false), |token| self.is(token, from))
     }
 
     /// Whether this is the token. What is compared are seals, in a time that does not hang on where they differ.
-    pub(super) fn is(&self, token: &str) -> Answer<bool> {
+    pub(super) fn is(&self, token: &str, from: Place) -> Answer<bool> {
         let Some(own) = &self.own else { return Ok(true) };
         // Nothing is half-written under this lock.
         let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(left) = wrong.closed_for(Instant::now()) {
+        if let Some(left) = wrong.closed_for(from, Instant::now()) {
             return Err(Problem::too_often(left, "too many wrong tokens were said; try again later"));
         }
-        let said = sealing_with(token).chain_update(SEALED).finalize().into_bytes();
-        let is_right = own.clone().chain_update(SEALED).verify_slice(&said).is_ok();
+        // What is longer is no token, and is not hashed.
+        let said = (token.len() <= Options::LONGEST_TOKEN).then(|| sealing_with(token).chain_update(SEALED).finalize().into_bytes());
+        let is_right = said.is_some_and(|said| own.clone().chain_update(SEALED).verify_slice(&said).is_ok());
         if !is_right {
-            wrong.note(Instant::now());
+            wrong.note(from, Instant::now());
         }
         Ok(is_right)
     }
@@ -115,7 +90,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
+    use axum::http::{Extensions, HeaderValue};
 
     use super::*;
 
@@ -129,7 +104,8 @@ mod tests {
     fn the_token_and_its_cookie_open_and_nothing_else_does() {
         let keyhole = Keyhole::new(Some(TOKEN));
         let (cookie, other) = (keyhole.cookie(), Keyhole::new(Some("another token of length")).cookie());
-        let opens = |headers: &HeaderMap| keyhole.opens(headers).unwrap();
+        let from = Place::of(&Extensions::new());
+        let opens = |headers: &HeaderMap| keyhole.opens(headers, from).unwrap();
         assert!(opens(&with(header::AUTHORIZATION, &format!("Bearer {TOKEN}"))));
         assert!(opens(&with(header::COOKIE, &format!("a=b; {COOKIE}={cookie}"))));
         let wrong =
@@ -142,20 +118,10 @@ mod tests {
                 .filter_map(|said| HeaderValue::from_str(&format!("{COOKIE}={said}")).ok())
                 .all(|line| { !opens(&HeaderMap::from_iter([(header::COOKIE, line)])) })
         );
-        assert!(!opens(&HeaderMap::new()) && Keyhole::new(None).opens(&HeaderMap::new()).unwrap());
+        assert!(!opens(&HeaderMap::new()) && Keyhole::new(None).opens(&HeaderMap::new(), from).unwrap());
         assert!(!cookie.contains(TOKEN));
-    }
-
-    #[test]
-    fn so_many_wrong_tokens_are_compared_in_a_minute_and_no_more() {
-        let (mut wrong, began) = (WrongOnes::default(), Instant::now());
-        for second in 0..WRONG {
-            assert_eq!(wrong.closed_for(began + Duration::from_secs(second.into())), None);
-            wrong.note(began + Duration::from_secs(second.into()));
-        }
-        assert_eq!(wrong.closed_for(began + Duration::from_secs(20)), Some(Duration::from_secs(40)));
-        assert_eq!(wrong.closed_for(began + WINDOW), None, "it is over");
-        wrong.note(began + WINDOW);
-        assert_eq!(wrong.closed_for(began + WINDOW), None, "and counted anew");
+        let [longest, longer] = [Options::LONGEST_TOKEN, Options::LONGEST_TOKEN + 1].map(|length| "x".repeat(length));
+        let of = |token: &str| Keyhole::new(Some(token)).opens(&with(header::AUTHORIZATION, &format!("Bearer {token}")), from).unwrap();
+        assert_eq!((of(&longest), of(&longer)), (true, false), "what is longer is not even hashed");
     }
 }

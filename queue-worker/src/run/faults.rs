@@ -8,7 +8,7 @@ pub(super) fn is_refusal(error: &sqlx::Error) -> bool {
 }
 
 /// Whether the connection is gone, and with it the lock.
-pub(super) fn is_lost(error: &sqlx::Error) -> bool {
+pub(crate) fn is_lost(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(db) => {
             db.code().is_some_and(|code| code.starts_with("57P") || code.starts_with("08") || code.starts_with("25P03"))

@@ -1,6 +1,7 @@
 //! Who runs what now: the slots of each queue, and the loops of transactional jobs.
 
 mod faults;
+mod hands;
 mod lookout;
 mod passed;
 mod queues;
@@ -9,6 +10,8 @@ mod slots;
 mod told;
 mod transact;
 
+#[cfg(feature = "cli")]
+pub(crate) use self::faults::is_lost;
 pub use self::told::AttemptOutcome;
 pub(crate) use self::{
     queues::Queues,

@@ -5,12 +5,17 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use super::slots::{SlotContext, Slots, lock};
+use super::{
+    hands::Hands,
+    slots::{SlotContext, Slots, lock},
+};
 use crate::live::{Config, Load, Paused, Pauses};
 
 /// The slots of every queue that this worker serves.
 pub(crate) struct Queues {
-    context: Arc<SlotContext>,
+    pub(crate) context: Arc<SlotContext>,
+    /// Those of transactional jobs beside them.
+    pub(crate) hands: Hands,
     /// Each named queue's concurrency; empty when any queue is served.
     named: HashMap<String, usize>,
     concurrency: usize,
@@ -20,7 +25,7 @@ pub(crate) struct Queues {
 impl Queues {
     pub(crate) fn new(context: SlotContext, config: &Config) -> Self {
         let named = config.queues.iter().cloned().collect();
-        Self { context: Arc::new(context), named, concurrency: config.concurrency, slots: Mutex::default() }
+        Self { context: Arc::new(context), hands: Hands::default(), named, concurrency: config.concurrency, slots: Mutex::default() }
     }
 
     /// The slots of this queue; `None` if it is not served.
@@ -43,9 +48,10 @@ impl Queues {
     /// How much there is to do now, asked at each heartbeat.
     pub(crate) fn load(&self) -> Load {
         let all = self.all();
-        let busy = all.iter().map(|slots| slots.busy()).sum();
+        let busy: usize = all.iter().map(|slots| slots.busy()).sum();
         let met = all.iter().map(|slots| slots.concurrency()).sum::<usize>().max(self.concurrency);
-        Load { busy, slots: if self.named.is_empty() { met } else { self.named.values().sum() } }
+        let slots = if self.named.is_empty() { met } else { self.named.values().sum() };
+        Load { busy: busy + self.hands.busy(), slots: slots + self.hands.all() }
     }
 
     /// All slots there are by now.

@@ -20,6 +20,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     faults::{is_lost, is_refusal},
+    hands::Hands,
     lookout::{LOOK, LockedJob, Lookout},
     passed::Passed,
     told::{Teller, tell_and_count},
@@ -44,6 +45,7 @@ pub(crate) struct TransactContext {
     pub(crate) stop: CancellationToken,
     pub(crate) teller: Teller,
     pub(crate) tallies: Tallies,
+    pub(crate) hands: Hands,
 }
 
 /// The loops of a worker.
@@ -73,6 +75,7 @@ impl Transact {
         for (queue, concurrency) in queues.into_iter().filter(|_| !types.is_empty()) {
             let concurrency = concurrency.min(most);
             let crew = Arc::new(Crew::new(&context, Lanes::new(&types, HashSet::new(), queue), Arc::clone(&halt), concurrency));
+            crew.context.hands.hire(concurrency);
             for _ in 0..concurrency {
                 loops.spawn_on(engine.watched(Loop::Transactional, Arc::clone(&crew).work()), engine.handle());
             }
@@ -174,7 +177,7 @@ impl Crew {
     async fn one(&self) -> sqlx::Result<()> {
         let Some(next) = self.find().await? else { return Ok(()) };
         let id = next.job.job.id;
-        let mut span = AttemptSpan::default();
+        let (mut span, _busy) = (AttemptSpan::default(), self.context.hands.begin());
         let attempted = self.attempt(next, &mut span).await;
         // If it has not said how it ended.
         let error = attempted.as_ref().err().map(|error| format!("nothing of it was committed: {}", queue_core::message(error)));

@@ -6,11 +6,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     live::Config,
-    run::{SlotContext, TransactContext},
+    run::{Queues, TransactContext},
 };
 
-/// For the transactional jobs of the worker whose slots have this.
-pub(super) fn beside(slots: &SlotContext, config: &Config, stop: &CancellationToken) -> TransactContext {
+/// For the transactional jobs of the worker that has these slots.
+pub(super) fn beside(queues: &Queues, config: &Config, stop: &CancellationToken) -> TransactContext {
+    let slots = &queues.context;
     TransactContext {
         config: config.clone(),
         registry: slots.registry.clone(),
@@ -22,5 +23,6 @@ pub(super) fn beside(slots: &SlotContext, config: &Config, stop: &CancellationTo
         stop: stop.clone(),
         teller: slots.teller.clone(),
         tallies: slots.tallies.clone(),
+        hands: queues.hands.clone(),
     }
 }

@@ -24,7 +24,7 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{Worker, complain_of_keyring};
-use crate::{error::Error, settle::steps_done};
+use crate::{error::Error, run::is_lost, settle::steps_done};
 
 /// How an attempt is made.
 pub(crate) struct Trial {
@@ -36,13 +36,26 @@ pub(crate) struct Trial {
 
 /// What came of it.
 pub(crate) struct Tried {
-    /// What a worker would write; `None` if it did not end in time.
-    pub(crate) ending: Option<Ending>,
+    /// What a worker would write; or why that is not known.
+    pub(crate) ending: Result<Ending, String>,
     pub(crate) ran: Duration,
     /// What it reported last.
     pub(crate) said: Option<Said>,
-    /// Whether all of its transaction was rolled back. Not if the handler has ended that by hand and begun another.
-    pub(crate) is_rolled_back: bool,
+    /// What became of its transaction.
+    pub(crate) rollback: Rollback,
+}
+
+/// What became of the transaction that the handler was lent.
+#[derive(Debug)]
+pub(crate) enum Rollback {
+    /// It was still open, and was rolled back.
+    Done,
+    /// The handler has ended it by hand, and may have begun another.
+    EndedByHand,
+    /// Its session is gone: the server rolls it back, and nothing of it can have been committed.
+    Lost,
+    /// That could not be asked for.
+    Unknown(String),
 }
 
 /// What a handler reports.
@@ -149,10 +162,10 @@ impl Worker {
         let ended = wait_for(attempt, &halt, trial.patience, stop).await;
         let ran = began.elapsed();
         let ending = match ended {
-            Some((ended, job)) => Some(backend.ending(ended, &registration, &job, ran).await),
-            None => None,
+            Some((ended, job)) => backend.ending(ended, &registration, &job, ran).await,
+            None => Err("it did not end in time".to_owned()),
         };
-        let is_rolled_back = backend.is_open().await;
+        let rollback = backend.rollback().await;
         // Dropped with its connection where the handler still has it: the server rolls back then as well.
         let rolled_back = async { sqlx::raw_sql("rollback").execute(&mut **lent.lock().await).await };
         if !matches!(timeout(GRACE, rolled_back).await, Ok(Ok(_))) {
@@ -163,7 +176,7 @@ impl Worker {
         reported.abort();
         apart.shutdown_background();
         let said = backend.notes().said.clone();
-        Ok(Tried { ending, ran, said, is_rolled_back })
+        Ok(Tried { ending, ran, said, rollback })
     }
 }
 
@@ -277,27 +290,40 @@ impl TrialBackend {
     }
 
     /// What a worker would write, after what a commit would check.
-    async fn ending(&self, ended: Ended, registration: &Registration, job: &ClaimedJob, ran: Duration) -> Ending {
+    async fn ending(&self, ended: Ended, registration: &Registration, job: &ClaimedJob, ran: Duration) -> Result<Ending, String> {
         let committed = self.notes().ending.take().filter(|_| ended.is_written());
-        if let Some(committed) = committed
-            && self.is_open().await
-        {
-            return committed;
-        }
         let completes = ended.outcome() == queue_core::Outcome::Ok && registration.options().transactional;
         let checked = if completes { self.check().await } else { Ok(()) };
-        let ended = match checked {
-            _ if (completes || ended.is_written()) && !self.is_open().await => Ended::failed(ENDED_BY_HAND.to_owned()),
-            Ok(()) => ended,
-            Err(error) => Ended::failed(format!("its transaction cannot be committed: {error}")),
+        let rollback = if completes || ended.is_written() { self.rollback().await } else { Rollback::Done };
+        let ended = match (rollback, committed, checked) {
+            (Rollback::Done, Some(committed), _) => return Ok(committed),
+            (Rollback::Done, None, Ok(())) => ended,
+            (Rollback::Done, None, Err(error)) => Ended::failed(format!("its transaction cannot be committed: {error}")),
+            (Rollback::EndedByHand, ..) => Ended::failed(ENDED_BY_HAND.to_owned()),
+            (Rollback::Lost, ..) => {
+                return Err("the session of its transaction was lost before a commit; a worker would leave the job as it was".to_owned());
+            }
+            (Rollback::Unknown(why), ..) => return Err(format!("whether its transaction could be committed is not known: {why}")),
         };
-        ended.ending(Some(registration), job, ran, 0.5)
+        Ok(ended.ending(Some(registration), job, ran, 0.5))
     }
 
-    /// Whether the transaction is the one that was begun: asked elsewhere, for the handler may have left anything on its connection.
-    async fn is_open(&self) -> bool {
+    /// Whether the transaction is the one that was begun: asked elsewhere, for the handler may have left anything on its connection. Only if it is not,
+    /// that connection says who has ended it.
+    async fn rollback(&self) -> Rollback {
         let status = sqlx::query_scalar::<_, Option<String>>(STATUS).bind(&self.transaction).fetch_one(&self.pool);
-        matches!(timeout(PATIENCE, status).await, Ok(Ok(Some(status))) if status == "in progress")
+        let status = match timeout(PATIENCE, status).await {
+            Ok(Ok(Some(status))) if status == "in progress" => return Rollback::Done,
+            Ok(status) => status.map_err(|error| queue_core::message(&error)),
+            Err(_) => Err("the database does not answer in time".to_owned()),
+        };
+        let answers = timeout(PATIENCE, async { sqlx::raw_sql("select").execute(&mut **self.lent.lock().await).await });
+        match (answers.await, status) {
+            (Ok(Err(error)), _) if is_lost(&error) => Rollback::Lost,
+            (_, Err(why)) => Rollback::Unknown(why),
+            (Ok(_), Ok(_)) => Rollback::EndedByHand,
+            (Err(_), Ok(_)) => Rollback::Unknown("it has ended, and its session does not answer in time".to_owned()),
+        }
     }
 
     async fn check(&self) -> Result<(), sqlx::Error> {

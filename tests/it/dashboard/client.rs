@@ -1,16 +1,18 @@
 //! HTTP by hand, so that what no browser and no library would send can be sent.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
+    net::TcpSocket,
 };
 
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     pub(super) address: SocketAddr,
+    /// From which of this machine's addresses it comes.
+    from: Option<IpAddr>,
 }
 
 /// What was answered.
@@ -25,12 +27,21 @@ pub(super) struct Answer {
 
 impl Client {
     pub(super) fn new(address: SocketAddr) -> Self {
-        Self { address }
+        Self { address, from: None }
+    }
+
+    /// The same, from another address of this machine's.
+    pub(super) fn coming_from(&self, ip: IpAddr) -> Self {
+        Self { from: Some(ip), ..*self }
     }
 
     /// As it is said, to the end of the answer.
     pub(super) async fn raw(&self, request: &[u8]) -> Answer {
-        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let socket = TcpSocket::new_v4().unwrap();
+        if let Some(ip) = self.from {
+            socket.bind((ip, 0).into()).unwrap();
+        }
+        let mut stream = socket.connect(self.address).await.unwrap();
         stream.write_all(request).await.unwrap();
         let mut said = Vec::new();
         // Not every server closes when it is asked to.

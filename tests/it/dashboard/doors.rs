@@ -50,6 +50,37 @@ async fn after_so_many_wrong_tokens_none_is_compared_for_a_while_and_cookies_go_
     db.finish().await;
 }
 
+#[tokio::test]
+async fn one_who_says_wrong_tokens_keeps_nobody_out_who_comes_from_elsewhere_whatever_headers_say() {
+    let db = TestDb::new().await;
+    let served = Served::with(&db, Options::default().token(TOKEN)).await;
+    let ask = async |client: &Client, token: &str, forwarded: &str| {
+        let headers =
+            [("Authorization", &*format!("Bearer {token}")), ("X-Forwarded-For", forwarded), ("Forwarded", &*format!("for={forwarded}"))];
+        client.ask("GET", "/api/v1/overview", &headers, "").await.status
+    };
+    for wrong in 0..20 {
+        assert_eq!(ask(&served.client, "wrong", &format!("192.0.2.{wrong}")).await, 401);
+    }
+    assert_eq!(ask(&served.client, TOKEN, "192.0.2.99").await, 429, "it is the same one, from wherever it says that it comes");
+    // Of the machine's own addresses, all of 127.0.0.0/8 can be taken without asking.
+    if cfg!(target_os = "linux") {
+        let other = served.client.coming_from("127.0.0.2".parse().unwrap());
+        assert_eq!((ask(&other, TOKEN, "127.0.0.1").await, ask(&other, "wrong", "127.0.0.1").await), (200, 401));
+    }
+    // A server that does not say from where requests come: they are of one place.
+    let (client, task) = nested(&db, "/q", Options::default().token(TOKEN)).await;
+    for _ in 0..20 {
+        assert_eq!(client.ask("GET", "/q/api/v1/overview", &[("Authorization", "Bearer wrong")], "").await.status, 401);
+    }
+    assert_eq!(
+        client.coming_from("127.0.0.1".parse().unwrap()).ask("GET", "/q/jobs", &[("Authorization", "Bearer x")], "").await.status,
+        429
+    );
+    task.abort();
+    db.finish().await;
+}
+
 /// Nested where whoever asks says a part of the place.
 async fn nested(db: &TestDb, place: &str, options: Options) -> (Client, tokio::task::JoinHandle<()>) {
     let inside = router(db.pool.clone(), Store::default(), options).unwrap();
@@ -102,6 +133,8 @@ async fn a_token_that_could_be_guessed_is_refused_before_anything_is_served() {
         let refused = listen("127.0.0.1:0".parse().unwrap(), Options::default().token(token)).await.unwrap_err();
         assert!(matches!(refused, Error::Config { key: "dashboard_token", .. }), "{refused}");
     }
+    let long = router(db.pool.clone(), Store::default(), Options::default().token("x".repeat(Options::LONGEST_TOKEN + 1))).unwrap_err();
+    assert!(matches!(long, Error::Config { key: "dashboard_token", .. }) && !long.to_string().contains("xx"), "{long}");
     // As a variable has it whose value was forgotten.
     for arguments in [["dashboard", "--addr", "127.0.0.1:0"], ["run", "--dashboard", "127.0.0.1:0"]] {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_test-cli"));

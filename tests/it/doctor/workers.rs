@@ -6,7 +6,7 @@ use queue_core::{
 };
 use tests::{Act, Do, TestDb, eventually};
 
-use super::{found_by, is_gone, make, one};
+use super::{ask, found_by, is_gone, make, one};
 
 async fn ok(db: &TestDb) -> queue_core::JobId {
     Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).await.unwrap().id()
@@ -125,7 +125,55 @@ async fn a_limit_is_full_only_when_what_it_holds_up_has_waited_whatever_waits_el
     assert!(full().await.is_empty(), "that key has room");
     wait_for_an_hour(&db, &of("acme"), true).await;
     let found = one(&db.pool, &checkup, FindingKind::LimitFull).await;
-    assert_eq!((&found.facts["limit"]["name"], &found.facts["key"]["key"]), (&"queue:keyed".into(), &"acme".into()));
+    assert_eq!((&found.facts["name"], &found.facts["key"]), (&"queue:keyed".into(), &"acme".into()));
     wait_for_an_hour(&db, "true", false).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_key_that_an_operator_has_stopped_is_found_among_many_that_have_more_jobs() {
+    let (db, checkup) = (TestDb::new().await, Checkup::default());
+    let few = |key: String| Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).fair(key);
+    for key in 0..30 {
+        for _ in 0..2 {
+            few(format!("key {key}")).await.unwrap();
+        }
+    }
+    few("acme".to_owned()).await.unwrap();
+    // Before it, in its lane, stand more jobs of one key than are looked at.
+    let many = "insert into queue.job (id, lane, max_attempts, payload, line)
+          select j.id + 100000 + n, j.lane, 3, j.payload, j.line
+          from (select j.* from queue.job j where j.line = queue.line_id('key 7') order by j.id limit 1) j, generate_series(1, 1500) n;
+        insert into queue.ready (lane, seq, id, line)
+          select r.lane, j.id - (7200000::bigint << 20), j.id, j.line
+          from queue.job j
+          cross join lateral (select r.lane from queue.ready r where r.line = j.line limit 1) r
+          where not exists (select from queue.ready r where r.id = j.id)";
+    make(&db.pool, many).await;
+    wait_for_an_hour(&db, "r.line <> queue.line_id('key 7')", true).await;
+    operate::set_limit(&db.pool, Store::default(), "type:do", Limit::new().concurrency(1).keyed(), None).await.unwrap();
+    is_gone(&db.pool, &checkup, FindingKind::LimitFull).await;
+    operate::set_limit_key(&db.pool, Store::default(), "type:do", "acme", Some(0)).await.unwrap();
+    let found = one(&db.pool, &checkup, FindingKind::LimitFull).await;
+    assert_eq!((&found.facts["key"], &found.facts["waiting"], &found.facts["used"]), (&"acme".into(), &1.into(), &0.into()), "{found:?}");
+    operate::set_limit_key(&db.pool, Store::default(), "type:do", "key 7", Some(0)).await.unwrap();
+    assert_eq!(found_by(&db.pool, &checkup, FindingKind::LimitFull).await.len(), 2, "and that of the many");
+    wait_for_an_hour(&db, "true", false).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_look_at_limits_that_fails_says_so_and_takes_nothing_of_the_capacities_with_it() {
+    let (db, checkup) = (TestDb::new().await, Checkup::default());
+    ok(&db).await;
+    operate::set_capacity(&db.pool, Store::default(), "default", Some(1)).await.unwrap();
+    let mut lock = db.pool.begin().await.unwrap();
+    sqlx::query("lock table queue.bound in access exclusive mode").execute(&mut *lock).await.unwrap();
+    let found = ask(&db.pool, &checkup).await.findings;
+    let says = |kind: FindingKind| found.iter().filter(|one| one.kind == kind).map(|one| one.says.as_str()).collect::<Vec<_>>();
+    assert_eq!(says(FindingKind::CapacityFull).len(), 1, "{found:#?}");
+    let failed = says(FindingKind::NotLookedAt);
+    assert!(failed.len() == 1 && failed[0].starts_with("limits could not be looked at: "), "{failed:?}");
+    lock.rollback().await.unwrap();
     db.finish().await;
 }

@@ -120,3 +120,66 @@ async fn middleware_stands_around_each_attempt_of_a_durable_job() {
     assert_eq!(done(&db, job).await, pairs(&[("after", 0)]));
     db.finish().await;
 }
+
+/// What the middleware of each attempt is told.
+struct AsksWhetherItIsTheLast;
+
+#[async_trait]
+impl Middleware for AsksWhetherItIsTheLast {
+    async fn attempt(&self, cx: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
+        let said = if cx.is_last_attempt() { "last" } else { "not last" };
+        let statement = sqlx::query("insert into done_by (job, what, attempt) values ($1, $2, $3)").bind(cx.id()).bind(said);
+        statement.bind(i64::from(cx.attempt())).execute(cx.pool()).await?;
+        next.run().await
+    }
+}
+
+/// Waits until these jobs sleep, and lets the time pass.
+async fn pass(db: &tests::TestDb, jobs: i64) {
+    let asleep = "select count(*) from queue.scheduled where run_at > now() + interval '1 min'";
+    eventually("all sleep", async || db.count(asleep).await == jobs).await;
+    let pass = "update queue.step set until = now() where until is not null; update queue.scheduled set run_at = now()";
+    sqlx::raw_sql(pass).execute(&db.pool).await.unwrap();
+}
+
+#[tokio::test]
+async fn middleware_knows_as_the_handler_does_whether_an_attempt_is_the_last() {
+    let db = db().await;
+    // The second attempt goes on from its own sleep: it has not used up any since.
+    let parts = [Part::FailOnce("a".into()), Part::Sleep("trial".into(), 3_600_000)];
+    let job = plan(parts).enqueue(&db.pool).await.unwrap().id();
+    db.run_while(db.worker().register::<Plan>().middleware(AsksWhetherItIsTheLast), async {
+        pass(&db, 1).await;
+        db.until(job, JobState::Completed).await;
+    })
+    .await;
+    assert_eq!(done(&db, job).await, pairs(&[("last", 2), ("not last", 1), ("not last", 2)]));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_that_may_expire_has_as_many_tries_as_any_other_whether_it_slept_or_failed_in_its_first() {
+    let db = db().await;
+    let fails = || Part::Fail("as told".into());
+    let slept = [Part::Sleep("trial".into(), 3_600_000), fails()];
+    let (later, failed) = ([Part::FailOnce("a".into()), slept[0].clone(), fails()], [Part::FailOnce("a".into()), fails()]);
+    let (mut jobs, day) = (Vec::new(), Duration::from_hours(24));
+    for parts in [slept.to_vec(), later.to_vec(), failed.to_vec()] {
+        jobs.push(plan(parts.clone()).enqueue(&db.pool).await.unwrap().id());
+        jobs.push(plan(parts).enqueue(&db.pool).expires_in(day).await.unwrap().id());
+    }
+    db.run_while(db.worker().register::<Plan>(), async {
+        pass(&db, 4).await;
+        for job in &jobs {
+            db.until(*job, JobState::Dead).await;
+        }
+    })
+    .await;
+    let mut failures = Vec::new();
+    for job in &jobs {
+        failures.push(db.count(&format!("select count(*) from queue.failure where id = {job}")).await);
+    }
+    // Of those that sleep in their second attempt: one before, and two from there on.
+    assert_eq!(failures, [2, 2, 3, 3, 2, 2]);
+    db.finish().await;
+}

@@ -1,4 +1,8 @@
 //! What operators ask for reads no more of a store that is twice as large.
+//!
+//! What is counted are rows of tables and entries of indexes. It does not see how many jobs are taken out of the arrays of a row (`unnest` of a lease,
+//! or of completed jobs of one second, of `done_many`), nor sorts and what is computed: a row is one, however long its arrays are. So arrays are as long
+//! in both stores here, and a look is bounded in them by how many rows it reads, and by how many jobs a row can hold: those of a claim, or of a settle.
 
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use tests::TestDb;

@@ -18,11 +18,12 @@ async fn jobs_of_a_key_are_found_in_their_order_with_the_one_that_holds_them_up_
     keyed("other", "default", Act::Ok("x".into())).await;
     let elsewhere = keyed("acme", "mail", Act::Ok("x".into())).await;
     let line = async |queue: &str, most: u32| operate::in_line(&db.pool, Store::default(), queue, "acme", most).await.unwrap();
-    let found: Vec<_> = line("default", 50).await.iter().map(|job| (job.id, job.state)).collect();
+    let found: Vec<_> = line("default", 50).await.jobs.iter().map(|job| (job.id, job.state)).collect();
     assert_eq!(found, [(dead, JobState::Dead), (behind[0], JobState::Blocked), (behind[1], JobState::Blocked)], "{over} is over");
-    assert_eq!(line("default", 2).await.len(), 2);
-    assert_eq!(line("mail", 50).await.iter().map(|job| job.id).collect::<Vec<_>>(), [elsewhere]);
-    assert!(operate::in_line(&db.pool, Store::default(), "default", "nobody's'; --", 50).await.unwrap().is_empty());
+    let (part, whole) = (line("default", 2).await, line("default", 3).await);
+    assert_eq!((part.jobs.len(), part.more, whole.jobs.len(), whole.more), (2, true, 3, false), "the rest is told of");
+    assert_eq!(line("mail", 50).await.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [elsewhere]);
+    assert!(operate::in_line(&db.pool, Store::default(), "default", "nobody's'; --", 50).await.unwrap().jobs.is_empty());
 
     let list = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_test-cli"));
@@ -31,6 +32,11 @@ async fn jobs_of_a_key_are_found_in_their_order_with_the_one_that_holds_them_up_
     let said: Value = serde_json::from_slice(&list(&["--key", "acme", "--json"]).stdout).unwrap();
     let ids: Vec<&str> = said["jobs"].as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap()).collect();
     assert_eq!(ids, [dead, behind[0], behind[1]].map(|id| id.to_string()));
+    assert_eq!(said["more"], false);
+    let said = |arguments: &[&str]| String::from_utf8(list(arguments).stdout).unwrap();
+    assert!(said(&["--key", "acme", "--limit", "2"]).ends_with("and more behind the first 2: `--limit` shows more\n"));
+    assert!(said(&["--key", "acme", "--limit", "2", "--json"]).contains("\"more\": true"));
+    assert!(!said(&["--key", "acme", "--limit", "3"]).contains("more"));
     assert_eq!(list(&["--key", "acme", "--state", "dead"]).status.code(), Some(2), "what would not be looked at is refused");
 
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -43,11 +49,19 @@ async fn jobs_of_a_key_are_found_in_their_order_with_the_one_that_holds_them_up_
         body
     };
     let api: Value = serde_json::from_str(&get("/api/v1/keys?queue=default&key=acme").await).unwrap();
-    assert_eq!(api.as_array().unwrap().len(), 3);
+    assert_eq!((api["jobs"].as_array().unwrap().len(), &api["more"]), (3, &Value::Bool(false)));
     let page = get("/jobs?q=key:acme").await;
     assert!(page.contains(&behind[1].to_string()) && !page.contains(&elsewhere.to_string()) && page.contains("key:acme"), "{page}");
     assert!(get("/jobs?q=key:acme+queue:mail").await.contains(&elsewhere.to_string()));
     assert!(get("/jobs?q=key:acme+state:dead").await.contains("a key is looked for alone"));
+    assert!(!page.contains("aria-label=\"States\"") && !page.contains("and more"), "no state is to be chosen: {page}");
+    assert!(get("/jobs").await.contains("aria-label=\"States\""));
+    for _ in 0..200 {
+        keyed("acme", "default", Act::Ok("z".into())).await;
+    }
+    let api: Value = serde_json::from_str(&get("/api/v1/keys?queue=default&key=acme").await).unwrap();
+    assert_eq!((api["jobs"].as_array().unwrap().len(), &api["more"]), (200, &Value::Bool(true)));
+    assert!(get("/jobs?q=key:acme").await.contains("and more behind these 200"));
     task.abort();
     db.finish().await;
 }

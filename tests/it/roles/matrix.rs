@@ -57,6 +57,7 @@ expiry_text w
 find o
 fire_ticks w
 forget_keys w
+full_limits ro
 hash wo
 history ro
 holds w

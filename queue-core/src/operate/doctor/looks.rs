@@ -29,6 +29,7 @@ pub(super) enum Look {
     Days,
     Workers,
     Unserved,
+    Capacities,
     Limits,
     Jobs,
     Figures,
@@ -36,7 +37,7 @@ pub(super) enum Look {
 
 impl Look {
     /// In the order in which they are taken.
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::Settings,
         Self::Migrations,
         Self::Sessions,
@@ -47,6 +48,7 @@ impl Look {
         Self::Days,
         Self::Workers,
         Self::Unserved,
+        Self::Capacities,
         Self::Limits,
         Self::Jobs,
         Self::Figures,
@@ -65,7 +67,8 @@ impl Look {
             Self::Days => "days",
             Self::Workers => "workers",
             Self::Unserved => "jobs that nobody serves",
-            Self::Limits => "capacities and limits",
+            Self::Capacities => "capacities",
+            Self::Limits => "limits",
             Self::Jobs => "suspects and ordering keys",
             Self::Figures => "notes and counts",
         }
@@ -130,7 +133,8 @@ pub(super) async fn look(
         Look::Migrations => return migrations(on, store).await,
         Look::Rights => return rights(on, store, checkup, login).await,
         Look::Unserved => return unserved(on, store).await,
-        Look::Limits => return limits(on, store, checkup).await,
+        Look::Capacities => return capacities(on, store).await,
+        Look::Limits => return full_limits(on, store, checkup).await,
     };
     let rows = query.fetch_all(on).await?;
     Ok(rows.into_iter().filter_map(finding).collect())
@@ -195,17 +199,13 @@ async fn unserved(on: &mut PgConnection, store: Store) -> Result<Vec<Finding>, E
     Ok(said.collect())
 }
 
-async fn limits(on: &mut PgConnection, store: Store, checkup: &Checkup) -> Result<Vec<Finding>, Error> {
-    let full = operate::capacities(&mut *on, store).await?.into_iter().filter(|queue| queue.waiting >= queue.capacity);
-    let mut findings: Vec<Finding> = full
-        .take(20)
-        .map(|full| {
-            let says = format!("queue {} is at its capacity: {} jobs wait, of {}", full.queue, full.waiting, full.capacity);
-            found(FindingKind::CapacityFull, says, None, json!(full))
-        })
-        .collect();
-    findings.extend(full_limits(on, store, checkup).await?);
-    Ok(findings)
+async fn capacities(on: &mut PgConnection, store: Store) -> Result<Vec<Finding>, Error> {
+    let full = operate::capacities(on, store).await?.into_iter().filter(|queue| queue.waiting >= queue.capacity);
+    let said = full.take(20).map(|full| {
+        let says = format!("queue {} is at its capacity: {} jobs wait, of {}", full.queue, full.waiting, full.capacity);
+        found(FindingKind::CapacityFull, says, None, json!(full))
+    });
+    Ok(said.collect())
 }
 
 /// The first release of the server that all statements work on.

@@ -1,6 +1,6 @@
 //! Jobs: lists of them, one of them, and what is done to one.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::{
     Json,
@@ -9,7 +9,7 @@ use axum::{
 use chrono::{DateTime, Utc};
 use queue_core::{
     JobId, JobRef,
-    operate::{self, Act, Acted, AttemptLog, JobRecord, Page, Why},
+    operate::{self, Act, Acted, AttemptLog, InLine, JobRecord, Page, Patience, Why},
 };
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
@@ -25,26 +25,9 @@ use crate::dashboard::{
     problem::{Answer, Problem, Wrong},
 };
 
-/// So many pages of the history are looked through for jobs that are rare, as long as that is quick.
-const PAGES: usize = 4;
-
-/// No further page is looked through after this.
-const QUICK: Duration = Duration::from_millis(40);
-
 /// A page of jobs, without payloads; a full one, if it can be had with a bounded effort.
 pub(in crate::dashboard) async fn listed(connection: &mut PgConnection, app: &App, asked: &AskedJobs) -> Answer<Page> {
-    let (mut filter, began) = (asked.filter()?, Instant::now());
-    let mut page = operate::list(&mut *connection, app.store, &filter).await?;
-    for _ in 1..PAGES {
-        let found = page.jobs.len() as u32;
-        let Some(next) = page.next.filter(|_| found < filter.limit && began.elapsed() < QUICK) else { break };
-        filter.limit -= found;
-        filter.before = Some(next);
-        let more = operate::list(&mut *connection, app.store, &filter).await?;
-        page.next = more.next;
-        page.jobs.extend(more.jobs);
-    }
-    Ok(page)
+    Ok(operate::list_patiently(connection, app.store, &asked.filter()?, Patience::default()).await?)
 }
 
 /// A job with its history, without what is not to be shown of it.
@@ -58,7 +41,8 @@ pub(in crate::dashboard) async fn looked_at(connection: &mut PgConnection, app: 
     Ok(found)
 }
 
-/// Jobs, the newest first, without payloads. A page may have fewer than were asked for, even none, and still a next one.
+/// Jobs, the newest first, without payloads. A page may have fewer than were asked for, even none, and still a next one: jobs that are rare are looked
+/// for with a bounded effort.
 #[utoipa::path(get, path = "/api/v1/jobs", params(AskedJobs), responses((status = 200, body = Page), (status = "default", body = Wrong)))]
 pub(super) async fn list(State(app): State<Shared>, Asked(asked): Asked<AskedJobs>) -> Answer<Json<Page>> {
     Ok(Json(listed(&mut *app.look().await?, &app, &asked).await?))
@@ -77,10 +61,10 @@ pub(super) struct AskedKey {
     key: Option<String>,
 }
 
-/// The jobs of an ordering key that are not over, in its order, without payloads; 200 at most.
-#[utoipa::path(get, path = "/api/v1/keys", params(AskedKey), responses((status = 200, body = Vec<JobRecord>), (status = "default", body = Wrong)))]
-pub(super) async fn in_line(State(app): State<Shared>, Asked(AskedKey { queue, key }): Asked<AskedKey>) -> Answer<Json<Vec<JobRecord>>> {
-    let Some(key) = key else { return Ok(Json(Vec::new())) };
+/// The jobs of an ordering key that are not over, in its order, without payloads: the first 200, and whether there are more.
+#[utoipa::path(get, path = "/api/v1/keys", params(AskedKey), responses((status = 200, body = InLine), (status = "default", body = Wrong)))]
+pub(super) async fn in_line(State(app): State<Shared>, Asked(AskedKey { queue, key }): Asked<AskedKey>) -> Answer<Json<InLine>> {
+    let Some(key) = key else { return Ok(Json(InLine::default())) };
     let queue = queue.unwrap_or_else(|| "default".to_owned());
     Ok(Json(operate::in_line(&mut *app.look().await?, app.store, &queue, &key, MOST).await?))
 }

@@ -7,7 +7,7 @@ use axum::{
 };
 use queue_core::{
     JobState,
-    operate::{self, JobRecord},
+    operate::{self, InLine, JobRecord},
 };
 use serde::Deserialize;
 
@@ -34,6 +34,8 @@ struct JobsPage {
     acts: &'static [(&'static str, &'static str)],
     /// The address of the next page.
     next: Option<String>,
+    /// Whether more jobs of a key stand behind these: there is no next page of them.
+    more: bool,
 }
 
 /// A state to choose.
@@ -103,17 +105,17 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Asked(address)
     let problem = asked.filter().err().map(|problem| problem.text);
     let mut session = app.look().await?;
     let now = operate::now(&mut *session, app.store).await?;
-    let (mut rows, mut next) = (Vec::new(), None);
+    let (mut rows, mut next, mut more) = (Vec::new(), None, false);
     let mut problem = problem;
     if problem.is_none() {
         let found = match &key {
-            Some(key) => in_line(&mut session, &app, key, &asked).await.map(|jobs| (jobs, None)),
-            None => listed(&mut session, &app, &asked).await.map(|page| (page.jobs, page.next)),
+            Some(key) => in_line(&mut session, &app, key, &asked).await.map(|line| (line.jobs, None, line.more)),
+            None => listed(&mut session, &app, &asked).await.map(|page| (page.jobs, page.next, false)),
         };
         match found {
-            Ok((jobs, older)) => {
+            Ok((jobs, older, behind)) => {
                 rows = jobs.iter().map(|job| Row::new(job, now)).collect();
-                next = older;
+                (next, more) = (older, behind);
             }
             Err(Problem { status, text, .. }) if status.is_client_error() => problem = Some(text),
             Err(problem) => return Err(problem),
@@ -122,17 +124,18 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Asked(address)
     drop(session);
     let state = asked.state.clone().unwrap_or_default();
     let filter = fields(&asked);
+    // Of a key all states are shown, in its order: there is none to choose.
+    let states = [""].into_iter().chain(JobState::ALL.map(JobState::name)).filter(|_| key.is_none());
     let acts = if key.is_none() { acts_of(&state) } else { &[] };
-    let key = key.map(|key| format!("key:{key}"));
-    let typed: Vec<String> = key.into_iter().chain([AskedJobs { state: None, ..asked }.text()]).filter(|text| !text.is_empty()).collect();
+    let named = key.as_ref().map(|key| format!("key:{key}"));
+    let typed: Vec<String> = named.into_iter().chain([AskedJobs { state: None, ..asked }.text()]).filter(|text| !text.is_empty()).collect();
     let typed = typed.join(" ");
     let address = |state: &str, before: &str| address_of(&frame.base, &typed, state, before);
-    let states = [""].into_iter().chain(JobState::ALL.map(JobState::name));
-    let tabs =
-        states.map(|name| Tab { name: if name.is_empty() { "all" } else { name }, address: address(name, ""), is_chosen: name == state });
-    let tabs = tabs.collect();
+    let tab =
+        |name: &'static str| Tab { name: if name.is_empty() { "all" } else { name }, address: address(name, ""), is_chosen: name == state };
+    let tabs = states.map(tab).collect();
     let next = next.map(|next| address(&state, &next.to_string()));
-    Ok(write(&JobsPage { frame, typed, problem, tabs, rows, filter, acts, next })?.into_response())
+    Ok(write(&JobsPage { frame, typed, problem, tabs, rows, filter, acts, next, more })?.into_response())
 }
 
 /// The ordering key that is looked for, as `key:acme`, and the rest of what is typed.
@@ -144,7 +147,7 @@ fn key_of(typed: &str) -> (Option<String>, String) {
 }
 
 /// The jobs of a key, in its order; beside it only its queue is looked for.
-async fn in_line(on: &mut sqlx::PgConnection, app: &App, key: &str, asked: &AskedJobs) -> Answer<Vec<JobRecord>> {
+async fn in_line(on: &mut sqlx::PgConnection, app: &App, key: &str, asked: &AskedJobs) -> Answer<InLine> {
     let queue = asked.queue.clone().unwrap_or_else(|| "default".to_owned());
     if *asked != (AskedJobs { queue: asked.queue.clone(), ..AskedJobs::default() }) {
         return Err(Problem::wrong("a key is looked for alone, or with its queue: `key:acme queue:mail`"));

@@ -4,7 +4,7 @@ use askama::Template;
 use axum::{
     Form,
     extract::State,
-    http::{HeaderMap, HeaderValue, StatusCode, header},
+    http::{Extensions, HeaderMap, HeaderValue, StatusCode, header},
     response::{Html, IntoResponse, Redirect, Response},
 };
 use serde::Deserialize;
@@ -13,6 +13,7 @@ use super::frame::{Frame, page as write};
 use crate::dashboard::{
     app::Shared,
     problem::{Answer, Problem},
+    throttle::Place,
     token::COOKIE,
 };
 
@@ -37,10 +38,11 @@ pub(super) async fn log_in(
     State(app): State<Shared>,
     frame: Frame,
     headers: HeaderMap,
+    extensions: Extensions,
     form: Result<Form<Entered>, axum::extract::rejection::FormRejection>,
 ) -> Answer<Response> {
     let Ok(Form(Entered { token })) = form else { return Err(Problem::wrong("this is not the form")) };
-    if !app.keyhole.is(&token)? {
+    if !app.keyhole.is(&token, Place::of(&extensions))? {
         return Ok((StatusCode::UNAUTHORIZED, write(&Login { frame, is_wrong: true })?).into_response());
     }
     let cookie = cookie(&app.keyhole.cookie(), &frame, &headers)?;
