@@ -283,6 +283,19 @@ create function queue.limits(most integer default 10000)
 as $$
 begin
   return query
+  -- From the lanes to the limits that cover them, by name: see queue.covers.
+  with covered as materialized (
+    select n.name, l.lane
+    from (select distinct l.lane, l.queue, queue.type_of(l.job_type) as job_type from queue.lane l) l
+    cross join lateral (
+      select 'queue:' || l.queue as name
+      union
+      select 'type:' || l.job_type
+      union
+      select t.name from queue.bound_type t where t.job_type = l.job_type
+    ) n
+    where exists (select from queue.bound e where e.name = n.name)
+  )
   select b.name, b.concurrency, b.starts, b.period_ms, b.burst, b.keyed, b.by_operator, b.reason, b.since, b.set_by,
     c.concurrency, c.starts, c.period_ms, c.burst, c.name is not null,
     (select coalesce(sum(least(h.n, cardinality(l.ids))), 0) from queue.permit h join queue.lease l on l.token = h.token where h.gate = b.gate),
@@ -296,7 +309,7 @@ begin
     select count(*) as jobs
     from (
       select
-      from (select distinct l.lane from queue.lane l where queue.covers(b.name, l.queue, l.job_type)) l
+      from (select e.lane from covered e where e.name = b.name) l
       -- From behind: in front there are dead entries.
       cross join lateral (select from queue.ready r where r.lane = l.lane order by r.seq desc limit most + 1) r
       limit most + 1  -- redundant: counted no further than asked (for speed: what is shown is cut off)

@@ -257,9 +257,9 @@ end
 $$;
 
 -- Limits, and keys of limits by key, that have no room and whose first ready job has waited for so long; up to `limits`, those that wait longest. It
--- goes from the jobs that wait to the limits that cover them, by name: each lane is looked at once, at its first job. Of a limit by key: at the keys
--- that something was said of, and at those of the first `jobs` jobs of each lane, fifty times as many of all. Ready jobs are counted as far as the
--- last `most`. A door, for it asks leases by their tokens.
+-- goes from the jobs that wait to the limits that cover them, by name: each lane is looked at once, at its first job. Of a limit by key: at those of
+-- the first `jobs` jobs of each lane, and at the `jobs` keys of which least may run of those that something was said of, in each lane; fifty times as
+-- many of all, each. Ready jobs are counted as far as the last `most`. A door, for it asks leases by their tokens.
 create function queue.full_limits(waited_ms float8, limits integer default 20, jobs integer default 1000, most integer default 10000)
   returns table (
     name text, line bigint, key text, used bigint, concurrency integer, waiting bigint, partial boolean, first_ms float8
@@ -290,7 +290,7 @@ begin
     ) n
     join queue.bound_in_force b on b.name = n.name
     left join queue.passed() p on p.lane = l.lane
-    where l.lined or not b.keyed
+    where (l.lined or not b.keyed) and (b.concurrency is not null or exists (select from queue.key_bound k where k.name = b.name))
   ), seen as materialized (
     select c.name, c.gate, null::bigint as line, min(r.seq) as seq
     from covered c
@@ -310,13 +310,21 @@ begin
       where c.keyed and r.line is not null
       limit 50 * full_limits.jobs)
       union all
-      select c.name, c.gate, k.line, r.seq
-      from covered c
-      join queue.key_bound k on k.name = c.name
+      select k.name, k.gate, k.line, r.seq
+      from (
+        select c.name, c.gate, c.lane, c.floor, k.line
+        from (select k.name, k.line from queue.key_bound k order by k.concurrency, k.name, k.line limit full_limits.jobs) k
+        join covered c on c.name = k.name
+        where c.keyed
+        limit 50 * full_limits.jobs
+      ) k
       cross join lateral (
-        select r.seq from queue.ready r where r.lane = c.lane and r.line = k.line and r.seq <= latest order by r.seq limit 1
+        select r.seq
+        from queue.ready r
+        where r.lane = k.lane and r.line = k.line and r.seq >= k.floor and r.seq <= latest
+        order by r.seq
+        limit 1
       ) r
-      where c.keyed
     ) k
     group by k.name, k.gate, k.line
   ), held as materialized (

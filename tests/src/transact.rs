@@ -57,6 +57,9 @@ impl Handler for Within {
             "all immediate" => {
                 tx.execute("set constraints all immediate").await?;
             }
+            "fail for its session" => {
+                tx.execute("select pg_terminate_backend(pg_backend_pid())").await?;
+            }
             "lose its session" => drop(tx.execute("select pg_terminate_backend(pg_backend_pid())").await),
             "rollback by hand" => {
                 tx.execute("rollback").await?;

@@ -134,9 +134,10 @@ fn document(id: JobId, name: &str, state: JobState, tried: &Tried) -> Value {
 /// Whether all that its transaction has written is gone; `None` if that is not known.
 fn is_rolled_back(rollback: &Rollback) -> Option<bool> {
     match rollback {
-        Rollback::Done | Rollback::Lost => Some(true),
+        Rollback::Done => Some(true),
         Rollback::EndedByHand => Some(false),
-        Rollback::Unknown(_) => None,
+        // Before it was lost the handler may have ended its transaction by hand, and written on.
+        Rollback::Lost | Rollback::Unknown(_) => None,
     }
 }
 
@@ -155,7 +156,9 @@ fn describe(id: JobId, name: &str, state: JobState, tried: &Tried) -> String {
     said.push(match &tried.rollback {
         Rollback::Done => format!("rolled back; the job is {state} as before"),
         Rollback::EndedByHand => "the handler has ended its transaction by hand: what it wrote after that may be kept".to_owned(),
-        Rollback::Lost => "the session of its transaction was lost: the server has rolled back what was not committed".to_owned(),
+        Rollback::Lost => "the session of its transaction was lost: the server has rolled back what was not committed; had the handler ended its transaction by \
+                            hand before, what it wrote after that may be kept"
+            .to_owned(),
         Rollback::Unknown(why) => format!("whether its transaction was rolled back is not known: {}", inert::line(why)),
     });
     said.join("\n")

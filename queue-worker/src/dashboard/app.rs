@@ -27,6 +27,9 @@ const CONNECTIONS: usize = 3;
 /// They wait for so long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// A connection that lives answers in this time.
+const AT_ONCE: Duration = Duration::from_millis(500);
+
 /// No statement takes longer, and none waits for longer for a lock. Said in one go with the beginning, and over with the transaction: it is the same
 /// behind a pooler.
 const LOOK: &str = "begin isolation level read committed, read only; set local statement_timeout = '5s'; set local lock_timeout = '2s'; \
@@ -77,11 +80,12 @@ impl App {
         self.begin(LOOK).await
     }
 
-    /// One more for whoever has one, if there is a connection that nobody needs: to wait for it while holding another could stop everybody.
-    pub(super) async fn look_beside(&self) -> Answer<Option<Session>> {
-        let Ok(place) = Arc::clone(&self.connections).try_acquire_owned() else { return Ok(None) };
-        let transaction = self.pool.try_begin_with(LOOK).await?;
-        Ok(transaction.map(|transaction| Session { transaction, _place: place }))
+    /// One more for whoever has one, if there is a connection that nobody needs: to wait for it while holding another could stop everybody. The pool
+    /// does not ask whether that connection still lives, so one that does not answer at once is none.
+    pub(super) async fn look_beside(&self) -> Option<Session> {
+        let place = Arc::clone(&self.connections).try_acquire_owned().ok()?;
+        let begun = timeout(AT_ONCE, self.pool.try_begin_with(LOOK)).await.ok()?;
+        Some(Session { transaction: begun.ok()??, _place: place })
     }
 
     /// A transaction, to be committed; if anything may be changed here.

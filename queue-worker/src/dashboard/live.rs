@@ -11,7 +11,7 @@ use futures_util::FutureExt as _;
 use queue_core::JobId;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
-    time::sleep,
+    time::{sleep, timeout},
 };
 
 use super::problem::{Answer, Problem};
@@ -21,6 +21,9 @@ const VIEWERS: usize = 32;
 
 /// It is looked so often.
 const EVERY: Duration = Duration::from_secs(2);
+
+/// A look that takes longer is given up.
+const LONGEST: Duration = Duration::from_secs(30);
 
 /// What can be watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,9 +68,9 @@ impl<T: Send + Sync + 'static> Hub<T> {
                 let hub = hub.clone();
                 tokio::spawn(async move {
                     while hub.is_watched(topic) {
-                        // One that panics is told by the panic's message; the next may see something.
-                        let looked = AssertUnwindSafe(async { look().await }).catch_unwind().await;
-                        hub.tell(topic, looked.ok().flatten());
+                        // One that panics is told by the panic's message; the next may see something, also after one that takes too long.
+                        let looked = timeout(LONGEST, AssertUnwindSafe(async { look().await }).catch_unwind()).await;
+                        hub.tell(topic, looked.ok().and_then(Result::ok).flatten());
                         sleep(EVERY).await;
                     }
                 });

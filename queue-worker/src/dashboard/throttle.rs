@@ -53,9 +53,10 @@ impl Throttle {
 
     pub(super) fn note(&mut self, place: Place, now: Instant) {
         if self.places.contains_key(&place) || self.has_room(now) {
-            self.places.entry(place).or_default().note(now, "one place");
+            let whose = place.0.map_or_else(|| "an address that is not known".to_owned(), |ip| format!("{ip}"));
+            self.places.entry(place).or_default().note(now, &whose);
         } else {
-            self.others.note(now, "places that are too many to be told apart");
+            self.others.note(now, "addresses that are too many to be told apart");
         }
     }
 

@@ -294,11 +294,14 @@ impl TrialBackend {
         let committed = self.notes().ending.take().filter(|_| ended.is_written());
         let completes = ended.outcome() == queue_core::Outcome::Ok && registration.options().transactional;
         let checked = if completes { self.check().await } else { Ok(()) };
-        let rollback = if completes || ended.is_written() { self.rollback().await } else { Rollback::Done };
+        // A failure may be that of its session, for which a worker blames nobody.
+        let is_asked = completes || ended.is_written() || registration.options().transactional;
+        let rollback = if is_asked { self.rollback().await } else { Rollback::Done };
         let ended = match (rollback, committed, checked) {
             (Rollback::Done, Some(committed), _) => return Ok(committed),
             (Rollback::Done, None, Ok(())) => ended,
             (Rollback::Done, None, Err(error)) => Ended::failed(format!("its transaction cannot be committed: {error}")),
+            (Rollback::EndedByHand, None, _) if !completes => ended,
             (Rollback::EndedByHand, ..) => Ended::failed(ENDED_BY_HAND.to_owned()),
             (Rollback::Lost, ..) => {
                 return Err("the session of its transaction was lost before a commit; a worker would leave the job as it was".to_owned());

@@ -73,10 +73,10 @@ async fn one_who_says_wrong_tokens_keeps_nobody_out_who_comes_from_elsewhere_wha
     for _ in 0..20 {
         assert_eq!(client.ask("GET", "/q/api/v1/overview", &[("Authorization", "Bearer wrong")], "").await.status, 401);
     }
-    assert_eq!(
-        client.coming_from("127.0.0.1".parse().unwrap()).ask("GET", "/q/jobs", &[("Authorization", "Bearer x")], "").await.status,
-        429
-    );
+    if cfg!(target_os = "linux") {
+        let other = client.coming_from("127.0.0.2".parse().unwrap());
+        assert_eq!(other.ask("GET", "/q/jobs", &[("Authorization", "Bearer x")], "").await.status, 429);
+    }
     task.abort();
     db.finish().await;
 }

@@ -56,7 +56,7 @@ pub(in crate::dashboard) async fn gather(app: &App) -> Answer<Overview> {
 /// Of so many queues. These take longest in a large store, so the one is asked beside the other, if a connection is free.
 pub(in crate::dashboard) async fn busiest_and_oldest(app: &App, on: &mut PgConnection, most: u16) -> Answer<(Busiest, Vec<Oldest>)> {
     let store = app.store;
-    match app.look_beside().await? {
+    match app.look_beside().await {
         Some(mut beside) => Ok(tokio::try_join!(operate::busiest(on, store, most), operate::oldest_of(&mut *beside, store, most))?),
         None => Ok((operate::busiest(&mut *on, store, most).await?, operate::oldest_of(on, store, most).await?)),
     }
