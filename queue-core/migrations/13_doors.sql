@@ -198,6 +198,9 @@ create view queue.jobs as
     select s.id, s.lane, 'scheduled', s.attempts, s.crashes, s.run_at, null, null, null, null
     from queue.scheduled s
     union all
+    select p.id, p.lane, 'parked', p.attempts, p.crashes, p.run_at, null, null, null, null
+    from queue.parked p
+    union all
     select b.id, b.lane, 'blocked', 0::smallint, 0::smallint, b.run_at, null, null, null, null
     from queue.blocked b
     union all

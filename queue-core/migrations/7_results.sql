@@ -110,6 +110,10 @@ begin atomic
     from queue.scheduled s
     where s.id = entry_of.id  -- guard: scheduled: that job; a scheduled job is found [s.id = entry_of.id => false]
     union all
+    select 'parked', p.lane, null, p.run_at, p.attempts, p.crashes, null, null, null, null
+    from queue.parked p
+    where p.id = entry_of.id  -- guard: parked: that job; a parked job is found [p.id = entry_of.id => false]
+    union all
     select o.state, null, null, null, o.attempts, o.crashes, o.finished_at, o.ran_ms, o.error, o.output
     from queue.end_of(entry_of.id) o  -- guard: a job that is over is found [entry_of.id) o => entry_of.id) o where false]
     union all

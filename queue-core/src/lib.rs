@@ -103,7 +103,7 @@ pub use async_trait::async_trait;
 pub use connect::{IntoConnection, JobRef};
 pub use context::{
     AttemptOutput, BatchContext, BatchHandler, BatchJob, CancelReason, Cancelled, Context, Durable, Handler, HandlerContext, HandlerFuture,
-    JobBatch, JobFuture, JobTransaction, Middleware, Next, Registration, Registry, Reporter, StepName, TransactionGuard,
+    JobBatch, JobFuture, JobTransaction, Middleware, Next, Receive, ReceiveWithin, Registration, Registry, Reporter, StepName, TransactionGuard,
 };
 pub use define::{
     Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, Limit, OldPayload, OnConflict,
@@ -127,8 +127,8 @@ pub mod runner {
     pub use crate::{
         attempt::{AttemptSpan, ClaimedJob, Ended, Halt, OpenLog, run, run_batch},
         context::{
-            Ask, Backend, CommitResult, Fence, JournaledStep, Lent, LogEntry, OwnTransaction, Report, ReportEntry, ReportSender, Shared,
-            States, StepEntry, Written,
+            Ask, Backend, CommitResult, Fence, Heard, JournaledStep, Lent, LogEntry, OwnTransaction, Report, ReportEntry, ReportSender, Shared,
+            SignalEntry, States, StepEntry, Written,
         },
         define::{Counted, Due, Ending, OrderingKey, Timing, stored_type, type_and_version},
         finish::finish_one,

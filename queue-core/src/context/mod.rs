@@ -15,6 +15,7 @@ mod journal;
 mod lent;
 mod meta;
 mod middleware;
+mod receive;
 mod registry;
 mod report;
 mod states;
@@ -44,6 +45,8 @@ use self::meta::Meta;
 #[cfg(feature = "testing")]
 pub(crate) use self::meta::read_meta;
 pub(crate) use self::middleware::{Place, run_within};
+#[cfg(feature = "testing")]
+pub(crate) use self::receive::END;
 pub(crate) use self::transaction::{Begun, CommitState, NOT_COMPLETED};
 pub use self::{
     backend::{Backend, CommitResult, LogEntry, OwnTransaction},
@@ -51,10 +54,11 @@ pub use self::{
     cancelled::{Ask, CancelReason, Cancelled},
     decode::{Upgraded, upgrade},
     durable::{Durable, StepName},
-    fence::{Fence, JournaledStep, StepEntry},
+    fence::{Fence, Heard, JournaledStep, SignalEntry, StepEntry},
     handler::{Handler, HandlerContext, JobFuture},
     lent::{Lent, TransactionGuard},
     middleware::{AttemptOutput, Middleware, Next},
+    receive::{Receive, ReceiveWithin},
     registry::{HandlerFuture, Registration, Registry},
     report::{Report, ReportEntry, ReportSender, Reporter, Written},
     states::States,

@@ -25,6 +25,7 @@ mod logs;
 mod pause;
 mod record;
 mod refusal;
+mod signal;
 mod steps;
 mod unserved;
 mod walk;
@@ -51,6 +52,7 @@ pub use self::{
     logs::{AttemptLog, logs},
     pause::{Awaited, Pause, Scope, job_types, pause, pause_awaits, pauses, resume, until_paused},
     record::{AttemptFailure, JobRecord},
+    signal::{JobSignal, Signalled, signals},
     steps::{JobStep, steps},
     unserved::{Unserved, unserved, unserved_of},
     weight::{Weight, set_weight, weights},

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use tokio::time::timeout;
 
 use crate::{
-    context::{Backend, CommitResult, Fence, JournaledStep, Lent, OwnTransaction, ReportEntry, StepEntry, Written},
+    context::{Backend, CommitResult, Fence, Heard, JournaledStep, Lent, OwnTransaction, ReportEntry, SignalEntry, StepEntry, Written},
     define::{Ending, JobId},
     error::Error,
     results::Progress,
@@ -45,14 +45,30 @@ pub(super) struct Notes {
     pub(super) said: Option<Ending>,
     /// What earlier attempts have journaled, and this one.
     pub(super) steps: Vec<JournaledStep>,
+    /// What was sent, the first first.
+    signals: Vec<TestSignal>,
+    /// The places of those that were received.
+    pub(super) received: Vec<i64>,
     /// Whether there is anything to be written.
     pub(super) changed: bool,
 }
 
+/// A signal that was sent before the attempt.
+#[derive(Clone, Debug)]
+pub(super) struct TestSignal {
+    pub(super) seq: i64,
+    pub(super) name: String,
+    pub(super) payload: Option<String>,
+}
+
 impl TestBackend {
-    pub(super) fn new(attempt: i16, (checkpoint, steps): (Option<String>, Vec<JournaledStep>), lent: Option<Lent>) -> Self {
+    pub(super) fn new(
+        attempt: i16,
+        (checkpoint, steps, signals): (Option<String>, Vec<JournaledStep>, Vec<TestSignal>),
+        lent: Option<Lent>,
+    ) -> Self {
         let progress = Progress { attempt, ..Progress::default() };
-        Self { lent, notes: Mutex::new(Notes { progress, checkpoint, steps, ..Notes::default() }) }
+        Self { lent, notes: Mutex::new(Notes { progress, checkpoint, steps, signals, ..Notes::default() }) }
     }
 
     /// Keeps what would be written in the store.
@@ -116,6 +132,23 @@ impl Backend for TestBackend {
         let left_ms = wait.map(|wait| wait.as_secs_f64() * 1000.0);
         self.notes().steps.push(JournaledStep { name, attempt: fence.attempt, output, left_ms });
         Written::Yes
+    }
+
+    async fn receive(&self, SignalEntry { fence, name, signal, end }: SignalEntry) -> Heard {
+        let mut notes = self.notes();
+        let attempt = fence.attempt;
+        if let Some(place) = notes.signals.iter().position(|sent| sent.name == signal) {
+            let TestSignal { seq, payload, .. } = notes.signals.remove(place);
+            notes.received.push(seq);
+            notes.steps.push(JournaledStep { name, attempt, output: payload.clone(), left_ms: None });
+            return Heard::Signal(payload);
+        }
+        let is_over = |step: &JournaledStep| Some(&step.name) == end.as_ref() && step.left_ms.is_some_and(|left| left <= 0.0);
+        if notes.steps.iter().any(is_over) {
+            notes.steps.push(JournaledStep { name, attempt, output: None, left_ms: Some(0.0) });
+            return Heard::Over;
+        }
+        Heard::Nothing
     }
 
     /// Keeps what the step wrote, as its commit would, whatever becomes of the attempt.

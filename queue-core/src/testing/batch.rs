@@ -215,7 +215,7 @@ struct BatchBackend(HashMap<JobId, Arc<TestBackend>>);
 
 impl BatchBackend {
     fn new(jobs: &[ClaimedJob]) -> Self {
-        Self(jobs.iter().map(|job| (job.id, Arc::new(TestBackend::new(job.attempt, (None, Vec::new()), None)))).collect())
+        Self(jobs.iter().map(|job| (job.id, Arc::new(TestBackend::new(job.attempt, (None, Vec::new(), Vec::new()), None)))).collect())
     }
 
     fn of(&self, job: JobId) -> &Arc<TestBackend> {

@@ -120,7 +120,7 @@ fn describe(job: &JobRecord, paused: Option<&Pause>, limits: &[LimitWait], waits
         let heading = format!("{}, attempt {} after {}:", print::time(failure.at), failure.attempt, format_duration(failure.ran));
         say("failed", &format!("{heading}\n{}", failure.error));
     }
-    if matches!(job.state, JobState::Ready | JobState::Scheduled | JobState::Blocked) {
+    if matches!(job.state, JobState::Ready | JobState::Scheduled | JobState::Blocked | JobState::Parked) {
         said.push(format!("{:<10} queue-worker why {}", "see", job.id));
     }
     said.join("\n")

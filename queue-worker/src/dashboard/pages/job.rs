@@ -146,13 +146,13 @@ struct Can {
 
 impl Can {
     fn of(job: &JobRecord) -> Self {
-        use JobState::{Blocked, Cancelled, Completed, Dead, Expired, Ready, Running, Scheduled};
+        use JobState::{Blocked, Cancelled, Completed, Dead, Expired, Parked, Ready, Running, Scheduled};
         let is = |states: &[JobState]| states.contains(&job.state);
         Self {
-            cancel: is(&[Blocked, Scheduled, Ready, Running]) && !job.cancelling,
+            cancel: is(&[Blocked, Scheduled, Ready, Running, Parked]) && !job.cancelling,
             requeue: is(&[Dead, Completed, Cancelled, Expired]),
             discard: is(&[Dead]),
-            run_now: is(&[Scheduled]),
+            run_now: is(&[Scheduled, Parked]),
             put_off: is(&[Scheduled, Ready]),
         }
     }
