@@ -398,27 +398,3 @@ begin
   where j.id = job;
 end
 $$;
-
--- Every worker with a heartbeat row, and how many jobs it holds. One that is not alive is silent: its jobs are about to be recovered.
-create function queue.workers()
-  returns table (
-    id uuid, name text, host text, pid integer, version text, queues text[], started_at timestamptz, expires_at timestamptz, alive boolean,
-    jobs bigint, busy integer, slots integer, memory bigint
-  )
-  language sql stable
-begin atomic
-  select w.id, w.name, w.host, w.pid, w.version, w.queues, w.started_at, w.expires_at, w.expires_at > pg_catalog.now() as alive,
-    (select coalesce(pg_catalog.sum(pg_catalog.cardinality(h.ids)), 0) from queue.lease h where h.worker = w.id)::bigint as jobs,
-    w.busy, w.slots, w.memory
-  from queue.worker w
-  order by w.started_at, w.id;
-end;
-
--- Every job that is not over: whatever happens to its day, it must stay.
-create view queue.living as
-  select id from queue.ready  -- guard: living: ready [queue.ready => queue.ready where false]
-  union all select id from queue.scheduled  -- guard: living: scheduled
-  union all select id from queue.parked  -- guard: living: parked
-  union all select unnest(ids) from queue.lease  -- guard: living: leased
-  union all select id from queue.dead  -- guard: living: dead
-  union all select id from queue.blocked;  -- guard: living: blocked [union all select id from queue.blocked]

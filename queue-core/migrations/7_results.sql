@@ -87,6 +87,23 @@ begin atomic
   limit 1;  -- redundant: a job is over once [limit 1] (it has one entry)
 end;
 
+-- Who waits for a signal: durable jobs that have begun (31_signals.sql).
+create table queue.parked (
+  id        bigint       not null,
+  lane      bigint       not null,
+  attempts  smallint     not null,
+  crashes   smallint     not null,
+  since     timestamptz  not null,
+  run_at    timestamptz,            -- when it goes on without a signal; null: not without one
+  names     text[]       not null,  -- of the signals; any of them ends the wait
+  constraint parked_pkey primary key (id),  -- guard: a job is parked once [primary key (id) => check (true)]
+  constraint parked_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')  -- guard: a parked job's time is one
+) with (
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0
+);
+create index parked_due on queue.parked (run_at) where run_at is not null;
+create index parked_by_lane on queue.parked (lane);  -- to count what waits in a queue
+
 -- Where a job is, in one snapshot: one row if there is such a job, else none. lane, seq and run_at are those of the entry that it waits by. The
 -- branches run in their order, and the limit stops at the first that has it. A job that is nowhere else runs: leases have no index by job, and
 -- are not read here.

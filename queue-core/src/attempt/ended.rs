@@ -105,7 +105,10 @@ impl Ended {
     pub(super) fn after(self, state: CommitState, said: Option<Outcome>, job: JobId) -> Self {
         match state {
             CommitState::Written => {
-                if matches!(self.outcome, Outcome::Failed | Outcome::Panicked | Outcome::RetryIn(_) | Outcome::Snoozed(_) | Outcome::Parked(_)) {
+                if matches!(
+                    self.outcome,
+                    Outcome::Failed | Outcome::Panicked | Outcome::RetryIn(_) | Outcome::Snoozed(_) | Outcome::Parked(_)
+                ) {
                     let error = self.error.as_deref().unwrap_or_default();
                     tracing::warn!(%job, error, "the handler failed after its transaction had ended the job, which stays as it is");
                 }
@@ -173,9 +176,15 @@ impl Ended {
         let verdict = verdict(self.outcome, attempts_since(job.number(), self.journaled), job.most_attempts(), &backoff, dice);
         let keep = options.is_none_or(|options| options.retain != Retain::None);
         // What goes back charges nothing, and what was never charged may expire: not a job that has done a step.
-        let goes_back = matches!(verdict, Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Release) && (self.is_suspended || self.journaled.is_some());
+        let goes_back =
+            matches!(verdict, Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Release) && (self.is_suspended || self.journaled.is_some());
         let begun = i16::from(goes_back && job.may_begin_within().is_some());
-        Ending::new(verdict, job.attempt + begun, job.key).kept(keep).after(ran).with_output(self.output).with_error(self.error).waiting_for(self.signals)
+        Ending::new(verdict, job.attempt + begun, job.key)
+            .kept(keep)
+            .after(ran)
+            .with_output(self.output)
+            .with_error(self.error)
+            .waiting_for(self.signals)
     }
 }
 

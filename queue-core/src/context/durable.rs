@@ -18,8 +18,7 @@ use sqlx::PgConnection;
 use super::{
     Context,
     backend::OwnTransaction,
-    journal::{Done, Journal, Stop},
-    receive::END,
+    journal::{Done, END, Journal, Stop},
 };
 use crate::{
     define::{Failure, JobResult, TerminalExt as _},

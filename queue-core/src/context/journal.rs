@@ -23,6 +23,9 @@ const MOST_BYTES: usize = 16 * 1024 * 1024;
 /// A sleep that is over sooner is waited for where it is: leaving and coming back would take as long.
 const IN_PLACE: Duration = Duration::from_secs(1);
 
+/// The step whose time ends the wait of another is called as that, and so.
+pub(crate) const END: &str = " (timeout)";
+
 /// Why an attempt is left half-way.
 pub(crate) enum Stop {
     /// Its handler waits, for so long at least.

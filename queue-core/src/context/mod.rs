@@ -40,13 +40,13 @@ pub(crate) use self::batch::{AnyBatch, Said};
 pub(crate) use self::durable::attempts_since;
 #[cfg(feature = "testing")]
 pub(crate) use self::forms::PayloadForms;
+#[cfg(feature = "testing")]
+pub(crate) use self::journal::END;
 pub(crate) use self::journal::Stop;
 use self::meta::Meta;
 #[cfg(feature = "testing")]
 pub(crate) use self::meta::read_meta;
 pub(crate) use self::middleware::{Place, run_within};
-#[cfg(feature = "testing")]
-pub(crate) use self::receive::END;
 pub(crate) use self::transaction::{Begun, CommitState, NOT_COMPLETED};
 pub use self::{
     backend::{Backend, CommitResult, LogEntry, OwnTransaction},

@@ -16,13 +16,10 @@ use std::{
 use serde::de::DeserializeOwned;
 
 use super::{
-    durable::{Durable, LONGEST, StepName, checked, decode},
-    journal::{Done, Journal, Wait},
+    durable::{Durable, LONGEST, LONGEST_NAME, StepName, checked, decode},
+    journal::{Done, END, Journal, Wait},
 };
 use crate::define::Failure;
-
-/// The step whose time ends the wait of another is called as that, and so.
-pub(crate) const END: &str = " (timeout)";
 
 /// While an attempt goes on beside its wait, it looks for a signal: after this time first, then after twice as long, up to the longest.
 const LOOK: Duration = Duration::from_secs(1);
@@ -107,7 +104,7 @@ impl Durable {
 }
 
 fn checked_length(journal: &Journal, step: &str, bound: &str) -> Result<(), Failure> {
-    if bound.len() > super::durable::LONGEST_NAME {
+    if bound.len() > LONGEST_NAME {
         return Err(Failure::terminal(journal.wrong(step, "the name of what is received has at most 190 bytes")));
     }
     Ok(())

@@ -278,7 +278,8 @@ async fn one(
     let steps =
         if registration.options().durable { steps_done(&mut *connection.lock(None).await?, store, job.id).await? } else { Vec::new() };
     let known = steps.len();
-    let signals = if registration.options().durable { signals(&mut *connection.lock(None).await?, store, job.id).await? } else { Vec::new() };
+    let signals =
+        if registration.options().durable { signals(&mut *connection.lock(None).await?, store, job.id).await? } else { Vec::new() };
     sqlx::raw_sql(SAVE).execute(&mut *connection.lock(None).await?).await?;
     let (states, middleware, pool, lent) = (states.clone(), middleware.to_vec(), pool.clone(), connection.lent());
     let setup = Setup { registration, job: &job, checkpoint, steps, signals, states, middleware, pool, store, lent, asked: None };

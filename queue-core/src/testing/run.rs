@@ -123,7 +123,8 @@ impl<T: Handler> Run<T> {
     /// # Panics
     /// When its payload could not be stored.
     pub fn signal<V: Serialize + ?Sized>(mut self, name: impl Into<String>, payload: &V) -> Self {
-        let text = payload::encode(payload, payload::DEFAULT_LIMIT).unwrap_or_else(|error| panic!("this payload cannot be stored: {error}"));
+        let text =
+            payload::encode(payload, payload::DEFAULT_LIMIT).unwrap_or_else(|error| panic!("this payload cannot be stored: {error}"));
         let (seq, payload) = (self.signals.len() as i64, (text != "null").then_some(text));
         self.signals.push(TestSignal { seq, name: name.into(), payload });
         self

@@ -12,8 +12,8 @@ use queue_core::{
     Error as CoreError, JobId, JobState, Registration, Registry, Store, operate,
     operate::JobRecord,
     runner::{
-        Backend, ClaimedJob, CommitResult, Ended, Ending, Fence, Halt, Heard, JournaledStep, Lent, OwnTransaction, ReportEntry, ReportSender,
-        Shared, SignalEntry, StepEntry, Written, run,
+        Backend, ClaimedJob, CommitResult, Ended, Ending, Fence, Halt, Heard, JournaledStep, Lent, OwnTransaction, ReportEntry,
+        ReportSender, Shared, SignalEntry, StepEntry, Written, run,
     },
 };
 use sqlx::{PgPool, postgres::PgPoolOptions};
