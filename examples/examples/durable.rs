@@ -68,7 +68,7 @@ async fn main() -> anyhow::Result<()> {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let mut tx = pool.begin().await?;
-    assert_eq!(job.signal(&mut tx, "approved", "Ada").await?, Signalled::Sent); // with whatever else she has written
+    assert_eq!(job.signal(&mut tx, "approved", "Ada").await?, Signalled::Sent); // with whatever else was written
     tx.commit().await?;
     println!("{}", job.wait(pool).await?);
     for step in operate::steps(pool, Store::default(), job.id()).await? {

@@ -39,7 +39,7 @@ as $$
 declare
   state  text;
 begin
-  -- guard: a signal has a name [coalesce .. '[[:cntrl:]]') => false]
+  -- guard: a signal has a name [coalesce .. true) => false]
   if coalesce(octet_length(signal.name) not between 1 and 200 or signal.name ~ '[[:cntrl:]]', true) then
     raise invalid_parameter_value using message = 'queue.signal: a name has 1 to 200 bytes, and no control characters';
   -- guard: a signal fits [octet_length(signal.payload::text) > queue.payload_limit() => false]

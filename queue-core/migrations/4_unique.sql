@@ -26,7 +26,7 @@ create function queue.unique_hash(queue text, job_type text, unique_key text) re
 create function queue.holds(held text, until timestamptz, state text) returns boolean
   language sql volatile
   return case held
-    -- guard: a key is held until its job is over [coalesce .. 'running'), false) => true]
+    -- guard: a key is held until its job is over [coalesce .. 'parked'), false) => true]
     -- guard: a key is held while its job is parked [, 'parked']
     when 'live' then coalesce(state in ('ready', 'scheduled', 'blocked', 'running', 'parked'), false)
     -- guard: a key is held while its job is scheduled [ 'scheduled', ]; a key is held while its job is blocked [, 'blocked']

@@ -3,7 +3,7 @@ select extract(epoch from d.run_at - pg_catalog.clock_timestamp())::float8 * 100
 from (
   (select s.run_at from queue.scheduled s order by s.run_at limit 1)
   union all
-  -- guard: what is parked is due too
+  -- What is parked is due too.
   (select p.run_at from queue.parked p where p.run_at is not null order by p.run_at limit 1)
 ) d
 order by d.run_at

@@ -7,7 +7,8 @@
 with held as materialized (
   select l.token
   from queue.lease l
-  where l.token = $1 and $2 = any (l.ids)  -- guard: fenced by the token [l.token = $1 and ]; fenced by the id [ and $2 = any (l.ids)]
+  -- guard: fenced by the token [l.token = $1 => $1::uuid is not null]; fenced by the id [ and $2 = any (l.ids)]
+  where l.token = $1 and $2 = any (l.ids)
   for share  -- guard: locks the lease
 ), known as materialized (
   select s.until, s.output
@@ -19,7 +20,7 @@ with held as materialized (
   cross join lateral (
     select s.seq, s.payload
     from queue.signal s
-    where s.id = $2 and s.name = $5  -- guard: of its own signals [s.id = $2 and ]; of this name [ and s.name = $5]
+    where s.id = $2 and s.name = $5  -- guard: of its own signals [s.id = $2 and ]; of this name [s.name = $5 => $5::text is not null]
     order by s.seq  -- guard: in the order of their arrival [s.seq => s.seq desc]
     limit 1  -- guard: one for one
     for update skip locked  -- redundant: another wait of the attempt has another [ skip locked] (for speed: it waits for that one)

@@ -162,6 +162,19 @@ async fn short_waits_end_in_place_and_the_first_of_two_signals_ends_both() {
 }
 
 #[tokio::test]
+async fn a_worker_that_starts_later_knows_when_a_wait_is_over() {
+    let db = db().await;
+    let job = plan([within("paid", 4_000), Part::Step("after".into())]).enqueue(&db.pool).await.unwrap();
+    run_to(&db, job.id(), JobState::Parked).await;
+    run_to(&db, job.id(), JobState::Completed).await;
+    let shown = operate::steps(&db.pool, Store::default(), job.id()).await.unwrap();
+    let named: Vec<_> = shown.iter().map(|step| (step.name.as_str(), step.until.is_some(), step.is_timed_out())).collect();
+    assert_eq!(named, [("paid (timeout)", true, false), ("paid", true, true), ("after", false, false)]);
+    assert!(db.count("select count(*) from queue.step where name = 'paid' and at >= until").await == 1, "not before its time");
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn what_is_over_or_absent_is_sent_nothing_and_what_is_no_signal_is_refused() {
     let db = db().await;
     let job = plan([]).enqueue(&db.pool).await.unwrap();

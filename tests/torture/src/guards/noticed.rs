@@ -172,7 +172,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.cancel_running_all", "queue.set_priority_all", "queue.run_now_all", "queue.reschedule_all", "queue.wake_for"], CONTROLS),
     (&["queue.audit", "queue.note_act", "queue.count_act"], AUDIT),
     (&["queue.signal", "queue.signal_hint", "queue.parked", "queue.wake_parked", "queue.prune_signals", "queue.signals"], SIGNALS),
-    (&["queue.take_parked", "park_held.sql", "receive.sql", "wake_parked.sql"], SIGNALS),
+    (&["queue.take_parked", "park_held.sql", "receive.sql"], SIGNALS),
     (&["queue.step", "queue.prune_steps", "queue.steps", "journal.sql"], &["durable::statements", "durable::"]),
     (&["queue.log", "queue.write_logs", "queue.prune_logs", "queue.logs"], &["logs::statements", "logs::"]),
     (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "vouch.sql"], PAUSES),
