@@ -119,7 +119,7 @@ impl Handler for Plan {
                     said.push(done?);
                 }
                 Part::Receive(_) | Part::Votes(..) | Part::Within(..) | Part::Either(..) | Part::During(..) => {
-                    hear(cx, part, &mut said).await?
+                    hear(cx, part, &mut said).await?;
                 }
                 Part::Number(name) => {
                     cx.step(name.as_str(), async { Ok::<_, Failure>(7_i64) }).await?;

@@ -30,6 +30,7 @@ async fn forget_lease(db: &TestDb, job: JobId) {
     }
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "it is compared with what may have been refused")]
 fn text(text: &str) -> Heard {
     Some((false, Some(format!("\"{text}\"")), true))
 }
