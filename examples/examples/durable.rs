@@ -1,15 +1,20 @@
-//! A job of several steps that is broken off half-way, and goes on where it was: what was done is not done again.
+//! A job of several steps that is broken off half-way, and goes on where it was: what was done is not done again. Before it ships, a person has to
+//! approve: until then the job is parked, and holds nothing.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
     time::Duration,
 };
 
-use queue_core::{Durable, Handler, Job as _, JobResult, Store, job, operate, sqlx};
+use queue_core::{
+    Durable, Handler, Job as _, JobResult, JobState, Store, job,
+    operate::{self, Signalled},
+    sqlx,
+};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// Ships an order: charges, books, lets a moment pass, and tells the customer.
+/// Ships an order: charges, books, lets a moment pass, waits for somebody's approval, and tells the customer.
 #[job(name = "example_ship_in_steps", durable, max_attempts = 3, backoff = fixed("10ms"), output = String)]
 #[derive(Serialize, Deserialize)]
 struct Ship {
@@ -42,8 +47,10 @@ impl Handler for Ship {
         };
         cx.step_tx("book", book).await?;
         cx.sleep("a moment", Duration::from_millis(1500)).await;
+        let by: Option<String> = cx.receive("approved").timeout(Duration::from_hours(72)).await;
+        let Some(by) = by else { return Ok("nobody has approved it within three days".to_owned()) };
         cx.step("tell", tell()).await?;
-        Ok(receipt)
+        Ok(format!("{receipt}, approved by {by}"))
     }
 }
 
@@ -57,6 +64,12 @@ async fn main() -> anyhow::Result<()> {
     let job = Ship { order: 7 }.enqueue(pool).await?;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let worker = tokio::spawn(Worker::new(pool.clone()).register::<Ship>().run(async { drop(stopped.await) }));
+    while job.status(pool).await?.state != JobState::Parked {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let mut tx = pool.begin().await?;
+    assert_eq!(job.signal(&mut tx, "approved", "Ada").await?, Signalled::Sent); // with whatever else was written
+    tx.commit().await?;
     println!("{}", job.wait(pool).await?);
     for step in operate::steps(pool, Store::default(), job.id()).await? {
         println!("{}: attempt {}", step.name, step.attempt);

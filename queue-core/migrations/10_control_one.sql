@@ -49,10 +49,10 @@ declare
   state   text;
   give_up timestamptz := clock_timestamp() + interval '500 ms';
   wanted  text[] := case act
-    when 'cancel' then '{ready,scheduled,blocked,running}'
+    when 'cancel' then '{ready,scheduled,blocked,parked,running}'
     when 'reschedule' then '{ready,scheduled}'
     when 'snooze' then '{ready,scheduled}'
-    when 'run_now' then '{scheduled}'
+    when 'run_now' then '{scheduled,parked}'
     when 'set_priority' then '{ready,scheduled}'
     when 'requeue' then '{dead,completed,cancelled,expired}'
     when 'discard' then '{dead}'
@@ -120,7 +120,7 @@ begin atomic
   select queue.act_on_one(snooze.id, 'snooze', run_at => pg_catalog.clock_timestamp() + snooze.wait);
 end;
 
--- Makes one scheduled job ready.
+-- Makes one scheduled or parked job ready.
 create function queue.run_now(id bigint) returns void
   language sql volatile
 begin atomic

@@ -136,8 +136,8 @@ $$;
 -- in the error of a dead letter; not older than since, at least as old as older_than, by the end of a job that is over and by the enqueue
 -- of any other; whose metadata contain this object. Null is any. Payload and output only if asked for.
 -- What it costs does not grow with the jobs that there are, but for those that are blocked or run. Of others only so many are looked at when not
--- all are wanted: `looked` rows of done and of done_many, five times as many that are scheduled or dead, half as many that run or whose metadata
--- are asked for. `horizon` is the lowest id down to which this leaves nothing out: nothing older is listed, and the next page goes on from
+-- all are wanted: `looked` rows of done and of done_many, five times as many that are scheduled, parked or dead, half as many that run or whose
+-- metadata are asked for. `horizon` is the lowest id down to which this leaves nothing out: nothing older is listed, and the next page goes on from
 -- there (before => horizon). Null: everything was looked at. A page without jobs is one row with its horizon.
 create function queue.list(
   state text default null, queue text default null, job_types text[] default null, before bigint default 9223372036854775807,
@@ -186,6 +186,17 @@ begin atomic
       when list.queue is not null or list.job_types is not null then list.looked::bigint * 5
       else list.most
     end
+  ), halted as materialized (
+    select p.id, p.lane, p.attempts, p.crashes, p.run_at
+    from queue.parked p
+    where coalesce(list.state, 'parked') = 'parked' and list.error is null
+      and p.id < least(list.before, (select w.high from span w)) and p.id >= (select w.low from span w)
+    order by p.id desc
+    limit case
+      when list.meta is not null then greatest(list.looked / 2, 1)
+      when list.queue is not null or list.job_types is not null then list.looked::bigint * 5
+      else list.most
+    end
   ), died as materialized (
     select d.id, d.lane, d.attempts, d.crashes, d.died_at, case when list.error is not null then d.error end as error
     from queue.dead d
@@ -217,6 +228,10 @@ begin atomic
     select greatest(
       (select n.horizon from waiting n limit 1),
       (select min(s.id) from due s having count(*) >= case
+        when list.meta is not null then greatest(list.looked / 2, 1)
+        when list.queue is not null or list.job_types is not null then list.looked::bigint * 5
+      end),
+      (select min(p.id) from halted p having count(*) >= case
         when list.meta is not null then greatest(list.looked / 2, 1)
         when list.queue is not null or list.job_types is not null then list.looked::bigint * 5
       end),
@@ -260,6 +275,14 @@ begin atomic
       where r.id >= (select coalesce(l.horizon, 0) from looked l)
         and (list.meta is null or (select j.meta from queue.job j where j.id = r.id) @> list.meta)
       order by r.id desc
+      limit list.most)
+      union all
+      (select p.id, 'parked', p.attempts, p.crashes, p.run_at, null, null, null, false
+      from halted p
+      where p.id >= (select coalesce(l.horizon, 0) from looked l)
+        and (list.queue is null and list.job_types is null or p.lane in (select c.lane from chosen c))
+        and (list.meta is null or (select j.meta from queue.job j where j.id = p.id) @> list.meta)
+      order by p.id desc
       limit list.most)
       union all
       (select s.id, 'scheduled', s.attempts, s.crashes, s.run_at, null, null, null, false
@@ -341,7 +364,7 @@ begin atomic
   left join lateral (
     select f.error
     from queue.failure f
-    where f.id = p.id and p.attempts > 0 and p.state in ('ready', 'scheduled', 'running')
+    where f.id = p.id and p.attempts > 0 and p.state in ('ready', 'scheduled', 'parked', 'running')
     order by f.at desc
     limit 1
   ) f on true
@@ -375,26 +398,3 @@ begin
   where j.id = job;
 end
 $$;
-
--- Every worker with a heartbeat row, and how many jobs it holds. One that is not alive is silent: its jobs are about to be recovered.
-create function queue.workers()
-  returns table (
-    id uuid, name text, host text, pid integer, version text, queues text[], started_at timestamptz, expires_at timestamptz, alive boolean,
-    jobs bigint, busy integer, slots integer, memory bigint
-  )
-  language sql stable
-begin atomic
-  select w.id, w.name, w.host, w.pid, w.version, w.queues, w.started_at, w.expires_at, w.expires_at > pg_catalog.now() as alive,
-    (select coalesce(pg_catalog.sum(pg_catalog.cardinality(h.ids)), 0) from queue.lease h where h.worker = w.id)::bigint as jobs,
-    w.busy, w.slots, w.memory
-  from queue.worker w
-  order by w.started_at, w.id;
-end;
-
--- Every job that is not over: whatever happens to its day, it must stay.
-create view queue.living as
-  select id from queue.ready  -- guard: living: ready [queue.ready => queue.ready where false]
-  union all select id from queue.scheduled  -- guard: living: scheduled
-  union all select unnest(ids) from queue.lease  -- guard: living: leased
-  union all select id from queue.dead  -- guard: living: dead
-  union all select id from queue.blocked;  -- guard: living: blocked [union all select id from queue.blocked]

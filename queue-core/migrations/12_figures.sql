@@ -221,7 +221,7 @@ $$;
 -- How many jobs each queue and job type has in each state, and whether there may be more. Counts so many entries of a kind, and is exact if there
 -- are no more of it (null counts all, in proportion to the jobs):
 --
---   ready, scheduled, blocked   if there are more, each lane is counted up to its share, and is exact if it has no more
+--   ready, scheduled, blocked, parked   if there are more, each lane is counted up to its share, and is exact if it has no more
 --   running, dead               if there are more, the newest, and whose the others are is not known: each queue and type has at least none
 --   completed, cancelled, expired   the same, of a fourth as many rows of done, and of done_many, each some hundred jobs
 --
@@ -256,6 +256,10 @@ begin
     select 'scheduled', s.lane, count(*)
     from (select s.lane from queue.scheduled s where s.ctid >= '(0,0)' limit most + 1) s
     group by s.lane
+    union all
+    select 'parked', p.lane, count(*)
+    from (select p.lane from queue.parked p where p.ctid >= '(0,0)' limit most + 1) p
+    group by p.lane
     union all
     select 'blocked', b.lane, count(*)
     from (select b.lane from queue.blocked b where b.ctid >= '(0,0)' limit most + 1) b
@@ -352,6 +356,8 @@ begin
         limit a.share + 1)
         union all
         (select from queue.scheduled s where m.state = 'scheduled' and s.lane = c.lane limit a.share + 1)
+        union all
+        (select from queue.parked p where m.state = 'parked' and p.lane = c.lane limit a.share + 1)
         union all
         (select from queue.blocked b where m.state = 'blocked' and b.lane = c.lane limit a.share + 1)
       ) e

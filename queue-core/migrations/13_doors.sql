@@ -198,6 +198,9 @@ create view queue.jobs as
     select s.id, s.lane, 'scheduled', s.attempts, s.crashes, s.run_at, null, null, null, null
     from queue.scheduled s
     union all
+    select p.id, p.lane, 'parked', p.attempts, p.crashes, p.run_at, null, null, null, null
+    from queue.parked p
+    union all
     select b.id, b.lane, 'blocked', 0::smallint, 0::smallint, b.run_at, null, null, null, null
     from queue.blocked b
     union all
@@ -223,6 +226,30 @@ create view queue.jobs as
   ) e
   join queue.job j on j.id = e.id
   cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = coalesce(e.lane, j.lane) limit 1) l;
+
+-- Every worker with a heartbeat row, and how many jobs it holds. One that is not alive is silent: its jobs are about to be recovered.
+create function queue.workers()
+  returns table (
+    id uuid, name text, host text, pid integer, version text, queues text[], started_at timestamptz, expires_at timestamptz, alive boolean,
+    jobs bigint, busy integer, slots integer, memory bigint
+  )
+  language sql stable
+begin atomic
+  select w.id, w.name, w.host, w.pid, w.version, w.queues, w.started_at, w.expires_at, w.expires_at > pg_catalog.now() as alive,
+    (select coalesce(pg_catalog.sum(pg_catalog.cardinality(h.ids)), 0) from queue.lease h where h.worker = w.id)::bigint as jobs,
+    w.busy, w.slots, w.memory
+  from queue.worker w
+  order by w.started_at, w.id;
+end;
+
+-- Every job that is not over: whatever happens to its day, it must stay.
+create view queue.living as
+  select id from queue.ready  -- guard: living: ready [queue.ready => queue.ready where false]
+  union all select id from queue.scheduled  -- guard: living: scheduled
+  union all select id from queue.parked  -- guard: living: parked
+  union all select unnest(ids) from queue.lease  -- guard: living: leased
+  union all select id from queue.dead  -- guard: living: dead
+  union all select id from queue.blocked;  -- guard: living: blocked [union all select id from queue.blocked]
 
 -- The jobs of an ordering key that are not over, in its order: the head, which runs or waits for its turn or is dead and holds the key up, and those
 -- that are blocked behind it. An entry of an index for each. A door, for heads and hashes of keys are not for whoever looks.

@@ -76,7 +76,7 @@ begin atomic
         (select max(queue.version_of(l.job_type)) from queue.job j join queue.lane l on l.lane = j.lane where j.id = f.job) as version
       offset 0
     ) s
-    where s.state in ('ready', 'scheduled', 'blocked', 'running')  -- guard: only what is not over overlaps
+    where s.state in ('ready', 'scheduled', 'blocked', 'parked', 'running')  -- guard: only what is not over overlaps
       and (s.state = 'running' or s.version <= s.known)  -- guard: what a later release left does not overlap
   );
 end;

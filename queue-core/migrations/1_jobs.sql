@@ -5,10 +5,12 @@
 --   ready -> lease                    by a worker, a batch under one random token (claim)
 --   lease -> done | done_many | dead | scheduled | ready
 --                                     by the holder of the token (settle), or by any worker once the holder is silent (recover)
+--   lease -> parked                   by the holder, of a durable job that waits for a signal (park_held)
+--   parked -> ready                   by any worker, once it has a signal (wake_parked) or its time has come (promote)
 --   dead | done -> ready              by an operator (requeue)
 --
--- Every id in job has exactly one entry in ready, scheduled, blocked, one lease, done, done_many or dead. Rows of ready, scheduled and done are
--- inserted and deleted, never updated, so that no index entry moves.
+-- Every id in job has exactly one entry in ready, scheduled, blocked, parked, one lease, done, done_many or dead. Rows of ready, scheduled, parked
+-- and done are inserted and deleted, never updated, so that no index entry moves.
 
 create sequence queue.id_seq;
 

@@ -154,6 +154,7 @@ begin
     when 'ready' then (
       select queue.why_held('queue.ready', r.xmax) from queue.ready r where r.lane = why_waiting.lane and r.seq = why_waiting.seq)
     when 'scheduled' then (select queue.why_held('queue.scheduled', s.xmax) from queue.scheduled s where s.id = why_waiting.id)
+    when 'parked' then (select queue.why_held('queue.parked', p.xmax) from queue.parked p where p.id = why_waiting.id)
     else (select queue.why_held('queue.blocked', b.xmax) from queue.blocked b where b.key = why_waiting.key and b.id = why_waiting.id) end;
   if held is not null then
     return query select later + 25, 'locked', jsonb_build_object('sessions', held);
@@ -194,6 +195,8 @@ begin
   end if;
   -- Whether only a worker that looks is missing before it is ready.
   late := case at.state when 'scheduled' then at.run_at <= now()
+    when 'parked' then coalesce(at.run_at <= now(), false) or exists (
+      select from queue.parked p join queue.signal s on s.id = p.id and s.name = any (p.names) where p.id = why_causes.id)
     when 'blocked' then not exists (select from queue.active_key k where k.key = at.key) else false end;
   select count(*) into servers from queue.why_servers(at.queue, at.stored) s;
   where_ := jsonb_strip_nulls(jsonb_build_object(
@@ -203,7 +206,7 @@ begin
   if at.state = 'running' then
     return query select r.rank, r.kind, r.facts, where_ from queue.why_running(why_causes.id) r;
     return;
-  elsif at.state not in ('ready', 'scheduled', 'blocked') then
+  elsif at.state not in ('ready', 'scheduled', 'blocked', 'parked') then
     return query select 0::float8, at.state, queue.why_over(why_causes.id), where_;
     return;
   end if;
@@ -222,6 +225,12 @@ begin
   if at.state = 'scheduled' then
     return query select case when late then 40 else 5 end::float8, case when late then 'due' else 'scheduled' end,
       jsonb_build_object('run_at', at.run_at, 'attempts', at.attempts, 'max_attempts', at.max_attempts) || coalesce(failed, '{}'), where_;
+  elsif at.state = 'parked' then
+    return query
+    select case when late then 40 else 5 end::float8, case when late then 'due' else 'parked' end,
+      jsonb_build_object('run_at', p.run_at, 'since', p.since, 'signals', p.names), where_
+    from queue.parked p
+    where p.id = why_causes.id;
   elsif at.state = 'blocked' then
     return query
     select case when b.facts ? 'head' then 5 else 40 end::float8, case when b.facts ? 'head' then 'blocked' else 'key_free' end, b.facts, where_

@@ -115,6 +115,8 @@ begin
     when 'silent_worker' then format('%s has it and is silent: others take it back', name)
     when 'lease_locked' then format('%s has its lease locked', who)
     when 'scheduled' then format('it is due at %s', facts ->> 'run_at')
+    when 'parked' then format('it waits for the signal %s%s', replace(btrim(facts ->> 'signals', '[]'), ',', ' or'),
+      coalesce(format(', until %s', facts ->> 'run_at'), ''))
     when 'due' then 'it is due, and is about to be made ready'
     when 'blocked' then format('job %s of its ordering key, which is %s, goes first', facts ->> 'head', facts ->> 'head_state')
     when 'key_free' then 'its ordering key is free, and is about to go on'

@@ -186,6 +186,7 @@ begin
         union all select s.id from queue.scheduled s where s.id >= lowest and s.id < beyond
         union all select u.id from queue.lease h cross join lateral unnest(h.ids) u (id) where u.id >= lowest and u.id < beyond
         union all select d.id from queue.dead d where d.id >= lowest and d.id < beyond
+        union all select p.id from queue.parked p where p.id >= lowest and p.id < beyond
         union all select b.id from queue.blocked b where b.id >= lowest and b.id < beyond);
       foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
         -- guard: only what stays is moved [= any ($1) => is not null and $1 is not null]

@@ -26,8 +26,9 @@ create function queue.unique_hash(queue text, job_type text, unique_key text) re
 create function queue.holds(held text, until timestamptz, state text) returns boolean
   language sql volatile
   return case held
-    -- guard: a key is held until its job is over [coalesce .. 'running'), false) => true]
-    when 'live' then coalesce(state in ('ready', 'scheduled', 'blocked', 'running'), false)
+    -- guard: a key is held until its job is over [coalesce .. 'parked'), false) => true]
+    -- guard: a key is held while its job is parked [, 'parked']
+    when 'live' then coalesce(state in ('ready', 'scheduled', 'blocked', 'running', 'parked'), false)
     -- guard: a key is held while its job is scheduled [ 'scheduled', ]; a key is held while its job is blocked [, 'blocked']
     when 'queued' then coalesce(state in ('ready', 'scheduled', 'blocked'), false)
     when 'kept' then state is not null  -- guard: a key is held as long as its job is known [state is not null => false]
@@ -199,6 +200,7 @@ begin
             where r.lane = any (array[j.lane, queue.lane_id(l.queue, l.job_type, l.priority, true)]) and r.seq = u.id) then 'ready'
           when exists (select from queue.ready r where r.id = u.id and r.seq <> r.id) then 'ready'  -- guard: forgets no key of one ready again
           when exists (select from queue.scheduled s where s.id = u.id) then 'scheduled'  -- guard: forgets no key of a scheduled job
+          when exists (select from queue.parked p where p.id = u.id) then 'parked'  -- guard: forgets no key of a parked job
           when exists (select from queue.blocked b where b.key = j.key and b.id = u.id) then 'blocked'  -- guard: forgets no key of a blocked job
           when u.id in (select r.id from running r) then 'running'  -- guard: forgets no key of a running job
         end as state

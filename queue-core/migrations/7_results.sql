@@ -87,6 +87,23 @@ begin atomic
   limit 1;  -- redundant: a job is over once [limit 1] (it has one entry)
 end;
 
+-- Who waits for a signal: durable jobs that have begun (31_signals.sql).
+create table queue.parked (
+  id        bigint       not null,
+  lane      bigint       not null,
+  attempts  smallint     not null,
+  crashes   smallint     not null,
+  since     timestamptz  not null,
+  run_at    timestamptz,            -- when it goes on without a signal; null: not without one
+  names     text[]       not null,  -- of the signals; any of them ends the wait
+  constraint parked_pkey primary key (id),  -- guard: a job is parked once [primary key (id) => check (true)]
+  constraint parked_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')  -- guard: a parked job's time is one
+) with (
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0
+);
+create index parked_due on queue.parked (run_at) where run_at is not null;
+create index parked_by_lane on queue.parked (lane);  -- to count what waits in a queue
+
 -- Where a job is, in one snapshot: one row if there is such a job, else none. lane, seq and run_at are those of the entry that it waits by. The
 -- branches run in their order, and the limit stops at the first that has it. A job that is nowhere else runs: leases have no index by job, and
 -- are not read here.
@@ -109,6 +126,10 @@ begin atomic
     select 'scheduled', s.lane, null, s.run_at, s.attempts, s.crashes, null, null, null, null
     from queue.scheduled s
     where s.id = entry_of.id  -- guard: scheduled: that job; a scheduled job is found [s.id = entry_of.id => false]
+    union all
+    select 'parked', p.lane, null, p.run_at, p.attempts, p.crashes, null, null, null, null
+    from queue.parked p
+    where p.id = entry_of.id  -- guard: parked: that job; a parked job is found [p.id = entry_of.id => false]
     union all
     select o.state, null, null, null, o.attempts, o.crashes, o.finished_at, o.ran_ms, o.error, o.output
     from queue.end_of(entry_of.id) o  -- guard: a job that is over is found [entry_of.id) o => entry_of.id) o where false]

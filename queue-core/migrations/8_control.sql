@@ -1,15 +1,15 @@
 -- Control: what operators and programs do to jobs that wait or run, from any language. Each act is one set-based function over ids (.._all), which
 -- returns the ids that it changed and never fails for a job in another state. For one job, see 10_control_one.sql.
 --
---   cancel_waiting_all   ready | scheduled | blocked -> done, cancelled, and its ordering key goes on without it
+--   cancel_waiting_all   ready | scheduled | blocked | parked -> done, cancelled, and its ordering key goes on without it
 --   cancel_running_all   lease, marked: the worker tells the handler to stop, and the attempt's end is the job's
 --   reschedule_all       ready | scheduled -> scheduled, at that time
---   run_now_all          scheduled -> ready
+--   run_now_all          scheduled | parked -> ready
 --   set_priority_all     ready | scheduled -> the same in the lane of that priority
 --
--- Safe: only what is deleted from ready or scheduled (take_waiting, take_scheduled) or from blocked here enters elsewhere. A claim or a
--- promotion that was quicker has deleted the entry, and nothing is found; one that comes later passes over the row that we hold. Entries that
--- others hold are passed over too (SKIP LOCKED): a claim that is about to commit, another operator, a transactional job that runs. Rows are
+-- Safe: only what is deleted from ready, scheduled or parked (take_waiting, take_scheduled, take_parked) or from blocked here enters elsewhere. A
+-- claim or a promotion that was quicker has deleted the entry, and nothing is found; one that comes later passes over the row that we hold. Entries
+-- that others hold are passed over too (SKIP LOCKED): a claim that is about to commit, another operator, a transactional job that runs. Rows are
 -- locked in the order of their ids.
 --
 -- Rows are deleted by where they are: entries are never updated in place, and a plan that joins them by their keys reads a whole table for each
@@ -71,6 +71,26 @@ begin
 end
 $$;
 
+-- parked -> the caller, as take_scheduled.
+create function queue.take_parked(ids bigint[]) returns setof queue.taken
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
+as $$
+begin
+  return query
+  with held as materialized (
+    select p.ctid as at
+    from queue.parked p
+    where p.id = any (take_parked.ids)  -- guard: taken: only the parked ones named
+    order by p.id  -- redundant: taken: parked ones in one order (with skip locked nobody waits)
+    for update skip locked  -- guard: taken: passes over parked ones that others hold [ skip locked]
+  )
+  delete from queue.parked p
+  where p.ctid = any (array(select h.at from held h))  -- guard: taken: only the parked ones that were locked
+  returning p.run_at, p.id, p.lane, p.attempts, p.crashes;
+end
+$$;
+
 -- ready | scheduled -> the caller, as take_scheduled; fresh: only those that have not begun. What the first look took is not there for the
 -- second; a job that passes from one to the other meanwhile may be missed by both, as one that is claimed.
 create function queue.take_waiting(ids bigint[], fresh boolean default false) returns setof queue.taken
@@ -109,8 +129,8 @@ begin
 end
 $$;
 
--- ready | scheduled | blocked -> done, cancelled, or, of those that have not begun, expired. One that is blocked is only taken out of its key's
--- line; the head frees its key.
+-- ready | scheduled | blocked | parked -> done, cancelled, or, of those that have not begun, expired; what is parked has begun. One that is blocked
+-- is only taken out of its key's line; the head frees its key.
 create function queue.end_waiting(ids bigint[], expired boolean) returns setof bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -120,6 +140,10 @@ declare
   gone  bigint[];
   keys  boolean;
 begin
+  if not end_waiting.expired then  -- guard: what is parked does not expire [not end_waiting.expired => true]
+    -- guard: a parked job is cancelled [taken := .. t); => null;]
+    taken := taken || array(select t from queue.take_parked(end_waiting.ids) t);
+  end if;
   with keyed as materialized (
     select j.id, j.key from queue.job j where j.id = any (end_waiting.ids) and j.key is not null
   ), in_line as materialized (
@@ -248,7 +272,7 @@ begin
 end
 $$;
 
--- scheduled -> ready: to the end of its lane, as a promotion does.
+-- scheduled | parked -> ready: to the end of its lane, as a promotion does. What is parked looks for itself, and is parked again if it still waits.
 create function queue.run_now_all(ids bigint[]) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -259,7 +283,11 @@ begin
   with entered as (
     insert into queue.ready (lane, seq, id, attempts, crashes)
     select t.lane, queue.next_id(), t.id, t.attempts, t.crashes  -- guard: run now: a new place [queue.next_id() => t.id]
-    from queue.take_scheduled(run_now_all.ids) t
+    from (
+      select s.* from queue.take_scheduled(run_now_all.ids) s
+      union all
+      select p.* from queue.take_parked(run_now_all.ids) p  -- guard: run now: what is parked too [(run_now_all.ids) p => ('{}') p]
+    ) t
     order by t.run_at, t.id  -- guard: run now: in the order of their times
     returning ready.id
   )

@@ -175,6 +175,9 @@ begin
   ), undone as (
     delete from queue.step s
     where s.id = any (array(select b.id from back b))  -- guard: reopen: its steps are done anew
+  ), unheard as (
+    delete from queue.signal s
+    where s.id = any (array(select b.id from back b))  -- guard: reopen: signals of its earlier life are forgotten
   )
   select array_agg(b.id), bool_or(b.key is not null) into came, keys from back b;
   perform queue.forget_expiry(came);  -- guard: reopen: it may begin at any time
@@ -228,6 +231,10 @@ begin
   ), steps as (
     delete from queue.step s
     -- guard: discard: steps of those discarded; discard: steps only of dead letters [array(select g.id from gone g) => discard_all.ids]
+    where s.id = any (array(select g.id from gone g))
+  ), signals as (
+    delete from queue.signal s
+    -- guard: discard: signals of those discarded; discard: signals only of dead letters [array(select g.id from gone g) => discard_all.ids]
     where s.id = any (array(select g.id from gone g))
   ), failures as (
     delete from queue.failure f

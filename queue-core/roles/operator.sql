@@ -5,6 +5,7 @@ grant select (payload) on queue.job to "queue_role";
 grant select (output) on queue.done to "queue_role";
 grant select (checkpoint) on queue.progress to "queue_role";
 grant select (output) on queue.step to "queue_role";
+grant select (payload) on queue.signal to "queue_role";
 grant select on queue.jobs, queue.schedule to "queue_role";
 grant execute on function
   queue.list, queue.newest_ready, queue.find, queue.status, queue.entry_of, queue.end_of, queue.attempt_of, queue.lane_id, queue.hash, queue.digest,
@@ -12,5 +13,6 @@ grant execute on function
   queue.act_on_one, queue.act_on_all, queue.cancel_waiting_all, queue.cancel_running_all, queue.reschedule_all, queue.run_now_all,
   queue.set_priority_all, queue.requeue_all, queue.discard_all, queue.set_capacity, queue.pause, queue.resume, queue.set_limit,
   queue.unset_limit, queue.set_limit_key, queue.set_weight, queue.note_act, queue.count_act,
-  queue.schedule, queue.unschedule, queue.pause_schedule, queue.resume_schedule, queue.skip_schedule, queue.run_schedule
+  queue.schedule, queue.unschedule, queue.pause_schedule, queue.resume_schedule, queue.skip_schedule, queue.run_schedule,
+  queue.signal, queue.called_by
 to "queue_role";

@@ -1,10 +1,11 @@
 -- A reader sees where jobs are and why they failed: all but payloads, outputs and checkpoints.
-grant select on queue.migration, queue.lane, queue.ready, queue.scheduled, queue.blocked, queue.worker, queue.done_many, queue.dead, queue.failure,
-  queue.capacity, queue.retention, queue.type_options, queue.paused, queue.weight, queue.fire,
+grant select on queue.migration, queue.lane, queue.ready, queue.scheduled, queue.blocked, queue.parked, queue.worker, queue.done_many, queue.dead,
+  queue.failure, queue.capacity, queue.retention, queue.type_options, queue.paused, queue.weight, queue.fire,
   queue.audit, queue.bound, queue.bound_type, queue.bound_in_force, queue.key_bound, queue.gate, queue.rate, queue.tallied, queue.tally_total,
   queue.log
 to "queue_role";
 grant select (id, name, attempt, at, ran_ms, until) on queue.step to "queue_role";
+grant select (id, seq, name, at) on queue.signal to "queue_role";
 grant select (id, lane, max_attempts, key, key_skips, meta, line) on queue.job to "queue_role";
 grant select (worker, claimed_at, lane, ids, attempts, crashes, cancelling) on queue.lease to "queue_role";
 grant select (gate, place, n) on queue.permit to "queue_role";
@@ -25,5 +26,6 @@ grant execute on function
   queue.backlog, queue.id_at, queue.enqueued_at, queue.type_of, queue.version_of, queue.stored_type, queue.pauses, queue.pause_awaits, queue.limits,
   queue.covers, queue.key_line, queue.limit_keys, queue.waits_for, queue.why, queue.why_causes, queue.why_holder, queue.why_old, queue.why_says,
   queue.why_sessions, queue.why_shut, queue.history, queue.read_history, queue.unpacked, queue.quantile, queue.bounds_ms, queue.logs, queue.steps,
-  queue.full_limits
+  queue.full_limits,
+  queue.signals
 to "queue_role";

@@ -9,7 +9,7 @@ grant select, insert, update, delete on queue.lane to "queue_role";
 grant select, delete on queue.job to "queue_role";
 grant select, insert, delete on queue.failure, queue.active_key to "queue_role";
 grant select, insert, update, delete
-on queue.ready, queue.scheduled, queue.lease, queue.worker, queue.idle, queue.dead, queue.progress, queue.retention, queue.type_options,
+on queue.ready, queue.scheduled, queue.parked, queue.lease, queue.worker, queue.idle, queue.dead, queue.progress, queue.retention, queue.type_options,
   queue.done, queue.done_many, queue.key_hint
 to "queue_role";
 -- A row that is locked before it is deleted takes the right to update it.
@@ -17,7 +17,7 @@ grant select, update, delete on queue.blocked, queue.unique_key, queue.waiter, q
   queue.schedule, queue.fire, queue.declaration
 to "queue_role";
 grant select, insert, update, delete on queue.tallied, queue.tally_total, queue.tally_source to "queue_role";
-grant select, insert, update, delete on queue.log, queue.step to "queue_role";
+grant select, insert, update, delete on queue.log, queue.step, queue.signal, queue.signal_hint to "queue_role";
 grant select, update on queue.gate to "queue_role";
 grant select, insert, update, delete on queue.permit, queue.rate to "queue_role";
 grant usage, select on queue.id_seq to "queue_role";
@@ -32,5 +32,6 @@ grant execute on function
   queue.twin_of, queue.meet_lined, queue.choose_lines, queue.in_turn, queue.claim_lines,
   queue.claim_keyed, queue.choose_under_keys, queue.choose_keyed, queue.choose_of_keys, queue.line_room, queue.line_starts, queue.lines_waiting,
   queue.known_full, queue.tell_of_keys, queue.read_keyed, queue.starts_since, queue.count_starts,
-  queue.roll_up, queue.add_tallies, queue.write_logs, queue.prune_logs, queue.prune_steps, queue.counts, queue.oldest, queue.enqueued_at
+  queue.roll_up, queue.add_tallies, queue.write_logs, queue.prune_logs, queue.prune_steps, queue.wake_parked, queue.prune_signals,
+  queue.counts, queue.oldest, queue.enqueued_at
 to "queue_role";

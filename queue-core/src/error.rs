@@ -160,6 +160,14 @@ pub enum Error {
         /// What is wrong with it, and where.
         source: PayloadError,
     },
+    /// The payload of a signal, which the database would not give back as it is.
+    #[error("the payload of a signal to job {job} cannot be stored: {source}")]
+    Signal {
+        /// The job.
+        job: JobId,
+        /// What is wrong with it, and where.
+        source: PayloadError,
+    },
     /// The checkpoint that was kept is of another type.
     #[error("the checkpoint of job {job} does not fit the type `{rust_type}` (column {column}); treat it as none, or read the older type")]
     CheckpointType {

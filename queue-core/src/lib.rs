@@ -45,7 +45,7 @@
 //! | handler | the user's code for a job type |
 //! | queue | a named stream of jobs that workers subscribe to; the unit of limits and concurrency |
 //! | lane | (queue, job type, priority): what the claim index is ordered by |
-//! | ready, scheduled | waiting now, waiting until `run_at` |
+//! | ready, scheduled, parked | waiting now, waiting until `run_at`, waiting for a signal |
 //! | ordering key | jobs of one key run one at a time, in the order in which they were committed |
 //! | blocked | waiting behind another job of its ordering key |
 //! | claim | to take a batch of ready jobs under one lease |
@@ -53,8 +53,9 @@
 //! | attempt | one run of a handler for a job, counted at the claim |
 //! | batch | several jobs at once: enqueued, claimed, or run by one call of a handler |
 //! | crash | an attempt that ended with its process |
-//! | outcome | what the handler said: ok, failure, panic, timeout, cancelled, snooze |
-//! | verdict | what is written for it: complete, retry, dead, snooze, release, cancel, expire |
+//! | signal | a named message to one job, sent in the sender's transaction |
+//! | outcome | what the handler said: ok, failure, panic, timeout, cancelled, snooze, parked |
+//! | verdict | what is written for it: complete, retry, dead, snooze, park, release, cancel, expire |
 //! | settle | to write verdicts |
 //! | recover | to take back the leases of workers that stopped beating |
 //! | report | what a running attempt says of itself: progress, stage, events, a checkpoint for the next attempt |
@@ -103,7 +104,8 @@ pub use async_trait::async_trait;
 pub use connect::{IntoConnection, JobRef};
 pub use context::{
     AttemptOutput, BatchContext, BatchHandler, BatchJob, CancelReason, Cancelled, Context, Durable, Handler, HandlerContext, HandlerFuture,
-    JobBatch, JobFuture, JobTransaction, Middleware, Next, Registration, Registry, Reporter, StepName, TransactionGuard,
+    JobBatch, JobFuture, JobTransaction, Middleware, Next, Receive, ReceiveWithin, Registration, Registry, Reporter, StepName,
+    TransactionGuard,
 };
 pub use define::{
     Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, Limit, OldPayload, OnConflict,
@@ -127,8 +129,8 @@ pub mod runner {
     pub use crate::{
         attempt::{AttemptSpan, ClaimedJob, Ended, Halt, OpenLog, run, run_batch},
         context::{
-            Ask, Backend, CommitResult, Fence, JournaledStep, Lent, LogEntry, OwnTransaction, Report, ReportEntry, ReportSender, Shared,
-            States, StepEntry, Written,
+            Ask, Backend, CommitResult, Fence, Heard, JournaledStep, Lent, LogEntry, OwnTransaction, Report, ReportEntry, ReportSender,
+            Shared, SignalEntry, States, StepEntry, Written,
         },
         define::{Counted, Due, Ending, OrderingKey, Timing, stored_type, type_and_version},
         finish::finish_one,

@@ -1,10 +1,14 @@
--- scheduled, blocked, step, expiry, job, unique_key: all that waits for a time waits $1 ms less. In a test.
+-- scheduled, parked, blocked, step, expiry, job, unique_key: all that waits for a time waits $1 ms less. In a test.
 -- $1 ms
 -- Safe: places and ids stay, and nothing becomes ready by this. Entries that others hold are passed over.
 with waiting as (
   update queue.scheduled
   set run_at = greatest(run_at - $1 * interval '1 millisecond', timestamptz '1970-01-01+00')
   where ctid = any (array(select s.ctid from queue.scheduled s for update skip locked))
+), parked as (
+  update queue.parked
+  set run_at = greatest(run_at - $1 * interval '1 millisecond', timestamptz '1970-01-01+00')
+  where ctid = any (array(select p.ctid from queue.parked p where p.run_at is not null for update skip locked))
 ), asleep as (
   update queue.step
   set until = greatest(until - $1 * interval '1 millisecond', timestamptz '1970-01-01+00')

@@ -1,4 +1,4 @@
--- scheduled -> ready: all jobs whose time has come. In a test.
+-- scheduled | parked -> ready: all jobs whose time has come. In a test.
 -- Safe: as promote.sql, but by the clock, for the time of a test's transaction stands still. Rows are locked with SKIP LOCKED.
 with due as materialized (
   delete from queue.scheduled
@@ -10,8 +10,18 @@ with due as materialized (
     for update skip locked
   ))
   returning run_at, id, lane, attempts, crashes
+), timed as materialized (
+  delete from queue.parked
+  where ctid = any (array(
+    select p.ctid
+    from queue.parked p
+    where p.run_at <= clock_timestamp()
+    order by p.run_at
+    for update skip locked
+  ))
+  returning run_at, id, lane, attempts, crashes
 )
 insert into queue.ready (lane, seq, id, attempts, crashes)
 select lane, queue.next_id(), id, attempts, crashes
-from due
+from (select * from due union all select * from timed) t
 order by run_at, id

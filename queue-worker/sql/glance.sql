@@ -1,4 +1,4 @@
--- What could end an idle worker's sleep, at the least cost: whether a lane was born, how many ms until the next scheduled job is due, by the
+-- What could end an idle worker's sleep, at the least cost: whether a lane was born, how many ms until the next job is due, by the
 -- database's clock, and the last number given out for an id or a place. Every entry into ready takes one, but for a release, which notifies.
 -- Also which transactions still run, and, if it is asked for, whether a lane holds jobs: one index entry a lane; with too many lanes to ask,
 -- one for all.
@@ -14,7 +14,10 @@ select
       and b.born < pg_snapshot_xmax(pg_current_snapshot())
       and b.job_type = any ($2) and ($3::text[] is null or b.queue = any ($3))
   ) as born,
-  (select extract(epoch from s.run_at - pg_catalog.clock_timestamp())::float8 * 1000 from queue.scheduled s order by s.run_at limit 1) as wait_ms,
+  (select extract(epoch from least(
+      (select s.run_at from queue.scheduled s order by s.run_at limit 1),
+      (select p.run_at from queue.parked p where p.run_at is not null order by p.run_at limit 1)
+    ) - pg_catalog.clock_timestamp())::float8 * 1000) as wait_ms,
   (select i.last_value from queue.id_seq i) as given,
   pg_snapshot_xmin(pg_current_snapshot())::text::bigint as xmin,
   pg_snapshot_xmax(pg_current_snapshot())::text::bigint as xmax,

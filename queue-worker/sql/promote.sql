@@ -1,4 +1,4 @@
--- scheduled -> ready: up to $1 jobs whose time has come, by the database's clock; returns their queues.
+-- scheduled | parked -> ready: up to $1 jobs of each whose time has come, by the database's clock; returns their queues.
 -- $1 how many at most
 -- Safe: rows are locked with SKIP LOCKED and deleted in one statement. Each takes a new place in its lane, so that none falls under a floor.
 with due as materialized (
@@ -12,14 +12,29 @@ with due as materialized (
     for update skip locked  -- guard: locks; passes over what is locked [ skip locked]
   ))
   returning run_at, id, lane, attempts, crashes
+), timed as materialized (
+  delete from queue.parked
+  where ctid = any (array(
+    select p.ctid
+    from queue.parked p
+    where p.run_at <= now()  -- guard: parked: only what is due [p.run_at <= now() => p.run_at is not null]
+    order by p.run_at  -- guard: parked: the first that are due
+    limit $1  -- guard: parked: so many at most [$1 => $1::bigint * 2]
+    for update skip locked  -- guard: parked: locks; parked: passes over what is locked [ skip locked]
+  ))
+  returning run_at, id, lane, attempts, crashes
+), moved as materialized (
+  select run_at, id, lane, attempts, crashes from due
+  union all
+  select run_at, id, lane, attempts, crashes from timed
 ), entered as (
   insert into queue.ready (lane, seq, id, attempts, crashes)
   select lane, queue.next_id(), id, attempts, crashes  -- guard: a new place [queue.next_id() => id]
-  from due
+  from moved
   order by run_at, id  -- guard: in the order of their times
 )
 select l.queue, count(*) as jobs
-from due d
+from moved d
 -- guard: each its own queue [ where l.lane = d.lane]; counts each once [ limit 1]
 cross join lateral (select l.queue from queue.lane l where l.lane = d.lane limit 1) l
 group by l.queue

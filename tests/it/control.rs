@@ -58,7 +58,7 @@ async fn f57_each_act_fits_its_states_and_names_any_other() {
             assert!(matches!(error, Error::WrongState { .. }) && error.to_string().contains(&format!("is {state};")), "{what:?}: {error}");
         }
         let said = sqlx::query("select queue.run_now($1)").bind(job).execute(&mut on).await.unwrap_err();
-        assert!(said.to_string().contains(&format!("is {state}; only a job that is scheduled can be run now")), "{said}");
+        assert!(said.to_string().contains(&format!("is {state}; only a job that is scheduled or parked can be run now")), "{said}");
     }
     for what in waiting {
         for job in [enqueue(&db).await, scheduled(&db).await] {
@@ -261,7 +261,7 @@ async fn all_of_a_kind_are_changed_in_batches_and_counted_before() {
     assert_eq!(db.count("select count(*) from queue.scheduled").await, 3700);
     let wrong = Filter { state: Some(JobState::Dead), ..Filter::default() };
     let error = act_all(&mut on, store, &wrong, Control::Cancel).await.unwrap_err();
-    assert!(error.to_string().contains("state is dead; it must be blocked, scheduled, ready or running"), "{error}");
+    assert!(error.to_string().contains("state is dead; it must be blocked, scheduled, parked, ready or running"), "{error}");
     assert_eq!(act_all(&mut on, store, &all, Control::Cancel).await.unwrap().done, 3700);
     db.finish().await;
 }

@@ -1,7 +1,9 @@
-//! Durable jobs: a step is done once, whatever ends its attempt; a sleep holds nothing; and nobody journals without the lease.
+//! Durable jobs: a step is done once, whatever ends its attempt; a sleep holds nothing, nor does a wait for a signal; and nobody journals without
+//! the lease.
 
 mod faults;
 mod inline;
+mod signals;
 mod sleep;
 mod statements;
 
@@ -41,6 +43,16 @@ pub(crate) enum Part {
     Beside(u64),
     /// A sleep beside something that is read, and then done.
     Slow(u64),
+    /// A signal of this name.
+    Receive(String),
+    /// So many of this name, one after the other.
+    Votes(String, u32),
+    /// The same, within so many ms, or none.
+    Within(String, u64),
+    /// The first of two signals.
+    Either(String, String),
+    /// A signal beside a step that takes so many ms.
+    During(String, u64),
     /// A number, where an earlier release had a text.
     Number(String),
 }
@@ -106,6 +118,9 @@ impl Handler for Plan {
                     let ((), done) = tokio::join!(cx.sleep("slow", Duration::from_millis(ms)), other);
                     said.push(done?);
                 }
+                Part::Receive(_) | Part::Votes(..) | Part::Within(..) | Part::Either(..) | Part::During(..) => {
+                    hear(cx, part, &mut said).await?;
+                }
                 Part::Number(name) => {
                     cx.step(name.as_str(), async { Ok::<_, Failure>(7_i64) }).await?;
                 }
@@ -113,6 +128,44 @@ impl Handler for Plan {
         }
         Ok(said)
     }
+}
+
+/// A part that waits for signals.
+async fn hear(cx: &Durable, part: Part, said: &mut Vec<String>) -> JobResult {
+    match part {
+        Part::Receive(name) => said.push(cx.receive(name.as_str()).await),
+        Part::Votes(name, count) => {
+            for n in 0..count {
+                said.push(cx.receive((name.as_str(), n)).await);
+            }
+        }
+        Part::Within(name, ms) => {
+            let come: Option<String> = cx.receive(name.as_str()).timeout(Duration::from_millis(ms)).await;
+            said.push(come.unwrap_or("none".to_owned()));
+        }
+        Part::Either(one, other) => {
+            let (one, other) = (cx.receive(one.as_str()).into_future(), cx.receive(other.as_str()).into_future());
+            tokio::select! {
+                biased;
+                come = one => said.push(come),
+                come = other => said.push(come),
+            }
+        }
+        Part::During(name, ms) => {
+            let step = cx.step("long", async {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                effect(cx, "long").await
+            });
+            let come = async {
+                let come: String = cx.receive(name.as_str()).await;
+                effect(cx, &come).await
+            };
+            let (come, done) = tokio::join!(come, step);
+            said.extend([come?, done?]);
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 pub(crate) async fn db() -> TestDb {

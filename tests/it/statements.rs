@@ -12,10 +12,11 @@ const PLANNER: [(&str, &str); 4] =
     [("enable_seqscan", "off"), ("enable_bitmapscan", "off"), ("plan_cache_mode", "force_generic_plan"), ("jit", "off")];
 
 /// Tables that may be huge. Days of a table are named after it.
-const HUGE: [&str; 10] = ["ready", "scheduled", "blocked", "lease", "job", "done", "done_many", "failure", "tallied", "tally_total"];
+const HUGE: [&str; 11] =
+    ["ready", "scheduled", "parked", "blocked", "lease", "job", "done", "done_many", "failure", "tallied", "tally_total"];
 
 /// Scans of whole tables or of whole indexes, with the reason why they are right.
-const WHOLE: [(&str, &str, &str); 18] = [
+const WHOLE: [(&str, &str, &str); 20] = [
     ("choose_running", "lease", "an operator asks for running jobs; there are as many leases as batches in flight"),
     ("own_leases", "lease", "asks of every lease whose it is; there are as many as batches in flight"),
     ("prune_kept", "done", "only the default partition, once a minute; up to a limit"),
@@ -29,18 +30,21 @@ const WHOLE: [(&str, &str, &str); 18] = [
     ("prune_done", "done", "only the default partition, once a minute; up to a limit"),
     ("prune_done", "done_many", "only the default partition, once a minute; up to a limit"),
     ("next_run", "scheduled", "the first entry of an index"),
+    ("next_run", "parked", "the first entry of an index"),
     ("doctor_workers", "lease", "counts what each worker holds, for an operator"),
     ("doctor_figures", "tallied", "the first entry of an index"),
     ("pass_lanes", "job", "the last entry of an index"),
     ("glance", "scheduled", "the first entry of an index"),
+    ("glance", "parked", "the first entry of an index"),
     ("glance", "ready", "the first entry of an index, when there are too many lanes to ask one by one"),
 ];
 
 /// What operators ask for is mostly planned when they ask, so it need not fear a plan of other days.
-const OPERATORS: [&str; 11] = [
+const OPERATORS: [&str; 12] = [
     "cancel_waiting",
     "choose_blocked",
     "choose_dead",
+    "choose_parked",
     "choose_ready",
     "choose_running",
     "choose_scheduled",

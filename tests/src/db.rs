@@ -38,7 +38,7 @@ pub const INVARIANT: &str = "
 with entry as (
   select id from queue.ready union all select id from queue.scheduled union all select unnest(ids) from queue.lease
   union all select id from queue.done union all select unnest(ids) from queue.done_many union all select id from queue.dead
-  union all select id from queue.blocked
+  union all select id from queue.blocked union all select id from queue.parked
 )
 select coalesce(e.id, j.id) as id, count(e.id) as entries, count(j.id) as jobs
 from entry e full join queue.job j on j.id = e.id
@@ -146,14 +146,15 @@ impl TestDb {
         sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(&self.pool).await.unwrap_or_else(|error| panic!("{query}: {error}"))
     }
 
-    /// Runs a worker until nothing is ready, scheduled or running, then stops it.
+    /// Runs a worker until nothing is ready, scheduled, parked or running, then stops it.
     ///
     /// # Panics
     /// When the worker fails, or that takes longer than ten seconds.
     pub async fn run_until_idle(&self, worker: Worker) {
         self.run_while(worker, async {
             eventually("nothing is left to do", async || {
-                self.count("select count(*) from queue.jobs where state in ('blocked', 'ready', 'scheduled', 'running')").await == 0
+                self.count("select count(*) from queue.jobs where state in ('blocked', 'ready', 'scheduled', 'parked', 'running')").await
+                    == 0
             })
             .await;
         })

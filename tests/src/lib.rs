@@ -19,6 +19,7 @@ pub mod proxy;
 pub mod release;
 mod transact;
 mod until_go;
+pub mod signals;
 mod skip;
 mod stages;
 mod steps;

@@ -303,6 +303,7 @@ pub async fn contents(connection: &mut PgConnection) -> sqlx::Result<String> {
            union all select 'scheduled ' || s::text from queue.scheduled s union all select 'lease ' || l::text from queue.lease l
            union all select 'done ' || d::text from queue.done d union all select 'done ' || m::text from queue.done_many m
            union all select 'dead ' || d::text from queue.dead d union all select 'blocked ' || b::text from queue.blocked b
+           union all select 'parked ' || p::text from queue.parked p
            union all select 'key ' || k::text from queue.active_key k
            union all select 'failure ' || f::text from queue.failure f
            union all select 'progress ' || p::text from queue.progress p

@@ -23,6 +23,8 @@ pub struct Ended {
     journaled: Option<i16>,
     /// Its handler waits: the next attempt goes on.
     is_suspended: bool,
+    /// And it waits for any of these signals.
+    signals: Vec<String>,
     /// When it was over, if something was waited for since.
     over: Option<Instant>,
 }
@@ -33,7 +35,7 @@ impl Ended {
     }
 
     fn without_error(outcome: Outcome) -> Self {
-        Self { outcome, output: None, error: None, commit: None, over: None, journaled: None, is_suspended: false }
+        Self { outcome, output: None, error: None, commit: None, over: None, journaled: None, is_suspended: false, signals: Vec::new() }
     }
 
     /// With an output, as JSON text.
@@ -63,6 +65,11 @@ impl Ended {
     /// Its handler waits for so long at least.
     pub(super) fn suspended(wait: Duration) -> Self {
         Self { is_suspended: true, ..Self::without_error(Outcome::Snoozed(wait)) }
+    }
+
+    /// Its handler waits for one of these signals, for so long at most.
+    pub(super) fn parked(wait: Option<Duration>, signals: Vec<String>) -> Self {
+        Self { is_suspended: true, signals, ..Self::without_error(Outcome::Parked(wait)) }
     }
 
     /// Of a durable job, which this attempt journaled last.
@@ -98,7 +105,10 @@ impl Ended {
     pub(super) fn after(self, state: CommitState, said: Option<Outcome>, job: JobId) -> Self {
         match state {
             CommitState::Written => {
-                if matches!(self.outcome, Outcome::Failed | Outcome::Panicked | Outcome::RetryIn(_) | Outcome::Snoozed(_)) {
+                if matches!(
+                    self.outcome,
+                    Outcome::Failed | Outcome::Panicked | Outcome::RetryIn(_) | Outcome::Snoozed(_) | Outcome::Parked(_)
+                ) {
                     let error = self.error.as_deref().unwrap_or_default();
                     tracing::warn!(%job, error, "the handler failed after its transaction had ended the job, which stays as it is");
                 }
@@ -166,9 +176,15 @@ impl Ended {
         let verdict = verdict(self.outcome, attempts_since(job.number(), self.journaled), job.most_attempts(), &backoff, dice);
         let keep = options.is_none_or(|options| options.retain != Retain::None);
         // What goes back charges nothing, and what was never charged may expire: not a job that has done a step.
-        let goes_back = matches!(verdict, Verdict::Snooze(_) | Verdict::Release) && (self.is_suspended || self.journaled.is_some());
+        let goes_back =
+            matches!(verdict, Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Release) && (self.is_suspended || self.journaled.is_some());
         let begun = i16::from(goes_back && job.may_begin_within().is_some());
-        Ending::new(verdict, job.attempt + begun, job.key).kept(keep).after(ran).with_output(self.output).with_error(self.error)
+        Ending::new(verdict, job.attempt + begun, job.key)
+            .kept(keep)
+            .after(ran)
+            .with_output(self.output)
+            .with_error(self.error)
+            .waiting_for(self.signals)
     }
 }
 

@@ -193,6 +193,11 @@ async fn left(cx: &Durable) -> Ended {
         }
         match cx.stop() {
             None => quiet = None,
+            Some(Stop::Parked(wait, signals)) => {
+                if quiet.get_or_insert_with(Quiet::begin).is_over(task) {
+                    return Poll::Ready(Ended::parked(wait, signals));
+                }
+            }
             Some(Stop::Broken(failure)) => return Poll::Ready(Ended::returned(Err(&failure), false)),
             Some(Stop::Suspended(wait)) => {
                 if quiet.get_or_insert_with(Quiet::begin).is_over(task) {

@@ -7,7 +7,7 @@ use sqlx::{Postgres, Transaction};
 use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
-use super::{Fence, JournaledStep, StepEntry, Written};
+use super::{Fence, Heard, JournaledStep, SignalEntry, StepEntry, Written};
 use crate::{
     define::{Ending, Failure, JobId},
     error::Error,
@@ -39,6 +39,11 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Journals a step as the last statement of the transaction, commits, and finds out what came of it.
     async fn commit_step(self: Arc<Self>, _: OwnTransaction, _: StepEntry) -> CommitResult {
         CommitResult::Lost
+    }
+
+    /// Journals the next signal of a name, or the end of the wait for it; committed when this returns.
+    async fn receive(&self, _: SignalEntry) -> Heard {
+        Heard::Refused
     }
 
     /// Keeps what an attempt that ends has logged. Waits for it only if it may, and then for a moment; it never fails. A test's keeps none.

@@ -18,7 +18,7 @@ use sqlx::PgConnection;
 use super::{
     Context,
     backend::OwnTransaction,
-    journal::{Done, Journal, Stop},
+    journal::{Done, END, Journal, Stop},
     since::LastJournaled,
 };
 use crate::{
@@ -28,10 +28,10 @@ use crate::{
 };
 
 /// No sleep is longer.
-const LONGEST: Duration = Duration::from_hours(100 * 366 * 24);
+pub(super) const LONGEST: Duration = Duration::from_hours(100 * 366 * 24);
 
 /// The longest name of a step, in bytes.
-const LONGEST_NAME: usize = 200;
+pub(super) const LONGEST_NAME: usize = 200;
 
 /// One attempt of a durable job, as its handler sees it: a [`Context`] with a journal. A type is durable by `#[job(durable)]`.
 ///
@@ -73,23 +73,34 @@ pub struct Durable {
 
 /// The name of a step: a text, or a text and what tells it from others of that name: `("resize", 7)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StepName(pub(crate) String);
+pub struct StepName {
+    pub(crate) name: String,
+    /// So many bytes of it are the text.
+    text: usize,
+}
+
+impl StepName {
+    /// Without what tells it from others of that name: of a signal, what its sender calls it.
+    pub(super) fn text(&self) -> &str {
+        &self.name[..self.text]
+    }
+}
 
 impl From<&str> for StepName {
     fn from(name: &str) -> Self {
-        Self(name.to_owned())
+        Self { text: name.len(), name: name.to_owned() }
     }
 }
 
 impl From<String> for StepName {
     fn from(name: String) -> Self {
-        Self(name)
+        Self { text: name.len(), name }
     }
 }
 
 impl<N: fmt::Display> From<(&str, N)> for StepName {
     fn from((name, which): (&str, N)) -> Self {
-        Self(format!("{name}/{which}"))
+        Self { text: name.len(), name: format!("{name}/{which}") }
     }
 }
 
@@ -196,12 +207,12 @@ impl Durable {
     /// # Ok(()) }
     /// ```
     pub fn key(&self, name: impl Into<StepName>) -> String {
-        format!("{}-{}-{}", self.cx.shared().store.schema(), self.cx.id(), name.into().0)
+        format!("{}-{}-{}", self.cx.shared().store.schema(), self.cx.id(), name.into().name)
     }
 
     /// Whether a step or a sleep of this name is journaled: for a release that has to know how far jobs of an older one came.
     pub fn journaled(&self, name: impl Into<StepName>) -> bool {
-        self.journal().has(&name.into().0)
+        self.journal().has(&name.into().name)
     }
 
     /// Reads what earlier attempts have journaled.
@@ -221,7 +232,7 @@ impl Durable {
         self.journal.get()?.stop()
     }
 
-    fn journal(&self) -> &Arc<Journal> {
+    pub(super) fn journal(&self) -> &Arc<Journal> {
         self.journal.get_or_init(|| {
             let last = self.cx.journaled.get_or_init(LastJournaled::default).clone();
             Arc::new(Journal::new(self.cx.id, self.cx.fence, Arc::clone(&self.cx.shared), last))
@@ -250,10 +261,13 @@ fn connection(tx: &mut OwnTransaction) -> &mut PgConnection {
     }
 }
 
-fn checked(cx: &Durable, name: impl Into<StepName>) -> Result<String, Failure> {
-    let StepName(name) = name.into();
+pub(super) fn checked(cx: &Durable, name: impl Into<StepName>) -> Result<String, Failure> {
+    let StepName { name, .. } = name.into();
     if name.is_empty() || name.len() > LONGEST_NAME || name.chars().any(char::is_control) {
         return Err(Failure::terminal(cx.journal().wrong(&name, "a name has 1 to 200 bytes, and no control characters")));
+    }
+    if name.ends_with(END) {
+        return Err(Failure::terminal(cx.journal().wrong(&name, "names that end so are those of the ends of waits")));
     }
     Ok(name)
 }
@@ -267,7 +281,7 @@ fn encode<T: Serialize + DeserializeOwned>(journal: &Journal, name: &str, output
 }
 
 /// What a step gave. What does not fit is tried again: another release may read it.
-fn decode<T: DeserializeOwned>(journal: &Journal, name: &str, done: Done) -> Result<T, Error> {
+pub(super) fn decode<T: DeserializeOwned>(journal: &Journal, name: &str, done: Done) -> Result<T, Error> {
     let Done::Step(output) = done else {
         return Err(journal.wrong(name, "it is journaled as a sleep, and this is another step; give it another name"));
     };
@@ -297,6 +311,15 @@ impl Context {
         pending()
     }
 
+    /// Is not there: only durable jobs receive signals.
+    #[doc(hidden)]
+    pub fn receive<T>(&self, _: T) -> std::future::Pending<()>
+    where
+        for<'a> &'a Self: ByDurable,
+    {
+        pending()
+    }
+
     /// Is not there: only durable jobs sleep.
     #[doc(hidden)]
     pub fn sleep<N>(&self, _: N, _: Duration) -> std::future::Pending<()>
@@ -309,7 +332,7 @@ impl Context {
 
 /// What has it can be called; nothing has.
 #[diagnostic::on_unimplemented(
-    message = "only durable jobs have steps and sleeps",
+    message = "only durable jobs have steps, sleeps and signals",
     label = "this job is not durable",
     note = "say `#[job(durable)]` of its type, and `cx: &Durable` in its handler",
     note = "a plain job that is to be called again later returns `Err(Failure::snooze(wait))`"

@@ -46,3 +46,32 @@ pub struct StepEntry {
     /// JSON text; none for nothing.
     pub output: Option<String>,
 }
+
+/// What a durable job asks for: the next signal of a name, which becomes a step.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct SignalEntry {
+    pub fence: Fence,
+    /// The step's name.
+    pub name: String,
+    /// The signal's.
+    pub signal: String,
+    /// The step whose time ends the wait.
+    pub end: Option<String>,
+}
+
+/// What came of that.
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum Heard {
+    /// A signal, which is journaled: its payload as JSON text, none for nothing.
+    Signal(Option<String>),
+    /// The wait is over, and that is journaled.
+    Over,
+    /// Neither, or nobody could be asked.
+    Nothing,
+    /// The lease does not have the job any more.
+    Refused,
+    /// The database does not take it.
+    Failed(String),
+}

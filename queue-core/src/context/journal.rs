@@ -3,14 +3,14 @@
 //! Nothing here decides what a handler may do: `durable` asks, this file keeps count. How steps are written is the backend's part.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use tokio::{sync::watch, time::timeout};
 
-use super::{CommitResult, Fence, JournaledStep, OwnTransaction, Shared, StepEntry, Written, since::LastJournaled};
+use super::{CommitResult, Fence, Heard, JournaledStep, OwnTransaction, Shared, SignalEntry, StepEntry, Written, since::LastJournaled};
 use crate::{
     define::{Failure, JobId},
     error::Error,
@@ -23,10 +23,15 @@ const MOST_BYTES: usize = 16 * 1024 * 1024;
 /// A sleep that is over sooner is waited for where it is: leaving and coming back would take as long.
 const IN_PLACE: Duration = Duration::from_secs(1);
 
+/// The step whose time ends the wait of another is called as that, and so.
+pub(crate) const END: &str = " (timeout)";
+
 /// Why an attempt is left half-way.
 pub(crate) enum Stop {
     /// Its handler waits, for so long at least.
     Suspended(Duration),
+    /// Its handler waits for one of these signals, for so long at most.
+    Parked(Option<Duration>, Vec<String>),
     /// What it waits for could not be journaled.
     Broken(Failure),
 }
@@ -52,8 +57,8 @@ struct State {
     bytes: usize,
     /// So many steps are on their way.
     under_way: usize,
-    /// What the handler waits for, and until when.
-    waits: BTreeMap<u64, Instant>,
+    /// What the handler waits for.
+    waits: BTreeMap<u64, Wait>,
     waited: u64,
     broken: Option<Failure>,
 }
@@ -61,8 +66,17 @@ struct State {
 /// What a step came to.
 #[derive(Clone, Debug)]
 pub(super) enum Done {
+    /// It gave this, or received it.
     Step(Option<String>),
+    /// It is over then: a sleep, or a wait for a signal that did not come.
     Sleep(Instant),
+}
+
+/// Something that a handler waits for: a time, a signal, or what comes first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wait {
+    pub(super) until: Option<Instant>,
+    pub(super) signal: Option<String>,
 }
 
 impl Journal {
@@ -186,15 +200,39 @@ impl Journal {
         let _ = timeout(patience, writing.wait_for(|count| *count == 0)).await;
     }
 
+    /// Takes the next signal of a name into the journal, or, if none has come, the end of the wait if that has; `None` if neither. As
+    /// [`write`](Self::write), it goes on when this is dropped.
+    pub(super) async fn receive(self: &Arc<Self>, ask: SignalEntry) -> Result<Option<Done>, Failure> {
+        let (journal, writing) = (Arc::clone(self), self.writing());
+        let heard = self.shared.handlers.spawn(async move {
+            let (attempt, name) = (ask.fence.attempt, ask.name.clone());
+            let heard = journal.shared.backend.receive(ask).await;
+            match &heard {
+                Heard::Signal(output) => journal.note(Finished { attempt, name, output: output.clone(), wait: None }),
+                Heard::Over => journal.note(Finished { attempt, name, output: None, wait: Some(Duration::ZERO) }),
+                Heard::Nothing | Heard::Refused | Heard::Failed(_) => {}
+            }
+            drop(writing);
+            heard
+        });
+        match heard.await? {
+            Heard::Signal(output) => Ok(Some(Done::Step(output))),
+            Heard::Over => Ok(Some(Done::Sleep(Instant::now()))),
+            Heard::Nothing => Ok(None),
+            Heard::Refused => Err(self.lost().into()),
+            Heard::Failed(why) => Err(Error::Database(sqlx::Error::Io(std::io::Error::other(why))).into()),
+        }
+    }
+
+    /// What is asked for, of a signal.
+    pub(super) fn ask_for(&self, name: &str, signal: &str, end: Option<String>) -> Result<SignalEntry, Failure> {
+        let fence = self.fence.ok_or_else(|| self.wrong(name, "the job's type has no journal"))?;
+        Ok(SignalEntry { fence, name: name.to_owned(), signal: signal.to_owned(), end })
+    }
+
     /// Waits until then: here, if that is soon; otherwise the attempt is left meanwhile, unless a step is on its way.
     pub(super) async fn wait(self: &Arc<Self>, until: Instant) {
-        let _waiting = {
-            let mut state = self.lock();
-            state.waited += 1;
-            let number = state.waited;
-            state.waits.insert(number, until);
-            Waiting(Arc::clone(self), number)
-        };
+        let _waiting = self.waiting(Wait { until: Some(until), signal: None });
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -203,6 +241,15 @@ impl Journal {
             // Timers have a longest time.
             tokio::time::sleep(left.min(Duration::from_hours(24))).await;
         }
+    }
+
+    /// That the handler waits for this, until it is dropped.
+    pub(super) fn waiting(self: &Arc<Self>, wait: Wait) -> Waiting {
+        let mut state = self.lock();
+        state.waited += 1;
+        let number = state.waited;
+        state.waits.insert(number, wait);
+        Waiting(Arc::clone(self), number)
     }
 
     /// That what the handler waits for could not be journaled: its attempt ends with this.
@@ -216,9 +263,19 @@ impl Journal {
         if let Some(failure) = state.broken.take() {
             return Some(Stop::Broken(failure));
         }
-        let first = state.waits.values().min().filter(|_| state.under_way == 0)?;
-        let left = first.saturating_duration_since(Instant::now());
-        (left > IN_PLACE).then_some(Stop::Suspended(left))
+        if state.waits.is_empty() || state.under_way > 0 {
+            return None;
+        }
+        let first = state.waits.values().filter_map(|wait| wait.until).min();
+        let left = first.map(|first| first.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left <= IN_PLACE) {
+            return None;
+        }
+        let signals: BTreeSet<&String> = state.waits.values().filter_map(|wait| wait.signal.as_ref()).collect();
+        match left {
+            Some(left) if signals.is_empty() => Some(Stop::Suspended(left)),
+            left => Some(Stop::Parked(left, signals.into_iter().cloned().collect())),
+        }
     }
 
     pub(super) fn wrong(&self, step: &str, why: &str) -> Error {
@@ -277,7 +334,7 @@ impl Drop for UnderWay {
 }
 
 /// Something that a handler waits for.
-struct Waiting(Arc<Journal>, u64);
+pub(super) struct Waiting(Arc<Journal>, u64);
 
 impl Drop for Waiting {
     fn drop(&mut self) {

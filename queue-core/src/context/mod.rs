@@ -15,6 +15,7 @@ mod journal;
 mod lent;
 mod meta;
 mod middleware;
+mod receive;
 mod registry;
 mod report;
 mod since;
@@ -39,6 +40,8 @@ use tokio::runtime::Handle;
 pub(crate) use self::batch::{AnyBatch, Said};
 #[cfg(feature = "testing")]
 pub(crate) use self::forms::PayloadForms;
+#[cfg(feature = "testing")]
+pub(crate) use self::journal::END;
 pub(crate) use self::journal::Stop;
 #[cfg(feature = "testing")]
 pub(crate) use self::meta::read_meta;
@@ -51,10 +54,11 @@ pub use self::{
     cancelled::{Ask, CancelReason, Cancelled},
     decode::{Upgraded, upgrade},
     durable::{Durable, StepName},
-    fence::{Fence, JournaledStep, StepEntry},
+    fence::{Fence, Heard, JournaledStep, SignalEntry, StepEntry},
     handler::{Handler, HandlerContext, JobFuture},
     lent::{Lent, TransactionGuard},
     middleware::{AttemptOutput, Middleware, Next},
+    receive::{Receive, ReceiveWithin},
     registry::{HandlerFuture, Registration, Registry},
     report::{Report, ReportEntry, ReportSender, Reporter, Written},
     states::States,

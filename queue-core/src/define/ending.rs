@@ -47,13 +47,14 @@ pub struct Ending {
     ran: Duration,
     output: Option<String>,
     error: Option<String>,
+    signals: Vec<String>,
 }
 
 impl Ending {
     /// The ending of attempt number `attempt` of a job with this ordering key. Texts are added by [`output`](Self::with_output) and
     /// [`error`](Self::with_error).
     pub fn new(verdict: Verdict, attempt: i16, key: Option<OrderingKey>) -> Self {
-        Self { verdict, attempt, key, keep: true, ran: Duration::ZERO, output: None, error: None }
+        Self { verdict, attempt, key, keep: true, ran: Duration::ZERO, output: None, error: None, signals: Vec::new() }
     }
 
     /// Whether a completed job leaves a record.
@@ -82,6 +83,18 @@ impl Ending {
     pub fn with_error(mut self, error: Option<String>) -> Self {
         self.error = error.map(storable_error);
         self
+    }
+
+    /// Waiting for any of these signals.
+    #[must_use]
+    pub fn waiting_for(mut self, signals: Vec<String>) -> Self {
+        self.signals = signals;
+        self
+    }
+
+    /// The signals that the job waits for, if it is parked.
+    pub fn signals(&self) -> &[String] {
+        &self.signals
     }
 
     /// The verdict.
@@ -120,7 +133,8 @@ impl Ending {
             Verdict::Complete if self.keep => "complete",
             Verdict::Complete => "forget",
             Verdict::Retry(_) => "retry",
-            Verdict::Snooze(_) => "snooze",
+            // Its own statement parks it, and any other has it called again.
+            Verdict::Snooze(_) | Verdict::Park(_) => "snooze",
             // Its own statement ends it, and any other gives it back.
             Verdict::Release | Verdict::Expire => "release",
             Verdict::Cancel => "cancel",
@@ -138,7 +152,7 @@ impl Ending {
             Verdict::Retry(_) => Counted::Retried,
             Verdict::Dead => Counted::Dead,
             Verdict::Cancel => Counted::Cancelled,
-            Verdict::Snooze(_) => Counted::Snoozed,
+            Verdict::Snooze(_) | Verdict::Park(_) => Counted::Snoozed,
             Verdict::Release => Counted::Released,
             Verdict::Expire => Counted::NoAttempt,
         }
@@ -148,6 +162,7 @@ impl Ending {
     pub fn wait(&self) -> Option<Duration> {
         match self.verdict {
             Verdict::Retry(wait) | Verdict::Snooze(wait) => Some(wait),
+            Verdict::Park(wait) => wait,
             Verdict::Complete | Verdict::Release | Verdict::Cancel | Verdict::Expire | Verdict::Dead => None,
         }
     }
@@ -163,7 +178,7 @@ impl Ending {
         match self.verdict {
             Verdict::Complete | Verdict::Cancel | Verdict::Expire => Some(key.id),
             Verdict::Dead => key.skips_dead.then_some(key.id),
-            Verdict::Retry(_) | Verdict::Snooze(_) | Verdict::Release => None,
+            Verdict::Retry(_) | Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Release => None,
         }
     }
 
@@ -190,6 +205,11 @@ impl Ending {
     /// Whether the job was not begun because its time is over: settled by a statement of its own.
     pub fn is_expiry(&self) -> bool {
         self.verdict == Verdict::Expire
+    }
+
+    /// Whether the job is to wait for a signal: settled by a statement of its own.
+    pub fn is_park(&self) -> bool {
+        matches!(self.verdict, Verdict::Park(_))
     }
 
     /// Leaves out the output; returns whether there was one.
@@ -257,6 +277,16 @@ mod tests {
         let ending = Ending::new(Verdict::Expire, 1, KEY);
         assert!(ending.is_expiry() && !ending.is_release() && !ending.is_plain());
         assert_eq!((ending.word(), ending.freed(), ending.wait()), ("release", Some(7), None));
+    }
+
+    #[test]
+    fn what_is_parked_keeps_its_signals_and_whoever_does_not_know_of_it_calls_it_again() {
+        let mut ending = Ending::new(Verdict::Park(Some(WAIT)), 2, KEY).waiting_for(vec!["paid".to_owned()]);
+        assert!(ending.is_park() && !ending.is_release() && !ending.is_plain());
+        assert_eq!((ending.word(), ending.freed(), ending.wait()), ("snooze", None, Some(WAIT)));
+        assert!(!ending.redact(), "there is nothing to leave out");
+        assert_eq!(ending.signals(), ["paid"]);
+        assert_eq!(Ending::new(Verdict::Park(None), 2, None).wait(), None);
     }
 
     #[test]

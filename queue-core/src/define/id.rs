@@ -66,6 +66,8 @@ pub enum JobState {
     Ready,
     /// Held by a worker's lease. Enters by a claim; leaves by a settle or a recovery.
     Running,
+    /// Waits for a signal: a durable job that has begun. Enters by a settle; leaves by a signal, by the end of its wait, or by an operator.
+    Parked,
     /// Done. Enters by a settle; pruned after the retention.
     Completed,
     /// A dead letter. Enters by a settle or a recovery; leaves only by an operator's requeue or discard.
@@ -78,8 +80,17 @@ pub enum JobState {
 
 impl JobState {
     /// Every state, in the order of a job's life.
-    pub const ALL: [Self; 8] =
-        [Self::Blocked, Self::Scheduled, Self::Ready, Self::Running, Self::Completed, Self::Dead, Self::Cancelled, Self::Expired];
+    pub const ALL: [Self; 9] = [
+        Self::Blocked,
+        Self::Scheduled,
+        Self::Ready,
+        Self::Running,
+        Self::Parked,
+        Self::Completed,
+        Self::Dead,
+        Self::Cancelled,
+        Self::Expired,
+    ];
 
     /// The state's name in lower case, as SQL and JSON have it.
     pub const fn name(self) -> &'static str {
@@ -88,6 +99,7 @@ impl JobState {
             Self::Scheduled => "scheduled",
             Self::Ready => "ready",
             Self::Running => "running",
+            Self::Parked => "parked",
             Self::Completed => "completed",
             Self::Dead => "dead",
             Self::Cancelled => "cancelled",
@@ -104,7 +116,7 @@ impl fmt::Display for JobState {
 
 /// A text that is not a state's name.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no job state; there are blocked, scheduled, ready, running, completed, dead, cancelled and expired")]
+#[error("`{0}` is no job state; there are blocked, scheduled, ready, running, parked, completed, dead, cancelled and expired")]
 pub struct UnknownState(String);
 
 impl FromStr for JobState {

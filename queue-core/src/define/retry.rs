@@ -108,6 +108,8 @@ pub enum Outcome {
     TimedOut,
     /// The handler asked to be called again later, without having failed.
     Snoozed(Duration),
+    /// The handler of a durable job waits for a signal, for so long at most.
+    Parked(Option<Duration>),
     /// The attempt was broken off by a shutdown, or never began.
     Interrupted,
     /// Somebody cancelled the job.
@@ -125,6 +127,7 @@ impl Outcome {
             Self::Panicked => "panicked",
             Self::TimedOut => "timed_out",
             Self::Snoozed(_) => "snoozed",
+            Self::Parked(_) => "parked",
             Self::Interrupted => "interrupted",
             Self::Cancelled => "cancelled",
         }
@@ -143,6 +146,8 @@ pub enum Verdict {
     Dead,
     /// Not failed; called again after this wait, no attempt charged.
     Snooze(Duration),
+    /// Not failed; called again once it has a signal that it waits for, or after this wait, no attempt charged.
+    Park(Option<Duration>),
     /// Not begun or broken off by us; ready again at once, no attempt charged.
     Release,
     /// Cancelled by somebody; kept as history.
@@ -160,6 +165,7 @@ pub fn verdict(outcome: Outcome, attempt: u32, max_attempts: u32, backoff: &Back
         Outcome::Ok => Verdict::Complete,
         Outcome::Terminal => Verdict::Dead,
         Outcome::Snoozed(wait) => Verdict::Snooze(wait.min(LONGEST)),
+        Outcome::Parked(wait) => Verdict::Park(wait.map(|wait| wait.min(LONGEST))),
         Outcome::Interrupted => Verdict::Release,
         Outcome::Cancelled => Verdict::Cancel,
         Outcome::Failed | Outcome::Panicked | Outcome::TimedOut | Outcome::RetryIn(_) if last => Verdict::Dead,

@@ -24,7 +24,7 @@ pub enum Act {
     Reschedule(DateTime<Utc>),
     /// Ready or scheduled becomes scheduled in so long, by the database's clock. At most a thousand years.
     Snooze(Duration),
-    /// Scheduled becomes ready.
+    /// Scheduled or parked becomes ready. A durable job looks for itself whether its wait is over, and waits again if it is not.
     RunNow,
     /// Ready or scheduled stays so, with this priority. It is kept over retries and requeues.
     Priority(i16),
@@ -89,11 +89,12 @@ impl Act {
     pub(super) fn states(self) -> (&'static [JobState], &'static str) {
         match self {
             // Whoever ends a head before what is blocked behind it lets that go on.
-            Self::Cancel => {
-                (&[JobState::Blocked, JobState::Scheduled, JobState::Ready, JobState::Running], "blocked, scheduled, ready or running")
-            }
+            Self::Cancel => (
+                &[JobState::Blocked, JobState::Scheduled, JobState::Parked, JobState::Ready, JobState::Running],
+                "blocked, scheduled, parked, ready or running",
+            ),
             Self::Reschedule(_) | Self::Snooze(_) | Self::Priority(_) => (&[JobState::Scheduled, JobState::Ready], "scheduled or ready"),
-            Self::RunNow => (&[JobState::Scheduled], "scheduled"),
+            Self::RunNow => (&[JobState::Scheduled, JobState::Parked], "scheduled or parked"),
             Self::Requeue | Self::Discard => (&[JobState::Dead], "dead"),
         }
     }

@@ -48,7 +48,7 @@ impl JobRef {
         self.act(on, Act::Snooze(wait)).await.map(drop)
     }
 
-    /// Makes the job ready now, if it is scheduled.
+    /// Makes the job ready now, if it is scheduled or parked: see [`Act::RunNow`].
     ///
     /// # Errors
     /// As [`JobRef::act`].
@@ -96,7 +96,7 @@ pub fn snooze_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter
     act_all(on, store, filter, Act::Snooze(wait))
 }
 
-/// Makes every job of the filter ready that is scheduled.
+/// Makes every job of the filter ready that is scheduled or parked.
 pub fn run_now_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter) -> ActAll<'c> {
     act_all(on, store, filter, Act::RunNow)
 }

@@ -26,6 +26,7 @@ mod patient;
 mod pause;
 mod record;
 mod refusal;
+mod signal;
 mod steps;
 mod unserved;
 mod walk;
@@ -53,6 +54,7 @@ pub use self::{
     patient::{Patience, list_patiently},
     pause::{Awaited, Pause, Scope, job_types, pause, pause_awaits, pauses, resume, until_paused},
     record::{AttemptFailure, JobRecord},
+    signal::{JobSignal, Signalled, signals},
     steps::{JobStep, steps},
     unserved::{Unserved, unserved, unserved_of},
     weight::{Weight, set_weight, weights},

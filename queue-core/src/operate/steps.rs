@@ -20,8 +20,15 @@ pub struct JobStep {
     pub at: DateTime<Utc>,
     /// How long it took, in ms; of a sleep nothing.
     pub ran_ms: i32,
-    /// Of a sleep: when it is over.
+    /// Of a sleep: when it is over. Of a wait for a signal that did not come: when that was over; `NAME (timeout)` says it beforehand.
     pub until: Option<DateTime<Utc>>,
+}
+
+impl JobStep {
+    /// Whether it is a wait for a signal that did not come in time.
+    pub fn is_timed_out(&self) -> bool {
+        self.until.is_some_and(|until| until < self.at)
+    }
 }
 
 /// The steps of a job, without what they gave, in the order in which they were done: the first thousand. None of a job that is gone, or not durable.

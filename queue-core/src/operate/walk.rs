@@ -49,6 +49,7 @@ impl<'f> Walk<'f> {
                 JobState::Blocked => self.blocked(connection, most).await?,
                 JobState::Ready => self.ready(connection, most).await?,
                 JobState::Scheduled => self.scheduled(connection, most).await?,
+                JobState::Parked => self.parked(connection, most).await?,
                 JobState::Running => self.running(connection, most).await?,
                 JobState::Dead => self.dead(connection, most).await?,
                 // History is not walked through: it may be huge.
@@ -96,6 +97,11 @@ impl<'f> Walk<'f> {
 
     async fn scheduled(&self, connection: &mut PgConnection, most: i64) -> sqlx::Result<Vec<JobId>> {
         let statement = self.choose(include_str!("../../sql/choose_scheduled.sql"), most).bind(self.id).bind(self.but);
+        Ok(ids(statement.fetch_all(connection).await?))
+    }
+
+    async fn parked(&self, connection: &mut PgConnection, most: i64) -> sqlx::Result<Vec<JobId>> {
+        let statement = self.choose(include_str!("../../sql/choose_parked.sql"), most).bind(self.id).bind(self.but);
         Ok(ids(statement.fetch_all(connection).await?))
     }
 

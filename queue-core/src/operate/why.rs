@@ -89,6 +89,8 @@ pub enum CauseKind {
     LeaseLocked,
     /// Its time has not come: it is to run later, is tried again later, or put itself off.
     Scheduled,
+    /// It waits for a signal.
+    Parked,
     /// Its time has come; workers are about to make it ready.
     Due,
     /// Another job of its ordering key goes first.

@@ -14,7 +14,7 @@ use sqlx::{
 use tokio::{runtime::Handle, sync::mpsc};
 
 use super::{
-    backend::{Notes, TestBackend},
+    backend::{Notes, TestBackend, TestSignal},
     points::Points,
 };
 use crate::{
@@ -50,6 +50,7 @@ pub struct Attempt {
     pub(super) output: Option<String>,
     pub(super) checkpoint: Option<String>,
     pub(super) steps: Vec<JournaledStep>,
+    pub(super) waits_for: Vec<String>,
 }
 
 impl Attempt {
@@ -73,6 +74,11 @@ impl Attempt {
         if let Verdict::Snooze(wait) = self.verdict { Some(wait) } else { None }
     }
 
+    /// The signals that a durable job waits for, any of which ends its wait; none if it is not parked.
+    pub fn waits_for(&self) -> &[String] {
+        &self.waits_for
+    }
+
     /// What a job of type `T` returned, read back as it is stored; `None` if it is of another type, or not completed.
     ///
     /// # Panics
@@ -90,7 +96,7 @@ impl Attempt {
     /// # Panics
     /// When it is no `T`.
     pub fn step<T: DeserializeOwned>(&self, name: impl Into<StepName>) -> Option<T> {
-        let StepName(name) = name.into();
+        let StepName { name, .. } = name.into();
         let step = self.steps.iter().find(|step| step.name == name && step.left_ms.is_none())?;
         let decoded = serde_json::from_str(step.output.as_deref().unwrap_or("null"));
         Some(decoded.unwrap_or_else(|error| panic!("what the step `{name}` gave does not fit the type asked for: {error}")))
@@ -117,6 +123,7 @@ pub(super) struct Setup<'a> {
     pub(super) job: &'a ClaimedJob,
     pub(super) checkpoint: Option<String>,
     pub(super) steps: Vec<JournaledStep>,
+    pub(super) signals: Vec<TestSignal>,
     pub(super) states: States,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) pool: PgPool,
@@ -138,6 +145,8 @@ pub(super) struct Outturn {
     /// The handler's own transaction is kept.
     pub(super) kept: bool,
     pub(super) ran: Duration,
+    /// The places of the signals that it received.
+    pub(super) received: Vec<i64>,
 }
 
 impl Outturn {
@@ -159,11 +168,11 @@ const DICE: f64 = 0.5;
 
 impl Setup<'_> {
     pub(super) async fn run(self) -> Outturn {
-        let Self { registration, job, checkpoint, steps, states, middleware, pool, store, lent, asked, points } = self;
+        let Self { registration, job, checkpoint, steps, signals, states, middleware, pool, store, lent, asked, points } = self;
         let own = points.as_ref().map(|_| pool.clone());
         // The transaction of an attempt that is interrupted is whole: its handler has no part of it to keep.
         let of_parts = lent.clone().filter(|_| own.is_none());
-        let backend = Arc::new(TestBackend::new(job.attempt, (checkpoint, steps), of_parts, own));
+        let backend = Arc::new(TestBackend::new(job.attempt, (checkpoint, steps, signals), of_parts, own));
         let (reports, mut said) = ReportSender::open();
         let shared = Arc::new(Shared {
             pool,
@@ -211,7 +220,7 @@ async fn interruptible(working: impl Future<Output = Ended>, points: Option<Arc<
 impl Outturn {
     /// What came of an attempt that ended so, after this time, and has said this.
     pub(super) fn of(ended: Ended, registration: &Registration, job: &ClaimedJob, ran: Duration, notes: Notes) -> Self {
-        let Notes { progress, checkpoint, changed, said, steps } = notes;
+        let Notes { progress, checkpoint, changed, said, steps, received, .. } = notes;
         // Also of an attempt that was interrupted after its commit.
         let (kept, mut outcome) = (ended.is_written() || said.is_some(), ended.outcome());
         let mut ending = ended.ending(Some(registration), job, ran, DICE);
@@ -231,8 +240,9 @@ impl Outturn {
             output: ending.output().map(str::to_owned),
             checkpoint,
             steps,
+            waits_for: ending.signals().to_vec(),
         };
-        Self { attempt, ending, failure: None, reported: changed, kept, ran }
+        Self { attempt, ending, failure: None, reported: changed, kept, ran, received }
     }
 }
 

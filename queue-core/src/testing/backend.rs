@@ -17,7 +17,7 @@ use sqlx::PgPool;
 use tokio::time::timeout;
 
 use crate::{
-    context::{Backend, CommitResult, Fence, JournaledStep, Lent, OwnTransaction, ReportEntry, StepEntry, Written},
+    context::{Backend, CommitResult, Fence, Heard, JournaledStep, Lent, OwnTransaction, ReportEntry, SignalEntry, StepEntry, Written},
     define::{Ending, JobId},
     error::Error,
     results::Progress,
@@ -63,19 +63,31 @@ pub(super) struct Notes {
     pub(super) said: Option<Ending>,
     /// What earlier attempts have journaled, and this one.
     pub(super) steps: Vec<JournaledStep>,
+    /// What was sent, the first first.
+    signals: Vec<TestSignal>,
+    /// The places of those that were received.
+    pub(super) received: Vec<i64>,
     /// Whether there is anything to be written.
     pub(super) changed: bool,
+}
+
+/// A signal that was sent before the attempt.
+#[derive(Clone, Debug)]
+pub(super) struct TestSignal {
+    pub(super) seq: i64,
+    pub(super) name: String,
+    pub(super) payload: Option<String>,
 }
 
 impl TestBackend {
     pub(super) fn new(
         attempt: i16,
-        (checkpoint, steps): (Option<String>, Vec<JournaledStep>),
+        (checkpoint, steps, signals): (Option<String>, Vec<JournaledStep>, Vec<TestSignal>),
         lent: Option<Lent>,
         pool: Option<PgPool>,
     ) -> Self {
         let progress = Progress { attempt, ..Progress::default() };
-        let notes = Mutex::new(Notes { progress, checkpoint, steps, ..Notes::default() });
+        let notes = Mutex::new(Notes { progress, checkpoint, steps, signals, ..Notes::default() });
         let (kept, over, committing) = Default::default();
         Self { lent, pool, notes, kept, over, committing }
     }
@@ -159,6 +171,27 @@ impl Backend for TestBackend {
         self.notes().steps.push(journaled(entry));
         self.kept.fetch_add(1, Relaxed);
         Written::Yes
+    }
+
+    async fn receive(&self, SignalEntry { fence, name, signal, end }: SignalEntry) -> Heard {
+        if self.over.load(SeqCst) {
+            return Heard::Refused;
+        }
+        let (mut notes, attempt) = (self.notes(), fence.attempt);
+        if let Some(place) = notes.signals.iter().position(|sent| sent.name == signal) {
+            let TestSignal { seq, payload, .. } = notes.signals.remove(place);
+            notes.received.push(seq);
+            notes.steps.push(JournaledStep { name, attempt, output: payload.clone(), left_ms: None });
+            self.kept.fetch_add(1, Relaxed);
+            return Heard::Signal(payload);
+        }
+        let is_over = |step: &JournaledStep| Some(&step.name) == end.as_ref() && step.left_ms.is_some_and(|left| left <= 0.0);
+        if notes.steps.iter().any(is_over) {
+            notes.steps.push(JournaledStep { name, attempt, output: None, left_ms: Some(0.0) });
+            self.kept.fetch_add(1, Relaxed);
+            return Heard::Over;
+        }
+        Heard::Nothing
     }
 
     /// Keeps what the step wrote, as its commit would, whatever becomes of the attempt.

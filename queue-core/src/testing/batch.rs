@@ -215,7 +215,8 @@ struct BatchBackend(HashMap<JobId, Arc<TestBackend>>);
 
 impl BatchBackend {
     fn new(jobs: &[ClaimedJob]) -> Self {
-        Self(jobs.iter().map(|job| (job.id, Arc::new(TestBackend::new(job.attempt, (None, Vec::new()), None, None)))).collect())
+        let nothing = || (None, Vec::new(), Vec::new());
+        Self(jobs.iter().map(|job| (job.id, Arc::new(TestBackend::new(job.attempt, nothing(), None, None)))).collect())
     }
 
     fn of(&self, job: JobId) -> &Arc<TestBackend> {

@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use super::{
     Error,
-    attempt::{Attempt, Setup, no_pool},
-    backend::{DROP, KEEP, SAVE},
+    attempt::{Attempt, Outturn, Setup, no_pool},
+    backend::{DROP, KEEP, SAVE, TestSignal},
     connection::DrainConnection,
     run::check,
 };
@@ -278,9 +278,12 @@ async fn one(
     let steps =
         if registration.options().durable { steps_done(&mut *connection.lock(None).await?, store, job.id).await? } else { Vec::new() };
     let known = steps.len();
+    let signals =
+        if registration.options().durable { signals(&mut *connection.lock(None).await?, store, job.id).await? } else { Vec::new() };
     sqlx::raw_sql(SAVE).execute(&mut *connection.lock(None).await?).await?;
     let (states, middleware, pool, lent) = (states.clone(), middleware.to_vec(), pool.clone(), connection.lent());
-    let setup = Setup { registration, job: &job, checkpoint, steps, states, middleware, pool, store, lent, asked: None, points: None };
+    let setup =
+        Setup { registration, job: &job, checkpoint, steps, signals, states, middleware, pool, store, lent, asked: None, points: None };
     let mut outturn = setup.run().await;
     let mut on = connection.lock(Some(job.id)).await?;
     if transactional && outturn.attempt.is_completed() {
@@ -294,6 +297,9 @@ async fn one(
     }
     keep_steps(&mut on, store, &job, &outturn.attempt.steps[known..]).await?;
     finish_one(store, &job, seq, &outturn.ending).execute(&mut *on).await?;
+    if !outturn.received.is_empty() || outturn.ending.is_park() {
+        park(&mut on, store, &job, &outturn).await?;
+    }
     if outturn.reported {
         note(&mut on, store, &job, &outturn.attempt).await?;
     }
@@ -305,6 +311,22 @@ async fn steps_done(on: &mut PgConnection, store: Store, job: JobId) -> Result<V
     let statement = sqlx::query_as(store.sql(include_str!("../../testing/steps_done.sql"))).bind(job);
     let rows: Vec<(String, i16, Option<String>, Option<f64>)> = statement.fetch_all(on).await?;
     Ok(rows.into_iter().map(|(name, attempt, output, left_ms)| JournaledStep { name, attempt, output, left_ms }).collect())
+}
+
+/// What was sent, and not received by earlier attempts.
+async fn signals(on: &mut PgConnection, store: Store, job: JobId) -> Result<Vec<TestSignal>, Error> {
+    let statement = sqlx::query_as(store.sql(include_str!("../../testing/signals.sql"))).bind(job);
+    let rows: Vec<(i64, String, Option<String>)> = statement.fetch_all(on).await?;
+    Ok(rows.into_iter().map(|(seq, name, payload)| TestSignal { seq, name, payload }).collect())
+}
+
+/// Takes back what the attempt received; parks the job, which was put off, if it waits for more.
+async fn park(on: &mut PgConnection, store: Store, job: &ClaimedJob, outturn: &Outturn) -> Result<(), Error> {
+    let waits = outturn.ending.is_park().then(|| outturn.ending.signals());
+    let until = outturn.ending.wait().map(|wait| wait.as_secs_f64() * 1000.0);
+    let park = sqlx::query(store.sql(include_str!("../../testing/park.sql")));
+    park.bind(job.id).bind(&outturn.received).bind(waits).bind(until).execute(on).await?;
+    Ok(())
 }
 
 /// Writes what the attempt has journaled, whatever became of it.

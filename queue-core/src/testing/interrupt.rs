@@ -144,7 +144,7 @@ impl Drop for Shown {
 async fn to_its_end<T: Handler>(run: Run<T>, points: &Arc<Points>) -> Result<Ran<T>, Error> {
     let registration = Registration::of::<T>();
     let (mut job, pool) = run.claimed(&registration).await;
-    let Run { states, mut checkpoint, mut steps, middleware, mut asked, pool: own, .. } = run;
+    let Run { states, mut checkpoint, mut steps, mut signals, middleware, mut asked, pool: own, .. } = run;
     for _ in 0..MOST_ATTEMPTS {
         let lent = if registration.options().transactional { Some(transaction(&job, own.as_ref()).await?) } else { None };
         let (is_cancelled, in_use) = (asked == Some(CancelReason::Cancelled), own.as_ref().map(used));
@@ -153,6 +153,7 @@ async fn to_its_end<T: Handler>(run: Run<T>, points: &Arc<Points>) -> Result<Ran
             job: &job,
             checkpoint,
             steps,
+            signals: signals.clone(),
             states: states.clone(),
             middleware: middleware.clone(),
             pool: pool.clone(),
@@ -180,6 +181,7 @@ async fn to_its_end<T: Handler>(run: Run<T>, points: &Arc<Points>) -> Result<Ran
         };
         (job.attempt, job.crashes) = (job.attempt.saturating_add(next.charged), job.crashes.saturating_add(next.charged_crash));
         checkpoint = outturn.attempt.checkpoint;
+        signals.retain(|sent| !outturn.received.contains(&sent.seq));
         steps = outturn.attempt.steps.into_iter().map(|step| later(step, next.wait + outturn.ran)).collect();
     }
     Err(Error::Unending { at: points.at(), attempts: MOST_ATTEMPTS })
@@ -193,7 +195,7 @@ struct Next {
 }
 
 impl Next {
-    /// Nothing if the job is over.
+    /// Nothing if the job is over, or waits for what nobody sends.
     fn after(outturn: &mut Outturn, is_lost: bool, (is_cancelled, is_transactional): (bool, bool)) -> Option<Self> {
         if is_lost && is_cancelled {
             // Whoever recovers it finds that it was to be cancelled.
@@ -205,9 +207,10 @@ impl Next {
             _ if is_lost && is_transactional => (0, 0, Duration::ZERO),
             _ if is_lost => (1, 1, Duration::ZERO),
             Verdict::Retry(wait) => (1, 0, wait),
-            Verdict::Snooze(wait) => (0, 0, wait),
+            Verdict::Snooze(wait) | Verdict::Park(Some(wait)) => (0, 0, wait),
             Verdict::Release => (0, 0, Duration::ZERO),
-            Verdict::Complete | Verdict::Dead | Verdict::Cancel | Verdict::Expire => return None,
+            // Nobody will send what it waits for.
+            Verdict::Complete | Verdict::Dead | Verdict::Cancel | Verdict::Expire | Verdict::Park(None) => return None,
         };
         Some(Self { charged, charged_crash, wait })
     }

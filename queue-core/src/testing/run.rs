@@ -7,10 +7,13 @@ use serde::Serialize;
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use super::attempt::{Attempt, Outturn, Setup, is_without_pool, no_pool};
+use super::{
+    attempt::{Attempt, Outturn, Setup, is_without_pool, no_pool},
+    backend::TestSignal,
+};
 use crate::{
     attempt::ClaimedJob,
-    context::{CancelReason, Handler, JournaledStep, Middleware, Registration, States, StepName},
+    context::{CancelReason, END, Handler, JournaledStep, Middleware, Registration, States, StepName},
     define::{Failure, JobId, JobType},
     enqueue::EnqueueOptions,
     error::RegistryError,
@@ -33,6 +36,7 @@ pub struct Run<T> {
     pub(super) pool: Option<PgPool>,
     pub(super) checkpoint: Option<String>,
     pub(super) steps: Vec<JournaledStep>,
+    pub(super) signals: Vec<TestSignal>,
     options: EnqueueOptions,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) asked: Option<CancelReason>,
@@ -50,6 +54,7 @@ impl<T: Handler> Run<T> {
             pool: None,
             checkpoint: None,
             steps: Vec::new(),
+            signals: Vec::new(),
             options,
             middleware: Vec::new(),
             asked: None,
@@ -102,14 +107,33 @@ impl<T: Handler> Run<T> {
     /// When that could not be stored.
     pub fn journaled<V: Serialize + ?Sized>(mut self, name: impl Into<StepName>, value: &V) -> Self {
         let text = payload::encode(value, payload::DEFAULT_LIMIT).unwrap_or_else(|error| panic!("this output cannot be stored: {error}"));
-        let (name, output) = (name.into().0, (text != "null").then_some(text));
+        let (name, output) = (name.into().name, (text != "null").then_some(text));
         self.steps.push(JournaledStep { name, attempt: 1, output, left_ms: None });
         self
     }
 
     /// A sleep of a durable job that began in an earlier attempt, and is over.
     pub fn slept(mut self, name: impl Into<StepName>) -> Self {
-        self.steps.push(JournaledStep { name: name.into().0, attempt: 1, output: None, left_ms: Some(0.0) });
+        self.steps.push(JournaledStep { name: name.into().name, attempt: 1, output: None, left_ms: Some(0.0) });
+        self
+    }
+
+    /// A signal that was sent to the durable job before this attempt. Those of one name are received in the order in which they are said here.
+    ///
+    /// # Panics
+    /// When its payload could not be stored.
+    pub fn signal<V: Serialize + ?Sized>(mut self, name: impl Into<String>, payload: &V) -> Self {
+        let text =
+            payload::encode(payload, payload::DEFAULT_LIMIT).unwrap_or_else(|error| panic!("this payload cannot be stored: {error}"));
+        let (seq, payload) = (self.signals.len() as i64, (text != "null").then_some(text));
+        self.signals.push(TestSignal { seq, name: name.into(), payload });
+        self
+    }
+
+    /// That a wait for a signal, with a timeout, began in an earlier attempt, and that its time is over.
+    pub fn timed_out(mut self, name: impl Into<StepName>) -> Self {
+        let name = format!("{}{END}", name.into().name);
+        self.steps.push(JournaledStep { name, attempt: 1, output: None, left_ms: Some(0.0) });
         self
     }
 
@@ -138,12 +162,13 @@ impl<T: Handler> Run<T> {
     pub async fn run(self) -> Ran<T> {
         let registration = Registration::of::<T>();
         let (job, pool) = self.claimed(&registration).await;
-        let Self { states, checkpoint, steps, asked, middleware, pool: own, .. } = self;
+        let Self { states, checkpoint, steps, signals, asked, middleware, pool: own, .. } = self;
         let setup = Setup {
             registration: &registration,
             job: &job,
             checkpoint,
             steps,
+            signals,
             states,
             middleware,
             pool,

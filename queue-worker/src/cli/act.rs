@@ -41,7 +41,7 @@ Examples:
         #[arg(long, value_name = "RATE", value_parser = rate)]
         rate: Option<f64>,
     },
-    /// Cancel jobs that are ready, scheduled, blocked or running; handlers that run are told to stop, and dropped if they do not
+    /// Cancel jobs that are ready, scheduled, blocked, parked or running; handlers that run are told to stop, and dropped if they do not
     #[command(after_long_help = "\
 Examples:
   queue-worker cancel 1879032461361152001
@@ -74,7 +74,7 @@ Examples:
         #[command(flatten)]
         chosen: Chosen,
     },
-    /// Make jobs ready that are scheduled, retries too
+    /// Make jobs ready that are scheduled, retries too, or parked
     #[command(after_long_help = "\
 Examples:
   queue-worker run-now 1879032461361152001

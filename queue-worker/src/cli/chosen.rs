@@ -12,7 +12,7 @@ use super::{
 
 #[derive(clap::Args)]
 pub(super) struct List {
-    /// In this state: blocked, scheduled, ready, running, completed, dead, cancelled or expired
+    /// In this state: blocked, scheduled, ready, running, parked, completed, dead, cancelled or expired
     #[arg(long)]
     state: Option<JobState>,
     #[command(flatten)]
@@ -74,7 +74,7 @@ impl Tail {
 /// What `export` writes.
 #[derive(clap::Args)]
 pub(super) struct Export {
-    /// In this state: blocked, scheduled, ready, running, completed, dead, cancelled or expired
+    /// In this state: blocked, scheduled, ready, running, parked, completed, dead, cancelled or expired
     #[arg(long)]
     state: Option<JobState>,
     #[command(flatten)]

@@ -100,6 +100,7 @@ fn row(job: &JobRecord, pauses: &[Pause], unserved: &HashSet<JobId>) -> [String;
     let note = match job.state {
         _ if paused.is_some() => format!("{} {}", paused.unwrap_or_default(), error()),
         JobState::Scheduled => format!("due {} {}", job.run_at.map(print::time).unwrap_or_default(), error()),
+        JobState::Parked => job.run_at.map(|at| format!("until {}", print::time(at))).unwrap_or_default(),
         JobState::Running => job.worker.map(|worker| format!("by {worker}")).unwrap_or_default(),
         JobState::Ready if unserved.contains(&job.id) => format!("no worker serves it {}", error()),
         _ => error(),

@@ -6,7 +6,7 @@ use chrono::Utc;
 use humantime::format_duration;
 use queue_core::{
     JobId, JobRef, JobState, Progress,
-    operate::{self, AttemptLog, JobRecord, JobStep, LimitWait, Pause},
+    operate::{self, AttemptLog, JobRecord, JobSignal, JobStep, LimitWait, Pause},
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -30,16 +30,17 @@ pub(super) async fn show(settings: &Settings, id: JobId, (payload, with_logs): (
     let limits = if job.state == JobState::Ready { operate::waits_for(database.pool(), store, id).await? } else { Vec::new() };
     let logs = if with_logs { Some(operate::logs(database.pool(), store, id).await?) } else { None };
     let steps = operate::steps(database.pool(), store, id).await?;
+    let signals = operate::signals(database.pool(), store, id).await?;
     database.close().await;
     if as_json {
         let job = Served::new(&job, &pauses, &unserved);
-        return print::json(&Shown { job, waits_for: &limits, steps: &steps, logs: logs.as_deref() });
+        return print::json(&Shown { job, waits_for: &limits, steps: &steps, signals: &signals, logs: logs.as_deref() });
     }
     let said = describe(&job, paused_by(&job, &pauses), &limits, unserved.contains(&job.id));
-    print::lines(&(said + &stepped(&steps) + &logs.map_or_else(String::new, |logs| logged(&logs))))
+    print::lines(&(said + &stepped(&steps) + &signalled(&signals) + &logs.map_or_else(String::new, |logs| logged(&logs))))
 }
 
-/// A job in JSON, the limits that have no room for it, and what it has done so far if it is durable.
+/// A job in JSON, the limits that have no room for it, and, if it is durable, what it has done so far, and what it was sent and has not received.
 #[derive(Serialize)]
 struct Shown<'a> {
     #[serde(flatten)]
@@ -48,6 +49,8 @@ struct Shown<'a> {
     waits_for: &'a [LimitWait],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     steps: &'a [JobStep],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    signals: &'a [JobSignal],
     #[serde(skip_serializing_if = "Option::is_none")]
     logs: Option<&'a [AttemptLog]>,
 }
@@ -120,7 +123,7 @@ fn describe(job: &JobRecord, paused: Option<&Pause>, limits: &[LimitWait], waits
         let heading = format!("{}, attempt {} after {}:", print::time(failure.at), failure.attempt, format_duration(failure.ran));
         say("failed", &format!("{heading}\n{}", failure.error));
     }
-    if matches!(job.state, JobState::Ready | JobState::Scheduled | JobState::Blocked) {
+    if matches!(job.state, JobState::Ready | JobState::Scheduled | JobState::Blocked | JobState::Parked) {
         said.push(format!("{:<10} queue-worker why {}", "see", job.id));
     }
     said.join("\n")
@@ -130,12 +133,19 @@ fn describe(job: &JobRecord, paused: Option<&Pause>, limits: &[LimitWait], waits
 fn stepped(steps: &[JobStep]) -> String {
     let of = |step: &JobStep| {
         let said = match step.until {
+            Some(until) if step.is_timed_out() => format!("timed out at {}", print::time(until)),
             Some(until) => format!("sleeps until {}", print::time(until)),
             None => format!("after {}", format_duration(Duration::from_millis(u64::from(step.ran_ms.unsigned_abs())))),
         };
         format!("\nstep       {}, {}: attempt {}, {said}", print::time(step.at), inert::line(&step.name), step.attempt)
     };
     steps.iter().map(of).collect()
+}
+
+/// What a durable job was sent and has not received: a line each.
+fn signalled(signals: &[JobSignal]) -> String {
+    let of = |signal: &JobSignal| format!("\nsignal     {}, {}: not received yet", print::time(signal.at), inert::line(&signal.name));
+    signals.iter().map(of).collect()
 }
 
 /// What each attempt has logged, below the rest.

@@ -48,10 +48,11 @@ pub(super) enum Chore {
     ForgetTotals,
     ForgetLogs,
     ForgetSteps,
+    ForgetSignals,
 }
 
 impl Chore {
-    pub(super) const ALL: [Self; 17] = [
+    pub(super) const ALL: [Self; 18] = [
         Self::MakeDays,
         Self::DeleteOld,
         Self::DeleteEarly,
@@ -69,6 +70,7 @@ impl Chore {
         Self::ForgetTotals,
         Self::ForgetLogs,
         Self::ForgetSteps,
+        Self::ForgetSignals,
     ];
 
     /// What a log says when it fails.
@@ -91,6 +93,7 @@ impl Chore {
             Self::ForgetTotals => "cannot delete old figures of what came of attempts now; trying again in a minute",
             Self::ForgetLogs => "cannot delete the logs of jobs that are gone now; trying again in a minute",
             Self::ForgetSteps => "cannot delete the steps of jobs that are gone now; trying again in a minute",
+            Self::ForgetSignals => "cannot delete the signals to jobs that are gone now; trying again in a minute",
         }
     }
 
@@ -126,6 +129,7 @@ impl Chore {
             Self::ForgetTotals => prune_totals(connection, store).await,
             Self::ForgetLogs => forget_orphans(connection, store, include_str!("../../sql/prune_logs.sql"), config.retention).await,
             Self::ForgetSteps => forget_orphans(connection, store, include_str!("../../sql/prune_steps.sql"), config.retention).await,
+            Self::ForgetSignals => forget_orphans(connection, store, include_str!("../../sql/prune_signals.sql"), config.retention).await,
         }
     }
 }
@@ -206,7 +210,7 @@ async fn prune_progress(connection: &mut PgConnection, store: Store) -> sqlx::Re
     }
 }
 
-/// Looks at all logs, or steps, if they are not very many; of more at the oldest, and from some job on that is drawn from a retention's worth of them.
+/// Looks at all logs, steps or signals, if they are not very many; of more at the oldest, and from some job on that is drawn from a retention's worth of them.
 async fn forget_orphans(connection: &mut PgConnection, store: Store, statement: &'static str, retention: Duration) -> sqlx::Result<()> {
     let mut after = JobId(0);
     for page in 1..=2 * LOG_PAGES {

@@ -1,6 +1,7 @@
-//! Letting ordering keys go on: makes the first blocked job of each key ready once nothing of the key is under way.
+//! Letting ordering keys go on: makes the first blocked job of each key ready once nothing of the key is under way. And parked jobs, once they have a
+//! signal that they wait for.
 //!
-//! Any worker does it, for keys that were left a hint: at once after its own verdicts ended heads, when a producer says that it left one, and
+//! Any worker does it, for keys and jobs that were left a hint: at once after its own verdicts ended heads, when a producer says that it left one, and
 //! every so often because the one who should have may be gone. `queue.unblock` knows how; this file decides when.
 
 use std::{
@@ -10,7 +11,11 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use queue_core::{JobId, Store};
-use sqlx::{PgConnection, Row as _};
+use sqlx::{
+    PgConnection, Postgres, Row as _,
+    postgres::{PgArguments, PgRow},
+    query::Query,
+};
 
 use crate::{
     error::complain,
@@ -30,7 +35,7 @@ const RESTLESS: Duration = Duration::from_secs(2);
 const SET_ASIDE: &str = "the first job of an ordering key cannot become ready, and is set aside: its dead letter says why; requeue it once that is \
     mended, or discard it";
 
-/// Whether any hint waits, and the time of the first job from this one on that is to expire by now: for whoever looks every second or so.
+/// Whether any hint waits, of a key or a parked job, and the time of the first job from this one on that is to expire by now: for whoever looks every second or so.
 pub(crate) async fn hinted(
     connection: &mut PgConnection,
     store: Store,
@@ -42,7 +47,7 @@ pub(crate) async fn hinted(
 
 /// Consumes hints, for ever. Where keys are not used, it never connects.
 pub(crate) async fn unblock_all(link: Link, store: Store, bell: Arc<Bell>) {
-    let mut keys = Unblocker { link, store, floor: 0, from_zero: Instant::now() };
+    let mut keys = Unblocker { link, store, keys: Floor::new(), signals: Floor::new() };
     let mut restless: Option<Instant> = None;
     loop {
         match restless {
@@ -53,7 +58,7 @@ pub(crate) async fn unblock_all(link: Link, store: Store, bell: Arc<Bell>) {
             }
         }
         loop {
-            match keys.unblock().await {
+            match keys.look().await {
                 Ok(found) => {
                     for job in &found.aside {
                         tracing::warn!(%job, "{SET_ASIDE}");
@@ -68,7 +73,7 @@ pub(crate) async fn unblock_all(link: Link, store: Store, bell: Arc<Bell>) {
                         bell.ring();
                     }
                     // What is left in place, because somebody is at work on it, is not looked at again at once.
-                    if found.hints < MOST || found.moved == 0 {
+                    if !found.is_full {
                         break;
                     }
                 }
@@ -83,46 +88,89 @@ pub(crate) async fn unblock_all(link: Link, store: Store, bell: Arc<Bell>) {
     }
 }
 
-/// Where hints are.
+/// Who looks, and where hints are.
 struct Unblocker {
     link: Link,
     store: Store,
+    keys: Floor,
+    signals: Floor,
+}
+
+/// Where hints of a kind are.
+struct Floor {
     /// The lowest that was found last: below it there are dead index entries, and hints that were committed late.
-    floor: i64,
+    lowest: i64,
     /// When to look below it next: never for more than a twentieth of the time.
     from_zero: Instant,
+}
+
+impl Floor {
+    fn new() -> Self {
+        Self { lowest: 0, from_zero: Instant::now() }
+    }
+
+    /// From where on a look that begins now is to look.
+    fn begin(&self, began: Instant) -> i64 {
+        if began >= self.from_zero { 0 } else { self.lowest }
+    }
+
+    /// What that look found.
+    fn note(&mut self, began: Instant, lowest: Option<i64>) {
+        if began >= self.from_zero {
+            self.from_zero = Instant::now() + 20 * began.elapsed();
+        }
+        self.lowest = lowest.unwrap_or(self.lowest);
+    }
 }
 
 struct Unblocked {
     hints: i32,
     moved: i32,
+    /// There may be more that can be moved.
+    is_full: bool,
     wait_ms: Option<f64>,
     /// Jobs that no table takes.
     aside: Vec<JobId>,
 }
 
 impl Unblocker {
-    async fn unblock(&mut self) -> sqlx::Result<Unblocked> {
+    /// One look at keys, and, if there are hints of signals, one at parked jobs.
+    async fn look(&mut self) -> sqlx::Result<Unblocked> {
+        let (mut found, signals) = self.unblock().await?;
+        if signals {
+            let (hints, moved) = self.wake_parked().await?;
+            found.is_full |= hints >= MOST && moved > 0;
+            (found.hints, found.moved) = (found.hints + hints, found.moved + moved);
+        }
+        Ok(found)
+    }
+
+    /// Also says whether there are hints of signals.
+    async fn unblock(&mut self) -> sqlx::Result<(Unblocked, bool)> {
         let began = Instant::now();
-        let zero = began >= self.from_zero;
         let statement = sqlx::query(self.store.sql(include_str!("../../sql/unblock.sql")));
-        let statement = statement.bind(if zero { 0 } else { self.floor }).bind(MOST);
+        let row = self.fetch(statement.bind(self.keys.begin(began)).bind(MOST)).await?;
+        self.keys.note(began, row.try_get("lowest")?);
+        let (hints, moved, aside): (i32, i32, Option<Vec<JobId>>) = (row.try_get("hints")?, row.try_get("moved")?, row.try_get("aside")?);
+        let is_full = hints >= MOST && moved > 0;
+        let found = Unblocked { hints, moved, is_full, wait_ms: row.try_get("wait_ms")?, aside: aside.unwrap_or_default() };
+        Ok((found, row.try_get("signals")?))
+    }
+
+    /// Returns how many hints there were, and how many jobs were woken.
+    async fn wake_parked(&mut self) -> sqlx::Result<(i32, i32)> {
+        let began = Instant::now();
+        let statement = sqlx::query(self.store.sql(include_str!("../../sql/wake_parked.sql")));
+        let row = self.fetch(statement.bind(self.signals.begin(began)).bind(MOST)).await?;
+        self.signals.note(began, row.try_get("lowest")?);
+        Ok((row.try_get("hints")?, row.try_get("moved")?))
+    }
+
+    async fn fetch(&mut self, statement: Query<'_, Postgres, PgArguments>) -> sqlx::Result<PgRow> {
         let row = match self.link.get().await {
             Ok(connection) => bounded(statement.fetch_one(connection)).await,
             Err(error) => Err(error),
         };
-        let row = self.link.note(row)?;
-        if zero {
-            self.from_zero = Instant::now() + 20 * began.elapsed();
-        }
-        let lowest: Option<i64> = row.try_get("lowest")?;
-        self.floor = lowest.unwrap_or(self.floor);
-        let aside: Option<Vec<JobId>> = row.try_get("aside")?;
-        Ok(Unblocked {
-            hints: row.try_get("hints")?,
-            moved: row.try_get("moved")?,
-            wait_ms: row.try_get("wait_ms")?,
-            aside: aside.unwrap_or_default(),
-        })
+        self.link.note(row)
     }
 }

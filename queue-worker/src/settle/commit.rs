@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Instant};
 use async_trait::async_trait;
 use queue_core::{
     Error, JobId, Store,
-    runner::{Backend, CommitResult, Ending, Fence, JournaledStep, LogEntry, OwnTransaction, StepEntry, Written},
+    runner::{Backend, CommitResult, Ending, Fence, Heard, JournaledStep, LogEntry, OwnTransaction, SignalEntry, StepEntry, Written},
 };
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 
@@ -16,6 +16,7 @@ use super::{
     journal::{JournalSender, end_step, steps_done},
     logs::LogSender,
     own::{ASK_FOR, KEEP, PAUSE},
+    receive::receive,
     send::{is_about_data, settle_within},
     settlement::Settlement,
 };
@@ -63,6 +64,10 @@ impl Backend for DatabaseBackend {
 
     async fn commit_step(self: Arc<Self>, tx: OwnTransaction, entry: StepEntry) -> CommitResult {
         end_step((&self.pool, self.store), tx, entry).await
+    }
+
+    async fn receive(&self, ask: SignalEntry) -> Heard {
+        receive(&self.pool, self.store, &ask).await
     }
 
     async fn keep_log(&self, entry: LogEntry, may_wait: bool) {

@@ -7,6 +7,7 @@ mod locked;
 mod logs;
 mod notify_waiters;
 mod own;
+mod receive;
 mod report;
 mod send;
 mod settlement;

@@ -26,7 +26,8 @@ impl News {
         Self {
             due: verdicts.iter().filter_map(|one| one.ending.wait()).min(),
             released: verdicts.iter().filter(|one| one.ending.is_release()).map(|one| one.lane).collect(),
-            frees: verdicts.iter().any(|one| one.ending.freed().is_some()),
+            // What is parked is left a hint as well.
+            frees: verdicts.iter().any(|one| one.ending.freed().is_some() || one.ending.is_park()),
         }
     }
 
@@ -106,24 +107,63 @@ async fn wake_released(link: &mut Link, store: Store, lanes: &[i64]) -> sqlx::Re
 
 pub(super) type Refused = (Uuid, JobId);
 
-/// One statement, and another one for jobs that were not begun in time, which are few; returns what was refused. Sent again, what was written is
-/// refused.
+/// One statement, and others for jobs that were not begun in time and those that are parked, which are few; returns what was refused. Sent again,
+/// what was written is refused.
 pub(super) async fn send(link: &mut Link, store: Store, tallies: &Tallies, verdicts: &[Settlement]) -> sqlx::Result<Vec<Refused>> {
     let span = settle_span(verdicts.len());
-    let sent = send_both(link, store, tallies, verdicts).instrument(span.clone()).await;
+    let sent = send_each(link, store, tallies, verdicts).instrument(span.clone()).await;
     told(&span, sent)
 }
 
-async fn send_both(link: &mut Link, store: Store, tallies: &Tallies, verdicts: &[Settlement]) -> sqlx::Result<Vec<Refused>> {
-    let late: Vec<&Settlement> = verdicts.iter().filter(|one| one.ending.is_expiry()).collect();
+async fn send_each(link: &mut Link, store: Store, tallies: &Tallies, verdicts: &[Settlement]) -> sqlx::Result<Vec<Refused>> {
+    let of = |kind: Statement| -> Vec<&Settlement> { verdicts.iter().filter(|one| Statement::of(one) == kind).collect() };
+    let late = of(Statement::Expire);
     let mut lost = if late.is_empty() { Vec::new() } else { expire(link, store, tallies, &late).await? };
-    if late.len() < verdicts.len() {
-        let others: Vec<&Settlement> = verdicts.iter().filter(|one| !one.ending.is_expiry()).collect();
-        let statement = bind(store.sql(include_str!("../../sql/settle.sql")), &others);
+    let parked = of(Statement::Park);
+    if !parked.is_empty() {
+        lost.extend(park(link, store, &parked).await?);
+    }
+    if late.len() + parked.len() < verdicts.len() {
+        let statement = bind(store.sql(include_str!("../../sql/settle.sql")), &of(Statement::Settle));
         let refused = bounded(statement.fetch_all(link.get().await?)).await;
         lost.extend(link.note(refused)?);
     }
     Ok(lost)
+}
+
+/// By which statement a verdict is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Statement {
+    Expire,
+    Park,
+    Settle,
+}
+
+impl Statement {
+    pub(super) const ALL: [Self; 3] = [Self::Expire, Self::Park, Self::Settle];
+
+    pub(super) fn of(one: &Settlement) -> Self {
+        if one.ending.is_expiry() {
+            Self::Expire
+        } else if one.ending.is_park() {
+            Self::Park
+        } else {
+            Self::Settle
+        }
+    }
+}
+
+/// Those that wait for signals; returns what was refused.
+async fn park(link: &mut Link, store: Store, parked: &[&Settlement]) -> sqlx::Result<Vec<Refused>> {
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/park_held.sql")))
+        .bind(parked.iter().map(|one| one.token).collect::<Vec<_>>())
+        .bind(parked.iter().map(|one| one.id.0).collect::<Vec<_>>())
+        .bind(parked.iter().map(|one| one.lane).collect::<Vec<_>>())
+        .bind(parked.iter().map(|one| one.ending.attempt()).collect::<Vec<_>>())
+        .bind(parked.iter().map(|one| one.ending.wait().map(|wait| wait.as_secs_f64() * 1000.0)).collect::<Vec<_>>())
+        .bind(parked.iter().map(|one| serde_json::json!(one.ending.signals()).to_string()).collect::<Vec<_>>());
+    let refused = bounded(statement.fetch_all(link.get().await?)).await;
+    link.note(refused)
 }
 
 /// Those of which the database's clock says so are over; the others go back. Returns what was refused.

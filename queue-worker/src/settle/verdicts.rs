@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::{
     aside::Aside,
     locked::{Locked, is_locked},
-    send::{News, is_about_data, is_refusal, send, send_leases},
+    send::{News, Statement, is_about_data, is_refusal, send, send_leases},
     settlement::Settlement,
     unsettled::{Flush, Unsettled},
 };
@@ -159,10 +159,12 @@ async fn settle(link: &mut Link, store: Store, flush: Flush, aside: &mut Aside, 
             }
         }
     }
-    // Two statements: what the one has written is not sent again for a fault of the other, which would look like a lost lease.
-    let (late, verdicts): (Vec<_>, Vec<_>) = verdicts.into_iter().partition(|one| one.ending.is_expiry());
-    for verdicts in [late, verdicts].into_iter().filter(|verdicts| !verdicts.is_empty()) {
-        settle_verdicts(link, store, verdicts, aside, locked).await;
+    // Each statement by itself: what one has written is not sent again for a fault of another, which would look like a lost lease.
+    for statement in Statement::ALL {
+        let of: Vec<_> = verdicts.extract_if(.., |one| Statement::of(one) == statement).collect();
+        if !of.is_empty() {
+            settle_verdicts(link, store, of, aside, locked).await;
+        }
     }
 }
 

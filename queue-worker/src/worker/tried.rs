@@ -12,8 +12,8 @@ use queue_core::{
     Error as CoreError, JobId, JobState, Registration, Registry, Store, operate,
     operate::JobRecord,
     runner::{
-        Backend, ClaimedJob, CommitResult, Ended, Ending, Fence, Halt, JournaledStep, Lent, OwnTransaction, ReportEntry, ReportSender,
-        Shared, StepEntry, Written, run,
+        Backend, ClaimedJob, CommitResult, Ended, Ending, Fence, Halt, Heard, JournaledStep, Lent, OwnTransaction, ReportEntry,
+        ReportSender, Shared, SignalEntry, StepEntry, Written, run,
     },
 };
 use sqlx::{PgPool, postgres::PgPoolOptions};
@@ -376,6 +376,11 @@ impl Backend for TrialBackend {
     /// It is done, and not kept.
     async fn journal(&self, _: StepEntry) -> Written {
         Written::Yes
+    }
+
+    /// What was sent is there, and stays: nothing is received, so a job that waits for a signal ends its trial there.
+    async fn receive(&self, _: SignalEntry) -> Heard {
+        Heard::Nothing
     }
 
     /// What the step wrote stays for what follows, until all is rolled back.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Job as _, Verdict, testing};
+use queue_core::{Job as _, Verdict, operate::Signalled, testing};
 
 use super::{Part, Plan, db, plan, step};
 
@@ -39,6 +39,48 @@ async fn a_drain_goes_on_when_the_test_moves_time() {
     let drained = testing::drain(&mut tx).register::<Plan>().await.unwrap();
     assert_eq!(drained.completed(), 1, "{:?}", drained.errors());
     assert_eq!(drained.attempts[0].journaled().len(), 4);
+    tx.rollback().await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_handler_waits_for_signals_receives_those_that_were_sent_and_sees_that_its_time_is_over() {
+    let parts = || plan([Part::Votes("vote".into(), 2), Part::Within("paid".into(), 3_600_000)]);
+    let parked = testing::run(parts()).signal("vote", "first").await;
+    assert_eq!((parked.waits_for(), parked.verdict), (&["vote".to_owned()][..], Verdict::Park(None)));
+    assert_eq!((parked.step::<String>(("vote", 0)), parked.journaled()), (Some("first".to_owned()), vec!["vote/0"]));
+    let parked = testing::run(parts()).signal("vote", "first").signal("vote", "second").await;
+    let Verdict::Park(Some(wait)) = parked.verdict else { panic!("{:?}", parked.verdict) };
+    assert!(wait > Duration::from_mins(59) && wait <= Duration::from_hours(1), "{wait:?}");
+    let late = testing::run(parts()).signal("vote", "first").signal("vote", "second").timed_out("paid").await;
+    assert_eq!(late.output(), ["first", "second", "none"]);
+    let paid = testing::run(parts()).signal("paid", "yes").journaled(("vote", 0), "a").journaled(("vote", 1), "b").timed_out("paid").await;
+    assert_eq!(paid.output(), ["a", "b", "yes"], "a signal that is there comes first");
+}
+
+#[tokio::test]
+async fn a_drain_receives_what_was_sent_in_its_transaction_and_time_that_passes_ends_waits() {
+    let db = db().await;
+    let mut tx = db.pool.begin().await.unwrap();
+    let parts = || plan([Part::Votes("vote".into(), 2), Part::Within("paid".into(), 3_600_000)]);
+    let (one, other) = (parts().enqueue(&mut tx).await.unwrap(), parts().enqueue(&mut tx).await.unwrap());
+    for (job, text) in [(one, "first"), (other, "another's"), (one, "second")] {
+        assert_eq!(job.signal(&mut tx, "vote", text).await.unwrap(), Signalled::Sent);
+    }
+    let drained = testing::drain(&mut tx).register::<Plan>().await.unwrap();
+    assert_eq!(drained.attempts.iter().map(|attempt| attempt.waits_for()[0].as_str()).collect::<Vec<_>>(), ["paid", "vote"]);
+    let mut parked: Vec<(i64, bool)> = Vec::new();
+    for job in [one, other] {
+        let found = sqlx::query_as("select id, run_at is not null from queue.parked where id = $1").bind(job.id());
+        parked.push(found.fetch_one(&mut *tx).await.unwrap());
+    }
+    assert_eq!(parked, [(one.id().0, true), (other.id().0, false)]);
+    assert_eq!(other.signal(&mut tx, "vote", "the last").await.unwrap(), Signalled::Sent);
+    let drained = testing::drain(&mut tx).register::<Plan>().await.unwrap();
+    assert_eq!(drained.of(other.id()).map(|attempt| attempt.waits_for().len()).collect::<Vec<_>>(), [1], "it waits to be paid");
+    let drained = testing::drain(&mut tx).register::<Plan>().advance(Duration::from_hours(2)).await.unwrap();
+    assert_eq!(drained.outputs::<Plan>(), [vec!["first", "second", "none"], vec!["another's", "the last", "none"]]);
+    assert_eq!(sqlx::query_scalar::<_, i64>("select count(*) from queue.signal").fetch_one(&mut *tx).await.unwrap(), 0);
     tx.rollback().await.unwrap();
     db.finish().await;
 }

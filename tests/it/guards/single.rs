@@ -53,10 +53,10 @@ async fn an_act_on_one_job_is_done_or_says_why_not() {
       insert into queue.dead (id, died_at, lane, attempts, crashes, error) select id, now(), lane, 1, 0, 'x' from r";
     sqlx::query(dies).execute(&mut on).await.unwrap();
     let acts = [
-        ("cancel($1)", "ready or scheduled or blocked or running can be cancelled"),
+        ("cancel($1)", "ready or scheduled or blocked or parked or running can be cancelled"),
         ("reschedule($1, now())", "ready or scheduled can be rescheduled"),
         ("snooze($1, '1 s')", "ready or scheduled can be snoozed"),
-        ("run_now($1)", "scheduled can be run now"),
+        ("run_now($1)", "scheduled or parked can be run now"),
         ("set_priority($1, 7)", "ready or scheduled can be given another priority"),
     ];
     for (act, needs) in acts {

@@ -86,10 +86,12 @@ async fn metadata_choose_jobs_in_every_state() {
     let mut acme = Vec::new();
     for tenant in ["acme", "other"] {
         let mut jobs = Vec::new();
-        for verdict in ["plain", "complete", "dead", "cancel", "retry", ""] {
+        for verdict in ["plain", "complete", "dead", "cancel", "retry", "park", ""] {
             jobs.push(of(&mut on, tenant, "default", None).await);
             let lease = claim(&mut on, worker, 1).await.unwrap();
-            if !verdict.is_empty() {
+            if verdict == "park" {
+                assert_eq!(tests::signals::park_held(&mut on, &lease.all("snooze")).await.unwrap(), []);
+            } else if !verdict.is_empty() {
                 assert_eq!(settle(&mut on, &lease.all(verdict)).await.unwrap(), []);
             }
         }
@@ -104,7 +106,7 @@ async fn metadata_choose_jobs_in_every_state() {
         if tenant == "acme" {
             acme = jobs;
             let taken = claim(&mut on, worker, 10).await.unwrap();
-            assert_eq!(taken.ids(), [acme[7]], "so that it is not claimed instead of the next");
+            assert_eq!(taken.ids(), [acme[8]], "so that it is not claimed instead of the next");
         }
     }
     enqueue(&db, ok()).await;
@@ -121,11 +123,11 @@ async fn metadata_choose_jobs_in_every_state() {
         assert_eq!(found.jobs.len(), want, "{state}");
         assert!(want > 0 || state == JobState::Ready, "{state}");
     }
-    // One is blocked, one scheduled, two run.
-    assert_eq!(operate::count_matching(&db.pool, store, &filter, Act::Cancel).await.unwrap(), 4);
+    // One is blocked, one scheduled, one parked, two run.
+    assert_eq!(operate::count_matching(&db.pool, store, &filter, Act::Cancel).await.unwrap(), 5);
     assert_eq!(operate::requeue_all(&db.pool, store, &filter).await.unwrap().done, 1);
     let swept = operate::cancel_all(&db.pool, store, &filter).await.unwrap();
-    assert_eq!((swept.done, swept.cancelling), (3, 2), "with the one that was requeued");
+    assert_eq!((swept.done, swept.cancelling), (4, 2), "with the one that was requeued");
     let none = Filter::default().meta("tenant", serde_json::json!({ "name": "acme" }));
     assert!(operate::list(&db.pool, store, &none).await.unwrap().jobs.is_empty());
     assert_eq!(operate::cancel_all(&db.pool, store, &none).await.unwrap().done, 0);

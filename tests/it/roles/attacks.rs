@@ -1,6 +1,9 @@
 //! What roles do that mean harm.
 
-use queue_core::{Error, Job as _, Roles, Store, operate};
+use queue_core::{
+    Error, Job as _, Roles, Store,
+    operate::{self, Signalled},
+};
 use tests::{Act, Do};
 
 use super::RoledStore;
@@ -224,6 +227,19 @@ async fn a_producer_for_some_queues_enters_no_other_by_any_way() {
     store.run("insert into queue.producer_queue values ('nobody_else', 'private')").await;
     store.is_denied("mailer", "select queue.enqueue('do', '{}', '{\"queue\": \"private\"}')").await;
     assert_eq!(store.db.count("select count(*) from queue.job").await.unwrap(), jobs);
+    // Signals go where jobs may be enqueued; who acts on jobs may send them anywhere.
+    let own = ok().enqueue(&mailer).queue("mail").await.unwrap();
+    assert_eq!(own.signal(&mailer, "go", &1).await.unwrap(), Signalled::Sent);
+    let secret = ok().enqueue(&store.db.pool).queue("secret").await.unwrap();
+    for before in ["", "select set_config('role', 'none', false); "] {
+        store.is_denied("mailer", &format!("{before}select queue.signal({}, 'go')", secret.id())).await;
+        let borrowed = store.tries("mailer", &format!("{before}select queue.signal({}, 'go', caller => 'web')", secret.id())).await;
+        assert!(borrowed.as_ref().is_err_and(|error| error.contains("caller_is_oneself")), "{borrowed:?}");
+    }
+    for anywhere in ["web", "ops"] {
+        assert_eq!(secret.signal(&store.pool(anywhere), "go", &1).await.unwrap(), Signalled::Sent, "{anywhere}");
+    }
+    assert_eq!(store.db.count("select count(*) from queue.signal").await.unwrap(), 3);
     // What is published for another type is nothing to it; what its own type says is.
     store.run("insert into queue.type_options values ('mailed', 'mail', 100, 20)").await;
     store.tries("mailer", "select queue.enqueue('mailed', '{}')").await.unwrap();

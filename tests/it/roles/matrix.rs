@@ -20,7 +20,7 @@ any_queue pw
 attempt_of o
 backlog ro
 bounds_ms ro
-called_by pmw
+called_by pmwo
 cancel o
 cancel_running_all o
 cancel_waiting_all o
@@ -102,6 +102,7 @@ producer_enqueue pmw
 producer_enqueue_with pmw
 producer_lock_keys pmw
 prune_logs w
+prune_signals w
 prune_steps w
 quantile ro
 read_history ro
@@ -128,6 +129,8 @@ set_limit_key o
 set_priority o
 set_priority_all o
 set_weight o
+signal pmwo
+signals ro
 skip_schedule o
 snooze o
 starts_left w
@@ -150,6 +153,7 @@ version_of wro
 wait pmw
 waits_for ro
 wake w
+wake_parked w
 why ro
 why_causes ro
 why_holder ro
@@ -196,6 +200,7 @@ lane w:SIUD r:S o:S
 lease w:SIUD r:worker,claimed_at,lane,ids,attempts,crashes,cancelling o:worker,claimed_at,lane,ids,attempts,crashes,cancelling
 log w:SIUD r:S o:S
 migration w:S r:S o:S
+parked w:SIUD r:S o:S
 paused w:S r:S o:S
 permit w:SIUD r:gate,place,n o:gate,place,n
 permit_seq w:usage
@@ -205,6 +210,8 @@ ready w:SIUD r:S o:S
 retention w:SIUD r:S o:S
 schedule w:SUD r:name,job_type,cron,every,tz,missed,grace,overlap,jitter,source,definition,since,next_at,skip_at,tried_at,again_at,paused_at,undeclared_since,withdrawn_at,error o:S
 scheduled w:SIUD r:S o:S
+signal w:SIUD r:id,seq,name,at o:id,seq,name,at,payload
+signal_hint w:SIUD
 step w:SIUD r:id,name,attempt,at,ran_ms,until o:id,name,attempt,at,ran_ms,until,output
 step_default r:id o:id
 tallied w:SIUD r:S o:S

@@ -21,6 +21,7 @@ channel pmw
 checkpoint wo
 choose_blocked wro
 choose_dead wro
+choose_parked wro
 choose_ready wro
 choose_running wro
 choose_scheduled wro
@@ -99,6 +100,7 @@ now pmwro!
 oldest wro
 own_leases w
 park w
+park_held w
 pass_lanes w
 pause o
 pause_awaits ro
@@ -117,6 +119,7 @@ prune_fires w
 prune_kept w
 prune_logs w
 prune_rates w
+prune_signals w
 prune_steps w
 prune_totals w
 prune_waiters w
@@ -124,6 +127,7 @@ prune_workers w
 publish_types w
 put_schedule o
 queues wro
+receive w
 recover w
 register w
 replaced_lanes w
@@ -141,6 +145,8 @@ set_limit_key o
 set_weight o
 settle w
 settle_leases w
+signal pmwo
+signals ro
 silent w
 skip_schedule o
 sleep w
@@ -169,6 +175,7 @@ vouch w
 waiting wro
 waits_for ro
 wake_others w
+wake_parked w
 wake_released w
 wake_up w
 walk_jobs wro

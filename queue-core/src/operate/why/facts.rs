@@ -53,6 +53,11 @@ impl<'a> Facts<'a> {
         self.0.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object).map(Facts)
     }
 
+    /// The texts of a list.
+    pub(super) fn texts(self, name: &str) -> Vec<&'a str> {
+        self.0.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
+    }
+
     /// The sessions that this one waits for.
     pub(super) fn blockers(self) -> Vec<i64> {
         self.0.get("waits_for").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_i64).collect()

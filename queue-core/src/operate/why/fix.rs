@@ -16,6 +16,7 @@ pub(super) fn fix(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> Option<
         CauseKind::Cancelled | CauseKind::Expired | CauseKind::Dead => command(look, &["requeue", &id]),
         CauseKind::SilentWorker if facts.number("workers") == Some(0) => "start a worker: `queue-worker run`".to_owned(),
         CauseKind::Scheduled => command(look, &["run-now", &id]),
+        CauseKind::Parked => parked(facts, look)?,
         CauseKind::Blocked => of_head(facts, look)?,
         CauseKind::NoWorker | CauseKind::Unserved => serve(kind, facts, look),
         CauseKind::Paused => resume(facts, look),
@@ -33,6 +34,12 @@ pub(super) fn fix(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> Option<
         _ => return None,
     };
     Some(said)
+}
+
+/// In SQL, which whoever may send it can do.
+fn parked(facts: Facts<'_>, look: &Look<'_>) -> Option<String> {
+    let name = facts.texts("signals").first()?.replace('\'', "''");
+    Some(format!("send it: `select \"{}\".signal({}, '{name}', PAYLOAD)`", look.store.schema(), look.job))
 }
 
 /// A command of ours on this store, to be typed as it stands.

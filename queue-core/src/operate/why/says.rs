@@ -13,6 +13,7 @@ pub(super) fn says(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> Option
         CauseKind::TableLocked => shut(facts, look),
         CauseKind::Completed | CauseKind::Cancelled | CauseKind::Expired | CauseKind::Dead => over(kind, facts, look),
         CauseKind::Running | CauseKind::Cancelling | CauseKind::SilentWorker => runs(kind, facts, look),
+        CauseKind::Parked => parked(facts, look),
         CauseKind::Scheduled | CauseKind::Due => waits(kind, facts, look),
         CauseKind::Blocked | CauseKind::KeyFree => keyed(kind, facts, look),
         CauseKind::PastExpiry => {
@@ -167,10 +168,20 @@ fn waits(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> String {
     let error = facts.text("error").map_or_else(String::new, |error| format!(": {}", one_line(error)));
     let after = if attempts > 0 { format!("; attempt {attempts} of {most} failed{error}") } else { String::new() };
     if kind == CauseKind::Due {
+        if !facts.texts("signals").is_empty() {
+            return "its wait is over, and it is ready as soon as a worker looks".to_owned();
+        }
         return format!("it was due at {when}, and is ready as soon as a worker looks{after}");
     }
     let what = if attempts > 0 { "is tried again" } else { "is due" };
     format!("it {what} at {when}{after}")
+}
+
+fn parked(facts: Facts<'_>, look: &Look<'_>) -> String {
+    let names: Vec<String> = facts.texts("signals").iter().map(|name| format!("`{}`", one_line(name))).collect();
+    let since = facts.time("since").map_or_else(String::new, |since| format!(" since {}", look.when(since)));
+    let until = facts.time("run_at").map_or_else(String::new, |until| format!(", until {}", look.when(until)));
+    format!("it waits for the signal {}{since}{until}", names.join(" or "))
 }
 
 fn keyed(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> String {

@@ -126,7 +126,7 @@ fn count(queues: &mut BTreeMap<String, QueueFigures>, busiest: &Busiest) {
                 queue.ready += count.jobs;
                 queue.partial |= count.partial;
             }
-            JobState::Scheduled | JobState::Blocked => queue.later += count.jobs,
+            JobState::Scheduled | JobState::Blocked | JobState::Parked => queue.later += count.jobs,
             JobState::Running => queue.running += count.jobs,
             JobState::Dead => queue.dead += count.jobs,
             _ => {}

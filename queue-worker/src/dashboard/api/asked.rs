@@ -14,7 +14,7 @@ use crate::dashboard::problem::{Answer, Problem};
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(in crate::dashboard) struct AskedJobs {
-    /// In this state only: `blocked`, `scheduled`, `ready`, `running`, `completed`, `dead`, `cancelled` or `expired`.
+    /// In this state only: `blocked`, `scheduled`, `ready`, `running`, `parked`, `completed`, `dead`, `cancelled` or `expired`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(nullable = false)]
     pub(in crate::dashboard) state: Option<String>,

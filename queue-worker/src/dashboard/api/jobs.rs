@@ -122,7 +122,7 @@ pub(in crate::dashboard) enum Wanted {
     Requeue,
     /// A dead letter is deleted with its payload and history, for good.
     Discard,
-    /// A scheduled job becomes ready.
+    /// A scheduled or parked job becomes ready.
     RunNow,
     /// A ready or scheduled job is put off.
     Snooze {

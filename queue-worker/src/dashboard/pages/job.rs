@@ -103,13 +103,15 @@ struct StepRow {
     /// How long it took, unless it is a sleep.
     ran: String,
     until: Option<Moment>,
+    is_timed_out: bool,
 }
 
 impl StepRow {
     fn new(step: &JobStep, now: DateTime<Utc>) -> Self {
         let ran = show::span(Duration::from_millis(u64::from(step.ran_ms.unsigned_abs())));
         let until = step.until.map(|until| Moment::new(until, now));
-        Self { name: show::line(&step.name), attempt: step.attempt, at: Moment::new(step.at, now), ran, until }
+        let (name, at, is_timed_out) = (show::line(&step.name), Moment::new(step.at, now), step.is_timed_out());
+        Self { name, attempt: step.attempt, at, ran, until, is_timed_out }
     }
 }
 
@@ -146,13 +148,13 @@ struct Can {
 
 impl Can {
     fn of(job: &JobRecord) -> Self {
-        use JobState::{Blocked, Cancelled, Completed, Dead, Expired, Ready, Running, Scheduled};
+        use JobState::{Blocked, Cancelled, Completed, Dead, Expired, Parked, Ready, Running, Scheduled};
         let is = |states: &[JobState]| states.contains(&job.state);
         Self {
-            cancel: is(&[Blocked, Scheduled, Ready, Running]) && !job.cancelling,
+            cancel: is(&[Blocked, Scheduled, Ready, Running, Parked]) && !job.cancelling,
             requeue: is(&[Dead, Completed, Cancelled, Expired]),
             discard: is(&[Dead]),
-            run_now: is(&[Scheduled]),
+            run_now: is(&[Scheduled, Parked]),
             put_off: is(&[Scheduled, Ready]),
         }
     }

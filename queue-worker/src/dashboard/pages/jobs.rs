@@ -75,6 +75,7 @@ impl Row {
         let version = if job.version > 1 { format!(" v{}", job.version) } else { String::new() };
         let when = match job.state {
             JobState::Scheduled | JobState::Blocked => job.run_at.map(|at| ("due", moment(at))),
+            JobState::Parked => job.run_at.map(|at| ("until", moment(at))),
             JobState::Dead => job.finished_at.map(|at| ("died", moment(at))),
             _ => job.finished_at.map(|at| ("over", moment(at))),
         };
@@ -166,7 +167,7 @@ fn fields(asked: &AskedJobs) -> Vec<(&'static str, String)> {
 fn acts_of(state: &str) -> &'static [(&'static str, &'static str)] {
     match state {
         "dead" => &[("requeue", "Requeue"), ("discard", "Discard")],
-        "scheduled" => &[("run_now", "Run now"), ("cancel", "Cancel")],
+        "scheduled" | "parked" => &[("run_now", "Run now"), ("cancel", "Cancel")],
         "ready" | "blocked" | "running" => &[("cancel", "Cancel")],
         _ => &[],
     }

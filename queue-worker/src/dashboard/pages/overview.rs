@@ -62,8 +62,8 @@ struct QueueRow {
 const UNSERVED: usize = 50;
 
 /// Of a queue: what is to come, what is now, what went wrong.
-const OF_QUEUE: [JobState; 6] =
-    [JobState::Ready, JobState::Running, JobState::Scheduled, JobState::Blocked, JobState::Completed, JobState::Dead];
+const OF_QUEUE: [JobState; 7] =
+    [JobState::Ready, JobState::Running, JobState::Scheduled, JobState::Blocked, JobState::Parked, JobState::Completed, JobState::Dead];
 
 impl Figures {
     pub(super) fn new(overview: &Overview) -> Self {

@@ -82,7 +82,7 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame) -> Answer<Html
         let [ready, waiting] = sums.entry(&count.queue).or_default();
         let place = match count.state {
             JobState::Ready => ready,
-            JobState::Scheduled | JobState::Blocked => waiting,
+            JobState::Scheduled | JobState::Blocked | JobState::Parked => waiting,
             _ => continue,
         };
         *place = (place.0 + count.jobs, place.1 | count.partial);

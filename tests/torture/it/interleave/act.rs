@@ -4,7 +4,7 @@ use sqlx::PgConnection;
 use tests::{
     lanes, limits, lines, operate,
     protocol::{self, Lease},
-    timetable,
+    signals, timetable,
 };
 use uuid::Uuid;
 
@@ -44,6 +44,8 @@ pub(super) enum Act {
     SettleWhole,
     /// Of one job, whose verdict is refused for ever.
     Park,
+    /// Of one job, until a signal comes.
+    ParkHeld,
     GiveBack,
     TakeOne,
     /// Under the lock that took it.
@@ -54,6 +56,7 @@ pub(super) enum Act {
     Recover,
     Promote,
     Unblock,
+    WakeParked,
     /// Of all that wait and have not begun.
     ExpireDue,
     /// Of one job, by its holder.
@@ -128,11 +131,12 @@ pub(super) const WORKERS: &[Act] = &[
     Act::SettlePart,
     Act::SettleWhole,
     Act::Park,
+    Act::ParkHeld,
     Act::GiveBack,
 ];
 pub(super) const TRANSACTIONS: &[Act] = &[Act::TakeOne, Act::FinishOne, Act::FinishUnlocked];
 pub(super) const EXPIRIES: &[Act] = &[Act::ExpireDue, Act::ExpireHeld, Act::ExpireOne];
-pub(super) const RECOVERIES: &[Act] = &[Act::LockSilent, Act::Recover, Act::Promote, Act::Unblock];
+pub(super) const RECOVERIES: &[Act] = &[Act::LockSilent, Act::Recover, Act::Promote, Act::Unblock, Act::WakeParked];
 pub(super) const OPERATORS: &[Act] = &[Act::Requeue, Act::Cancel, Act::Discard, Act::Reopen, Act::ReopenPlain, Act::ReopenTwin];
 pub(super) const HOUSEKEEPING: &[Act] = &[Act::AddDays, Act::DropDay, Act::PruneDone, Act::PruneWorkers];
 pub(super) const LANES: &[Act] = &[Act::LeaveLanes, Act::PassLanes, Act::ReplacedLanes, Act::WalkLanes];
@@ -276,9 +280,11 @@ impl Act {
         }
     }
 
-    /// The same of what is said of limits.
+    /// The same of what is said of limits, and of jobs that wait for signals.
     async fn limit(self, on: &mut PgConnection, lease: &Lease) -> sqlx::Result<i64> {
         match self {
+            Self::ParkHeld => Ok(i64::from(signals::park_held(on, &[lease.one(0, "snooze")]).await?.is_empty())),
+            Self::WakeParked => signals::wake_parked(on).await,
             Self::SetLimit => limits::set_limit(on, LIMIT, 900).await.map(|()| 1),
             Self::UnsetLimit => limits::unset_limit(on, LIMIT).await.map(i64::from),
             Self::DeclareLimits => limits::declare_limit(on, LIMIT, 800).await.map(i64::from),
@@ -313,6 +319,8 @@ impl Act {
             Self::Recover => &["silent", "recover"],
             Self::Promote => &["promote"],
             Self::Unblock => &["unblock"],
+            Self::ParkHeld => &["park_held"],
+            Self::WakeParked => &["wake_parked"],
             Self::ExpireDue => &["expire_due"],
             Self::ExpireHeld => &["expire_held"],
             Self::ExpireOne => &["take_one", "expire_one"],

@@ -1,7 +1,7 @@
 //! What is done beside jobs: schedules, pauses, what jobs and types say of themselves, who waits for jobs. And what schedules and pauses are after it.
 
 use sqlx::PgConnection;
-use tests::{operate, protocol, tallies, timetable};
+use tests::{operate, protocol, signals, tallies, timetable};
 use uuid::Uuid;
 
 use super::{
@@ -46,12 +46,17 @@ pub(super) enum Beside {
     /// A step that no other call names.
     Journal,
     PruneSteps,
+    /// To the job that is parked.
+    Signal,
+    /// By the job that runs.
+    Receive,
+    PruneSignals,
 }
 
 use Beside::{
     AnnounceWaiter, ClearProgress, Declare, Elect, ForgetKeys, Journal, LeaveWaiter, LockedLeases, Note, Pause, PauseSchedule, PruneFires,
-    PruneLogs, PruneSteps, PruneTotals, PruneWaiters, PublishTypes, PutSchedule, Resume, ResumeSchedule, RollUp, RunSchedule, SkipSchedule,
-    Tally, Unschedule, Vouch, WriteLogs,
+    PruneLogs, PruneSignals, PruneSteps, PruneTotals, PruneWaiters, PublishTypes, PutSchedule, Receive, Resume, ResumeSchedule, RollUp,
+    RunSchedule, Signal, SkipSchedule, Tally, Unschedule, Vouch, WriteLogs,
 };
 
 pub(super) const SCHEDULES: &[Act] = &[
@@ -82,6 +87,9 @@ pub(super) const REPORTS: &[Act] = &[
     Act::Beside(PruneLogs),
     Act::Beside(Journal),
     Act::Beside(PruneSteps),
+    Act::Beside(Signal),
+    Act::Beside(Receive),
+    Act::Beside(PruneSignals),
 ];
 
 impl Beside {
@@ -117,6 +125,9 @@ impl Beside {
             PruneLogs => operate::prune_logs(on).await?,
             Journal => operate::journal(on, lease.token, lease.jobs[0].id).await?,
             PruneSteps => operate::prune_steps(on).await?,
+            Signal => i64::from(signals::signal(on, fixture.parked).await?),
+            Receive => i64::from(signals::receive(on, lease.token, lease.jobs[0].id).await?),
+            PruneSignals => i64::from(signals::prune_signals(on).await?),
         })
     }
 
@@ -150,6 +161,9 @@ impl Beside {
             PruneLogs => &["prune_logs"],
             Journal => &["journal"],
             PruneSteps => &["prune_steps"],
+            Signal => &["signal"],
+            Receive => &["receive"],
+            PruneSignals => &["prune_signals"],
         }
     }
 }

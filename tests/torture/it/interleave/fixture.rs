@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use tests::{
     lines, operate,
     protocol::{self, Lease},
-    timetable,
+    signals, timetable,
 };
 use uuid::Uuid;
 
@@ -21,6 +21,8 @@ pub(super) struct Fixture {
     pub(super) completed: JobId,
     /// In one row of history.
     pub(super) completed_plainly: [JobId; 2],
+    /// It has a signal that it waits for.
+    pub(super) parked: JobId,
     /// What is left of it: two jobs. Its holder is silent.
     pub(super) lease: Lease,
     /// Who lives.
@@ -47,6 +49,10 @@ const BESIDE: &str = "update queue.schedule set next_at = now() where name = 'du
   insert into queue.progress (id, attempt) select id, 1 from queue.done;
   insert into queue.tally_total select 10, now() - interval '2 days', 'default', 'do', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1;
   insert into queue.type_options (job_type, queue, priority, max_attempts) values ('published', 'here', 100, 20)";
+/// It is due, and has a signal.
+const PARKED: &str = "with gone as (delete from queue.scheduled where id = $1 returning id, lane)
+  insert into queue.parked (id, lane, attempts, crashes, since, run_at, names)
+  select id, lane, 1, 0, now(), now() - interval '1 minute', '{go}' from gone";
 const DUE: &str = "update queue.scheduled set run_at = now() - interval '1 minute'";
 const SILENT: &str = "update queue.worker set expires_at = now() - interval '2 hours' where id <> $1";
 
@@ -70,7 +76,11 @@ impl Fixture {
         timetable::put(on, 60).await?;
         sqlx::query(UNIQUE).bind(jobs[10]).bind(KEY).execute(&mut *on).await?;
         let later = operate::insert_all(on, &[(lane, true); 2]).await?;
+        sqlx::query(PARKED).bind(later[0]).execute(&mut *on).await?;
+        signals::signal(&mut *on, later[0]).await?;
+        signals::signal(&mut *on, lease.jobs[0].id).await?;
         sqlx::query(DUE).execute(&mut *on).await?;
+        let parked = later[0];
         jobs.extend(later);
         jobs.push(operate::enqueue_with(on, Some(KEY), None).await?.0);
         jobs.push(lines::enqueue_fair(on, KEY).await?);
@@ -85,12 +95,12 @@ impl Fixture {
         sqlx::raw_sql(BESIDE).execute(&mut *on).await?;
         sqlx::query(UNIQUE).bind(jobs[1]).bind("of one that is over").execute(&mut *on).await?;
         let (completed, completed_plainly, dead) = (jobs[1], [jobs[2], jobs[3]], vec![jobs[0], jobs[4], jobs[5]]);
-        Ok(Self { jobs, dead, completed, completed_plainly, lease, worker })
+        Ok(Self { jobs, dead, completed, completed_plainly, parked, lease, worker })
     }
 }
 
 /// All tables that a fixture is in, or that statements write to.
-const TABLES: [&str; 31] = [
+const TABLES: [&str; 34] = [
     "ready",
     "scheduled",
     "lease",
@@ -122,6 +132,9 @@ const TABLES: [&str; 31] = [
     "tallied",
     "tally_total",
     "tally_source",
+    "parked",
+    "signal",
+    "signal_hint",
 ];
 
 /// One whose rows are set again but for what the server makes of them.

@@ -11,6 +11,7 @@ pub(super) type Tally = [i64; 7];
 const TALLY: &str = "
 with entry as (
   select 1 as kind, attempts::bigint as attempts from queue.ready union all select 1, attempts from queue.scheduled
+  union all select 1, attempts from queue.parked
   union all select 2, u.attempts from queue.lease l cross join lateral unnest(l.attempts) u (attempts)
   union all select 3, attempts from queue.done
   union all select 3, 1 from queue.done_many m cross join lateral unnest(m.ids)
@@ -82,6 +83,8 @@ fn moves(act: Act, n: i64, beside: &[(Act, i64)]) -> Vec<Tally> {
         Act::SettlePart => vec![[n, -n, 0, 0, 0, -n, 0], [0, -n, n, 0, 0, 0, 0]],
         // A lease, of one job or of two.
         Act::SettleWhole => (n..=2 * n).map(|jobs| [0, -jobs, jobs, 0, 0, 0, 0]).collect(),
+        // What is being cancelled is not parked, and has had its attempt.
+        Act::ParkHeld => vec![[n, -n, 0, 0, 0, -n, 0], [0, -n, n, 0, 0, 0, 0]],
         Act::Park => vec![[0, -n, 0, n, 0, 0, 0]],
         Act::GiveBack => off().map(|off| [n, -n - off, off, 0, 0, -n - off, 0]).collect(),
         Act::Recover => off().map(|off| [n - off, -n, off, 0, 0, 0, n]).collect(),

@@ -59,6 +59,7 @@ const AUDIT: &[&str] = &["operate::noted"];
 const PAUSES: &[&str] = &["paused::statements", "paused:: --skip statements --skip attacks", "paused::attacks"];
 const EXPIRY: &[&str] = &["expiry::looks", "expiry::statements expiry::ways", "expiry::hands expiry::attacks", "expiry::"];
 const WHY: &[&str] = &["why::locked why::turns why::served why::waits", "why:: --skip locked --skip turns --skip served --skip waits"];
+const SIGNALS: &[&str] = &["durable::signals", "durable:: operate:: control:: days:: unique::"];
 const BY_KEY: &[&str] = &[
     "limits::key_claims limits::key_costs limits::key_edges limits::key_rates limits::turned limits::behind::jobs",
     "limits::keys",
@@ -170,6 +171,8 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.ready_places", "queue.take_scheduled", "queue.take_waiting", "queue.end_waiting"], CONTROLS),
     (&["queue.cancel_running_all", "queue.set_priority_all", "queue.run_now_all", "queue.reschedule_all", "queue.wake_for"], CONTROLS),
     (&["queue.audit", "queue.note_act", "queue.count_act"], AUDIT),
+    (&["queue.signal", "queue.signal_hint", "queue.parked", "queue.wake_parked", "queue.prune_signals", "queue.signals"], SIGNALS),
+    (&["queue.take_parked", "park_held.sql", "receive.sql"], SIGNALS),
     (&["queue.step", "queue.prune_steps", "queue.steps", "journal.sql"], &["durable::statements", "durable::"]),
     (&["queue.log", "queue.write_logs", "queue.prune_logs", "queue.logs"], &["logs::statements", "logs::"]),
     (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "vouch.sql"], PAUSES),

@@ -1,0 +1,19 @@
+-- The next parked jobs after an id, of those that a filter means. Changes nothing: what is then done with them is fenced by itself.
+-- $1 to $8 as in choose_blocked.sql  $9 after this id  $10 not of this priority, or null
+-- Safe: it only reads.
+select s.id
+from queue.parked s
+where s.id > $9 and s.id < $3
+  and ($4::float8 is null or s.id < queue.id_at(pg_catalog.clock_timestamp() - $4 * interval '1 second'))
+  and ($5::float8 is null or s.id >= queue.id_at(pg_catalog.clock_timestamp() - $5 * interval '1 second'))
+  and ($1::text is null and $2::text[] is null and $10::smallint is null
+    or s.lane in (
+      select l.lane
+      from queue.lane l
+      where ($1::text is null or l.queue = $1) and ($2::text[] is null or queue.type_of(l.job_type) = any ($2))
+        and ($10::smallint is null or l.priority <> $10)
+    ))
+  and ($7::jsonb is null or (select j.meta from queue.job j where j.id = s.id) operator(pg_catalog.@>) $7)
+  and ($6::text is null or pg_catalog.strpos((select f.error from queue.failure f where f.id = s.id order by f.at desc limit 1), $6) > 0)
+order by s.id
+limit $8

@@ -1,0 +1,102 @@
+//! Signals to durable jobs: sent on any connection, and what has been sent and not received.
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use sqlx::FromRow;
+
+use super::refusal::explain;
+use crate::{
+    connect::{IntoConnection, JobRef},
+    define::JobId,
+    error::Error,
+    payload,
+    schema::Store,
+};
+
+/// The longest name, in bytes.
+const LONGEST_NAME: usize = 200;
+
+/// What came of a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a job that is over receives nothing"]
+#[non_exhaustive]
+pub enum Signalled {
+    /// It is sent, once the transaction has committed.
+    Sent,
+    /// The job has ended, and receives nothing any more.
+    Over,
+    /// There is no such job, or it is not committed yet.
+    Absent,
+}
+
+/// A signal that was sent to a job, and that it has not received.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct JobSignal {
+    /// Its name.
+    pub name: String,
+    /// When it was sent, by the database's clock.
+    pub at: DateTime<Utc>,
+}
+
+impl JobRef {
+    /// Sends a signal to a durable job, which receives it by [`Durable::receive`](crate::Durable::receive): at once if it waits for it, else when it
+    /// asks. It is sent with your transaction, and waits for nobody. Signals of one name are received in the order in which they were sent.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {
+    /// use queue_core::operate::Signalled;
+    ///
+    /// let mut tx = pool.begin().await?;
+    /// let sent = job.signal(&mut tx, "approved", &"Ada").await?;
+    /// assert_eq!(sent, Signalled::Sent);
+    /// tx.commit().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] for a name that has not 1 to 200 bytes, or has control characters; [`Error::Signal`] for a payload of more than 256 KiB,
+    /// or that jsonb would not give back; the database's.
+    pub async fn signal<T: Serialize + ?Sized + Sync>(
+        &self,
+        on: impl IntoConnection<'_>,
+        name: &str,
+        payload: &T,
+    ) -> Result<Signalled, Error> {
+        if name.is_empty() || name.len() > LONGEST_NAME || name.chars().any(char::is_control) {
+            let range = "1 to 200 bytes without control characters";
+            return Err(Error::OutOfRange { what: "the name of a signal", value: name.escape_default().take(300).collect(), range });
+        }
+        let text = payload::encode(payload, payload::DEFAULT_LIMIT).map_err(|source| Error::Signal { job: self.id(), source })?;
+        let mut on = on.into_connection();
+        let statement = sqlx::query_scalar::<_, String>(self.store().sql(include_str!("../../sql/signal.sql")));
+        let statement = statement.bind(self.id()).bind(name).bind((text != "null").then_some(text));
+        let outcome = statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, self.store()))?;
+        Ok(match outcome.as_str() {
+            "sent" => Signalled::Sent,
+            "over" => Signalled::Over,
+            _ => Signalled::Absent,
+        })
+    }
+}
+
+/// The signals that were sent to a job and that it has not received, without their payloads, in the order in which they came: the first thousand.
+///
+/// ```no_run
+/// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// for signal in operate::signals(&pool, Store::default(), job).await? {
+///     println!("{}: {}", signal.at, signal.name);
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// The database's.
+pub async fn signals(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<JobSignal>, Error> {
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/signals.sql"))).bind(job);
+    let mut on = on.into_connection();
+    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+}

@@ -1,0 +1,259 @@
+//! Signals: received once and in their order, whenever they come; a job that waits for one holds nothing, and no wake-up is lost.
+
+mod races;
+mod statements;
+
+use queue_core::{Error, Job as _, JobHandle, JobId, JobRef, JobState, Store, operate, operate::Signalled};
+use sqlx::AssertSqlSafe;
+use tests::{TestDb, eventually};
+
+use super::{Part, Plan, db, done, journal, output, plan, run_to, step};
+
+fn receive(name: &str) -> Part {
+    Part::Receive(name.to_owned())
+}
+
+fn within(name: &str, ms: u64) -> Part {
+    Part::Within(name.to_owned(), ms)
+}
+
+/// Sends a text.
+async fn send(db: &TestDb, job: JobHandle<Plan>, name: &str, text: &str) {
+    assert_eq!(job.signal(&db.pool, name, text).await.unwrap(), Signalled::Sent, "{name}");
+}
+
+async fn run(db: &TestDb, statement: &str) {
+    sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&db.pool).await.unwrap();
+}
+
+/// What was sent and not received.
+async fn left(db: &TestDb, job: JobId) -> Vec<String> {
+    let signals = operate::signals(&db.pool, Store::default(), job).await.unwrap();
+    signals.into_iter().map(|signal| signal.name).collect()
+}
+
+#[tokio::test]
+async fn a_job_that_waits_for_a_signal_holds_nothing_and_goes_on_with_it() {
+    let db = db().await;
+    let parts = [step("before"), receive("paid"), Part::FailOnce("fail".into()), step("after")];
+    let job = plan(parts).enqueue(&db.pool).await.unwrap();
+    let worker = db.worker().register::<Plan>();
+    db.run_while(worker, async {
+        db.until(job.id(), JobState::Parked).await;
+        assert_eq!(db.count("select count(*) from queue.lease").await, 0);
+        assert_eq!(db.count("select count(*) from queue.parked where attempts = 0 and run_at is null and names = '{paid}'").await, 1);
+        send(&db, job, "other", "not this").await;
+        send(&db, job, "paid", "yes").await;
+        db.until(job.id(), JobState::Completed).await;
+    })
+    .await;
+    assert_eq!(output(&db, job.id()).await, serde_json::json!(["before", "yes", "after"]));
+    // The third attempt found it in the journal.
+    assert_eq!(done(&db, job.id()).await, [("after".to_owned(), 2), ("before".to_owned(), 1)]);
+    assert_eq!((journal(&db, job.id()).await.len(), left(&db, job.id()).await), (4, vec!["other".to_owned()]));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn signals_that_come_before_the_job_asks_are_received_in_the_order_of_their_arrival() {
+    let db = db().await;
+    let mut tx = db.pool.begin().await.unwrap();
+    let job = plan([Part::Votes("vote".into(), 3)]).enqueue(&mut tx).await.unwrap();
+    assert_eq!(job.signal(&mut tx, "vote", "first").await.unwrap(), Signalled::Sent, "in the transaction that enqueues it");
+    assert_eq!(job.signal(&db.pool, "vote", "early").await.unwrap(), Signalled::Absent, "it is not committed");
+    tx.commit().await.unwrap();
+    send(&db, job, "vote", "second").await;
+    db.run_while(db.worker().register::<Plan>(), async {
+        db.until(job.id(), JobState::Parked).await;
+        // In SQL, whose payload is any JSON.
+        let sent: String =
+            sqlx::query_scalar("select queue.signal($1, 'vote', '\"third\"')").bind(job.id()).fetch_one(&db.pool).await.unwrap();
+        assert_eq!(sent, "sent");
+        db.until(job.id(), JobState::Completed).await;
+    })
+    .await;
+    assert_eq!(output(&db, job.id()).await, serde_json::json!(["first", "second", "third"]));
+    assert_eq!(journal(&db, job.id()).await, ["vote/0", "vote/1", "vote/2"]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_signal_is_seen_while_a_step_goes_on_beside_the_wait() {
+    let db = db().await;
+    let job = plan([Part::During("go".into(), 20_000)]).enqueue(&db.pool).await.unwrap();
+    db.run_while(db.worker().register::<Plan>(), async {
+        db.until(job.id(), JobState::Running).await;
+        send(&db, job, "go", "now").await;
+        eventually("it is received beside the step", async || done(&db, job.id()).await == [("now".to_owned(), 1)]).await;
+        assert_eq!(db.state(job.id()).await, Some(JobState::Running));
+    })
+    .await;
+    run(&db, "delete from queue.step").await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_wait_ends_with_its_time_and_a_signal_that_is_there_comes_first() {
+    let db = db().await;
+    let parts = || plan([within("paid", 3_600_000)]);
+    let [late, just] = [parts().enqueue(&db.pool).await.unwrap(), parts().enqueue(&db.pool).await.unwrap()];
+    db.run_while(db.worker().register::<Plan>(), async {
+        for job in [late, just] {
+            db.until(job.id(), JobState::Parked).await;
+        }
+        let due = "select count(*) from queue.parked p join queue.step s on s.id = p.id and s.name = 'paid (timeout)'
+            where abs(extract(epoch from p.run_at - s.until)) < 10";
+        assert_eq!(db.count(due).await, 2, "they are due when their waits are over");
+        // It is woken before that: it waits on, for as long as it would have.
+        late.run_now(&db.pool).await.unwrap();
+        eventually("it waits again", async || {
+            let waits = "select count(*) from queue.parked where since > (select max(at) from queue.step)
+                and run_at < now() + interval '1 h'";
+            db.count(waits).await == 1
+        })
+        .await;
+    })
+    .await;
+    // Both at once: the time is over, and a signal has come.
+    run(&db, "update queue.parked set run_at = now(); update queue.step set until = now() where until is not null").await;
+    send(&db, just, "paid", "in the end").await;
+    for job in [late, just] {
+        run_to(&db, job.id(), JobState::Completed).await;
+    }
+    assert_eq!(output(&db, late.id()).await, serde_json::json!(["none"]));
+    assert_eq!(output(&db, just.id()).await, serde_json::json!(["in the end"]));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn an_end_that_was_journaled_stays_though_a_signal_comes_later() {
+    let db = db().await;
+    let job = plan([within("paid", 1), Part::Sleep("on".into(), 3_600_000), receive("paid")]);
+    let job = job.enqueue(&db.pool).await.unwrap();
+    db.run_while(db.worker().register::<Plan>(), async {
+        db.until(job.id(), JobState::Scheduled).await;
+        send(&db, job, "paid", "late").await;
+        run(&db, "update queue.scheduled set run_at = now(); update queue.step set until = now() where name = 'on'").await;
+        // The same name twice is an error; what came too late is not received under it.
+        db.until(job.id(), JobState::Dead).await;
+    })
+    .await;
+    assert_eq!(left(&db, job.id()).await, ["paid"]);
+    assert_eq!(journal(&db, job.id()).await, ["on", "paid", "paid (timeout)"]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn short_waits_end_in_place_and_the_first_of_two_signals_ends_both() {
+    let db = db().await;
+    let short = plan([within("never", 200)]).enqueue(&db.pool).await.unwrap();
+    run_to(&db, short.id(), JobState::Completed).await;
+    assert_eq!(output(&db, short.id()).await, serde_json::json!(["none"]));
+    let either = plan([Part::Either("yes".into(), "no".into())]).enqueue(&db.pool).await.unwrap();
+    db.run_while(db.worker().register::<Plan>(), async {
+        db.until(either.id(), JobState::Parked).await;
+        assert_eq!(db.count("select count(*) from queue.parked where names = '{no,yes}'").await, 1);
+        send(&db, either, "no", "it is no").await;
+        db.until(either.id(), JobState::Completed).await;
+    })
+    .await;
+    assert_eq!(output(&db, either.id()).await, serde_json::json!(["it is no"]));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_starts_later_knows_when_a_wait_is_over() {
+    let db = db().await;
+    let job = plan([within("paid", 4_000), Part::Step("after".into())]).enqueue(&db.pool).await.unwrap();
+    run_to(&db, job.id(), JobState::Parked).await;
+    run_to(&db, job.id(), JobState::Completed).await;
+    let shown = operate::steps(&db.pool, Store::default(), job.id()).await.unwrap();
+    let named: Vec<_> = shown.iter().map(|step| (step.name.as_str(), step.until.is_some(), step.is_timed_out())).collect();
+    assert_eq!(named, [("paid (timeout)", true, false), ("paid", true, true), ("after", false, false)]);
+    assert!(db.count("select count(*) from queue.step where name = 'paid' and at >= until").await == 1, "not before its time");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_over_or_absent_is_sent_nothing_and_what_is_no_signal_is_refused() {
+    let db = db().await;
+    let job = plan([]).enqueue(&db.pool).await.unwrap();
+    run_to(&db, job.id(), JobState::Completed).await;
+    assert_eq!(job.signal(&db.pool, "paid", &1).await.unwrap(), Signalled::Over);
+    assert_eq!(JobRef::from_id(JobId(7)).signal(&db.pool, "paid", &1).await.unwrap(), Signalled::Absent);
+    for name in ["", "a\nb", &"x".repeat(201)] {
+        let refused = job.signal(&db.pool, name, &1).await;
+        assert!(matches!(refused, Err(Error::OutOfRange { .. })), "{refused:?}");
+        let by_sql = sqlx::query("select queue.signal($1, $2)").bind(job.id()).bind(name).execute(&db.pool).await.unwrap_err();
+        assert!(by_sql.to_string().contains("a name has 1 to 200 bytes"), "{by_sql}");
+    }
+    let refused = job.signal(&db.pool, "paid", &"x".repeat(300_000)).await;
+    assert!(matches!(refused, Err(Error::Signal { .. })), "{refused:?}");
+    let large = sqlx::query("select queue.signal($1, 'paid', to_jsonb(repeat('x', 300000)))").bind(job.id());
+    let refused = large.execute(&db.pool).await.unwrap_err();
+    assert!(refused.to_string().contains("queue.signal: the payload has 300002 bytes"), "{refused}");
+    assert_eq!(db.count("select (select count(*) from queue.signal) + (select count(*) from queue.signal_hint)").await, 0);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_payload_that_does_not_fit_and_a_name_asked_for_twice_are_errors_of_the_attempt() {
+    let db = db().await;
+    let job = plan([receive("paid")]).enqueue(&db.pool).await.unwrap();
+    assert_eq!(job.signal(&db.pool, "paid", &7).await.unwrap(), Signalled::Sent);
+    let twice = plan([Part::Votes("vote".into(), 1), Part::Votes("vote".into(), 1)]).enqueue(&db.pool).await.unwrap();
+    send(&db, twice, "vote", "one").await;
+    let long = "x".repeat(195);
+    let long = plan([receive(&long)]).enqueue(&db.pool).await.unwrap();
+    let reserved = plan([step("paid (timeout)")]).enqueue(&db.pool).await.unwrap();
+    for job in [job, twice, long, reserved] {
+        run_to(&db, job.id(), JobState::Dead).await;
+    }
+    let error = |job: JobHandle<Plan>| {
+        let statement = sqlx::query_scalar::<_, String>("select error from queue.dead where id = $1").bind(job.id());
+        statement.fetch_one(&db.pool)
+    };
+    assert!(error(job).await.unwrap().contains("what it gave does not fit the type"), "{}", error(job).await.unwrap());
+    assert!(error(twice).await.unwrap().contains("an attempt asks for it twice"));
+    assert!(error(long).await.unwrap().contains("at most 190 bytes"));
+    assert!(error(reserved).await.unwrap().contains("names that end so are those of the ends of waits"));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_parked_job_can_be_seen_and_cancelled_and_begins_anew_without_its_signals() {
+    let db = db().await;
+    let job = plan([receive("paid")]).enqueue(&db.pool).key("account-7").await.unwrap();
+    let behind = plan([]).enqueue(&db.pool).key("account-7").await.unwrap();
+    db.run_while(db.worker().register::<Plan>(), async {
+        db.until(job.id(), JobState::Parked).await;
+        let status = job.status(&db.pool).await.unwrap();
+        assert_eq!(status.state, JobState::Parked);
+        let filter = operate::Filter { state: Some(JobState::Parked), ..operate::Filter::default() };
+        let page = operate::list(&db.pool, Store::default(), &filter).await.unwrap();
+        assert_eq!(page.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [job.id()]);
+        let counts = operate::counts(&db.pool, Store::default()).await.unwrap();
+        assert_eq!(counts.iter().filter(|count| count.state == JobState::Parked).map(|count| count.jobs).sum::<i64>(), 1);
+        let why = operate::why(&db.pool, Store::default(), job.id()).await.unwrap();
+        assert!(why.causes[0].says.starts_with("it waits for the signal `paid` since"), "{:?}", why.causes);
+        assert!(why.causes[0].fix.as_ref().unwrap().contains("signal("), "{:?}", why.causes);
+        let refused = job.set_priority(&db.pool, 7).await;
+        assert!(matches!(refused, Err(Error::WrongState { state: JobState::Parked, .. })), "{refused:?}");
+        send(&db, job, "unasked", "x").await;
+        assert_eq!(db.state(behind.id()).await, Some(JobState::Blocked), "its ordering key is held");
+        job.cancel(&db.pool).await.unwrap();
+        db.until(behind.id(), JobState::Completed).await;
+    })
+    .await;
+    assert_eq!(db.state(job.id()).await, Some(JobState::Cancelled));
+    assert_eq!(job.signal(&db.pool, "paid", "late").await.unwrap(), Signalled::Over);
+    job.requeue(&db.pool).await.unwrap();
+    assert_eq!((left(&db, job.id()).await.len(), db.state(job.id()).await), (0, Some(JobState::Blocked)));
+    db.run_while(db.worker().register::<Plan>(), async {
+        db.until(job.id(), JobState::Parked).await;
+        let cancelled = operate::cancel_all(&db.pool, Store::default(), &operate::Filter::default()).await.unwrap();
+        assert_eq!(cancelled.done, 1);
+    })
+    .await;
+    db.finish().await;
+}

@@ -1,0 +1,182 @@
+//! Signals against parking, in every order: none of them is lost. Whoever looks and then parks without leaving a hint loses some.
+
+use std::time::Duration;
+
+use queue_core::{Job as _, JobHandle, JobId, JobState, operate::Signalled};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use tests::{TestDb, eventually};
+use uuid::Uuid;
+
+use super::{Part, Plan, db, plan, receive, run, send};
+
+const PARK: &str = include_str!("../../../../queue-worker/sql/park_held.sql");
+const WAKE: &str = include_str!("../../../../queue-worker/sql/wake_parked.sql");
+const RECEIVE: &str = include_str!("../../../../queue-worker/sql/receive.sql");
+
+/// As it is, and without the hint that it leaves.
+fn park_statements() -> [(&'static str, String); 2] {
+    let hint = "insert into queue.signal_hint (id)\n  select f.id\n  from fenced f\n  where not f.cancelling";
+    assert!(PARK.contains(hint), "the hint is found");
+    [("ours", PARK.to_owned()), ("look, then park", PARK.replace(hint, &format!("{hint} and false")))]
+}
+
+/// A job that a lease has, and its token.
+pub(super) async fn leased(db: &TestDb) -> (JobHandle<Plan>, Uuid) {
+    let (job, token) = (plan([]).enqueue(&db.pool).await.unwrap(), Uuid::new_v4());
+    let statement = "with gone as (delete from queue.ready where id = $2 returning lane)
+        insert into queue.lease (token, worker, claimed_at, lane, ids, attempts, crashes)
+        select $1, gen_random_uuid(), now(), lane, array[$2], array[1::smallint], array[0::smallint] from gone";
+    sqlx::query(statement).bind(token).bind(job.id()).execute(&db.pool).await.unwrap();
+    (job, token)
+}
+
+/// Parks it until a signal called `go`; returns whether that was accepted.
+pub(super) async fn park(on: &mut PgConnection, statement: &str, job: JobId, token: Uuid) -> bool {
+    let lane: i64 = sqlx::query_scalar("select lane from queue.job where id = $1").bind(job).fetch_one(&mut *on).await.unwrap();
+    let statement = sqlx::query(AssertSqlSafe(statement.to_owned())).bind([token]).bind([job]).bind([lane]).bind([1_i16]);
+    let refused = statement.bind([None::<f64>]).bind([r#"["go"]"#]).persistent(false).fetch_all(on).await.unwrap();
+    refused.is_empty()
+}
+
+/// Whether there is a signal, as an attempt asks before it parks.
+async fn look(on: &mut PgConnection, job: JobId, token: Uuid) -> bool {
+    let statement = sqlx::query_as(RECEIVE).bind(token).bind(job).bind("go").bind(1_i16).bind("go").bind(None::<String>);
+    let (_, _, is_journaled): (bool, Option<String>, bool) = statement.fetch_one(on).await.unwrap();
+    is_journaled
+}
+
+/// Consumes all hints.
+pub(super) async fn wake(on: &mut PgConnection) -> i32 {
+    let mut moved = 0;
+    loop {
+        let (hints, _, woken): (i32, Option<i64>, i32) = sqlx::query_as(WAKE).bind(0_i64).bind(100).fetch_one(&mut *on).await.unwrap();
+        moved += woken;
+        if hints == 0 || woken == 0 {
+            return moved;
+        }
+    }
+}
+
+async fn is_woken(db: &TestDb, job: JobId) -> bool {
+    db.state(job).await == Some(JobState::Ready)
+}
+
+#[tokio::test]
+async fn a_signal_between_the_look_and_the_park_wakes_the_job_and_without_the_hint_it_is_lost() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    for (name, statement) in park_statements() {
+        let (job, token) = leased(&db).await;
+        assert!(!look(&mut on, job.id(), token).await, "there is none");
+        send(&db, job, "go", "now").await;
+        assert_eq!(wake(&mut on).await, 0, "its hint is consumed while the job runs");
+        assert!(park(&mut on, &statement, job.id(), token).await);
+        wake(&mut on).await;
+        assert_eq!(is_woken(&db, job.id()).await, name == "ours", "{name}");
+        assert_eq!(db.count("select count(*) from queue.signal_hint").await, 0, "nobody would look again");
+    }
+    drop(on);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_signal_that_is_committed_after_the_park_wakes_the_job() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let (job, token) = leased(&db).await;
+    let mut open = db.pool.begin().await.unwrap();
+    assert_eq!(job.signal(&mut open, "go", "now").await.unwrap(), Signalled::Sent);
+    assert!(!look(&mut on, job.id(), token).await);
+    assert!(park(&mut on, PARK, job.id(), token).await);
+    assert_eq!(wake(&mut on).await, 0, "the hint of the park sees no signal");
+    open.commit().await.unwrap();
+    assert_eq!(wake(&mut on).await, 1);
+    assert!(is_woken(&db, job.id()).await);
+    drop(on);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_that_somebody_has_locked_keeps_its_hint_and_stops_no_other() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let [(held, one), (free, other)] = [leased(&db).await, leased(&db).await];
+    for (job, token) in [(held, one), (free, other)] {
+        assert!(park(&mut on, PARK, job.id(), token).await);
+        send(&db, job, "go", "now").await;
+    }
+    let mut holding = db.pool.begin().await.unwrap();
+    sqlx::query("select from queue.parked where id = $1 for update").bind(held.id()).execute(&mut *holding).await.unwrap();
+    assert_eq!(wake(&mut on).await, 1, "the other");
+    assert!(is_woken(&db, free.id()).await && !is_woken(&db, held.id()).await);
+    assert_eq!(db.count("select count(*) from queue.signal_hint").await, 1);
+    holding.rollback().await.unwrap();
+    assert_eq!(wake(&mut on).await, 1);
+    assert!(is_woken(&db, held.id()).await);
+    drop(on);
+    db.finish().await;
+}
+
+/// Sends it on a connection of its own, in a transaction that stays open for so long.
+async fn send_slowly(url: String, job: JobHandle<Plan>, before: Duration, open: Duration) {
+    let mut on = PgConnection::connect(&url).await.unwrap();
+    tokio::time::sleep(before).await;
+    let mut tx = on.begin().await.unwrap();
+    assert_eq!(job.signal(&mut tx, "go", "now").await.unwrap(), Signalled::Sent);
+    tokio::time::sleep(open).await;
+    tx.commit().await.unwrap();
+    on.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn no_signal_is_lost_whenever_its_transaction_ends() {
+    let db = db().await;
+    let (rounds, at_once) = (5, 24);
+    let mut received = 0;
+    for _ in 0..rounds {
+        let jobs: Vec<_> = (0..at_once).map(|_| plan([receive("go"), Part::Votes("go".into(), 1)])).collect();
+        let mut handles = Vec::new();
+        for job in jobs {
+            handles.push(job.enqueue(&db.pool).await.unwrap());
+        }
+        let two = [db.worker().register::<Plan>().queue("default", 8), db.worker().register::<Plan>().queue("default", 8)];
+        let [one, other] = two;
+        db.run_while(
+            one,
+            db.run_while(other, async {
+                let dice = || Duration::from_millis(fastrand::u64(0..400));
+                let sent = handles.iter().flat_map(|job| {
+                    [send_slowly(db.url.clone(), *job, dice(), dice() * 2), send_slowly(db.url.clone(), *job, dice(), Duration::ZERO)]
+                });
+                futures_util::future::join_all(sent).await;
+                eventually("all are received", async || db.count("select count(*) from queue.jobs where state <> 'completed'").await == 0)
+                    .await;
+            }),
+        )
+        .await;
+        received += handles.len();
+    }
+    assert_eq!(received, rounds * at_once);
+    assert_eq!(db.count("select count(*) from queue.signal").await, 0, "each was received once");
+    assert_eq!(db.count("select count(*) from queue.step where name like 'go%'").await, 2 * i64::try_from(received).unwrap());
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_hears_of_no_signal_finds_it_by_looking() {
+    let db = db().await;
+    let job = plan([receive("go")]).enqueue(&db.pool).await.unwrap();
+    db.run_while(db.worker().register::<Plan>(), async {
+        db.until(job.id(), JobState::Parked).await;
+        // As if its notification were lost, and nobody were restless any more.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let quietly = format!(
+            "insert into queue.signal (id, name, payload) values ({0}, 'go', '\"now\"'); insert into queue.signal_hint (id) values ({0})",
+            job.id()
+        );
+        run(&db, &quietly).await;
+        db.until(job.id(), JobState::Completed).await;
+    })
+    .await;
+    db.finish().await;
+}

@@ -1,0 +1,215 @@
+//! The statements of signals: what they are fenced by, what they pass over, and what they delete.
+
+use queue_core::{JobId, JobState};
+use sqlx::PgConnection;
+use tests::TestDb;
+use uuid::Uuid;
+
+use super::{
+    db, left,
+    races::{leased, park, wake},
+    run, send,
+};
+
+const PARK: &str = include_str!("../../../../queue-worker/sql/park_held.sql");
+const RECEIVE: &str = include_str!("../../../../queue-worker/sql/receive.sql");
+const PROMOTE: &str = include_str!("../../../../queue-worker/sql/promote.sql");
+const PRUNE: &str = include_str!("../../../../queue-worker/sql/prune_signals.sql");
+
+/// Whether the wait was over, the payload, and whether anything was journaled; none if it was refused.
+type Heard = Option<(bool, Option<String>, bool)>;
+
+async fn receive(on: &mut PgConnection, (token, job): (Uuid, JobId), step: &str, end: Option<&str>) -> Heard {
+    let statement = sqlx::query_as(RECEIVE).bind(token).bind(job).bind(step).bind(1_i16).bind("go").bind(end);
+    statement.fetch_optional(on).await.unwrap()
+}
+
+async fn forget_lease(db: &TestDb, job: JobId) {
+    for statement in ["delete from queue.lease where $1 = any (ids)", "delete from queue.job where id = $1"] {
+        sqlx::query(statement).bind(job).execute(&db.pool).await.unwrap();
+    }
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "it is compared with what may have been refused")]
+fn text(text: &str) -> Heard {
+    Some((false, Some(format!("\"{text}\"")), true))
+}
+
+#[tokio::test]
+async fn a_signal_is_received_only_under_the_lease_in_its_order_and_once() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let ((ours, token), (theirs, other)) = (leased(&db).await, leased(&db).await);
+    for (job, name, payload) in [(theirs, "go", "theirs"), (ours, "stop", "another"), (ours, "go", "first"), (ours, "go", "second")] {
+        send(&db, job, name, payload).await;
+    }
+    for zombie in [(Uuid::new_v4(), ours.id()), (other, ours.id())] {
+        assert_eq!(receive(&mut on, zombie, "a", None).await, None);
+    }
+    let mine = (token, ours.id());
+    assert_eq!(receive(&mut on, mine, "a", None).await, text("first"));
+    assert_eq!(receive(&mut on, mine, "a", None).await, text("first"), "said twice, after an answer that was lost");
+    assert_eq!(left(&db, ours.id()).await, ["stop", "go"]);
+    assert_eq!(receive(&mut on, mine, "b", None).await, text("second"));
+    assert_eq!(receive(&mut on, mine, "c", None).await, Some((false, None, false)));
+    assert_eq!((left(&db, ours.id()).await, left(&db, theirs.id()).await), (vec!["stop".to_owned()], vec!["go".to_owned()]));
+    drop(on);
+    for job in [ours, theirs] {
+        forget_lease(&db, job.id()).await;
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_signal_that_another_answer_was_journaled_for_stays() {
+    let db = db().await;
+    let (mut one, mut other) = (db.pool.acquire().await.unwrap(), db.pool.acquire().await.unwrap());
+    let (job, token) = leased(&db).await;
+    send(&db, job, "go", "first").await;
+    send(&db, job, "go", "second").await;
+    // The first is asked for twice at once: its answer was lost, and its commit is on its way.
+    sqlx::query("begin").execute(&mut *one).await.unwrap();
+    assert_eq!(receive(&mut one, (token, job.id()), "a", None).await, text("first"));
+    let again = tokio::spawn(async move { receive(&mut other, (token, job.id()), "a", None).await });
+    tests::eventually("it waits for the first", async || {
+        db.count("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()").await == 1
+    })
+    .await;
+    sqlx::query("commit").execute(&mut *one).await.unwrap();
+    assert_eq!(again.await.unwrap(), Some((false, None, false)), "it asks again");
+    assert_eq!(receive(&mut one, (token, job.id()), "a", None).await, text("first"));
+    assert_eq!(left(&db, job.id()).await, ["go"], "the second goes for nothing");
+    drop(one);
+    forget_lease(&db, job.id()).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn the_end_of_a_wait_is_decided_once_and_only_when_its_time_is_over_and_nothing_has_come() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let (job, token) = leased(&db).await;
+    let mine = (token, job.id());
+    let end = format!(
+        "insert into queue.step (id, name, attempt, at, ran_ms, until) values ({0}, 'later', 1, now(), 0, now() + interval '1 h'),
+        ({0}, 'over', 1, now(), 0, now() - interval '1 s')",
+        job.id()
+    );
+    run(&db, &end).await;
+    assert_eq!(receive(&mut on, mine, "a", Some("later")).await, Some((false, None, false)));
+    assert_eq!(receive(&mut on, mine, "a", Some("over")).await, Some((true, None, true)));
+    send(&db, job, "go", "late").await;
+    assert_eq!(receive(&mut on, mine, "a", Some("over")).await, Some((true, None, true)), "as it was said first");
+    assert_eq!(receive(&mut on, mine, "b", Some("over")).await, text("late"), "it is there, and so comes first");
+    drop(on);
+    forget_lease(&db, job.id()).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn only_the_holder_parks_and_what_is_cancelling_is_cancelled() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let ((ours, token), (theirs, other)) = (leased(&db).await, leased(&db).await);
+    assert!(!park(&mut on, PARK, ours.id(), Uuid::new_v4()).await && !park(&mut on, PARK, ours.id(), other).await);
+    assert_eq!(db.count("select count(*) from queue.lease").await, 2);
+    // Of a lease with two jobs one is parked, and the other stays.
+    run(&db, &format!("delete from queue.lease where token = '{other}'")).await;
+    let both = "update queue.lease set ids = ids || $1, attempts = '{1,2}', crashes = '{0,3}' where token = $2";
+    sqlx::query(both).bind(theirs.id()).bind(token).execute(&db.pool).await.unwrap();
+    assert!(park(&mut on, PARK, ours.id(), token).await);
+    let rest =
+        "select count(*) from queue.lease where cardinality(ids) = 1 and attempts = '{2}' and crashes = '{3}' and cancelling is null";
+    assert_eq!(db.count(rest).await, 1);
+    assert_eq!(db.count("select count(*) from queue.signal_hint").await, 1);
+    run(&db, "update queue.lease set cancelling = ids").await;
+    assert!(park(&mut on, PARK, theirs.id(), token).await);
+    assert_eq!(db.state(theirs.id()).await, Some(JobState::Cancelled));
+    assert_eq!(db.count("select (select count(*) from queue.lease) + (select count(*) from queue.signal_hint)").await, 1);
+    drop(on);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_wait_that_is_over_is_promoted_and_what_others_have_is_passed_over() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let mut jobs = Vec::new();
+    for _ in 0..4 {
+        let (job, token) = leased(&db).await;
+        assert!(park(&mut on, PARK, job.id(), token).await);
+        jobs.push(job.id());
+    }
+    let due = format!(
+        "update queue.parked set run_at = now() - interval '1 s' where id in ({}, {}); update queue.parked set run_at = now() + interval '1 h'
+        where id = {}",
+        jobs[0], jobs[1], jobs[2]
+    );
+    run(&db, &due).await;
+    let mut holding = db.pool.begin().await.unwrap();
+    sqlx::query("select from queue.parked where id = $1 for update").bind(jobs[0]).execute(&mut *holding).await.unwrap();
+    let promoted: Vec<(String, i64)> = sqlx::query_as(PROMOTE).bind(10).fetch_all(&mut *on).await.unwrap();
+    assert_eq!(promoted, [("default".to_owned(), 1)]);
+    assert_eq!(db.state(jobs[1]).await, Some(JobState::Ready));
+    holding.rollback().await.unwrap();
+    sqlx::query(PROMOTE).bind(0).fetch_all(&mut *on).await.unwrap();
+    assert_eq!(db.state(jobs[0]).await, Some(JobState::Parked), "so many at most");
+    sqlx::query(PROMOTE).bind(10).fetch_all(&mut *on).await.unwrap();
+    let states = "select count(*) from queue.parked";
+    assert_eq!((db.state(jobs[0]).await, db.count(states).await), (Some(JobState::Ready), 2));
+    drop(on);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn only_a_signal_that_is_waited_for_wakes_and_only_as_many_hints_as_asked_for_are_consumed() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let (job, token) = leased(&db).await;
+    assert!(park(&mut on, PARK, job.id(), token).await);
+    send(&db, job, "stop", "not this").await;
+    let (other, _) = leased(&db).await;
+    send(&db, other, "go", "to another").await;
+    let statement = include_str!("../../../../queue-worker/sql/wake_parked.sql");
+    let consumed: (i32, Option<i64>, i32) = sqlx::query_as(statement).bind(0_i64).bind(2).fetch_one(&mut *on).await.unwrap();
+    assert_eq!((consumed.0, consumed.2), (2, 0));
+    assert_eq!((wake(&mut on).await, db.count("select count(*) from queue.signal_hint").await), (0, 0));
+    assert_eq!(db.state(job.id()).await, Some(JobState::Parked));
+    drop(on);
+    forget_lease(&db, other.id()).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn signals_go_with_their_jobs_and_pruning_waits_for_nobody() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let mut jobs = Vec::new();
+    for _ in 0..3 {
+        let (job, token) = leased(&db).await;
+        send(&db, job, "go", "now").await;
+        assert!(park(&mut on, PARK, job.id(), token).await);
+        jobs.push(job);
+    }
+    for gone in &jobs[1..] {
+        run(&db, &format!("delete from queue.parked where id = {0}; delete from queue.job where id = {0}", gone.id())).await;
+    }
+    let mut holding = db.pool.begin().await.unwrap();
+    sqlx::query("select from queue.signal where id = $1 for update").bind(jobs[1].id()).execute(&mut *holding).await.unwrap();
+    let last: Option<JobId> = sqlx::query_scalar(PRUNE).bind(JobId(0)).bind(10).fetch_one(&mut *on).await.unwrap();
+    assert_eq!(last, Some(jobs[2].id()));
+    assert_eq!(db.count("select count(*) from queue.signal").await, 2, "one job is there, the other's is locked");
+    holding.rollback().await.unwrap();
+    let last: Option<JobId> = sqlx::query_scalar(PRUNE).bind(jobs[2].id()).bind(10).fetch_one(&mut *on).await.unwrap();
+    assert_eq!(last, None);
+    sqlx::query(PRUNE).bind(JobId(0)).bind(10).execute(&mut *on).await.unwrap();
+    assert_eq!(left(&db, jobs[0].id()).await, ["go"]);
+    // A dead letter that is discarded takes its own.
+    let die = "with gone as (delete from queue.parked returning id, lane)
+        insert into queue.dead (id, died_at, lane, attempts, crashes, error) select id, now(), lane, 1, 0, 'as told' from gone";
+    run(&db, die).await;
+    jobs[0].discard(&db.pool).await.unwrap();
+    assert_eq!(db.count("select count(*) from queue.signal").await, 0);
+    drop(on);
+    db.finish().await;
+}

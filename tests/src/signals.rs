@@ -1,0 +1,45 @@
+//! The statements of signals and of jobs that wait for them, one at a time on a connection of the caller's.
+
+use queue_core::JobId;
+use sqlx::{PgConnection, Row as _};
+use uuid::Uuid;
+
+use crate::protocol::{Refused, Said, sql};
+
+/// Parks jobs until a signal called `go`; returns what was refused.
+pub async fn park_held(connection: &mut PgConnection, said: &[Said]) -> sqlx::Result<Vec<Refused>> {
+    sqlx::query_as(sql(include_str!("../../queue-worker/sql/park_held.sql")))
+        .bind(said.iter().map(|one| one.token).collect::<Vec<_>>())
+        .bind(said.iter().map(|one| one.job.id).collect::<Vec<_>>())
+        .bind(said.iter().map(|one| one.job.lane).collect::<Vec<_>>())
+        .bind(said.iter().map(|one| one.job.attempts).collect::<Vec<_>>())
+        .bind(said.iter().map(|_| None::<f64>).collect::<Vec<_>>())
+        .bind(said.iter().map(|_| r#"["go"]"#).collect::<Vec<_>>())
+        .fetch_all(connection)
+        .await
+}
+
+/// Makes ready what has a signal that it waits for; returns how many jobs.
+pub async fn wake_parked(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    let wake = sqlx::query(sql(include_str!("../../queue-worker/sql/wake_parked.sql"))).bind(0_i64).bind(1000);
+    wake.fetch_one(connection).await?.try_get::<i32, _>("moved").map(i64::from)
+}
+
+/// Sends a signal called `go`; returns whether it was sent.
+pub async fn signal(connection: &mut PgConnection, job: JobId) -> sqlx::Result<bool> {
+    let send = sqlx::query_scalar::<_, String>(sql(include_str!("../../queue-core/sql/signal.sql"))).bind(job).bind("go").bind("1");
+    Ok(send.fetch_one(connection).await? == "sent")
+}
+
+/// Receives a signal called `go` as a step that no other call names; returns whether there was one.
+pub async fn receive(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<bool> {
+    let receive = sqlx::query(sql(include_str!("../../queue-worker/sql/receive.sql"))).bind(token).bind(job);
+    let receive = receive.bind(Uuid::new_v4().to_string()).bind(1_i16).bind("go").bind(None::<String>);
+    receive.fetch_optional(connection).await?.map_or(Ok(false), |row| row.try_get("is_journaled"))
+}
+
+/// Deletes signals to jobs that are gone; returns whether it saw any.
+pub async fn prune_signals(connection: &mut PgConnection) -> sqlx::Result<bool> {
+    let prune = sqlx::query_scalar::<_, Option<i64>>(sql(include_str!("../../queue-worker/sql/prune_signals.sql"))).bind(0_i64).bind(1000);
+    Ok(prune.fetch_one(connection).await?.is_some())
+}
