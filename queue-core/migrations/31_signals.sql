@@ -15,7 +15,7 @@ create table queue.signal (
   name     text         not null,
   at       timestamptz  not null default clock_timestamp(),
   payload  jsonb,                  -- null for nothing
-  constraint signal_order primary key (id, seq),  -- guard: a signal has a place of its own [primary key (id, seq) => check (true)]
+  constraint signal_order primary key (id, name, seq),  -- guard: a signal has a place [primary key (id, name, seq) => check (true)]
   constraint signal_name_is_bounded check (octet_length(name) between 1 and 200)  -- guard: a signal's name is bounded
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
@@ -70,8 +70,9 @@ end
 $$;
 
 -- Consumes up to `most` hints from the place `floor` on, and makes ready those of their jobs that are parked and have a signal that they wait for.
--- Returns how many hints there were, the lowest of them, and how many jobs were moved. Waits for nobody: a job that somebody is at work on keeps
--- its hint. To be called under read committed: there the second statement sees whatever was committed before the first one ended.
+-- Returns how many hints there were, without those that are left, the lowest of them, and how many jobs were moved. Waits for nobody: a job that
+-- somebody is at work on keeps its hint. To be called under read committed: there the second statement sees whatever was committed before the
+-- first one ended.
 create function queue.wake_parked(floor bigint, most integer, out hints integer, out lowest bigint, out moved integer)
   returns record
   language plpgsql volatile
@@ -126,8 +127,10 @@ begin
     from heard h
     -- guard: what is not woken keeps its hint [h.id not in (select e.id from entered e) => false]
     where h.id not in (select e.id from entered e)
+    returning id
   )
-  select count(*), array_agg(distinct e.lane) into moved, lanes from entered e;
+  -- What is left is not told of: whoever looks every second or so finds it, and nobody looks at it again and again meanwhile.
+  select count(*), array_agg(distinct e.lane), greatest(hints - (select count(*) from left_behind), 0) into moved, lanes, hints from entered e;
   perform queue.wake(q.queue)  -- guard: whoever serves the queue of what is woken is told [ queue.wake]
   from (
     select distinct l.queue

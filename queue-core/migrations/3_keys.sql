@@ -304,7 +304,7 @@ begin
     insert into queue.dead (id, died_at, lane, attempts, crashes, error)
     values (gone.id, clock_timestamp(), gone.lane, 0, 0, 'its ordering key could not go on with it: ' || set_aside.why);
   end if;
-  if state in ('ready', 'scheduled') or state = 'running' and not skips then
+  if state in ('ready', 'scheduled', 'parked') or state = 'running' and not skips then
     -- guard: set aside: it holds up its key
     insert into queue.active_key (key, seq, id) values (gone.key, gone.seq, gone.id) on conflict do nothing;
   else

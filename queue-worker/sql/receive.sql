@@ -44,7 +44,7 @@ with held as materialized (
   returning until, output
 ), eaten as (
   delete from queue.signal s
-  where s.id = $2 and s.seq = any (array(select f.seq from first f))
+  where s.id = $2 and s.name = $5 and s.seq = any (array(select f.seq from first f))
     and exists (select from written)  -- guard: a signal goes only into the journal
 )
 select e.until is not null as timed_out, e.output::text as output, e.is_journaled is true as is_journaled

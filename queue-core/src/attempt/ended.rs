@@ -72,6 +72,14 @@ impl Ended {
         Self { is_suspended: true, signals, ..Self::without_error(Outcome::Parked(wait)) }
     }
 
+    /// Its journal is not known, if there is such a time: it is put off for that instead of being parked.
+    pub(super) fn put_off(self, unsure: Option<Duration>) -> Self {
+        match (self.outcome, unsure) {
+            (Outcome::Parked(_), Some(wait)) => Self::suspended(wait),
+            _ => self,
+        }
+    }
+
     /// Of a durable job, which this attempt journaled last.
     pub(super) fn going_on(self, journaled: Option<i16>) -> Self {
         Self { journaled, ..self }

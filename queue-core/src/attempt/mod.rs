@@ -74,7 +74,7 @@ pub async fn run(
     let ended = handling.await.unwrap_or_else(Ended::panicked);
     let ended = if halt.drop.is_cancelled() && ended.outcome() == Outcome::Panicked { Ended::interrupted() } else { ended };
     cx.flush(if halt.drop.is_cancelled() { Duration::ZERO } else { LAST_COMMIT }).await;
-    let mut ended = finish(ended, job, &cx, halt).await.going_on(cx.last_journaled());
+    let mut ended = finish(ended.put_off(cx.unsure()), job, &cx, halt).await.going_on(cx.last_journaled());
     match later {
         Some(later) => *later = told,
         None => ended.trace(told),

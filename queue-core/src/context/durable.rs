@@ -18,7 +18,7 @@ use sqlx::PgConnection;
 use super::{
     Context,
     backend::OwnTransaction,
-    journal::{Done, END, Journal, Stop},
+    journal::{Done, END, Journal, Stop, UNSURE},
     since::LastJournaled,
 };
 use crate::{
@@ -225,6 +225,11 @@ impl Durable {
         if let Some(journal) = self.journal.get() {
             journal.flush(patience).await;
         }
+    }
+
+    /// How long the job is to be put off instead of being parked, if its journal is not known.
+    pub(crate) fn unsure(&self) -> Option<Duration> {
+        self.journal.get().is_some_and(|journal| journal.is_unsure()).then_some(UNSURE)
     }
 
     /// Whether the attempt is to be left; asked whenever its handler has nothing to do.

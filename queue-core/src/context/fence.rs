@@ -68,8 +68,10 @@ pub enum Heard {
     Signal(Option<String>),
     /// The wait is over, and that is journaled.
     Over,
-    /// Neither, or nobody could be asked.
+    /// Neither.
     Nothing,
+    /// Nobody could be asked, or the answer was lost: it may be journaled, or be so soon.
+    Unknown,
     /// The lease does not have the job any more.
     Refused,
     /// The database does not take it.

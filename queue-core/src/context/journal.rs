@@ -23,6 +23,9 @@ const MOST_BYTES: usize = 16 * 1024 * 1024;
 /// A sleep that is over sooner is waited for where it is: leaving and coming back would take as long.
 const IN_PLACE: Duration = Duration::from_secs(1);
 
+/// For so long a job is put off whose journal is not known.
+pub(crate) const UNSURE: Duration = Duration::from_secs(1);
+
 /// The step whose time ends the wait of another is called as that, and so.
 pub(crate) const END: &str = " (timeout)";
 
@@ -57,6 +60,8 @@ struct State {
     bytes: usize,
     /// So many steps are on their way.
     under_way: usize,
+    /// A signal may be journaled, and this attempt does not know.
+    is_unsure: bool,
     /// What the handler waits for.
     waits: BTreeMap<u64, Wait>,
     waited: u64,
@@ -210,6 +215,7 @@ impl Journal {
             match &heard {
                 Heard::Signal(output) => journal.note(Finished { attempt, name, output: output.clone(), wait: None }),
                 Heard::Over => journal.note(Finished { attempt, name, output: None, wait: Some(Duration::ZERO) }),
+                Heard::Unknown => journal.lock().is_unsure = true,
                 Heard::Nothing | Heard::Refused | Heard::Failed(_) => {}
             }
             drop(writing);
@@ -218,7 +224,7 @@ impl Journal {
         match heard.await? {
             Heard::Signal(output) => Ok(Some(Done::Step(output))),
             Heard::Over => Ok(Some(Done::Sleep(Instant::now()))),
-            Heard::Nothing => Ok(None),
+            Heard::Nothing | Heard::Unknown => Ok(None),
             Heard::Refused => Err(self.lost().into()),
             Heard::Failed(why) => Err(Error::Database(sqlx::Error::Io(std::io::Error::other(why))).into()),
         }
@@ -271,11 +277,19 @@ impl Journal {
         if left.is_some_and(|left| left <= IN_PLACE) {
             return None;
         }
+        if state.is_unsure {
+            return Some(Stop::Suspended(UNSURE));
+        }
         let signals: BTreeSet<&String> = state.waits.values().filter_map(|wait| wait.signal.as_ref()).collect();
         match left {
             Some(left) if signals.is_empty() => Some(Stop::Suspended(left)),
             left => Some(Stop::Parked(left, signals.into_iter().cloned().collect())),
         }
+    }
+
+    /// Whether something may be journaled that this attempt does not know. Who is parked then would wait for a signal that it has: it is put off.
+    pub(super) fn is_unsure(&self) -> bool {
+        self.lock().is_unsure || *self.writing.borrow() > 0
     }
 
     pub(super) fn wrong(&self, step: &str, why: &str) -> Error {

@@ -19,7 +19,7 @@ use super::{
     durable::{Durable, LONGEST, LONGEST_NAME, StepName, checked, decode},
     journal::{Done, END, Journal, Wait},
 };
-use crate::define::Failure;
+use crate::{define::Failure, error::Error};
 
 /// While an attempt goes on beside its wait, it looks for a signal: after this time first, then after twice as long, up to the longest.
 const LOOK: Duration = Duration::from_secs(1);
@@ -35,8 +35,8 @@ impl Durable {
     /// Senders use [`JobRef::signal`](crate::JobRef::signal), or `queue.signal` in SQL. One name is received once an attempt; to receive more signals
     /// of it, say which: `("vote", i)` takes the next one called `vote`.
     ///
-    /// The attempt is left as in a [`sleep`](Self::sleep). While a step goes on beside it, a signal is seen within seconds. A payload that does not fit
-    /// `T` is an error of the attempt, as of a step.
+    /// The attempt is left as in a [`sleep`](Self::sleep). While a step goes on beside it, a signal is seen within seconds, later within a minute. A
+    /// payload that does not fit `T` is an error of the attempt, as of a step; it stays received.
     ///
     /// ```
     /// # use queue_core::Durable;
@@ -103,6 +103,14 @@ impl Durable {
     }
 }
 
+/// What a signal says.
+fn received<T: DeserializeOwned>(journal: &Journal, name: &str, done: Done) -> Result<T, Error> {
+    decode(journal, name, done).map_err(|error| match error {
+        Error::Step { why, .. } => journal.wrong(name, &format!("it is what a signal said, which stays received: {why}")),
+        error => error,
+    })
+}
+
 fn checked_length(journal: &Journal, step: &str, bound: &str) -> Result<(), Failure> {
     if bound.len() > LONGEST_NAME {
         return Err(Failure::terminal(journal.wrong(step, "the name of what is received has at most 190 bytes")));
@@ -128,7 +136,7 @@ impl<'c, T: DeserializeOwned + Send> Receive<'c, T> {
     async fn wait(self) -> T {
         let (journal, Self { cx, name, .. }) = (self.cx.journal(), self);
         let heard = cx.hear(journal, &name, None).await.and_then(|done| match done {
-            Done::Step(_) => Ok(decode(journal, &name.name, done)?),
+            Done::Step(_) => Ok(received(journal, &name.name, done)?),
             Done::Sleep(_) => {
                 let why = format!("its wait is journaled as over, so there is no `{}`; give it another name", type_name::<T>());
                 Err(journal.wrong(&name.name, &why).into())
@@ -150,7 +158,7 @@ impl<T: DeserializeOwned + Send> ReceiveWithin<'_, T> {
         let Self { receive: Receive { cx, name, .. }, timeout } = self;
         let journal = cx.journal();
         let heard = cx.hear(journal, &name, Some(timeout)).await.and_then(|done| match done {
-            Done::Step(_) => Ok(Some(decode(journal, &name.name, done)?)),
+            Done::Step(_) => Ok(Some(received(journal, &name.name, done)?)),
             Done::Sleep(_) => Ok(None),
         });
         cx.or_break_off(heard).await

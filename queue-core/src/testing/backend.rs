@@ -2,6 +2,7 @@
 //! transaction.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{
@@ -9,7 +10,7 @@ use std::{
             Ordering::{Relaxed, SeqCst},
         },
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
@@ -63,6 +64,8 @@ pub(super) struct Notes {
     pub(super) said: Option<Ending>,
     /// What earlier attempts have journaled, and this one.
     pub(super) steps: Vec<JournaledStep>,
+    /// When steps were journaled whose time is waited for; those of earlier attempts when this one began.
+    since: HashMap<String, Instant>,
     /// What was sent, the first first.
     signals: Vec<TestSignal>,
     /// The places of those that were received.
@@ -87,7 +90,8 @@ impl TestBackend {
         pool: Option<PgPool>,
     ) -> Self {
         let progress = Progress { attempt, ..Progress::default() };
-        let notes = Mutex::new(Notes { progress, checkpoint, steps, signals, ..Notes::default() });
+        let since = steps.iter().map(|step| (step.name.clone(), Instant::now())).collect();
+        let notes = Mutex::new(Notes { progress, checkpoint, steps, since, signals, ..Notes::default() });
         let (kept, over, committing) = Default::default();
         Self { lent, pool, notes, kept, over, committing }
     }
@@ -168,7 +172,9 @@ impl Backend for TestBackend {
         if self.over.load(SeqCst) {
             return Written::Refused;
         }
-        self.notes().steps.push(journaled(entry));
+        let mut notes = self.notes();
+        notes.since.insert(entry.name.clone(), Instant::now());
+        notes.steps.push(journaled(entry));
         self.kept.fetch_add(1, Relaxed);
         Written::Yes
     }
@@ -185,7 +191,8 @@ impl Backend for TestBackend {
             self.kept.fetch_add(1, Relaxed);
             return Heard::Signal(payload);
         }
-        let is_over = |step: &JournaledStep| Some(&step.name) == end.as_ref() && step.left_ms.is_some_and(|left| left <= 0.0);
+        let passed = end.as_ref().and_then(|end| notes.since.get(end)).map_or(0.0, |since| since.elapsed().as_secs_f64() * 1000.0);
+        let is_over = |step: &JournaledStep| Some(&step.name) == end.as_ref() && step.left_ms.is_some_and(|left| left <= passed);
         if notes.steps.iter().any(is_over) {
             notes.steps.push(JournaledStep { name, attempt, output: None, left_ms: Some(0.0) });
             self.kept.fetch_add(1, Relaxed);

@@ -103,7 +103,12 @@ pub(super) async fn try_one(
 /// What a worker would write, in one word.
 fn verdict(tried: &Tried) -> &'static str {
     // Whether a record of it would be kept is another thing.
-    tried.ending.as_ref().map_or("unknown", |ending| if ending.is_complete() { "complete" } else { ending.word() })
+    match &tried.ending {
+        Ok(ending) if ending.is_complete() => "complete",
+        Ok(ending) if ending.is_park() => "park",
+        Ok(ending) => ending.word(),
+        Err(_) => "unknown",
+    }
 }
 
 fn error(tried: &Tried) -> Option<&str> {
@@ -146,6 +151,10 @@ fn describe(id: JobId, name: &str, state: JobState, tried: &Tried) -> String {
     let mut said = vec![format!("job {id} of type {name}: {} after {ran}", verdict(tried))];
     if let Some(error) = error(tried) {
         said.push(format!("  {}", inert::line(error)));
+    }
+    if let Some(ending) = tried.ending.as_ref().ok().filter(|ending| ending.is_park()) {
+        let signals: Vec<String> = ending.signals().iter().map(|name| inert::line(name)).collect();
+        said.push(format!("  it waits for {}; a trial receives no signal", signals.join(", ")));
     }
     if let Some(progress) = &tried.said {
         let fraction = progress.fraction.map_or_else(String::new, |fraction| format!(" {:.0}%", fraction * 100.0));

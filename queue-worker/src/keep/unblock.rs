@@ -35,7 +35,8 @@ const RESTLESS: Duration = Duration::from_secs(2);
 const SET_ASIDE: &str = "the first job of an ordering key cannot become ready, and is set aside: its dead letter says why; requeue it once that is \
     mended, or discard it";
 
-/// Whether any hint waits, of a key or a parked job, and the time of the first job from this one on that is to expire by now: for whoever looks every second or so.
+/// Whether any hint waits, of a key or a parked job, and the time of the first job from this one on that is to expire by now: for whoever looks
+/// every second or so.
 pub(crate) async fn hinted(
     connection: &mut PgConnection,
     store: Store,
@@ -138,9 +139,14 @@ impl Unblocker {
     async fn look(&mut self) -> sqlx::Result<Unblocked> {
         let (mut found, signals) = self.unblock().await?;
         if signals {
-            let (hints, moved) = self.wake_parked().await?;
-            found.is_full |= hints >= MOST && moved > 0;
-            (found.hints, found.moved) = (found.hints + hints, found.moved + moved);
+            match self.wake_parked().await {
+                Ok((hints, moved)) => {
+                    found.is_full |= hints >= MOST && moved > 0;
+                    (found.hints, found.moved) = (found.hints + hints, found.moved + moved);
+                }
+                // What keys came to stands. Whoever looks every second or so finds the hints again.
+                Err(error) => complain(&error, "cannot wake parked jobs; trying again"),
+            }
         }
         Ok(found)
     }
@@ -149,15 +155,19 @@ impl Unblocker {
     async fn unblock(&mut self) -> sqlx::Result<(Unblocked, bool)> {
         let began = Instant::now();
         let statement = sqlx::query(self.store.sql(include_str!("../../sql/unblock.sql")));
-        let row = self.fetch(statement.bind(self.keys.begin(began)).bind(MOST)).await?;
+        let row = self.fetch(statement.bind(self.keys.begin(began)).bind(MOST).bind(self.signals.begin(began))).await?;
         self.keys.note(began, row.try_get("lowest")?);
+        let signals = row.try_get("signals")?;
+        if !signals {
+            self.signals.note(began, None);
+        }
         let (hints, moved, aside): (i32, i32, Option<Vec<JobId>>) = (row.try_get("hints")?, row.try_get("moved")?, row.try_get("aside")?);
         let is_full = hints >= MOST && moved > 0;
         let found = Unblocked { hints, moved, is_full, wait_ms: row.try_get("wait_ms")?, aside: aside.unwrap_or_default() };
-        Ok((found, row.try_get("signals")?))
+        Ok((found, signals))
     }
 
-    /// Returns how many hints there were, and how many jobs were woken.
+    /// Returns how many hints there were, without those that were left for later, and how many jobs were woken.
     async fn wake_parked(&mut self) -> sqlx::Result<(i32, i32)> {
         let began = Instant::now();
         let statement = sqlx::query(self.store.sql(include_str!("../../sql/wake_parked.sql")));

@@ -1,6 +1,7 @@
 //! What a durable job receives: the next signal of a name, or the end of the wait for it, journaled under the lease's fence.
 //!
-//! A statement an ask, on the pool that handlers have. While the database is away nothing is known, and the attempt asks again, or is parked.
+//! A statement an ask, on the pool that handlers have. While the database is away nothing is known: the attempt asks again, or its job is put off.
+//! It is not parked, for its signal may be journaled by a statement whose answer was lost, and then no hint leads to it.
 
 use queue_core::{
     Store,
@@ -30,8 +31,8 @@ pub(super) async fn receive(pool: &PgPool, store: Store, ask: &SignalEntry) -> H
         Ok(Some((false, payload, true))) => Heard::Signal(payload),
         Err(error) if is_refusal(&error) => Heard::Failed(queue_core::message(&error)),
         Err(error) => {
-            complain(&error, "cannot ask for a signal; trying again");
-            Heard::Nothing
+            complain(&error, "cannot ask for a signal; its job is put off, and asks again");
+            Heard::Unknown
         }
     }
 }

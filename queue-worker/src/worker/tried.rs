@@ -2,6 +2,8 @@
 //!
 //! What the handler does through its transaction is rolled back. What it does elsewhere is done; its pool only reads unless it may write.
 
+mod noted;
+
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -23,6 +25,8 @@ use tokio::{
 };
 use uuid::Uuid;
 
+use self::noted::Notes;
+pub(crate) use self::noted::Said;
 use super::{Worker, complain_of_keyring};
 use crate::{error::Error, run::is_lost, settle::steps_done};
 
@@ -56,16 +60,6 @@ pub(crate) enum Rollback {
     Lost,
     /// That could not be asked for.
     Unknown(String),
-}
-
-/// What a handler reports.
-#[derive(Clone, Default)]
-pub(crate) struct Said {
-    pub(crate) fraction: Option<f64>,
-    pub(crate) stage: Option<String>,
-    /// JSON text.
-    pub(crate) counts: String,
-    checkpoint: Option<String>,
 }
 
 /// No commit of it succeeds: it would empty the first table, which the second refers to and would keep. Unlike a deferred constraint, nobody can
@@ -263,19 +257,6 @@ struct TrialBackend {
     notes: Mutex<Notes>,
 }
 
-#[derive(Default)]
-struct Notes {
-    said: Option<Said>,
-    /// What the handler's own transaction has said of the job.
-    ending: Option<Ending>,
-}
-
-impl std::fmt::Debug for Notes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Notes").finish_non_exhaustive()
-    }
-}
-
 impl TrialBackend {
     fn note(&self, entry: &ReportEntry) {
         let mut notes = self.notes();
@@ -370,17 +351,20 @@ impl Backend for TrialBackend {
         if self.begins_anew {
             return Ok(Vec::new());
         }
-        steps_done(&self.pool, self.store, job).await
+        let steps = steps_done(&self.pool, self.store, job).await?;
+        steps.iter().for_each(|step| self.notes().ends.note(step.name.clone(), step.left_ms.map(|left| left / 1000.0)));
+        Ok(steps)
     }
 
     /// It is done, and not kept.
-    async fn journal(&self, _: StepEntry) -> Written {
+    async fn journal(&self, entry: StepEntry) -> Written {
+        self.notes().ends.note(entry.name, entry.wait.map(|wait| wait.as_secs_f64()));
         Written::Yes
     }
 
-    /// What was sent is there, and stays: nothing is received, so a job that waits for a signal ends its trial there.
-    async fn receive(&self, _: SignalEntry) -> Heard {
-        Heard::Nothing
+    /// What was sent is there, and stays: nothing is received, so a job that waits for a signal ends its trial there, or with the end of its wait.
+    async fn receive(&self, ask: SignalEntry) -> Heard {
+        if ask.end.is_some_and(|end| self.notes().ends.is_over(&end)) { Heard::Over } else { Heard::Nothing }
     }
 
     /// What the step wrote stays for what follows, until all is rolled back.

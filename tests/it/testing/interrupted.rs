@@ -28,7 +28,7 @@ impl Done {
 }
 
 /// Mails two, one after the other, and remembers the first or does not.
-#[job(name = "interrupted_mails", state(Done))]
+#[job(name = "interrupted_mails", send_only, state(Done))]
 #[derive(Serialize, Deserialize)]
 struct Mails {
     remembers: bool,
@@ -77,7 +77,7 @@ async fn a_plain_handler_that_must_not_be_repeated_is_found_out() {
 }
 
 /// Does one thing outside, one in the database, waits, and does another.
-#[job(name = "interrupted_order", durable, max_attempts = 2, state(Done), output = u32)]
+#[job(name = "interrupted_order", send_only, durable, max_attempts = 2, state(Done), output = u32)]
 #[derive(Serialize, Deserialize)]
 struct Order;
 
@@ -142,7 +142,7 @@ async fn a_durable_handler_does_in_the_database_once_what_it_does_elsewhere_unde
 }
 
 /// Writes in the transaction that it is lent.
-#[job(name = "interrupted_lent", transactional)]
+#[job(name = "interrupted_lent", send_only, transactional)]
 #[derive(Serialize, Deserialize)]
 struct WritesLent;
 
@@ -158,7 +158,7 @@ impl Handler for WritesLent {
 }
 
 /// Writes in a transaction of its own, which completes it.
-#[job(name = "interrupted_own", output = u32)]
+#[job(name = "interrupted_own", send_only, output = u32)]
 #[derive(Serialize, Deserialize)]
 struct WritesOwn;
 
@@ -203,7 +203,7 @@ async fn what_completes_with_its_transaction_is_written_once() {
 }
 
 /// Remembers before it does, and has nothing to wait for in between.
-#[job(name = "interrupted_early", state(Done))]
+#[job(name = "interrupted_early", send_only, state(Done))]
 #[derive(Serialize, Deserialize)]
 struct Early;
 
@@ -231,7 +231,7 @@ async fn a_handler_is_dropped_between_what_it_kept_and_its_next_line() {
 }
 
 /// Completes, and goes on.
-#[job(name = "interrupted_after", state(Done), output = u32)]
+#[job(name = "interrupted_after", send_only, state(Done), output = u32)]
 #[derive(Serialize, Deserialize)]
 struct After;
 
@@ -277,7 +277,7 @@ async fn nor_beside_other_threads() {
 }
 
 /// Goes on after a statement of its transaction has failed.
-#[job(name = "interrupted_aborted", max_attempts = 1)]
+#[job(name = "interrupted_aborted", send_only, max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct Aborted;
 
@@ -290,7 +290,7 @@ impl Handler for Aborted {
 }
 
 /// The same, with the transaction that it is lent.
-#[job(name = "interrupted_lent_aborted", transactional, max_attempts = 2)]
+#[job(name = "interrupted_lent_aborted", send_only, transactional, max_attempts = 2)]
 #[derive(Serialize, Deserialize)]
 struct LentAborted;
 
@@ -330,7 +330,7 @@ async fn a_cancelled_job_does_not_come_back() {
 }
 
 /// Goes on for ever: within an attempt, with another, or once it was interrupted.
-#[job(name = "interrupted_never", state(Done))]
+#[job(name = "interrupted_never", send_only, state(Done))]
 #[derive(Serialize, Deserialize)]
 struct Never {
     how: String,

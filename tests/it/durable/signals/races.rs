@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use queue_core::{Job as _, JobHandle, JobId, JobState, operate::Signalled};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
-use tests::{TestDb, eventually};
+use tests::{TestDb, eventually, within};
 use uuid::Uuid;
 
 use super::{Part, Plan, db, plan, receive, run, send};
@@ -178,5 +178,27 @@ async fn a_worker_that_hears_of_no_signal_finds_it_by_looking() {
         db.until(job.id(), JobState::Completed).await;
     })
     .await;
+    db.finish().await;
+}
+
+/// An attempt gives up waiting for its answer, and the statement goes on. Its job is put off then, not parked: the signal is a step by now, and no
+/// hint is left.
+#[tokio::test]
+async fn a_signal_that_was_received_without_an_answer_is_found() {
+    let db = db().await;
+    let mut holder = PgConnection::connect(&db.url).await.unwrap();
+    let mut open = holder.begin().await.unwrap();
+    sqlx::query("lock table queue.step in share mode").execute(&mut *open).await.unwrap();
+    let job = plan([Part::Receive("go".into())]).enqueue(&db.pool).await.unwrap();
+    send(&db, job, "go", "come").await;
+    db.run_while(db.worker().register::<Plan>(), async {
+        let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event in ('transactionid', 'tuple')";
+        within(Duration::from_mins(2), "its verdict waits for what it asked", async || db.count(waits).await > 0).await;
+        open.rollback().await.unwrap();
+        db.until(job.id(), JobState::Completed).await;
+    })
+    .await;
+    assert_eq!(db.count("select count(*) from queue.signal").await, 0);
+    holder.close().await.unwrap();
     db.finish().await;
 }
