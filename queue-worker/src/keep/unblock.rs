@@ -157,7 +157,7 @@ impl Unblocker {
         let statement = sqlx::query(self.store.sql(include_str!("../../sql/unblock.sql")));
         let row = self.fetch(statement.bind(self.keys.begin(began)).bind(MOST).bind(self.signals.begin(began))).await?;
         self.keys.note(began, row.try_get("lowest")?);
-        let signals = row.try_get("signals")?;
+        let signals: bool = row.try_get("signals")?;
         if !signals {
             self.signals.note(began, None);
         }
