@@ -17,7 +17,8 @@ pub async fn run_until_over(worker: Worker, pool: &PgPool, jobs: &[JobId]) -> an
 }
 
 async fn wait_until_over(pool: &PgPool, jobs: &[JobId]) -> sqlx::Result<()> {
-    let statement = "select count(*) from queue.jobs where id = any ($1) and state in ('blocked', 'scheduled', 'ready', 'running')";
+    let statement =
+        "select count(*) from queue.jobs where id = any ($1) and state in ('blocked', 'scheduled', 'parked', 'ready', 'running')";
     while sqlx::query_scalar::<_, i64>(statement).bind(jobs).fetch_one(pool).await? > 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

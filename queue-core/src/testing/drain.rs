@@ -15,7 +15,7 @@ use super::{
 use crate::{
     attempt::ClaimedJob,
     context::{BatchHandler, Handler, JournaledStep, Middleware, Registration, Registry, States},
-    define::{JobId, JobType, OrderingKey, stored_type, type_and_version},
+    define::{JobId, JobType, OrderingKey, Verdict, stored_type, type_and_version},
     error::{RegistryError, message},
     finish::finish_one,
     schema::Store,
@@ -194,6 +194,11 @@ impl Drained {
     /// How many asked to be called again.
     pub fn snoozed(&self) -> usize {
         self.attempts.iter().filter(|attempt| attempt.snoozed_for().is_some()).count()
+    }
+
+    /// How many attempts left their job parked: it waits for a signal.
+    pub fn parked(&self) -> usize {
+        self.attempts.iter().filter(|attempt| matches!(attempt.verdict, Verdict::Park(_))).count()
     }
 
     /// How many attempts made their job a dead letter.

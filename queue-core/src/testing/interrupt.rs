@@ -37,9 +37,10 @@ const MOST_ATTEMPTS: usize = 1000;
 /// job, a checkpoint, a step, a commit, there are two: before, and after, when the handler does not know of it yet. And the end of each attempt:
 /// the handler has returned, and nobody has written its verdict.
 ///
-/// What is kept from one attempt to the next is what a store keeps: checkpoints, the steps of a durable job, and what `cx.begin()` or
-/// `cx.step_tx(..)` has committed; with [`Run::pool`] they have transactions on that pool, and so has `cx.transaction()`, and those that are
-/// committed stay committed, unlike in a drain. Waits between attempts are over at once, those of retries and those of durable sleeps.
+/// What is kept from one attempt to the next is what a store keeps: checkpoints, the steps of a durable job and what it received, and what
+/// `cx.begin()` or `cx.step_tx(..)` has committed; with [`Run::pool`] they have transactions on that pool, and so has `cx.transaction()`, and those
+/// that are committed stay committed, unlike in a drain. Waits between attempts are over at once: those of retries, durable sleeps, and timed waits
+/// for signals. A job that is parked without an end is given to `check` as it is, neither completed nor dead.
 ///
 /// Unlike when a process ends, destructors run, and what a handler spawned goes on.
 ///
