@@ -352,7 +352,9 @@ impl Backend for TrialBackend {
             return Ok(Vec::new());
         }
         let steps = steps_done(&self.pool, self.store, job).await?;
-        steps.iter().for_each(|step| self.notes().ends.note(step.name.clone(), step.left_ms.map(|left| left / 1000.0)));
+        for step in &steps {
+            self.notes().ends.note(step.name.clone(), step.left_ms.map(|left| left / 1000.0));
+        }
         Ok(steps)
     }
 
