@@ -1,5 +1,5 @@
 -- parked -> ready: jobs that have a signal that they wait for, among those of up to $2 hints from the place $1 on; returns how many hints there
--- were, the lowest of them, and how many jobs were moved.
+-- were, without those that are left, the lowest of them, and how many jobs were moved.
 -- $1 floor  $2 how many hints at most
 -- Safe: queue.wake_parked is two statements of one transaction, the second with a newer snapshot; it waits for nobody. Runs with
 -- synchronous_commit=off: lost, the hints are there again.
