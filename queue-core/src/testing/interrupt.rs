@@ -9,7 +9,7 @@ use super::{
     Error,
     attempt::{Outturn, Setup},
     backend::{KEEP, SAVE},
-    points::{MOST, Points},
+    points::{MOST, Place, Points, shown},
     run::{Ran, Run},
 };
 use crate::{
@@ -33,8 +33,8 @@ const MOST_ATTEMPTS: usize = 1000;
 /// `begin` makes a world of its own for each: it empties what the handler writes to, and gives the job with all that its handler needs, as for
 /// [`run`](super::run). [`Ran::interrupted_at`] says where the job was interrupted.
 ///
-/// A place is where the handler waits; one of its awaits may be several, and one that is ready at once is none. Where something is written for the
-/// job, a checkpoint, a step, a commit, there are two: before, and after, when the handler does not know of it yet. And the end of each attempt:
+/// A [`Place`] is where the handler waits; one of its awaits may be several, and one that is ready at once is none. Where something is written for
+/// the job, a checkpoint, a step, a commit, there are two: before, and after, when the handler does not know of it yet. And the end of each attempt:
 /// the handler has returned, and nobody has written its verdict.
 ///
 /// What is kept from one attempt to the next is what a store keeps: checkpoints, the steps of a durable job and what it received, and what
@@ -93,28 +93,42 @@ pub async fn interrupt_everywhere<T: Handler>(
     mut begin: impl AsyncFnMut() -> Run<T>,
     mut check: impl AsyncFnMut(Ran<T>),
 ) -> Result<Interrupted, Error> {
-    let (mut most, mut done, mut at, mut tries) = (0, Interrupted { interruptions: 0, missed: 0 }, 0, 0);
-    while at <= most {
-        let (points, run) = (Arc::new(Points::new(at)), begin().await);
-        let shown = Shown { at };
-        let ran = to_its_end(run, &points).await?;
-        if at == 0 || points.has_cut() {
-            done.interruptions += usize::from(at > 0);
-            check(ran).await;
-        } else if tries < TRIES {
-            // What it waits for was ready this time, so it had fewer places.
-            tries += 1;
-            continue;
-        } else {
-            done.missed += 1;
+    let mut done = Interrupted { interruptions: 0, missed: 0 };
+    let whole = once(None, &mut begin, &mut check).await?;
+    for first in Place::KINDS {
+        // Runs that are not interrupted where they were to be may have other places.
+        let (mut place, mut last, mut tries) = (first, whole.seen_of(first), 0);
+        while place.number() <= last {
+            let points = once(Some(place), &mut begin, &mut check).await?;
+            if points.has_cut() {
+                done.interruptions += 1;
+            } else if tries < TRIES {
+                // What it waits for was ready this time, so it had fewer places.
+                (tries, last) = (tries + 1, last.max(points.seen_of(first)));
+                continue;
+            } else {
+                done.missed += 1;
+            }
+            (place, tries) = (place.next(), 0);
         }
-        drop(shown);
-        if !points.has_cut() {
-            most = most.max(points.seen());
-        }
-        (at, tries) = (at + 1, 0);
     }
     Ok(done)
+}
+
+/// Runs the job to its end, interrupted at this place, and has it looked at if it came there.
+async fn once<T: Handler>(
+    at: Option<Place>,
+    begin: &mut impl AsyncFnMut() -> Run<T>,
+    check: &mut impl AsyncFnMut(Ran<T>),
+) -> Result<Arc<Points>, Error> {
+    let (points, run) = (Arc::new(Points::new(at)), begin().await);
+    let shown = Shown { at };
+    let ran = to_its_end(run, &points).await?;
+    if at.is_none() || points.has_cut() {
+        check(ran).await;
+    }
+    drop(shown);
+    Ok(points)
 }
 
 /// What [`interrupt_everywhere`] has done.
@@ -129,14 +143,13 @@ pub struct Interrupted {
 
 /// Says what was being done when something panics.
 struct Shown {
-    at: usize,
+    at: Option<Place>,
 }
 
 impl Drop for Shown {
     fn drop(&mut self) {
         if thread::panicking() {
-            let place = if self.at == 0 { "no place".to_owned() } else { format!("place {}", self.at) };
-            eprintln!("`interrupt_everywhere` had interrupted the job at {place}");
+            eprintln!("`interrupt_everywhere` had interrupted the job {}", shown(self.at));
         }
     }
 }
@@ -170,7 +183,7 @@ async fn to_its_end<T: Handler>(run: Run<T>, points: &Arc<Points>) -> Result<Ran
         }
         let was_cut = points.has_cut() && !had_cut;
         // A verdict that the handler has committed is none to be lost.
-        let is_lost = !outturn.kept && (was_cut || points.pass());
+        let is_lost = !outturn.kept && (was_cut || points.has_returned());
         end(&registration, &job, lent, is_lost, &mut outturn).await?;
         if let (true, Some(own), Some(in_use)) = (was_cut, &own, in_use) {
             rest(own, in_use).await;

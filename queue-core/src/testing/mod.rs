@@ -23,9 +23,12 @@ pub use self::{
     enqueued::{EnqueuedJob, enqueued, enqueued_jobs},
     interrupt::{Interrupted, interrupt_everywhere},
     payloads::Payloads,
+    points::Place,
     run::{Ran, Run, run},
 };
 pub use crate::{assert_enqueued, assert_not_enqueued, assert_payloads};
+
+use points::shown;
 
 use crate::{
     define::JobId,
@@ -52,18 +55,18 @@ pub enum Error {
         most: usize,
     },
     /// A handler waits more often than can be tried, or, once it was interrupted, for ever.
-    #[error("interrupted at place {at} (0: nowhere), the handler has waited {most} times more, and its job is not over")]
+    #[error("interrupted {}, the handler has waited {most} times more, and its job is not over", shown(*.at))]
     Restless {
-        /// The place at which it was interrupted.
-        at: usize,
+        /// The place at which it was interrupted; `None` if nowhere.
+        at: Option<Place>,
         /// So many are tried.
         most: usize,
     },
     /// A handler that is interrupted, or is not, never ends its job.
-    #[error("interrupted at place {at} (0: nowhere), the job is not over after {attempts} attempts")]
+    #[error("interrupted {}, the job is not over after {attempts} attempts", shown(*.at))]
     Unending {
-        /// The place at which it was interrupted.
-        at: usize,
+        /// The place at which it was interrupted; `None` if nowhere.
+        at: Option<Place>,
         /// So many were run.
         attempts: usize,
     },

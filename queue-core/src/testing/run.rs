@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::{
     attempt::{Attempt, Outturn, Setup, is_without_pool, no_pool},
     backend::TestSignal,
+    points::Place,
 };
 use crate::{
     attempt::ClaimedJob,
@@ -249,7 +250,7 @@ impl<T> fmt::Debug for Run<T> {
 pub struct Ran<T> {
     attempt: Attempt,
     failure: Option<Failure>,
-    interrupted_at: Option<usize>,
+    interrupted_at: Option<Place>,
     job: PhantomData<fn() -> T>,
 }
 
@@ -263,13 +264,13 @@ impl<T: Handler> Ran<T> {
         Self { attempt: outturn.attempt, failure: outturn.failure, interrupted_at: None, job: PhantomData }
     }
 
-    pub(super) fn interrupted(mut self, at: usize) -> Self {
-        self.interrupted_at = Some(at);
+    pub(super) fn interrupted(mut self, at: Option<Place>) -> Self {
+        self.interrupted_at = at;
         self
     }
 
     /// At which of its places [`interrupt_everywhere`](super::interrupt_everywhere) has interrupted the job; `None` if nowhere.
-    pub fn interrupted_at(&self) -> Option<usize> {
+    pub fn interrupted_at(&self) -> Option<Place> {
         self.interrupted_at
     }
 
