@@ -2,6 +2,7 @@
 
 mod races;
 mod statements;
+mod together;
 
 use queue_core::{Error, Job as _, JobHandle, JobId, JobRef, JobState, Store, operate, operate::Signalled};
 use sqlx::AssertSqlSafe;
