@@ -140,27 +140,40 @@ begin
 end
 $$;
 
--- Looks through the signals of the next jobs after this one, `most` signals, and deletes those whose job is gone; returns the last job that it
--- looked at, or null at the end. Rows that others hold are passed over.
+-- Looks at the next `most` signals of jobs after this one, and deletes as many of those whose job is gone; returns the job after which to go on, or
+-- null at the end. Of a job that is gone with more signals than that, the rest is deleted by the next calls. Rows that others hold are passed over.
 create function queue.prune_signals(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
   set lock_timeout = '250ms'  -- guard: pruning signals waits for no lock for long
 as $$
 declare
-  last bigint;
+  last     bigint;
+  gone     bigint[];
+  deleted  bigint;
 begin
-  select max(p.id) into last
-  from (select s.id from queue.signal s where s.id > prune_signals.after order by s.id limit prune_signals.most) p;
-  delete from queue.signal s
-  where (s.id, s.seq) in (
-    select o.id, o.seq
-    from queue.signal o
-    where o.id > prune_signals.after and o.id <= last
-      and not exists (select from queue.job j where j.id = o.id)  -- guard: only signals of jobs that are gone
-    for update of o skip locked  -- guard: passes over signals that others hold [ skip locked]
+  select max(p.id), array_agg(p.id) into last, gone
+  from (
+    select distinct n.id
+    from (select s.id from queue.signal s where s.id > prune_signals.after order by s.id limit prune_signals.most) n
+  ) p;
+  gone := array(
+    select g.id
+    from unnest(gone) g (id)
+    where not exists (select from queue.job j where j.id = g.id)  -- guard: only signals of jobs that are gone
   );
-  return last;
+  delete from queue.signal s
+  where s.ctid = any (array(
+    select o.ctid
+    from queue.signal o
+    where o.id = any (gone)
+    order by o.id  -- redundant: what is left is of the last job (the index is walked by the ids in their order)
+    limit prune_signals.most  -- guard: no more signals than asked for at once
+    for update of o skip locked  -- guard: passes over signals that others hold [ skip locked]
+  ));
+  get diagnostics deleted = row_count;
+  -- guard: what is left of a job that is gone is not passed over [last - 1 => last]
+  return case when deleted >= prune_signals.most then last - 1 else last end;
 end
 $$;
 

@@ -51,7 +51,7 @@ use crate::{
     lanes::{KnownLeases, stored_types},
     live::{Bell, Config, Engine, Life, Link, Loop, OwnLimits, Pauses, Pulse, Vitals},
     run::{AttemptOutcome, Queues, SlotContext, Slots, Teller, Transact},
-    settle::{DatabaseBackend, JournalSender, LogSender, Settlement, settle_all},
+    settle::{AskSender, DatabaseBackend, JournalSender, LogSender, Settlement, settle_all},
     tally::Tallies,
 };
 
@@ -88,7 +88,7 @@ pub struct Worker {
 impl Worker {
     /// A worker over this pool, which its handlers share. It makes six connections of its own to the same database, a seventh while it
     /// claims as fast as it can, one more once there are ordering keys, one once there are schedules, one once jobs expire, one once
-    /// attempts have ended, another once a handler reports progress, one once logs are kept, one once a step is journaled, one for a moment each minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
+    /// attempts have ended, another once a handler reports progress, one once logs are kept, one once a step is journaled, one once a signal is waited for, one for a moment each minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
     pub fn new(pool: PgPool) -> Self {
         let (config, states, teller) = (Config::default(), States::default(), Teller::default());
         let (declared, schedules, limits, middleware, ready) = Default::default();
@@ -276,10 +276,11 @@ impl RunningWorker {
         let Given { registry, states, teller, middleware, declares, limits, vitals, life, tallies } = given;
         let ((settle, verdicts), bell) = (mpsc::channel(UNSETTLED), Arc::new(Bell::of(vitals.clone())));
         let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
-        let ((reports, said), (log_sender, logs), (journal, steps)) = (ReportSender::open(), LogSender::open(), JournalSender::open());
+        let ((reports, said), (logger, logs)) = (ReportSender::open(), LogSender::open());
+        let ((journal, steps), (signals, asks)) = (JournalSender::open(), AskSender::open());
         let (pauses, store, served) = (Pauses::new(registry.clone()), config.store, registry.clone());
         let _ = vitals.pauses.set(pauses.clone());
-        let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store, logs: log_sender, journal });
+        let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store, logs: logger, journal, signals });
         let (handlers, trace) = (Handle::current(), config.trace);
         let shared = Arc::new(Shared { pool: pool.clone(), store, states, handlers, backend, reports, middleware, trace });
         let (stop, closing, settling) = (CancellationToken::new(), CancellationToken::new(), settle_link(pool, config));
@@ -298,10 +299,9 @@ impl RunningWorker {
         };
         let queues = Arc::new(Queues::new(context, config));
         let transact = beside(&queues, config, &stop);
-        let newest: Vec<(&'static str, u16)> = known.iter().map(|(name, options)| (*name, options.version)).collect();
-        let of = Arc::clone(&queues);
-        let load = Box::new(move || of.load());
-        let pulse = Pulse::start(Link::new(pool, "heartbeat"), config, stored_types(&newest), (life, vitals.clone()), load)?;
+        let newest: Vec<_> = known.iter().map(|(name, options)| (*name, options.version)).collect();
+        let (of, link) = (Arc::clone(&queues), Link::new(pool, "heartbeat"));
+        let pulse = Pulse::start(link, config, stored_types(&newest), (life, vitals.clone()), Box::new(move || of.load()))?;
         let (link, held) = (Link::new(pool, "claim").relaxed(), KnownLeases::default());
         let feed = Feed::new((config, limits), &known, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
         let house = House {
@@ -315,7 +315,7 @@ impl RunningWorker {
             tallies: tallies.clone(),
         };
         let tellers = Tellers { engine, pool, store, bell: &bell, tallies: &tallies, registry: served };
-        let mut helpers = tellers.start(pauses, (said, logs, steps));
+        let mut helpers = tellers.start(pauses, (said, logs), (steps, asks));
         helpers.extend([
             engine.watch(Loop::Schedules, fire_all(Ticks::new(Link::new(pool, "schedules"), config, &bell, pulse.identity(), declares))),
             engine.watch(Loop::Prune, keep_pruned(Link::new(pool, "prune"), config.clone(), known, vitals)),

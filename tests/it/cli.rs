@@ -17,6 +17,7 @@ mod logs;
 mod noted;
 mod schedules;
 mod settings;
+mod signal;
 mod tail;
 mod waits;
 

@@ -47,6 +47,8 @@ pub(crate) enum Part {
     Receive(String),
     /// So many of this name, one after the other.
     Votes(String, u32),
+    /// So many of this name, all at once.
+    Ballot(String, u32),
     /// The same, within so many ms, or none.
     Within(String, u64),
     /// The first of two signals.
@@ -118,7 +120,7 @@ impl Handler for Plan {
                     let ((), done) = tokio::join!(cx.sleep("slow", Duration::from_millis(ms)), other);
                     said.push(done?);
                 }
-                Part::Receive(_) | Part::Votes(..) | Part::Within(..) | Part::Either(..) | Part::During(..) => {
+                Part::Receive(_) | Part::Votes(..) | Part::Ballot(..) | Part::Within(..) | Part::Either(..) | Part::During(..) => {
                     hear(cx, part, &mut said).await?;
                 }
                 Part::Number(name) => {
@@ -138,6 +140,10 @@ async fn hear(cx: &Durable, part: Part, said: &mut Vec<String>) -> JobResult {
             for n in 0..count {
                 said.push(cx.receive((name.as_str(), n)).await);
             }
+        }
+        Part::Ballot(name, count) => {
+            let votes = (0..count).map(|n| cx.receive::<String>((name.as_str(), n)).into_future());
+            said.extend(futures_util::future::join_all(votes).await);
         }
         Part::Within(name, ms) => {
             let come: Option<String> = cx.receive(name.as_str()).timeout(Duration::from_millis(ms)).await;

@@ -33,8 +33,8 @@ pub async fn signal(connection: &mut PgConnection, job: JobId) -> sqlx::Result<b
 
 /// Receives a signal called `go` as a step that no other call names; returns whether there was one.
 pub async fn receive(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<bool> {
-    let receive = sqlx::query(sql(include_str!("../../queue-worker/sql/receive.sql"))).bind(token).bind(job);
-    let receive = receive.bind(Uuid::new_v4().to_string()).bind(1_i16).bind("go").bind(None::<String>);
+    let receive = sqlx::query(sql(include_str!("../../queue-worker/sql/receive.sql"))).bind([token]).bind([job]);
+    let receive = receive.bind([Uuid::new_v4().to_string()]).bind([1_i16]).bind(["go"]).bind([None::<String>]);
     receive.fetch_optional(connection).await?.map_or(Ok(false), |row| row.try_get("is_journaled"))
 }
 

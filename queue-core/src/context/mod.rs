@@ -40,9 +40,7 @@ use tokio::runtime::Handle;
 pub(crate) use self::batch::{AnyBatch, Said};
 #[cfg(feature = "testing")]
 pub(crate) use self::forms::PayloadForms;
-#[cfg(feature = "testing")]
-pub(crate) use self::journal::END;
-pub(crate) use self::journal::Stop;
+pub(crate) use self::journal::{END, Stop};
 #[cfg(feature = "testing")]
 pub(crate) use self::meta::read_meta;
 pub(crate) use self::middleware::{Place, run_within};

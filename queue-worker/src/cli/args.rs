@@ -17,6 +17,7 @@ use super::{
     limits::LimitsCommand,
     pause::{PauseArgs, Which},
     settings::{EVERYWHERE, Settings, WorkerSettings},
+    signal::{self, SignalArgs},
     try_one::{self, TryArgs},
     values::{Exact, NewCapacity, NewWeight, Output, id, new_capacity, new_weight},
 };
@@ -225,6 +226,9 @@ Exit codes: 0 nothing is broken, 1 with --strict if there are warnings, 2 someth
     Doctor(DoctorArgs),
     #[command(flatten)]
     Act(ActCommand),
+    /// Send a signal to a durable job, which goes on if it waits for it
+    #[command(after_long_help = signal::MANUAL)]
+    Signal(SignalArgs),
     /// Write jobs as JSON lines, the newest first, with why each attempt failed
     #[command(after_long_help = "\
 Examples:

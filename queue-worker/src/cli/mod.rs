@@ -21,6 +21,7 @@ mod stats;
 mod history;
 mod list;
 mod show;
+mod signal;
 mod tail;
 mod why;
 mod doctor;
@@ -216,6 +217,7 @@ async fn obey(
         #[cfg(feature = "top")]
         Command::Top => return top::top(settings).await,
         Command::Act(command) => return act::act(settings, command).await,
+        Command::Signal(args) => signal::signal(settings, args).await?,
         Command::Export(export) => export::export(settings, &export).await?,
         Command::Pause(args) => pause::pause(settings, &args).await?,
         Command::Resume(which) => pause::resume(settings, &which).await?,

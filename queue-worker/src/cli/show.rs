@@ -134,10 +134,16 @@ fn stepped(steps: &[JobStep]) -> String {
     let of = |step: &JobStep| {
         let said = match step.until {
             Some(until) if step.is_timed_out() => format!("timed out at {}", print::time(until)),
+            Some(until) if step.waits_for().is_some() => format!("waits for a signal until {}", print::time(until)),
             Some(until) => format!("sleeps until {}", print::time(until)),
             None => format!("after {}", format_duration(Duration::from_millis(u64::from(step.ran_ms.unsigned_abs())))),
         };
-        format!("\nstep       {}, {}: attempt {}, {said}", print::time(step.at), inert::line(&step.name), step.attempt)
+        format!(
+            "\nstep       {}, {}: attempt {}, {said}",
+            print::time(step.at),
+            inert::line(step.waits_for().unwrap_or(&step.name)),
+            step.attempt
+        )
     };
     steps.iter().map(of).collect()
 }

@@ -53,6 +53,12 @@ impl Link {
         self
     }
 
+    /// Waits for a lock for a quarter of a second. For statements that many wait for, and that deadlock with nobody.
+    pub(crate) fn prompt(mut self) -> Self {
+        self.options = self.options.options([("lock_timeout", "250ms")]);
+        self
+    }
+
     /// Its statements are ended by the server before they take so long that their connection counts as dead: with a connection that is dropped a
     /// statement does not end, and keeps what it has locked.
     pub(crate) fn brief(mut self) -> Self {

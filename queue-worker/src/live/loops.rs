@@ -38,6 +38,7 @@ loops! {
     Tell = "tell", "Tells those who wait that jobs are over.";
     Reports = "reports", "Writes progress and checkpoints.";
     Journal = "journal", "Writes steps of durable jobs.";
+    Receive = "receive", "Receives signals for durable jobs.";
     Logs = "logs", "Writes what handlers have logged.";
     History = "history", "Writes what came of attempts.";
     Meter = "meter", "Tells figures to a meter of OpenTelemetry.";

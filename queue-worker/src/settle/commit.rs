@@ -16,7 +16,7 @@ use super::{
     journal::{JournalSender, end_step, steps_done},
     logs::LogSender,
     own::{ASK_FOR, KEEP, PAUSE},
-    receive::receive,
+    receive::AskSender,
     send::{is_about_data, settle_within},
     settlement::Settlement,
 };
@@ -32,6 +32,7 @@ pub(crate) struct DatabaseBackend {
     pub(crate) store: Store,
     pub(crate) logs: LogSender,
     pub(crate) journal: JournalSender,
+    pub(crate) signals: AskSender,
 }
 
 #[async_trait]
@@ -67,7 +68,7 @@ impl Backend for DatabaseBackend {
     }
 
     async fn receive(&self, ask: SignalEntry) -> Heard {
-        receive(&self.pool, self.store, &ask).await
+        self.signals.ask(ask).await
     }
 
     async fn keep_log(&self, entry: LogEntry, may_wait: bool) {

@@ -21,6 +21,7 @@ pub(crate) use self::{
     journal::{JournalSender, Waiting, write_journal},
     logs::{LogSender, Logs, write_logs},
     notify_waiters::notify_waiters,
+    receive::{AskSender, Asking, receive_all},
     report::write_reports,
     settlement::Settlement,
     verdicts::settle_all,

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     keep::{expire_all, unblock_all},
     live::{Bell, Engine, Link, Loop, Pauses, listen},
-    settle::{Logs, Waiting, notify_waiters, write_journal, write_logs, write_reports},
+    settle::{Asking, Logs, Waiting, notify_waiters, receive_all, write_journal, write_logs, write_reports},
     tally::{Tallies, say_tallies},
 };
 
@@ -38,7 +38,8 @@ impl Tellers<'_> {
     pub(super) fn start(
         &self,
         pauses: Pauses,
-        (said, logs, steps): (UnboundedReceiver<Arc<Report>>, Logs, UnboundedReceiver<Waiting>),
+        (said, logs): (UnboundedReceiver<Arc<Report>>, Logs),
+        (steps, asks): (UnboundedReceiver<Waiting>, UnboundedReceiver<Asking>),
     ) -> Vec<JoinHandle<()>> {
         let Self { pool, store, bell, tallies, .. } = *self;
         let (engine, link) = (self.engine, |purpose| Link::new(pool, purpose));
@@ -49,6 +50,7 @@ impl Tellers<'_> {
             engine.watch(Loop::Tell, notify_waiters(link("tell").relaxed(), store, Arc::clone(bell))),
             engine.watch(Loop::Reports, write_reports(said, link("report").impatient(), store)),
             engine.watch(Loop::Journal, write_journal(steps, link("journal").impatient(), store)),
+            engine.watch(Loop::Receive, receive_all(asks, link("receive").prompt().brief(), store)),
             engine.watch(Loop::Logs, write_logs(logs, link("logs").relaxed().impatient(), store)),
         ]
     }

@@ -2,6 +2,7 @@
 
 mod races;
 mod statements;
+mod together;
 
 use queue_core::{Error, Job as _, JobHandle, JobId, JobRef, JobState, Store, operate, operate::Signalled};
 use sqlx::AssertSqlSafe;
@@ -236,7 +237,7 @@ async fn a_parked_job_can_be_seen_and_cancelled_and_begins_anew_without_its_sign
         assert_eq!(counts.iter().filter(|count| count.state == JobState::Parked).map(|count| count.jobs).sum::<i64>(), 1);
         let why = operate::why(&db.pool, Store::default(), job.id()).await.unwrap();
         assert!(why.causes[0].says.starts_with("it waits for the signal `paid` since"), "{:?}", why.causes);
-        assert!(why.causes[0].fix.as_ref().unwrap().contains("signal("), "{:?}", why.causes);
+        assert!(why.causes[0].fix.as_ref().unwrap().contains(&format!("`queue-worker signal {} paid`", job.id())), "{:?}", why.causes);
         let refused = job.set_priority(&db.pool, 7).await;
         assert!(matches!(refused, Err(Error::WrongState { state: JobState::Parked, .. })), "{refused:?}");
         send(&db, job, "unasked", "x").await;

@@ -183,3 +183,19 @@ async fn a_job_that_may_expire_has_as_many_tries_as_any_other_whether_it_slept_o
     assert_eq!(failures, [2, 2, 3, 3, 2, 2]);
     db.finish().await;
 }
+
+#[tokio::test]
+async fn attempts_that_ended_with_their_process_before_a_sleep_or_a_wait_count_no_more_after_it() {
+    let db = db().await;
+    let sleeps = plan([Part::Sleep("trial".into(), 3_600_000)]).enqueue(&db.pool).await.unwrap().id();
+    let waits = plan([Part::Receive("paid".into())]).enqueue(&db.pool).await.unwrap().id();
+    sqlx::raw_sql("update queue.ready set crashes = 2").execute(&db.pool).await.unwrap();
+    db.run_while(db.worker().register::<Plan>(), async {
+        db.until(sleeps, JobState::Scheduled).await;
+        db.until(waits, JobState::Parked).await;
+    })
+    .await;
+    assert_eq!(db.count("select count(*) from queue.scheduled where crashes = 0").await, 1);
+    assert_eq!(db.count("select count(*) from queue.parked where crashes = 0").await, 1);
+    db.finish().await;
+}

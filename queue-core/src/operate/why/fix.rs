@@ -36,10 +36,13 @@ pub(super) fn fix(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> Option<
     Some(said)
 }
 
-/// In SQL, which whoever may send it can do.
+/// A command for each of the first few.
 fn parked(facts: Facts<'_>, look: &Look<'_>) -> Option<String> {
-    let name = facts.texts("signals").first()?.replace('\'', "''");
-    Some(format!("send it: `select \"{}\".signal({}, '{name}', PAYLOAD)`", look.store.schema(), look.job))
+    const MOST: usize = 3;
+    let (names, id) = (facts.texts("signals"), look.job.to_string());
+    let commands: Vec<String> = names.iter().take(MOST).map(|name| format!("`{}`", command(look, &["signal", &id, name]))).collect();
+    let others = if names.len() > MOST { format!(", or one of {} others", names.len() - MOST) } else { String::new() };
+    (!commands.is_empty()).then(|| format!("send it, with --payload JSON if it is to say something: {}{others}", commands.join(" or ")))
 }
 
 /// A command of ours on this store, to be typed as it stands.

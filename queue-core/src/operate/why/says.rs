@@ -177,8 +177,13 @@ fn waits(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> String {
     format!("it {what} at {when}{after}")
 }
 
+/// So many signals are named.
+const MOST_NAMED: usize = 10;
+
 fn parked(facts: Facts<'_>, look: &Look<'_>) -> String {
-    let names: Vec<String> = facts.texts("signals").iter().map(|name| format!("`{}`", one_line(name))).collect();
+    let signals = facts.texts("signals");
+    let mut names: Vec<String> = signals.iter().take(MOST_NAMED).map(|name| format!("`{}`", one_line(name))).collect();
+    names.extend((signals.len() > MOST_NAMED).then(|| format!("one of {} others", signals.len() - MOST_NAMED)));
     let since = facts.time("since").map_or_else(String::new, |since| format!(" since {}", look.when(since)));
     let until = facts.time("run_at").map_or_else(String::new, |until| format!(", until {}", look.when(until)));
     format!("it waits for the signal {}{since}{until}", names.join(" or "))

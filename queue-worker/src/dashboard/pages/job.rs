@@ -33,6 +33,7 @@ struct JobPage {
     trees: Vec<(&'static str, String)>,
     logs: Vec<LogView>,
     steps: Vec<StepRow>,
+    signals: Vec<SignalRow>,
     /// Why they cannot be read.
     unread: Option<String>,
     hidden: bool,
@@ -103,15 +104,27 @@ struct StepRow {
     /// How long it took, unless it is a sleep.
     ran: String,
     until: Option<Moment>,
-    is_timed_out: bool,
+    /// What it does until then.
+    until_says: &'static str,
+}
+
+/// What it was sent and has not received.
+struct SignalRow {
+    name: String,
+    at: Moment,
 }
 
 impl StepRow {
     fn new(step: &JobStep, now: DateTime<Utc>) -> Self {
         let ran = show::span(Duration::from_millis(u64::from(step.ran_ms.unsigned_abs())));
         let until = step.until.map(|until| Moment::new(until, now));
-        let (name, at, is_timed_out) = (show::line(&step.name), Moment::new(step.at, now), step.is_timed_out());
-        Self { name, attempt: step.attempt, at, ran, until, is_timed_out }
+        let (name, at) = (show::line(step.waits_for().unwrap_or(&step.name)), Moment::new(step.at, now));
+        let until_says = match step.waits_for() {
+            _ if step.is_timed_out() => "timed out at",
+            Some(_) => "waits for a signal until",
+            None => "sleeps until",
+        };
+        Self { name, attempt: step.attempt, at, ran, until, until_says }
     }
 }
 
@@ -180,20 +193,22 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Path(id): Path
     let read = async {
         let mut session = app.look().await?;
         let steps = operate::steps(&mut *session, app.store, id).await?;
-        Ok::<_, Problem>((steps, logs_of(&mut session, &app, id, &seen.job.job_type).await?))
+        let signals = operate::signals(&mut *session, app.store, id).await?;
+        Ok::<_, Problem>((steps, signals, logs_of(&mut session, &app, id, &seen.job.job_type).await?))
     };
-    let (steps, logs, unread) = match read.await {
-        Ok((steps, logs)) => (steps, logs, None),
-        Err(problem) => (Vec::new(), Vec::new(), Some(problem.text)),
+    let (steps, signals, logs, unread) = match read.await {
+        Ok((steps, signals, logs)) => (steps, signals, logs, None),
+        Err(problem) => (Vec::new(), Vec::new(), Vec::new(), Some(problem.text)),
     };
     let logs = logs.iter().rev().map(|log| LogView::new(log, seen.now)).collect();
     let steps = steps.iter().map(|step| StepRow::new(step, seen.now)).collect();
+    let signals = signals.iter().map(|one| SignalRow { name: show::line(&one.name), at: Moment::new(one.at, seen.now) }).collect();
     let JobRecord { payload, output, meta, state, .. } = &seen.job;
     let json = [("payload", payload), ("output", output), ("metadata", meta)];
     let trees = json.into_iter().filter_map(|(name, json)| Some((name, tree(json.as_ref()?.get())))).collect();
     let goes_on = !matches!(state, JobState::Completed | JobState::Dead | JobState::Cancelled | JobState::Expired);
     let hidden = app.options.hide_payloads;
-    Ok(write(&JobPage { job: view(&frame, &seen), trees, logs, steps, unread, hidden, goes_on, frame })?.into_response())
+    Ok(write(&JobPage { job: view(&frame, &seen), trees, logs, steps, signals, unread, hidden, goes_on, frame })?.into_response())
 }
 
 /// A job that is not there, or a table that somebody has to himself: what keeps it from being seen is what is asked.

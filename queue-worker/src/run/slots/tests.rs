@@ -28,6 +28,7 @@ fn slots() -> (Arc<Slots>, tokio::sync::mpsc::Receiver<Settlement>) {
         store: Store::default(),
         logs: crate::settle::LogSender::open().0,
         journal: crate::settle::JournalSender::open().0,
+        signals: crate::settle::AskSender::open().0,
     });
     let shared = Shared {
         pool,

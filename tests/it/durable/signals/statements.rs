@@ -17,21 +17,44 @@ const PROMOTE: &str = include_str!("../../../../queue-worker/sql/promote.sql");
 const PRUNE: &str = include_str!("../../../../queue-worker/sql/prune_signals.sql");
 
 /// Whether the wait was over, the payload, and whether anything was journaled; none if it was refused.
-type Heard = Option<(bool, Option<String>, bool)>;
+pub(super) type Heard = Option<(bool, Option<String>, bool)>;
 
-async fn receive(on: &mut PgConnection, (token, job): (Uuid, JobId), step: &str, end: Option<&str>) -> Heard {
-    let statement = sqlx::query_as(RECEIVE).bind(token).bind(job).bind(step).bind(1_i16).bind("go").bind(end);
-    statement.fetch_optional(on).await.unwrap()
+/// A lease, its job, a step, the signal that it is to be, and what ends the wait.
+pub(super) type Ask<'a> = (Uuid, JobId, &'a str, &'a str, Option<&'a str>);
+
+/// A row of the statement's.
+type Answer = (Uuid, JobId, String, bool, bool, Option<String>, bool);
+
+/// The step of each ask that was answered, whether its lease was locked, and what came of it, by the names of the steps.
+pub(super) async fn receive_all(on: &mut PgConnection, asks: &[Ask<'_>]) -> Vec<(String, bool, Heard)> {
+    let statement = sqlx::query_as(RECEIVE)
+        .bind(asks.iter().map(|ask| ask.0).collect::<Vec<_>>())
+        .bind(asks.iter().map(|ask| ask.1).collect::<Vec<_>>())
+        .bind(asks.iter().map(|ask| ask.2).collect::<Vec<_>>())
+        .bind(vec![1_i16; asks.len()])
+        .bind(asks.iter().map(|ask| ask.3).collect::<Vec<_>>())
+        .bind(asks.iter().map(|ask| ask.4).collect::<Vec<_>>());
+    let mut rows: Vec<Answer> = statement.fetch_all(on).await.unwrap();
+    rows.sort_by(|one, other| one.2.cmp(&other.2));
+    rows.into_iter().map(|(_, _, step, locked, over, output, journaled)| (step, locked, Some((over, output, journaled)))).collect()
 }
 
-async fn forget_lease(db: &TestDb, job: JobId) {
+async fn receive(on: &mut PgConnection, (token, job): (Uuid, JobId), step: &str, end: Option<&str>) -> Heard {
+    let answers = receive_all(on, &[(token, job, step, "go", end)]).await;
+    answers.into_iter().next().and_then(|(_, is_locked, heard)| {
+        assert!(!is_locked, "nobody has locked the lease");
+        heard
+    })
+}
+
+pub(super) async fn forget_lease(db: &TestDb, job: JobId) {
     for statement in ["delete from queue.lease where $1 = any (ids)", "delete from queue.job where id = $1"] {
         sqlx::query(statement).bind(job).execute(&db.pool).await.unwrap();
     }
 }
 
 #[allow(clippy::unnecessary_wraps, reason = "it is compared with what may have been refused")]
-fn text(text: &str) -> Heard {
+pub(super) fn text(text: &str) -> Heard {
     Some((false, Some(format!("\"{text}\"")), true))
 }
 
@@ -211,5 +234,24 @@ async fn signals_go_with_their_jobs_and_pruning_waits_for_nobody() {
     jobs[0].discard(&db.pool).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.signal").await, 0);
     drop(on);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn pruning_takes_no_more_signals_at_once_than_it_is_asked_for_and_passes_over_none() {
+    let db = db().await;
+    let ((gone, token), (there, other)) = (leased(&db).await, leased(&db).await);
+    let many = "insert into queue.signal (id, name) select j.id, 'go' from queue.job j, generate_series(1, 25)";
+    run(&db, many).await;
+    run(&db, &format!("delete from queue.lease where token = '{token}'; delete from queue.job where id = {}", gone.id())).await;
+    let (mut after, mut left, mut looks) = (JobId(0), 50, 0);
+    while let Some(last) = sqlx::query_scalar::<_, Option<JobId>>(PRUNE).bind(after).bind(10).fetch_one(&db.pool).await.unwrap() {
+        let now = db.count("select count(*) from queue.signal").await;
+        assert!(left - now <= 10 && looks < 10, "{left} were {now}");
+        (after, left, looks) = (last, now, looks + 1);
+    }
+    assert_eq!((left, super::left(&db, there.id()).await.len()), (25, 25), "those of a job that is there stay");
+    run(&db, &format!("delete from queue.signal; delete from queue.lease where token = '{other}'")).await;
+    sqlx::query("delete from queue.job where id = $1").bind(there.id()).execute(&db.pool).await.unwrap();
     db.finish().await;
 }

@@ -1,0 +1,132 @@
+//! Asks for signals that come together: one statement, in which none waits for another's lock, and each has a signal of its own.
+
+use std::time::Duration;
+
+use queue_core::{Job as _, JobState};
+use sqlx::Connection as _;
+use tests::{eventually, within};
+use uuid::Uuid;
+
+use super::{
+    Part, db, done, left, output, plan,
+    races::leased,
+    receive, run, send,
+    statements::{Heard, forget_lease, receive_all, text},
+    step,
+};
+
+#[tokio::test]
+async fn asks_that_come_together_have_each_a_signal_of_its_own_in_the_order_of_the_asks() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let ((ours, token), (theirs, other)) = (leased(&db).await, leased(&db).await);
+    for (job, name, payload) in [(ours, "go", "1"), (theirs, "go", "7"), (ours, "stop", "end"), (ours, "go", "2"), (ours, "go", "3")] {
+        send(&db, job, name, payload).await;
+    }
+    let end = "insert into queue.step (id, name, attempt, at, ran_ms, until) select id, 'over', 1, now(), 0, now() - interval '1 s' from queue.job";
+    run(&db, end).await;
+    let asks = [
+        (token, ours.id(), "c", "go", None),
+        (other, theirs.id(), "d", "go", None),
+        (token, ours.id(), "a", "go", Some("over")),
+        (token, ours.id(), "b", "other", Some("over")),
+        (token, ours.id(), "e", "other", None),
+        (other, ours.id(), "f", "go", None),
+        (Uuid::new_v4(), theirs.id(), "g", "stop", None),
+    ];
+    let heard = |said: &[(&str, Heard)]| said.iter().map(|(name, heard)| ((*name).to_owned(), false, heard.clone())).collect::<Vec<_>>();
+    let nothing = Some((false, None, false));
+    let expected = heard(&[("a", text("2")), ("b", Some((true, None, true))), ("c", text("1")), ("d", text("7")), ("e", nothing.clone())]);
+    assert_eq!(receive_all(&mut on, &asks).await, expected);
+    assert_eq!(left(&db, ours.id()).await, ["stop", "go"]);
+    assert_eq!(receive_all(&mut on, &asks).await, expected, "said again");
+    assert_eq!((left(&db, ours.id()).await, left(&db, theirs.id()).await.len()), (vec!["stop".to_owned(), "go".to_owned()], 0));
+    drop(on);
+    for job in [ours, theirs] {
+        forget_lease(&db, job.id()).await;
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn an_ask_whose_lease_is_locked_is_passed_over_and_the_other_receives_at_once() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let ((locked, token), (free, other)) = (leased(&db).await, leased(&db).await);
+    for job in [locked, free] {
+        send(&db, job, "go", "now").await;
+    }
+    let mut holding = db.pool.begin().await.unwrap();
+    sqlx::query("select from queue.lease where token = $1 for update").bind(token).execute(&mut *holding).await.unwrap();
+    let asks = [(token, locked.id(), "a", "go", None), (other, free.id(), "b", "go", None), (token, free.id(), "c", "go", None)];
+    let answers = receive_all(&mut on, &asks).await;
+    assert_eq!(answers, [("a".to_owned(), true, Some((false, None, false))), ("b".to_owned(), false, text("now"))]);
+    assert_eq!(left(&db, locked.id()).await, ["go"]);
+    holding.rollback().await.unwrap();
+    assert_eq!(receive_all(&mut on, &asks[..1]).await, [("a".to_owned(), false, text("now"))]);
+    // What it journals stays under the lock on its lease until the commit.
+    let mut receiving = db.pool.begin().await.unwrap();
+    receive_all(&mut receiving, &[(other, free.id(), "d", "go", None)]).await;
+    let taken = "select count(*) from (select from queue.lease for update skip locked) l";
+    assert_eq!(db.count(taken).await, 1);
+    receiving.rollback().await.unwrap();
+    drop(on);
+    for job in [locked, free] {
+        forget_lease(&db, job.id()).await;
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn jobs_whose_leases_are_locked_keep_no_other_from_its_signal_and_none_of_the_handlers_connections() {
+    let db = db().await;
+    let locked: Vec<_> = (0..12).map(|_| plan([Part::During("go".into(), 6_000)])).collect();
+    let mut jobs = Vec::new();
+    for job in locked {
+        jobs.push(job.enqueue(&db.pool).await.unwrap());
+    }
+    let worker = db.worker().register::<super::Plan>().queue("default", 30);
+    db.run_while(worker, async {
+        within(Duration::from_mins(1), "all run", async || {
+            db.count("select coalesce(sum(cardinality(ids)), 0)::bigint from queue.lease").await == 12
+        })
+        .await;
+        let mut open = sqlx::PgConnection::connect(&db.url).await.unwrap();
+        let mut holding = open.begin().await.unwrap();
+        sqlx::query("select from queue.lease for update").execute(&mut *holding).await.unwrap();
+        for job in &jobs {
+            send(&db, *job, "go", "now").await;
+        }
+        // Each looks again after a second.
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        let other = plan([step("a"), receive("go"), step("b")]).enqueue(&db.pool).await.unwrap();
+        send(&db, other, "go", "at once").await;
+        db.until(other.id(), JobState::Completed).await;
+        assert_eq!(db.count("select count(*) from queue.step where name = 'go'").await, 1, "the other's alone");
+        holding.rollback().await.unwrap();
+        for job in &jobs {
+            db.until(job.id(), JobState::Completed).await;
+            assert_eq!(done(&db, job.id()).await.iter().filter(|(what, _)| what == "now").count(), 1);
+        }
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn waits_of_one_job_that_come_together_are_few_statements() {
+    let db = db().await;
+    let job = plan([Part::Ballot("vote".into(), 60)]).enqueue(&db.pool).await.unwrap();
+    for n in 0..60 {
+        send(&db, job, "vote", &n.to_string()).await;
+    }
+    super::run_to(&db, job.id(), JobState::Completed).await;
+    let mut all: Vec<u32> =
+        serde_json::from_value::<Vec<String>>(output(&db, job.id()).await).unwrap().iter().map(|vote| vote.parse().unwrap()).collect();
+    all.sort_unstable();
+    assert_eq!(all, (0..60).collect::<Vec<_>>(), "each once");
+    let statements = db.count("select count(distinct at) from queue.step where name like 'vote/%'").await;
+    assert!(statements < 15, "60 waits were {statements} statements");
+    eventually("nothing is left", async || db.count("select count(*) from queue.signal").await == 0).await;
+    db.finish().await;
+}
