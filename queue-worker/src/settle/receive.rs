@@ -20,7 +20,10 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{locked::is_locked, send::is_refusal};
+use super::{
+    locked::is_locked,
+    send::{is_of_class, is_refusal},
+};
 use crate::{
     error::complain,
     live::{Link, bounded},
@@ -102,7 +105,7 @@ impl Receiver {
     async fn receive(&mut self, asks: Vec<Asking>) {
         match self.send(&asks).await {
             Ok(answers) => self.tell(asks, answers),
-            Err(error) if is_locked(&error) || is_refusal(&error) => self.receive_apart(asks, error).await,
+            Err(error) if is_of_some(&error) => self.receive_apart(asks, error).await,
             Err(error) => put_off(asks, &error),
         }
     }
@@ -125,7 +128,7 @@ impl Receiver {
             for half in [asks, rest] {
                 match self.send(&half).await {
                     Ok(answers) => self.tell(half, answers),
-                    Err(error) if is_locked(&error) || is_refusal(&error) => groups.push((half, error)),
+                    Err(error) if is_of_some(&error) => groups.push((half, error)),
                     Err(error) => put_off(half, &error),
                 }
             }
@@ -196,6 +199,12 @@ impl Asking {
     fn key(&self) -> Key {
         (self.entry.fence.token, self.entry.fence.id, self.entry.name.clone())
     }
+}
+
+/// Whether what asks say, or what they touch, may be the cause. A login or a right that is refused is none of theirs: they are put off until it is
+/// mended.
+fn is_of_some(error: &sqlx::Error) -> bool {
+    is_locked(error) || is_refusal(error) && is_of_class(error, &["22", "23", "54", "P0"])
 }
 
 fn put_off(asks: Vec<Asking>, error: &sqlx::Error) {

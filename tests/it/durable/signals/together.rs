@@ -130,3 +130,20 @@ async fn waits_of_one_job_that_come_together_are_few_statements() {
     eventually("nothing is left", async || db.count("select count(*) from queue.signal").await == 0).await;
     db.finish().await;
 }
+
+#[tokio::test]
+async fn what_is_wrong_with_the_store_and_not_with_an_ask_fails_no_attempt() {
+    let db = db().await;
+    run(&db, "alter table queue.signal rename to away").await;
+    let job = plan([receive("go")]).enqueue(&db.pool).await.unwrap();
+    db.run_while(db.worker().register::<super::Plan>(), async {
+        db.until(job.id(), JobState::Scheduled).await;
+        assert_eq!(db.count("select count(*) from queue.failure").await, 0, "it is put off");
+        run(&db, "alter table queue.away rename to signal").await;
+        send(&db, job, "go", "now").await;
+        db.until(job.id(), JobState::Completed).await;
+    })
+    .await;
+    assert_eq!(db.count("select count(*) from queue.failure").await, 0);
+    db.finish().await;
+}
