@@ -42,6 +42,8 @@ begin
   -- guard: a signal has a name [coalesce .. true) => false]
   if coalesce(octet_length(signal.name) not between 1 and 200 or signal.name ~ '[[:cntrl:]]', true) then
     raise invalid_parameter_value using message = 'queue.signal: a name has 1 to 200 bytes, and no control characters';
+  elsif signal.name like '% (join)' then  -- guard: no signal is called as the end of a child [signal.name like '% (join)' => false]
+    raise invalid_parameter_value using message = 'queue.signal: names that end so are those of the ends of children';
   -- guard: a signal fits [octet_length(signal.payload::text) > queue.payload_limit() => false]
   elsif octet_length(signal.payload::text) > queue.payload_limit() then
     raise check_violation using constraint = 'signal_payload_fits',
@@ -105,9 +107,15 @@ begin
     select p.ctid as at, p.id
     from unnest(ids) u (id)
     cross join lateral (select p.ctid, p.id, p.names from queue.parked p where p.id = u.id offset 0) p
-    -- guard: wakes only a job with a signal; wakes for its own signals [s.id = p.id and ]
+    -- guard: wakes only a job with a signal [exists (select from queue.signal .. (p.names)) => true]
+    -- guard: wakes for its own signals [s.id = p.id and ]
     -- guard: wakes only for what is waited for [ and s.name = any (p.names)]
     where exists (select from queue.signal s where s.id = p.id and s.name = any (p.names))
+      or exists (  -- guard: wakes for a child that is over [or exists => or false and exists]
+        select from unnest(p.names) n (name)
+        -- guard: wakes for its own children [c.parent = p.id and ]; wakes only for what is over [ and c.state is not null]
+        -- guard: wakes for the child that is waited for [ and queue.join_name(c.name) = n.name]
+        join queue.child c on c.parent = p.id and queue.join_name(c.name) = n.name and c.state is not null)
   ), held as materialized (
     select p.ctid as at
     from queue.parked p

@@ -188,6 +188,10 @@ begin
     perform queue.wake_keys();  -- guard: whoever sees to keys is told
   end if;
   if cardinality(gone) > 0 then
+    perform queue.tell_parents(gone);  -- guard: ended: whose child it is is told [perform queue.tell_parents(gone) => null]
+    if not end_waiting.expired then  -- redundant: what expires has no children [not end_waiting.expired => true] (it has not begun)
+      perform queue.cancel_children(gone);  -- guard: cancelled: its children are cancelled
+    end if;
     perform queue.tell_waiters();  -- guard: cancelled: who waits for jobs is told [perform queue.tell_waiters() => null]
   end if;
   return query select u.id from unnest(gone) u (id);
@@ -246,6 +250,7 @@ begin
   end loop;
   if cardinality(marked) > 0 then  -- guard: cancelling: nobody is told if nothing was [cardinality(marked) > 0 => true]
     perform queue.notify('wake', '!control');  -- guard: told at once [perform queue.notify('wake', '!control') => null]
+    perform queue.cancel_children(marked);  -- guard: cancelling: its children are cancelled
   end if;
   return query select u.id from unnest(marked) u (id);
 end

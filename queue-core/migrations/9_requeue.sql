@@ -90,6 +90,7 @@ begin
   )
   select array_agg(r.id), bool_or(r.is_late) into back, keys from risen r;
   perform queue.forget_expiry(back);  -- guard: requeue: it may begin at any time
+  perform queue.ask_children(back);  -- guard: requeue: what its children came to since counts
   perform queue.wake_for(back);  -- guard: requeue: workers are told
   if keys then
     perform queue.wake_keys();  -- guard: requeue: whoever sees to keys is told
@@ -178,6 +179,9 @@ begin
   ), unheard as (
     delete from queue.signal s
     where s.id = any (array(select b.id from back b))  -- guard: reopen: signals of its earlier life are forgotten
+  ), unborn as (
+    delete from queue.child c
+    where c.parent = any (array(select b.id from back b))  -- guard: reopen: children of its earlier life are no more its own
   )
   select array_agg(b.id), bool_or(b.key is not null) into came, keys from back b;
   perform queue.forget_expiry(came);  -- guard: reopen: it may begin at any time
@@ -236,6 +240,10 @@ begin
     delete from queue.signal s
     -- guard: discard: signals of those discarded; discard: signals only of dead letters [array(select g.id from gone g) => discard_all.ids]
     where s.id = any (array(select g.id from gone g))
+  ), children as (
+    delete from queue.child c
+    -- guard: discard: children of those discarded; discard: children only of dead letters [array(select g.id from gone g) => discard_all.ids]
+    where c.parent = any (array(select g.id from gone g))
   ), failures as (
     delete from queue.failure f
     -- guard: discard: failures of those discarded; discard: failures only of dead letters [array(select g.id from gone g) => discard_all.ids]

@@ -6,6 +6,7 @@ grant select (output) on queue.done to "queue_role";
 grant select (checkpoint) on queue.progress to "queue_role";
 grant select (output) on queue.step to "queue_role";
 grant select (payload) on queue.signal to "queue_role";
+grant select (output) on queue.child to "queue_role";
 grant select on queue.jobs, queue.schedule to "queue_role";
 grant execute on function
   queue.list, queue.newest_ready, queue.find, queue.status, queue.entry_of, queue.end_of, queue.attempt_of, queue.lane_id, queue.hash, queue.digest,

@@ -111,7 +111,7 @@ pub use define::{
     Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, Limit, OldPayload, OnConflict,
     Options, Outcome, Priority, Retain, StateKey, TerminalExt, Unique, UniqueKey, UnknownState, Verdict, While, most_together, verdict,
 };
-pub use enqueue::{Batch, Enqueue, EnqueueAll, EnqueueOptions, Enqueuing, Job, JobHandle, on_enqueue};
+pub use enqueue::{Batch, Child, Enqueue, EnqueueAll, EnqueueOptions, Enqueuing, Job, JobHandle, Spawn, on_enqueue};
 pub use error::{Error, RegistryError, message};
 pub use payload::PayloadError;
 pub use queue_macros::job;
@@ -129,8 +129,8 @@ pub mod runner {
     pub use crate::{
         attempt::{AttemptSpan, ClaimedJob, Ended, Halt, OpenLog, run, run_batch},
         context::{
-            Ask, Backend, CommitResult, Fence, Heard, JournaledStep, Lent, LogEntry, OwnTransaction, Report, ReportEntry, ReportSender,
-            Shared, SignalEntry, States, StepEntry, Written,
+            Ask, Backend, ChildEntry, ChildLook, CommitResult, Fence, Heard, JournaledStep, Lent, LogEntry, OwnTransaction, Report,
+            ReportEntry, ReportSender, Shared, SignalEntry, States, StepEntry, Written,
         },
         define::{Counted, Due, Ending, OrderingKey, Timing, stored_type, type_and_version},
         finish::finish_one,

@@ -76,6 +76,7 @@ with taken as materialized (
   from freed  -- guard: a freed key is left a hint [freed => freed where false]
 )
 select queue, count(*) as jobs, array_agg(id) filter (where crashes >= $2 and not cancelling) as dead,
-  count(*) filter (where cancelling) as cancelled, queue.type_of(job_type) as job_type
+  count(*) filter (where cancelling) as cancelled, queue.type_of(job_type) as job_type,
+  array_agg(id) filter (where crashes >= $2 or cancelling) as over
 from fallen
 group by queue, queue.type_of(job_type)

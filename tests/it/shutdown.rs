@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use queue_core::{Job as _, JobId, JobState};
+use queue_core::{Context, Handler, Job as _, JobId, JobResult, JobState, job};
 use queue_worker::Worker;
 use tests::{Act, Do, TestDb, WorkerProcess, effects, eventually, within};
 use tokio::sync::oneshot;
@@ -96,14 +96,28 @@ async fn what_does_not_end_in_time_is_released_uncharged_and_runs_elsewhere() {
     db.finish().await;
 }
 
+/// Ends at once, or never: no timeout ends it either, however long the test's machine stands still.
+#[job]
+#[derive(serde::Serialize, serde::Deserialize)]
+struct AtOnceOrNever {
+    ends: bool,
+}
+
+impl Handler for AtOnceOrNever {
+    async fn run(self, cx: &Context) -> JobResult {
+        tests::record(cx).await?;
+        if self.ends { Ok(()) } else { std::future::pending().await }
+    }
+}
+
 #[tokio::test]
 async fn jobs_that_were_claimed_in_advance_go_back() {
     let db = TestDb::new().await;
     // Fast ones first, so that many are claimed in advance when the slow ones come.
-    let fast = "select count(queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}')) from generate_series(1, 3000)";
-    let slow = "select count(queue.enqueue('do', '{\"act\": \"Hang\"}')) from generate_series(1, 3000)";
+    let fast = "select count(queue.enqueue('at_once_or_never', '{\"ends\": true}')) from generate_series(1, 3000)";
+    let slow = "select count(queue.enqueue('at_once_or_never', '{\"ends\": false}')) from generate_series(1, 3000)";
     assert_eq!(db.count(fast).await + db.count(slow).await, 6000);
-    let worker = db.worker().concurrency(4).grace(Duration::ZERO);
+    let worker = db.worker().register::<AtOnceOrNever>().concurrency(4).grace(Duration::ZERO);
     let held = db.run_while(worker, async {
         within(Duration::from_mins(1), "the slow ones have begun", async || db.count("select count(*) from effect").await >= 3004).await;
         db.count("select sum(cardinality(ids)) from queue.lease").await

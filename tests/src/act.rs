@@ -177,7 +177,8 @@ fn deeper(level: u64) -> u64 {
     if frame[0] == u64::MAX { 0 } else { deeper(level + 1) + std::hint::black_box(&frame)[1] }
 }
 
-async fn record(cx: &Context) -> Result<(), sqlx::Error> {
+/// Says that this attempt is there.
+pub async fn record(cx: &Context) -> Result<(), sqlx::Error> {
     let attempt = i32::try_from(cx.attempt()).unwrap_or(i32::MAX);
     sqlx::query("insert into effect (job, attempt, pid) values ($1, $2, $3)")
         .bind(cx.id())

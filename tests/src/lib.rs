@@ -2,6 +2,7 @@
 
 mod act;
 mod batched;
+pub mod children;
 mod clock;
 mod commit_proxy;
 mod db;
@@ -27,7 +28,7 @@ pub mod tallies;
 pub mod timetable;
 mod worker_process;
 
-pub use act::{Act, Do, effects};
+pub use act::{Act, Do, effects, record};
 pub use batched::{Batched, Part};
 pub use clock::Clock;
 pub use commit_proxy::{Cut, Proxy};

@@ -72,17 +72,22 @@ impl ClaimedJob {
 
     /// The ending of a job that goes back: not begun, or broken off. No attempt is charged.
     pub fn released(&self) -> Ending {
-        Ending::new(Verdict::Release, self.attempt, self.key)
+        Ending::new(Verdict::Release, self.attempt, self.key).of_child(self.is_child())
     }
 
     /// The ending of a job that was cancelled before its attempt began, which does not count.
     pub fn cancelled(&self) -> Ending {
-        Ending::new(Verdict::Cancel, self.attempt - 1, self.key)
+        Ending::new(Verdict::Cancel, self.attempt - 1, self.key).of_child(self.is_child())
     }
 
     /// The ending of a job that is not begun because its time is over.
     pub fn expired(&self) -> Ending {
-        Ending::new(Verdict::Expire, self.attempt, self.key)
+        Ending::new(Verdict::Expire, self.attempt, self.key).of_child(self.is_child())
+    }
+
+    /// Whether another job may have spawned it: then the end of this one is told. Metadata that only look so cost a look in vain.
+    pub fn is_child(&self) -> bool {
+        self.meta.as_deref().is_some_and(|meta| meta.contains("\"child_of\""))
     }
 
     /// How long after its claim it may still begin, by the database's clock; `None` if it may at any time, or has begun before.
@@ -102,7 +107,8 @@ impl ClaimedJob {
     /// What a transaction of the handler's own writes its ending under.
     pub(super) fn fence(&self, registration: &Registration) -> Fence {
         let Self { token, id, lane, attempt, crashes, key, .. } = *self;
-        Fence { token, id, lane, attempt, crashes, keep: registration.options().retain != Retain::None, key, since: Instant::now() }
+        let (keep, child) = (registration.options().retain != Retain::None, self.is_child());
+        Fence { token, id, lane, attempt, crashes, keep, child, key, since: Instant::now() }
     }
 }
 

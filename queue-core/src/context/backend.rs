@@ -7,7 +7,7 @@ use sqlx::{Postgres, Transaction};
 use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
-use super::{Fence, Heard, JournaledStep, SignalEntry, StepEntry, Written};
+use super::{ChildEntry, ChildLook, Fence, Heard, JournaledStep, SignalEntry, StepEntry, Written};
 use crate::{
     define::{Ending, Failure, JobId},
     error::Error,
@@ -44,6 +44,16 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Journals the next signal of a name, or the end of the wait for it; committed when this returns.
     async fn receive(&self, _: SignalEntry) -> Heard {
         Heard::Refused
+    }
+
+    /// Enqueues a child and journals that; committed when this returns. None if the lease does not have the job any more.
+    async fn spawn(&self, _: ChildEntry) -> sqlx::Result<Option<JobId>> {
+        Err(sqlx::Error::Protocol("no children are spawned here".to_owned()))
+    }
+
+    /// What the child that this step has spawned came to; none if there is none.
+    async fn child(&self, _: JobId, _step: &str) -> sqlx::Result<Option<ChildLook>> {
+        Ok(None)
     }
 
     /// Keeps what an attempt that ends has logged. Waits for it only if it may, and then for a moment; it never fails. A test's keeps none.

@@ -18,7 +18,7 @@ use sqlx::PgConnection;
 use super::{
     Context,
     backend::OwnTransaction,
-    journal::{Done, END, Journal, Stop, UNSURE},
+    journal::{Done, END, JOIN, Journal, Stop, UNSURE},
     since::LastJournaled,
 };
 use crate::{
@@ -271,7 +271,7 @@ pub(super) fn checked(cx: &Durable, name: impl Into<StepName>) -> Result<String,
     if name.is_empty() || name.len() > LONGEST_NAME || name.chars().any(char::is_control) {
         return Err(Failure::terminal(cx.journal().wrong(&name, "a name has 1 to 200 bytes, and no control characters")));
     }
-    if name.ends_with(END) {
+    if name.ends_with(END) || name.ends_with(JOIN) {
         return Err(Failure::terminal(cx.journal().wrong(&name, "names that end so are those of the ends of waits")));
     }
     Ok(name)
@@ -316,6 +316,15 @@ impl Context {
         pending()
     }
 
+    /// Is not there: only durable jobs have children.
+    #[doc(hidden)]
+    pub fn spawn<N, J>(&self, _: N, _: J) -> std::future::Pending<()>
+    where
+        for<'a> &'a Self: ByDurable,
+    {
+        pending()
+    }
+
     /// Is not there: only durable jobs receive signals.
     #[doc(hidden)]
     pub fn receive<T>(&self, _: T) -> std::future::Pending<()>
@@ -337,7 +346,7 @@ impl Context {
 
 /// What has it can be called; nothing has.
 #[diagnostic::on_unimplemented(
-    message = "only durable jobs have steps, sleeps and signals",
+    message = "only durable jobs have steps, sleeps, signals and children",
     label = "this job is not durable",
     note = "say `#[job(durable)]` of its type, and `cx: &Durable` in its handler",
     note = "a plain job that is to be called again later returns `Err(Failure::snooze(wait))`"

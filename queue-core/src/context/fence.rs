@@ -17,6 +17,8 @@ pub struct Fence {
     pub crashes: i16,
     /// Whether a completed job leaves a record.
     pub keep: bool,
+    /// Whether another job is told what this one comes to.
+    pub child: bool,
     pub key: Option<OrderingKey>,
     pub since: Instant,
 }
@@ -76,4 +78,31 @@ pub enum Heard {
     Refused,
     /// The database does not take it.
     Failed(String),
+}
+
+/// A child that a durable job spawns.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct ChildEntry {
+    pub fence: Fence,
+    /// The step's name.
+    pub name: String,
+    pub job_type: &'static str,
+    /// JSON text.
+    pub payload: String,
+    /// As `queue.enqueue` takes them, as JSON text.
+    pub options: String,
+}
+
+/// A child, as its parent sees it.
+#[doc(hidden)]
+#[derive(Clone, Debug)]
+pub struct ChildLook {
+    pub id: JobId,
+    /// What it came to, as the tables say it; none if it is not over.
+    pub state: Option<String>,
+    pub attempts: i16,
+    /// JSON text.
+    pub output: Option<String>,
+    pub error: Option<String>,
 }

@@ -10,7 +10,9 @@ use std::{
 
 use tokio::{sync::watch, time::timeout};
 
-use super::{CommitResult, Fence, Heard, JournaledStep, OwnTransaction, Shared, SignalEntry, StepEntry, Written, since::LastJournaled};
+use super::{
+    ChildEntry, CommitResult, Fence, Heard, JournaledStep, OwnTransaction, Shared, SignalEntry, StepEntry, Written, since::LastJournaled,
+};
 use crate::{
     define::{Failure, JobId},
     error::Error,
@@ -28,6 +30,9 @@ pub(crate) const UNSURE: Duration = Duration::from_secs(1);
 
 /// The step whose time ends the wait of another is called as that, and so.
 pub(crate) const END: &str = " (timeout)";
+
+/// The wait for the end of the child that a step has spawned is called as that, and so; as `queue.join_name` calls it.
+pub(crate) const JOIN: &str = " (join)";
 
 /// Why an attempt is left half-way.
 pub(crate) enum Stop {
@@ -228,6 +233,30 @@ impl Journal {
             Heard::Refused => Err(self.lost().into()),
             Heard::Failed(why) => Err(Error::Database(sqlx::Error::Io(std::io::Error::other(why))).into()),
         }
+    }
+
+    /// Spawns a child; committed when this returns. As [`write`](Self::write), it goes on when this is dropped.
+    pub(super) async fn spawn(self: &Arc<Self>, child: ChildEntry) -> Result<sqlx::Result<JobId>, Failure> {
+        let (journal, writing) = (Arc::clone(self), self.writing());
+        let spawned = self.shared.handlers.spawn(async move {
+            let (attempt, name) = (child.fence.attempt, child.name.clone());
+            let spawned = journal.shared.backend.spawn(child).await;
+            if let Ok(Some(id)) = &spawned {
+                journal.note(Finished { attempt, name, output: Some(format!("{{\"child\":\"{id}\"}}")), wait: None });
+            }
+            drop(writing);
+            spawned
+        });
+        match spawned.await? {
+            Ok(Some(id)) => Ok(Ok(id)),
+            Ok(None) => Err(self.lost().into()),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    /// The fence of what is to be journaled under this name.
+    pub(super) fn fence(&self, name: &str) -> Result<Fence, Failure> {
+        Ok(self.fence.ok_or_else(|| self.wrong(name, "the job's type has no journal"))?)
     }
 
     /// What is asked for, of a signal.

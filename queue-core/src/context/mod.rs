@@ -5,6 +5,7 @@
 mod backend;
 mod batch;
 mod cancelled;
+mod children;
 mod decode;
 mod durable;
 mod fence;
@@ -38,6 +39,7 @@ use sqlx::PgPool;
 use tokio::runtime::Handle;
 
 pub(crate) use self::batch::{AnyBatch, Said};
+pub(crate) use self::children::NewChild;
 #[cfg(feature = "testing")]
 pub(crate) use self::forms::PayloadForms;
 pub(crate) use self::journal::{END, Stop};
@@ -52,7 +54,7 @@ pub use self::{
     cancelled::{Ask, CancelReason, Cancelled},
     decode::{Upgraded, upgrade},
     durable::{Durable, StepName},
-    fence::{Fence, Heard, JournaledStep, SignalEntry, StepEntry},
+    fence::{ChildEntry, ChildLook, Fence, Heard, JournaledStep, SignalEntry, StepEntry},
     handler::{Handler, HandlerContext, JobFuture},
     lent::{Lent, TransactionGuard},
     middleware::{AttemptOutput, Middleware, Next},

@@ -53,6 +53,9 @@ impl Durable {
     /// What came, or the end of the wait.
     async fn hear(&self, journal: &Arc<Journal>, name: &StepName, timeout: Option<Duration>) -> Result<Done, Failure> {
         let (signal, step) = (name.text(), checked(self, name.clone())?);
+        if signal.is_empty() {
+            return Err(Failure::terminal(journal.wrong(&step, "a signal has a name, before what tells its waits apart")));
+        }
         let bound = format!("{step}{END}");
         checked_length(journal, &step, &bound)?;
         if let Some(done) = journal.ask(&step)? {

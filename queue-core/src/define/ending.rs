@@ -44,6 +44,7 @@ pub struct Ending {
     attempt: i16,
     key: Option<OrderingKey>,
     keep: bool,
+    child: bool,
     ran: Duration,
     output: Option<String>,
     error: Option<String>,
@@ -54,13 +55,20 @@ impl Ending {
     /// The ending of attempt number `attempt` of a job with this ordering key. Texts are added by [`output`](Self::with_output) and
     /// [`error`](Self::with_error).
     pub fn new(verdict: Verdict, attempt: i16, key: Option<OrderingKey>) -> Self {
-        Self { verdict, attempt, key, keep: true, ran: Duration::ZERO, output: None, error: None, signals: Vec::new() }
+        Self { verdict, attempt, key, keep: true, child: false, ran: Duration::ZERO, output: None, error: None, signals: Vec::new() }
     }
 
     /// Whether a completed job leaves a record.
     #[must_use]
     pub fn kept(mut self, keep: bool) -> Self {
         self.keep = keep;
+        self
+    }
+
+    /// Whether another job spawned this one, and is told what it comes to.
+    #[must_use]
+    pub fn of_child(mut self, child: bool) -> Self {
+        self.child = child;
         self
     }
 
@@ -130,7 +138,8 @@ impl Ending {
     /// The verdict's word in the statements.
     pub fn word(&self) -> &'static str {
         match self.verdict {
-            Verdict::Complete if self.keep => "complete",
+            // Its parent is told what it gave, which is read from its record.
+            Verdict::Complete if self.keep || self.child => "complete",
             Verdict::Complete => "forget",
             Verdict::Retry(_) => "retry",
             // Its own statement parks it, and any other has it called again.
@@ -184,12 +193,17 @@ impl Ending {
 
     /// Whether there is nothing to say but that the job completed: it may then be settled by its lease alone.
     pub fn is_plain(&self) -> bool {
-        self.verdict == Verdict::Complete && self.keep && self.output.is_none() && self.attempt == 1 && self.key.is_none()
+        self.verdict == Verdict::Complete && self.keep && self.output.is_none() && self.attempt == 1 && self.key.is_none() && !self.child
     }
 
     /// Whether the job has an ordering key.
     pub fn has_key(&self) -> bool {
         self.key.is_some()
+    }
+
+    /// Whether another job is told what this one comes to.
+    pub fn is_child(&self) -> bool {
+        self.child
     }
 
     /// Whether the job is completed.

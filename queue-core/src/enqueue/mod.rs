@@ -18,6 +18,7 @@ mod places;
 mod row;
 mod run;
 mod sealing;
+mod spawn;
 
 use std::borrow::Cow;
 
@@ -31,6 +32,7 @@ pub use self::{
     job::Job,
     one::Enqueue,
     options::EnqueueOptions,
+    spawn::{Child, Spawn},
 };
 use crate::{define::JobType, error::Error, schema::Store};
 

@@ -11,6 +11,7 @@ mod act;
 mod all;
 mod audit;
 mod capacity;
+mod children;
 mod counts;
 mod dead;
 mod doctor;
@@ -38,6 +39,7 @@ pub use self::{
     all::{ActAll, Swept, act_all, act_on, count_matching, count_matching_up_to},
     audit::{AuditRecord, Note, audit, note_act},
     capacity::{Capacity, capacities, capacities_exactly, queues, set_capacity},
+    children::{JobChild, children},
     counts::{
         Backlog, Busiest, Count, Oldest, StateCount, WorkerRecord, backlog, busiest, counts, counts_exactly, now, oldest, oldest_of,
         workers,

@@ -4,6 +4,7 @@
 //! at over a pool (`watcher`), thousands together by a `Waiter`; nothing of it needs a worker in this process.
 
 mod error;
+mod join;
 mod look;
 mod progress;
 mod waiter;

@@ -20,7 +20,8 @@ use super::{
 use crate::{
     attempt::{self, ClaimedJob, Ended, Halt},
     context::{
-        CancelReason, JournaledStep, Lent, Middleware, Registration, Report, ReportEntry, ReportSender, Shared, States, StepName, Written,
+        CancelReason, ChildLook, JournaledStep, Lent, Middleware, Registration, Report, ReportEntry, ReportSender, Shared, States,
+        StepName, Written,
     },
     define::{Ending, Failure, JobId, JobType, Outcome, Verdict},
     error::Error,
@@ -124,6 +125,8 @@ pub(super) struct Setup<'a> {
     pub(super) checkpoint: Option<String>,
     pub(super) steps: Vec<JournaledStep>,
     pub(super) signals: Vec<TestSignal>,
+    /// What children came to; none in a drain, which spawns none.
+    pub(super) children: Option<Vec<(String, ChildLook)>>,
     pub(super) states: States,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) pool: PgPool,
@@ -168,11 +171,12 @@ const DICE: f64 = 0.5;
 
 impl Setup<'_> {
     pub(super) async fn run(self) -> Outturn {
-        let Self { registration, job, checkpoint, steps, signals, states, middleware, pool, store, lent, asked, points } = self;
+        let Self { registration, job, checkpoint, steps, signals, children, states, middleware, pool, store, lent, asked, points } = self;
         let own = points.as_ref().map(|_| pool.clone());
         // The transaction of an attempt that is interrupted is whole: its handler has no part of it to keep.
         let of_parts = lent.clone().filter(|_| own.is_none());
-        let backend = Arc::new(TestBackend::new(job.attempt, (checkpoint, steps, signals), of_parts, own));
+        let backend = TestBackend::new(job.attempt, (checkpoint, steps, signals), of_parts, own);
+        let backend = Arc::new(backend.with_children(children));
         let (reports, mut said) = ReportSender::open();
         let shared = Arc::new(Shared {
             pool,

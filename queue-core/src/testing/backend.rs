@@ -18,7 +18,10 @@ use sqlx::PgPool;
 use tokio::time::timeout;
 
 use crate::{
-    context::{Backend, CommitResult, Fence, Heard, JournaledStep, Lent, OwnTransaction, ReportEntry, SignalEntry, StepEntry, Written},
+    context::{
+        Backend, ChildEntry, ChildLook, CommitResult, Fence, Heard, JournaledStep, Lent, OwnTransaction, ReportEntry, SignalEntry,
+        StepEntry, Written,
+    },
     define::{Ending, JobId},
     error::Error,
     results::Progress,
@@ -70,6 +73,8 @@ pub(super) struct Notes {
     signals: Vec<TestSignal>,
     /// The places of those that were received.
     pub(super) received: Vec<i64>,
+    /// What the test says that children came to, by the steps that spawn them.
+    children: Option<Vec<(String, ChildLook)>>,
     /// Whether there is anything to be written.
     pub(super) changed: bool,
 }
@@ -94,6 +99,12 @@ impl TestBackend {
         let notes = Mutex::new(Notes { progress, checkpoint, steps, since, signals, ..Notes::default() });
         let (kept, over, committing) = Default::default();
         Self { lent, pool, notes, kept, over, committing }
+    }
+
+    /// With what the test says of children.
+    pub(super) fn with_children(self, children: Option<Vec<(String, ChildLook)>>) -> Self {
+        self.notes().children = children;
+        self
     }
 
     /// How much was kept so far.
@@ -199,6 +210,28 @@ impl Backend for TestBackend {
             return Heard::Over;
         }
         Heard::Nothing
+    }
+
+    /// Children are not run: the test says what they come to.
+    async fn spawn(&self, ChildEntry { fence, name, .. }: ChildEntry) -> sqlx::Result<Option<JobId>> {
+        if self.over.load(SeqCst) {
+            return Ok(None);
+        }
+        let mut notes = self.notes();
+        let Some(children) = &notes.children else {
+            return Err(sqlx::Error::Protocol("a drain spawns no children; run the handler with `testing::run`".to_owned()));
+        };
+        let known = children.iter().find(|(step, _)| *step == name).map(|(_, child)| child.id);
+        let id = known.unwrap_or(JobId(1_000_000 + notes.steps.len() as i64));
+        notes.steps.push(JournaledStep { name, attempt: fence.attempt, output: Some(format!("{{\"child\":\"{id}\"}}")), left_ms: None });
+        self.kept.fetch_add(1, Relaxed);
+        Ok(Some(id))
+    }
+
+    async fn child(&self, _: JobId, step: &str) -> sqlx::Result<Option<ChildLook>> {
+        let notes = self.notes();
+        let said = notes.children.iter().flatten().find(|(name, _)| name == step).map(|(_, child)| child.clone());
+        Ok(Some(said.unwrap_or(ChildLook { id: JobId(0), state: None, attempts: 0, output: None, error: None })))
     }
 
     /// Keeps what the step wrote, as its commit would, whatever becomes of the attempt.

@@ -287,8 +287,21 @@ async fn one(
         if registration.options().durable { signals(&mut *connection.lock(None).await?, store, job.id).await? } else { Vec::new() };
     sqlx::raw_sql(SAVE).execute(&mut *connection.lock(None).await?).await?;
     let (states, middleware, pool, lent) = (states.clone(), middleware.to_vec(), pool.clone(), connection.lent());
-    let setup =
-        Setup { registration, job: &job, checkpoint, steps, signals, states, middleware, pool, store, lent, asked: None, points: None };
+    let setup = Setup {
+        registration,
+        job: &job,
+        checkpoint,
+        steps,
+        signals,
+        children: None,
+        states,
+        middleware,
+        pool,
+        store,
+        lent,
+        asked: None,
+        points: None,
+    };
     let mut outturn = setup.run().await;
     let mut on = connection.lock(Some(job.id)).await?;
     if transactional && outturn.attempt.is_completed() {

@@ -158,7 +158,7 @@ impl Drop for Shown {
 async fn to_its_end<T: Handler>(run: Run<T>, points: &Arc<Points>) -> Result<Ran<T>, Error> {
     let registration = Registration::of::<T>();
     let (mut job, pool) = run.claimed(&registration).await;
-    let Run { states, mut checkpoint, mut steps, mut signals, middleware, mut asked, pool: own, .. } = run;
+    let Run { states, mut checkpoint, mut steps, mut signals, children, middleware, mut asked, pool: own, .. } = run;
     for _ in 0..MOST_ATTEMPTS {
         let lent = if registration.options().transactional { Some(transaction(&job, own.as_ref()).await?) } else { None };
         let (is_cancelled, in_use) = (asked == Some(CancelReason::Cancelled), own.as_ref().map(used));
@@ -168,6 +168,7 @@ async fn to_its_end<T: Handler>(run: Run<T>, points: &Arc<Points>) -> Result<Ran
             checkpoint,
             steps,
             signals: signals.clone(),
+            children: Some(children.clone()),
             states: states.clone(),
             middleware: middleware.clone(),
             pool: pool.clone(),

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     attempt::ClaimedJob,
-    context::{CancelReason, END, Handler, JournaledStep, Middleware, Registration, States, StepName},
+    context::{CancelReason, ChildLook, END, Handler, JournaledStep, Middleware, Registration, States, StepName},
     define::{Failure, JobId, JobType},
     enqueue::EnqueueOptions,
     error::RegistryError,
@@ -38,6 +38,7 @@ pub struct Run<T> {
     pub(super) checkpoint: Option<String>,
     pub(super) steps: Vec<JournaledStep>,
     pub(super) signals: Vec<TestSignal>,
+    pub(super) children: Vec<(String, ChildLook)>,
     options: EnqueueOptions,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) asked: Option<CancelReason>,
@@ -56,6 +57,7 @@ impl<T: Handler> Run<T> {
             checkpoint: None,
             steps: Vec::new(),
             signals: Vec::new(),
+            children: Vec::new(),
             options,
             middleware: Vec::new(),
             asked: None,
@@ -138,6 +140,31 @@ impl<T: Handler> Run<T> {
         self
     }
 
+    /// What the child that this step of the durable job spawns returns. Children are not run: one of which nothing is said is not over.
+    ///
+    /// # Panics
+    /// When it could not be stored.
+    pub fn child_completed<V: Serialize + ?Sized>(self, name: impl Into<StepName>, output: &V) -> Self {
+        let text = payload::encode(output, payload::DEFAULT_LIMIT).unwrap_or_else(|error| panic!("this output cannot be stored: {error}"));
+        self.child(name.into(), "completed", (Some(text), None))
+    }
+
+    /// That the child that this step of the durable job spawns is a dead letter, with this error.
+    pub fn child_dead(self, name: impl Into<StepName>, error: impl Into<String>) -> Self {
+        self.child(name.into(), "dead", (None, Some(error.into())))
+    }
+
+    /// That somebody cancelled the child that this step of the durable job spawns.
+    pub fn child_cancelled(self, name: impl Into<StepName>) -> Self {
+        self.child(name.into(), "cancelled", (None, None))
+    }
+
+    fn child(mut self, name: StepName, state: &str, (output, error): (Option<String>, Option<String>)) -> Self {
+        let id = JobId(1_000_000 - 1 - self.children.len() as i64);
+        self.children.push((name.name, ChildLook { id, state: Some(state.to_owned()), attempts: 1, output, error }));
+        self
+    }
+
     /// What `cx.meta()` has, as [`Enqueue::meta`](crate::Enqueue::meta).
     pub fn meta(mut self, key: impl Into<String>, value: impl Serialize) -> Self {
         self.options.meta(key, value);
@@ -163,13 +190,14 @@ impl<T: Handler> Run<T> {
     pub async fn run(self) -> Ran<T> {
         let registration = Registration::of::<T>();
         let (job, pool) = self.claimed(&registration).await;
-        let Self { states, checkpoint, steps, signals, asked, middleware, pool: own, .. } = self;
+        let Self { states, checkpoint, steps, signals, children, asked, middleware, pool: own, .. } = self;
         let setup = Setup {
             registration: &registration,
             job: &job,
             checkpoint,
             steps,
             signals,
+            children: Some(children),
             states,
             middleware,
             pool,

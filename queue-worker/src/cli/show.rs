@@ -6,7 +6,7 @@ use chrono::Utc;
 use humantime::format_duration;
 use queue_core::{
     JobId, JobRef, JobState, Progress,
-    operate::{self, AttemptLog, JobRecord, JobSignal, JobStep, LimitWait, Pause},
+    operate::{self, AttemptLog, JobChild, JobRecord, JobSignal, JobStep, LimitWait, Pause},
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -31,13 +31,27 @@ pub(super) async fn show(settings: &Settings, id: JobId, (payload, with_logs): (
     let logs = if with_logs { Some(operate::logs(database.pool(), store, id).await?) } else { None };
     let steps = operate::steps(database.pool(), store, id).await?;
     let signals = operate::signals(database.pool(), store, id).await?;
+    let children = operate::children(database.pool(), store, id).await?;
     database.close().await;
     if as_json {
         let job = Served::new(&job, &pauses, &unserved);
-        return print::json(&Shown { job, waits_for: &limits, steps: &steps, signals: &signals, logs: logs.as_deref() });
+        return print::json(&Shown {
+            job,
+            waits_for: &limits,
+            steps: &steps,
+            signals: &signals,
+            children: &children,
+            logs: logs.as_deref(),
+        });
     }
     let said = describe(&job, paused_by(&job, &pauses), &limits, unserved.contains(&job.id));
-    print::lines(&(said + &stepped(&steps) + &signalled(&signals) + &logs.map_or_else(String::new, |logs| logged(&logs))))
+    print::lines(
+        &(said
+            + &stepped(&steps)
+            + &signalled(&signals)
+            + &with_children(&children)
+            + &logs.map_or_else(String::new, |logs| logged(&logs))),
+    )
 }
 
 /// A job in JSON, the limits that have no room for it, and, if it is durable, what it has done so far, and what it was sent and has not received.
@@ -51,6 +65,8 @@ struct Shown<'a> {
     steps: &'a [JobStep],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     signals: &'a [JobSignal],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    children: &'a [JobChild],
     #[serde(skip_serializing_if = "Option::is_none")]
     logs: Option<&'a [AttemptLog]>,
 }
@@ -149,6 +165,14 @@ fn stepped(steps: &[JobStep]) -> String {
 }
 
 /// What a durable job was sent and has not received: a line each.
+/// What it has spawned.
+fn with_children(children: &[JobChild]) -> String {
+    let of = |child: &JobChild| {
+        format!("\nchild      {}, {}: {}", inert::line(&child.name), child.id, child.state.as_deref().unwrap_or("not over"))
+    };
+    children.iter().map(of).collect()
+}
+
 fn signalled(signals: &[JobSignal]) -> String {
     let of = |signal: &JobSignal| format!("\nsignal     {}, {}: not received yet", print::time(signal.at), inert::line(&signal.name));
     signals.iter().map(of).collect()

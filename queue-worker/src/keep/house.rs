@@ -177,7 +177,7 @@ async fn take_back(house: &mut House) -> sqlx::Result<()> {
     if !recovered.is_empty() {
         let jobs: i64 = recovered.iter().map(|of| of.jobs).sum();
         tracing::warn!(jobs, "recovered the jobs of a worker that went silent");
-        for Recovered { queue, job_type, jobs, dead, cancelled } in &recovered {
+        for Recovered { queue, job_type, jobs, dead, cancelled, .. } in &recovered {
             let dead = dead.as_ref().map_or(0, |dead| dead.len() as i64);
             tallies.note_crashed(queue, queues.present_name(job_type), [*jobs, dead, *cancelled]);
         }

@@ -49,10 +49,11 @@ pub(super) enum Chore {
     ForgetLogs,
     ForgetSteps,
     ForgetSignals,
+    ForgetChildren,
 }
 
 impl Chore {
-    pub(super) const ALL: [Self; 18] = [
+    pub(super) const ALL: [Self; 19] = [
         Self::MakeDays,
         Self::DeleteOld,
         Self::DeleteEarly,
@@ -71,6 +72,7 @@ impl Chore {
         Self::ForgetLogs,
         Self::ForgetSteps,
         Self::ForgetSignals,
+        Self::ForgetChildren,
     ];
 
     /// What a log says when it fails.
@@ -94,6 +96,7 @@ impl Chore {
             Self::ForgetLogs => "cannot delete the logs of jobs that are gone now; trying again in a minute",
             Self::ForgetSteps => "cannot delete the steps of jobs that are gone now; trying again in a minute",
             Self::ForgetSignals => "cannot delete the signals to jobs that are gone now; trying again in a minute",
+            Self::ForgetChildren => "cannot tell of children or forget those of jobs that are gone now; trying again in a minute",
         }
     }
 
@@ -130,6 +133,7 @@ impl Chore {
             Self::ForgetLogs => forget_orphans(connection, store, include_str!("../../sql/prune_logs.sql"), config.retention).await,
             Self::ForgetSteps => forget_orphans(connection, store, include_str!("../../sql/prune_steps.sql"), config.retention).await,
             Self::ForgetSignals => forget_orphans(connection, store, include_str!("../../sql/prune_signals.sql"), config.retention).await,
+            Self::ForgetChildren => forget_orphans(connection, store, include_str!("../../sql/prune_children.sql"), config.retention).await,
         }
     }
 }

@@ -4,7 +4,10 @@ use queue_core::{JobId, Store};
 use sqlx::{Connection as _, FromRow, PgConnection, Row as _};
 use uuid::Uuid;
 
-use crate::live::{MOST_CRASHES, bounded};
+use crate::{
+    live::{MOST_CRASHES, bounded},
+    settle::tell_parents,
+};
 
 /// The leases of this worker, each with the jobs of it that somebody wants cancelled.
 pub(super) async fn own_leases(connection: &mut PgConnection, store: Store, worker: Uuid) -> sqlx::Result<Vec<(Uuid, Option<JobId>)>> {
@@ -36,6 +39,8 @@ pub(super) struct Recovered {
     /// Those that are dead letters now.
     pub(super) dead: Option<Vec<JobId>>,
     pub(super) cancelled: i64,
+    /// Those that are over now.
+    over: Option<Vec<JobId>>,
 }
 
 /// Takes back the jobs of silent workers; returns which, by queue and type.
@@ -53,7 +58,11 @@ pub(super) async fn recover(connection: &mut PgConnection, store: Store) -> sqlx
     }
     let tokens = found.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<Vec<Uuid>>>()?;
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/recover.sql"))).bind(&tokens).bind(MOST_CRASHES);
-    let recovered = statement.fetch_all(&mut *tx).await?;
+    let recovered: Vec<Recovered> = statement.fetch_all(&mut *tx).await?;
+    let over: Vec<JobId> = recovered.iter().filter_map(|of| of.over.as_ref()).flatten().copied().collect();
+    if !over.is_empty() {
+        tell_parents(&mut tx, store, &over).await?;
+    }
     tx.commit().await?;
     Ok(recovered)
 }

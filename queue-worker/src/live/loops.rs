@@ -126,6 +126,7 @@ mod tests {
     fn starts(line: &str) -> bool {
         let mut rest = line.split("spawn").skip(1);
         !line.trim_start().starts_with("//")
+            && !line.contains(" fn spawn(") // a declaration
             && rest.any(|rest| rest.trim_start_matches(|letter: char| letter.is_ascii_lowercase() || letter == '_').starts_with('('))
     }
 

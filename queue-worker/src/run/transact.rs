@@ -12,7 +12,7 @@ use std::{
 
 use queue_core::{
     JobId, Outcome, Registry, Store,
-    runner::{AttemptSpan, ClaimedJob, Ended, Ending, Halt, Shared, finish_one, run},
+    runner::{AttemptSpan, ClaimedJob, Ended, Ending, Halt, Shared, run},
 };
 use sqlx::{PgConnection, PgPool, Postgres, Transaction, postgres::PgPoolOptions};
 use tokio::{runtime::Handle, sync::Mutex, time::timeout};
@@ -29,6 +29,7 @@ use crate::{
     error::complain,
     lanes::Lanes,
     live::{Bell, Config, Engine, Life, Loop, OneLife, Paused, Pauses, bounded, our_settings, their_settings},
+    settle::finish,
     tally::{Attempt, How, Tallies},
 };
 
@@ -132,7 +133,6 @@ const LEND: &str = concat!(their_settings!(), "savepoint queue_job");
 
 /// What the handler wrote is to stay. Constraints that it deferred are checked now, so that they count as its failure.
 const KEEP: &str = concat!("set constraints all immediate; ", our_settings!(), "savepoint queue_verdict");
-
 /// What the handler wrote is to go; the entry stays locked.
 const UNDO: &str = concat!("rollback to savepoint queue_job; ", our_settings!(), "savepoint queue_verdict");
 
@@ -359,13 +359,13 @@ impl Crew {
     /// Writes the ending; false if the job is not ours any more.
     async fn write(&self, tx: &mut PgConnection, job: &ClaimedJob, seq: i64, ending: &mut Ending) -> sqlx::Result<bool> {
         loop {
-            match bounded(finish_one(self.store, job, seq, ending).fetch_optional(&mut *tx)).await {
+            match finish(tx, self.store, (job, seq), ending).await {
                 // A value that the server refuses: an output that jsonb cannot hold.
                 Err(error) if is_refusal(&error) && ending.leave_output_out() => {
                     tracing::warn!(job = %job.id, error = queue_core::message(&error), "cannot keep this output; leaving it out");
                     bounded(sqlx::raw_sql(FORGET).execute(&mut *tx)).await?;
                 }
-                found => return Ok(found?.is_some()),
+                written => return written,
             }
         }
     }
@@ -388,7 +388,7 @@ impl Crew {
         bounded(tx.commit()).await?;
         span.end(outcome, ending.error());
         tell_and_count((&self.context.teller, &self.context.tallies), job, counted, (outcome, &ending));
-        if ending.freed().is_some() {
+        if ending.freed().is_some() || ending.is_child() {
             self.context.bell.tell_keys();
         }
         self.context.bell.note_over();

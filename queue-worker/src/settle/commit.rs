@@ -8,11 +8,15 @@ use std::{sync::Arc, time::Instant};
 use async_trait::async_trait;
 use queue_core::{
     Error, JobId, Store,
-    runner::{Backend, CommitResult, Ending, Fence, Heard, JournaledStep, LogEntry, OwnTransaction, SignalEntry, StepEntry, Written},
+    runner::{
+        Backend, ChildEntry, ChildLook, CommitResult, Ending, Fence, Heard, JournaledStep, LogEntry, OwnTransaction, SignalEntry,
+        StepEntry, Written,
+    },
 };
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 
 use super::{
+    children,
     journal::{JournalSender, end_step, steps_done},
     logs::LogSender,
     own::{ASK_FOR, KEEP, PAUSE},
@@ -69,6 +73,14 @@ impl Backend for DatabaseBackend {
 
     async fn receive(&self, ask: SignalEntry) -> Heard {
         self.signals.ask(ask).await
+    }
+
+    async fn spawn(&self, child: ChildEntry) -> sqlx::Result<Option<JobId>> {
+        children::enqueue(&self.pool, self.store, &child).await
+    }
+
+    async fn child(&self, parent: JobId, step: &str) -> sqlx::Result<Option<ChildLook>> {
+        children::look(&self.pool, self.store, parent, step).await
     }
 
     async fn keep_log(&self, entry: LogEntry, may_wait: bool) {

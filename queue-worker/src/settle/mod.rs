@@ -1,6 +1,7 @@
 //! How jobs end in the store: verdicts in natural batches, a handler's own commit, what jobs report, and who is told that jobs are over.
 
 mod aside;
+mod children;
 mod commit;
 mod journal;
 mod locked;
@@ -15,8 +16,9 @@ mod unsettled;
 mod verdicts;
 
 #[cfg(feature = "cli")]
-pub(crate) use self::journal::steps_done;
+pub(crate) use self::{children::look as look_at_child, journal::steps_done};
 pub(crate) use self::{
+    children::{finish, tell_parents},
     commit::DatabaseBackend,
     journal::{JournalSender, Waiting, write_journal},
     logs::{LogSender, Logs, write_logs},

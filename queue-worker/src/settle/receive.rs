@@ -1,8 +1,9 @@
 //! What durable jobs receive: the next signals of a name, or the ends of the waits for them, journaled under their leases' fences. Those that ask
 //! together in one statement, a lone one at once.
 //!
-//! No ask waits for another's locks. One whose lease somebody has locked asks again soon, and one that is refused is refused alone. While the database is away nothing is known: the job is put off, and asks again. It is not parked, for its
-//! signal may be journaled by a statement whose answer was lost, and then no hint leads to it.
+//! No ask waits for another's locks. One whose lease somebody has locked asks again soon, and one that is refused is refused alone. While the
+//! database is away nothing is known: the job is put off, and asks again. It is not parked, for its signal may be journaled by a statement whose
+//! answer was lost, and then no hint leads to it.
 
 use std::{
     collections::HashMap,

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use queue_core::{JobId, Store};
-use sqlx::{PgConnection, postgres::PgArguments};
+use sqlx::{Connection as _, PgConnection, postgres::PgArguments};
 use tracing::{Instrument as _, Span, field::Empty};
 use uuid::Uuid;
 
-use super::settlement::Settlement;
+use super::{children::tell_parents, settlement::Settlement};
 use crate::{
     error::transient,
     live::{Bell, Link, bounded},
@@ -26,8 +26,8 @@ impl News {
         Self {
             due: verdicts.iter().filter_map(|one| one.ending.wait()).min(),
             released: verdicts.iter().filter(|one| one.ending.is_release()).map(|one| one.lane).collect(),
-            // What is parked is left a hint as well.
-            frees: verdicts.iter().any(|one| one.ending.freed().is_some() || one.ending.is_park()),
+            // What is parked is left a hint as well, and the parent of what is over.
+            frees: verdicts.iter().any(|one| one.ending.freed().is_some() || one.ending.is_park() || one.ending.is_child()),
         }
     }
 
@@ -65,7 +65,11 @@ pub(super) fn is_of_class(error: &sqlx::Error, classes: &[&str]) -> bool {
 /// Writes one verdict in a transaction of the caller's; false if it was refused.
 pub(super) async fn settle_within(connection: &mut PgConnection, store: Store, one: &Settlement) -> sqlx::Result<bool> {
     let statement = bind(store.sql(include_str!("../../sql/settle.sql")), &[one]);
-    Ok(bounded(statement.fetch_all(connection)).await?.is_empty())
+    let is_written = bounded(statement.fetch_all(&mut *connection)).await?.is_empty();
+    if is_written && one.ending.is_child() {
+        tell_parents(connection, store, &[one.id]).await?;
+    }
+    Ok(is_written)
 }
 
 /// Whole leases; returns what was refused.
@@ -111,22 +115,44 @@ pub(super) type Refused = (Uuid, JobId);
 /// what was written is refused.
 pub(super) async fn send(link: &mut Link, store: Store, tallies: &Tallies, verdicts: &[Settlement]) -> sqlx::Result<Vec<Refused>> {
     let span = settle_span(verdicts.len());
-    let sent = send_each(link, store, tallies, verdicts).instrument(span.clone()).await;
-    told(&span, sent)
+    let sent = async {
+        let connection = link.get().await?;
+        let (children, others): (Vec<&Settlement>, Vec<_>) = verdicts.iter().partition(|one| one.ending.is_child());
+        let mut lost = send_each(connection, store, tallies, &others).await?;
+        if !children.is_empty() {
+            lost.extend(send_children(connection, store, tallies, &children).await?);
+        }
+        Ok(lost)
+    };
+    let sent = sent.instrument(span.clone()).await;
+    told(&span, link.note(sent))
 }
 
-async fn send_each(link: &mut Link, store: Store, tallies: &Tallies, verdicts: &[Settlement]) -> sqlx::Result<Vec<Refused>> {
-    let of = |kind: Statement| -> Vec<&Settlement> { verdicts.iter().filter(|one| Statement::of(one) == kind).collect() };
+/// Of children: their parents are told what they came to in the transaction that writes it.
+async fn send_children(
+    connection: &mut PgConnection,
+    store: Store,
+    tallies: &Tallies,
+    children: &[&Settlement],
+) -> sqlx::Result<Vec<Refused>> {
+    let mut tx = bounded(connection.begin()).await?;
+    let lost = send_each(&mut tx, store, tallies, children).await?;
+    tell_parents(&mut tx, store, &children.iter().map(|one| one.id).collect::<Vec<_>>()).await?;
+    bounded(tx.commit()).await?;
+    Ok(lost)
+}
+
+async fn send_each(connection: &mut PgConnection, store: Store, tallies: &Tallies, verdicts: &[&Settlement]) -> sqlx::Result<Vec<Refused>> {
+    let of = |kind: Statement| -> Vec<&Settlement> { verdicts.iter().filter(|one| Statement::by(one) == kind).copied().collect() };
     let late = of(Statement::Expire);
-    let mut lost = if late.is_empty() { Vec::new() } else { expire(link, store, tallies, &late).await? };
+    let mut lost = if late.is_empty() { Vec::new() } else { expire(connection, store, tallies, &late).await? };
     let parked = of(Statement::Park);
     if !parked.is_empty() {
-        lost.extend(park(link, store, &parked).await?);
+        lost.extend(park(connection, store, &parked).await?);
     }
     if late.len() + parked.len() < verdicts.len() {
         let statement = bind(store.sql(include_str!("../../sql/settle.sql")), &of(Statement::Settle));
-        let refused = bounded(statement.fetch_all(link.get().await?)).await;
-        lost.extend(link.note(refused)?);
+        lost.extend(bounded(statement.fetch_all(connection)).await?);
     }
     Ok(lost)
 }
@@ -137,12 +163,19 @@ pub(super) enum Statement {
     Expire,
     Park,
     Settle,
+    /// Any of these, in a transaction with what its parent is told.
+    OfChild,
 }
 
 impl Statement {
-    pub(super) const ALL: [Self; 3] = [Self::Expire, Self::Park, Self::Settle];
+    pub(super) const ALL: [Self; 4] = [Self::Expire, Self::Park, Self::Settle, Self::OfChild];
 
+    /// What is written together.
     pub(super) fn of(one: &Settlement) -> Self {
+        if one.ending.is_child() { Self::OfChild } else { Self::by(one) }
+    }
+
+    fn by(one: &Settlement) -> Self {
         if one.ending.is_expiry() {
             Self::Expire
         } else if one.ending.is_park() {
@@ -154,7 +187,7 @@ impl Statement {
 }
 
 /// Those that wait for signals; returns what was refused.
-async fn park(link: &mut Link, store: Store, parked: &[&Settlement]) -> sqlx::Result<Vec<Refused>> {
+async fn park(connection: &mut PgConnection, store: Store, parked: &[&Settlement]) -> sqlx::Result<Vec<Refused>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/park_held.sql")))
         .bind(parked.iter().map(|one| one.token).collect::<Vec<_>>())
         .bind(parked.iter().map(|one| one.id.0).collect::<Vec<_>>())
@@ -162,17 +195,15 @@ async fn park(link: &mut Link, store: Store, parked: &[&Settlement]) -> sqlx::Re
         .bind(parked.iter().map(|one| one.ending.attempt()).collect::<Vec<_>>())
         .bind(parked.iter().map(|one| one.ending.wait().map(|wait| wait.as_secs_f64() * 1000.0)).collect::<Vec<_>>())
         .bind(parked.iter().map(|one| serde_json::json!(one.ending.signals()).to_string()).collect::<Vec<_>>());
-    let refused = bounded(statement.fetch_all(link.get().await?)).await;
-    link.note(refused)
+    bounded(statement.fetch_all(connection)).await
 }
 
 /// Those of which the database's clock says so are over; the others go back. Returns what was refused.
-async fn expire(link: &mut Link, store: Store, tallies: &Tallies, late: &[&Settlement]) -> sqlx::Result<Vec<Refused>> {
+async fn expire(connection: &mut PgConnection, store: Store, tallies: &Tallies, late: &[&Settlement]) -> sqlx::Result<Vec<Refused>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/expire_held.sql")))
         .bind(late.iter().map(|one| one.token).collect::<Vec<_>>())
         .bind(late.iter().map(|one| one.id.0).collect::<Vec<_>>());
-    let became = bounded(statement.fetch_all(link.get().await?)).await;
-    let became: Vec<(Uuid, JobId, Option<bool>)> = link.note(became)?;
+    let became: Vec<(Uuid, JobId, Option<bool>)> = bounded(statement.fetch_all(connection)).await?;
     tallies.tell_expired(&became.iter().filter(|(.., expired)| *expired == Some(true)).map(|(_, id, _)| *id).collect::<Vec<_>>());
     Ok(became.into_iter().filter(|(.., expired)| expired.is_none()).map(|(token, id, _)| (token, id)).collect())
 }

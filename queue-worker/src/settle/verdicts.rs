@@ -74,7 +74,7 @@ async fn settle_until(
         bell.vitals().settling.set_first();
         tallies.note(received.iter().filter(|one| one.over).filter_map(|one| one.counted(false)));
         // A handler's own transaction has ended these.
-        if received.iter().any(|one| one.over && one.ending.has_key()) {
+        if received.iter().any(|one| one.over && (one.ending.has_key() || one.ending.is_child())) {
             bell.tell_keys();
         }
         unsettled.extend(received.drain(..));

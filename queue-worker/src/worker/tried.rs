@@ -14,7 +14,7 @@ use queue_core::{
     Error as CoreError, JobId, JobState, Registration, Registry, Store, operate,
     operate::JobRecord,
     runner::{
-        Backend, ClaimedJob, CommitResult, Ended, Ending, Fence, Halt, Heard, JournaledStep, Lent, OwnTransaction, ReportEntry,
+        Backend, ChildLook, ClaimedJob, CommitResult, Ended, Ending, Fence, Halt, Heard, JournaledStep, Lent, OwnTransaction, ReportEntry,
         ReportSender, Shared, SignalEntry, StepEntry, Written, run,
     },
 };
@@ -28,7 +28,11 @@ use uuid::Uuid;
 use self::noted::Notes;
 pub(crate) use self::noted::Said;
 use super::{Worker, complain_of_keyring};
-use crate::{error::Error, run::is_lost, settle::steps_done};
+use crate::{
+    error::Error,
+    run::is_lost,
+    settle::{look_at_child, steps_done},
+};
 
 /// How an attempt is made.
 pub(crate) struct Trial {
@@ -367,6 +371,11 @@ impl Backend for TrialBackend {
     /// What was sent is there, and stays: nothing is received, so a job that waits for a signal ends its trial there, or with the end of its wait.
     async fn receive(&self, ask: SignalEntry) -> Heard {
         if ask.end.is_some_and(|end| self.notes().ends.is_over(&end)) { Heard::Over } else { Heard::Nothing }
+    }
+
+    /// What was spawned is looked at; a trial spawns nothing, so it ends there.
+    async fn child(&self, parent: JobId, step: &str) -> sqlx::Result<Option<ChildLook>> {
+        look_at_child(&self.pool, self.store, parent, step).await
     }
 
     /// What the step wrote stays for what follows, until all is rolled back.

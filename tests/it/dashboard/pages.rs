@@ -73,7 +73,24 @@ async fn every_page_takes_few_statements_and_few_bytes() {
         let of_keys = queue_core::Limit::new().concurrency(3).keyed();
         queue_core::operate::set_limit(&db.pool, Store::default(), limit, of_keys, None).await.unwrap();
     }
-    let served = Served::new(&db).await;
+    cost_little(&db, &addresses(&jobs)).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn the_first_page_of_ten_thousand_queues_takes_as_few() {
+    let db = TestDb::new().await;
+    let many = "select count(queue.enqueue_with('do', '{\"act\": {\"Ok\": \"\"}}', jsonb_build_object('queue', 'of-tenant-' || n))), \
+                count(queue.pause('of-tenant-' || n)) filter (where n % 100 = 0) from generate_series(1, 10000) n";
+    db.count(many).await;
+    let pages = ["/", "/jobs", "/dead", "/history", "/workers", "/schedules", "/limits", "/audit"];
+    cost_little(&db, &pages.map(str::to_owned)).await;
+    db.finish().await;
+}
+
+/// Each of these pages is at most fifteen statements and, with all that it loads, 60 kB.
+async fn cost_little(db: &TestDb, pages: &[String]) {
+    let served = Served::new(db).await;
     let statements = Statements::default();
     let writer = statements.clone();
     let filter = tracing_subscriber::EnvFilter::new("sqlx::query=debug");
@@ -87,15 +104,14 @@ async fn every_page_takes_few_statements_and_few_bytes() {
         assets += answer.bytes;
     }
     statements.count();
-    for path in addresses(&jobs) {
-        let answer = served.client.get(&path).await;
+    for path in pages {
+        let answer = served.client.get(path).await;
         let taken = statements.count();
         println!("{path}: {} bytes, with assets {} bytes, {taken} statements", answer.bytes, answer.bytes + assets);
         assert_eq!(answer.status, 200, "{path}");
         assert!((2..=15).contains(&taken), "{path}: {taken} statements");
         assert!(answer.bytes + assets < 60_000, "{path}: {} bytes", answer.bytes + assets);
     }
-    db.finish().await;
 }
 
 #[tokio::test]

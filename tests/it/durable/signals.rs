@@ -1,6 +1,6 @@
 //! Signals: received once and in their order, whenever they come; a job that waits for one holds nothing, and no wake-up is lost.
 
-mod races;
+pub(super) mod races;
 mod statements;
 mod together;
 
@@ -188,6 +188,12 @@ async fn what_is_over_or_absent_is_sent_nothing_and_what_is_no_signal_is_refused
         let by_sql = sqlx::query("select queue.signal($1, $2)").bind(job.id()).bind(name).execute(&db.pool).await.unwrap_err();
         assert!(by_sql.to_string().contains("a name has 1 to 200 bytes"), "{by_sql}");
     }
+    let nameless = queue_core::testing::run(plan([Part::Votes(String::new(), 1)])).await;
+    assert!(
+        nameless.is_dead() && nameless.error.as_deref().is_some_and(|error| error.contains("a signal has a name")),
+        "{:?}",
+        nameless.error
+    );
     let refused = job.signal(&db.pool, "paid", &"x".repeat(300_000)).await;
     assert!(matches!(refused, Err(Error::Signal { .. })), "{refused:?}");
     let large = sqlx::query("select queue.signal($1, 'paid', to_jsonb(repeat('x', 300000)))").bind(job.id());

@@ -26,6 +26,7 @@ cancel_running_all o
 cancel_waiting_all o
 capacities ro
 channel pmw
+children ro
 choose_keyed w
 choose_lines w
 choose_of_keys w
@@ -67,6 +68,7 @@ insert_job pmw
 is_expired w
 is_name w
 is_trusted pmw
+join_name w
 key_line ro
 known_full w
 lane_id wo
@@ -101,6 +103,7 @@ permit_floors w
 producer_enqueue pmw
 producer_enqueue_with pmw
 producer_lock_keys pmw
+prune_children w
 prune_logs w
 prune_signals w
 prune_steps w
@@ -133,6 +136,7 @@ signal pmwo
 signals ro
 skip_schedule o
 snooze o
+spawn w
 starts_left w
 starts_since w
 state_of w
@@ -141,6 +145,7 @@ steps ro
 stored_type ro
 tell_of_keys w
 tell_of_room w
+tell_parents w
 try_enqueue pmw
 twin_of w
 type_of wro
@@ -177,6 +182,7 @@ bound_in_all w:S
 bound_in_force w:S r:S o:S
 bound_type w:S r:S o:S
 capacity w:S r:S o:S
+child w:SIUD r:parent,name,id,at,state,attempts,error o:parent,name,id,at,state,attempts,output,error
 dead w:SIUD r:S o:S
 declaration w:SUD
 done w:SIUD r:id,finished_at,ran_ms,attempts,cancelled,expired o:id,finished_at,ran_ms,attempts,cancelled,expired,output

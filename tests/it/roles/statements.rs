@@ -19,6 +19,7 @@ beat w
 capacities ro
 channel pmw
 checkpoint wo
+children ro
 choose_blocked wro
 choose_dead wro
 choose_parked wro
@@ -91,6 +92,7 @@ lock_keys pmw
 locked_leases w
 logs ro
 look pmw
+look_at_child wo
 meet_lanes pmw
 newest_dead wro
 next_run wro
@@ -111,6 +113,7 @@ payloads wo
 progress_of wro
 progress_page wro
 promote w
+prune_children w
 prune_days w
 prune_dead w
 prune_done w
@@ -151,6 +154,7 @@ silent w
 skip_schedule o
 sleep w
 slow_down w
+spawn w
 started wro
 status pmwo
 step_written wro
@@ -163,6 +167,7 @@ suspects_by_key w
 take_one w
 tally w
 tell w
+tell_parents w
 ticks wro
 try_enqueue pmw
 types_of wro

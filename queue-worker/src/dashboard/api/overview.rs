@@ -17,13 +17,13 @@ use crate::dashboard::{
 pub(in crate::dashboard) struct Overview {
     /// When this was read, by the database's clock.
     pub(in crate::dashboard) now: DateTime<Utc>,
-    /// How many jobs there are, by queue, type and state, of the 50 queues and types that have most; where `partial` is set, at least so many.
+    /// How many jobs there are, by queue, type and state, of the 40 queues and types that have most; where `partial` is set, at least so many.
     pub(in crate::dashboard) counts: Vec<Count>,
     /// How many there are in all, by state.
     pub(in crate::dashboard) totals: Vec<StateCount>,
     /// So many more queues and types were seen.
     pub(in crate::dashboard) more: i64,
-    /// The first ready job of the 50 queues that wait longest, the longest wait first.
+    /// The first ready job of the 40 queues that wait longest, the longest wait first.
     pub(in crate::dashboard) oldest: Vec<Oldest>,
     /// What workers begin nothing of.
     pub(in crate::dashboard) paused: Vec<Pause>,
@@ -34,7 +34,7 @@ pub(in crate::dashboard) struct Overview {
 }
 
 /// So many queues and types, those that have most jobs, and so many queues that wait longest.
-const SHOWN: u16 = 50;
+const SHOWN: u16 = 40;
 
 /// All of it, in a handful of bounded statements.
 pub(in crate::dashboard) async fn gather(app: &App) -> Answer<Overview> {

@@ -36,6 +36,8 @@ pub(super) struct Figures {
     /// Queues and types beyond those shown.
     more: i64,
     unserved: Vec<[String; 3]>,
+    /// So many more than those shown are seen.
+    more_unserved: usize,
     everything: Option<String>,
     alive: usize,
     silent: usize,
@@ -59,7 +61,7 @@ struct QueueRow {
 }
 
 /// So many queues without a worker are shown.
-const UNSERVED: usize = 50;
+const UNSERVED: usize = 20;
 
 /// Of a queue: what is to come, what is now, what went wrong.
 const OF_QUEUE: [JobState; 7] =
@@ -85,6 +87,7 @@ impl Figures {
             more: overview.more,
             queues: queues.into_iter().map(|(name, sums)| QueueRow::new(overview, name, &sums)).collect(),
             unserved: unserved.map(|of| [show::line(&of.queue), show::line(&of.job_type), show::count(of.jobs, of.partial)]).collect(),
+            more_unserved: overview.unserved.len().saturating_sub(UNSERVED),
             everything: everything.map(|pause| show::line(pause.reason.as_deref().unwrap_or("no reason was given"))),
             alive,
             silent: overview.workers.len() - alive,

@@ -21,7 +21,7 @@ fn park_statements() -> [(&'static str, String); 2] {
 }
 
 /// A job that a lease has, and its token.
-pub(super) async fn leased(db: &TestDb) -> (JobHandle<Plan>, Uuid) {
+pub(in super::super) async fn leased(db: &TestDb) -> (JobHandle<Plan>, Uuid) {
     let (job, token) = (plan([]).enqueue(&db.pool).await.unwrap(), Uuid::new_v4());
     let statement = "with gone as (delete from queue.ready where id = $2 returning lane)
         insert into queue.lease (token, worker, claimed_at, lane, ids, attempts, crashes)
@@ -45,7 +45,7 @@ async fn look(on: &mut PgConnection, job: JobId, token: Uuid) -> bool {
 }
 
 /// Consumes all hints.
-pub(super) async fn wake(on: &mut PgConnection) -> i32 {
+pub(in super::super) async fn wake(on: &mut PgConnection) -> i32 {
     let mut moved = 0;
     loop {
         let (hints, _, woken): (i32, Option<i64>, i32) = sqlx::query_as(WAKE).bind(0_i64).bind(100).fetch_one(&mut *on).await.unwrap();

@@ -1,7 +1,7 @@
 //! What is done beside jobs: schedules, pauses, what jobs and types say of themselves, who waits for jobs. And what schedules and pauses are after it.
 
 use sqlx::PgConnection;
-use tests::{operate, protocol, signals, tallies, timetable};
+use tests::{children, operate, protocol, signals, tallies, timetable};
 use uuid::Uuid;
 
 use super::{
@@ -51,12 +51,17 @@ pub(super) enum Beside {
     /// By the job that runs.
     Receive,
     PruneSignals,
+    /// By the job that runs, as a step that no other call names.
+    Spawn,
+    /// Of those jobs of which one is the child of the job that is parked, and is over.
+    TellParents,
+    PruneChildren,
 }
 
 use Beside::{
-    AnnounceWaiter, ClearProgress, Declare, Elect, ForgetKeys, Journal, LeaveWaiter, LockedLeases, Note, Pause, PauseSchedule, PruneFires,
-    PruneLogs, PruneSignals, PruneSteps, PruneTotals, PruneWaiters, PublishTypes, PutSchedule, Receive, Resume, ResumeSchedule, RollUp,
-    RunSchedule, Signal, SkipSchedule, Tally, Unschedule, Vouch, WriteLogs,
+    AnnounceWaiter, ClearProgress, Declare, Elect, ForgetKeys, Journal, LeaveWaiter, LockedLeases, Note, Pause, PauseSchedule,
+    PruneChildren, PruneFires, PruneLogs, PruneSignals, PruneSteps, PruneTotals, PruneWaiters, PublishTypes, PutSchedule, Receive, Resume,
+    ResumeSchedule, RollUp, RunSchedule, Signal, SkipSchedule, Spawn, Tally, TellParents, Unschedule, Vouch, WriteLogs,
 };
 
 pub(super) const SCHEDULES: &[Act] = &[
@@ -90,6 +95,9 @@ pub(super) const REPORTS: &[Act] = &[
     Act::Beside(Signal),
     Act::Beside(Receive),
     Act::Beside(PruneSignals),
+    Act::Beside(Spawn),
+    Act::Beside(TellParents),
+    Act::Beside(PruneChildren),
 ];
 
 impl Beside {
@@ -128,6 +136,9 @@ impl Beside {
             Signal => i64::from(signals::signal(on, fixture.parked).await?),
             Receive => i64::from(signals::receive(on, lease.token, lease.jobs[0].id).await?),
             PruneSignals => i64::from(signals::prune_signals(on).await?),
+            Spawn => i64::from(children::spawn(on, lease.token, lease.jobs[0].id).await?),
+            TellParents => i64::from(children::tell_parents(on, jobs).await?),
+            PruneChildren => i64::from(children::prune_children(on).await?),
         })
     }
 
@@ -164,6 +175,9 @@ impl Beside {
             Signal => &["signal"],
             Receive => &["receive"],
             PruneSignals => &["prune_signals"],
+            Spawn => &["spawn"],
+            TellParents => &["tell_parents"],
+            PruneChildren => &["prune_children"],
         }
     }
 }

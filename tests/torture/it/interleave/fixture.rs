@@ -53,6 +53,8 @@ const BESIDE: &str = "update queue.schedule set next_at = now() where name = 'du
 const PARKED: &str = "with gone as (delete from queue.scheduled where id = $1 returning id, lane)
   insert into queue.parked (id, lane, attempts, crashes, since, run_at, names)
   select id, lane, 1, 0, now(), now() - interval '1 minute', '{go}' from gone";
+/// One that is over, of which nobody has told yet.
+const CHILD: &str = "insert into queue.child (parent, name, id) values ($1, 'spawned', $2)";
 const DUE: &str = "update queue.scheduled set run_at = now() - interval '1 minute'";
 const SILENT: &str = "update queue.worker set expires_at = now() - interval '2 hours' where id <> $1";
 
@@ -81,6 +83,7 @@ impl Fixture {
         signals::signal(&mut *on, lease.jobs[0].id).await?;
         sqlx::query(DUE).execute(&mut *on).await?;
         let parked = later[0];
+        sqlx::query(CHILD).bind(parked).bind(jobs[1]).execute(&mut *on).await?;
         jobs.extend(later);
         jobs.push(operate::enqueue_with(on, Some(KEY), None).await?.0);
         jobs.push(lines::enqueue_fair(on, KEY).await?);
@@ -100,7 +103,7 @@ impl Fixture {
 }
 
 /// All tables that a fixture is in, or that statements write to.
-const TABLES: [&str; 34] = [
+const TABLES: [&str; 35] = [
     "ready",
     "scheduled",
     "lease",
@@ -135,6 +138,7 @@ const TABLES: [&str; 34] = [
     "parked",
     "signal",
     "signal_hint",
+    "child",
 ];
 
 /// One whose rows are set again but for what the server makes of them.

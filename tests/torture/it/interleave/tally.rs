@@ -76,7 +76,7 @@ fn moves(act: Act, n: i64, beside: &[(Act, i64)]) -> Vec<Tally> {
         }
         Act::EnqueueKeyed => vec![[n, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, n, 0, 0]],
         Act::Unblock => vec![[n, 0, 0, 0, -n, 0, 0]],
-        Act::Beside(Beside::RunSchedule) => vec![[n, 0, 0, 0, 0, 0, 0]],
+        Act::Beside(Beside::RunSchedule | Beside::Spawn) => vec![[n, 0, 0, 0, 0, 0, 0]],
         Act::SettleBatch => batch(n, among(Act::CancelRunning)),
         Act::Claim | Act::ClaimBatch | Act::ClaimLimited | Act::ClaimLines => vec![[-n, n, 0, 0, 0, n, 0]],
         Act::Settle => vec![[0, -n, n, 0, 0, 0, 0]],

@@ -1,0 +1,54 @@
+//! Children of durable jobs: spawned under the lease of their parent, looked at by it, and told of in the transaction that ends them.
+//!
+//! Only an ending that says that it is a child's gets here: of other jobs nothing is asked.
+
+use queue_core::{
+    JobId, Store,
+    runner::{ChildEntry, ChildLook, ClaimedJob, Ending, finish_one},
+};
+use sqlx::{PgConnection, PgPool};
+
+use crate::live::bounded;
+
+/// The child, what it came to, after how many attempts, its output as JSON text, its error.
+type Row = (JobId, Option<String>, Option<i16>, Option<String>, Option<String>);
+
+/// None if the lease does not have the parent any more.
+pub(super) async fn enqueue(pool: &PgPool, store: Store, child: &ChildEntry) -> sqlx::Result<Option<JobId>> {
+    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/spawn.sql")))
+        .bind(child.fence.token)
+        .bind(child.fence.id)
+        .bind(child.fence.attempt)
+        .bind(&child.name)
+        .bind(child.job_type)
+        .bind(&child.payload)
+        .bind(&child.options);
+    bounded(statement.fetch_one(pool)).await
+}
+
+/// What the child that this step has spawned came to; none if there is none.
+pub(crate) async fn look(pool: &PgPool, store: Store, parent: JobId, step: &str) -> sqlx::Result<Option<ChildLook>> {
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/look_at_child.sql"))).bind(parent).bind(step);
+    let row: Option<Row> = bounded(statement.fetch_optional(pool)).await?;
+    Ok(row.map(|(id, state, attempts, output, error)| ChildLook { id, state, attempts: attempts.unwrap_or_default(), output, error }))
+}
+
+/// Tells the parents of these jobs, in the transaction that has ended some of them.
+pub(crate) async fn tell_parents(connection: &mut PgConnection, store: Store, jobs: &[JobId]) -> sqlx::Result<()> {
+    let statement = sqlx::query(store.sql(include_str!("../../sql/tell_parents.sql"))).bind(jobs);
+    bounded(statement.execute(connection)).await.map(drop)
+}
+
+/// Ends the job whose entry the transaction holds at this place, and tells its parent, if it has one; false if the entry is gone.
+pub(crate) async fn finish(
+    connection: &mut PgConnection,
+    store: Store,
+    (job, seq): (&ClaimedJob, i64),
+    ending: &Ending,
+) -> sqlx::Result<bool> {
+    let is_written = bounded(finish_one(store, job, seq, ending).fetch_optional(&mut *connection)).await?.is_some();
+    if is_written && ending.is_child() {
+        tell_parents(connection, store, &[job.id]).await?;
+    }
+    Ok(is_written)
+}
