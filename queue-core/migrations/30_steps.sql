@@ -1,16 +1,16 @@
 -- Steps of durable jobs: what an attempt has finished, so that the next one goes on from there.
 --
---   step   written by the attempt that has the job's lease, under its token (journal.sql); deleted with the job: with its day, by housekeeping,
---          or when a completed job is brought back to begin anew
+--   step   written by the attempt that has the job's lease, under its token (journal.sql, journal_one.sql); deleted with the job: with its day,
+--          by housekeeping, or when a completed job is brought back to begin anew
 --
 -- A step is done once its row is there, and then it is never changed. No other statement waits for these rows.
 
 create table queue.step (
   id       bigint       not null,
-  name     text         not null,
-  attempt  smallint     not null,  -- which attempt did it
-  at       timestamptz  not null,
+  at       timestamptz  not null,  -- columns stand so that none is padded
   ran_ms   integer      not null,
+  attempt  smallint     not null,  -- which attempt did it
+  name     text         not null,
   until    timestamptz,            -- of a sleep: when it is over
   output   jsonb,                  -- of any other step: what it gave; null for nothing
   constraint step_pkey primary key (id, name),  -- guard: a step is done once

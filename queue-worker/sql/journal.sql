@@ -1,4 +1,4 @@
--- step: what attempts have finished, many at once; returns those that were accepted, and the transaction's number.
+-- step: what attempts have finished, many at once; returns those that were accepted.
 -- $1 tokens  $2 ids  $3 names  $4 attempts  $5 run times in ms  $6 of sleeps: waits in ms, else null  $7 outputs as JSON text, null for none
 -- Safe: a step counts only while its token names a lease and its id is still in it, as a verdict does; a zombie writes nothing. The lease stays
 -- locked until the commit, so neither a recovery nor a verdict comes between the fence and the write. Leases are locked in the order of their
@@ -26,5 +26,5 @@ with said as materialized (
   order by f.id, f.name  -- redundant: in the order of ids (a job is in one lease, so no other writes its steps)
   on conflict do nothing  -- guard: said twice, a step is as it was said first
 )
-select f.token, f.id, f.name, pg_current_xact_id()::text as written_by
+select f.token, f.id, f.name
 from fenced f

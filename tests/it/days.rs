@@ -381,7 +381,7 @@ async fn a_day_is_passed_over_whichever_table_has_rows_of_it() {
         "insert into queue.done select $1, now(), 1, 2",
         "insert into queue.done_many select $1, $1, now(), 1, array[$1]",
         "insert into queue.failure select $1, 1, now(), 1, 'once'",
-        "insert into queue.step select $1, 'a', 1, now(), 1",
+        "insert into queue.step select $1, now(), 1, 1, 'a'",
     ];
     for (row, ahead) in rows.into_iter().zip([9, 11, 13, 15, 17]) {
         let id: i64 = sqlx::query_scalar(id).bind(ahead).fetch_one(&mut connection).await.unwrap();

@@ -295,6 +295,13 @@ pub async fn journal(connection: &mut PgConnection, token: Uuid, job: JobId) -> 
     Ok(write.fetch_all(connection).await?.len() as i64)
 }
 
+/// The same by the statement for one step.
+pub async fn journal_one(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<i64> {
+    let write = sqlx::query(sql(include_str!("../../queue-worker/sql/journal_one.sql"))).bind(token).bind(job);
+    let write = write.bind(Uuid::new_v4().to_string()).bind(1_i16).bind(1).bind(None::<f64>).bind("1");
+    Ok(write.fetch_all(connection).await?.len() as i64)
+}
+
 /// Deletes steps of jobs that are gone; returns whether it saw any.
 pub async fn prune_steps(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar::<_, Option<i64>>(sql(include_str!("../../queue-worker/sql/prune_steps.sql"))).bind(0_i64).bind(1000);

@@ -13,7 +13,11 @@ use queue_core::{
     Error, JobId, Store,
     runner::{CommitResult, JournaledStep, OwnTransaction, StepEntry, Written},
 };
-use sqlx::{PgConnection, PgPool, Postgres, Transaction, postgres::PgArguments, query::QueryAs};
+use sqlx::{
+    PgConnection, PgPool, Postgres, Transaction,
+    postgres::PgArguments,
+    query::{QueryAs, QueryScalar},
+};
 use tokio::{
     sync::{mpsc, oneshot},
     time::sleep_until,
@@ -105,9 +109,11 @@ impl Writer {
     async fn write(&mut self, mut steps: Vec<Waiting>) {
         let waits: HashSet<Uuid> = self.locked.iter().map(Waiting::token).collect();
         self.locked.extend(steps.extract_if(.., |one| waits.contains(&one.token())));
+        let mut is_alone = steps.len() == 1;
         while !steps.is_empty() {
-            match send(&mut self.link, self.store, &steps).await {
+            match send(&mut self.link, self.store, &steps, is_alone).await {
                 Ok(accepted) => return steps.into_iter().for_each(|one| one.tell(&accepted)),
+                Err(error) if is_alone && is_journaled(&error) => is_alone = false,
                 Err(error) if is_locked(&error) && self.put_aside(&mut steps).await => {}
                 Err(error) if is_refusal(&error) && !is_locked(&error) => return Box::pin(self.write_apart(steps, error)).await,
                 Err(error) => {
@@ -164,26 +170,57 @@ impl Waiting {
     }
 }
 
-/// Returns which were accepted.
-async fn send(link: &mut Link, store: Store, steps: &[Waiting]) -> sqlx::Result<HashSet<(Uuid, JobId, String)>> {
-    let entries: Vec<&StepEntry> = steps.iter().map(|one| &one.entry).collect();
-    let accepted = bounded(statement(store, &entries).fetch_all(link.get().await?)).await;
-    Ok(link.note(accepted)?.into_iter().map(|(token, id, name, _)| (token, id, name)).collect())
+/// Returns which were accepted. One alone has a statement that is quicker to start, and is an error if it is journaled already.
+async fn send(link: &mut Link, store: Store, steps: &[Waiting], is_alone: bool) -> sqlx::Result<HashSet<Accepted>> {
+    let connection = link.get().await?;
+    let accepted = if let ([one], true) = (steps, is_alone) {
+        let number = bounded(alone(store, &one.entry).fetch_optional(connection)).await;
+        number.map(|number| number.into_iter().map(|_| (one.token(), one.entry.fence.id, one.entry.name.clone())).collect())
+    } else {
+        let entries: Vec<&StepEntry> = steps.iter().map(|one| &one.entry).collect();
+        bounded(together(store, &entries).fetch_all(connection)).await.map(|rows| rows.into_iter().collect())
+    };
+    link.note(accepted)
 }
 
-/// A step that was accepted: its lease, its job, its name, and the number of the transaction.
-type Accepted = (Uuid, JobId, String, String);
+/// Whether it was refused because its step is journaled: said again, after an answer that was lost.
+fn is_journaled(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(sqlx::error::DatabaseError::is_unique_violation)
+}
 
-fn statement<'q>(store: Store, entries: &[&'q StepEntry]) -> QueryAs<'q, Postgres, Accepted, PgArguments> {
+/// A step that was accepted: its lease, its job, its name.
+type Accepted = (Uuid, JobId, String);
+
+/// The number of the transaction, or no row.
+fn alone(store: Store, entry: &StepEntry) -> QueryScalar<'_, Postgres, String, PgArguments> {
+    sqlx::query_scalar(store.sql(include_str!("../../sql/journal_one.sql")))
+        .bind(entry.fence.token)
+        .bind(entry.fence.id)
+        .bind(&entry.name)
+        .bind(entry.fence.attempt)
+        .bind(ran_ms(entry))
+        .bind(wait_ms(entry))
+        .bind(entry.output.as_deref())
+}
+
+fn together<'q>(store: Store, entries: &[&'q StepEntry]) -> QueryAs<'q, Postgres, Accepted, PgArguments> {
     let said = || entries.iter();
     sqlx::query_as(store.sql(include_str!("../../sql/journal.sql")))
         .bind(said().map(|entry| entry.fence.token).collect::<Vec<_>>())
         .bind(said().map(|entry| entry.fence.id).collect::<Vec<_>>())
         .bind(said().map(|entry| entry.name.as_str()).collect::<Vec<_>>())
         .bind(said().map(|entry| entry.fence.attempt).collect::<Vec<_>>())
-        .bind(said().map(|entry| i32::try_from(entry.ran.as_millis()).unwrap_or(i32::MAX)).collect::<Vec<_>>())
-        .bind(said().map(|entry| entry.wait.map(|wait| wait.as_secs_f64() * 1000.0)).collect::<Vec<_>>())
+        .bind(said().map(|entry| ran_ms(entry)).collect::<Vec<_>>())
+        .bind(said().map(|entry| wait_ms(entry)).collect::<Vec<_>>())
         .bind(said().map(|entry| entry.output.as_deref()).collect::<Vec<_>>())
+}
+
+fn ran_ms(entry: &StepEntry) -> i32 {
+    i32::try_from(entry.ran.as_millis()).unwrap_or(i32::MAX)
+}
+
+fn wait_ms(entry: &StepEntry) -> Option<f64> {
+    entry.wait.map(|wait| wait.as_secs_f64() * 1000.0)
 }
 
 /// What earlier attempts of a job have journaled.
@@ -234,8 +271,7 @@ async fn roll_back(tx: Transaction<'static, Postgres>) -> CommitResult {
 /// The last statement; returns the transaction's number, or none if the lease does not have the job any more.
 async fn write_within(tx: &mut PgConnection, store: Store, entry: &StepEntry) -> sqlx::Result<Option<String>> {
     sqlx::raw_sql(KEEP).execute(&mut *tx).await?;
-    let accepted = bounded(statement(store, &[entry]).fetch_optional(tx)).await?;
-    Ok(accepted.map(|(.., number)| number))
+    bounded(alone(store, entry).fetch_optional(tx)).await
 }
 
 /// None while the transaction is under way.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Job as _, JobId, JobState};
+use queue_core::{Durable, Handler, Job as _, JobId, JobResult, JobState, job};
 use queue_worker::Worker;
 use sqlx::Executor as _;
 use tests::{Cut, Proxy, Stages, TestDb, WorkerProcess, eventually, within};
@@ -68,6 +68,39 @@ async fn a_commit_of_a_step_whose_answer_is_lost_is_asked_after() {
         proxy.pool.close().await;
         db.finish().await;
     }
+}
+
+/// Its step is journaled by somebody else while its work is done, as one whose answer was lost before it was said again.
+#[job(durable, max_attempts = 1)]
+#[derive(serde::Serialize, serde::Deserialize)]
+struct SaidTwice {
+    within: bool,
+}
+
+impl Handler for SaidTwice {
+    async fn run(self, cx: &Durable) -> JobResult {
+        let first = "insert into queue.step (id, name, attempt, at, ran_ms, output) values ($1, 'a', 1, now(), 0, '1')";
+        let first = sqlx::query(first).bind(cx.id());
+        if self.within {
+            cx.step_tx("a", async |tx| first.execute(tx).await.map(|_| 2)).await?;
+        } else {
+            cx.step("a", async { first.execute(cx.pool()).await.map(|_| 2) }).await?;
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_step_that_is_said_twice_is_as_it_was_said_first_and_one_in_a_transaction_is_undone() {
+    let db = TestDb::new().await;
+    for (within, state, kept) in [(false, JobState::Completed, 1), (true, JobState::Dead, 0)] {
+        let job = SaidTwice { within }.enqueue(&db.pool).await.unwrap().id();
+        db.run_while(db.worker().register::<SaidTwice>(), db.until(job, state)).await;
+        let first = sqlx::query_scalar("select count(*) from queue.step where id = $1 and output = '1'").bind(job);
+        let first: i64 = first.fetch_one(&db.pool).await.unwrap();
+        assert_eq!(first, kept, "within: {within}");
+    }
+    db.finish().await;
 }
 
 #[tokio::test]

@@ -19,10 +19,18 @@ async fn journal(db: &TestDb, entries: &[Entry<'_>]) -> Vec<String> {
         .bind(entries.iter().map(|_| 5).collect::<Vec<_>>())
         .bind(entries.iter().map(|entry| entry.3.is_none().then_some(1500.0)).collect::<Vec<_>>())
         .bind(entries.iter().map(|entry| entry.3).collect::<Vec<_>>());
-    let rows: Vec<(Uuid, JobId, String, String)> = statement.fetch_all(&db.pool).await.unwrap();
-    let mut names: Vec<String> = rows.into_iter().map(|(.., name, _)| name).collect();
+    let rows: Vec<(Uuid, JobId, String)> = statement.fetch_all(&db.pool).await.unwrap();
+    let mut names: Vec<String> = rows.into_iter().map(|(.., name)| name).collect();
     names.sort();
     names
+}
+
+const ALONE: &str = include_str!("../../../queue-worker/sql/journal_one.sql");
+
+/// By the statement for one step; returns the number of the transaction if it was accepted.
+async fn journal_one(connection: &mut PgConnection, (token, job, name, output): Entry<'_>) -> sqlx::Result<Option<String>> {
+    let statement = sqlx::query_scalar(ALONE).bind(token).bind(job).bind(name).bind(1_i16).bind(5);
+    statement.bind(output.is_none().then_some(1500.0)).bind(output).fetch_optional(connection).await
 }
 
 async fn prune(db: &TestDb, after: i64, most: i32) -> Option<i64> {
@@ -77,14 +85,47 @@ async fn a_step_counts_only_under_the_lease_that_has_its_job_and_once() {
 }
 
 #[tokio::test]
+async fn a_step_alone_counts_as_it_does_among_others_and_is_an_error_the_second_time() {
+    let db = TestDb::new().await;
+    let (ours, theirs) = (job(&db).await, job(&db).await);
+    let token = lease(&db, ours).await;
+    let mut connection = db.pool.acquire().await.unwrap();
+    for entry in [(token, theirs, "b", Some("2")), (Uuid::new_v4(), ours, "c", Some("3"))] {
+        assert_eq!(journal_one(&mut connection, entry).await.unwrap(), None, "refused: {}", entry.2);
+    }
+    for entry in [(token, ours, "a", Some("1")), (token, ours, "z", None)] {
+        assert!(journal_one(&mut connection, entry).await.unwrap().is_some(), "accepted: {}", entry.2);
+    }
+    let again = journal_one(&mut connection, (token, ours, "a", Some("9"))).await.unwrap_err();
+    assert!(again.as_database_error().unwrap().is_unique_violation(), "{again}");
+    assert_eq!((steps(&db, ours).await, steps(&db, theirs).await), (vec!["a=1".to_owned(), "z=15".to_owned()], vec![]));
+    sqlx::query("delete from queue.lease where token = $1").bind(token).execute(&db.pool).await.unwrap();
+    assert_eq!(journal_one(&mut connection, (token, ours, "d", Some("4"))).await.unwrap(), None, "a zombie writes nothing");
+    drop(connection);
+    forget(&db, ours).await;
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn a_step_and_a_verdict_on_its_lease_do_not_come_between_each_other() {
     let db = TestDb::new().await;
-    let ours = job(&db).await;
-    let token = lease(&db, ours).await;
+    for is_alone in [true, false] {
+        neither_comes_between(&db, is_alone).await;
+    }
+    db.finish().await;
+}
+
+async fn neither_comes_between(db: &TestDb, is_alone: bool) {
+    let ours = job(db).await;
+    let token = lease(db, ours).await;
     let mut writing = db.pool.begin().await.unwrap();
-    let statement = sqlx::query(include_str!("../../../queue-worker/sql/journal.sql"));
-    let statement = statement.bind([token]).bind([ours]).bind(["a"]).bind([1_i16]).bind([5]).bind([None::<f64>]).bind(["1"]);
-    assert_eq!(writing.execute(statement).await.unwrap().rows_affected(), 1);
+    if is_alone {
+        assert!(journal_one(&mut writing, (token, ours, "a", Some("1"))).await.unwrap().is_some());
+    } else {
+        let statement = sqlx::query(include_str!("../../../queue-worker/sql/journal.sql"));
+        let statement = statement.bind([token]).bind([ours]).bind(["a"]).bind([1_i16]).bind([5]).bind([None::<f64>]).bind(["1"]);
+        assert_eq!(writing.execute(statement).await.unwrap().rows_affected(), 1);
+    }
     // While the step is not committed, nobody takes the lease away.
     let mut other = db.pool.acquire().await.unwrap();
     other.execute("set lock_timeout = '100ms'").await.unwrap();
@@ -94,8 +135,7 @@ async fn a_step_and_a_verdict_on_its_lease_do_not_come_between_each_other() {
     sqlx::query("delete from queue.lease where token = $1").bind(token).execute(&mut *other).await.unwrap();
     other.execute("reset lock_timeout").await.unwrap();
     drop(other);
-    forget(&db, ours).await;
-    db.finish().await;
+    forget(db, ours).await;
 }
 
 #[tokio::test]
@@ -107,9 +147,7 @@ async fn a_commit_without_an_answer_is_known_by_its_number() {
         let pool = db.pool.clone();
         async move {
             let mut tx = pool.begin().await.unwrap();
-            let statement = sqlx::query_as(include_str!("../../../queue-worker/sql/journal.sql"));
-            let statement = statement.bind([token]).bind([ours]).bind([name]).bind([1_i16]).bind([5]).bind([None::<f64>]).bind(["1"]);
-            let (.., number): (Uuid, JobId, String, String) = statement.fetch_one(&mut *tx).await.unwrap();
+            let number = journal_one(&mut tx, (token, ours, name, Some("1"))).await.unwrap().unwrap();
             if keep {
                 tx.commit().await.unwrap();
             } else {

@@ -77,6 +77,7 @@ horizon pmwro!
 in_line ro
 job_types wro
 journal w
+journal_one w
 keep_types w
 kept_types wro
 lanes wro

@@ -45,6 +45,7 @@ pub(super) enum Beside {
     PruneLogs,
     /// A step that no other call names.
     Journal,
+    JournalOne,
     PruneSteps,
     /// To the job that is parked.
     Signal,
@@ -59,7 +60,7 @@ pub(super) enum Beside {
 }
 
 use Beside::{
-    AnnounceWaiter, ClearProgress, Declare, Elect, ForgetKeys, Journal, LeaveWaiter, LockedLeases, Note, Pause, PauseSchedule,
+    AnnounceWaiter, ClearProgress, Declare, Elect, ForgetKeys, Journal, JournalOne, LeaveWaiter, LockedLeases, Note, Pause, PauseSchedule,
     PruneChildren, PruneFires, PruneLogs, PruneSignals, PruneSteps, PruneTotals, PruneWaiters, PublishTypes, PutSchedule, Receive, Resume,
     ResumeSchedule, RollUp, RunSchedule, Signal, SkipSchedule, Spawn, Tally, TellParents, Unschedule, Vouch, WriteLogs,
 };
@@ -91,6 +92,7 @@ pub(super) const REPORTS: &[Act] = &[
     Act::Beside(WriteLogs),
     Act::Beside(PruneLogs),
     Act::Beside(Journal),
+    Act::Beside(JournalOne),
     Act::Beside(PruneSteps),
     Act::Beside(Signal),
     Act::Beside(Receive),
@@ -132,6 +134,7 @@ impl Beside {
             WriteLogs => operate::write_logs(on, lease.token, lease.jobs[0].id).await?,
             PruneLogs => operate::prune_logs(on).await?,
             Journal => operate::journal(on, lease.token, lease.jobs[0].id).await?,
+            JournalOne => operate::journal_one(on, lease.token, lease.jobs[0].id).await?,
             PruneSteps => operate::prune_steps(on).await?,
             Signal => i64::from(signals::signal(on, fixture.parked).await?),
             Receive => i64::from(signals::receive(on, lease.token, lease.jobs[0].id).await?),
@@ -171,6 +174,7 @@ impl Beside {
             WriteLogs => &["write_logs"],
             PruneLogs => &["prune_logs"],
             Journal => &["journal"],
+            JournalOne => &["journal_one"],
             PruneSteps => &["prune_steps"],
             Signal => &["signal"],
             Receive => &["receive"],
