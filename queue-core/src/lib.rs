@@ -129,8 +129,8 @@ pub mod runner {
     pub use crate::{
         attempt::{AttemptSpan, ClaimedJob, Ended, Halt, OpenLog, run, run_batch},
         context::{
-            Ask, Backend, ChildEntry, ChildLook, ChunkEntry, CloseEntry, CommitResult, Fence, GatherLook, Heard, JournaledStep, Lent, LogEntry, OwnTransaction, Report,
-            ReportEntry, ReportSender, Shared, SignalEntry, States, StepEntry, Written,
+            Ask, Backend, ChildEntry, ChildLook, ChunkEntry, CloseEntry, CommitResult, Fence, GatherLook, Heard, JournaledStep, Lent,
+            LogEntry, OwnTransaction, Report, ReportEntry, ReportSender, Shared, SignalEntry, States, StepEntry, Written,
         },
         define::{Counted, Due, Ending, OrderingKey, Timing, stored_type, type_and_version},
         finish::finish_one,

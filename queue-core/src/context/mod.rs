@@ -42,9 +42,9 @@ use tokio::runtime::Handle;
 pub(crate) use self::batch::{AnyBatch, Said};
 pub(crate) use self::children::NewChild;
 pub(crate) use self::durable::connection;
-pub(crate) use self::gathers::NewChunk;
 #[cfg(feature = "testing")]
 pub(crate) use self::forms::PayloadForms;
+pub(crate) use self::gathers::NewChunk;
 pub(crate) use self::journal::{END, Stop};
 #[cfg(feature = "testing")]
 pub(crate) use self::meta::read_meta;

@@ -135,7 +135,11 @@ where
 fn checked(in_flight: Option<u32>, options: &EnqueueOptions) -> Result<Option<i32>, Error> {
     let Some(most) = in_flight else { return Ok(None) };
     if !matches!(options.run, Run::Now) {
-        return Err(Error::OutOfRange { what: "the time to run at", value: "given".to_owned(), range: "not said together with `in_flight`" });
+        return Err(Error::OutOfRange {
+            what: "the time to run at",
+            value: "given".to_owned(),
+            range: "not said together with `in_flight`",
+        });
     }
     match i32::try_from(most) {
         Ok(most) if most > 0 => Ok(Some(most)),

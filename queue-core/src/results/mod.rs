@@ -25,7 +25,11 @@ use sqlx::Row as _;
 pub use self::{
     error::WaitError,
     parts::{Ended, Outputs},
-    progress::Progress, waiter::Waiter, watch::Watch, watcher::WaitOn};
+    progress::Progress,
+    waiter::Waiter,
+    watch::Watch,
+    watcher::WaitOn,
+};
 use self::{look::WaitOutcome, watcher::JobWatcher};
 use crate::{
     connect::JobRef,

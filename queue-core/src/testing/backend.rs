@@ -19,8 +19,8 @@ use tokio::time::timeout;
 
 use crate::{
     context::{
-        Backend, ChildEntry, ChildLook, ChunkEntry, CloseEntry, CommitResult, Fence, GatherLook, Heard, JournaledStep, Lent, OwnTransaction, ReportEntry, SignalEntry,
-        StepEntry, Written,
+        Backend, ChildEntry, ChildLook, ChunkEntry, CloseEntry, CommitResult, Fence, GatherLook, Heard, JournaledStep, Lent,
+        OwnTransaction, ReportEntry, SignalEntry, StepEntry, Written,
     },
     define::{Ending, JobId},
     error::Error,

@@ -183,7 +183,10 @@ fn gathered(gathers: &[JobGather]) -> String {
         let JobGather { name, total, need, completed, dead, cancelled, most, .. } = gather;
         let total = total.map_or_else(|| "more to come".to_owned(), |total| format!("of {total}"));
         let most = most.map_or_else(String::new, |most| format!(", {most} at once"));
-        format!("\nmapped     {}, {total}: {completed} completed, {dead} dead, {cancelled} cancelled, {need} not over{most}", inert::line(name))
+        format!(
+            "\nmapped     {}, {total}: {completed} completed, {dead} dead, {cancelled} cancelled, {need} not over{most}",
+            inert::line(name)
+        )
     };
     gathers.iter().map(of).collect()
 }

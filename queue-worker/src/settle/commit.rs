@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use queue_core::{
     Error, JobId, Store,
     runner::{
-        Backend, ChildEntry, ChildLook, ChunkEntry, CloseEntry, CommitResult, Ending, Fence, GatherLook, Heard, JournaledStep, LogEntry, OwnTransaction, SignalEntry,
-        StepEntry, Written,
+        Backend, ChildEntry, ChildLook, ChunkEntry, CloseEntry, CommitResult, Ending, Fence, GatherLook, Heard, JournaledStep, LogEntry,
+        OwnTransaction, SignalEntry, StepEntry, Written,
     },
 };
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
