@@ -124,7 +124,7 @@ declare
       select p.id
       from queue.brood b
       cross join lateral unnest(b.ids) u (id)
-      cross join lateral (select p.id from queue.part p where p.id = u.id offset 0) p
+      cross join lateral (select p.id from queue.gather_part p where p.id = u.id offset 0) p
       where b.parent = any (cancel_children.parents));  -- guard: only parts of what is cancelled
 begin
   if cardinality(live) > 0 then

@@ -2,7 +2,7 @@
 --
 --   gather        written with the first parts, under the parent's lease (add_chunk); counted by whoever consumes hints (count_gathers)
 --   brood         the parts in their order, a row a chunk; written with them, and never changed
---   part          one for each that is not over; deleted by whoever ends it, in that transaction (tell_gathers)
+--   gather_part   one for each that is not over; deleted by whoever ends it, in that transaction (tell_gathers)
 --   gather_hint   how many of a gather's parts have ended; written by whoever ends them, one row a flush; consumed by any worker (count_gathers)
 --
 -- Who ends a part deletes its row here and says in a hint that it has: so a part counts once, whoever names it, and however often. No two that end
@@ -35,15 +35,15 @@ create table queue.brood (
 );
 alter table queue.brood alter ids set storage external;
 
-create table queue.part (
+create table queue.gather_part (
   id      bigint   not null,
   parent  bigint   not null,
   name    text     not null,
   nr      bigint   not null,  -- its place, from 0 on
   held    boolean  not null,  -- it is parked until others have ended
-  constraint part_pkey primary key (id)  -- guard: a job is one part [primary key (id) => check (true)]
+  constraint gather_part_pkey primary key (id)  -- guard: a job is one part [primary key (id) => check (true)]
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
-create index part_held on queue.part (parent, name, nr) where held;
+create index gather_part_held on queue.gather_part (parent, name, nr) where held;
 
 create table queue.gather_hint (
   seq        bigint  not null default nextval('queue.key_seq'),
@@ -96,14 +96,14 @@ begin
       -- guard: as many as there is room for are let run [greatest(free, 0) => 0]
       where r.ctid = any (array(select p.at from queue.ready_places((add_chunk.ids)[greatest(free, 0) + 1:]) p))
       returning r.id, case when r.line is null then r.lane else queue.twin_of(r.lane) end as lane
-    ), parked as (
+    ), entered as (
       insert into queue.parked (id, lane, attempts, crashes, since, names)
       select g.id, g.lane, 0, 0, clock_timestamp(), '{}' from gone g
-      returning parked.id
+      returning id
     )
-    select coalesce(array_agg(p.id), '{}') into waiting from parked p;
+    select coalesce(array_agg(p.id), '{}') into waiting from entered p;
   end if;
-  insert into queue.part (id, parent, name, nr, held)
+  insert into queue.gather_part (id, parent, name, nr, held)
   select u.id, add_chunk.parent, add_chunk.name, add_chunk.first + u.nr - 1, u.id = any (waiting)
   from unnest(add_chunk.ids) with ordinality u (id, nr);
   update queue.gather g
@@ -167,13 +167,13 @@ declare
 begin
   with ended as materialized (
     select p.id, coalesce(e.state, 'completed') as state
-    from queue.part p
+    from queue.gather_part p
     left join lateral (select e.state from queue.entry_of(p.id) e) e on true
     where p.id = any (tell_gathers.ids)  -- guard: counted: only the jobs named
       -- guard: counted: only what is over [coalesce(e.state, 'completed') in .. 'expired') => true]
       and coalesce(e.state, 'completed') in ('completed', 'dead', 'cancelled', 'expired')
   ), gone as (
-    delete from queue.part p
+    delete from queue.gather_part p
     using ended e
     where p.id = e.id
     returning p.parent, p.name, p.held, e.state
@@ -210,7 +210,7 @@ begin
   with next as materialized (
     select k.at, k.id, p.nr
     from (
-      select p.id, p.nr from queue.part p
+      select p.id, p.nr from queue.gather_part p
       where p.parent = let_run.parent and p.name = let_run.name and p.held
       order by p.nr  -- guard: let run: in their order
     ) p
@@ -230,7 +230,7 @@ begin
     select e.lane, queue.next_id(), e.id, e.attempts, e.crashes
     from (select e.* from entered e join next n on n.id = e.id order by n.nr) e  -- redundant: let run: each after the other (claims go by place)
   ), noted as (
-    update queue.part p
+    update queue.gather_part p
     set held = false
     where p.id = any (array(select e.id from entered e))
   )

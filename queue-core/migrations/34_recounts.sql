@@ -9,10 +9,10 @@ as $$
 begin
   if exists (select from queue.gather g where g.parent = any (forget_gathers.parents)) then
     -- One that is kept because somebody ends it goes with that.
-    delete from queue.part p
+    delete from queue.gather_part p
     where p.ctid = any (array(
       select o.ctid
-      from queue.part o
+      from queue.gather_part o
       where o.id in (select u.id from queue.brood b cross join lateral unnest(b.ids) u (id) where b.parent = any (forget_gathers.parents))
       for update skip locked  -- guard: forgetting parts waits for nobody [ skip locked]
     ));
@@ -55,7 +55,7 @@ begin
         select count(*)  -- guard: recounted: parts that are not over [count(*) => 0]
         from queue.brood b
         cross join lateral unnest(b.ids) u (id)
-        cross join lateral (select p.id from queue.part p where p.id = u.id offset 0) p
+        cross join lateral (select p.id from queue.gather_part p where p.id = u.id offset 0) p
         where b.parent = recount_gather.parent and b.name = recount_gather.name
       ) + (
         select coalesce(sum(h.completed + h.dead + h.cancelled), 0)  -- guard: recounted: what is said in hints [h.completed => 0 * h.completed]

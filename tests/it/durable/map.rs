@@ -116,7 +116,7 @@ pub(super) async fn gather(db: &TestDb, parent: JobId) -> operate::JobGather {
 
 /// The parts of all maps that are in this queue, in their order.
 pub(super) async fn parts(db: &TestDb) -> Vec<JobId> {
-    sqlx::query_scalar("select id from queue.part order by parent, nr").fetch_all(&db.pool).await.unwrap()
+    sqlx::query_scalar("select id from queue.gather_part order by parent, nr").fetch_all(&db.pool).await.unwrap()
 }
 
 pub(super) fn parents(db: &TestDb) -> queue_worker::Worker {
@@ -129,7 +129,7 @@ pub(super) fn leaves(db: &TestDb, queue: &str) -> queue_worker::Worker {
 
 /// That nothing is left to be counted.
 pub(super) async fn all_is_counted(db: &TestDb) {
-    let left = "select (select count(*) from queue.part) + (select count(*) from queue.gather_hint) + (select count(*) from queue.gather where need > 0)";
+    let left = "select (select count(*) from queue.gather_part) + (select count(*) from queue.gather_hint) + (select count(*) from queue.gather where need > 0)";
     tests::eventually("all is counted", async || db.count(left).await == 0).await;
 }
 
@@ -201,7 +201,7 @@ async fn an_attempt_that_ends_between_chunks_goes_on_after_the_last() {
         let numbers = "select count(distinct payload ->> 'number') from queue.job where payload ? 'number'";
         let all = "select count(*) from queue.jobs where job_type = 'child'";
         assert_eq!((db.count(numbers).await, db.count(all).await), (2500, 2500));
-        let out_of_order = "select count(*) from queue.part p join queue.job j using (id) where p.nr <> (j.payload ->> 'number')::bigint";
+        let out_of_order = "select count(*) from queue.gather_part p join queue.job j using (id) where p.nr <> (j.payload ->> 'number')::bigint";
         assert_eq!(db.count(out_of_order).await, 0);
         db.run_while(leaves(&db, "leaves"), async {
             assert_eq!(given(&db, &parent).await.counts, [2500, 2500, 0, 0]);

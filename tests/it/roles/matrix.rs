@@ -207,6 +207,7 @@ fire w:SUD r:S o:S
 gate w:SU r:S o:S
 gather w:SIUD r:S o:S
 gather_hint w:SIUD
+gather_part w:SIUD
 id_seq w:select,usage
 idle w:SIUD
 job w:SD r:id,lane,max_attempts,key,key_skips,meta,line o:id,lane,max_attempts,payload,key,key_skips,meta,line
@@ -220,7 +221,6 @@ lease w:SIUD r:worker,claimed_at,lane,ids,attempts,crashes,cancelling o:worker,c
 log w:SIUD r:S o:S
 migration w:S r:S o:S
 parked w:SIUD r:S o:S
-part w:SIUD
 paused w:S r:S o:S
 permit w:SIUD r:gate,place,n o:gate,place,n
 permit_seq w:usage

@@ -88,7 +88,7 @@ async fn a_gather_that_somebody_has_stops_no_other() {
             sqlx::query("select from queue.gather where parent = $1 for update").bind(held.id()).execute(&mut *open).await.unwrap();
             db.run_while(leaves(&db, "leaves"), async {
                 assert_eq!(given(&db, &free).await.counts, [2, 2, 0, 0]);
-                eventually("the parts of the other are over", async || db.count("select count(*) from queue.part").await == 0).await;
+                eventually("the parts of the other are over", async || db.count("select count(*) from queue.gather_part").await == 0).await;
                 assert_eq!(gather(&db, held.id()).await.need, 3);
                 open.rollback().await.unwrap();
                 assert_eq!(given(&db, &held).await.counts, [3, 3, 0, 0]);
@@ -130,7 +130,7 @@ async fn jobs_that_are_no_parts_end_while_nobody_can_look_at_parts() {
         Leaf { number: 1, act }.enqueue(&db.pool).await.unwrap();
     }
     let mut closed = db.pool.begin().await.unwrap();
-    sqlx::query("lock table queue.part, queue.brood, queue.gather in access exclusive mode").execute(&mut *closed).await.unwrap();
+    sqlx::query("lock table queue.gather_part, queue.brood, queue.gather in access exclusive mode").execute(&mut *closed).await.unwrap();
     db.run_while(db.worker().register::<Leaf>(), async {
         eventually("all are over", async || {
             db.count("select count(*) from queue.jobs where state not in ('completed', 'dead')").await == 0

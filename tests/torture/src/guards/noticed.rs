@@ -177,7 +177,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.take_parked", "park_held.sql", "receive.sql"], SIGNALS),
     (&["queue.child", "queue.spawn", "queue.tell_parents", "queue.prune_children", "queue.children"], CHILDREN),
     (&["queue.cancel_children", "queue.ask_children", "look_at_child.sql"], CHILDREN),
-    (&["queue.gather", "queue.brood", "queue.part", "queue.gather_hint", "queue.add_chunk", "queue.close_gather"], GATHERS),
+    (&["queue.gather", "queue.brood", "queue.gather_part", "queue.gather_hint", "queue.add_chunk", "queue.close_gather"], GATHERS),
     (&["queue.tell_gathers", "queue.let_run", "queue.count_gathers", "queue.forget_gathers", "queue.recount_gather"], GATHERS),
     (&["queue.prune_gathers", "queue.gathers"], GATHERS),
     (&["queue.step", "queue.prune_steps", "queue.steps", "journal.sql"], &["durable::statements", "durable::"]),
