@@ -228,7 +228,12 @@ begin
   elsif at.state = 'parked' then
     return query
     select case when late then 40 else 5 end::float8, case when late then 'due' else 'parked' end,
-      jsonb_build_object('run_at', p.run_at, 'since', p.since, 'signals', p.names), where_
+      jsonb_build_object('run_at', p.run_at, 'since', p.since, 'signals', p.names) || coalesce((
+        select jsonb_build_object('mapped',
+          jsonb_agg(format('%s of %s of `%s` are over', g.completed + g.dead + g.cancelled, g.total, g.name) order by g.name))
+        from queue.gather g
+        where g.parent = why_causes.id and queue.join_name(g.name) = any (p.names)
+        having count(*) > 0), '{}'), where_
     from queue.parked p
     where p.id = why_causes.id;
   elsif at.state = 'blocked' then

@@ -116,6 +116,11 @@ begin
         -- guard: wakes for its own children [c.parent = p.id and ]; wakes only for what is over [ and c.state is not null]
         -- guard: wakes for the child that is waited for [ and queue.join_name(c.name) = n.name]
         join queue.child c on c.parent = p.id and queue.join_name(c.name) = n.name and c.state is not null)
+      or exists (  -- guard: wakes for a gather that is over [or exists => or false and exists]
+        select from unnest(p.names) n (name)
+        -- guard: wakes for its own gathers [g.parent = p.id and ]; wakes only for a gather that is over [ and g.need = 0]
+        -- guard: wakes for the gather that is waited for [ and queue.join_name(g.name) = n.name]
+        join queue.gather g on g.parent = p.id and queue.join_name(g.name) = n.name and g.need = 0)
   ), held as materialized (
     select p.ctid as at
     from queue.parked p

@@ -104,7 +104,7 @@ begin
     from noted n  -- guard: a child that is over leaves a hint [noted n => noted n where false]
   )
   select count(*) into told from noted n;
-  return told;
+  return told + queue.tell_gathers(tell_parents.ids);  -- guard: told: gathers too [ + queue.tell_gathers(tell_parents.ids)]
 end
 $$;
 
@@ -119,7 +119,13 @@ declare
     select c.id
     from queue.child c
     where c.parent = any (cancel_children.parents)  -- guard: only children of what is cancelled
-      and c.state is null);  -- redundant: only children that are not over (what is over is not cancelled)
+      and c.state is null)  -- redundant: only children that are not over (what is over is not cancelled)
+    || array(  -- guard: parts are cancelled with their parent [|| array( => ; unused bigint[] := array(]
+      select p.id
+      from queue.brood b
+      cross join lateral unnest(b.ids) u (id)
+      cross join lateral (select p.id from queue.gather_part p where p.id = u.id offset 0) p
+      where b.parent = any (cancel_children.parents));  -- guard: only parts of what is cancelled
 begin
   if cardinality(live) > 0 then
     perform queue.cancel_waiting_all(live);  -- guard: children that wait are cancelled

@@ -184,6 +184,7 @@ begin
     where c.parent = any (array(select b.id from back b))  -- guard: reopen: children of its earlier life are no more its own
   )
   select array_agg(b.id), bool_or(b.key is not null) into came, keys from back b;
+  perform queue.forget_gathers(came);  -- guard: reopen: gathers of its earlier life are no more its own
   perform queue.forget_expiry(came);  -- guard: reopen: it may begin at any time
   perform queue.wake_for(came);  -- guard: reopen: workers are told
   if keys then
@@ -253,6 +254,7 @@ begin
   if keys then
     perform queue.wake_keys();  -- guard: discard: whoever sees to keys is told
   end if;
+  perform queue.forget_gathers(discarded);  -- guard: discard: what is known of its gathers goes
   if cardinality(discarded) > 0 then
     perform queue.tell_waiters();  -- guard: discard: who waits for jobs is told [perform queue.tell_waiters() => null]
   end if;

@@ -111,11 +111,11 @@ pub use define::{
     Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, Limit, OldPayload, OnConflict,
     Options, Outcome, Priority, Retain, StateKey, TerminalExt, Unique, UniqueKey, UnknownState, Verdict, While, most_together, verdict,
 };
-pub use enqueue::{Batch, Child, Enqueue, EnqueueAll, EnqueueOptions, Enqueuing, Job, JobHandle, Spawn, on_enqueue};
+pub use enqueue::{Batch, Child, Enqueue, EnqueueAll, EnqueueOptions, Enqueuing, Job, JobHandle, Map, Parts, Spawn, on_enqueue};
 pub use error::{Error, RegistryError, message};
 pub use payload::PayloadError;
 pub use queue_macros::job;
-pub use results::{JobStatus, Progress, Wait, WaitError, WaitOn, Waiter, Watch};
+pub use results::{Ended, JobStatus, Outputs, Progress, Wait, WaitError, WaitOn, Waiter, Watch};
 pub use schema::{Roles, Store, check_name, migrate};
 #[cfg(feature = "seal")]
 pub use seal::{Keyring, Secret, use_keyring};
@@ -129,8 +129,8 @@ pub mod runner {
     pub use crate::{
         attempt::{AttemptSpan, ClaimedJob, Ended, Halt, OpenLog, run, run_batch},
         context::{
-            Ask, Backend, ChildEntry, ChildLook, CommitResult, Fence, Heard, JournaledStep, Lent, LogEntry, OwnTransaction, Report,
-            ReportEntry, ReportSender, Shared, SignalEntry, States, StepEntry, Written,
+            Ask, Backend, ChildEntry, ChildLook, ChunkEntry, CloseEntry, CommitResult, Fence, GatherLook, Heard, JournaledStep, Lent,
+            LogEntry, OwnTransaction, Report, ReportEntry, ReportSender, Shared, SignalEntry, States, StepEntry, Written,
         },
         define::{Counted, Due, Ending, OrderingKey, Timing, stored_type, type_and_version},
         finish::finish_one,

@@ -4,6 +4,7 @@
 mod children;
 mod faults;
 mod inline;
+mod map;
 mod signals;
 mod sleep;
 mod statements;

@@ -87,7 +87,7 @@ impl ClaimedJob {
 
     /// Whether another job may have spawned it: then the end of this one is told. Metadata that only look so cost a look in vain.
     pub fn is_child(&self) -> bool {
-        self.meta.as_deref().is_some_and(|meta| meta.contains("\"child_of\""))
+        self.meta.as_deref().is_some_and(|meta| meta.contains("\"child_of\"") || meta.contains("\"part_of\""))
     }
 
     /// How long after its claim it may still begin, by the database's clock; `None` if it may at any time, or has begun before.

@@ -7,7 +7,7 @@ use sqlx::{Postgres, Transaction};
 use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
-use super::{ChildEntry, ChildLook, Fence, Heard, JournaledStep, SignalEntry, StepEntry, Written};
+use super::{ChildEntry, ChildLook, ChunkEntry, CloseEntry, Fence, GatherLook, Heard, JournaledStep, SignalEntry, StepEntry, Written};
 use crate::{
     define::{Ending, Failure, JobId},
     error::Error,
@@ -54,6 +54,33 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// What the child that this step has spawned came to; none if there is none.
     async fn child(&self, _: JobId, _step: &str) -> sqlx::Result<Option<ChildLook>> {
         Ok(None)
+    }
+
+    /// What the map of this step has come to, with its chunks or without; none if there is none.
+    async fn gather(&self, _: JobId, _step: &str, _chunks: bool) -> sqlx::Result<Option<GatherLook>> {
+        Ok(None)
+    }
+
+    /// Begins a transaction that enqueues a chunk of a map; none if nothing is enqueued here.
+    async fn begin_chunk(&self, _: JobId) -> Result<Option<OwnTransaction>, Error> {
+        Err(Error::Database(sqlx::Error::Protocol("no jobs are mapped here".to_owned())))
+    }
+
+    /// Notes what the transaction has enqueued as the chunk, as its last statement, and commits. False if there is one already: then nothing is
+    /// written, and none if the lease does not have the job any more.
+    async fn add_chunk(&self, _: Option<OwnTransaction>, _: ChunkEntry) -> sqlx::Result<Option<bool>> {
+        Ok(None)
+    }
+
+    /// Notes that all is spawned, and journals that; committed when this returns. False if the numbers differ, none if the lease does not have the job
+    /// any more.
+    async fn close_gather(&self, _: CloseEntry) -> sqlx::Result<Option<bool>> {
+        Ok(None)
+    }
+
+    /// What the jobs of a chunk of a map came to, in their order.
+    async fn parts(&self, _: JobId, _step: &str, _chunk: i32) -> sqlx::Result<Vec<ChildLook>> {
+        Ok(Vec::new())
     }
 
     /// Keeps what an attempt that ends has logged. Waits for it only if it may, and then for a moment; it never fails. A test's keeps none.

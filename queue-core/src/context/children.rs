@@ -16,8 +16,8 @@ use crate::{
 };
 
 /// While an attempt goes on beside its wait, it looks for the end: after this time first, then after twice as long, up to the longest.
-const LOOK: Duration = Duration::from_secs(1);
-const LONGEST_LOOK: Duration = Duration::from_mins(1);
+pub(super) const LOOK: Duration = Duration::from_secs(1);
+pub(super) const LONGEST_LOOK: Duration = Duration::from_mins(1);
 
 /// What a step that has spawned a child is journaled with.
 #[derive(serde::Deserialize)]

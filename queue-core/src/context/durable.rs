@@ -259,7 +259,7 @@ impl fmt::Debug for Durable {
     }
 }
 
-fn connection(tx: &mut OwnTransaction) -> &mut PgConnection {
+pub(crate) fn connection(tx: &mut OwnTransaction) -> &mut PgConnection {
     match tx {
         OwnTransaction::Pooled(tx) => tx,
         OwnTransaction::Lent(tx) => tx,
@@ -319,6 +319,15 @@ impl Context {
     /// Is not there: only durable jobs have children.
     #[doc(hidden)]
     pub fn spawn<N, J>(&self, _: N, _: J) -> std::future::Pending<()>
+    where
+        for<'a> &'a Self: ByDurable,
+    {
+        pending()
+    }
+
+    /// Is not there: only durable jobs have children.
+    #[doc(hidden)]
+    pub fn map<N, I>(&self, _: N, _: I) -> std::future::Pending<()>
     where
         for<'a> &'a Self: ByDurable,
     {

@@ -106,3 +106,46 @@ pub struct ChildLook {
     pub output: Option<String>,
     pub error: Option<String>,
 }
+
+/// A chunk of jobs that a durable job maps.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct ChunkEntry {
+    pub fence: Fence,
+    /// The step's name.
+    pub name: String,
+    /// Which chunk it is, from 0 on.
+    pub chunk: i32,
+    /// The place of its first job.
+    pub first: i64,
+    pub ids: Vec<JobId>,
+    /// How many may run at once.
+    pub most: Option<i32>,
+}
+
+/// That all the jobs of a map are spawned.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct CloseEntry {
+    pub fence: Fence,
+    /// The step's name.
+    pub name: String,
+    pub total: i64,
+}
+
+/// What a map has come to, as its job sees it.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, Default, sqlx::FromRow)]
+pub struct GatherLook {
+    /// How many jobs; none while there may be more.
+    pub total: Option<i64>,
+    /// How many are not counted as over, and one if there may be more.
+    pub need: i64,
+    pub completed: i64,
+    pub dead: i64,
+    /// Or expired.
+    pub cancelled: i64,
+    pub chunks: i32,
+    /// How many jobs there are in them.
+    pub spawned: i64,
+}

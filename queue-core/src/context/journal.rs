@@ -190,7 +190,7 @@ impl Journal {
     }
 
     /// That a step was written just now.
-    fn note(&self, Finished { attempt, name, output, wait }: Finished) {
+    pub(super) fn note(&self, Finished { attempt, name, output, wait }: Finished) {
         let mut state = self.lock();
         self.last.set(attempt);
         // Not before the database's time for it: that was a moment ago.
@@ -252,6 +252,17 @@ impl Journal {
             Ok(None) => Err(self.lost().into()),
             Err(error) => Ok(Err(error)),
         }
+    }
+
+    /// Does what writes beside the handler: it goes on when this is dropped, and the attempt waits for it.
+    pub(super) async fn beside<T: Send + 'static>(self: &Arc<Self>, work: impl Future<Output = T> + Send + 'static) -> Result<T, Failure> {
+        let writing = self.writing();
+        let done = self.shared.handlers.spawn(async move {
+            let done = work.await;
+            drop(writing);
+            done
+        });
+        Ok(done.await?)
     }
 
     /// The fence of what is to be journaled under this name.
@@ -345,11 +356,11 @@ fn within(left_ms: f64) -> Duration {
 }
 
 /// What is known of a step once it is written.
-struct Finished {
-    attempt: i16,
-    name: String,
-    output: Option<String>,
-    wait: Option<Duration>,
+pub(super) struct Finished {
+    pub(super) attempt: i16,
+    pub(super) name: String,
+    pub(super) output: Option<String>,
+    pub(super) wait: Option<Duration>,
 }
 
 impl Finished {

@@ -9,6 +9,7 @@ mod children;
 mod decode;
 mod durable;
 mod fence;
+mod gathers;
 #[cfg(feature = "testing")]
 mod forms;
 mod handler;
@@ -40,8 +41,10 @@ use tokio::runtime::Handle;
 
 pub(crate) use self::batch::{AnyBatch, Said};
 pub(crate) use self::children::NewChild;
+pub(crate) use self::durable::connection;
 #[cfg(feature = "testing")]
 pub(crate) use self::forms::PayloadForms;
+pub(crate) use self::gathers::NewChunk;
 pub(crate) use self::journal::{END, Stop};
 #[cfg(feature = "testing")]
 pub(crate) use self::meta::read_meta;
@@ -54,7 +57,7 @@ pub use self::{
     cancelled::{Ask, CancelReason, Cancelled},
     decode::{Upgraded, upgrade},
     durable::{Durable, StepName},
-    fence::{ChildEntry, ChildLook, Fence, Heard, JournaledStep, SignalEntry, StepEntry},
+    fence::{ChildEntry, ChildLook, ChunkEntry, CloseEntry, Fence, GatherLook, Heard, JournaledStep, SignalEntry, StepEntry},
     handler::{Handler, HandlerContext, JobFuture},
     lent::{Lent, TransactionGuard},
     middleware::{AttemptOutput, Middleware, Next},

@@ -12,6 +12,7 @@ mod handle;
 mod hooks;
 mod insert;
 mod job;
+mod map;
 mod one;
 mod options;
 mod places;
@@ -30,6 +31,7 @@ pub use self::{
     handle::JobHandle,
     hooks::{Enqueuing, on_enqueue},
     job::Job,
+    map::{Map, Parts},
     one::Enqueue,
     options::EnqueueOptions,
     spawn::{Child, Spawn},

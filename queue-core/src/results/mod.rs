@@ -6,6 +6,7 @@
 mod error;
 mod join;
 mod look;
+mod parts;
 mod progress;
 mod waiter;
 mod watch;
@@ -21,7 +22,14 @@ use std::{
 
 use sqlx::Row as _;
 
-pub use self::{error::WaitError, progress::Progress, waiter::Waiter, watch::Watch, watcher::WaitOn};
+pub use self::{
+    error::WaitError,
+    parts::{Ended, Outputs},
+    progress::Progress,
+    waiter::Waiter,
+    watch::Watch,
+    watcher::WaitOn,
+};
 use self::{look::WaitOutcome, watcher::JobWatcher};
 use crate::{
     connect::JobRef,

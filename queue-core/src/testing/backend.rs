@@ -19,8 +19,8 @@ use tokio::time::timeout;
 
 use crate::{
     context::{
-        Backend, ChildEntry, ChildLook, CommitResult, Fence, Heard, JournaledStep, Lent, OwnTransaction, ReportEntry, SignalEntry,
-        StepEntry, Written,
+        Backend, ChildEntry, ChildLook, ChunkEntry, CloseEntry, CommitResult, Fence, GatherLook, Heard, JournaledStep, Lent,
+        OwnTransaction, ReportEntry, SignalEntry, StepEntry, Written,
     },
     define::{Ending, JobId},
     error::Error,
@@ -234,6 +234,50 @@ impl Backend for TestBackend {
         Ok(Some(said.unwrap_or(ChildLook { id: JobId(0), state: None, attempts: 0, output: None, error: None })))
     }
 
+    /// What the test says of a map counts once all of it is spawned; of one of which nothing is said, no job is over.
+    async fn gather(&self, _: JobId, step: &str, _: bool) -> sqlx::Result<Option<GatherLook>> {
+        let notes = self.notes();
+        let said = parts_of(&notes, step);
+        let total = notes.steps.iter().find(|journaled| journaled.name == step).and_then(|journaled| journaled.output.as_deref());
+        let Some(total) = total.and_then(|text| text.strip_prefix("{\"map\":")?.strip_suffix('}')?.parse::<i64>().ok()) else {
+            return Ok(None);
+        };
+        let count = |state: &str| said.iter().filter(|part| part.state.as_deref() == Some(state)).count() as i64;
+        if !said.is_empty() && said.len() as i64 != total {
+            let why = format!("the test says what {} jobs of the map `{step}` came to, and it has {total}", said.len());
+            return Err(sqlx::Error::Protocol(why));
+        }
+        let need = if said.is_empty() { total } else { 0 };
+        let (completed, dead, cancelled) = (count("completed"), count("dead"), count("cancelled"));
+        Ok(Some(GatherLook { total: Some(total), need, completed, dead, cancelled, chunks: 0, spawned: 0 }))
+    }
+
+    async fn begin_chunk(&self, _: JobId) -> Result<Option<OwnTransaction>, Error> {
+        if self.notes().children.is_some() {
+            return Ok(None);
+        }
+        Err(Error::Database(sqlx::Error::Protocol("a drain maps no jobs; run the handler with `testing::run`".to_owned())))
+    }
+
+    async fn add_chunk(&self, _: Option<OwnTransaction>, _: ChunkEntry) -> sqlx::Result<Option<bool>> {
+        Ok((!self.over.load(SeqCst)).then_some(true))
+    }
+
+    async fn close_gather(&self, CloseEntry { fence, name, total }: CloseEntry) -> sqlx::Result<Option<bool>> {
+        if self.over.load(SeqCst) {
+            return Ok(None);
+        }
+        let output = Some(format!("{{\"map\":{total}}}"));
+        self.notes().steps.push(JournaledStep { name, attempt: fence.attempt, output, left_ms: None });
+        self.kept.fetch_add(1, Relaxed);
+        Ok(Some(true))
+    }
+
+    async fn parts(&self, _: JobId, step: &str, chunk: i32) -> sqlx::Result<Vec<ChildLook>> {
+        let notes = self.notes();
+        Ok(parts_of(&notes, step).into_iter().skip(PAGE * usize::try_from(chunk).unwrap_or(0)).take(PAGE).cloned().collect())
+    }
+
     /// Keeps what the step wrote, as its commit would, whatever becomes of the attempt.
     async fn commit_step(self: Arc<Self>, tx: OwnTransaction, entry: StepEntry) -> CommitResult {
         let _committing = self.committing.lock().await;
@@ -249,6 +293,19 @@ impl Backend for TestBackend {
             Err(error) => CommitResult::Undone(Error::Database(error).into()),
         }
     }
+}
+
+/// A page of outputs has so many.
+const PAGE: usize = 1000;
+
+/// What the test says of the jobs of a map is kept with what it says of children, by a name that no step has.
+pub(super) fn part_name(step: &str) -> String {
+    format!("{step} (part)\n")
+}
+
+fn parts_of<'n>(notes: &'n Notes, step: &str) -> Vec<&'n ChildLook> {
+    let name = part_name(step);
+    notes.children.iter().flatten().filter(|(of, _)| *of == name).map(|(_, part)| part).collect()
 }
 
 fn journaled(StepEntry { fence, name, wait, output, .. }: StepEntry) -> JournaledStep {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{
     attempt::{Attempt, Outturn, Setup, is_without_pool, no_pool},
-    backend::TestSignal,
+    backend::{TestSignal, part_name},
     points::Place,
 };
 use crate::{
@@ -157,6 +157,22 @@ impl<T: Handler> Run<T> {
     /// That somebody cancelled the child that this step of the durable job spawns.
     pub fn child_cancelled(self, name: impl Into<StepName>) -> Self {
         self.child(name.into(), "cancelled", (None, None))
+    }
+
+    /// What the jobs came to that this step of the durable job maps, in their order: what each returned, or the error of one that is a dead letter. They
+    /// are not run, and are as many as the handler maps. Of a map of which nothing is said, no job is over.
+    ///
+    /// # Panics
+    /// When an output could not be stored.
+    pub fn map_ended<V: Serialize>(mut self, name: impl Into<StepName>, ends: impl IntoIterator<Item = Result<V, String>>) -> Self {
+        let name = part_name(&name.into().name);
+        for end in ends {
+            self = match end {
+                Ok(output) => self.child_completed(name.clone(), &output),
+                Err(error) => self.child_dead(name.clone(), error),
+            };
+        }
+        self
     }
 
     fn child(mut self, name: StepName, state: &str, (output, error): (Option<String>, Option<String>)) -> Self {

@@ -6,7 +6,7 @@ use chrono::Utc;
 use humantime::format_duration;
 use queue_core::{
     JobId, JobRef, JobState, Progress,
-    operate::{self, AttemptLog, JobChild, JobRecord, JobSignal, JobStep, LimitWait, Pause},
+    operate::{self, AttemptLog, JobChild, JobGather, JobRecord, JobSignal, JobStep, LimitWait, Pause},
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -32,6 +32,7 @@ pub(super) async fn show(settings: &Settings, id: JobId, (payload, with_logs): (
     let steps = operate::steps(database.pool(), store, id).await?;
     let signals = operate::signals(database.pool(), store, id).await?;
     let children = operate::children(database.pool(), store, id).await?;
+    let gathers = operate::gathers(database.pool(), store, id).await?;
     database.close().await;
     if as_json {
         let job = Served::new(&job, &pauses, &unserved);
@@ -41,6 +42,7 @@ pub(super) async fn show(settings: &Settings, id: JobId, (payload, with_logs): (
             steps: &steps,
             signals: &signals,
             children: &children,
+            gathers: &gathers,
             logs: logs.as_deref(),
         });
     }
@@ -50,6 +52,7 @@ pub(super) async fn show(settings: &Settings, id: JobId, (payload, with_logs): (
             + &stepped(&steps)
             + &signalled(&signals)
             + &with_children(&children)
+            + &gathered(&gathers)
             + &logs.map_or_else(String::new, |logs| logged(&logs))),
     )
 }
@@ -67,6 +70,8 @@ struct Shown<'a> {
     signals: &'a [JobSignal],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     children: &'a [JobChild],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    gathers: &'a [JobGather],
     #[serde(skip_serializing_if = "Option::is_none")]
     logs: Option<&'a [AttemptLog]>,
 }
@@ -164,7 +169,6 @@ fn stepped(steps: &[JobStep]) -> String {
     steps.iter().map(of).collect()
 }
 
-/// What a durable job was sent and has not received: a line each.
 /// What it has spawned.
 fn with_children(children: &[JobChild]) -> String {
     let of = |child: &JobChild| {
@@ -173,6 +177,21 @@ fn with_children(children: &[JobChild]) -> String {
     children.iter().map(of).collect()
 }
 
+/// What it has mapped.
+fn gathered(gathers: &[JobGather]) -> String {
+    let of = |gather: &JobGather| {
+        let JobGather { name, total, need, completed, dead, cancelled, most, .. } = gather;
+        let total = total.map_or_else(|| "more to come".to_owned(), |total| format!("of {total}"));
+        let most = most.map_or_else(String::new, |most| format!(", {most} at once"));
+        format!(
+            "\nmapped     {}, {total}: {completed} completed, {dead} dead, {cancelled} cancelled, {need} not over{most}",
+            inert::line(name)
+        )
+    };
+    gathers.iter().map(of).collect()
+}
+
+/// What a durable job was sent and has not received: a line each.
 fn signalled(signals: &[JobSignal]) -> String {
     let of = |signal: &JobSignal| format!("\nsignal     {}, {}: not received yet", print::time(signal.at), inert::line(&signal.name));
     signals.iter().map(of).collect()

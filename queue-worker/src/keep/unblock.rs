@@ -48,7 +48,7 @@ pub(crate) async fn hinted(
 
 /// Consumes hints, for ever. Where keys are not used, it never connects.
 pub(crate) async fn unblock_all(link: Link, store: Store, bell: Arc<Bell>) {
-    let mut keys = Unblocker { link, store, keys: Floor::new(), signals: Floor::new() };
+    let mut keys = Unblocker { link, store, keys: Floor::new(), signals: Floor::new(), gathers: Floor::new() };
     let mut restless: Option<Instant> = None;
     loop {
         match restless {
@@ -95,6 +95,7 @@ struct Unblocker {
     store: Store,
     keys: Floor,
     signals: Floor,
+    gathers: Floor,
 }
 
 /// Where hints of a kind are.
@@ -137,7 +138,16 @@ struct Unblocked {
 impl Unblocker {
     /// One look at keys, and, if there are hints of signals, one at parked jobs.
     async fn look(&mut self) -> sqlx::Result<Unblocked> {
-        let (mut found, signals) = self.unblock().await?;
+        let (mut found, mut signals, gathers) = self.unblock().await?;
+        if gathers {
+            match self.count_gathers().await {
+                Ok((hints, moved, over)) => {
+                    found.is_full |= hints >= MOST;
+                    (found.hints, found.moved, signals) = (found.hints + hints, found.moved + moved, signals || over > 0);
+                }
+                Err(error) => complain(&error, "cannot count what is over of what jobs have mapped; trying again"),
+            }
+        }
         if signals {
             match self.wake_parked().await {
                 Ok((hints, moved)) => {
@@ -151,8 +161,8 @@ impl Unblocker {
         Ok(found)
     }
 
-    /// Also says whether there are hints of signals.
-    async fn unblock(&mut self) -> sqlx::Result<(Unblocked, bool)> {
+    /// Also says whether there are hints of signals, and of gathers.
+    async fn unblock(&mut self) -> sqlx::Result<(Unblocked, bool, bool)> {
         let began = Instant::now();
         let statement = sqlx::query(self.store.sql(include_str!("../../sql/unblock.sql")));
         let row = self.fetch(statement.bind(self.keys.begin(began)).bind(MOST).bind(self.signals.begin(began))).await?;
@@ -164,7 +174,11 @@ impl Unblocker {
         let (hints, moved, aside): (i32, i32, Option<Vec<JobId>>) = (row.try_get("hints")?, row.try_get("moved")?, row.try_get("aside")?);
         let is_full = hints >= MOST && moved > 0;
         let found = Unblocked { hints, moved, is_full, wait_ms: row.try_get("wait_ms")?, aside: aside.unwrap_or_default() };
-        Ok((found, signals))
+        let gathers: bool = row.try_get("gathers")?;
+        if !gathers {
+            self.gathers.note(began, None);
+        }
+        Ok((found, signals, gathers))
     }
 
     /// Returns how many hints there were, without those that were left for later, and how many jobs were woken.
@@ -174,6 +188,15 @@ impl Unblocker {
         let row = self.fetch(statement.bind(self.signals.begin(began)).bind(MOST)).await?;
         self.signals.note(began, row.try_get("lowest")?);
         Ok((row.try_get("hints")?, row.try_get("moved")?))
+    }
+
+    /// Returns how many hints there were, without those that were left for later, how many parts were let run, and how many gathers are over.
+    async fn count_gathers(&mut self) -> sqlx::Result<(i32, i32, i32)> {
+        let began = Instant::now();
+        let statement = sqlx::query(self.store.sql(include_str!("../../sql/count_gathers.sql")));
+        let row = self.fetch(statement.bind(self.gathers.begin(began)).bind(MOST)).await?;
+        self.gathers.note(began, row.try_get("lowest")?);
+        Ok((row.try_get("hints")?, row.try_get("moved")?, row.try_get("over")?))
     }
 
     async fn fetch(&mut self, statement: Query<'_, Postgres, PgArguments>) -> sqlx::Result<PgRow> {

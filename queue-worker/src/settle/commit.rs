@@ -9,14 +9,14 @@ use async_trait::async_trait;
 use queue_core::{
     Error, JobId, Store,
     runner::{
-        Backend, ChildEntry, ChildLook, CommitResult, Ending, Fence, Heard, JournaledStep, LogEntry, OwnTransaction, SignalEntry,
-        StepEntry, Written,
+        Backend, ChildEntry, ChildLook, ChunkEntry, CloseEntry, CommitResult, Ending, Fence, GatherLook, Heard, JournaledStep, LogEntry,
+        OwnTransaction, SignalEntry, StepEntry, Written,
     },
 };
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 
 use super::{
-    children,
+    children, gathers,
     journal::{JournalSender, end_step, steps_done},
     logs::LogSender,
     own::{ASK_FOR, KEEP, PAUSE},
@@ -81,6 +81,30 @@ impl Backend for DatabaseBackend {
 
     async fn child(&self, parent: JobId, step: &str) -> sqlx::Result<Option<ChildLook>> {
         children::look(&self.pool, self.store, parent, step).await
+    }
+
+    async fn gather(&self, parent: JobId, step: &str, chunks: bool) -> sqlx::Result<Option<GatherLook>> {
+        gathers::look(&self.pool, self.store, parent, step, chunks).await
+    }
+
+    async fn begin_chunk(&self, job: JobId) -> Result<Option<OwnTransaction>, Error> {
+        self.begin(job).await.map(Some)
+    }
+
+    async fn add_chunk(&self, tx: Option<OwnTransaction>, entry: ChunkEntry) -> sqlx::Result<Option<bool>> {
+        match tx {
+            Some(OwnTransaction::Pooled(tx)) => gathers::add_chunk(tx, self.store, entry).await,
+            // Only tests lend transactions, and they have a backend of their own.
+            Some(OwnTransaction::Lent(_)) | None => Ok(None),
+        }
+    }
+
+    async fn close_gather(&self, entry: CloseEntry) -> sqlx::Result<Option<bool>> {
+        gathers::close(&self.pool, self.store, &entry).await
+    }
+
+    async fn parts(&self, parent: JobId, step: &str, chunk: i32) -> sqlx::Result<Vec<ChildLook>> {
+        gathers::parts(&self.pool, self.store, parent, step, chunk).await
     }
 
     async fn keep_log(&self, entry: LogEntry, may_wait: bool) {

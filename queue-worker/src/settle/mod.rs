@@ -3,6 +3,7 @@
 mod aside;
 mod children;
 mod commit;
+mod gathers;
 mod journal;
 mod locked;
 mod logs;
@@ -16,7 +17,7 @@ mod unsettled;
 mod verdicts;
 
 #[cfg(feature = "cli")]
-pub(crate) use self::{children::look as look_at_child, journal::steps_done};
+pub(crate) use self::{children::look as look_at_child, gathers::look as look_at_gather, journal::steps_done};
 pub(crate) use self::{
     children::{finish, tell_parents},
     commit::DatabaseBackend,

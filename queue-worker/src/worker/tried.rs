@@ -14,8 +14,8 @@ use queue_core::{
     Error as CoreError, JobId, JobState, Registration, Registry, Store, operate,
     operate::JobRecord,
     runner::{
-        Backend, ChildLook, ClaimedJob, CommitResult, Ended, Ending, Fence, Halt, Heard, JournaledStep, Lent, OwnTransaction, ReportEntry,
-        ReportSender, Shared, SignalEntry, StepEntry, Written, run,
+        Backend, ChildLook, ClaimedJob, CommitResult, Ended, Ending, Fence, GatherLook, Halt, Heard, JournaledStep, Lent, OwnTransaction,
+        ReportEntry, ReportSender, Shared, SignalEntry, StepEntry, Written, run,
     },
 };
 use sqlx::{PgPool, postgres::PgPoolOptions};
@@ -31,7 +31,7 @@ use super::{Worker, complain_of_keyring};
 use crate::{
     error::Error,
     run::is_lost,
-    settle::{look_at_child, steps_done},
+    settle::{look_at_child, look_at_gather, steps_done},
 };
 
 /// How an attempt is made.
@@ -376,6 +376,11 @@ impl Backend for TrialBackend {
     /// What was spawned is looked at; a trial spawns nothing, so it ends there.
     async fn child(&self, parent: JobId, step: &str) -> sqlx::Result<Option<ChildLook>> {
         look_at_child(&self.pool, self.store, parent, step).await
+    }
+
+    /// As that.
+    async fn gather(&self, parent: JobId, step: &str, chunks: bool) -> sqlx::Result<Option<GatherLook>> {
+        look_at_gather(&self.pool, self.store, parent, step, chunks).await
     }
 
     /// What the step wrote stays for what follows, until all is rolled back.

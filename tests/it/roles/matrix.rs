@@ -13,6 +13,7 @@ const ROLES: [(&str, char); 5] =
 const FUNCTIONS: &str = "
 act_on_all o
 act_on_one o
+add_chunk w
 add_tallies w
 adopt w
 announce_waiter pmw
@@ -35,7 +36,9 @@ claim_keyed w
 claim_limited w
 claim_lines w
 clock_ms w
+close_gather w
 count_act o
+count_gathers w
 count_starts w
 counts wro
 covers wro
@@ -57,8 +60,10 @@ expire_due w
 expiry_text w
 find o
 fire_ticks w
+forget_gathers w
 forget_keys w
 full_limits ro
+gathers ro
 hash wo
 history ro
 holds w
@@ -68,11 +73,12 @@ insert_job pmw
 is_expired w
 is_name w
 is_trusted pmw
-join_name w
+join_name wro
 key_line ro
 known_full w
 lane_id wo
 leave_waiter pmw
+let_run w
 limit_awaits w
 limit_keys ro
 limits ro
@@ -104,6 +110,7 @@ producer_enqueue pmw
 producer_enqueue_with pmw
 producer_lock_keys pmw
 prune_children w
+prune_gathers w
 prune_logs w
 prune_signals w
 prune_steps w
@@ -113,6 +120,8 @@ read_keyed w
 read_permits w
 reader_find ro
 reader_list ro
+ready_places w
+recount_gather w
 requeue o
 requeue_all o
 reschedule o
@@ -143,6 +152,7 @@ state_of w
 status pmwo
 steps ro
 stored_type ro
+tell_gathers w
 tell_of_keys w
 tell_of_room w
 tell_parents w
@@ -181,6 +191,7 @@ bound w:S r:S o:S
 bound_in_all w:S
 bound_in_force w:S r:S o:S
 bound_type w:S r:S o:S
+brood w:SIUD
 capacity w:S r:S o:S
 child w:SIUD r:parent,name,id,at,state,attempts,error o:parent,name,id,at,state,attempts,output,error
 dead w:SIUD r:S o:S
@@ -194,6 +205,9 @@ failure w:SID r:S o:S
 failure_default r:id o:id
 fire w:SUD r:S o:S
 gate w:SU r:S o:S
+gather w:SIUD r:S o:S
+gather_hint w:SIUD
+gather_part w:SIUD
 id_seq w:select,usage
 idle w:SIUD
 job w:SD r:id,lane,max_attempts,key,key_skips,meta,line o:id,lane,max_attempts,payload,key,key_skips,meta,line

@@ -10,6 +10,7 @@ use super::RoledStore;
 const STATEMENTS: &str = "
 act_on_all o
 act_on_one o
+add_chunk w
 add_days w
 announce_waiter pmw
 any_schedule wro
@@ -31,8 +32,10 @@ claim_keyed w
 claim_limited w
 claim_lines w
 clear_progress w
+close_gather w
 confirm w
 count_act o
+count_gathers w
 counts wro
 declare w
 declare_limits w
@@ -69,6 +72,8 @@ fire w
 fires wro
 forget_keys w
 forget_lanes w
+gather_total wro
+gathers ro
 give_back w
 glance w
 hinted w
@@ -94,6 +99,7 @@ locked_leases w
 logs ro
 look pmw
 look_at_child wo
+look_at_gather w
 meet_lanes pmw
 newest_dead wro
 next_run wro
@@ -104,6 +110,7 @@ oldest wro
 own_leases w
 park w
 park_held w
+parts w
 pass_lanes w
 pause o
 pause_awaits ro
@@ -120,6 +127,7 @@ prune_dead w
 prune_done w
 prune_early w
 prune_fires w
+prune_gathers w
 prune_kept w
 prune_logs w
 prune_rates w

@@ -39,7 +39,9 @@ pub(super) fn fix(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> Option<
 /// A command for each of the first few.
 fn parked(facts: Facts<'_>, look: &Look<'_>) -> Option<String> {
     const MOST: usize = 3;
-    let (names, id) = (facts.texts("signals"), look.job.to_string());
+    let (mut names, id) = (facts.texts("signals"), look.job.to_string());
+    // No signal is called as the end of children.
+    names.retain(|name| !name.ends_with(" (join)"));
     let commands: Vec<String> = names.iter().take(MOST).map(|name| format!("`{}`", command(look, &["signal", &id, name]))).collect();
     let others = if names.len() > MOST { format!(", or one of {} others", names.len() - MOST) } else { String::new() };
     (!commands.is_empty()).then(|| format!("send it, with --payload JSON if it is to say something: {}{others}", commands.join(" or ")))

@@ -186,7 +186,11 @@ fn parked(facts: Facts<'_>, look: &Look<'_>) -> String {
     names.extend((signals.len() > MOST_NAMED).then(|| format!("one of {} others", signals.len() - MOST_NAMED)));
     let since = facts.time("since").map_or_else(String::new, |since| format!(" since {}", look.when(since)));
     let until = facts.time("run_at").map_or_else(String::new, |until| format!(", until {}", look.when(until)));
-    format!("it waits for the signal {}{since}{until}", names.join(" or "))
+    if signals.is_empty() {
+        return format!("it waits for its turn among the jobs that a durable job has mapped{since}: so many of them as it said run now");
+    }
+    let mapped: String = facts.texts("mapped").iter().take(MOST_NAMED).map(|said| format!("; {}", one_line(said))).collect();
+    format!("it waits for the signal {}{since}{until}{mapped}", names.join(" or "))
 }
 
 fn keyed(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> String {

@@ -60,6 +60,7 @@ const PAUSES: &[&str] = &["paused::statements", "paused:: --skip statements --sk
 const EXPIRY: &[&str] = &["expiry::looks", "expiry::statements expiry::ways", "expiry::hands expiry::attacks", "expiry::"];
 const WHY: &[&str] = &["why::locked why::turns why::served why::waits", "why:: --skip locked --skip turns --skip served --skip waits"];
 const SIGNALS: &[&str] = &["durable::signals", "durable:: operate:: control:: days:: unique::"];
+const GATHERS: &[&str] = &["map::statements", "map::window", "map::", "durable:: roles::"];
 const CHILDREN: &[&str] = &["children::statements", "children::races", "children::", "durable:: roles::"];
 const BY_KEY: &[&str] = &[
     "limits::key_claims limits::key_costs limits::key_edges limits::key_rates limits::turned limits::behind::jobs",
@@ -176,6 +177,9 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.take_parked", "park_held.sql", "receive.sql"], SIGNALS),
     (&["queue.child", "queue.spawn", "queue.tell_parents", "queue.prune_children", "queue.children"], CHILDREN),
     (&["queue.cancel_children", "queue.ask_children", "look_at_child.sql"], CHILDREN),
+    (&["queue.gather", "queue.brood", "queue.gather_part", "queue.gather_hint", "queue.add_chunk", "queue.close_gather"], GATHERS),
+    (&["queue.tell_gathers", "queue.let_run", "queue.count_gathers", "queue.forget_gathers", "queue.recount_gather"], GATHERS),
+    (&["queue.prune_gathers", "queue.gathers"], GATHERS),
     (&["queue.step", "queue.prune_steps", "queue.steps", "journal.sql", "journal_one.sql"], &["durable::statements", "durable::"]),
     (&["queue.log", "queue.write_logs", "queue.prune_logs", "queue.logs"], &["logs::statements", "logs::"]),
     (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "vouch.sql"], PAUSES),

@@ -1,0 +1,330 @@
+-- Gathers: many jobs of one type that a durable job spawns by one step, its parts, and whose ends it waits for together.
+--
+--   gather        written with the first parts, under the parent's lease (add_chunk); counted by whoever consumes hints (count_gathers)
+--   brood         the parts in their order, a row a chunk; written with them, and never changed
+--   gather_part   one for each that is not over; deleted by whoever ends it, in that transaction (tell_gathers)
+--   gather_hint   how many of a gather's parts have ended; written by whoever ends them, one row a flush; consumed by any worker (count_gathers)
+--
+-- Who ends a part deletes its row here and says in a hint that it has: so a part counts once, whoever names it, and however often. No two that end
+-- parts of one gather wait for each other, for they write rows of their own; only who consumes hints changes the gather.
+--
+-- A gather is over once it needs nothing: it begins with one for being open, each part adds one, and the last chunk takes the first away. No wake-up
+-- is lost, as with signals: the count that comes to nothing and a hint for the parent are one commit.
+
+create table queue.gather (
+  parent     bigint       not null,
+  name       text         not null,            -- the step that has spawned it
+  at         timestamptz  not null default clock_timestamp(),  -- when it was counted last
+  total      bigint,                           -- how many parts; null: still open
+  need       bigint       not null default 1,  -- how many are not counted as over, and one if it is open
+  completed  bigint       not null default 0,
+  dead       bigint       not null default 0,
+  cancelled  bigint       not null default 0,  -- or expired
+  most       integer,                          -- how many are let run at once; null: all
+  room       bigint,                           -- how many of these more may now
+  looked     integer      not null default 0,  -- from which chunk on housekeeping looks next
+  constraint gather_pkey primary key (parent, name)  -- guard: a step has one gather
+) with (fillfactor = 50);
+
+create table queue.brood (
+  parent  bigint    not null,
+  name    text      not null,
+  chunk   integer   not null,
+  ids     bigint[]  not null,
+  constraint brood_pkey primary key (parent, name, chunk)  -- guard: a chunk is spawned once
+);
+alter table queue.brood alter ids set storage external;
+
+create table queue.gather_part (
+  id      bigint   not null,
+  parent  bigint   not null,
+  name    text     not null,
+  nr      bigint   not null,  -- its place, from 0 on
+  held    boolean  not null,  -- it is parked until others have ended
+  constraint gather_part_pkey primary key (id)  -- guard: a job is one part [primary key (id) => check (true)]
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
+create index gather_part_held on queue.gather_part (parent, name, nr) where held;
+
+create table queue.gather_hint (
+  seq        bigint  not null default nextval('queue.key_seq'),
+  parent     bigint  not null,
+  name       text    not null,
+  completed  bigint  not null,
+  dead       bigint  not null,
+  cancelled  bigint  not null,
+  freed      bigint  not null,  -- how many of them were let run
+  constraint gather_hint_order primary key (seq)  -- guard: a hint of a gather has a place of its own [primary key (seq) => check (true)]
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
+
+-- What one look found in the hints of a gather.
+create type queue.gather_sum as (parent bigint, name text, completed bigint, dead bigint, cancelled bigint, freed bigint);
+
+-- Says that these jobs, which this transaction has enqueued, are the parts of a gather from the place `first` on, as its next chunk. Those that
+-- are more than may run at once are parked. Null if the lease does not have the parent any more, or somebody cancels it, and false if there is such
+-- a chunk: then the caller rolls back. To be called last, so that the lease is not locked for long.
+create function queue.add_chunk(token uuid, parent bigint, name text, chunk integer, first bigint, ids bigint[], most integer) returns boolean
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+as $$
+declare
+  free     bigint;
+  waiting  bigint[] := '{}';
+begin
+  perform
+  from queue.lease l
+  -- guard: mapped under the token [l.token = add_chunk.token and ]; mapped by a job of the lease [ and add_chunk.parent = any (l.ids)]
+  where l.token = add_chunk.token and add_chunk.parent = any (l.ids)
+    and add_chunk.parent = any (l.cancelling) is not true  -- guard: what is cancelling maps nothing
+  for share;  -- guard: mapping locks the lease [for share => limit 1]
+  if not found then
+    return null;
+  end if;
+  insert into queue.gather (parent, name, most, room)
+  values (add_chunk.parent, add_chunk.name, add_chunk.most, add_chunk.most)
+  on conflict do nothing;  -- guard: a gather has more chunks than one [on conflict do nothing]
+  insert into queue.brood (parent, name, chunk, ids)
+  values (add_chunk.parent, add_chunk.name, add_chunk.chunk, add_chunk.ids)
+  on conflict do nothing;  -- guard: said twice, one chunk is spawned [on conflict do nothing]
+  if not found then
+    return false;
+  end if;
+  select g.room into free from queue.gather g where g.parent = add_chunk.parent and g.name = add_chunk.name;
+  if free < cardinality(add_chunk.ids) then
+    with gone as (
+      delete from queue.ready r
+      -- guard: as many as there is room for are let run [greatest(free, 0) => 0]
+      where r.ctid = any (array(select p.at from queue.ready_places((add_chunk.ids)[greatest(free, 0) + 1:]) p))
+      returning r.id, case when r.line is null then r.lane else queue.twin_of(r.lane) end as lane
+    ), entered as (
+      insert into queue.parked (id, lane, attempts, crashes, since, names)
+      select g.id, g.lane, 0, 0, clock_timestamp(), '{}' from gone g
+      returning id
+    )
+    select coalesce(array_agg(p.id), '{}') into waiting from entered p;
+  end if;
+  insert into queue.gather_part (id, parent, name, nr, held)
+  select u.id, add_chunk.parent, add_chunk.name, add_chunk.first + u.nr - 1, u.id = any (waiting)
+  from unnest(add_chunk.ids) with ordinality u (id, nr);
+  update queue.gather g
+  set need = g.need + cardinality(add_chunk.ids), at = clock_timestamp(),
+    -- guard: those that are let run take up room [cardinality(add_chunk.ids) - cardinality(waiting) => 0]
+    room = g.room - (cardinality(add_chunk.ids) - cardinality(waiting))
+  where g.parent = add_chunk.parent and g.name = add_chunk.name;
+  return true;
+end
+$$;
+
+-- Says that a gather has so many parts and no more, and journals that as a step. Null if the lease does not have the parent any more, and false if
+-- it has spawned another number. Said twice, because an answer was lost, it changes nothing.
+create function queue.close_gather(token uuid, parent bigint, attempt integer, name text, total bigint) returns boolean
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+as $$
+declare
+  spawned  bigint;
+begin
+  perform
+  from queue.lease l
+  -- guard: closed under the token [l.token = close_gather.token and ]; closed by a job of the lease [ and close_gather.parent = any (l.ids)]
+  where l.token = close_gather.token and close_gather.parent = any (l.ids)
+  for share;  -- guard: closing locks the lease [for share => limit 1]
+  if not found then
+    return null;
+  end if;
+  insert into queue.gather (parent, name)
+  values (close_gather.parent, close_gather.name)
+  on conflict do nothing;  -- guard: an empty gather is closed too [on conflict do nothing]
+  spawned := (
+    select coalesce(sum(cardinality(b.ids)), 0) from queue.brood b where b.parent = close_gather.parent and b.name = close_gather.name
+  );
+  if spawned <> close_gather.total then  -- guard: closed: with as many as were spawned [spawned <> close_gather.total => false]
+    return false;
+  end if;
+  update queue.gather g
+  set need = g.need - 1, total = close_gather.total, at = clock_timestamp()
+  where g.parent = close_gather.parent and g.name = close_gather.name and g.total is null;  -- guard: closed once [ and g.total is null]
+  if found then
+    insert into queue.step (id, name, attempt, at, ran_ms, output)
+    values (close_gather.parent, close_gather.name, close_gather.attempt, statement_timestamp(), 0,
+      jsonb_build_object('map', close_gather.total));
+  end if;
+  return true;
+end
+$$;
+
+-- Of these jobs, counts those that are parts and over, and leaves each gather a hint; returns how many they are. To be called in the transaction
+-- that ends them, after that. A part counts once: its row goes.
+create function queue.tell_gathers(ids bigint[]) returns integer
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+  set plan_cache_mode = force_generic_plan
+as $$
+declare
+  told  integer;
+begin
+  with ended as materialized (
+    select p.id, coalesce(e.state, 'completed') as state
+    from queue.gather_part p
+    left join lateral (select e.state from queue.entry_of(p.id) e) e on true
+    where p.id = any (tell_gathers.ids)  -- guard: counted: only the jobs named
+      -- guard: counted: only what is over [coalesce(e.state, 'completed') in .. 'expired') => true]
+      and coalesce(e.state, 'completed') in ('completed', 'dead', 'cancelled', 'expired')
+  ), gone as (
+    delete from queue.gather_part p
+    using ended e
+    where p.id = e.id
+    returning p.parent, p.name, p.held, e.state
+  ), hinted as (
+    insert into queue.gather_hint (parent, name, completed, dead, cancelled, freed)
+    select g.parent, g.name, count(*) filter (where g.state = 'completed'), count(*) filter (where g.state = 'dead'),
+      count(*) filter (where g.state in ('cancelled', 'expired')),
+      count(*) filter (where not g.held)  -- guard: what waited for its turn frees none [ filter (where not g.held)]
+    from gone g  -- guard: parts that are over leave a hint [gone g => gone g where false]
+    group by g.parent, g.name
+  )
+  select count(*) into told from gone g;
+  return told;
+end
+$$;
+
+-- Makes ready the next parts of a gather that our transaction has locked, as many as there is room for; returns how many, and tells their workers.
+-- Those that somebody is at work on are passed over, and the gather then keeps a hint.
+create function queue.let_run(parent bigint, name text) returns integer
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
+as $$
+declare
+  free    bigint := (select g.room from queue.gather g where g.parent = let_run.parent and g.name = let_run.name);
+  found_  integer;
+  moved   integer;
+  lanes   bigint[];
+begin
+  if free is null or free <= 0 then
+    return 0;
+  end if;
+  with next as materialized (
+    select k.at, k.id, p.nr
+    from (
+      select p.id, p.nr from queue.gather_part p
+      where p.parent = let_run.parent and p.name = let_run.name and p.held
+      order by p.nr  -- guard: let run: in their order
+    ) p
+    cross join lateral (select k.ctid as at, k.id from queue.parked k where k.id = p.id offset 0) k
+    limit free  -- guard: let run: as many as there is room for
+  ), held as materialized (
+    select k.ctid as at
+    from queue.parked k
+    where k.ctid = any (array(select n.at from next n))
+    for update skip locked  -- guard: let run: waits for nobody [ skip locked]
+  ), entered as materialized (
+    delete from queue.parked k
+    where k.ctid = any (array(select h.at from held h))
+    returning k.id, k.lane, k.attempts, k.crashes
+  ), readied as (
+    insert into queue.ready (lane, seq, id, attempts, crashes)
+    select e.lane, queue.next_id(), e.id, e.attempts, e.crashes
+    from (select e.* from entered e join next n on n.id = e.id order by n.nr) e  -- redundant: let run: each after the other (claims go by place)
+  ), noted as (
+    update queue.gather_part p
+    set held = false
+    where p.id = any (array(select e.id from entered e))
+  )
+  select (select count(*) from next), count(*), array_agg(distinct e.lane) into found_, moved, lanes from entered e;
+  update queue.gather g
+  set room = g.room - moved  -- guard: let run: takes up room
+  where g.parent = let_run.parent and g.name = let_run.name;
+  if moved < found_ then  -- guard: let run: looked at again [moved < found_ => false]
+    insert into queue.gather_hint (parent, name, completed, dead, cancelled, freed) values (let_run.parent, let_run.name, 0, 0, 0, 0);
+  end if;
+  perform queue.wake(q.queue)  -- guard: let run: workers are told [ queue.wake]
+  from (
+    select distinct l.queue
+    from unnest(lanes) n (lane)
+    cross join lateral (select l.queue from queue.lane l where l.lane = n.lane limit 1) l
+  ) q;
+  return moved;
+end
+$$;
+
+-- Consumes up to `most` hints from the place `floor` on, and counts them: a gather that needs nothing more leaves its parent a hint, and one that
+-- lets so many parts run at once lets the next run. Returns how many hints there were, without those that are left, the lowest of them, how many
+-- parts were made ready, and how many gathers are over. Waits for nobody: what is said of a gather that somebody is at work on is said again. To be
+-- called under read committed: there each statement sees whatever was committed before it.
+create function queue.count_gathers(
+  floor bigint, most integer, out hints integer, out lowest bigint, out moved integer, out over integer
+)
+  returns record
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
+  set jit = off
+as $$
+declare
+  sums    queue.gather_sum[];
+  roomy   queue.gather_sum[];
+begin
+  with taken as materialized (
+    delete from queue.gather_hint
+    where ctid = any (array(
+      select h.ctid
+      from queue.gather_hint h
+      where h.seq >= count_gathers.floor  -- redundant: hints of gathers from a floor on (for speed: dead index entries are not walked)
+      order by h.seq  -- redundant: hints of gathers in their order (for fairness: each is consumed in the end)
+      limit count_gathers.most  -- guard: no more hints of gathers than asked for
+      for update skip locked  -- guard: passes over hints of gathers that others have [ skip locked]
+    ))
+    returning gather_hint.*
+  ), summed as (
+    select row(t.parent, t.name, sum(t.completed), sum(t.dead), sum(t.cancelled), sum(t.freed))::queue.gather_sum as one
+    from taken t
+    group by t.parent, t.name
+  )
+  select count(*), min(t.seq), array(select s.one from summed s), 0, 0 into hints, lowest, sums, moved, over from taken t;
+  if hints = 0 then
+    return;
+  end if;
+  with known as materialized (
+    select s.*, g.at_
+    from unnest(sums) s
+    cross join lateral (select g.ctid as at_ from queue.gather g where g.parent = s.parent and g.name = s.name offset 0) g
+  ), held as materialized (
+    select g.ctid as at_
+    from queue.gather g
+    where g.ctid = any (array(select k.at_ from known k))
+    for update skip locked  -- guard: passes over gathers that others have [ skip locked]
+  ), counted as (
+    update queue.gather g
+    -- redundant: it needs no less than nothing [greatest( .. , 0) => g.need - k.completed - k.dead - k.cancelled] (each part ends once)
+    set need = greatest(g.need - k.completed - k.dead - k.cancelled, 0), completed = g.completed + k.completed, dead = g.dead + k.dead,
+      cancelled = g.cancelled + k.cancelled, room = g.room + k.freed, at = clock_timestamp()
+    from known k
+    -- guard: counts only what it has locked [ and k.at_ = any (array(select h.at_ from held h))]
+    where g.parent = k.parent and g.name = k.name and k.at_ = any (array(select h.at_ from held h))
+    returning g.parent, g.name, g.need, g.room
+  ), left_behind as (
+    insert into queue.gather_hint (parent, name, completed, dead, cancelled, freed)
+    select k.parent, k.name, k.completed, k.dead, k.cancelled, k.freed
+    from known k
+    where k.at_ <> all (array(select h.at_ from held h))  -- guard: what is not counted is said again [k.at_ <> all .. h)) => false]
+    returning 1
+  ), hinted as (
+    insert into queue.signal_hint (id)
+    select distinct c.parent
+    from counted c
+    where c.need = 0  -- guard: a gather that is over leaves its parent a hint [c.need = 0 => false]
+    returning id
+  )
+  select greatest(hints - (select count(*) from left_behind), 0), (select count(*) from hinted),
+    array(select row(c.parent, c.name, 0, 0, 0, 0)::queue.gather_sum from counted c where c.room > 0)
+  into hints, over, roomy;
+  if cardinality(roomy) > 0 then
+    moved := (select sum(queue.let_run(r.parent, r.name)) from unnest(roomy) r);
+  end if;
+end
+$$;

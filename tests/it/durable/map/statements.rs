@@ -1,0 +1,168 @@
+//! The statements of maps: what they are fenced by, and what they count.
+
+use queue_core::{JobId, JobState};
+use sqlx::{PgConnection, Row as _};
+use tests::TestDb;
+use uuid::Uuid;
+
+use super::{
+    super::signals::races::{leased, wake},
+    db, run,
+};
+
+const ADD: &str = include_str!("../../../../queue-worker/sql/add_chunk.sql");
+const CLOSE: &str = include_str!("../../../../queue-worker/sql/close_gather.sql");
+const TELL: &str = include_str!("../../../../queue-worker/sql/tell_parents.sql");
+const COUNT: &str = include_str!("../../../../queue-worker/sql/count_gathers.sql");
+const PRUNE: &str = include_str!("../../../../queue-worker/sql/prune_gathers.sql");
+const LOOK: &str = include_str!("../../../../queue-worker/sql/look_at_gather.sql");
+const TOTAL: &str = include_str!("../../../../queue-worker/sql/gather_total.sql");
+const PARTS: &str = include_str!("../../../../queue-worker/sql/parts.sql");
+
+/// Enqueues so many jobs and says that they are a chunk; what is refused is rolled back.
+async fn add(db: &TestDb, (token, parent): (Uuid, JobId), chunk: i32, count: i32, most: Option<i32>) -> (Option<bool>, Vec<JobId>) {
+    let mut tx = db.pool.begin().await.unwrap();
+    let enqueue = "select queue.enqueue('child', '{\"number\": 1, \"act\": \"Complete\"}') from generate_series(1, $1)";
+    let ids: Vec<JobId> = sqlx::query_scalar(enqueue).bind(count).fetch_all(&mut *tx).await.unwrap();
+    let first = i64::from(chunk) * 10;
+    let statement = sqlx::query_scalar(ADD).bind(token).bind(parent).bind("map").bind(chunk).bind(first).bind(&ids).bind(most);
+    let added: Option<bool> = statement.fetch_one(&mut *tx).await.unwrap();
+    if added == Some(true) {
+        tx.commit().await.unwrap()
+    } else {
+        tx.rollback().await.unwrap()
+    }
+    (added, ids)
+}
+
+async fn close(on: &mut PgConnection, (token, parent): (Uuid, JobId), total: i64) -> Option<bool> {
+    sqlx::query_scalar(CLOSE).bind(token).bind(parent).bind(1_i16).bind("map").bind(total).fetch_one(on).await.unwrap()
+}
+
+async fn tell(on: &mut PgConnection, jobs: &[JobId]) -> i32 {
+    sqlx::query_scalar(TELL).bind(jobs).fetch_one(on).await.unwrap()
+}
+
+/// How many parts were let run, and how many gathers are over.
+async fn count(on: &mut PgConnection) -> (i32, i32) {
+    let row = sqlx::query(COUNT).bind(0_i64).bind(100).fetch_one(on).await.unwrap();
+    (row.get("moved"), row.get("over"))
+}
+
+async fn look(on: &mut PgConnection, parent: JobId) -> (Option<i64>, i64, i64, i64, i64, i32, i64) {
+    sqlx::query_as(LOOK).bind(parent).bind("map").fetch_one(on).await.unwrap()
+}
+
+async fn complete(db: &TestDb, job: JobId) {
+    let end = "with gone as (delete from queue.ready where id = $1 returning id)
+        insert into queue.done (id, finished_at, ran_ms, attempts, output) select id, now(), 1, 1, '7' from gone";
+    assert_eq!(sqlx::query(end).bind(job).execute(&db.pool).await.unwrap().rows_affected(), 1);
+}
+
+async fn park(db: &TestDb, job: JobId) {
+    let statement = "with gone as (delete from queue.lease where $1 = any (ids) returning lane)
+        insert into queue.parked (id, lane, attempts, crashes, since, names) select $1, lane, 0, 0, now(), array['map (join)'] from gone";
+    sqlx::query(statement).bind(job).execute(&db.pool).await.unwrap();
+}
+
+async fn forget(db: &TestDb) {
+    run(db, "delete from queue.lease; delete from queue.ready; delete from queue.parked; delete from queue.done; delete from queue.job")
+        .await;
+}
+
+#[tokio::test]
+async fn only_the_holder_maps_and_a_chunk_once_and_what_is_cancelling_maps_nothing() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let ((ours, token), (theirs, other)) = (leased(&db).await, leased(&db).await);
+    for zombie in [(Uuid::new_v4(), ours.id()), (other, ours.id()), (token, theirs.id())] {
+        assert_eq!((add(&db, zombie, 0, 2, None).await.0, close(&mut on, zombie, 0).await), (None, None));
+    }
+    let mine = (token, ours.id());
+    assert_eq!(add(&db, mine, 0, 10, None).await.0, Some(true));
+    assert_eq!(add(&db, mine, 0, 10, None).await.0, Some(false), "said twice, after an answer that was lost");
+    assert_eq!(add(&db, mine, 1, 5, None).await.0, Some(true));
+    assert_eq!(db.count("select count(*) from queue.jobs where job_type = 'child'").await, 15);
+    assert_eq!(look(&mut on, ours.id()).await, (None, 16, 0, 0, 0, 2, 15));
+    assert_eq!(close(&mut on, mine, 14).await, Some(false), "another number");
+    assert_eq!((close(&mut on, mine, 15).await, close(&mut on, mine, 15).await), (Some(true), Some(true)));
+    assert_eq!(look(&mut on, ours.id()).await, (Some(15), 15, 0, 0, 0, 2, 15));
+    assert_eq!(db.count("select count(*) from queue.step where attempt = 1 and output = '{\"map\": 15}'").await, 1);
+    run(&db, "update queue.lease set cancelling = ids").await;
+    assert_eq!(add(&db, mine, 2, 1, None).await.0, None);
+    drop(on);
+    forget(&db).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn each_part_counts_once_and_only_once_it_is_over_and_the_last_wakes_its_own_parent() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let ((ours, token), (theirs, other)) = (leased(&db).await, leased(&db).await);
+    let (_, mine) = add(&db, (token, ours.id()), 0, 3, None).await;
+    let (_, alien) = add(&db, (other, theirs.id()), 0, 1, None).await;
+    assert_eq!(close(&mut on, (token, ours.id()), 3).await, Some(true));
+    assert_eq!(close(&mut on, (other, theirs.id()), 1).await, Some(true));
+    park(&db, ours.id()).await;
+    park(&db, theirs.id()).await;
+    let all = [mine.clone(), alien].concat();
+    assert_eq!((tell(&mut on, &all).await, count(&mut on).await), (0, (0, 0)), "none is over");
+    complete(&db, mine[0]).await;
+    assert_eq!(tell(&mut on, &mine[1..]).await, 0);
+    assert_eq!((tell(&mut on, &all).await, tell(&mut on, &all).await), (1, 0), "it counts once");
+    complete(&db, mine[1]).await;
+    assert_eq!((tell(&mut on, &all).await, count(&mut on).await), (1, (0, 0)));
+    assert_eq!(look(&mut on, ours.id()).await, (Some(3), 1, 2, 0, 0, 1, 3));
+    assert_eq!(wake(&mut on).await, 0, "never early");
+    complete(&db, mine[2]).await;
+    assert_eq!((tell(&mut on, &all).await, count(&mut on).await, wake(&mut on).await), (1, (0, 1), 1));
+    assert_eq!((db.state(ours.id()).await, db.state(theirs.id()).await), (Some(JobState::Ready), Some(JobState::Parked)));
+    let total: (Option<i64>, i64, i64, i64, i64, i32, i64) =
+        sqlx::query_as(TOTAL).bind(ours.id()).bind("map").fetch_one(&mut *on).await.unwrap();
+    assert_eq!(total, (Some(3), 0, 3, 0, 0, 0, 0));
+    let outputs = sqlx::query(PARTS).bind(ours.id()).bind("map").bind(0).fetch_all(&mut *on).await.unwrap();
+    let outputs: Vec<(JobId, Option<String>)> = outputs.iter().map(|row| (row.get("id"), row.get("output"))).collect();
+    assert_eq!(outputs, mine.iter().map(|id| (*id, Some("7".to_owned()))).collect::<Vec<_>>());
+    drop(on);
+    forget(&db).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_nobody_told_of_is_found_and_a_wrong_count_is_mended() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let (job, token) = leased(&db).await;
+    let (_, parts) = add(&db, (token, job.id()), 0, 5, Some(1)).await;
+    assert_eq!(close(&mut on, (token, job.id()), 5).await, Some(true));
+    park(&db, job.id()).await;
+    complete(&db, parts[0]).await;
+    let prune =
+        async |on: &mut PgConnection| -> Option<JobId> { sqlx::query_scalar(PRUNE).bind(JobId(0)).bind(100).fetch_one(on).await.unwrap() };
+    assert_eq!((prune(&mut on).await, look(&mut on, job.id()).await.1), (Some(job.id()), 5), "it moved just now");
+    let old = "update queue.gather set at = now() - interval '1 h', need = need + 7";
+    run(&db, old).await;
+    let mut held = db.pool.begin().await.unwrap();
+    sqlx::query("select from queue.gather for update").execute(&mut *held).await.unwrap();
+    prune(&mut on).await;
+    held.rollback().await.unwrap();
+    assert_eq!(look(&mut on, job.id()).await.1, 12, "it waits for nobody");
+    prune(&mut on).await;
+    assert_eq!(look(&mut on, job.id()).await.1, 5, "four, and one that is said in a hint");
+    assert_eq!(count(&mut on).await, (1, 0));
+    assert_eq!((look(&mut on, job.id()).await.1, db.state(parts[1]).await), (4, Some(JobState::Ready)));
+    // Woken too if it is recounted to nothing.
+    for part in &parts[1..] {
+        run(&db, &format!("with p as (delete from queue.parked where id = {part} returning id, lane) insert into queue.ready (lane, seq, id) select lane, id, id from p")).await;
+        complete(&db, *part).await;
+    }
+    assert_eq!(tell(&mut on, &parts).await, 4);
+    run(&db, "delete from queue.gather_hint").await;
+    run(&db, old).await;
+    prune(&mut on).await;
+    assert_eq!((look(&mut on, job.id()).await.1, wake(&mut on).await), (0, 1));
+    drop(on);
+    forget(&db).await;
+    db.finish().await;
+}

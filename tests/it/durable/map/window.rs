@@ -1,0 +1,116 @@
+//! At most so many of a map at once.
+
+use queue_core::{Job as _, JobHandle, JobState, testing};
+use tests::{eventually, within};
+
+use super::{Act, Leaf, Mapper, all_is_counted, db, gather, given, leaves, parents, parts};
+
+const AT_ONCE: &str = "select count(*) from queue.jobs where job_type = 'child' and state in ('ready', 'running', 'scheduled')";
+
+#[tokio::test]
+async fn no_more_than_that_are_ready_or_running_and_they_go_in_their_order() {
+    let db = db().await;
+    let mapper = Mapper { acts: vec![Act::Hang; 3], count: 60, in_queue: Some("leaves".into()), in_flight: Some(4), ..Mapper::default() };
+    let parent = mapper.enqueue(&db.pool).await.unwrap();
+    db.run_while(
+        parents(&db),
+        Box::pin(async {
+            db.until(parent.id(), JobState::Parked).await;
+            let all = parts(&db).await;
+            assert_eq!((db.count(AT_ONCE).await, all.len()), (4, 63));
+            let why = format!("select count(*) from queue.why({}) w", all[10]);
+            assert!(db.count(&why).await > 0, "one that waits for its turn is explained");
+            db.run_while(leaves(&db, "leaves"), async {
+                // Three never end, so one goes after the other.
+                within(std::time::Duration::from_mins(2), "the others are over", async || {
+                    assert!(db.count(AT_ONCE).await <= 4);
+                    gather(&db, parent.id()).await.completed == 60
+                })
+                .await;
+                let order: Vec<i64> =
+                    sqlx::query_scalar("select job from done_by where what = 'leaf' order by ctid").fetch_all(&db.pool).await.unwrap();
+                let late: Vec<i64> = order.into_iter().filter(|id| all[3..].iter().any(|part| part.0 == *id)).collect();
+                assert_eq!(late, all[3..].iter().map(|part| part.0).collect::<Vec<_>>());
+                for hanging in &all[..3] {
+                    JobHandle::<Leaf>::from_id(*hanging).cancel(&db.pool).await.unwrap();
+                }
+                assert_eq!(given(&db, &parent).await.counts, [63, 60, 0, 3]);
+            })
+            .await;
+        }),
+    )
+    .await;
+    all_is_counted(&db).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn over_several_chunks_and_retries_the_room_is_kept() {
+    let db = db().await;
+    let acts = (0..1100).map(|n| if n % 7 == 0 { Act::Fail } else { Act::Complete }).collect();
+    let mapper = Mapper { acts, in_queue: Some("leaves".into()), in_flight: Some(64), ..Mapper::default() };
+    let parent = mapper.enqueue(&db.pool).await.unwrap();
+    db.run_while(
+        parents(&db),
+        Box::pin(async {
+            db.until(parent.id(), JobState::Parked).await;
+            assert_eq!(db.count(AT_ONCE).await, 64);
+            db.run_while(leaves(&db, "leaves"), async {
+                assert_eq!(given(&db, &parent).await.counts, [1100, 942, 158, 0]);
+            })
+            .await;
+        }),
+    )
+    .await;
+    all_is_counted(&db).await;
+    assert_eq!(db.count("select room from queue.gather").await, 64);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn those_that_are_cancelled_while_they_wait_count_and_free_nothing() {
+    let db = db().await;
+    let mapper = Mapper { count: 10, in_queue: Some("leaves".into()), in_flight: Some(2), ..Mapper::default() };
+    let parent = mapper.enqueue(&db.pool).await.unwrap();
+    db.run_while(
+        parents(&db),
+        Box::pin(async {
+            db.until(parent.id(), JobState::Parked).await;
+            let all = parts(&db).await;
+            // Two that wait, in a transaction that is open for a while, and one that might run.
+            let mut open = db.pool.begin().await.unwrap();
+            for waiting in [2, 9] {
+                JobHandle::<Leaf>::from_id(all[waiting]).cancel(&mut open).await.unwrap();
+            }
+            JobHandle::<Leaf>::from_id(all[0]).cancel(&db.pool).await.unwrap();
+            // The place of the first is for the third, which somebody has.
+            eventually("the one that might run is counted", async || gather(&db, parent.id()).await.cancelled == 1).await;
+            assert_eq!(db.count(AT_ONCE).await, 1);
+            open.commit().await.unwrap();
+            eventually("the next may run", async || db.count(AT_ONCE).await == 2).await;
+            eventually("all three are counted", async || gather(&db, parent.id()).await.cancelled == 3).await;
+            assert_eq!((db.state(all[3]).await, db.state(all[4]).await), (Some(JobState::Ready), Some(JobState::Parked)));
+            // One that is hurried runs beside the others.
+            JobHandle::<Leaf>::from_id(all[8]).run_now(&db.pool).await.unwrap();
+            assert_eq!(db.count(AT_ONCE).await, 3);
+            db.run_while(leaves(&db, "leaves"), async {
+                assert_eq!(given(&db, &parent).await.counts, [10, 7, 0, 3]);
+            })
+            .await;
+        }),
+    )
+    .await;
+    all_is_counted(&db).await;
+    assert_eq!(db.count("select room from queue.gather").await, 2);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_window_of_none_and_one_with_a_time_are_refused() {
+    let db = db().await;
+    for wrong in [Mapper { in_flight: Some(0), ..Mapper::default() }, Mapper { in_flight: Some(1), at: true, ..Mapper::default() }] {
+        let refused = testing::run(wrong).pool(&db.pool).await;
+        assert!(refused.error.as_ref().is_some_and(|error| error.contains("in_flight")), "{:?}", refused.error);
+    }
+    db.finish().await;
+}
