@@ -33,6 +33,6 @@ grant execute on function
   queue.claim_keyed, queue.choose_under_keys, queue.choose_keyed, queue.choose_of_keys, queue.line_room, queue.line_starts, queue.lines_waiting,
   queue.known_full, queue.tell_of_keys, queue.read_keyed, queue.starts_since, queue.count_starts,
   queue.roll_up, queue.add_tallies, queue.write_logs, queue.prune_logs, queue.prune_steps, queue.wake_parked, queue.prune_signals,
-  queue.spawn, queue.join_name, queue.tell_parents, queue.prune_children,
+  queue.spawn, queue.join_name, queue.tell_parents, queue.prune_children, queue.restart,
   queue.counts, queue.oldest, queue.enqueued_at
 to "queue_role";

@@ -4,6 +4,8 @@
 mod children;
 mod faults;
 mod inline;
+mod restart;
+mod revision;
 mod signals;
 mod sleep;
 mod statements;

@@ -15,6 +15,7 @@ mod job;
 mod one;
 mod options;
 mod places;
+mod restart;
 mod row;
 mod run;
 mod sealing;
