@@ -41,4 +41,23 @@ mod tests {
         let (_header, program) = program.split_once("\n\n").expect("a header, an empty line, the program");
         assert!(readme.contains(program), "the first program in README.md must be examples/src/bin/hello.rs, word for word");
     }
+
+    #[test]
+    fn the_chapter_on_workflows_shows_the_code_of_its_examples() {
+        let chapter = include_str!("../../docs/WORKFLOWS.md");
+        let examples = [
+            include_str!("../examples/workflow_trial.rs"),
+            include_str!("../examples/workflow_saga.rs"),
+            include_str!("../examples/workflow_import.rs"),
+            include_str!("../examples/workflow_approval.rs"),
+            include_str!("../examples/workflow_agent.rs"),
+        ];
+        let mut shown = 0;
+        for (_, part) in chapter.match_indices("```rust,ignore\n").map(|(at, fence)| chapter.split_at(at + fence.len())) {
+            let code = part.split_once("```").expect("the code ends").0;
+            assert!(examples.iter().any(|example| example.contains(code)), "no example has this, word for word:\n{code}");
+            shown += 1;
+        }
+        assert!(shown >= examples.len(), "{shown} pieces of code");
+    }
 }

@@ -5,6 +5,7 @@
 --   ready -> lease                    by a worker, a batch under one random token (claim)
 --   lease -> done | done_many | dead | scheduled | ready
 --                                     by the holder of the token (settle), or by any worker once the holder is silent (recover)
+--   lease -> ready                    by the holder, of a durable job that begins anew (restart)
 --   lease -> parked                   by the holder, of a durable job that waits for a signal (park_held)
 --   parked -> ready                   by any worker, once it has a signal (wake_parked) or its time has come (promote)
 --   dead | done -> ready              by an operator (requeue)

@@ -34,7 +34,7 @@ grant execute on function
   queue.claim_keyed, queue.choose_under_keys, queue.choose_keyed, queue.choose_of_keys, queue.line_room, queue.line_starts, queue.lines_waiting,
   queue.known_full, queue.tell_of_keys, queue.read_keyed, queue.starts_since, queue.count_starts,
   queue.roll_up, queue.add_tallies, queue.write_logs, queue.prune_logs, queue.prune_steps, queue.wake_parked, queue.prune_signals,
-  queue.spawn, queue.join_name, queue.tell_parents, queue.prune_children,
+  queue.spawn, queue.join_name, queue.tell_parents, queue.prune_children, queue.restart,
   queue.add_chunk, queue.close_gather, queue.tell_gathers, queue.let_run, queue.count_gathers, queue.forget_gathers, queue.recount_gather,
   queue.prune_gathers, queue.ready_places,
   queue.counts, queue.oldest, queue.enqueued_at

@@ -5,6 +5,8 @@ mod children;
 mod faults;
 mod inline;
 mod map;
+mod restart;
+mod revision;
 mod signals;
 mod sleep;
 mod statements;

@@ -37,7 +37,7 @@ pub use marked::Marked;
 pub use ordered::{Ordered, RUNS, violations};
 pub use own::{Own, hold, is_lost};
 pub use skip::skipped;
-pub use stages::Stages;
+pub use stages::{Laps, Stages};
 pub use steps::Steps;
 pub use transact::Within;
 pub use until_go::UntilGo;

@@ -19,6 +19,18 @@ pub async fn park_held(connection: &mut PgConnection, said: &[Said]) -> sqlx::Re
         .await
 }
 
+/// Begins jobs anew with a payload that says so; returns what was refused.
+pub async fn restart(connection: &mut PgConnection, said: &[Said]) -> sqlx::Result<Vec<Refused>> {
+    sqlx::query_as(sql(include_str!("../../queue-worker/sql/restart.sql")))
+        .bind(said.iter().map(|one| one.token).collect::<Vec<_>>())
+        .bind(said.iter().map(|one| one.job.id).collect::<Vec<_>>())
+        .bind(said.iter().map(|one| one.job.attempts).collect::<Vec<_>>())
+        .bind(vec!["do"; said.len()])
+        .bind(vec![r#"{"act": {"Ok": "anew"}}"#; said.len()])
+        .fetch_all(connection)
+        .await
+}
+
 /// Makes ready what has a signal that it waits for; returns how many jobs.
 pub async fn wake_parked(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let wake = sqlx::query(sql(include_str!("../../queue-worker/sql/wake_parked.sql"))).bind(0_i64).bind(1000);

@@ -1,4 +1,4 @@
-//! A durable job of many steps, each with an effect: in the step's own transaction, and beside it.
+//! A durable job of many steps, each with an effect: in the step's own transaction, and beside it; and one that begins anew again and again.
 
 use std::time::Duration;
 
@@ -34,5 +34,28 @@ impl Handler for Stages {
             tokio::time::sleep(Duration::from_millis(self.ms)).await;
         }
         Ok(sum)
+    }
+}
+
+/// Laps up to the last, each of which begins the job anew. Each is a row in the table `effect` with its number, committed with its journal.
+#[job(send_only, durable, max_attempts = 3, backoff = fixed("1ms"), output = i32)]
+#[derive(Serialize, Deserialize)]
+pub struct Laps {
+    /// Which it is.
+    pub lap: i32,
+    /// The last.
+    pub last: i32,
+    /// How long each takes, in ms.
+    pub ms: u64,
+}
+
+impl Handler for Laps {
+    async fn run(self, cx: &Durable) -> JobResult<i32> {
+        let lap = cx.step_tx("lap", async |tx| effect(tx, cx.id(), self.lap).await).await?;
+        tokio::time::sleep(Duration::from_millis(self.ms)).await;
+        if lap < self.last {
+            cx.restart(Self { lap: lap + 1, ..self }).await;
+        }
+        Ok(lap)
     }
 }

@@ -3,7 +3,7 @@
 use std::{env, error::Error, str::FromStr, time::Duration};
 
 use queue_worker::{Database, Worker, shutdown_signal};
-use tests::{Batched, Do, Marked, Ordered, Own, Stages, Steps, UntilGo, Within};
+use tests::{Batched, Do, Laps, Marked, Ordered, Own, Stages, Steps, UntilGo, Within};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Runtime::new()?;
@@ -27,6 +27,7 @@ async fn work() -> Result<(), Box<dyn Error>> {
         .register::<Ordered>()
         .register::<Steps>()
         .register::<Stages>()
+        .register::<Laps>()
         .register::<UntilGo>()
         .register_batch::<Batched>()
         .lease_ttl(Duration::from_millis(setting("TTL_MS", 5000)))

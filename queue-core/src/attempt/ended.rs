@@ -9,7 +9,7 @@ use std::{
 use super::{AttemptSpan, ClaimedJob};
 use crate::{
     context::{CommitState, NOT_COMPLETED, Registration, attempts_since},
-    define::{Ending, Failure, JobId, Outcome, Retain, Verdict, check_output, verdict},
+    define::{Anew, Ending, Failure, JobId, Outcome, Retain, Verdict, check_output, verdict},
 };
 
 /// How an attempt ended.
@@ -25,6 +25,8 @@ pub struct Ended {
     is_suspended: bool,
     /// And it waits for any of these signals.
     signals: Vec<String>,
+    /// With what its job begins anew.
+    anew: Option<Anew>,
     /// When it was over, if something was waited for since.
     over: Option<Instant>,
 }
@@ -35,7 +37,8 @@ impl Ended {
     }
 
     fn without_error(outcome: Outcome) -> Self {
-        Self { outcome, output: None, error: None, commit: None, over: None, journaled: None, is_suspended: false, signals: Vec::new() }
+        let (output, error, commit, over, journaled) = (None, None, None, None, None);
+        Self { outcome, output, error, commit, over, journaled, is_suspended: false, signals: Vec::new(), anew: None }
     }
 
     /// With an output, as JSON text.
@@ -70,6 +73,11 @@ impl Ended {
     /// Its handler waits for one of these signals, for so long at most.
     pub(super) fn parked(wait: Option<Duration>, signals: Vec<String>) -> Self {
         Self { is_suspended: true, signals, ..Self::without_error(Outcome::Parked(wait)) }
+    }
+
+    /// Its handler began the job anew, with this.
+    pub(super) fn restarted(anew: Anew) -> Self {
+        Self { anew: Some(anew), ..Self::without_error(Outcome::Restarted) }
     }
 
     /// Its journal is not known, if there is such a time: it is put off for that instead of being parked.
@@ -115,7 +123,12 @@ impl Ended {
             CommitState::Written => {
                 if matches!(
                     self.outcome,
-                    Outcome::Failed | Outcome::Panicked | Outcome::RetryIn(_) | Outcome::Snoozed(_) | Outcome::Parked(_)
+                    Outcome::Failed
+                        | Outcome::Panicked
+                        | Outcome::RetryIn(_)
+                        | Outcome::Snoozed(_)
+                        | Outcome::Parked(_)
+                        | Outcome::Restarted
                 ) {
                     let error = self.error.as_deref().unwrap_or_default();
                     tracing::warn!(%job, error, "the handler failed after its transaction had ended the job, which stays as it is");
@@ -194,6 +207,7 @@ impl Ended {
             .with_output(self.output)
             .with_error(self.error)
             .waiting_for(self.signals)
+            .beginning_anew(self.anew)
     }
 }
 

@@ -198,6 +198,7 @@ async fn left(cx: &Durable) -> Ended {
                     return Poll::Ready(Ended::parked(wait, signals));
                 }
             }
+            Some(Stop::Restarted(anew)) => return Poll::Ready(Ended::restarted(anew)),
             Some(Stop::Broken(failure)) => return Poll::Ready(Ended::returned(Err(&failure), false)),
             Some(Stop::Suspended(wait)) => {
                 if quiet.get_or_insert_with(Quiet::begin).is_over(task) {

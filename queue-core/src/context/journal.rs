@@ -14,7 +14,7 @@ use super::{
     ChildEntry, CommitResult, Fence, Heard, JournaledStep, OwnTransaction, Shared, SignalEntry, StepEntry, Written, since::LastJournaled,
 };
 use crate::{
-    define::{Failure, JobId},
+    define::{Anew, Failure, JobId},
     error::Error,
 };
 
@@ -40,6 +40,8 @@ pub(crate) enum Stop {
     Suspended(Duration),
     /// Its handler waits for one of these signals, for so long at most.
     Parked(Option<Duration>, Vec<String>),
+    /// Its handler begins the job anew, with this.
+    Restarted(Anew),
     /// What it waits for could not be journaled.
     Broken(Failure),
 }
@@ -71,6 +73,7 @@ struct State {
     waits: BTreeMap<u64, Wait>,
     waited: u64,
     broken: Option<Failure>,
+    anew: Option<Anew>,
 }
 
 /// What a step came to.
@@ -126,9 +129,7 @@ impl Journal {
         }
         let found = state.done.get(name).cloned();
         if found.is_none() && (state.done.len() >= MOST_STEPS || state.bytes >= MOST_BYTES) {
-            return Err(Failure::terminal(
-                self.wrong(name, "the job has 10,000 steps already, or 16 MiB of their outputs, which is the most"),
-            ));
+            return Err(self.too_much(name));
         }
         Ok(found)
     }
@@ -145,7 +146,7 @@ impl Journal {
         let mut state = self.lock();
         state.bytes += output.as_ref().map_or(0, String::len);
         if state.bytes > MOST_BYTES {
-            return Err(Failure::terminal(self.wrong(name, "what the job's steps gave is more than 16 MiB, which is the most")));
+            return Err(self.too_much(name));
         }
         Ok(StepEntry { fence, name: name.to_owned(), ran: since.elapsed(), wait, output })
     }
@@ -303,11 +304,19 @@ impl Journal {
         self.lock().broken.get_or_insert(failure);
     }
 
+    /// That the job begins anew, with this; what is said first counts.
+    pub(super) fn restart(&self, anew: Anew) {
+        self.lock().anew.get_or_insert(anew);
+    }
+
     /// Whether the attempt is to be left; asked whenever its handler has nothing to do.
     pub(super) fn stop(&self) -> Option<Stop> {
         let mut state = self.lock();
         if let Some(failure) = state.broken.take() {
             return Some(Stop::Broken(failure));
+        }
+        if let Some(anew) = state.anew.take() {
+            return Some(Stop::Restarted(anew));
         }
         if state.waits.is_empty() || state.under_way > 0 {
             return None;
@@ -334,6 +343,11 @@ impl Journal {
 
     pub(super) fn wrong(&self, step: &str, why: &str) -> Error {
         Error::Step { job: self.id, step: step.to_owned(), why: why.to_owned() }
+    }
+
+    fn too_much(&self, step: &str) -> Failure {
+        let why = "the job has 10,000 steps, or 16 MiB of what they gave, which is the most; begin it anew before, with `cx.restart(..)`";
+        Failure::terminal(self.wrong(step, why))
     }
 
     pub(super) fn lost(&self) -> Error {

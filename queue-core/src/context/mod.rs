@@ -20,6 +20,7 @@ mod middleware;
 mod receive;
 mod registry;
 mod report;
+mod revision;
 mod since;
 mod states;
 mod transaction;

@@ -2,7 +2,7 @@
 //!
 //! The one place that decides this. Statements that end jobs are bound from here, and every match over verdicts in here names each of them.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use super::{
     retry::Verdict,
@@ -37,6 +37,22 @@ pub enum Counted {
     NoAttempt,
 }
 
+/// With what a durable job begins anew.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Anew {
+    /// The name of its type and its version, as they are stored.
+    pub stored: String,
+    /// JSON text, as it goes to the store.
+    pub payload: String,
+}
+
+/// Without the payload, which may be secret.
+impl fmt::Debug for Anew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Anew").field("stored", &self.stored).finish_non_exhaustive()
+    }
+}
+
 /// What is written for one attempt.
 #[derive(Clone, Debug)]
 pub struct Ending {
@@ -49,13 +65,15 @@ pub struct Ending {
     output: Option<String>,
     error: Option<String>,
     signals: Vec<String>,
+    anew: Option<Anew>,
 }
 
 impl Ending {
     /// The ending of attempt number `attempt` of a job with this ordering key. Texts are added by [`output`](Self::with_output) and
     /// [`error`](Self::with_error).
     pub fn new(verdict: Verdict, attempt: i16, key: Option<OrderingKey>) -> Self {
-        Self { verdict, attempt, key, keep: true, child: false, ran: Duration::ZERO, output: None, error: None, signals: Vec::new() }
+        let (ran, signals) = (Duration::ZERO, Vec::new());
+        Self { verdict, attempt, key, keep: true, child: false, ran, output: None, error: None, signals, anew: None }
     }
 
     /// Whether a completed job leaves a record.
@@ -100,6 +118,18 @@ impl Ending {
         self
     }
 
+    /// Beginning anew with this.
+    #[must_use]
+    pub fn beginning_anew(mut self, anew: Option<Anew>) -> Self {
+        self.anew = anew;
+        self
+    }
+
+    /// With what the job begins anew, if it does.
+    pub fn anew(&self) -> Option<&Anew> {
+        self.anew.as_ref()
+    }
+
     /// The signals that the job waits for, if it is parked.
     pub fn signals(&self) -> &[String] {
         &self.signals
@@ -142,8 +172,8 @@ impl Ending {
             Verdict::Complete if self.keep || self.child => "complete",
             Verdict::Complete => "forget",
             Verdict::Retry(_) => "retry",
-            // Its own statement parks it, and any other has it called again.
-            Verdict::Snooze(_) | Verdict::Park(_) => "snooze",
+            // Its own statement parks it, or begins it anew, and any other has it called again.
+            Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Restart => "snooze",
             // Its own statement ends it, and any other gives it back.
             Verdict::Release | Verdict::Expire => "release",
             Verdict::Cancel => "cancel",
@@ -161,7 +191,7 @@ impl Ending {
             Verdict::Retry(_) => Counted::Retried,
             Verdict::Dead => Counted::Dead,
             Verdict::Cancel => Counted::Cancelled,
-            Verdict::Snooze(_) | Verdict::Park(_) => Counted::Snoozed,
+            Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Restart => Counted::Snoozed,
             Verdict::Release => Counted::Released,
             Verdict::Expire => Counted::NoAttempt,
         }
@@ -172,7 +202,7 @@ impl Ending {
         match self.verdict {
             Verdict::Retry(wait) | Verdict::Snooze(wait) => Some(wait),
             Verdict::Park(wait) => wait,
-            Verdict::Complete | Verdict::Release | Verdict::Cancel | Verdict::Expire | Verdict::Dead => None,
+            Verdict::Complete | Verdict::Restart | Verdict::Release | Verdict::Cancel | Verdict::Expire | Verdict::Dead => None,
         }
     }
 
@@ -187,7 +217,7 @@ impl Ending {
         match self.verdict {
             Verdict::Complete | Verdict::Cancel | Verdict::Expire => Some(key.id),
             Verdict::Dead => key.skips_dead.then_some(key.id),
-            Verdict::Retry(_) | Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Release => None,
+            Verdict::Retry(_) | Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Restart | Verdict::Release => None,
         }
     }
 
@@ -224,6 +254,11 @@ impl Ending {
     /// Whether the job is to wait for a signal: settled by a statement of its own.
     pub fn is_park(&self) -> bool {
         matches!(self.verdict, Verdict::Park(_))
+    }
+
+    /// Whether the job begins anew: settled by a statement of its own.
+    pub fn is_restart(&self) -> bool {
+        self.verdict == Verdict::Restart
     }
 
     /// Leaves out the output; returns whether there was one.
@@ -291,6 +326,15 @@ mod tests {
         let ending = Ending::new(Verdict::Expire, 1, KEY);
         assert!(ending.is_expiry() && !ending.is_release() && !ending.is_plain());
         assert_eq!((ending.word(), ending.freed(), ending.wait()), ("release", Some(7), None));
+    }
+
+    #[test]
+    fn what_begins_anew_keeps_its_key_and_whoever_does_not_know_of_it_calls_it_again() {
+        let anew = Anew { stored: "x".to_owned(), payload: "{\"secret\": 1}".to_owned() };
+        let ending = Ending::new(Verdict::Restart, 2, SKIPS).beginning_anew(Some(anew));
+        assert!(ending.is_restart() && !ending.is_park() && !ending.is_release() && !ending.is_plain());
+        assert_eq!((ending.word(), ending.freed(), ending.wait(), ending.counted()), ("snooze", None, None, Counted::Snoozed));
+        assert!(!format!("{ending:?}").contains("secret"), "no payload is logged");
     }
 
     #[test]

@@ -18,7 +18,7 @@ mod version;
 
 pub use self::{
     choices::{Durability, KeyPolicy, Priority, Retain},
-    ending::{Counted, Ending, OrderingKey},
+    ending::{Anew, Counted, Ending, OrderingKey},
     failure::{Failure, FailureKind, JobResult, TerminalExt},
     id::{JobId, JobState, UnknownState},
     isolate::most_together,

@@ -110,6 +110,8 @@ pub enum Outcome {
     Snoozed(Duration),
     /// The handler of a durable job waits for a signal, for so long at most.
     Parked(Option<Duration>),
+    /// The handler of a durable job began it anew, with another payload.
+    Restarted,
     /// The attempt was broken off by a shutdown, or never began.
     Interrupted,
     /// Somebody cancelled the job.
@@ -128,6 +130,7 @@ impl Outcome {
             Self::TimedOut => "timed_out",
             Self::Snoozed(_) => "snoozed",
             Self::Parked(_) => "parked",
+            Self::Restarted => "restarted",
             Self::Interrupted => "interrupted",
             Self::Cancelled => "cancelled",
         }
@@ -148,6 +151,8 @@ pub enum Verdict {
     Snooze(Duration),
     /// Not failed; called again once it has a signal that it waits for, or after this wait, no attempt charged.
     Park(Option<Duration>),
+    /// Not failed; ready again with another payload, as a job that nothing was done of.
+    Restart,
     /// Not begun or broken off by us; ready again at once, no attempt charged.
     Release,
     /// Cancelled by somebody; kept as history.
@@ -166,6 +171,7 @@ pub fn verdict(outcome: Outcome, attempt: u32, max_attempts: u32, backoff: &Back
         Outcome::Terminal => Verdict::Dead,
         Outcome::Snoozed(wait) => Verdict::Snooze(wait.min(LONGEST)),
         Outcome::Parked(wait) => Verdict::Park(wait.map(|wait| wait.min(LONGEST))),
+        Outcome::Restarted => Verdict::Restart,
         Outcome::Interrupted => Verdict::Release,
         Outcome::Cancelled => Verdict::Cancel,
         Outcome::Failed | Outcome::Panicked | Outcome::TimedOut | Outcome::RetryIn(_) if last => Verdict::Dead,

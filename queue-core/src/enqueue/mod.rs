@@ -16,6 +16,7 @@ mod map;
 mod one;
 mod options;
 mod places;
+mod restart;
 mod row;
 mod run;
 mod sealing;

@@ -23,10 +23,11 @@ use crate::{
         CancelReason, ChildLook, JournaledStep, Lent, Middleware, Registration, Report, ReportEntry, ReportSender, Shared, States,
         StepName, Written,
     },
-    define::{Ending, Failure, JobId, JobType, Outcome, Verdict},
+    define::{Anew, Ending, Failure, JobId, JobType, Outcome, Verdict},
     error::Error,
     results::Progress,
     schema::Store,
+    seal::{Bound, Unopened, open},
     trace::TraceRelation,
 };
 
@@ -52,6 +53,8 @@ pub struct Attempt {
     pub(super) checkpoint: Option<String>,
     pub(super) steps: Vec<JournaledStep>,
     pub(super) waits_for: Vec<String>,
+    /// With what the job begins anew, in clear; or why that cannot be opened.
+    pub(super) anew: Option<Result<String, String>>,
 }
 
 impl Attempt {
@@ -106,6 +109,17 @@ impl Attempt {
     /// The names of the steps that a durable job has journaled after this attempt, sleeps among them.
     pub fn journaled(&self) -> Vec<&str> {
         self.steps.iter().map(|step| step.name.as_str()).collect()
+    }
+
+    /// The payload with which a durable job of type `T` begins anew, by [`Durable::restart`](crate::Durable::restart), read back as it is stored; `None`
+    /// if it does not, or is of another type.
+    ///
+    /// # Panics
+    /// When it cannot be opened or is no `T`: no worker could run it.
+    pub fn restarted_with<T: JobType>(&self) -> Option<T> {
+        let is_of = self.job_type == T::OPTIONS.name || T::OPTIONS.aliases.contains(&self.job_type.as_str());
+        let text = self.anew.as_ref().filter(|_| is_of)?.as_ref().unwrap_or_else(|why| panic!("{why}"));
+        Some(serde_json::from_str(text).unwrap_or_else(|error| panic!("the payload of `{}` cannot be read back: {error}", T::OPTIONS.name)))
     }
 
     /// The job's last checkpoint after this attempt, whether it or an earlier one wrote it.
@@ -209,7 +223,16 @@ impl Setup<'_> {
         backend.close().await;
         let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
         let ran = since.elapsed();
-        Outturn { failure, ran, ..Outturn::of(ended, registration, job, ran, backend.take()) }
+        let mut outturn = Outturn { failure, ran, ..Outturn::of(ended, registration, job, ran, backend.take()) };
+        outturn.attempt.anew = outturn.ending.anew().map(|anew| in_clear(anew, store));
+        outturn
+    }
+}
+
+fn in_clear(anew: &Anew, store: Store) -> Result<String, String> {
+    match open(&anew.payload, Bound { store, stored: &anew.stored }) {
+        Ok(opened) => Ok(opened.unwrap_or_else(|| anew.payload.clone())),
+        Err(Unopened::Here(why) | Unopened::Ever(why)) => Err(why),
     }
 }
 
@@ -245,6 +268,7 @@ impl Outturn {
             checkpoint,
             steps,
             waits_for: ending.signals().to_vec(),
+            anew: None,
         };
         Self { attempt, ending, failure: None, reported: changed, kept, ran, received }
     }

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     attempt::ClaimedJob,
     context::{BatchHandler, Handler, JournaledStep, Middleware, Registration, Registry, States},
-    define::{JobId, JobType, OrderingKey, Verdict, stored_type, type_and_version},
+    define::{Anew, JobId, JobType, OrderingKey, Verdict, stored_type, type_and_version},
     error::{RegistryError, message},
     finish::finish_one,
     schema::Store,
@@ -201,6 +201,11 @@ impl Drained {
         self.attempts.iter().filter(|attempt| matches!(attempt.verdict, Verdict::Park(_))).count()
     }
 
+    /// How many attempts began their job anew.
+    pub fn restarted(&self) -> usize {
+        self.attempts.iter().filter(|attempt| attempt.verdict == Verdict::Restart).count()
+    }
+
     /// How many attempts made their job a dead letter.
     pub fn dead(&self) -> usize {
         self.attempts.iter().filter(|attempt| attempt.is_dead()).count()
@@ -320,6 +325,10 @@ async fn one(
     }
     if outturn.reported {
         note(&mut on, store, &job, &outturn.attempt).await?;
+    }
+    if let Some(Anew { stored, payload }) = outturn.ending.anew().filter(|_| outturn.ending.is_restart()) {
+        let restart = sqlx::query(store.sql(include_str!("../../testing/restart.sql")));
+        restart.bind(job.id).bind(stored).bind(payload).execute(&mut *on).await?;
     }
     Ok(outturn.attempt)
 }

@@ -194,6 +194,12 @@ async fn to_its_end<T: Handler>(run: Run<T>, points: &Arc<Points>) -> Result<Ran
             let ran = Ran::of(outturn, own.is_none());
             return Ok(if points.has_cut() { ran.interrupted(points.at()) } else { ran });
         };
+        if let Some(payload) = next.anew {
+            (job.attempt, job.crashes, job.payload) = (1, 0, Some(payload));
+            signals.retain(|sent| !outturn.received.contains(&sent.seq));
+            (checkpoint, steps) = (None, Vec::new());
+            continue;
+        }
         (job.attempt, job.crashes) = (job.attempt.saturating_add(next.charged), job.crashes.saturating_add(next.charged_crash));
         checkpoint = outturn.attempt.checkpoint;
         signals.retain(|sent| !outturn.received.contains(&sent.seq));
@@ -207,6 +213,8 @@ struct Next {
     charged: i16,
     charged_crash: i16,
     wait: Duration,
+    /// The payload with which it begins anew.
+    anew: Option<String>,
 }
 
 impl Next {
@@ -223,11 +231,12 @@ impl Next {
             _ if is_lost => (1, 1, Duration::ZERO),
             Verdict::Retry(wait) => (1, 0, wait),
             Verdict::Snooze(wait) | Verdict::Park(Some(wait)) => (0, 0, wait),
-            Verdict::Release => (0, 0, Duration::ZERO),
+            Verdict::Release | Verdict::Restart => (0, 0, Duration::ZERO),
             // Nobody will send what it waits for.
             Verdict::Complete | Verdict::Dead | Verdict::Cancel | Verdict::Expire | Verdict::Park(None) => return None,
         };
-        Some(Self { charged, charged_crash, wait })
+        let anew = outturn.ending.anew().filter(|_| !is_lost).map(|anew| anew.payload.clone());
+        Some(Self { charged, charged_crash, wait, anew })
     }
 }
 

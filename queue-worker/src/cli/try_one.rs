@@ -106,6 +106,7 @@ fn verdict(tried: &Tried) -> &'static str {
     match &tried.ending {
         Ok(ending) if ending.is_complete() => "complete",
         Ok(ending) if ending.is_park() => "park",
+        Ok(ending) if ending.is_restart() => "restart",
         Ok(ending) => ending.word(),
         Err(_) => "unknown",
     }

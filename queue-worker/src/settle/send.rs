@@ -111,7 +111,7 @@ async fn wake_released(link: &mut Link, store: Store, lanes: &[i64]) -> sqlx::Re
 
 pub(super) type Refused = (Uuid, JobId);
 
-/// One statement, and others for jobs that were not begun in time and those that are parked, which are few; returns what was refused. Sent again,
+/// One statement, and others for jobs that were not begun in time, are parked, or begin anew, which are few; returns what was refused. Sent again,
 /// what was written is refused.
 pub(super) async fn send(link: &mut Link, store: Store, tallies: &Tallies, verdicts: &[Settlement]) -> sqlx::Result<Vec<Refused>> {
     let span = settle_span(verdicts.len());
@@ -150,7 +150,11 @@ async fn send_each(connection: &mut PgConnection, store: Store, tallies: &Tallie
     if !parked.is_empty() {
         lost.extend(park(connection, store, &parked).await?);
     }
-    if late.len() + parked.len() < verdicts.len() {
+    let anew = of(Statement::Restart);
+    if !anew.is_empty() {
+        lost.extend(restart(connection, store, &anew).await?);
+    }
+    if late.len() + parked.len() + anew.len() < verdicts.len() {
         let statement = bind(store.sql(include_str!("../../sql/settle.sql")), &of(Statement::Settle));
         lost.extend(bounded(statement.fetch_all(connection)).await?);
     }
@@ -162,13 +166,14 @@ async fn send_each(connection: &mut PgConnection, store: Store, tallies: &Tallie
 pub(super) enum Statement {
     Expire,
     Park,
+    Restart,
     Settle,
     /// Any of these, in a transaction with what its parent is told.
     OfChild,
 }
 
 impl Statement {
-    pub(super) const ALL: [Self; 4] = [Self::Expire, Self::Park, Self::Settle, Self::OfChild];
+    pub(super) const ALL: [Self; 5] = [Self::Expire, Self::Park, Self::Restart, Self::Settle, Self::OfChild];
 
     /// What is written together.
     pub(super) fn of(one: &Settlement) -> Self {
@@ -180,6 +185,8 @@ impl Statement {
             Self::Expire
         } else if one.ending.is_park() {
             Self::Park
+        } else if one.ending.is_restart() {
+            Self::Restart
         } else {
             Self::Settle
         }
@@ -195,6 +202,18 @@ async fn park(connection: &mut PgConnection, store: Store, parked: &[&Settlement
         .bind(parked.iter().map(|one| one.ending.attempt()).collect::<Vec<_>>())
         .bind(parked.iter().map(|one| one.ending.wait().map(|wait| wait.as_secs_f64() * 1000.0)).collect::<Vec<_>>())
         .bind(parked.iter().map(|one| serde_json::json!(one.ending.signals()).to_string()).collect::<Vec<_>>());
+    bounded(statement.fetch_all(connection)).await
+}
+
+/// Those that begin anew; returns what was refused.
+async fn restart(connection: &mut PgConnection, store: Store, anew: &[&Settlement]) -> sqlx::Result<Vec<Refused>> {
+    let with = || anew.iter().map(|one| one.ending.anew());
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/restart.sql")))
+        .bind(anew.iter().map(|one| one.token).collect::<Vec<_>>())
+        .bind(anew.iter().map(|one| one.id.0).collect::<Vec<_>>())
+        .bind(anew.iter().map(|one| one.ending.attempt()).collect::<Vec<_>>())
+        .bind(with().map(|anew| anew.map(|anew| anew.stored.as_str())).collect::<Vec<_>>())
+        .bind(with().map(|anew| anew.map(|anew| anew.payload.as_str())).collect::<Vec<_>>());
     bounded(statement.fetch_all(connection)).await
 }
 

@@ -39,7 +39,7 @@ how to read it.";
     max_term_width = 110
 )]
 struct Args {
-    /// W1 to W11, L1 to L4, F1 to F3, or all
+    /// W1 to W11, L1 to L4, F1 to F6, or all
     #[arg(value_name = "WORKLOAD", default_value = "all", ignore_case = true, value_parser = workloads())]
     workloads: Vec<&'static [(&'static str, Workload)]>,
     /// Print a line of JSON for each figure

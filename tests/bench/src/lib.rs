@@ -13,6 +13,7 @@ mod lanes;
 mod keyed;
 mod limited;
 mod flows;
+mod fans;
 mod trickle;
 mod steady;
 mod line;
@@ -86,11 +87,13 @@ pub(crate) enum Workload {
     Fair,
     /// F1, F2 and F3
     Steps,
+    /// F4, F5 and F6
+    Fans,
 }
 
 impl Workload {
     /// In the order of their numbers. W6 is what W3 costs.
-    pub(crate) const ALL: [(&str, Self); 18] = [
+    pub(crate) const ALL: [(&str, Self); 21] = [
         ("W1", Self::EnqueueOne),
         ("W2", Self::EnqueueMany),
         ("W3", Self::Drain),
@@ -109,6 +112,9 @@ impl Workload {
         ("F1", Self::Steps),
         ("F2", Self::Steps),
         ("F3", Self::Steps),
+        ("F4", Self::Fans),
+        ("F5", Self::Fans),
+        ("F6", Self::Fans),
     ];
 
     async fn run(self, database: &mut BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
@@ -128,6 +134,7 @@ impl Workload {
             Self::RatedByKey => limited::run_rated(database, plan, say).await,
             Self::Fair => limited::run_fair(database, plan, say).await,
             Self::Steps => flows::run(database, plan, say).await,
+            Self::Fans => fans::run(database, plan, say).await,
         }
     }
 }

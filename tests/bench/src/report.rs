@@ -24,7 +24,7 @@ pub(crate) struct Server {
 /// One figure.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Record {
-    /// `W1` to `W11`, `L1` to `L4`, `F1` to `F3`.
+    /// `W1` to `W11`, `L1` to `L4`, `F1` to `F6`.
     pub(crate) workload: &'static str,
     /// Which form of the workload, or `line`: the same shape in plain SQL.
     pub(crate) variant: String,

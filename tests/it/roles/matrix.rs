@@ -126,6 +126,7 @@ requeue o
 requeue_all o
 reschedule o
 reschedule_all o
+restart w
 resume o
 resume_schedule o
 roll_up w

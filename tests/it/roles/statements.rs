@@ -144,6 +144,7 @@ recover w
 register w
 replaced_lanes w
 reserve_ids w
+restart w
 resume o
 resume_schedule o
 retire w

@@ -46,6 +46,8 @@ pub(super) enum Act {
     Park,
     /// Of one job, until a signal comes.
     ParkHeld,
+    /// Of one job, with another payload.
+    Restart,
     GiveBack,
     TakeOne,
     /// Under the lock that took it.
@@ -132,6 +134,7 @@ pub(super) const WORKERS: &[Act] = &[
     Act::SettleWhole,
     Act::Park,
     Act::ParkHeld,
+    Act::Restart,
     Act::GiveBack,
 ];
 pub(super) const TRANSACTIONS: &[Act] = &[Act::TakeOne, Act::FinishOne, Act::FinishUnlocked];
@@ -284,6 +287,7 @@ impl Act {
     async fn limit(self, on: &mut PgConnection, lease: &Lease) -> sqlx::Result<i64> {
         match self {
             Self::ParkHeld => Ok(i64::from(signals::park_held(on, &[lease.one(0, "snooze")]).await?.is_empty())),
+            Self::Restart => Ok(i64::from(signals::restart(on, &[lease.one(0, "snooze")]).await?.is_empty())),
             Self::WakeParked => signals::wake_parked(on).await,
             Self::SetLimit => limits::set_limit(on, LIMIT, 900).await.map(|()| 1),
             Self::UnsetLimit => limits::unset_limit(on, LIMIT).await.map(i64::from),
@@ -320,6 +324,7 @@ impl Act {
             Self::Promote => &["promote"],
             Self::Unblock => &["unblock"],
             Self::ParkHeld => &["park_held"],
+            Self::Restart => &["restart"],
             Self::WakeParked => &["wake_parked"],
             Self::ExpireDue => &["expire_due"],
             Self::ExpireHeld => &["expire_held"],

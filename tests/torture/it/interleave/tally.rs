@@ -83,8 +83,8 @@ fn moves(act: Act, n: i64, beside: &[(Act, i64)]) -> Vec<Tally> {
         Act::SettlePart => vec![[n, -n, 0, 0, 0, -n, 0], [0, -n, n, 0, 0, 0, 0]],
         // A lease, of one job or of two.
         Act::SettleWhole => (n..=2 * n).map(|jobs| [0, -jobs, jobs, 0, 0, 0, 0]).collect(),
-        // What is being cancelled is not parked, and has had its attempt.
-        Act::ParkHeld => vec![[n, -n, 0, 0, 0, -n, 0], [0, -n, n, 0, 0, 0, 0]],
+        // What is being cancelled is not parked, and does not begin anew; it has had its attempt.
+        Act::ParkHeld | Act::Restart => vec![[n, -n, 0, 0, 0, -n, 0], [0, -n, n, 0, 0, 0, 0]],
         Act::Park => vec![[0, -n, 0, n, 0, 0, 0]],
         Act::GiveBack => off().map(|off| [n, -n - off, off, 0, 0, -n - off, 0]).collect(),
         Act::Recover => off().map(|off| [n - off, -n, off, 0, 0, 0, n]).collect(),

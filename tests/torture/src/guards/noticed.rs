@@ -181,6 +181,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.tell_gathers", "queue.let_run", "queue.count_gathers", "queue.forget_gathers", "queue.recount_gather"], GATHERS),
     (&["queue.prune_gathers", "queue.gathers"], GATHERS),
     (&["queue.step", "queue.prune_steps", "queue.steps", "journal.sql", "journal_one.sql"], &["durable::statements", "durable::"]),
+    (&["queue.restart"], &["restart::statements", "durable::restart"]),
     (&["queue.log", "queue.write_logs", "queue.prune_logs", "queue.logs"], &["logs::statements", "logs::"]),
     (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "vouch.sql"], PAUSES),
     (&["queue.bound", "queue.bound_type", "queue.gate", "queue.permit", "queue.rate", "queue.bound_in_force"], LIMITS),

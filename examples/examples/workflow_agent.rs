@@ -1,0 +1,108 @@
+//! An agent: a model says what to do next, a tool does it, and the model sees what came of it, until it has an answer. Each call is a step, so
+//! a process that ends in the middle is followed by one that goes on: none of the calls that were answered is paid for again.
+//!
+//! The model is made up, and the crash is a real one: this program starts itself as a worker, kills it, and starts it once more.
+
+use std::{
+    process::{Child, Command},
+    time::Duration,
+};
+
+use queue_core::{Durable, Handler, Job as _, JobId, JobResult, Store, job, sqlx};
+use queue_worker::{Database, Worker};
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+
+/// A conversation that has become long is summed up, and the job begins anew with that.
+const MOST_TURNS: usize = 6;
+
+#[job(name = "example_agent", durable, max_attempts = 5, output = String)]
+#[derive(Clone, Serialize, Deserialize)]
+struct Agent {
+    task: String,
+    /// What was found out in earlier rounds.
+    notes: Vec<u64>,
+}
+
+/// What the model says.
+#[derive(Clone, Serialize, Deserialize)]
+enum Said {
+    Call { tool: String, input: u64 },
+    Answer(String),
+}
+
+impl Handler for Agent {
+    async fn run(self, cx: &Durable) -> JobResult<String> {
+        let mut seen = self.notes.clone();
+        for turn in 0..MOST_TURNS {
+            let said: Said = cx.step(("model", turn), model(cx.pool(), cx.id(), &self.task, &seen)).await?;
+            match said {
+                Said::Answer(answer) => return Ok(answer),
+                Said::Call { tool, input } => {
+                    let found = cx.step(("tool", turn), call(&tool, input, cx.key(("tool", turn)))).await?;
+                    seen.push(found);
+                }
+            }
+        }
+        cx.restart(Self { notes: vec![seen.iter().sum()], ..self }).await
+    }
+}
+
+/// The model: it wants squares added up until they are more than 200. What it is asked is written down, for it costs money.
+async fn model(pool: &PgPool, job: JobId, task: &str, seen: &[u64]) -> Result<Said, sqlx::Error> {
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    let asked = format!("{task}: {seen:?}");
+    sqlx::query("insert into example_calls_of_model (job, asked) values ($1, $2)").bind(job).bind(asked).execute(pool).await?;
+    let sum: u64 = seen.iter().sum();
+    Ok(if sum > 200 { Said::Answer(format!("{task}: {sum}")) } else { Said::Call { tool: "square".to_owned(), input: sum % 10 + 1 } })
+}
+
+/// A tool. One that changes something elsewhere is given the key, so that it does it once.
+async fn call(tool: &str, input: u64, _key: String) -> Result<u64, std::io::Error> {
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    if tool == "square" { Ok(input * input) } else { Err(std::io::Error::other("there is no such tool")) }
+}
+
+/// This program as a worker, until it is killed.
+fn start_worker() -> std::io::Result<Child> {
+    Command::new(std::env::current_exe()?).arg("worker").spawn()
+}
+
+/// How many calls of the model have been answered and journaled.
+async fn calls(pool: &PgPool) -> sqlx::Result<i64> {
+    sqlx::query_scalar("select count(*) from example_calls_of_model").fetch_one(pool).await
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
+    if std::env::args().nth(1).is_some_and(|arg| arg == "worker") {
+        // Its jobs are taken back a second after it was last seen.
+        let worker = Worker::new(database.pool().clone()).register::<Agent>().lease_ttl(Duration::from_secs(1));
+        return Ok(worker.run(std::future::pending()).await?);
+    }
+    database.migrate(Store::default()).await?;
+    let pool = database.pool();
+    let table = "create table if not exists example_calls_of_model (job bigint, asked text); truncate example_calls_of_model";
+    sqlx::raw_sql(table).execute(pool).await?;
+
+    let job = Agent { task: "more than 200".to_owned(), notes: Vec::new() }.enqueue(pool).await?;
+    let mut first = start_worker()?;
+    while calls(pool).await? < 3 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    first.kill()?; // as kill -9, or a machine that is gone
+    first.wait()?;
+    println!("the first worker is gone after {} calls of the model", calls(pool).await?);
+
+    let mut second = start_worker()?;
+    let answer = job.wait(pool).timeout(Duration::from_secs(60)).await;
+    second.kill()?;
+    second.wait()?;
+    let (answer, calls) = (answer?, calls(pool).await?);
+    println!("{answer}, after {calls} calls of the model");
+    let again = "select count(*) from (select asked from example_calls_of_model group by asked having count(*) > 1) a";
+    let again: i64 = sqlx::query_scalar(again).fetch_one(pool).await?;
+    assert!(answer.starts_with("more than 200: ") && again <= 1, "only the call that was under way was made again: {again}");
+    Ok(())
+}

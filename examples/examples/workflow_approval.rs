@@ -1,0 +1,84 @@
+//! A person decides: the job asks, is parked until the answer comes, asks again if none has come in time, and gives up in the end.
+
+use std::time::Duration;
+
+use queue_core::{Durable, Handler, Job as _, JobHandle, JobResult, Store, job, operate::Signalled};
+use queue_worker::{Database, Worker};
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+use tokio_util::sync::CancellationToken;
+
+#[derive(Serialize, Deserialize)]
+enum Decision {
+    Approved { by: String },
+    Rejected { why: String },
+}
+
+#[job(name = "example_expense", durable, output = String)]
+#[derive(Serialize, Deserialize)]
+struct Expense {
+    amount: u32,
+    /// How long somebody has: three days, in earnest.
+    patience: Duration,
+}
+
+impl Handler for Expense {
+    async fn run(self, cx: &Durable) -> JobResult<String> {
+        for (round, who) in ["the manager", "the director"].into_iter().enumerate() {
+            cx.step(("ask", round), ask(who, self.amount)).await?;
+            // One name of a signal, and a number for each time that it is waited for.
+            let decision: Option<Decision> = cx.receive(("decision", round)).timeout(self.patience).await;
+            match decision {
+                Some(Decision::Approved { by }) => {
+                    cx.step("pay", pay(self.amount, cx.key("pay"))).await?;
+                    return Ok(format!("{} paid, approved by {by}", self.amount));
+                }
+                Some(Decision::Rejected { why }) => return Ok(format!("rejected: {why}")),
+                None => {} // whoever comes next
+            }
+        }
+        Ok("nobody has decided".to_owned())
+    }
+}
+
+/// As a web server would, in the transaction of whatever else it writes.
+async fn decide(job: JobHandle<Expense>, decision: &Decision, pool: &PgPool) -> anyhow::Result<()> {
+    let mut tx = pool.begin().await?;
+    anyhow::ensure!(job.signal(&mut tx, "decision", decision).await? == Signalled::Sent, "it is over already");
+    Ok(tx.commit().await?)
+}
+
+async fn ask(who: &str, amount: u32) -> Result<(), std::io::Error> {
+    tokio::task::yield_now().await;
+    println!("{who} is asked to approve {amount}");
+    Ok(())
+}
+
+async fn pay(amount: u32, key: String) -> Result<String, std::io::Error> {
+    tokio::task::yield_now().await;
+    Ok(format!("{amount} under {key}"))
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
+    database.migrate(Store::default()).await?;
+    let pool = database.pool();
+    let stop = CancellationToken::new();
+    let worker = tokio::spawn(Worker::new(pool.clone()).register::<Expense>().run(stop.clone().cancelled_owned()));
+
+    let (long, short) = (Duration::from_hours(72), Duration::from_millis(1200));
+    let good = Expense { amount: 7, patience: long }.enqueue(pool).await?;
+    let bad = Expense { amount: 700, patience: long }.enqueue(pool).await?;
+    let late = Expense { amount: 70, patience: short }.enqueue(pool).await?;
+    decide(good, &Decision::Approved { by: "Ada".to_owned() }, pool).await?;
+    decide(bad, &Decision::Rejected { why: "too much".to_owned() }, pool).await?;
+    for (job, said) in [(good, "7 paid, approved by Ada"), (bad, "rejected: too much"), (late, "nobody has decided")] {
+        let came = job.wait(pool).timeout(Duration::from_secs(30)).await?;
+        println!("{came}");
+        assert_eq!(came, said);
+    }
+    assert!(decide(good, &Decision::Rejected { why: "too late".to_owned() }, pool).await.is_err());
+    stop.cancel();
+    Ok(worker.await??)
+}

@@ -1,0 +1,85 @@
+//! A sign-up with a trial of fourteen days: a welcome, a wait that holds nothing, a reminder, and then either a customer or a farewell.
+
+use std::time::Duration;
+
+use queue_core::{Durable, Handler, Job as _, JobResult, Store, job, sqlx, testing};
+use queue_worker::{Database, Worker};
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+/// What a customer says who stays.
+#[derive(Serialize, Deserialize)]
+struct Paid {
+    plan: String,
+}
+
+#[job(name = "example_sign_up", durable, output = String)]
+#[derive(Serialize, Deserialize)]
+struct SignUp {
+    user: i64,
+    /// How long a day is: in a test, or an example, it is shorter.
+    day: Duration,
+}
+
+impl Handler for SignUp {
+    async fn run(self, cx: &Durable) -> JobResult<String> {
+        cx.step("welcome", mail(self.user, "welcome", cx.key("welcome"))).await?;
+        cx.sleep("most of the trial", 12 * self.day).await; // no slot, no connection: a row until then
+        cx.step("remind", mail(self.user, "two days are left", cx.key("remind"))).await?;
+        let paid: Option<Paid> = cx.receive("paid").timeout(2 * self.day).await;
+        let plan = match &paid {
+            Some(Paid { plan }) => plan.as_str(),
+            None => "none",
+        };
+        // With the journal in one commit: exactly once.
+        let set_plan = async |tx: &mut sqlx::PgConnection| {
+            let insert = sqlx::query("insert into example_plans (id, plan) values ($1, $2)").bind(self.user).bind(plan);
+            insert.execute(tx).await.map(|done| done.rows_affected())
+        };
+        cx.step_tx("plan", set_plan).await?;
+        let farewell = if paid.is_some() { "thank you" } else { "we are sorry to see you go" };
+        cx.step("farewell", mail(self.user, farewell, cx.key("farewell"))).await?;
+        Ok(plan.to_owned())
+    }
+}
+
+/// Somebody else's service, which sends once for each key.
+async fn mail(user: i64, text: &str, key: String) -> Result<(), std::io::Error> {
+    tokio::task::yield_now().await;
+    println!("to user {user}: {text} ({})", key.rsplit('-').next().unwrap_or_default());
+    Ok(())
+}
+
+/// Without a database, days pass at once.
+async fn test_it() {
+    let sign_up = || testing::run(SignUp { user: 1, day: Duration::from_hours(24) });
+    let asleep = sign_up().await;
+    assert_eq!(asleep.journaled(), ["welcome", "most of the trial"]);
+    assert_eq!(asleep.snoozed_for().map(|wait| wait.as_secs().div_ceil(3600)), Some(12 * 24));
+    let waiting = sign_up().journaled("welcome", &()).slept("most of the trial").await;
+    assert_eq!(waiting.waits_for(), ["paid"]);
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    test_it().await;
+    let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
+    database.migrate(Store::default()).await?;
+    let pool = database.pool();
+    let table = "create table if not exists example_plans (id bigint, plan text); truncate example_plans";
+    sqlx::raw_sql(table).execute(pool).await?;
+
+    let day = Duration::from_millis(120);
+    let (stays, goes) = (SignUp { user: 7, day }.enqueue(pool).await?, SignUp { user: 8, day }.enqueue(pool).await?);
+    // Paid on the first day: it is there when the job asks.
+    let _ = stays.signal(pool, "paid", &Paid { plan: "gold".to_owned() }).await?;
+    let stop = CancellationToken::new();
+    let worker = tokio::spawn(Worker::new(pool.clone()).register::<SignUp>().run(stop.clone().cancelled_owned()));
+    assert_eq!((stays.wait(pool).await?.as_str(), goes.wait(pool).await?.as_str()), ("gold", "none"));
+    stop.cancel();
+    worker.await??;
+
+    let plans: Vec<(i64, String)> = sqlx::query_as("select id, plan from example_plans order by id").fetch_all(pool).await?;
+    assert_eq!(plans, [(7, "gold".to_owned()), (8, "none".to_owned())]);
+    Ok(())
+}

@@ -1,0 +1,30 @@
+-- scheduled -> ready: that an attempt of the job $1 in a test begins it anew.
+-- $1 job  $2 its type and version as stored  $3 its payload from now on, as JSON text
+-- Safe: in the test's transaction, which holds the job's entry, and has just put it off. As queue.restart, without a lease.
+with gone as (
+  delete from queue.scheduled
+  where id = $1
+  returning id
+), anew as materialized (
+  select j.id, case when l.job_type = $2 then j.lane else queue.meet_lane(l.queue, $2, l.priority, false) end as lane
+  from gone g
+  join queue.job j on j.id = g.id
+  cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
+), replaced as (
+  update queue.job j
+  set payload = $3::text::jsonb, lane = a.lane, meta = nullif(j.meta - 'expires_at', '{}')
+  from anew a
+  where j.id = a.id
+), undone as (
+  delete from queue.step
+  where id in (select id from anew)
+), unborn as (
+  delete from queue.child
+  where parent in (select id from anew)
+), forgotten as (
+  delete from queue.progress
+  where id in (select id from anew)
+)
+insert into queue.ready (lane, seq, id)
+select lane, queue.next_id(), id
+from anew

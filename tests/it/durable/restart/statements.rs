@@ -1,0 +1,149 @@
+//! The statement that begins jobs anew: under the lease that has them, once, whole, and after all that was committed under it.
+
+use queue_core::{JobId, JobState};
+use sqlx::{Connection as _, PgConnection};
+use tests::{TestDb, eventually};
+use uuid::Uuid;
+
+use super::{db, leased, payload, run};
+
+const RESTART: &str = include_str!("../../../../queue-worker/sql/restart.sql");
+const JOURNAL: &str = include_str!("../../../../queue-worker/sql/journal.sql");
+
+/// Each with its own payload; returns what was refused.
+async fn restart(on: &mut PgConnection, said: &[(Uuid, JobId, &str)]) -> Vec<(Uuid, JobId)> {
+    let statement = sqlx::query_as(RESTART)
+        .bind(said.iter().map(|one| one.0).collect::<Vec<_>>())
+        .bind(said.iter().map(|one| one.1).collect::<Vec<_>>())
+        .bind(vec![1_i16; said.len()])
+        .bind(vec!["durable_plan"; said.len()])
+        .bind(said.iter().map(|one| format!("{{\"parts\": [], \"is\": \"{}\"}}", one.2)).collect::<Vec<_>>());
+    statement.fetch_all(on).await.unwrap()
+}
+
+async fn is(db: &TestDb, job: JobId) -> Option<String> {
+    payload(db, job).await["is"].as_str().map(str::to_owned)
+}
+
+async fn forget(db: &TestDb) {
+    run(db, "delete from queue.lease; delete from queue.ready; delete from queue.step; delete from queue.job").await;
+}
+
+#[tokio::test]
+async fn only_the_holder_begins_a_job_anew_once_and_whole() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let ((ours, token), (theirs, other)) = (leased(&db).await, leased(&db).await);
+    let (ours, theirs) = (ours.id(), theirs.id());
+    let written = "insert into queue.step (id, name, attempt, at, ran_ms) select id, 'a', 1, now(), 0 from queue.job;
+        insert into queue.child (parent, name, id) select id, 'b', id + 1 from queue.job;
+        insert into queue.progress (id, attempt) select id, 1 from queue.job;
+        update queue.job set meta = '{\"expires_at\": \"2020-01-01T00:00:00.000000Z\", \"a\": 1}'";
+    run(&db, written).await;
+    for zombie in [(Uuid::new_v4(), ours, "z"), (other, ours, "z"), (token, theirs, "z")] {
+        assert_eq!(restart(&mut on, &[zombie]).await, [(zombie.0, zombie.1)]);
+    }
+    let rest = "select (select count(*) from queue.lease) + (select count(*) from queue.step) + (select count(*) from queue.child)
+        + (select count(*) from queue.progress)";
+    assert_eq!((db.count(rest).await, is(&db, ours).await), (8, None));
+    // One that is rolled back, as when the session ends before the commit, changes nothing.
+    let mut open = db.pool.begin().await.unwrap();
+    assert_eq!(restart(&mut open, &[(token, ours, "undone")]).await, []);
+    open.rollback().await.unwrap();
+    assert_eq!((db.count(rest).await, is(&db, ours).await), (8, None));
+    assert_eq!(restart(&mut on, &[(token, ours, "new")]).await, []);
+    assert_eq!((db.count(rest).await, is(&db, ours).await, is(&db, theirs).await), (4, Some("new".to_owned()), None));
+    assert_eq!(restart(&mut on, &[(token, ours, "twice")]).await, [(token, ours)], "said twice, after an answer that was lost");
+    assert_eq!((db.state(ours).await, is(&db, ours).await), (Some(JobState::Ready), Some("new".to_owned())));
+    let entry = format!("select count(*) from queue.ready where id = {ours} and attempts = 0 and crashes = 0 and seq > id");
+    let metas = format!("select count(*) from queue.job where meta = '{{\"a\": 1}}' and id = {ours}");
+    assert_eq!((db.count(&entry).await, db.count(&metas).await), (1, 1), "at the end of its lane, and it does not expire");
+    let of_others = format!("select count(*) from queue.job where meta ? 'expires_at' and id = {theirs}");
+    assert_eq!(db.count(&of_others).await, 1);
+    drop(on);
+    run(&db, "delete from queue.child; delete from queue.progress").await;
+    forget(&db).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn others_of_the_lease_stay_each_has_its_own_payload_and_what_is_cancelling_is_cancelled() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let (mut jobs, mut tokens) = (Vec::new(), Vec::new());
+    for _ in 0..4 {
+        let (job, token) = leased(&db).await;
+        jobs.push(job.id());
+        tokens.push(token);
+    }
+    let (first, second) = (tokens[0], tokens[1]);
+    run(&db, &format!("delete from queue.lease where token in ('{}', '{}')", tokens[2], tokens[3])).await;
+    for (token, more) in [(first, jobs[2]), (second, jobs[3])] {
+        let both = "update queue.lease set ids = ids || $1, attempts = '{1,2}', crashes = '{0,3}' where token = $2";
+        sqlx::query(both).bind(more).bind(token).execute(&db.pool).await.unwrap();
+    }
+    assert_eq!(restart(&mut on, &[(first, jobs[0], "one"), (second, jobs[1], "two")]).await, []);
+    assert_eq!((is(&db, jobs[0]).await, is(&db, jobs[1]).await), (Some("one".to_owned()), Some("two".to_owned())));
+    let left = "select count(*) from queue.lease where cardinality(ids) = 1 and attempts = '{2}' and crashes = '{3}'";
+    assert_eq!(db.count(left).await, 2);
+    for (token, job) in [(first, jobs[2]), (second, jobs[3])] {
+        assert_eq!(db.count(&format!("select count(*) from queue.lease where token = '{token}' and ids = '{{{job}}}'")).await, 1);
+    }
+    // The head of a key that was cancelled while it ran.
+    let head = format!(
+        "update queue.job set key = 7 where id in ({0}, {1}); update queue.lease set cancelling = ids where token = '{2}';
+        insert into queue.active_key (key, seq, id) values (7, 1, {0}), (8, 1, {1})",
+        jobs[2], jobs[3], first
+    );
+    run(&db, &head).await;
+    assert_eq!(restart(&mut on, &[(first, jobs[2], "three"), (second, jobs[3], "four")]).await, []);
+    assert_eq!((db.state(jobs[2]).await, is(&db, jobs[2]).await), (Some(JobState::Cancelled), None));
+    assert_eq!((db.state(jobs[3]).await, is(&db, jobs[3]).await), (Some(JobState::Ready), Some("four".to_owned())));
+    assert_eq!(db.count("select sum(key)::bigint from queue.active_key").await, 8, "what begins anew holds its own");
+    assert_eq!(db.count("select count(*) from queue.key_hint where key = 7").await, 1);
+    run(&db, "delete from queue.active_key; delete from queue.key_hint; delete from queue.done").await;
+    drop(on);
+    forget(&db).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_step_whose_commit_is_on_its_way_goes_with_the_journal() {
+    let db = db().await;
+    let (job, token) = leased(&db).await;
+    let mut open = db.pool.begin().await.unwrap();
+    let journal = sqlx::query(JOURNAL).bind([token]).bind([job.id()]).bind(["late"]).bind([1_i16]).bind([5]);
+    journal.bind([None::<f64>]).bind(["1"]).execute(&mut *open).await.unwrap();
+    let mut other = PgConnection::connect(&db.url).await.unwrap();
+    let id = job.id();
+    let restarting = tokio::spawn(async move { restart(&mut other, &[(token, id, "new")]).await });
+    eventually("it waits for the step", async || {
+        db.count("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()").await == 1
+    })
+    .await;
+    open.commit().await.unwrap();
+    assert_eq!(restarting.await.unwrap(), []);
+    assert_eq!(db.count("select count(*) from queue.step").await, 0, "the new journal begins empty");
+    // A step that is said after it is refused.
+    let journal = sqlx::query(JOURNAL).bind([token]).bind([id]).bind(["later"]).bind([1_i16]).bind([5]);
+    let accepted = journal.bind([None::<f64>]).bind(["1"]).fetch_all(&db.pool).await.unwrap();
+    assert_eq!((accepted.len(), db.count("select count(*) from queue.step").await), (0, 0));
+    forget(&db).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn workers_that_sleep_are_told() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let (job, token) = leased(&db).await;
+    let mut listening = db.listen("wake").await;
+    run(&db, "insert into queue.idle (queue, worker) values ('default', gen_random_uuid())").await;
+    assert_eq!(restart(&mut on, &[(token, job.id(), "new")]).await, []);
+    let told = tokio::time::timeout(std::time::Duration::from_secs(30), listening.recv()).await.unwrap().unwrap();
+    assert_eq!(told.payload(), "default");
+    drop((on, listening));
+    run(&db, "delete from queue.idle").await;
+    forget(&db).await;
+    db.finish().await;
+}
