@@ -1,0 +1,215 @@
+//! F4 to F6: what the parts of a map cost beside plain jobs, what counting their ends comes to, and what it is to wake a parked job.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use queue_core::{Durable, Handler, Job as _, JobId, JobResult, JobType, Options};
+use queue_worker::Worker;
+use serde::{Deserialize, Serialize};
+use tokio::{sync::Notify, task::JoinHandle};
+
+use crate::{
+    BenchError, Plan, Say,
+    database::{BenchDatabase, Expected},
+    drain::{Drained, drain},
+    job::{Noop, unix_ns},
+    measure::{Cost, Moment, per_job},
+    process::Shape,
+    report::Record,
+};
+
+/// A durable job that maps so many jobs, and joins them.
+#[derive(Debug, Serialize, Deserialize)]
+struct Fan {
+    parts: u64,
+}
+
+impl JobType for Fan {
+    type Output = ();
+    type Cx = Durable;
+    const OPTIONS: Options = Options::new("bench_fan").queue("bench_fan").durable();
+}
+
+/// When a handler that has joined all its parts went on, as [`unix_ns`].
+static JOINED: AtomicU64 = AtomicU64::new(0);
+
+impl Handler for Fan {
+    async fn run(self, cx: &Durable) -> JobResult {
+        let ended = cx.map("parts", (0..self.parts).map(Noop::numbered)).await?.join().await?;
+        JOINED.store(unix_ns(), Relaxed);
+        if ended.completed == self.parts { Ok(()) } else { Err(format!("{ended:?}").into()) }
+    }
+}
+
+/// A durable job that waits for a signal.
+#[derive(Debug, Serialize, Deserialize)]
+struct Waits;
+
+impl JobType for Waits {
+    type Output = ();
+    type Cx = Durable;
+    const OPTIONS: Options = Options::new("bench_waits").queue("bench_fan").durable();
+}
+
+impl Handler for Waits {
+    async fn run(self, cx: &Durable) -> JobResult {
+        cx.receive::<()>("go").await;
+        Ok(())
+    }
+}
+
+/// F4, F5 and F6.
+pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+    let (jobs, wakes) = (plan.jobs(100_000), plan.jobs(20_000));
+    let (mut plain, mut parts, mut counted, mut late) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut wake, mut rates) = (Vec::new(), Vec::new());
+    for _ in 0..plan.runs {
+        let from = database.reset().await?;
+        database.fill(jobs).await?;
+        plain.push(drain(database, Shape::Tuned, from, 0, jobs).await?.cost);
+        parts.push(drained_parts(database, jobs).await?.cost);
+        let joined = fan_in(database, jobs).await?;
+        counted.extend(joined.counted_ms);
+        late.push(joined.late_ms);
+        let (cost, rate) = wakes_of(database, wakes).await?;
+        wake.extend(cost.server.map(|time| time.as_secs_f64() * 1e6 / wakes as f64));
+        rates.push(rate);
+    }
+    say.figures(per_job("F4", "line: plain jobs", "worker us/job", jobs, &plain))?;
+    say.figures(per_job("F4", "parts", "worker us/job", jobs, &parts).into_iter().map(|record| against(record, &plain, jobs)))?;
+    if !counted.is_empty() {
+        say.figure(Record::new("F5", "counting ends", "ms in all", counted))?;
+    }
+    say.figure(Record::new("F5", "last verdict, joined", "ms", late))?;
+    if !wake.is_empty() {
+        say.figure(Record::new("F6", "a wake", "server us", wake))?;
+    }
+    say.figure(Record::new("F6", "wakes", "wakes/s", rates))
+}
+
+/// Held against the same figure of plain jobs.
+fn against(record: Record, plain: &[Cost], jobs: u64) -> Record {
+    let line = per_job("F4", "", "worker us/job", jobs, plain).into_iter().find(|line| line.unit == record.unit);
+    match line {
+        Some(line) => record.against(&line.runs),
+        None => record,
+    }
+}
+
+/// A worker in this process, for parents.
+struct Parents {
+    ended: Arc<Notify>,
+    working: JoinHandle<Result<(), queue_worker::Error>>,
+}
+
+impl Parents {
+    fn start(database: &BenchDatabase) -> Self {
+        let ended = Arc::new(Notify::new());
+        let told = Arc::clone(&ended);
+        let worker = Worker::new(database.pool().clone()).register::<Fan>().register::<Waits>().queue("bench_fan", 500);
+        Self { ended, working: tokio::spawn(worker.run(async move { told.notified().await })) }
+    }
+
+    async fn stop(self) -> Result<(), BenchError> {
+        self.ended.notify_one();
+        self.working.await.map_err(|error| BenchError::Process(error.to_string()))??;
+        Ok(())
+    }
+}
+
+/// Enqueues a parent, and waits until all its parts are there and it is parked; returns its id and the lowest that parts may have.
+async fn fanned(database: &BenchDatabase, parts: u64) -> Result<(JobId, i64), BenchError> {
+    database.reset().await?;
+    let parent = Fan { parts }.enqueue(database.pool()).await?.id();
+    let from = database.next_id().await?;
+    until(database, "select exists (select from queue.parked)", "the parent is parked").await?;
+    Ok((parent, from))
+}
+
+async fn until(database: &BenchDatabase, is_so: &'static str, what: &'static str) -> Result<(), BenchError> {
+    for _ in 0..60_000 {
+        if sqlx::query_scalar(is_so).fetch_one(database.pool()).await? {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Err(database.wrong("F4 to F6", format!("not within two minutes: {what}")))
+}
+
+/// F4: as W3, of jobs that are parts; whoever works on them counts them too.
+async fn drained_parts(database: &BenchDatabase, parts: u64) -> Result<Drained, BenchError> {
+    let parents = Parents::start(database);
+    let (_, from) = fanned(database, parts).await?;
+    parents.stop().await?;
+    database.until_alone().await?;
+    let drained = drain(database, Shape::Tuned, from, 0, parts).await?;
+    database.check("F4", from, Expected { completed: parts, ..Expected::default() }, Some(&drained.seen)).await?;
+    Ok(drained)
+}
+
+struct Joined {
+    /// Spent in the functions that count and wake; none if the server does not tell.
+    counted_ms: Option<f64>,
+    late_ms: f64,
+}
+
+const COUNTED: &str = "select coalesce(sum(total_time), 0)::float8 from pg_stat_user_functions
+    where schemaname = 'queue' and funcname in ('count_gathers', 'wake_parked')";
+
+/// F5: the same while the parent's worker is there, until the parent goes on.
+async fn fan_in(database: &BenchDatabase, parts: u64) -> Result<Joined, BenchError> {
+    // Of sessions to come. A role that may not set it has no figure.
+    let track = "do $$ begin execute format('alter database %I set track_functions = ''pl''', current_database()); end $$";
+    let tracks = sqlx::raw_sql(track).execute(database.pool()).await.is_ok();
+    let counted = async || sqlx::query_scalar::<_, f64>(COUNTED).fetch_one(database.pool()).await;
+    let parents = Parents::start(database);
+    let (parent, from) = fanned(database, parts).await?;
+    let before = counted().await?;
+    drain(database, Shape::Tuned, from, 0, parts).await?;
+    database.until_completed(parent.0, parts + 1).await?;
+    parents.stop().await?;
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    let last = "select (extract(epoch from max(finished_at)) * 1e9)::float8 from (
+        select finished_at from queue.done where id >= $1 union all select finished_at from queue.done_many where first_id >= $1) d";
+    let last: f64 = sqlx::query_scalar(last).bind(from).fetch_one(database.pool()).await?;
+    let counted_ms = if tracks { Some(counted().await? - before) } else { None };
+    Ok(Joined { counted_ms, late_ms: (JOINED.load(Relaxed) as f64 - last) / 1e6 })
+}
+
+/// F6: signals to parked jobs, all sent, and then what it takes to wake them; returns also how many a second.
+async fn wakes_of(database: &BenchDatabase, jobs: u64) -> Result<(Cost, f64), BenchError> {
+    let from = database.reset().await?;
+    Waits::enqueue_all((0..jobs).map(|_| Waits), database.pool()).await?;
+    let parents = Parents::start(database);
+    let count = async || {
+        sqlx::query_scalar::<_, i64>("select count(*) from queue.parked where id >= $1").bind(from).fetch_one(database.pool()).await
+    };
+    let mut looks = 0;
+    while count().await? < jobs.cast_signed() {
+        looks += 1;
+        if looks > 6_000 {
+            return Err(database.wrong("F6", "jobs are not parked within ten minutes".to_owned()));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    parents.stop().await?;
+    sqlx::raw_sql("delete from queue.signal_hint").execute(database.pool()).await?;
+    sqlx::raw_sql("select count(queue.signal(id, 'go')) from queue.parked; analyze queue.parked").execute(database.pool()).await?;
+    let mut connection = database.connection().await?;
+    let (begin, began) = (Moment::now(database).await?, unix_ns());
+    let mut moved = 0;
+    while moved < jobs.cast_signed() {
+        let woken: i32 = sqlx::query_scalar("select w.moved from queue.wake_parked(0, 1000) w").fetch_one(&mut *connection).await?;
+        if woken == 0 {
+            return Err(database.wrong("F6", format!("{moved} of {jobs} parked jobs were woken")));
+        }
+        moved += i64::from(woken);
+    }
+    let seconds = unix_ns().saturating_sub(began) as f64 / 1e9;
+    Ok((begin.cost(database).await?, moved as f64 / seconds))
+}
