@@ -101,7 +101,7 @@ begin
   )
   select (select array_agg(distinct a.lane) from anew a), array_agg(s.token), array_agg(s.id) into lanes, refused, refused_ids
   from said s
-  -- guard: restart: refused is what was not fenced [where .. s.id)]
+  -- guard: restart: refused is what was not fenced [where not exists .. s.id)]
   where not exists (select from fenced f where f.token = s.token and f.id = s.id);
   perform queue.wake(q.queue)  -- guard: restart: workers are told [ queue.wake]
   from (
