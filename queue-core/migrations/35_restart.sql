@@ -103,7 +103,7 @@ begin
   select (select array_agg(distinct a.lane) from anew a), (select array_agg(a.id) from anew a), array_agg(s.token), array_agg(s.id)
   into lanes, begun, refused, refused_ids
   from said s
-  -- guard: restart: refused is what was not fenced
+  -- guard: restart: refused is what was not fenced [where not exists .. s.id)]
   where not exists (select from fenced f where f.token = s.token and f.id = s.id);
   perform queue.forget_gathers(begun);  -- guard: restart: its parts are nobody's
   perform queue.wake(q.queue)  -- guard: restart: workers are told [ queue.wake]
