@@ -201,7 +201,8 @@ async fn an_attempt_that_ends_between_chunks_goes_on_after_the_last() {
         let numbers = "select count(distinct payload ->> 'number') from queue.job where payload ? 'number'";
         let all = "select count(*) from queue.jobs where job_type = 'child'";
         assert_eq!((db.count(numbers).await, db.count(all).await), (2500, 2500));
-        let out_of_order = "select count(*) from queue.gather_part p join queue.job j using (id) where p.nr <> (j.payload ->> 'number')::bigint";
+        let out_of_order =
+            "select count(*) from queue.gather_part p join queue.job j using (id) where p.nr <> (j.payload ->> 'number')::bigint";
         assert_eq!(db.count(out_of_order).await, 0);
         db.run_while(leaves(&db, "leaves"), async {
             assert_eq!(given(&db, &parent).await.counts, [2500, 2500, 0, 0]);
