@@ -164,15 +164,13 @@ fn stepped(steps: &[JobStep]) -> String {
     steps.iter().map(of).collect()
 }
 
-/// What a durable job was sent and has not received: a line each.
-/// What it has spawned.
+/// What it has spawned: a line each.
 fn with_children(children: &[JobChild]) -> String {
-    let of = |child: &JobChild| {
-        format!("\nchild      {}, {}: {}", inert::line(&child.name), child.id, child.state.as_deref().unwrap_or("not over"))
-    };
+    let of = |child: &JobChild| format!("\nchild      {}, {}: {}", inert::line(&child.name), child.id, child.whereabouts());
     children.iter().map(of).collect()
 }
 
+/// What a durable job was sent and has not received: a line each.
 fn signalled(signals: &[JobSignal]) -> String {
     let of = |signal: &JobSignal| format!("\nsignal     {}, {}: not received yet", print::time(signal.at), inert::line(&signal.name));
     signals.iter().map(of).collect()

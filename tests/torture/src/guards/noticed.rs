@@ -175,7 +175,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.signal", "queue.signal_hint", "queue.parked", "queue.wake_parked", "queue.prune_signals", "queue.signals"], SIGNALS),
     (&["queue.take_parked", "park_held.sql", "receive.sql"], SIGNALS),
     (&["queue.child", "queue.spawn", "queue.tell_parents", "queue.prune_children", "queue.children"], CHILDREN),
-    (&["queue.cancel_children", "queue.ask_children", "look_at_child.sql"], CHILDREN),
+    (&["queue.cancel_children", "queue.ask_children", "look_at_child.sql", "queue.why_joined"], CHILDREN),
     (&["queue.step", "queue.prune_steps", "queue.steps", "journal.sql"], &["durable::statements", "durable::"]),
     (&["queue.log", "queue.write_logs", "queue.prune_logs", "queue.logs"], &["logs::statements", "logs::"]),
     (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "vouch.sql"], PAUSES),
