@@ -227,7 +227,7 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Path(id): Path
     let is_durable = *state == JobState::Parked || !(read.steps.is_empty() && read.signals.is_empty());
     let signal = (frame.acts && goes_on && is_durable).then(|| awaited(&seen.why).unwrap_or_default().to_owned());
     let job = view(&frame, &seen);
-    Ok(write(&JobPage { job, trees, logs, steps, children, signals, signal, unread, hidden, goes_on, frame })?.into_response())
+    Ok(write(&JobPage { frame, job, trees, logs, steps, children, signals, signal, unread, hidden, goes_on })?.into_response())
 }
 
 async fn read(app: &App, id: JobId, job_type: &str) -> Answer<Read> {
