@@ -165,6 +165,30 @@ begin
 end
 $$;
 
+-- The children whose ends a parked job waits for, each with what its wait is called, where it is, or what it came to: null if there are none.
+create function queue.why_joined(id bigint, names text[]) returns jsonb
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+as $$
+begin
+  return (
+    select jsonb_build_object('children',
+      jsonb_agg(jsonb_build_object('name', c.name, 'wait', queue.join_name(c.name), 'id', c.id::text,
+        'state', coalesce(c.state, queue.state_of(c.id), 'completed')) order by c.id))
+    from (
+      select c.name, c.id, c.state
+      from queue.child c
+      -- guard: joined: children of that job [c.parent = why_joined.id and ]; joined: only those that are waited for [ and queue.join_name .. names)]
+      where c.parent = why_joined.id and queue.join_name(c.name) = any (why_joined.names)
+      order by c.id
+      limit 100
+    ) c
+    having count(*) > 0
+  );
+end
+$$;
+
 -- The facts of the store, each cause with a rank, the lowest first, and beside each where the job is: null if it is not there. Of a ready job
 -- the last is that nothing is in its way, which is so if no other comes before.
 create function queue.why_causes(id bigint) returns table (rank float8, kind text, facts jsonb, job jsonb)
@@ -197,6 +221,9 @@ begin
   late := case at.state when 'scheduled' then at.run_at <= now()
     when 'parked' then coalesce(at.run_at <= now(), false) or exists (
       select from queue.parked p join queue.signal s on s.id = p.id and s.name = any (p.names) where p.id = why_causes.id)
+      or exists (
+        select from queue.parked p join queue.child c on c.parent = p.id and queue.join_name(c.name) = any (p.names)
+        where p.id = why_causes.id and c.state is not null)
     when 'blocked' then not exists (select from queue.active_key k where k.key = at.key) else false end;
   select count(*) into servers from queue.why_servers(at.queue, at.stored) s;
   where_ := jsonb_strip_nulls(jsonb_build_object(
@@ -233,7 +260,7 @@ begin
           jsonb_agg(format('%s of %s of `%s` are over', g.completed + g.dead + g.cancelled, g.total, g.name) order by g.name))
         from queue.gather g
         where g.parent = why_causes.id and queue.join_name(g.name) = any (p.names)
-        having count(*) > 0), '{}'), where_
+        having count(*) > 0), '{}') || coalesce(queue.why_joined(p.id, p.names), '{}'), where_
     from queue.parked p
     where p.id = why_causes.id;
   elsif at.state = 'blocked' then

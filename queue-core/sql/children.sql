@@ -1,5 +1,5 @@
 -- child, looked at: those of the job $1, without their outputs.
 -- $1 id
 -- Safe: reads only.
-select c.name, c.id, c.state
+select c.name, c.id, c.state, c.now
 from queue.children($1) c

@@ -15,6 +15,7 @@ mod control;
 mod history;
 mod logs;
 mod noted;
+mod rare;
 mod schedules;
 mod settings;
 mod signal;

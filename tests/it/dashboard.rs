@@ -6,11 +6,13 @@ mod browser;
 mod clicks;
 mod client;
 mod doors;
+mod durable;
 mod live;
 mod logs;
 mod many;
 mod pages;
 mod process;
+mod rare;
 
 use queue_core::{Job as _, JobId, Store};
 use queue_worker::dashboard::{Options, listen};

@@ -1,7 +1,7 @@
 //! Durable jobs: a step is done once, whatever ends its attempt; a sleep holds nothing, nor does a wait for a signal; and nobody journals without
 //! the lease.
 
-mod children;
+pub(crate) mod children;
 mod faults;
 mod inline;
 mod map;

@@ -8,7 +8,7 @@ mod kinds;
 mod lists;
 mod load;
 mod noted;
-mod patient;
+pub(crate) mod patient;
 mod single;
 
 use queue_core::{

@@ -17,6 +17,15 @@ pub struct JobChild {
     pub id: JobId,
     /// What its parent was told that it came to: `completed`, `dead`, `cancelled` or `expired`; `None` of one that is not over.
     pub state: Option<String>,
+    /// Where a child is that is not over, of the first hundred of those; `None` of one that is over, or gone.
+    pub now: Option<String>,
+}
+
+impl JobChild {
+    /// What it came to, or where it is; `not over` if that was not looked up.
+    pub fn whereabouts(&self) -> &str {
+        self.state.as_deref().or(self.now.as_deref()).unwrap_or("not over")
+    }
 }
 
 /// The children of a job, in the order in which they were spawned: the first thousand. None of a job that is gone, or not durable.
@@ -26,7 +35,7 @@ pub struct JobChild {
 /// use queue_core::{Store, operate};
 ///
 /// for child in operate::children(&pool, Store::default(), job).await? {
-///     println!("{}: {} {}", child.name, child.id, child.state.as_deref().unwrap_or("not over"));
+///     println!("{}: {} {}", child.name, child.id, child.whereabouts());
 /// }
 /// # Ok(()) }
 /// ```

@@ -1,12 +1,17 @@
 //! `list`: jobs in a table, the newest first.
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    io::{IsTerminal as _, stderr, stdout},
+    time::Duration,
+};
 
 use queue_core::{
-    JobId, JobState,
-    operate::{self, Filter, JobRecord, Patience, Pause},
+    JobId, JobState, Store,
+    operate::{self, Filter, JobRecord, Page, Patience, Pause},
 };
 use serde::Serialize;
+use sqlx::PgPool;
 
 use super::{
     chosen::List,
@@ -14,10 +19,14 @@ use super::{
     open::open_store,
     pause::pause_of,
     print,
-    problem::{Problem, warn},
+    problem::{Problem, note, warn},
     settings::Settings,
 };
-use crate::inert;
+use crate::{inert, live::shutdown_signal};
+
+/// So long somebody at a terminal waits for a first word, and then for each further one.
+const FIRST_WORD: Duration = Duration::from_millis(40);
+const WORD: Duration = Duration::from_secs(1);
 
 pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
@@ -30,7 +39,12 @@ pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Proble
         let line = operate::in_line(database.pool(), store, queue, key, most).await?;
         (line.jobs, None, line.more)
     } else {
-        let page = operate::list_patiently(database.pool(), store, &asked.filter(), Patience::default()).await?;
+        let is_watched = !asked.output.json && stdout().is_terminal() && stderr().is_terminal();
+        let page = if is_watched {
+            list_aloud(database.pool(), store, asked.filter()).await?
+        } else {
+            operate::list_patiently(database.pool(), store, &asked.filter(), Patience::default()).await?
+        };
         (page.jobs, page.next, page.next.is_some())
     };
     let unserved = operate::unserved_of(database.pool(), store, &jobs).await?;
@@ -54,6 +68,25 @@ pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Proble
         None => String::new(),
     };
     print::lines(&(text + &rest))
+}
+
+/// The page for somebody who watches: while nothing is found it says how far back it has looked, and goes on, until something is, or all was looked
+/// at, or a signal comes. What is printed then says from where to go on.
+async fn list_aloud(pool: &PgPool, store: Store, mut filter: Filter) -> Result<Page, Problem> {
+    let stop = shutdown_signal();
+    tokio::pin!(stop);
+    let within = |none| Patience { none, ..Patience::default() };
+    let mut page = operate::list_patiently(pool, store, &filter, within(FIRST_WORD)).await?;
+    while let (true, Some(next)) = (page.jobs.is_empty(), page.next) {
+        let back = next.enqueued_at().map_or_else(String::new, |at| format!(" back to {}", print::time(at)));
+        note(&format!("no such job{back}; looking further back, Ctrl-C ends that"));
+        filter.before = Some(next);
+        page = tokio::select! {
+            found = operate::list_patiently(pool, store, &filter, within(WORD)) => found?,
+            () = &mut stop => break,
+        };
+    }
+    Ok(page)
 }
 
 /// How more of a key's jobs are shown, if that can be.

@@ -169,11 +169,9 @@ fn stepped(steps: &[JobStep]) -> String {
     steps.iter().map(of).collect()
 }
 
-/// What it has spawned.
+/// What it has spawned: a line each.
 fn with_children(children: &[JobChild]) -> String {
-    let of = |child: &JobChild| {
-        format!("\nchild      {}, {}: {}", inert::line(&child.name), child.id, child.state.as_deref().unwrap_or("not over"))
-    };
+    let of = |child: &JobChild| format!("\nchild      {}, {}: {}", inert::line(&child.name), child.id, child.whereabouts());
     children.iter().map(of).collect()
 }
 

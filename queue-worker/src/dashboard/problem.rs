@@ -55,6 +55,10 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, text)
     }
 
+    pub(super) fn conflict(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, text)
+    }
+
     pub(super) fn busy(text: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, text)
     }
@@ -86,9 +90,12 @@ impl From<Error> for Problem {
         let status = match (&error, code.as_deref()) {
             (Error::NotFound { .. } | Error::NoSchedule { .. }, _) => StatusCode::NOT_FOUND,
             (Error::WrongState { .. } | Error::Locked { .. }, _) => StatusCode::CONFLICT,
-            (Error::InvalidName { .. } | Error::OutOfRange { .. } | Error::Schedule { .. }, _) => StatusCode::BAD_REQUEST,
+            (Error::InvalidName { .. } | Error::OutOfRange { .. } | Error::Schedule { .. } | Error::Signal { .. }, _) => {
+                StatusCode::BAD_REQUEST
+            }
             (_, Some("57014" | "55P03")) => return Self::busy("the database took too long for this; nothing was changed"),
             (_, Some("22021" | "22P05")) => return Self::wrong("this holds what no text in the database can hold"),
+            (_, Some("22023")) => StatusCode::BAD_REQUEST,
             (_, Some("42501")) => StatusCode::FORBIDDEN,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };

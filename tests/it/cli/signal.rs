@@ -85,3 +85,22 @@ async fn a_signal_that_nobody_would_receive_or_that_is_no_json_is_refused_and_no
     assert_eq!(db.count("select (select count(*) from queue.signal) + (select count(*) from queue.audit)").await, 0);
     db.finish().await;
 }
+
+#[tokio::test]
+async fn a_signal_that_is_called_as_an_option_is_sent_by_what_why_says() {
+    let db = TestDb::new().await;
+    let job = plan([Part::Receive("--now".into())]).enqueue(&db.pool).await.unwrap();
+    let id = job.id().to_string();
+    db.run_while(db.worker().register::<Plan>(), async {
+        db.until(job.id(), JobState::Parked).await;
+        let (_, why, _) = run(&db, &["why", &id]);
+        let fix = why.split('`').find_map(|said| said.strip_prefix("queue-worker ")).unwrap_or_else(|| panic!("{why}")).to_owned();
+        assert!(fix == format!("signal {id} -- --now") && why.contains("with --payload JSON before `--`"), "{why}");
+        let mut words: Vec<&str> = fix.split(' ').collect();
+        words.splice(2..2, ["--payload", "\"x\""]);
+        assert_eq!(run(&db, &words).0, Some(0));
+        db.until(job.id(), JobState::Completed).await;
+    })
+    .await;
+    db.finish().await;
+}

@@ -16,13 +16,13 @@ use super::db;
 /// Does what it is told to, and gives its number.
 #[job(name = "child", max_attempts = 2, backoff = fixed("1ms"), output = u32)]
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Leaf {
-    pub(super) number: u32,
-    pub(super) act: Act,
+pub(crate) struct Leaf {
+    pub(crate) number: u32,
+    pub(crate) act: Act,
 }
 
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(super) enum Act {
+pub(crate) enum Act {
     Complete,
     Fail,
     /// Until it is cancelled.
@@ -46,7 +46,7 @@ impl Handler for Leaf {
 /// The same in one transaction.
 #[job(name = "child_tx", transactional, max_attempts = 1, output = u32)]
 #[derive(Serialize, Deserialize)]
-pub(super) struct LeafTx(u32);
+pub(crate) struct LeafTx(u32);
 
 impl Handler for LeafTx {
     async fn run(self, _: &Context) -> JobResult<u32> {
@@ -57,7 +57,7 @@ impl Handler for LeafTx {
 /// Completes itself, and keeps no record.
 #[job(name = "child_own", retain = "none", output = u32)]
 #[derive(Serialize, Deserialize)]
-pub(super) struct LeafOwn(u32);
+pub(crate) struct LeafOwn(u32);
 
 impl Handler for LeafOwn {
     async fn run(self, cx: &Context) -> JobResult<u32> {
@@ -70,25 +70,25 @@ impl Handler for LeafOwn {
 /// Spawns its leaves, and joins all of them; in between it fails once.
 #[job(name = "parent", durable, max_attempts = 3, backoff = fixed("1ms"), output = Vec<String>)]
 #[derive(Serialize, Deserialize)]
-pub(super) struct Tree {
-    pub(super) leaves: Vec<Leaf>,
-    pub(super) options: Options,
+pub(crate) struct Tree {
+    pub(crate) leaves: Vec<Leaf>,
+    pub(crate) options: Options,
 }
 
 #[derive(Clone, Default, Serialize, Deserialize)]
-pub(super) struct Options {
+pub(crate) struct Options {
     /// The first attempt fails between the spawns and the joins.
-    pub(super) fail_between: bool,
-    pub(super) in_queue: Option<String>,
-    pub(super) key: Option<String>,
-    pub(super) unique: Option<String>,
+    pub(crate) fail_between: bool,
+    pub(crate) in_queue: Option<String>,
+    pub(crate) key: Option<String>,
+    pub(crate) unique: Option<String>,
     /// A transactional one, and one that completes itself, with these numbers.
-    pub(super) others: Option<u32>,
+    pub(crate) others: Option<u32>,
     /// Waits for this signal first.
-    pub(super) signal: Option<String>,
+    pub(crate) signal: Option<String>,
     /// What does not complete ends the parent.
-    pub(super) strict: bool,
-    pub(super) expired: bool,
+    pub(crate) strict: bool,
+    pub(crate) expired: bool,
 }
 
 impl Handler for Tree {
@@ -142,20 +142,20 @@ fn say(end: Result<u32, WaitError>) -> String {
     }
 }
 
-pub(super) fn tree(acts: impl IntoIterator<Item = Act>, options: Options) -> Tree {
+pub(crate) fn tree(acts: impl IntoIterator<Item = Act>, options: Options) -> Tree {
     let leaves = acts.into_iter().zip(1..).map(|(act, number)| Leaf { number, act }).collect();
     Tree { leaves, options }
 }
 
-pub(super) fn worker(db: &TestDb) -> queue_worker::Worker {
+pub(crate) fn worker(db: &TestDb) -> queue_worker::Worker {
     db.worker().register::<Tree>().register::<Leaf>().register::<LeafTx>().register::<LeafOwn>()
 }
 
-pub(super) async fn children(db: &TestDb, parent: JobId) -> Vec<operate::JobChild> {
+pub(crate) async fn children(db: &TestDb, parent: JobId) -> Vec<operate::JobChild> {
     operate::children(&db.pool, Store::default(), parent).await.unwrap()
 }
 
-pub(super) async fn run(db: &TestDb, statement: &str) {
+pub(crate) async fn run(db: &TestDb, statement: &str) {
     sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&db.pool).await.unwrap();
 }
 

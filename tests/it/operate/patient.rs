@@ -9,7 +9,7 @@ use queue_core::{
 use tests::TestDb;
 
 /// Behind more completed jobs than a page looks at stands one of another type, and behind as many again two of it.
-const FILL: &str = "
+pub(crate) const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id('default', t, 100, false), 'default', t, 100, false from unnest('{often,rare}'::text[]) t;
   create temporary table made as

@@ -39,19 +39,39 @@ pub(super) fn fix(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> Option<
 /// A command for each of the first few.
 fn parked(facts: Facts<'_>, look: &Look<'_>) -> Option<String> {
     const MOST: usize = 3;
-    let (mut names, id) = (facts.texts("signals"), look.job.to_string());
-    // No signal is called as the end of children.
-    names.retain(|name| !name.ends_with(" (join)"));
-    let commands: Vec<String> = names.iter().take(MOST).map(|name| format!("`{}`", command(look, &["signal", &id, name]))).collect();
-    let others = if names.len() > MOST { format!(", or one of {} others", names.len() - MOST) } else { String::new() };
-    (!commands.is_empty()).then(|| format!("send it, with --payload JSON if it is to say something: {}{others}", commands.join(" or ")))
+    let id = look.job.to_string();
+    let children: Vec<Facts<'_>> = facts.each("children").collect();
+    let is_child = |name: &&str| children.iter().any(|child| child.text("wait") == Some(name));
+    // No signal is called as the end of what it has mapped.
+    let is_signal = |name: &&str| !is_child(name) && !name.ends_with(" (join)");
+    let signals: Vec<&str> = facts.texts("signals").into_iter().filter(is_signal).collect();
+    let first = |commands: Vec<String>| {
+        let others = if commands.len() > MOST { format!(", or one of {} others", commands.len() - MOST) } else { String::new() };
+        let first: Vec<String> = commands.into_iter().take(MOST).map(|command| format!("`{command}`")).collect();
+        (!first.is_empty()).then(|| first.join(" or ") + &others)
+    };
+    let why = children.iter().filter_map(|child| Some(command(look, &["why", child.text("id")?])));
+    let why = first(why.collect()).map(|commands| format!("see why the child is not over: {commands}"));
+    let send = first(signals.iter().map(|name| command(look, &["signal", &id, name])).collect());
+    let before = if signals.iter().take(MOST).any(|name| name.starts_with('-')) { " before `--`" } else { "" };
+    let send = send.map(|commands| format!("send it, with --payload JSON{before} if it is to say something: {commands}"));
+    let both: Vec<String> = [why, send].into_iter().flatten().collect();
+    (!both.is_empty()).then(|| both.join("; or "))
 }
 
 /// A command of ours on this store, to be typed as it stands.
 fn command(look: &Look<'_>, words: &[&str]) -> String {
-    let schema = look.store.schema();
+    typed(look.store.schema(), words)
+}
+
+fn typed(schema: &str, words: &[&str]) -> String {
     let of_store: &[&str] = if schema == "queue" { &[] } else { &["--schema", schema] };
-    let words: Vec<String> = words.iter().chain(of_store).map(|word| quoted(word)).collect();
+    // What somebody has called so is no option: it stands last, behind what ends the options.
+    let (words, last) = match words {
+        ["signal", id, name] if name.starts_with('-') => (&["signal", *id][..], &["--", *name][..]),
+        words => (words, &[][..]),
+    };
+    let words: Vec<String> = words.iter().chain(of_store).chain(last).map(|word| quoted(word)).collect();
     format!("queue-worker {}", words.join(" "))
 }
 
@@ -161,7 +181,14 @@ fn limited(facts: Facts<'_>, look: &Look<'_>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::quoted;
+    use super::{quoted, typed};
+
+    #[test]
+    fn a_signal_that_is_called_as_an_option_is_no_option() {
+        assert_eq!(typed("queue", &["signal", "7", "-x"]), "queue-worker signal 7 -- -x");
+        assert_eq!(typed("jobs", &["signal", "7", "--all of it"]), "queue-worker signal 7 --schema jobs -- \"--all of it\"");
+        assert_eq!(typed("jobs", &["signal", "7", "paid"]), "queue-worker signal 7 paid --schema jobs");
+    }
 
     #[test]
     fn a_word_is_quoted_for_every_shell_that_can_be_and_else_for_those_of_posix() {

@@ -181,16 +181,27 @@ fn waits(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> String {
 const MOST_NAMED: usize = 10;
 
 fn parked(facts: Facts<'_>, look: &Look<'_>) -> String {
-    let signals = facts.texts("signals");
-    let mut names: Vec<String> = signals.iter().take(MOST_NAMED).map(|name| format!("`{}`", one_line(name))).collect();
-    names.extend((signals.len() > MOST_NAMED).then(|| format!("one of {} others", signals.len() - MOST_NAMED)));
+    let children = facts.each("children").map(|child| {
+        let of = |name| child.text(name).unwrap_or_default();
+        (of("wait"), format!("its child `{}` (job {}, {})", one_line(of("name")), of("id"), of("state")))
+    });
+    let children: Vec<(&str, String)> = children.collect();
+    let is_signal = |name: &&str| children.iter().all(|(wait, _)| wait != name);
+    let said = |name: &str| match name.strip_suffix(" (join)") {
+        Some(map) => format!("the jobs of its map `{}`", one_line(map)),
+        None => format!("the signal `{}`", one_line(name)),
+    };
+    let signals = facts.texts("signals").into_iter().filter(is_signal).map(said);
+    let waits: Vec<String> = children.iter().map(|(_, child)| child.clone()).chain(signals).collect();
+    let others = (waits.len() > MOST_NAMED).then(|| format!("one of {} others", waits.len() - MOST_NAMED));
+    let named: Vec<String> = waits.into_iter().take(MOST_NAMED).chain(others).collect();
     let since = facts.time("since").map_or_else(String::new, |since| format!(" since {}", look.when(since)));
     let until = facts.time("run_at").map_or_else(String::new, |until| format!(", until {}", look.when(until)));
-    if signals.is_empty() {
+    if named.is_empty() {
         return format!("it waits for its turn among the jobs that a durable job has mapped{since}: so many of them as it said run now");
     }
     let mapped = facts.texts("mapped").iter().take(MOST_NAMED).fold(String::new(), |all, said| all + "; " + &one_line(said));
-    format!("it waits for the signal {}{since}{until}{mapped}", names.join(" or "))
+    format!("it waits for {}{since}{until}{mapped}", named.join(" or "))
 }
 
 fn keyed(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> String {

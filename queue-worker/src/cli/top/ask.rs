@@ -101,9 +101,12 @@ pub(super) async fn follow(options: PgConnectOptions, store: Store, tell: watch:
     let options = options.application_name("queue-worker top").disable_statement_logging();
     let mut all = Question::ALL.map(|question| Asked { question, due: Instant::now(), answer: None, refused: None });
     let mut connection: Option<PgConnection> = None;
+    // Whoever has just come sees each answer as it is there; later all that are due are one picture.
+    let mut is_first = true;
     loop {
         let mut away = None;
-        for asked in &mut all {
+        for at in 0..all.len() {
+            let asked = &mut all[at];
             if asked.due > Instant::now() {
                 continue;
             }
@@ -111,7 +114,11 @@ pub(super) async fn follow(options: PgConnectOptions, store: Store, tell: watch:
                 away = Some(why);
                 break;
             }
+            if is_first && tell.send(Look { schema: store.schema(), seen: seen(&all), away: None }).is_err() {
+                return;
+            }
         }
+        is_first = false;
         let is_away = away.is_some();
         if tell.send(Look { schema: store.schema(), seen: seen(&all), away }).is_err() {
             return;

@@ -25,9 +25,9 @@ use crate::dashboard::{
     problem::{Answer, Problem, Wrong},
 };
 
-/// A page of jobs, without payloads; a full one, if it can be had with a bounded effort.
-pub(in crate::dashboard) async fn listed(connection: &mut PgConnection, app: &App, asked: &AskedJobs) -> Answer<Page> {
-    Ok(operate::list_patiently(connection, app.store, &asked.filter()?, Patience::default()).await?)
+/// A page of jobs, without payloads; a full one, if it can be had within this patience.
+pub(in crate::dashboard) async fn listed(connection: &mut PgConnection, app: &App, asked: &AskedJobs, patience: Patience) -> Answer<Page> {
+    Ok(operate::list_patiently(connection, app.store, &asked.filter()?, patience).await?)
 }
 
 /// A job with its history, without what is not to be shown of it.
@@ -45,7 +45,7 @@ pub(in crate::dashboard) async fn looked_at(connection: &mut PgConnection, app: 
 /// for with a bounded effort.
 #[utoipa::path(get, path = "/api/v1/jobs", params(AskedJobs), responses((status = 200, body = Page), (status = "default", body = Wrong)))]
 pub(super) async fn list(State(app): State<Shared>, Asked(asked): Asked<AskedJobs>) -> Answer<Json<Page>> {
-    Ok(Json(listed(&mut *app.look().await?, &app, &asked).await?))
+    Ok(Json(listed(&mut *app.look().await?, &app, &asked, Patience::default()).await?))
 }
 
 /// Which ordering key.

@@ -4,6 +4,7 @@ mod asked;
 mod audit;
 mod body;
 mod dead;
+mod durable;
 mod history;
 mod jobs;
 mod limits;
@@ -12,7 +13,6 @@ mod overview;
 mod queues;
 mod redacted;
 mod schedules;
-mod steps;
 
 use axum::{Json, Router, routing::get};
 use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
@@ -22,6 +22,7 @@ pub(super) use self::{
     asked::{AskedJobs, MOST},
     audit::AskedAudit,
     body::Asked,
+    durable::parent_of,
     history::{AskedHistory, figures},
     jobs::{job_id, listed, logs_of, looked_at},
     overview::{Overview, busiest_and_oldest, gather},
@@ -41,7 +42,10 @@ pub(super) fn routes() -> Router<Shared> {
         .routes(routes!(jobs::find))
         .routes(routes!(jobs::why))
         .routes(routes!(jobs::logs))
-        .routes(routes!(steps::steps))
+        .routes(routes!(durable::steps))
+        .routes(routes!(durable::children))
+        .routes(routes!(durable::signals))
+        .routes(routes!(durable::signal))
         .routes(routes!(jobs::act))
         .routes(routes!(history::history))
         .routes(routes!(many::count))

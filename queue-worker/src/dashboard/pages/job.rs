@@ -10,15 +10,16 @@ use axum::{
 use chrono::{DateTime, Utc};
 use queue_core::{
     JobId, JobState, Progress,
-    operate::{self, AttemptLog, Cause, JobRecord, JobStep, Why},
+    operate::{self, AttemptLog, Cause, CauseKind, JobChild, JobRecord, JobSignal, JobStep, Why},
 };
+use serde_json::Value;
 
 use super::{
     frame::{Frame, page as write},
     tree::tree,
 };
 use crate::dashboard::{
-    api::{job_id, logs_of, looked_at},
+    api::{job_id, logs_of, looked_at, parent_of},
     app::{App, Shared},
     problem::{Answer, Problem},
     show::{self, Moment},
@@ -33,7 +34,10 @@ struct JobPage {
     trees: Vec<(&'static str, String)>,
     logs: Vec<LogView>,
     steps: Vec<StepRow>,
+    children: Vec<ChildRow>,
     signals: Vec<SignalRow>,
+    /// Whether it can be sent signals here, and the one that it waits for.
+    signal: Option<String>,
     /// Why they cannot be read.
     unread: Option<String>,
     hidden: bool,
@@ -106,6 +110,22 @@ struct StepRow {
     until: Option<Moment>,
     /// What it does until then.
     until_says: &'static str,
+}
+
+/// What it has spawned.
+struct ChildRow {
+    name: String,
+    id: JobId,
+    state: String,
+}
+
+/// What a durable job has, beside what it has done.
+#[derive(Default)]
+struct Read {
+    steps: Vec<JobStep>,
+    children: Vec<JobChild>,
+    signals: Vec<JobSignal>,
+    logs: Vec<AttemptLog>,
 }
 
 /// What it was sent and has not received.
@@ -190,25 +210,42 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Path(id): Path
         Err(problem) => return unseen(&app, frame, id, problem).await,
     };
     // What cannot be read of the logs and the steps keeps nobody from seeing the job.
-    let read = async {
-        let mut session = app.look().await?;
-        let steps = operate::steps(&mut *session, app.store, id).await?;
-        let signals = operate::signals(&mut *session, app.store, id).await?;
-        Ok::<_, Problem>((steps, signals, logs_of(&mut session, &app, id, &seen.job.job_type).await?))
+    let (read, unread) = match read(&app, id, &seen.job.job_type).await {
+        Ok(read) => (read, None),
+        Err(problem) => (Read::default(), Some(problem.text)),
     };
-    let (steps, signals, logs, unread) = match read.await {
-        Ok((steps, signals, logs)) => (steps, signals, logs, None),
-        Err(problem) => (Vec::new(), Vec::new(), Vec::new(), Some(problem.text)),
-    };
-    let logs = logs.iter().rev().map(|log| LogView::new(log, seen.now)).collect();
-    let steps = steps.iter().map(|step| StepRow::new(step, seen.now)).collect();
-    let signals = signals.iter().map(|one| SignalRow { name: show::line(&one.name), at: Moment::new(one.at, seen.now) }).collect();
+    let logs = read.logs.iter().rev().map(|log| LogView::new(log, seen.now)).collect();
+    let steps = read.steps.iter().map(|step| StepRow::new(step, seen.now)).collect();
+    let child = |child: &JobChild| ChildRow { name: show::line(&child.name), id: child.id, state: child.whereabouts().to_owned() };
+    let children = read.children.iter().map(child).collect();
+    let signals = read.signals.iter().map(|one| SignalRow { name: show::line(&one.name), at: Moment::new(one.at, seen.now) }).collect();
     let JobRecord { payload, output, meta, state, .. } = &seen.job;
     let json = [("payload", payload), ("output", output), ("metadata", meta)];
     let trees = json.into_iter().filter_map(|(name, json)| Some((name, tree(json.as_ref()?.get())))).collect();
     let goes_on = !matches!(state, JobState::Completed | JobState::Dead | JobState::Cancelled | JobState::Expired);
     let hidden = app.options.hide_payloads;
-    Ok(write(&JobPage { job: view(&frame, &seen), trees, logs, steps, signals, unread, hidden, goes_on, frame })?.into_response())
+    let is_durable = *state == JobState::Parked || !(read.steps.is_empty() && read.signals.is_empty());
+    let signal = (frame.acts && goes_on && is_durable).then(|| awaited(&seen.why).unwrap_or_default().to_owned());
+    let job = view(&frame, &seen);
+    Ok(write(&JobPage { frame, job, trees, logs, steps, children, signals, signal, unread, hidden, goes_on })?.into_response())
+}
+
+async fn read(app: &App, id: JobId, job_type: &str) -> Answer<Read> {
+    let mut session = app.look().await?;
+    Ok(Read {
+        steps: operate::steps(&mut *session, app.store, id).await?,
+        children: operate::children(&mut *session, app.store, id).await?,
+        signals: operate::signals(&mut *session, app.store, id).await?,
+        logs: logs_of(&mut session, app, id, job_type).await?,
+    })
+}
+
+/// The first signal that it waits for, which is not the end of a child.
+fn awaited(why: &Why) -> Option<&str> {
+    let facts = &why.causes.iter().find(|cause| cause.kind == CauseKind::Parked)?.facts;
+    let children = facts.get("children").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let mut signals = facts.get("signals")?.as_array()?.iter().filter_map(Value::as_str);
+    signals.find(|name| children.iter().all(|child| child["wait"] != **name))
 }
 
 /// A job that is not there, or a table that somebody has to himself: what keeps it from being seen is what is asked.
@@ -270,6 +307,8 @@ fn facts(frame: &Frame, job: &JobRecord, now: DateTime<Utc>) -> Vec<Fact> {
     ];
     let crashes = if job.crashes > 0 { format!("; the process ended during {}", job.crashes) } else { String::new() };
     facts.push(plain("attempts", format!("{} of {}{crashes}", job.attempts, job.max_attempts)));
+    let parent = |id: JobId| Fact { link: Some(format!("{}/jobs/{id}", frame.base)), ..plain("parent", id.to_string()) };
+    facts.extend(parent_of(job).map(parent));
     facts.push(moment("enqueued", job.enqueued_at));
     facts.extend(job.run_at.map(|at| moment("due", at)));
     facts.extend(job.finished_at.map(|at| moment(if job.state == JobState::Dead { "died" } else { "over" }, at)));

@@ -1,5 +1,7 @@
 //! Jobs by state, and the search for them.
 
+use std::time::Duration;
+
 use askama::Template;
 use axum::{
     extract::State,
@@ -7,7 +9,7 @@ use axum::{
 };
 use queue_core::{
     JobState,
-    operate::{self, InLine, JobRecord},
+    operate::{self, InLine, JobRecord, Patience},
 };
 use serde::Deserialize;
 
@@ -34,9 +36,16 @@ struct JobsPage {
     acts: &'static [(&'static str, &'static str)],
     /// The address of the next page.
     next: Option<String>,
+    /// How far back nothing was found: the page goes on by itself from there.
+    back: Option<Moment>,
+    /// Whether it begins somewhere else than at the newest job.
+    is_further: bool,
     /// Whether more jobs of a key stand behind these: there is no next page of them.
     more: bool,
 }
+
+/// A page is there at once, with what was found; from there on it looks further by itself.
+const PATIENCE: Duration = Duration::from_millis(40);
 
 /// A state to choose.
 struct Tab {
@@ -102,6 +111,7 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Asked(address)
     };
     let chosen = Some(address.state).filter(|state| !state.is_empty()).or_else(|| asked.state.clone());
     let asked = AskedJobs { state: chosen, before: Some(address.before).filter(|before| !before.is_empty()), ..asked };
+    let is_further = asked.before.is_some();
     // What is typed wrong is said where it was typed.
     let problem = asked.filter().err().map(|problem| problem.text);
     let mut session = app.look().await?;
@@ -111,7 +121,9 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Asked(address)
     if problem.is_none() {
         let found = match &key {
             Some(key) => in_line(&mut session, &app, key, &asked).await.map(|line| (line.jobs, None, line.more)),
-            None => listed(&mut session, &app, &asked).await.map(|page| (page.jobs, page.next, false)),
+            None => listed(&mut session, &app, &asked, Patience { some: PATIENCE, none: PATIENCE })
+                .await
+                .map(|page| (page.jobs, page.next, false)),
         };
         match found {
             Ok((jobs, older, behind)) => {
@@ -135,8 +147,9 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Asked(address)
     let tab =
         |name: &'static str| Tab { name: if name.is_empty() { "all" } else { name }, address: address(name, ""), is_chosen: name == state };
     let tabs = states.map(tab).collect();
+    let back = next.filter(|_| rows.is_empty()).and_then(|next| Some(Moment::new(next.enqueued_at()?, now)));
     let next = next.map(|next| address(&state, &next.to_string()));
-    Ok(write(&JobsPage { frame, typed, problem, tabs, rows, filter, acts, next, more })?.into_response())
+    Ok(write(&JobsPage { frame, typed, problem, tabs, rows, filter, acts, next, back, is_further, more })?.into_response())
 }
 
 /// The ordering key that is looked for, as `key:acme`, and the rest of what is typed.

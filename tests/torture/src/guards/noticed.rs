@@ -176,7 +176,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.signal", "queue.signal_hint", "queue.parked", "queue.wake_parked", "queue.prune_signals", "queue.signals"], SIGNALS),
     (&["queue.take_parked", "park_held.sql", "receive.sql"], SIGNALS),
     (&["queue.child", "queue.spawn", "queue.tell_parents", "queue.prune_children", "queue.children"], CHILDREN),
-    (&["queue.cancel_children", "queue.ask_children", "look_at_child.sql"], CHILDREN),
+    (&["queue.cancel_children", "queue.ask_children", "look_at_child.sql", "queue.why_joined"], CHILDREN),
     (&["queue.gather", "queue.brood", "queue.gather_part", "queue.gather_hint", "queue.add_chunk", "queue.close_gather"], GATHERS),
     (&["queue.tell_gathers", "queue.let_run", "queue.count_gathers", "queue.forget_gathers", "queue.recount_gather"], GATHERS),
     (&["queue.prune_gathers", "queue.gathers"], GATHERS),

@@ -1,0 +1,59 @@
+//! `list` for what is rare: at a terminal it says how far it has looked and goes on, until something is found or Ctrl-C; elsewhere it is bounded.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+use sqlx::AssertSqlSafe;
+use tests::TestDb;
+
+use super::{CLI, command, text};
+use crate::operate::patient::FILL;
+
+const TERMINAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/it/top/terminal.py");
+
+/// In a terminal, going through these steps: the exit code, and what was shown.
+async fn at_terminal(db: &TestDb, steps: Value, arguments: &'static [&'static str]) -> (i64, String) {
+    let mut command = Command::new("python3");
+    command.arg(TERMINAL).arg(steps.to_string()).arg(CLI).args(arguments).env("DATABASE_URL", &db.url);
+    command.env_remove("QUEUE_TEST_SKIPS").env_remove("RUST_BACKTRACE");
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let end: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
+    assert_eq!(end["missing"], Value::Null, "what was waited for, and what stands there instead");
+    (end["code"].as_i64().unwrap(), end["shown"].as_str().unwrap().to_owned())
+}
+
+#[tokio::test]
+async fn a_search_for_what_is_rare_is_not_silent_at_a_terminal_and_is_bounded_elsewhere() {
+    let db = TestDb::new().await;
+    sqlx::raw_sql(AssertSqlSafe(FILL.replace("24000", "120000"))).execute(&db.pool).await.unwrap();
+    let until = json!([["until", "looking further back"]]);
+    let (code, shown) = at_terminal(&db, until.clone(), &["list", "--type", "rare"]).await;
+    let row = shown.find(" rare ").unwrap_or_else(|| panic!("none is shown: {shown}"));
+    assert!(code == 0 && shown.find("no such job back to 20").is_some_and(|said| said < row), "{shown}");
+    let (code, shown) = at_terminal(&db, until, &["list", "--type", "absent"]).await;
+    assert!(code == 0 && shown.trim_end().ends_with("no jobs"), "to the end: {shown}");
+
+    // Each look takes long now, so that it can be ended before all was looked at.
+    sqlx::raw_sql(
+        "create or replace function queue.type_of(stored text) returns text language plpgsql immutable strict parallel safe as
+         $$begin perform pg_catalog.pg_sleep(0.3); return stored; end$$",
+    )
+    .execute(&db.pool)
+    .await
+    .unwrap();
+    let ended = json!([["until", "looking further back"], ["send", "\u{3}"]]);
+    let (code, shown) = at_terminal(&db, ended, &["list", "--type", "absent"]).await;
+    assert!(code == 0 && shown.contains("no jobs") && shown.contains("older jobs: --before "), "{shown}");
+    let mut piped = command(CLI, &["list", "--type", "absent", "--json"]);
+    let output = tokio::task::spawn_blocking({
+        let url = db.url.clone();
+        move || piped.env("DATABASE_URL", url).output().unwrap()
+    });
+    let output = output.await.unwrap();
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let as_before = "create or replace function queue.type_of(stored text) returns text language sql immutable strict parallel safe
+        return pg_catalog.split_part(stored, '@', 1)";
+    sqlx::raw_sql(as_before).execute(&db.pool).await.unwrap();
+    assert!(said["jobs"] == json!([]) && said["next"].is_string() && !text(&output.stderr).contains("looking"), "{said}");
+    db.finish().await;
+}

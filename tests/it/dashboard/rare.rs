@@ -1,0 +1,40 @@
+//! A search for what is rare: the page is there at once, says how far back it has looked, and goes on.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tests::{TestDb, within};
+
+use super::{Served, browser::Browser};
+use crate::operate::patient::FILL;
+
+#[tokio::test]
+async fn a_search_for_what_is_rare_says_how_far_it_has_looked_and_goes_on_by_a_link_or_by_itself() {
+    let db = TestDb::new().await;
+    sqlx::raw_sql(sqlx::AssertSqlSafe(FILL.replace("24000", "120000"))).execute(&db.pool).await.unwrap();
+    let served = Served::new(&db).await;
+    let (mut path, mut looks, mut found) = ("/jobs?q=type:rare".to_owned(), 0, 0);
+    loop {
+        let page = served.client.get(&path).await.text().to_owned();
+        found += page.matches("<th scope=\"row\">").count();
+        let Some(next) = page.split("rel=\"next\" href=\"").nth(1) else { break };
+        let next = next.split('"').next().unwrap().to_owned();
+        if page.contains("<th scope=\"row\">") {
+            assert!(page.contains(">Older jobs</a>") && !page.contains("hx-get"), "what was found is not pushed away: {page}");
+        } else {
+            let is_said = page.contains("No such jobs back to <time") && page.contains(">Look further back</a>");
+            assert!(is_said && page.contains(&format!("hx-get=\"{next}\" hx-trigger=\"load")), "{page}");
+        }
+        path = next.replace("&#38;", "&").replace("&amp;", "&");
+        looks += 1;
+    }
+    assert!(found == 3 && looks > 1, "{found} after {looks} looks");
+    assert!(served.client.get("/jobs?q=queue:nowhere&before=1").await.text().contains("No older jobs."));
+    if let Some(browser) = Browser::start("a search that goes on by itself").await {
+        browser.open(&format!("http://{}/jobs?q=type:rare", served.client.address)).await;
+        let rows = "return document.querySelectorAll('#live tbody tr').length > 0";
+        within(Duration::from_secs(30), "it has looked far enough", async || browser.script(rows).await == json!(true)).await;
+        assert_eq!(browser.complaints().await, Vec::<String>::new());
+    }
+    db.finish().await;
+}
