@@ -96,7 +96,7 @@ async fn main() -> anyhow::Result<()> {
     println!("the first worker is gone after {} calls of the model", calls(pool).await?);
 
     let mut second = start_worker()?;
-    let answer = job.wait(pool).timeout(Duration::from_secs(60)).await;
+    let answer = job.wait(pool).timeout(Duration::from_mins(1)).await;
     second.kill()?;
     second.wait()?;
     let (answer, calls) = (answer?, calls(pool).await?);
