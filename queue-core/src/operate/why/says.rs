@@ -189,7 +189,8 @@ fn parked(facts: Facts<'_>, look: &Look<'_>) -> String {
     if signals.is_empty() {
         return format!("it waits for its turn among the jobs that a durable job has mapped{since}: so many of them as it said run now");
     }
-    let mapped: String = facts.texts("mapped").iter().take(MOST_NAMED).map(|said| format!("; {}", one_line(said))).collect();
+    let mapped: Vec<String> = facts.texts("mapped").iter().take(MOST_NAMED).map(|said| format!("; {}", one_line(said))).collect();
+    let mapped = mapped.concat();
     format!("it waits for the signal {}{since}{until}{mapped}", names.join(" or "))
 }
 
