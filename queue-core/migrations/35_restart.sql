@@ -9,7 +9,7 @@
 -- refused. Whoever journals, receives or spawns holds a lock on the lease until its commit: so what is deleted is looked for by the next statement,
 -- whose snapshot is newer than all that was committed under these leases. To be called under read committed. One that was cancelled is cancelled,
 -- and frees its ordering key.
-create function queue.restart(tokens uuid[], jobs bigint[], attempts smallint[], stored text[], payloads text[])
+create function queue.restart(tokens uuid[], jobs bigint[], attempts integer[], stored text[], payloads text[])
   returns table (token uuid, id bigint)
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp

@@ -12,7 +12,9 @@ with gone as (
   cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
 ), replaced as (
   update queue.job j
-  set payload = $3::text::jsonb, lane = a.lane, meta = nullif(j.meta - 'expires_at', '{}')
+  set payload = $3::text::jsonb, lane = a.lane,
+    meta = case when j.meta operator(pg_catalog.-) 'expires_at'::text operator(pg_catalog.<>) '{}'::jsonb
+      then j.meta operator(pg_catalog.-) 'expires_at'::text end
   from anew a
   where j.id = a.id
 ), undone as (

@@ -3,4 +3,4 @@
 -- Safe: queue.restart is two statements of one transaction, the second with a newer snapshot, fenced as a verdict is; said twice, the second is
 -- refused.
 select r.token, r.id
-from queue.restart($1::uuid[], $2::bigint[], $3::smallint[], $4::text[], $5::text[]) r
+from queue.restart($1::uuid[], $2::bigint[], $3::smallint[]::integer[], $4::text[], $5::text[]) r

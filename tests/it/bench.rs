@@ -46,6 +46,6 @@ async fn a_workload_is_named_in_any_case_and_an_unknown_one_is_refused_with_the_
     assert!(output.status.success() && said.contains("uniform") && said.contains("hot"), "{said}");
     let output = bench(&db, &["W12"]).await;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(2) && said.contains("W12") && said.contains("L4, F1, F2, F3, all"), "{said}");
+    assert!(output.status.code() == Some(2) && said.contains("W12") && said.contains("L4, F1, F2, F3, F4, F5, F6, all"), "{said}");
     db.finish().await;
 }

@@ -149,3 +149,17 @@ pub struct GatherLook {
     /// How many jobs there are in them.
     pub spawned: i64,
 }
+
+/// What is known of a step once it is written.
+pub(super) struct Finished {
+    pub(super) attempt: i16,
+    pub(super) name: String,
+    pub(super) output: Option<String>,
+    pub(super) wait: Option<Duration>,
+}
+
+impl Finished {
+    pub(super) fn of(entry: &StepEntry) -> Self {
+        Self { attempt: entry.fence.attempt, name: entry.name.clone(), output: entry.output.clone(), wait: entry.wait }
+    }
+}

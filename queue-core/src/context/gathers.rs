@@ -10,7 +10,8 @@ use super::{
     ChildLook, ChunkEntry, CloseEntry, GatherLook, OwnTransaction, StepName,
     children::{LONGEST_LOOK, LOOK},
     durable::{Durable, LONGEST_NAME, checked},
-    journal::{Done, Finished, JOIN, Wait},
+    fence::Finished,
+    journal::{Done, JOIN, Wait},
 };
 use crate::{
     define::{Failure, JobId},

@@ -11,7 +11,8 @@ use std::{
 use tokio::{sync::watch, time::timeout};
 
 use super::{
-    ChildEntry, CommitResult, Fence, Heard, JournaledStep, OwnTransaction, Shared, SignalEntry, StepEntry, Written, since::LastJournaled,
+    ChildEntry, CommitResult, Fence, Heard, JournaledStep, OwnTransaction, Shared, SignalEntry, StepEntry, Written, fence::Finished,
+    since::LastJournaled,
 };
 use crate::{
     define::{Anew, Failure, JobId},
@@ -367,20 +368,6 @@ impl Journal {
 /// So many ms; zero if they are over.
 fn within(left_ms: f64) -> Duration {
     Duration::try_from_secs_f64((left_ms / 1000.0).max(0.0)).unwrap_or(Duration::from_hours(24 * 366))
-}
-
-/// What is known of a step once it is written.
-pub(super) struct Finished {
-    pub(super) attempt: i16,
-    pub(super) name: String,
-    pub(super) output: Option<String>,
-    pub(super) wait: Option<Duration>,
-}
-
-impl Finished {
-    fn of(entry: &StepEntry) -> Self {
-        Self { attempt: entry.fence.attempt, name: entry.name.clone(), output: entry.output.clone(), wait: entry.wait }
-    }
 }
 
 /// A step on its way to the database.

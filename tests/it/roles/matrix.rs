@@ -233,7 +233,7 @@ schedule w:SUD r:name,job_type,cron,every,tz,missed,grace,overlap,jitter,source,
 scheduled w:SIUD r:S o:S
 signal w:SIUD r:id,seq,name,at o:id,seq,name,at,payload
 signal_hint w:SIUD
-step w:SIUD r:id,name,attempt,at,ran_ms,until o:id,name,attempt,at,ran_ms,until,output
+step w:SIUD r:id,at,ran_ms,attempt,name,until o:id,at,ran_ms,attempt,name,until,output
 step_default r:id o:id
 tallied w:SIUD r:S o:S
 tally_source w:SIUD
