@@ -43,9 +43,8 @@ impl Handler for Round {
         let mut said = vec![cx.step("work", effect(cx, &format!("round {}", self.number))).await?];
         match &self.act {
             Act::FailFirst if cx.attempt() == 1 => return Err("as told".into()),
-            Act::Receive => said.push(cx.receive("go").await),
             Act::Spawn if self.number == 1 => drop(cx.spawn("child", Round { act: Act::FailFirst, ..self.clone() }).queue("nobody").await?),
-            Act::Spawn => said.push(cx.receive("go").await),
+            Act::Receive | Act::Spawn => said.push(cx.receive("go").await),
             Act::FailFirst | Act::Beside | Act::Other | Act::TooLarge(_) => {}
         }
         if self.number == self.last {

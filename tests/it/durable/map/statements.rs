@@ -28,9 +28,9 @@ async fn add(db: &TestDb, (token, parent): (Uuid, JobId), chunk: i32, count: i32
     let statement = sqlx::query_scalar(ADD).bind(token).bind(parent).bind("map").bind(chunk).bind(first).bind(&ids).bind(most);
     let added: Option<bool> = statement.fetch_one(&mut *tx).await.unwrap();
     if added == Some(true) {
-        tx.commit().await.unwrap()
+        tx.commit().await.unwrap();
     } else {
-        tx.rollback().await.unwrap()
+        tx.rollback().await.unwrap();
     }
     (added, ids)
 }

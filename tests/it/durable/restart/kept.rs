@@ -19,8 +19,8 @@ struct Pages {
     pages: Vec<u32>,
 }
 
-fn from_old(old: Old) -> Pages {
-    Pages { pages: vec![old.page] }
+fn from_old(Old { page }: Old) -> Pages {
+    Pages { pages: vec![page] }
 }
 
 impl Handler for Pages {

@@ -26,7 +26,7 @@ async fn a_drain_goes_from_round_to_round() {
     }
     let drained = testing::drain(&mut tx).register::<Round>().pool(&db.pool).await.unwrap();
     assert_eq!((drained.restarted(), drained.parked(), drained.errors().len()), (2, 1, 0));
-    let numbers: Vec<_> = drained.attempts.iter().filter_map(|attempt| attempt.restarted_with::<Round>()).map(|next| next.number).collect();
+    let numbers: Vec<_> = drained.attempts.iter().filter_map(testing::Attempt::restarted_with::<Round>).map(|next| next.number).collect();
     assert_eq!(numbers, [2, 3]);
     let _ = job.signal(&mut tx, "go", "third").await.unwrap();
     let drained = testing::drain(&mut tx).register::<Round>().pool(&db.pool).await.unwrap();
