@@ -1,9 +1,9 @@
-//! A nightly import: one job finds out what there is, a child for each page does the work on whichever worker is free, and what they did is added up.
+//! A nightly import: one job finds out what there is, a job for each page does the work on whichever worker is free, and what
+//! they did is added up.
 
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
-use queue_core::{Child, Context, Durable, Handler, Job as _, JobResult, Store, job, operate, sqlx};
+use queue_core::{Context, Durable, Failure, Handler, Job as _, JobResult, Store, job, operate, sqlx};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -18,13 +18,18 @@ struct Import {
 impl Handler for Import {
     async fn run(self, cx: &Durable) -> JobResult<i64> {
         let pages: Vec<i64> = cx.step("list", list(&self.night)).await?;
-        let mut children = Vec::new();
-        for page in pages {
-            children.push(cx.spawn(("page", page), ImportPage { night: self.night.clone(), page }).await?);
+        let of = |page| ImportPage { night: self.night.clone(), page };
+        let parts = cx.map("pages", pages.into_iter().map(of)).in_flight(4).await?;
+        let ended = parts.join().await?; // parked until all are over
+        if ended.completed < ended.total {
+            return Err(Failure::terminal(format!("{} of {} pages are not there", ended.total - ended.completed, ended.total)));
         }
-        // Parked until all are over. One that is a dead letter ends this job; `outcome` instead of `join` would go on without it.
-        let rows: Vec<i64> = try_join_all(children.into_iter().map(Child::join)).await?;
-        let sum = rows.iter().sum();
+        let (mut outputs, mut sum) = (ended.outputs(), 0);
+        while let Some(page) = outputs.next_page().await? {
+            for (_, rows) in page {
+                sum += rows?;
+            }
+        }
         let publish = async |tx: &mut sqlx::PgConnection| {
             let insert = sqlx::query("insert into example_imports (night, rows) values ($1, $2)").bind(&self.night).bind(sum);
             insert.execute(tx).await.map(|done| done.rows_affected())
@@ -70,8 +75,8 @@ async fn main() -> anyhow::Result<()> {
     let worker = Worker::new(pool.clone()).register::<Import>().register::<ImportPage>();
     let worker = tokio::spawn(worker.run(stop.clone().cancelled_owned()));
     assert_eq!(job.wait(pool).timeout(Duration::from_secs(30)).await?, 360);
-    for child in operate::children(pool, Store::default(), job.id()).await? {
-        println!("{}: job {}, {}", child.name, child.id, child.state.as_deref().unwrap_or("not over"));
+    for gather in operate::gathers(pool, Store::default(), job.id()).await? {
+        println!("{}: {:?} jobs, {} completed", gather.name, gather.total, gather.completed);
     }
     stop.cancel();
     worker.await??;
