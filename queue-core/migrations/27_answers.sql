@@ -115,17 +115,18 @@ begin
     when 'silent_worker' then format('%s has it and is silent: others take it back', name)
     when 'lease_locked' then format('%s has its lease locked', who)
     when 'scheduled' then format('it is due at %s', facts ->> 'run_at')
-    when 'parked' then format('it waits for %s%s', (
+    when 'parked' then format('it waits for %s%s', coalesce((
         select string_agg(w.what, ' or ')
         from (
           select format('its child %s (job %s, %s)', to_jsonb(c ->> 'name'), c ->> 'id', c ->> 'state') as what
           from jsonb_array_elements(facts -> 'children') c
           union all
-          select format('the signal %s', s.name)
-          from jsonb_array_elements(facts -> 'signals') s (name)
+          select case when s.name like '% (join)' then format('the jobs of its map %s', to_jsonb(left(s.name, -7)))
+            else format('the signal %s', to_jsonb(s.name)) end
+          from jsonb_array_elements_text(facts -> 'signals') s (name)
           where not coalesce(facts -> 'children' @> jsonb_build_array(jsonb_build_object('wait', s.name)), false)
         ) w
-      ), coalesce(', until ' || (facts ->> 'run_at'), ''))
+      ), 'its turn among the jobs that a durable job has mapped'), coalesce(', until ' || (facts ->> 'run_at'), ''))
     when 'due' then 'it is due, and is about to be made ready'
     when 'blocked' then format('job %s of its ordering key, which is %s, goes first', facts ->> 'head', facts ->> 'head_state')
     when 'key_free' then 'its ordering key is free, and is about to go on'

@@ -7,7 +7,12 @@ create function queue.forget_gathers(parents bigint[]) returns void
   set enable_seqscan = off
 as $$
 begin
-  if exists (select from queue.gather g where g.parent = any (forget_gathers.parents)) then
+  perform
+  from queue.gather g
+  where g.parent = any (forget_gathers.parents)
+  order by g.parent, g.name
+  for update;  -- redundant: forgetting locks gathers before their parts (whoever lets parts run does so too; else one of the two would be ended)
+  if found then
     -- One that is kept because somebody ends it goes with that.
     delete from queue.gather_part p
     where p.ctid = any (array(
@@ -23,7 +28,8 @@ end
 $$;
 
 -- Counts anew what a gather needs, in one snapshot and under its lock, after it has told of those parts that are over and of which nobody did, among
--- those of the next ten chunks; returns what it needs. Null if somebody is at work on it.
+-- those of the next ten chunks; returns what it needs. Null if somebody is at work on it. Of more than a hundred chunks the count stays as it is: to
+-- walk a million parts would hold up all that comes after it.
 create function queue.recount_gather(parent bigint, name text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -50,7 +56,9 @@ begin
   perform queue.tell_gathers(late);  -- guard: parts that nobody told of are told of later
   update queue.gather g
   set at = clock_timestamp(),
-    need = (g.total is null)::int  -- guard: recounted: one that is open [(g.total is null)::int => 0]
+    need = case when (
+        select count(*) from queue.brood b where b.parent = recount_gather.parent and b.name = recount_gather.name
+      ) > 100 then g.need else (g.total is null)::int  -- guard: recounted: one that is open [(g.total is null)::int => 0]
       + (
         select count(*)  -- guard: recounted: parts that are not over [count(*) => 0]
         from queue.brood b
@@ -61,7 +69,7 @@ begin
         select coalesce(sum(h.completed + h.dead + h.cancelled), 0)  -- guard: recounted: what is said in hints [h.completed => 0 * h.completed]
         from queue.gather_hint h
         where h.parent = recount_gather.parent and h.name = recount_gather.name
-      ),
+      ) end,
     looked = case when exists (
       select from queue.brood b where b.parent = recount_gather.parent and b.name = recount_gather.name and b.chunk >= place + 10
     ) then place + 10 else 0 end
@@ -75,8 +83,8 @@ begin
 end
 $$;
 
--- Looks through the gathers of the next jobs after this one, `most` of them: deletes those whose job is gone, and counts anew up to ten that have not
--- moved for five minutes. Returns the last job that it looked at, or null at the end. Gathers that others hold are passed over.
+-- Looks through the gathers of the next jobs after this one, `most` of them: deletes those whose job is gone, and counts anew up to three that have
+-- not moved for five minutes. Returns the last job that it looked at, or null at the end. Gathers that others hold are passed over.
 create function queue.prune_gathers(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -101,7 +109,7 @@ begin
     where g.parent > prune_gathers.after and g.parent <= last and g.need > 0
       and g.at < clock_timestamp() - interval '5 min'  -- redundant: only what has not moved for long (for speed: it is right at any time)
     order by g.at
-    limit 10
+    limit 3
   ) s;
   return last;
 end

@@ -239,14 +239,13 @@ impl Journal {
 
     /// Spawns a child; committed when this returns. As [`write`](Self::write), it goes on when this is dropped.
     pub(super) async fn spawn(self: &Arc<Self>, child: ChildEntry) -> Result<sqlx::Result<JobId>, Failure> {
-        let (journal, writing) = (Arc::clone(self), self.writing());
-        let spawned = self.shared.handlers.spawn(async move {
+        let journal = Arc::clone(self);
+        let spawned = self.beside(async move {
             let (attempt, name) = (child.fence.attempt, child.name.clone());
             let spawned = journal.shared.backend.spawn(child).await;
             if let Ok(Some(id)) = &spawned {
                 journal.note(Finished { attempt, name, output: Some(format!("{{\"child\":\"{id}\"}}")), wait: None });
             }
-            drop(writing);
             spawned
         });
         match spawned.await? {

@@ -165,7 +165,8 @@ impl Unblocker {
     async fn unblock(&mut self) -> sqlx::Result<(Unblocked, bool, bool)> {
         let began = Instant::now();
         let statement = sqlx::query(self.store.sql(include_str!("../../sql/unblock.sql")));
-        let row = self.fetch(statement.bind(self.keys.begin(began)).bind(MOST).bind(self.signals.begin(began))).await?;
+        let statement = statement.bind(self.keys.begin(began)).bind(MOST);
+        let row = self.fetch(statement.bind(self.signals.begin(began)).bind(self.gathers.begin(began))).await?;
         self.keys.note(began, row.try_get("lowest")?);
         let signals: bool = row.try_get("signals")?;
         if !signals {

@@ -47,7 +47,7 @@ impl Handler for Mapper {
     async fn run(self, cx: &Durable) -> JobResult<Said> {
         sqlx::query("insert into done_by (job, what, attempt) values ($1, 'mapper', $2)")
             .bind(cx.id())
-            .bind(cx.attempt() as i64)
+            .bind(i64::from(cx.attempt()))
             .execute(cx.pool())
             .await?;
         let first = cx.attempt() == 1;
@@ -151,6 +151,8 @@ async fn a_parent_holds_nothing_until_all_are_over_and_reads_them_in_their_order
             let hanging = parts(&db).await[2];
             let why = format!("select count(*) from queue.why({}) w where w::text like '%0 of 1203 of%leaf%are over%'", parent.id());
             assert_eq!(db.count(&why).await, 1);
+            let says: String = sqlx::query_scalar("select says from queue.why($1)").bind(parent.id()).fetch_one(&db.pool).await.unwrap();
+            assert_eq!(says, "it waits for the jobs of its map \"leaf\"");
             db.run_while(leaves(&db, "leaves"), async {
                 db.until(hanging, JobState::Running).await;
                 JobHandle::<Leaf>::from_id(hanging).cancel(&db.pool).await.unwrap();
@@ -245,7 +247,7 @@ async fn a_dead_part_that_is_requeued_changes_nothing_of_what_was_told() {
     let db = db().await;
     let mapper = Mapper { acts: vec![Act::Fail], count: 3, in_queue: Some("leaves".into()), ..Mapper::default() };
     let parent = mapper.enqueue(&db.pool).await.unwrap();
-    db.run_while(parents(&db), async {
+    let requeued = Box::pin(async {
         db.until(parent.id(), JobState::Parked).await;
         let all = parts(&db).await;
         // The others wait: the one that is dead is requeued before they end.
@@ -265,8 +267,8 @@ async fn a_dead_part_that_is_requeued_changes_nothing_of_what_was_told() {
             assert_eq!((said.counts, said.first), ([4, 3, 1, 0], ["0", "1", "2", "3"].map(str::to_owned).to_vec()));
         })
         .await;
-    })
-    .await;
+    });
+    db.run_while(parents(&db), requeued).await;
     all_is_counted(&db).await;
     db.finish().await;
 }
