@@ -211,6 +211,6 @@ begin
     order by c.id  -- redundant: the first children (no test has a thousand)
     limit 1000
   ) c
-  order by c.id;  -- guard: children in the order in which they were spawned
+  order by c.id;  -- guard: children in the order in which they were spawned [order by c.id]
 end
 $$;

@@ -236,7 +236,7 @@ begin
   )
   select (select count(*) from next), count(*), array_agg(distinct e.lane) into found_, moved, lanes from entered e;
   update queue.gather g
-  set room = g.room - moved  -- guard: let run: takes up room
+  set room = g.room - moved  -- guard: let run: takes up room [g.room - moved => g.room]
   where g.parent = let_run.parent and g.name = let_run.name;
   if moved < found_ then  -- guard: let run: looked at again [moved < found_ => false]
     insert into queue.gather_hint (parent, name, completed, dead, cancelled, freed) values (let_run.parent, let_run.name, 0, 0, 0, 0);

@@ -11,7 +11,7 @@ begin
   from queue.gather g
   where g.parent = any (forget_gathers.parents)
   order by g.parent, g.name
-  for update;  -- redundant: forgetting locks gathers before their parts (whoever lets parts run does so too; else one of the two would be ended)
+  for update;  -- redundant: forgetting locks gathers before their parts [for update => limit 1] (else it and who lets parts run may deadlock)
   if found then
     -- One that is kept because somebody ends it goes with that.
     delete from queue.gather_part p
