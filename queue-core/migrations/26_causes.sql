@@ -228,7 +228,16 @@ begin
   elsif at.state = 'parked' then
     return query
     select case when late then 40 else 5 end::float8, case when late then 'due' else 'parked' end,
-      jsonb_build_object('run_at', p.run_at, 'since', p.since, 'signals', p.names), where_
+      jsonb_strip_nulls(jsonb_build_object('run_at', p.run_at, 'since', p.since, 'signals', p.names, 'parents', (
+        select jsonb_agg(jsonb_build_object('name', e.name, 'id', e.source::text, 'state', e.state, 'on_dead', e.on_dead))
+        from (
+          select n.name, e.source, e.on_dead, queue.state_of(e.source) as state
+          from queue.edge e
+          join queue.node n on n.id = e.source
+          where e.target = p.id  -- guard: why: what this node waits for
+          order by e.source
+          limit 100
+        ) e))), where_
     from queue.parked p
     where p.id = why_causes.id;
   elsif at.state = 'blocked' then

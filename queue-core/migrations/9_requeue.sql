@@ -254,6 +254,7 @@ begin
     perform queue.wake_keys();  -- guard: discard: whoever sees to keys is told
   end if;
   if cardinality(discarded) > 0 then
+    perform queue.tell_nodes(discarded);  -- guard: discard: who waits for a node is told
     perform queue.tell_waiters();  -- guard: discard: who waits for jobs is told [perform queue.tell_waiters() => null]
   end if;
   return query select u.id from unnest(discarded) u (id);

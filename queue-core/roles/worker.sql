@@ -17,7 +17,7 @@ grant select, update, delete on queue.blocked, queue.unique_key, queue.waiter, q
   queue.schedule, queue.fire, queue.declaration
 to "queue_role";
 grant select, insert, update, delete on queue.tallied, queue.tally_total, queue.tally_source to "queue_role";
-grant select, insert, update, delete on queue.log, queue.step, queue.signal, queue.signal_hint, queue.child to "queue_role";
+grant select, insert, update, delete on queue.log, queue.step, queue.signal, queue.signal_hint, queue.child, queue.node, queue.edge, queue.node_hint to "queue_role";
 grant select, update on queue.gate to "queue_role";
 grant select, insert, update, delete on queue.permit, queue.rate to "queue_role";
 grant usage, select on queue.id_seq to "queue_role";
@@ -34,5 +34,6 @@ grant execute on function
   queue.known_full, queue.tell_of_keys, queue.read_keyed, queue.starts_since, queue.count_starts,
   queue.roll_up, queue.add_tallies, queue.write_logs, queue.prune_logs, queue.prune_steps, queue.wake_parked, queue.prune_signals,
   queue.spawn, queue.join_name, queue.tell_parents, queue.prune_children,
+  queue.tell_nodes, queue.edge_act, queue.release_nodes, queue.prune_nodes,
   queue.counts, queue.oldest, queue.enqueued_at
 to "queue_role";

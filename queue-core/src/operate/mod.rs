@@ -17,6 +17,7 @@ mod dead;
 mod doctor;
 mod filter;
 mod fingerprint;
+mod flow;
 mod histogram;
 mod history;
 mod job;
@@ -47,6 +48,7 @@ pub use self::{
     dead::{DeadGroup, DeadGroups, dead_groups},
     doctor::{Checkup, Diagnosis, Finding, FindingKind, Severity, doctor},
     filter::Filter,
+    flow::{FlowNode, cancel_flow, flow},
     histogram::Histogram,
     history::{Figures, Past, history},
     job::{cancel_all, discard_all, requeue_all, reschedule_all, run_now_all, set_priority_all, snooze_all},

@@ -16,7 +16,7 @@ use crate::{
     schema::{Session, Store, in_transaction},
 };
 
-const MIGRATIONS: [Migration; 32] = [
+const MIGRATIONS: [Migration; 34] = [
     Migration::new(1, "jobs", include_str!("../../migrations/1_jobs.sql")),
     Migration::new(2, "days", include_str!("../../migrations/2_days.sql")),
     Migration::new(3, "keys", include_str!("../../migrations/3_keys.sql")),
@@ -49,6 +49,8 @@ const MIGRATIONS: [Migration; 32] = [
     Migration::new(30, "steps", include_str!("../../migrations/30_steps.sql")),
     Migration::new(31, "signals", include_str!("../../migrations/31_signals.sql")),
     Migration::new(32, "children", include_str!("../../migrations/32_children.sql")),
+    Migration::new(34, "flows", include_str!("../../migrations/34_flows.sql")),
+    Migration::new(35, "releases", include_str!("../../migrations/35_releases.sql")),
 ];
 
 /// The newest version that this release knows.

@@ -50,10 +50,11 @@ pub(super) enum Chore {
     ForgetSteps,
     ForgetSignals,
     ForgetChildren,
+    ForgetNodes,
 }
 
 impl Chore {
-    pub(super) const ALL: [Self; 19] = [
+    pub(super) const ALL: [Self; 20] = [
         Self::MakeDays,
         Self::DeleteOld,
         Self::DeleteEarly,
@@ -73,6 +74,7 @@ impl Chore {
         Self::ForgetSteps,
         Self::ForgetSignals,
         Self::ForgetChildren,
+        Self::ForgetNodes,
     ];
 
     /// What a log says when it fails.
@@ -97,6 +99,7 @@ impl Chore {
             Self::ForgetSteps => "cannot delete the steps of jobs that are gone now; trying again in a minute",
             Self::ForgetSignals => "cannot delete the signals to jobs that are gone now; trying again in a minute",
             Self::ForgetChildren => "cannot tell of children or forget those of jobs that are gone now; trying again in a minute",
+            Self::ForgetNodes => "cannot tell of nodes of flows or forget those of jobs that are gone now; trying again in a minute",
         }
     }
 
@@ -134,6 +137,7 @@ impl Chore {
             Self::ForgetSteps => forget_orphans(connection, store, include_str!("../../sql/prune_steps.sql"), config.retention).await,
             Self::ForgetSignals => forget_orphans(connection, store, include_str!("../../sql/prune_signals.sql"), config.retention).await,
             Self::ForgetChildren => forget_orphans(connection, store, include_str!("../../sql/prune_children.sql"), config.retention).await,
+            Self::ForgetNodes => forget_orphans(connection, store, include_str!("../../sql/prune_nodes.sql"), config.retention).await,
         }
     }
 }

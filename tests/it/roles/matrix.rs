@@ -22,6 +22,7 @@ backlog ro
 bounds_ms ro
 called_by pmwo
 cancel o
+cancel_flow o
 cancel_running_all o
 cancel_waiting_all o
 capacities ro
@@ -46,9 +47,11 @@ depths ro
 digest pmwo
 discard o
 discard_all o
+edge_act w
 elect_schedules w
 end_of wo
 enqueue pmw
+enqueue_flow pmw
 enqueue_with pmw
 enqueued_at wro
 entry_of wo
@@ -79,6 +82,7 @@ limits ro
 line_room w
 line_starts w
 lines_waiting w
+link_flow pmw
 list o
 lock_keys pmw
 logs ro
@@ -90,6 +94,7 @@ move_heads w
 move_permits w
 newest_ready o
 next_id w
+nodes ro
 note_act o
 notify w
 oldest wro
@@ -105,6 +110,7 @@ producer_enqueue_with pmw
 producer_lock_keys pmw
 prune_children w
 prune_logs w
+prune_nodes w
 prune_signals w
 prune_steps w
 quantile ro
@@ -113,6 +119,8 @@ read_keyed w
 read_permits w
 reader_find ro
 reader_list ro
+refuse_node pmw
+release_nodes w
 requeue o
 requeue_all o
 reschedule o
@@ -143,6 +151,7 @@ state_of w
 status pmwo
 steps ro
 stored_type ro
+tell_nodes w
 tell_of_keys w
 tell_of_room w
 tell_parents w
@@ -189,6 +198,7 @@ done w:SIUD r:id,finished_at,ran_ms,attempts,cancelled,expired o:id,finished_at,
 done_default w:SUD r:id o:id
 done_many w:SIUD r:S o:S
 done_many_default w:SUD r:first_id o:first_id
+edge w:SIUD r:S o:S
 expiry w:S
 failure w:SID r:S o:S
 failure_default r:id o:id
@@ -206,6 +216,8 @@ lane w:SIUD r:S o:S
 lease w:SIUD r:worker,claimed_at,lane,ids,attempts,crashes,cancelling o:worker,claimed_at,lane,ids,attempts,crashes,cancelling
 log w:SIUD r:S o:S
 migration w:S r:S o:S
+node w:SIUD r:S o:S
+node_hint w:SIUD
 parked w:SIUD r:S o:S
 paused w:S r:S o:S
 permit w:SIUD r:gate,place,n o:gate,place,n

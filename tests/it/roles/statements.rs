@@ -16,6 +16,7 @@ any_schedule wro
 audit ro
 backlog ro
 beat w
+cancel_flow o
 capacities ro
 channel pmw
 checkpoint wo
@@ -86,6 +87,7 @@ limit_beats w
 limit_keys ro
 limits ro
 line_up w
+link_flow pmw
 list o
 list_without ro
 lock_keys pmw
@@ -96,6 +98,7 @@ look_at_child wo
 meet_lanes pmw
 newest_dead wro
 next_run wro
+nodes ro
 note w
 note_act o
 now pmwro!
@@ -121,6 +124,7 @@ prune_early w
 prune_fires w
 prune_kept w
 prune_logs w
+prune_nodes w
 prune_rates w
 prune_signals w
 prune_steps w
@@ -133,6 +137,7 @@ queues wro
 receive w
 recover w
 register w
+release_nodes w
 replaced_lanes w
 reserve_ids w
 resume o

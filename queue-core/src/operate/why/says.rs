@@ -181,12 +181,33 @@ fn waits(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> String {
 const MOST_NAMED: usize = 10;
 
 fn parked(facts: Facts<'_>, look: &Look<'_>) -> String {
+    if facts.each("parents").next().is_some() {
+        return node(facts, look);
+    }
     let signals = facts.texts("signals");
     let mut names: Vec<String> = signals.iter().take(MOST_NAMED).map(|name| format!("`{}`", one_line(name))).collect();
     names.extend((signals.len() > MOST_NAMED).then(|| format!("one of {} others", signals.len() - MOST_NAMED)));
     let since = facts.time("since").map_or_else(String::new, |since| format!(" since {}", look.when(since)));
     let until = facts.time("run_at").map_or_else(String::new, |until| format!(", until {}", look.when(until)));
     format!("it waits for the signal {}{since}{until}", names.join(" or "))
+}
+
+/// A node of a flow, and those that it waits for.
+fn node(facts: Facts<'_>, look: &Look<'_>) -> String {
+    let all = facts.each("parents").count();
+    let mut names: Vec<String> = facts.each("parents").take(MOST_NAMED).map(parent).collect();
+    names.extend((all > MOST_NAMED).then(|| format!("{} others", all - MOST_NAMED)));
+    format!("it waits for {}{}", names.join(" and "), look.since(facts, "since"))
+}
+
+fn parent(facts: Facts<'_>) -> String {
+    let (name, id) = (one_line(facts.text("name").unwrap_or_default()), facts.text("id").unwrap_or_default());
+    let how = match (facts.text("state"), facts.is("on_dead")) {
+        (Some("dead"), false) => "is dead: it goes on once that is requeued and completes".to_owned(),
+        (state, false) => format!("is {}", state.unwrap_or("gone")),
+        (state, true) => format!("is {}: it runs only if that dies", state.unwrap_or("gone")),
+    };
+    format!("the node `{name}` (job {id}), which {how}")
 }
 
 fn keyed(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> String {

@@ -61,6 +61,7 @@ const EXPIRY: &[&str] = &["expiry::looks", "expiry::statements expiry::ways", "e
 const WHY: &[&str] = &["why::locked why::turns why::served why::waits", "why:: --skip locked --skip turns --skip served --skip waits"];
 const SIGNALS: &[&str] = &["durable::signals", "durable:: operate:: control:: days:: unique::"];
 const CHILDREN: &[&str] = &["children::statements", "children::races", "children::", "durable:: roles::"];
+const FLOWS: &[&str] = &["flows::statements flows::races", "flows::", "flows:: roles:: why::"];
 const BY_KEY: &[&str] = &[
     "limits::key_claims limits::key_costs limits::key_edges limits::key_rates limits::turned limits::behind::jobs",
     "limits::keys",
@@ -176,6 +177,11 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.take_parked", "park_held.sql", "receive.sql"], SIGNALS),
     (&["queue.child", "queue.spawn", "queue.tell_parents", "queue.prune_children", "queue.children"], CHILDREN),
     (&["queue.cancel_children", "queue.ask_children", "look_at_child.sql"], CHILDREN),
+    (
+        &["queue.node", "queue.edge", "queue.node_hint", "queue.edge_act", "queue.link_flow", "queue.enqueue_flow", "queue.tell_nodes"],
+        FLOWS,
+    ),
+    (&["queue.fill_node", "queue.release_nodes", "queue.prune_nodes", "queue.nodes", "queue.cancel_flow"], FLOWS),
     (&["queue.step", "queue.prune_steps", "queue.steps", "journal.sql"], &["durable::statements", "durable::"]),
     (&["queue.log", "queue.write_logs", "queue.prune_logs", "queue.logs"], &["logs::statements", "logs::"]),
     (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "vouch.sql"], PAUSES),
