@@ -162,9 +162,9 @@ async fn a_dead_letter_holds_what_is_after_it_until_it_completes() {
     .await;
     assert_eq!(states(&db, &flow).await, ["bad dead", "next parked"]);
     let why = operate::why(&db.pool, Store::default(), after.id()).await.unwrap();
-    let says = &why.first().says;
-    assert!(says.contains("waits for the node `bad`") && says.contains("is dead"), "{says}");
-    assert_eq!(why.first().fix.as_deref(), Some(&*format!("queue-worker requeue {}", bad.id())));
+    let cause = why.causes.iter().find(|cause| cause.kind == operate::CauseKind::Parked).unwrap();
+    assert!(cause.says.contains("waits for the node `bad`") && cause.says.contains("is dead"), "{}", cause.says);
+    assert_eq!(cause.fix.as_deref(), Some(&*format!("queue-worker requeue {}", bad.id())));
     run(&db, "insert into mended default values").await;
     bad.requeue(&db.pool).await.unwrap();
     settle(&db, &[(after.id(), JobState::Completed)]).await;
