@@ -113,14 +113,14 @@ begin
   with taken as materialized (
     select t.id, t.lane, t.run_at
     from queue.take_waiting(array(select distinct link_flow.ids[e.target] from unnest(link_flow.targets) e (target)), true) t
-  ), parked as (
+  ), waiting as (
     insert into queue.parked (id, lane, attempts, crashes, since, names)
     select t.id, t.lane, 0, 0, clock_timestamp(), '{}'
     from taken t
     where t.run_at is null  -- guard: a node that is put off is refused [t.run_at is null => true]
     returning parked.id
   )
-  select coalesce(array_agg(p.id), '{}') into moved from parked p;
+  select coalesce(array_agg(w.id), '{}') into moved from waiting w;
   select link_flow.names[e.target] into wrong
   from (select distinct u.target from unnest(link_flow.targets) u (target)) e
   left join unnest(moved) m (id) on m.id = link_flow.ids[e.target]
@@ -132,7 +132,8 @@ begin
   end if;
   insert into queue.edge (source, target, on_dead, if_dead, gives)
   select link_flow.ids[e.source], link_flow.ids[e.target], e.on_dead, e.if_dead, e.gives
-  from unnest(link_flow.sources, link_flow.targets, link_flow.on_dead, link_flow.if_dead, link_flow.gives) e (source, target, on_dead, if_dead, gives);
+  from unnest(link_flow.sources, link_flow.targets, link_flow.on_dead, link_flow.if_dead, link_flow.gives)
+    e (source, target, on_dead, if_dead, gives);
   insert into queue.node (flow, name, id, after, on_dead)
   select link_flow.ids[1], n.name, n.id,
     coalesce(array_agg(link_flow.ids[e.source] order by e.source) filter (where not e.on_dead), '{}'),

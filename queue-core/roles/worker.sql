@@ -17,7 +17,8 @@ grant select, update, delete on queue.blocked, queue.unique_key, queue.waiter, q
   queue.schedule, queue.fire, queue.declaration
 to "queue_role";
 grant select, insert, update, delete on queue.tallied, queue.tally_total, queue.tally_source to "queue_role";
-grant select, insert, update, delete on queue.log, queue.step, queue.signal, queue.signal_hint, queue.child, queue.node, queue.edge, queue.node_hint to "queue_role";
+grant select, insert, update, delete on queue.log, queue.step, queue.signal, queue.signal_hint,
+  queue.child, queue.node, queue.edge, queue.node_hint to "queue_role";
 grant select, update on queue.gate to "queue_role";
 grant select, insert, update, delete on queue.permit, queue.rate to "queue_role";
 grant usage, select on queue.id_seq to "queue_role";

@@ -1,4 +1,5 @@
--- Whether any ordering key, parked job or node waits to be looked at, and the time of the first row of expiry from $1 on that is due, null if there is
+-- Whether any ordering key, parked job or node waits to be looked at, and the time of the first row of expiry from $1 on that is due, null
+-- if there is
 -- none. Reads one index entry of each.
 -- $1 floor, or null for all
 select exists (select from (select h.seq from queue.key_hint h order by h.seq limit 1) h)
