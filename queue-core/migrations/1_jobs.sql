@@ -7,7 +7,9 @@
 --                                     by the holder of the token (settle), or by any worker once the holder is silent (recover)
 --   lease -> ready                    by the holder, of a durable job that begins anew (restart)
 --   lease -> parked                   by the holder, of a durable job that waits for a signal (park_held)
---   parked -> ready                   by any worker, once it has a signal (wake_parked) or its time has come (promote)
+--   ready -> parked                   by the producer, in its own transaction, of a node of a flow that waits for others (link_flow)
+--   parked -> ready                   by any worker, once it has a signal (wake_parked), its time has come (promote) or those before it are over
+--                                     (release_nodes)
 --   dead | done -> ready              by an operator (requeue)
 --
 -- Every id in job has exactly one entry in ready, scheduled, blocked, parked, one lease, done, done_many or dead. Rows of ready, scheduled, parked

@@ -260,7 +260,18 @@ begin
           jsonb_agg(format('%s of %s of `%s` are over', g.completed + g.dead + g.cancelled, g.total, g.name) order by g.name))
         from queue.gather g
         where g.parent = why_causes.id and queue.join_name(g.name) = any (p.names)
-        having count(*) > 0), '{}') || coalesce(queue.why_joined(p.id, p.names), '{}'), where_
+        having count(*) > 0), '{}') || coalesce(queue.why_joined(p.id, p.names), '{}') || coalesce((
+        select jsonb_build_object('parents',
+          jsonb_agg(jsonb_build_object('name', e.name, 'id', e.source::text, 'state', e.state, 'on_dead', e.on_dead) order by e.source))
+        from (
+          select n.name, e.source, e.on_dead, queue.state_of(e.source) as state
+          from queue.edge e
+          join queue.node n on n.id = e.source
+          where e.target = p.id  -- guard: why: what this node waits for
+          order by e.source
+          limit 100
+        ) e
+        having count(*) > 0), '{}'), where_
     from queue.parked p
     where p.id = why_causes.id;
   elsif at.state = 'blocked' then

@@ -116,6 +116,9 @@ begin
     when 'lease_locked' then format('%s has its lease locked', who)
     when 'scheduled' then format('it is due at %s', facts ->> 'run_at')
     when 'parked' then format('it waits for %s%s', coalesce((
+        select string_agg(format('the node %s (job %s, %s)', to_jsonb(p ->> 'name'), p ->> 'id', coalesce(p ->> 'state', 'gone')), ' and ')
+        from jsonb_array_elements(facts -> 'parents') p
+      ), (
         select string_agg(w.what, ' or ')
         from (
           select format('its child %s (job %s, %s)', to_jsonb(c ->> 'name'), c ->> 'id', c ->> 'state') as what

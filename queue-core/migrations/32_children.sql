@@ -104,6 +104,7 @@ begin
     from noted n  -- guard: a child that is over leaves a hint [noted n => noted n where false]
   )
   select count(*) into told from noted n;
+  perform queue.tell_nodes(tell_parents.ids);  -- guard: who waits for a node is told
   return told + queue.tell_gathers(tell_parents.ids);  -- guard: told: gathers too [ + queue.tell_gathers(tell_parents.ids)]
 end
 $$;

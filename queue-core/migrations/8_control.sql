@@ -291,7 +291,11 @@ begin
     from (
       select s.* from queue.take_scheduled(run_now_all.ids) s
       union all
-      select p.* from queue.take_parked(run_now_all.ids) p  -- guard: run now: what is parked too [(run_now_all.ids) p => ('{}') p]
+      select p.* from queue.take_parked(array(
+        select u.id
+        from unnest(run_now_all.ids) u (id)
+        where not exists (select from queue.edge e where e.target = u.id)  -- guard: run now: not before what it waits for
+      )) p
     ) t
     order by t.run_at, t.id  -- guard: run now: in the order of their times
     returning ready.id

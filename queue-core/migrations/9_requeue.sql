@@ -256,6 +256,7 @@ begin
   end if;
   perform queue.forget_gathers(discarded);  -- guard: discard: what is known of its gathers goes
   if cardinality(discarded) > 0 then
+    perform queue.tell_nodes(discarded);  -- guard: discard: who waits for a node is told
     perform queue.tell_waiters();  -- guard: discard: who waits for jobs is told [perform queue.tell_waiters() => null]
   end if;
   return query select u.id from unnest(discarded) u (id);

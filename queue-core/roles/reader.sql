@@ -8,6 +8,7 @@ grant select (id, name, attempt, at, ran_ms, until) on queue.step to "queue_role
 grant select (id, seq, name, at) on queue.signal to "queue_role";
 grant select (parent, name, id, at, state, attempts, error) on queue.child to "queue_role";
 grant select on queue.gather to "queue_role";
+grant select on queue.node, queue.edge to "queue_role";
 grant select (id, lane, max_attempts, key, key_skips, meta, line) on queue.job to "queue_role";
 grant select (worker, claimed_at, lane, ids, attempts, crashes, cancelling) on queue.lease to "queue_role";
 grant select (gate, place, n) on queue.permit to "queue_role";
@@ -29,5 +30,5 @@ grant execute on function
   queue.covers, queue.key_line, queue.limit_keys, queue.waits_for, queue.why, queue.why_causes, queue.why_holder, queue.why_old, queue.why_says,
   queue.why_sessions, queue.why_shut, queue.history, queue.read_history, queue.unpacked, queue.quantile, queue.bounds_ms, queue.logs, queue.steps,
   queue.full_limits,
-  queue.signals, queue.children, queue.gathers, queue.join_name
+  queue.signals, queue.children, queue.gathers, queue.join_name, queue.nodes
 to "queue_role";

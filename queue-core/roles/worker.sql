@@ -18,7 +18,7 @@ grant select, update, delete on queue.blocked, queue.unique_key, queue.waiter, q
 to "queue_role";
 grant select, insert, update, delete on queue.tallied, queue.tally_total, queue.tally_source to "queue_role";
 grant select, insert, update, delete on queue.log, queue.step, queue.signal, queue.signal_hint, queue.child,
-  queue.gather, queue.brood, queue.gather_part, queue.gather_hint to "queue_role";
+  queue.gather, queue.brood, queue.gather_part, queue.gather_hint, queue.node, queue.edge, queue.node_hint to "queue_role";
 grant select, update on queue.gate to "queue_role";
 grant select, insert, update, delete on queue.permit, queue.rate to "queue_role";
 grant usage, select on queue.id_seq to "queue_role";
@@ -37,5 +37,6 @@ grant execute on function
   queue.spawn, queue.join_name, queue.tell_parents, queue.prune_children, queue.restart,
   queue.add_chunk, queue.close_gather, queue.tell_gathers, queue.let_run, queue.count_gathers, queue.forget_gathers, queue.recount_gather,
   queue.prune_gathers, queue.ready_places,
+  queue.tell_nodes, queue.edge_act, queue.release_nodes, queue.prune_nodes,
   queue.counts, queue.oldest, queue.enqueued_at
 to "queue_role";

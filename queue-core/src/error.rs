@@ -61,6 +61,14 @@ pub enum Error {
         /// What is wrong with it.
         source: Box<Error>,
     },
+    /// A node of a flow cannot be enqueued, and so nothing of the flow is.
+    #[error("the node `{node}`: {source}")]
+    Node {
+        /// Its name.
+        node: String,
+        /// What is wrong with it.
+        source: Box<Error>,
+    },
     /// As many jobs wait in the queue as may. The transaction can only be rolled back; see
     /// [`Enqueue::unless_at_capacity`](crate::Enqueue::unless_at_capacity) and
     /// [`Enqueue::wait_for_capacity`](crate::Enqueue::wait_for_capacity) for other ways.

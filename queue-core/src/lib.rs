@@ -63,6 +63,7 @@
 //! | begun | an attempt or a crash was charged: a job that was given back uncharged has not begun |
 //! | wait | to await that a job is over, and what came of it |
 //! | durable job | a job of a type whose attempts may end half-way, and go on |
+//! | flow, node, edge | jobs that are enqueued together; one of them, under a name; that one waits for another |
 //! | step | a named part of a durable job; done once it is journaled |
 //! | journal | the steps of one job that are done |
 //! | dead letter | a job that will not be tried again by itself, kept until someone requeues or discards it |
@@ -108,10 +109,13 @@ pub use context::{
     TransactionGuard,
 };
 pub use define::{
-    Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, Limit, OldPayload, OnConflict,
+    Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, Limit, Of, OldPayload, OnConflict,
     Options, Outcome, Priority, Retain, StateKey, TerminalExt, Unique, UniqueKey, UnknownState, Verdict, While, most_together, verdict,
 };
-pub use enqueue::{Batch, Child, Enqueue, EnqueueAll, EnqueueOptions, Enqueuing, Job, JobHandle, Map, Parts, Spawn, on_enqueue};
+pub use enqueue::{
+    Batch, Child, Enqueue, EnqueueAll, EnqueueOptions, Enqueuing, Flow, FlowHandle, IfDead, Job, JobHandle, Map, Node, Parts, Spawn,
+    on_enqueue,
+};
 pub use error::{Error, RegistryError, message};
 pub use payload::PayloadError;
 pub use queue_macros::job;

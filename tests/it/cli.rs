@@ -12,6 +12,7 @@ use tests::{Act, Do, TestDb, eventually};
 
 mod asked;
 mod control;
+mod flow;
 mod history;
 mod logs;
 mod noted;

@@ -45,6 +45,7 @@ mod expiry;
 mod limits;
 mod durability;
 mod durable;
+mod flows;
 mod refuse;
 mod roles;
 mod payloads;

@@ -85,9 +85,10 @@ impl ClaimedJob {
         Ending::new(Verdict::Expire, self.attempt, self.key).of_child(self.is_child())
     }
 
-    /// Whether another job may have spawned it: then the end of this one is told. Metadata that only look so cost a look in vain.
+    /// Whether another job may have spawned it, or wait for it: then the end of this one is told. Metadata that only look so cost a look in vain.
     pub fn is_child(&self) -> bool {
-        self.meta.as_deref().is_some_and(|meta| meta.contains("\"child_of\"") || meta.contains("\"part_of\""))
+        const OF: [&str; 3] = ["\"child_of\"", "\"part_of\"", "\"node_of\""];
+        self.meta.as_deref().is_some_and(|meta| OF.iter().any(|key| meta.contains(key)))
     }
 
     /// How long after its claim it may still begin, by the database's clock; `None` if it may at any time, or has begun before.

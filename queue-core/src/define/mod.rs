@@ -5,6 +5,7 @@ mod failure;
 mod id;
 mod job_type;
 mod limit;
+mod of;
 mod options;
 mod cron;
 mod ending;
@@ -24,6 +25,7 @@ pub use self::{
     isolate::most_together,
     job_type::{JobType, no_upgrade},
     limit::Limit,
+    of::Of,
     options::Options,
     retry::{Backoff, Outcome, Verdict, verdict},
     state_key::StateKey,
@@ -31,4 +33,9 @@ pub use self::{
     unique::{Enqueued, OnConflict, Unique, UniqueKey, While},
     version::{OldPayload, stored_type, type_and_version},
 };
-pub(crate) use self::{failure::among, text::check_output, version::NEWEST};
+pub(crate) use self::{
+    failure::among,
+    of::{Place, places_in},
+    text::check_output,
+    version::NEWEST,
+};

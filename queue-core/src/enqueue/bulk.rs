@@ -10,6 +10,7 @@ use super::{
     insert::{self, LockedKeys},
     options::EnqueueOptions,
     places::{Places, Rows, Written},
+    row::Row,
 };
 use crate::{
     define::Durability,
@@ -35,30 +36,38 @@ pub(super) async fn write_all(
     let all_relaxed = options.iter().all(|options| options.durability == Durability::Relaxed);
     let durability = durability.unwrap_or(if all_relaxed { Durability::Relaxed } else { Durability::Full });
     let mut session = Session::begin(on, durability).await.map_err(to_error)?;
-    let unique = options.iter().any(|options| options.unique.is_some());
-    let copies = session.is_own() && first.len() == insert::CHUNK;
-    let connection = session.connection();
-    let done = async {
-        let places = Places::meet(connection, store, options).await?;
-        let (mut first, mut keys) = (first, LockedKeys::None);
-        if unique || places.by_door {
-            each::write(connection, &places, first, rows, &mut written, &mut keys).await?;
-            return places.wake(connection, 0, keys != LockedKeys::None).await;
-        }
-        places.look(connection, first.len() as u64).await?;
-        if copies {
-            let all: Rows<'_> = Box::new(first.into_iter().map(Ok).chain(rows));
-            rows = copy::write(connection, &places, all, &mut written).await?;
-            first = insert::fill(&mut rows).await?;
-        }
-        insert::write(connection, &places, first, rows, &mut written, &mut keys).await?;
-        places.wake(connection, written.count, keys != LockedKeys::None).await
-    };
-    match done.await {
+    match write_within(&mut session, store, options, (first, rows), &mut written).await {
         Ok(()) => session.commit().await.map(|()| written).map_err(to_error),
         Err(error) => {
             session.roll_back().await;
             Err(error)
         }
     }
+}
+
+/// Enqueues the first rows and then the others, in the transaction of this session.
+pub(super) async fn write_within<'a>(
+    session: &mut Session<'_>,
+    store: Store,
+    options: &[EnqueueOptions],
+    (mut first, mut rows): (Vec<Row<'a>>, Rows<'a>),
+    written: &mut Written,
+) -> Result<(), Error> {
+    let unique = options.iter().any(|options| options.unique.is_some());
+    let copies = session.is_own() && first.len() == insert::CHUNK;
+    let connection = session.connection();
+    let places = Places::meet(connection, store, options).await?;
+    let mut keys = LockedKeys::None;
+    if unique || places.by_door {
+        each::write(connection, &places, first, rows, written, &mut keys).await?;
+        return places.wake(connection, 0, keys != LockedKeys::None).await;
+    }
+    places.look(connection, first.len() as u64).await?;
+    if copies {
+        let all: Rows<'_> = Box::new(first.into_iter().map(Ok).chain(rows));
+        rows = copy::write(connection, &places, all, written).await?;
+        first = insert::fill(&mut rows).await?;
+    }
+    insert::write(connection, &places, first, rows, written, &mut keys).await?;
+    places.wake(connection, written.count, keys != LockedKeys::None).await
 }

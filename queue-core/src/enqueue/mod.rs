@@ -8,6 +8,7 @@ mod bulk;
 mod copy;
 mod each;
 mod expires;
+mod flow;
 mod handle;
 mod hooks;
 mod insert;
@@ -29,6 +30,7 @@ pub(crate) use self::sealing::Sealing;
 pub use self::{
     all::EnqueueAll,
     batch::Batch,
+    flow::{Flow, FlowHandle, IfDead, Node},
     handle::JobHandle,
     hooks::{Enqueuing, on_enqueue},
     job::Job,

@@ -17,6 +17,7 @@ mod dead;
 mod doctor;
 mod filter;
 mod fingerprint;
+mod flow;
 mod gathers;
 mod histogram;
 mod history;
@@ -48,6 +49,7 @@ pub use self::{
     dead::{DeadGroup, DeadGroups, dead_groups},
     doctor::{Checkup, Diagnosis, Finding, FindingKind, Severity, doctor},
     filter::Filter,
+    flow::{FlowNode, cancel_flow, flow},
     gathers::{JobGather, gathers},
     histogram::Histogram,
     history::{Figures, Past, history},

@@ -16,7 +16,7 @@ use crate::{
     schema::{Session, Store, in_transaction},
 };
 
-const MIGRATIONS: [Migration; 35] = [
+const MIGRATIONS: [Migration; 37] = [
     Migration::new(1, "jobs", include_str!("../../migrations/1_jobs.sql")),
     Migration::new(2, "days", include_str!("../../migrations/2_days.sql")),
     Migration::new(3, "keys", include_str!("../../migrations/3_keys.sql")),
@@ -52,6 +52,8 @@ const MIGRATIONS: [Migration; 35] = [
     Migration::new(33, "gathers", include_str!("../../migrations/33_gathers.sql")),
     Migration::new(34, "recounts", include_str!("../../migrations/34_recounts.sql")),
     Migration::new(35, "restart", include_str!("../../migrations/35_restart.sql")),
+    Migration::new(36, "flows", include_str!("../../migrations/36_flows.sql")),
+    Migration::new(37, "releases", include_str!("../../migrations/37_releases.sql")),
 ];
 
 /// The newest version that this release knows.

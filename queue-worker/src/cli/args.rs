@@ -12,6 +12,7 @@ use super::{
     chosen::{Export, List, Tail},
     cron::CronCommand,
     doctor::DoctorArgs,
+    flow::{self, FlowArgs},
     help::HelpCommand,
     history::HistoryArgs,
     limits::LimitsCommand,
@@ -226,6 +227,9 @@ Exit codes: 0 nothing is broken, 1 with --strict if there are warnings, 2 someth
     Doctor(DoctorArgs),
     #[command(flatten)]
     Act(ActCommand),
+    /// Show the jobs of a flow and what they wait for, or cancel them
+    #[command(after_long_help = flow::MANUAL)]
+    Flow(FlowArgs),
     /// Send a signal to a durable job, which goes on if it waits for it
     #[command(after_long_help = signal::MANUAL)]
     Signal(SignalArgs),

@@ -34,6 +34,7 @@ mod dashboard;
 #[cfg(feature = "dashboard")]
 mod dashboard_settings;
 mod export;
+mod flow;
 mod help;
 mod capacity;
 mod cron;
@@ -217,6 +218,7 @@ async fn obey(
         #[cfg(feature = "top")]
         Command::Top => return top::top(settings).await,
         Command::Act(command) => return act::act(settings, command).await,
+        Command::Flow(args) => flow::flow(settings, args).await?,
         Command::Signal(args) => signal::signal(settings, args).await?,
         Command::Export(export) => export::export(settings, &export).await?,
         Command::Pause(args) => pause::pause(settings, &args).await?,

@@ -51,10 +51,11 @@ pub(super) enum Chore {
     ForgetSignals,
     ForgetChildren,
     ForgetGathers,
+    ForgetNodes,
 }
 
 impl Chore {
-    pub(super) const ALL: [Self; 20] = [
+    pub(super) const ALL: [Self; 21] = [
         Self::MakeDays,
         Self::DeleteOld,
         Self::DeleteEarly,
@@ -75,6 +76,7 @@ impl Chore {
         Self::ForgetSignals,
         Self::ForgetChildren,
         Self::ForgetGathers,
+        Self::ForgetNodes,
     ];
 
     /// What a log says when it fails.
@@ -100,6 +102,7 @@ impl Chore {
             Self::ForgetSignals => "cannot delete the signals to jobs that are gone now; trying again in a minute",
             Self::ForgetChildren => "cannot tell of children or forget those of jobs that are gone now; trying again in a minute",
             Self::ForgetGathers => "cannot count what jobs have mapped or forget that of jobs that are gone now; trying again in a minute",
+            Self::ForgetNodes => "cannot tell of nodes of flows or forget those of jobs that are gone now; trying again in a minute",
         }
     }
 
@@ -138,6 +141,7 @@ impl Chore {
             Self::ForgetSignals => forget_orphans(connection, store, include_str!("../../sql/prune_signals.sql"), config.retention).await,
             Self::ForgetChildren => forget_orphans(connection, store, include_str!("../../sql/prune_children.sql"), config.retention).await,
             Self::ForgetGathers => forget_orphans(connection, store, include_str!("../../sql/prune_gathers.sql"), config.retention).await,
+            Self::ForgetNodes => forget_orphans(connection, store, include_str!("../../sql/prune_nodes.sql"), config.retention).await,
         }
     }
 }

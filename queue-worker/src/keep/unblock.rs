@@ -1,5 +1,5 @@
 //! Letting ordering keys go on: makes the first blocked job of each key ready once nothing of the key is under way. And parked jobs, once they have a
-//! signal that they wait for.
+//! signal that they wait for, and nodes of flows, once those before them are over.
 //!
 //! Any worker does it, for keys and jobs that were left a hint: at once after its own verdicts ended heads, when a producer says that it left one, and
 //! every so often because the one who should have may be gone. `queue.unblock` knows how; this file decides when.
@@ -48,7 +48,7 @@ pub(crate) async fn hinted(
 
 /// Consumes hints, for ever. Where keys are not used, it never connects.
 pub(crate) async fn unblock_all(link: Link, store: Store, bell: Arc<Bell>) {
-    let mut keys = Unblocker { link, store, keys: Floor::new(), signals: Floor::new(), gathers: Floor::new() };
+    let mut keys = Unblocker { link, store, keys: Floor::new(), signals: Floor::new(), gathers: Floor::new(), nodes: Floor::new() };
     let mut restless: Option<Instant> = None;
     loop {
         match restless {
@@ -96,6 +96,7 @@ struct Unblocker {
     keys: Floor,
     signals: Floor,
     gathers: Floor,
+    nodes: Floor,
 }
 
 /// Where hints of a kind are.
@@ -136,9 +137,9 @@ struct Unblocked {
 }
 
 impl Unblocker {
-    /// One look at keys, and, if there are hints of signals, one at parked jobs.
+    /// One look at keys, and, if there are hints of gathers, signals or nodes, one at each of these.
     async fn look(&mut self) -> sqlx::Result<Unblocked> {
-        let (mut found, mut signals, gathers) = self.unblock().await?;
+        let (mut found, [mut signals, gathers, nodes]) = self.unblock().await?;
         if gathers {
             match self.count_gathers().await {
                 Ok((hints, moved, over)) => {
@@ -158,28 +159,35 @@ impl Unblocker {
                 Err(error) => complain(&error, "cannot wake parked jobs; trying again"),
             }
         }
+        if nodes {
+            match self.release_nodes().await {
+                Ok((hints, moved, more)) => {
+                    found.is_full |= moved > 0 && (more || hints >= MOST);
+                    (found.hints, found.moved) = (found.hints + hints, found.moved + moved);
+                }
+                Err(error) => complain(&error, "cannot release nodes of flows; trying again"),
+            }
+        }
         Ok(found)
     }
 
-    /// Also says whether there are hints of signals, and of gathers.
-    async fn unblock(&mut self) -> sqlx::Result<(Unblocked, bool, bool)> {
+    /// Also says whether there are hints of signals, of gathers, and of nodes.
+    async fn unblock(&mut self) -> sqlx::Result<(Unblocked, [bool; 3])> {
         let began = Instant::now();
         let statement = sqlx::query(self.store.sql(include_str!("../../sql/unblock.sql")));
-        let statement = statement.bind(self.keys.begin(began)).bind(MOST);
-        let row = self.fetch(statement.bind(self.signals.begin(began)).bind(self.gathers.begin(began))).await?;
+        let statement = statement.bind(self.keys.begin(began)).bind(MOST).bind(self.signals.begin(began));
+        let row = self.fetch(statement.bind(self.gathers.begin(began)).bind(self.nodes.begin(began))).await?;
         self.keys.note(began, row.try_get("lowest")?);
-        let signals: bool = row.try_get("signals")?;
-        if !signals {
-            self.signals.note(began, None);
-        }
         let (hints, moved, aside): (i32, i32, Option<Vec<JobId>>) = (row.try_get("hints")?, row.try_get("moved")?, row.try_get("aside")?);
         let is_full = hints >= MOST && moved > 0;
         let found = Unblocked { hints, moved, is_full, wait_ms: row.try_get("wait_ms")?, aside: aside.unwrap_or_default() };
-        let gathers: bool = row.try_get("gathers")?;
-        if !gathers {
-            self.gathers.note(began, None);
+        let there: [bool; 3] = [row.try_get("signals")?, row.try_get("gathers")?, row.try_get("nodes")?];
+        for (floor, there) in [&mut self.signals, &mut self.gathers, &mut self.nodes].into_iter().zip(there) {
+            if !there {
+                floor.note(began, None);
+            }
         }
-        Ok((found, signals, gathers))
+        Ok((found, there))
     }
 
     /// Returns how many hints there were, without those that were left for later, and how many jobs were woken.
@@ -198,6 +206,15 @@ impl Unblocker {
         let row = self.fetch(statement.bind(self.gathers.begin(began)).bind(MOST)).await?;
         self.gathers.note(began, row.try_get("lowest")?);
         Ok((row.try_get("hints")?, row.try_get("moved")?, row.try_get("over")?))
+    }
+
+    /// Returns how many hints there were, without those that were left for later, how many nodes were moved, and whether there are more edges.
+    async fn release_nodes(&mut self) -> sqlx::Result<(i32, i32, bool)> {
+        let began = Instant::now();
+        let statement = sqlx::query(self.store.sql(include_str!("../../sql/release_nodes.sql")));
+        let row = self.fetch(statement.bind(self.nodes.begin(began)).bind(MOST)).await?;
+        self.nodes.note(began, row.try_get("lowest")?);
+        Ok((row.try_get("hints")?, row.try_get("moved")?, row.try_get("more")?))
     }
 
     async fn fetch(&mut self, statement: Query<'_, Postgres, PgArguments>) -> sqlx::Result<PgRow> {

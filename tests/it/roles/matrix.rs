@@ -23,6 +23,7 @@ backlog ro
 bounds_ms ro
 called_by pmwo
 cancel o
+cancel_flow o
 cancel_running_all o
 cancel_waiting_all o
 capacities ro
@@ -49,9 +50,11 @@ depths ro
 digest pmwo
 discard o
 discard_all o
+edge_act w
 elect_schedules w
 end_of wo
 enqueue pmw
+enqueue_flow pmw
 enqueue_with pmw
 enqueued_at wro
 entry_of wo
@@ -85,6 +88,7 @@ limits ro
 line_room w
 line_starts w
 lines_waiting w
+link_flow pmw
 list o
 lock_keys pmw
 logs ro
@@ -96,6 +100,7 @@ move_heads w
 move_permits w
 newest_ready o
 next_id w
+nodes ro
 note_act o
 notify w
 oldest wro
@@ -112,6 +117,7 @@ producer_lock_keys pmw
 prune_children w
 prune_gathers w
 prune_logs w
+prune_nodes w
 prune_signals w
 prune_steps w
 quantile ro
@@ -122,6 +128,8 @@ reader_find ro
 reader_list ro
 ready_places w
 recount_gather w
+refuse_node pmw
+release_nodes w
 requeue o
 requeue_all o
 reschedule o
@@ -154,6 +162,7 @@ status pmwo
 steps ro
 stored_type ro
 tell_gathers w
+tell_nodes w
 tell_of_keys w
 tell_of_room w
 tell_parents w
@@ -201,6 +210,7 @@ done w:SIUD r:id,finished_at,ran_ms,attempts,cancelled,expired o:id,finished_at,
 done_default w:SUD r:id o:id
 done_many w:SIUD r:S o:S
 done_many_default w:SUD r:first_id o:first_id
+edge w:SIUD r:S o:S
 expiry w:S
 failure w:SID r:S o:S
 failure_default r:id o:id
@@ -221,6 +231,8 @@ lane w:SIUD r:S o:S
 lease w:SIUD r:worker,claimed_at,lane,ids,attempts,crashes,cancelling o:worker,claimed_at,lane,ids,attempts,crashes,cancelling
 log w:SIUD r:S o:S
 migration w:S r:S o:S
+node w:SIUD r:S o:S
+node_hint w:SIUD
 parked w:SIUD r:S o:S
 paused w:S r:S o:S
 permit w:SIUD r:gate,place,n o:gate,place,n

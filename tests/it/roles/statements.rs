@@ -17,6 +17,7 @@ any_schedule wro
 audit ro
 backlog ro
 beat w
+cancel_flow o
 capacities ro
 channel pmw
 checkpoint wo
@@ -92,6 +93,7 @@ limit_beats w
 limit_keys ro
 limits ro
 line_up w
+link_flow pmw
 list o
 list_without ro
 lock_keys pmw
@@ -103,6 +105,7 @@ look_at_gather w
 meet_lanes pmw
 newest_dead wro
 next_run wro
+nodes ro
 note w
 note_act o
 now pmwro!
@@ -130,6 +133,7 @@ prune_fires w
 prune_gathers w
 prune_kept w
 prune_logs w
+prune_nodes w
 prune_rates w
 prune_signals w
 prune_steps w
@@ -142,6 +146,7 @@ queues wro
 receive w
 recover w
 register w
+release_nodes w
 replaced_lanes w
 reserve_ids w
 restart w

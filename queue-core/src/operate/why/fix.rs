@@ -39,6 +39,15 @@ pub(super) fn fix(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> Option<
 /// A command for each of the first few.
 fn parked(facts: Facts<'_>, look: &Look<'_>) -> Option<String> {
     const MOST: usize = 3;
+    let dead: Vec<&str> = facts
+        .each("parents")
+        .filter(|parent| parent.text("state") == Some("dead") && !parent.is("on_dead"))
+        .filter_map(|parent| parent.text("id"))
+        .take(MOST)
+        .collect();
+    if !dead.is_empty() {
+        return Some(command(look, &[&["requeue"], &*dead].concat()));
+    }
     let id = look.job.to_string();
     let children: Vec<Facts<'_>> = facts.each("children").collect();
     let is_child = |name: &&str| children.iter().any(|child| child.text("wait") == Some(name));

@@ -181,6 +181,9 @@ fn waits(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> String {
 const MOST_NAMED: usize = 10;
 
 fn parked(facts: Facts<'_>, look: &Look<'_>) -> String {
+    if facts.each("parents").next().is_some() {
+        return node(facts, look);
+    }
     let children = facts.each("children").map(|child| {
         let of = |name| child.text(name).unwrap_or_default();
         (of("wait"), format!("its child `{}` (job {}, {})", one_line(of("name")), of("id"), of("state")))
@@ -202,6 +205,24 @@ fn parked(facts: Facts<'_>, look: &Look<'_>) -> String {
     }
     let mapped = facts.texts("mapped").iter().take(MOST_NAMED).fold(String::new(), |all, said| all + "; " + &one_line(said));
     format!("it waits for {}{since}{until}{mapped}", named.join(" or "))
+}
+
+/// A node of a flow, and those that it waits for.
+fn node(facts: Facts<'_>, look: &Look<'_>) -> String {
+    let all = facts.each("parents").count();
+    let mut names: Vec<String> = facts.each("parents").take(MOST_NAMED).map(parent).collect();
+    names.extend((all > MOST_NAMED).then(|| format!("{} others", all - MOST_NAMED)));
+    format!("it waits for {}{}", names.join(" and "), look.since(facts, "since"))
+}
+
+fn parent(facts: Facts<'_>) -> String {
+    let (name, id) = (one_line(facts.text("name").unwrap_or_default()), facts.text("id").unwrap_or_default());
+    let how = match (facts.text("state"), facts.is("on_dead")) {
+        (Some("dead"), false) => "is dead: it goes on once that is requeued and completes".to_owned(),
+        (state, false) => format!("is {}", state.unwrap_or("gone")),
+        (state, true) => format!("is {}: it runs only if that dies", state.unwrap_or("gone")),
+    };
+    format!("the node `{name}` (job {id}), which {how}")
 }
 
 fn keyed(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> String {

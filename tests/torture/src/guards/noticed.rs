@@ -62,6 +62,7 @@ const WHY: &[&str] = &["why::locked why::turns why::served why::waits", "why:: -
 const SIGNALS: &[&str] = &["durable::signals", "durable:: operate:: control:: days:: unique::"];
 const GATHERS: &[&str] = &["map::statements", "map::window", "map::", "durable:: roles::"];
 const CHILDREN: &[&str] = &["children::statements", "children::races", "children::", "durable:: roles::"];
+const FLOWS: &[&str] = &["flows::statements flows::races", "flows::", "flows:: roles:: why::"];
 const BY_KEY: &[&str] = &[
     "limits::key_claims limits::key_costs limits::key_edges limits::key_rates limits::turned limits::behind::jobs",
     "limits::keys",
@@ -182,6 +183,11 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.prune_gathers", "queue.gathers"], GATHERS),
     (&["queue.step", "queue.prune_steps", "queue.steps", "journal.sql", "journal_one.sql"], &["durable::statements", "durable::"]),
     (&["queue.restart"], &["restart::statements", "durable::restart"]),
+    (
+        &["queue.node", "queue.edge", "queue.node_hint", "queue.edge_act", "queue.link_flow", "queue.enqueue_flow", "queue.tell_nodes"],
+        FLOWS,
+    ),
+    (&["queue.fill_node", "queue.release_nodes", "queue.prune_nodes", "queue.nodes", "queue.cancel_flow"], FLOWS),
     (&["queue.log", "queue.write_logs", "queue.prune_logs", "queue.logs"], &["logs::statements", "logs::"]),
     (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "vouch.sql"], PAUSES),
     (&["queue.bound", "queue.bound_type", "queue.gate", "queue.permit", "queue.rate", "queue.bound_in_force"], LIMITS),

@@ -1,0 +1,72 @@
+//! A flow: jobs that are enqueued in one transaction, of which some wait for others and are given what these returned.
+
+use queue_core::{Context, Flow, Handler, JobResult, Of, Store, job, operate};
+use queue_worker::{Database, Worker};
+use serde::{Deserialize, Serialize};
+
+#[job(name = "example_fetch", output = String)]
+#[derive(Serialize, Deserialize)]
+struct Fetch {
+    page: String,
+}
+
+impl Handler for Fetch {
+    async fn run(self, _: &Context) -> JobResult<String> {
+        Ok(format!("all of {}", self.page))
+    }
+}
+
+/// Waits for two others, and has what they returned in its payload.
+#[job(name = "example_compare", output = bool)]
+#[derive(Serialize, Deserialize)]
+struct Compare {
+    before: Of<String>,
+    after: Of<String>,
+}
+
+impl Handler for Compare {
+    async fn run(self, _: &Context) -> JobResult<bool> {
+        let (before, after) = (self.before.value()?, self.after.value()?);
+        println!("{before:?} against {after:?}");
+        Ok(before != after)
+    }
+}
+
+#[job(name = "example_tell")]
+#[derive(Serialize, Deserialize)]
+struct Tell {
+    text: String,
+}
+
+impl Handler for Tell {
+    async fn run(self, _: &Context) -> JobResult {
+        println!("{}", self.text);
+        Ok(())
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
+    database.migrate(Store::default()).await?;
+    let pool = database.pool();
+
+    let mut flow = Flow::new("compare");
+    let before = flow.add("before", Fetch { page: "yesterday".into() });
+    let after = flow.add("after", Fetch { page: "today".into() });
+    let compare = flow.add("compare", Compare { before: before.output(), after: after.output() });
+    flow.add("done", Tell { text: "compared".into() }).after(&compare);
+    flow.add("sorry", Tell { text: "nothing to compare".into() }).on_dead(&compare);
+    let mut tx = pool.begin().await?;
+    let flow = flow.enqueue(&mut tx).await?;
+    tx.commit().await?;
+
+    let jobs: Vec<_> = flow.jobs().map(|(_, job)| job).collect();
+    examples::run_until_over(Worker::new(pool.clone()), pool, &jobs).await?;
+    for node in operate::flow(pool, Store::default(), flow.id()).await? {
+        println!("{}: {}", node.name, node.state.as_deref().unwrap_or("gone"));
+        // Nothing died, so the last is not to run.
+        assert_eq!(node.state.as_deref(), Some(if node.name == "sorry" { "cancelled" } else { "completed" }));
+    }
+    Ok(())
+}

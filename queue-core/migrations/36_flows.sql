@@ -1,0 +1,218 @@
+-- Flows: jobs that are enqueued together, of which some wait for the ends of others.
+--
+--   node       written with the flow (link_flow); deleted once its job is gone, by housekeeping (prune_nodes)
+--   edge       written with the flow; deleted when its source has come to what it waits for (release_nodes), or nobody waits at it (prune_nodes)
+--   node_hint  written by whoever ends a source, in that transaction (tell_nodes); consumed by any worker (release_nodes)
+--   ready -> parked   a node with parents, in the transaction that enqueues it (link_flow)
+--   parked -> ready | done, cancelled | dead   a node whose last edge is gone, that is not to run, or that is too large (release_nodes)
+--
+-- A node's metadata name its flow (`node_of`), and a claim reads metadata in any case: so whoever ends a job knows whether there is anybody to be
+-- told, and nothing is written or asked of any other job. No counter is kept: those that end at once leave hints, and wait for nobody.
+--
+-- No release is lost: the edges of a node are deleted only under the lock on its entry in parked, and whether any is left is looked at in the next
+-- statement, whose snapshot is newer than what the holder before has committed. Whoever does not get that lock gives the hint back.
+
+create table queue.node (
+  flow     bigint    not null,  -- the id of its first job
+  name     text      not null,
+  id       bigint    not null,
+  after    bigint[]  not null,  -- the jobs that it waits for
+  on_dead  bigint[]  not null,  -- those that have to die before it runs
+  constraint node_pkey primary key (flow, name),  -- guard: a name is one node's
+  constraint node_name_is_bounded check (pg_catalog.octet_length(name) between 1 and 200)  -- guard: a node's name is bounded
+);
+create unique index node_by_id on queue.node (id);
+
+create table queue.edge (
+  source   bigint   not null,
+  target   bigint   not null,
+  on_dead  boolean  not null,  -- whether it waits for the death of its source, and not for its completion
+  if_dead  text     not null,  -- what becomes of the target if the source dies: hold, cancel, continue
+  gives    boolean  not null,  -- whether the payload of the target has a place for what the source gave
+  constraint edge_pkey primary key (source, target),  -- guard: an edge is one [primary key (source, target) => check (true)]
+  constraint edge_if_dead_is_known check (if_dead in ('hold', 'cancel', 'continue'))  -- guard: a policy is known
+);
+create index edge_by_target on queue.edge (target, source);
+
+create table queue.node_hint (
+  seq    bigint  not null default nextval('queue.key_seq'),
+  id     bigint  not null,
+  state  text    not null,  -- what it came to, should its job be gone when that is looked at
+  constraint node_hint_order primary key (seq)  -- guard: a hint of a node has a place of its own [primary key (seq) => check (true)]
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
+
+-- What an edge does once its source has come to this state: 'open' (it is gone), 'cancel' (the target does not run), or null: it waits on.
+-- A source that was cancelled, has expired or is gone does not come back by itself: then there is nothing to hold for.
+create function queue.edge_act(on_dead boolean, if_dead text, state text) returns text
+  language sql immutable parallel safe
+  return case
+    -- guard: what is not over decides nothing [state in .. 'gone') is not true => false]
+    when state in ('completed', 'dead', 'cancelled', 'expired', 'gone') is not true then null
+    when on_dead then case when state = 'completed' then 'cancel' else 'open' end  -- guard: what did not die is not mourned
+    when state = 'completed' or if_dead = 'continue' then 'open'  -- guard: it goes on without it if it was told to [ or if_dead = 'continue']
+    when state = 'dead' and if_dead = 'hold' then null  -- guard: a dead letter holds its dependents [state = 'dead' and if_dead = 'hold' => false]
+    else 'cancel'
+  end;
+
+-- The place in a payload for what the node of this name gave, as jsonb prints it.
+create function queue.place_of(name text) returns text
+  language sql immutable strict parallel safe
+  return pg_catalog.jsonb_build_object('$of', name)::pg_catalog.text;
+
+-- Refuses a flow, and says about which of its nodes.
+create function queue.refuse_node(name text, why text) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  raise invalid_parameter_value using message = format('queue.enqueue_flow: the node %s %s', to_json(refuse_node.name), refuse_node.why);
+end
+$$;
+
+-- Makes a flow of jobs that this transaction has enqueued, in their order; returns its id, which is that of the first. The edges are those of
+-- sources[i] to targets[i], both places in ids, from 1. Jobs with edges to them wait as parked.
+create function queue.link_flow(
+  ids bigint[], names text[], sources integer[], targets integer[], on_dead boolean[], if_dead text[], gives boolean[]
+)
+  returns bigint
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+as $$
+declare
+  wrong  text;
+  moved  bigint[];
+begin
+  if coalesce(cardinality(link_flow.ids), 0) = 0 then
+    raise invalid_parameter_value using message = 'queue.enqueue_flow: a flow has at least one node';
+  end if;
+  select n.name into wrong
+  -- guard: only jobs of one's own transaction [ or not queue.is_ours(u.id)]; a job is one node [count(*) over (partition by u.id) > 1 or ]
+  from (select u.name, count(*) over (partition by u.id) > 1 or not queue.is_ours(u.id) as is_other
+    from unnest(link_flow.ids, link_flow.names) u (id, name)) n
+  where n.is_other is not false
+  limit 1;
+  if found then
+    perform queue.refuse_node(wrong, 'is no new job: another holds its uniqueness key');
+  end if;
+  select n.name into wrong
+  from unnest(link_flow.names) n (name)
+  group by n.name
+  having count(*) > 1 or octet_length(n.name) not between 1 and 200 or n.name ~ '[[:cntrl:]]'
+  limit 1;
+  if found then
+    perform queue.refuse_node(wrong, 'is there twice, or has not 1 to 200 bytes without control characters');
+  end if;
+  select link_flow.names[e.target] into wrong
+  from unnest(link_flow.sources, link_flow.targets) e (source, target)
+  -- guard: a flow has no cycle [e.source between 1 and e.target - 1 is not true => false]
+  where e.source between 1 and e.target - 1 is not true or e.target > cardinality(link_flow.ids);
+  if found then
+    perform queue.refuse_node(wrong, 'stands before a node that it waits for');
+  end if;
+  with taken as materialized (
+    select t.id, t.lane, t.run_at
+    from queue.take_waiting(array(select distinct link_flow.ids[e.target] from unnest(link_flow.targets) e (target)), true) t
+  ), waiting as (
+    insert into queue.parked (id, lane, attempts, crashes, since, names)
+    select t.id, t.lane, 0, 0, clock_timestamp(), '{}'
+    from taken t
+    where t.run_at is null  -- guard: a node that is put off is refused [t.run_at is null => true]
+    returning parked.id
+  )
+  select coalesce(array_agg(w.id), '{}') into moved from waiting w;
+  select link_flow.names[e.target] into wrong
+  from (select distinct u.target from unnest(link_flow.targets) u (target)) e
+  left join unnest(moved) m (id) on m.id = link_flow.ids[e.target]
+  left join queue.job j on j.id = m.id and j.line is null and j.key is null
+  where j.id is null
+  limit 1;
+  if found then  -- guard: a node that does not wait as any other is refused [found => false]
+    perform queue.refuse_node(wrong, 'waits for others, and takes no ordering key, no fair key and no time to run at');
+  end if;
+  insert into queue.edge (source, target, on_dead, if_dead, gives)
+  select link_flow.ids[e.source], link_flow.ids[e.target], e.on_dead, e.if_dead, e.gives
+  from unnest(link_flow.sources, link_flow.targets, link_flow.on_dead, link_flow.if_dead, link_flow.gives)
+    e (source, target, on_dead, if_dead, gives);
+  insert into queue.node (flow, name, id, after, on_dead)
+  select link_flow.ids[1], n.name, n.id,
+    coalesce(array_agg(link_flow.ids[e.source] order by e.source) filter (where not e.on_dead), '{}'),
+    coalesce(array_agg(link_flow.ids[e.source] order by e.source) filter (where e.on_dead), '{}')
+  from unnest(link_flow.ids, link_flow.names) with ordinality n (id, name, place)
+  left join unnest(link_flow.sources, link_flow.targets, link_flow.on_dead) e (source, target, on_dead) on e.target = n.place
+  group by n.id, n.name;
+  return link_flow.ids[1];
+end
+$$;
+
+-- Enqueues a flow in the caller's transaction, and returns its id. Nodes are an array, each {"name", "job_type", "payload", "options", "after",
+-- "on_dead", "if_dead"}: the last four may be left out. A node waits for those whose names are in "after" and "on_dead", which stand before it; a
+-- place {"$of": "NAME"} in its payload is an edge too, and becomes {"$of": "NAME", "was": OUTPUT}. "if_dead" says what becomes of those after this
+-- one if it dies: hold, cancel or continue.
+create function queue.enqueue_flow(name text, nodes jsonb) returns bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  names    text[] := array(select n.node ->> 'name' from jsonb_array_elements(enqueue_flow.nodes) with ordinality n (node, place) order by n.place);
+  ids      bigint[] := '{}';
+  sources  integer[] := '{}';
+  targets  integer[] := '{}';
+  deaths   boolean[] := '{}';
+  policies text[] := '{}';
+  given    boolean[] := '{}';
+  node     jsonb;
+  edge     record;
+  born     record;
+begin
+  for node in select n.node from jsonb_array_elements(enqueue_flow.nodes) with ordinality n (node, place) order by n.place loop
+    select e.id, e.outcome into born
+    from queue.enqueue_with(node ->> 'job_type', node -> 'payload', coalesce(nullif(node -> 'options', 'null'), '{}') || jsonb_build_object('meta',
+      coalesce(nullif(node -> 'options' -> 'meta', 'null'), '{}') || jsonb_build_object('node_of', enqueue_flow.name))) e;
+    if born.outcome <> 'enqueued' then
+      perform queue.refuse_node(node ->> 'name', 'is no new job: another holds its uniqueness key');
+    end if;
+    ids := ids || born.id;
+    for edge in
+      select s.source, bool_or(s.on_dead) as on_dead, bool_or(s.gives) as gives
+      from (
+        select a.source, false as on_dead, false as gives from jsonb_array_elements_text(coalesce(nullif(node -> 'after', 'null'), '[]')) a (source)
+        union all
+        select d.source, true, false from jsonb_array_elements_text(coalesce(nullif(node -> 'on_dead', 'null'), '[]')) d (source)
+        union all
+        select o.place #>> '{}', false, true from jsonb_path_query(node -> 'payload', '$.**."$of"') o (place)
+      ) s
+      group by s.source
+    loop
+      if array_position(names, edge.source) is null then  -- guard: a parent is a node of the flow
+        perform queue.refuse_node(node ->> 'name', format('waits for %s, which is not in the flow', to_json(edge.source)));
+      end if;
+      sources := sources || array_position(names, edge.source);
+      targets := targets || cardinality(ids);
+      deaths := deaths || edge.on_dead;
+      given := given || edge.gives;
+      policies := policies || coalesce(enqueue_flow.nodes -> (array_position(names, edge.source) - 1) ->> 'if_dead', 'hold');
+    end loop;
+  end loop;
+  return queue.link_flow(ids, names, sources, targets, deaths, policies, given);
+end
+$$;
+
+-- Leaves hints of those of these jobs that are over and that others wait for. To be called in the transaction that ends them, after that. Said
+-- twice, it leaves a hint twice, which leads to one more look.
+create function queue.tell_nodes(ids bigint[]) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+  set plan_cache_mode = force_generic_plan
+as $$
+begin
+  insert into queue.node_hint (id, state)
+  select u.id, coalesce(s.state, 'gone')
+  from unnest(tell_nodes.ids) u (id)
+  cross join lateral (select queue.state_of(u.id) as state offset 0) s
+  where exists (select from queue.edge e where e.source = u.id)  -- guard: only what others wait for leaves a hint
+    -- guard: only what is over leaves a hint [coalesce(s.state, 'gone') in .. 'gone') => true]
+    and coalesce(s.state, 'gone') in ('completed', 'dead', 'cancelled', 'expired', 'gone');
+end
+$$;

@@ -1,0 +1,285 @@
+-- Releases of nodes: what becomes of those that wait, once the jobs that they wait for are over. See 36_flows.sql.
+
+-- An edge whose source is over, and what that does.
+create type queue.decided as (source bigint, target bigint, gives boolean, act text, state text);
+
+-- Puts what these sources gave into the payload of a node whose row we have locked; returns why that cannot be, or null.
+create function queue.fill_node(target bigint, sources bigint[], states text[]) returns text
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+  set plan_cache_mode = force_generic_plan
+as $$
+declare
+  filled  text := (select j.payload::text from queue.job j where j.id = fill_node.target);
+  given   record;
+begin
+  for given in
+    select n.name, u.state, o.output, o.id is not null and u.state = 'completed' as is_given
+    from unnest(fill_node.sources, fill_node.states) u (id, state)
+    join queue.node n on n.id = u.id
+    left join lateral (select u.id, e.output from queue.end_of(u.id) e) o on true
+  loop
+    if strpos(coalesce(given.output::text, ''), '{"$of": ') > 0 then  -- guard: an output makes no place of its own
+      return format('what the node %s gave has the key $of, which is ours', to_json(given.name));
+    end if;
+    filled := replace(filled, queue.place_of(given.name), case
+      when given.is_given then jsonb_build_object('$of', given.name, 'was', given.output)
+      else jsonb_build_object('$of', given.name, 'ended', given.state) end::text);
+  end loop;
+  -- guard: a payload fits with what it was given [octet_length(filled) > queue.payload_limit() => false]
+  if octet_length(filled) > queue.payload_limit() then
+    return format('with what the nodes before it gave its payload has %s bytes, the limit is %s; return a reference, not the blob',
+      octet_length(filled), queue.payload_limit());
+  end if;
+  update queue.job j set payload = filled::jsonb where j.id = fill_node.target;
+  return null;
+exception when data_exception or integrity_constraint_violation or program_limit_exceeded then  -- guard: one node stops no other
+  return 'what the nodes before it gave cannot be put into its payload: ' || sqlerrm;
+end
+$$;
+
+-- Consumes up to `most` hints from the place `floor` on, and looks at up to as many edges of those jobs: a node whose last edge is gone is made
+-- ready, one that is not to run is cancelled, and one that cannot be given what it is to be given is a dead letter. Returns how many hints there
+-- were, without those that are left, the lowest of them, how many nodes were moved, and whether there are more edges. Waits for nobody: an edge to
+-- a node that somebody is at work on keeps its hint. To be called under read committed.
+create function queue.release_nodes(floor bigint, most integer, out hints integer, out lowest bigint, out moved integer, out more boolean)
+  returns record
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
+  set jit = off
+as $$
+declare
+  ids     bigint[];
+  said    text[];
+  chosen  queue.decided[];
+  held    bigint[];
+  busy    bigint[];
+  free    bigint[];
+  died    bigint[] := '{}';
+  shut    bigint[];
+  lanes   bigint[];
+  given   record;
+  why     text;
+begin
+  with taken as materialized (
+    delete from queue.node_hint
+    where ctid = any (array(
+      select h.ctid
+      from queue.node_hint h
+      where h.seq >= release_nodes.floor  -- redundant: hints of nodes from a floor on (for speed: dead index entries are not walked)
+      order by h.seq  -- redundant: hints of nodes in their order (for fairness: each is consumed in the end)
+      limit release_nodes.most  -- guard: no more hints of nodes than asked for
+      for update skip locked  -- guard: passes over hints of nodes that others have [ skip locked]
+    ))
+    returning node_hint.seq, node_hint.id, node_hint.state
+  )
+  select count(*), min(t.seq), array_agg(t.id), array_agg(t.state), 0, false into hints, lowest, ids, said, moved, more from taken t;
+  if hints = 0 then
+    return;
+  end if;
+  chosen := array(
+    select row(e.source, e.target, e.gives, a.act, s.state)::queue.decided
+    from (select u.id, bool_or(u.state = 'completed') as completed from unnest(ids, said) u (id, state) group by u.id) u
+    -- What is gone, and was completed, has gone by its retention.
+    cross join lateral (select coalesce(queue.state_of(u.id), case when u.completed then 'completed' else 'gone' end) as state offset 0) s
+    cross join lateral (select e.source, e.target, e.gives, e.on_dead, e.if_dead from queue.edge e where e.source = u.id offset 0) e
+    cross join lateral (select queue.edge_act(e.on_dead, e.if_dead, s.state) as act) a
+    where a.act is not null
+    order by random()  -- redundant: edges in no order (for fairness: those to nodes that somebody has do not stand before others)
+    limit release_nodes.most  -- guard: no more edges than asked for
+  );
+  if cardinality(chosen) = 0 then
+    return;
+  end if;
+  held := array(
+    select p.id
+    from queue.parked p
+    -- guard: releases only what waits for its parents [ and p.names = '{}']
+    where p.id = any (array(select distinct c.target from unnest(chosen) c)) and p.names = '{}'
+    order by p.id
+    for update skip locked  -- guard: passes over nodes that others have [ skip locked]
+  );
+  free := array(
+    select j.id
+    from queue.job j
+    where j.id = any (array(select c.target from unnest(chosen) c join unnest(held) h (id) on h.id = c.target where c.gives))
+    order by j.id
+    for update skip locked  -- guard: passes over payloads that others have [ skip locked]
+  );
+  held := array(
+    select h.id from unnest(held) h (id)
+    where h.id not in (select c.target from unnest(chosen) c where c.gives) or h.id in (select f.id from unnest(free) f (id))
+  );
+  -- What is not held and still waits has somebody at work on it.
+  busy := array(
+    select distinct c.source
+    from unnest(chosen) c
+    where c.target not in (select h.id from unnest(held) h (id))
+      and exists (select from queue.parked p where p.id = c.target and p.names = '{}')  -- guard: who waits no more keeps no hint
+  );
+  more := cardinality(chosen) >= release_nodes.most;
+  insert into queue.node_hint (id, state)
+  select c.source, min(c.state)
+  from unnest(chosen) c
+  -- guard: what is not released keeps its hint [c.source = any (busy) or more => more]; edges beyond the last keep theirs [ or more]
+  where c.source = any (busy) or more
+  group by c.source
+  union all
+  select u.id, min(u.state) from unnest(ids, said) u (id, state)
+  -- guard: those of which no edge was looked at keep theirs [more and => false and]
+  where more and u.id not in (select c.source from unnest(chosen) c)
+  group by u.id;
+  hints := greatest(hints - cardinality(busy), 0);
+  -- So asked, it is looked up, and not compared with each.
+  chosen := array(
+    select c
+    from unnest(chosen) c
+    where (c.target not in (select h.id from unnest(held) h (id))) is false  -- guard: an edge goes under the lock on its target
+  );
+  delete from queue.edge
+  where ctid = any (array(
+    select e.at
+    from unnest(chosen) c
+    cross join lateral (select e.ctid as at from queue.edge e where e.source = c.source and e.target = c.target offset 0) e
+  ));
+  shut := array(select distinct c.target from unnest(chosen) c where c.act = 'cancel');
+  for given in
+    select c.target, array_agg(c.source) as sources, array_agg(c.state) as states
+    from unnest(chosen) c
+    where c.gives and c.target <> all (shut)
+    group by c.target
+  loop
+    why := queue.fill_node(given.target, given.sources, given.states);
+    if why is not null then
+      with gone as (
+        delete from queue.parked p where p.id = given.target returning p.id, p.lane
+      ), failed as (
+        insert into queue.failure (id, attempt, at, ran_ms, error) select g.id, 0, now(), 0, why from gone g
+      )
+      insert into queue.dead (id, died_at, lane, attempts, crashes, error)
+      select g.id, now(), g.lane, 0, 0, why
+      from gone g;
+      died := died || given.target;
+    end if;
+  end loop;
+  if cardinality(died) > 0 then
+    perform queue.tell_parents(died);  -- guard: who waits for what cannot run is told
+    perform queue.tell_waiters();
+  end if;
+  if cardinality(shut) > 0 then
+    perform queue.end_waiting(shut, false);  -- guard: what is not to run is cancelled
+  end if;
+  with entered as materialized (
+    delete from queue.parked p
+    where p.ctid = any (array(
+      select p.ctid
+      from unnest(held) h (id)
+      cross join lateral (select p.ctid from queue.parked p where p.id = h.id offset 0) p
+      -- guard: a node waits for all its parents
+      where not exists (select from queue.edge e where e.target = h.id)
+    ))
+    returning p.id, p.lane
+  ), readied as (
+    insert into queue.ready (lane, seq, id)
+    select e.lane, queue.next_id(), e.id from entered e
+  ), expiring as (
+    insert into queue.expiry (at, id)
+    select clock_timestamp() + interval '1 second', j.id
+    from entered e
+    cross join lateral (select j.id, j.meta from queue.job j where j.id = e.id offset 0) j
+    where j.meta ? 'expires_at'  -- guard: what was looked for while it waited is looked for again [j.meta ? 'expires_at' => false]
+    on conflict do nothing  -- redundant: a node that expires is looked for once [on conflict do nothing] (two rows of one time are one look)
+  )
+  select count(*), array_agg(distinct e.lane) into moved, lanes from entered e;
+  moved := moved + cardinality(shut) + cardinality(died);
+  perform queue.wake(q.queue)  -- guard: whoever serves the queue of what is released is told [ queue.wake]
+  from (
+    select distinct l.queue
+    from unnest(lanes) n (lane)
+    cross join lateral (select l.queue from queue.lane l where l.lane = n.lane limit 1) l
+  ) q;
+end
+$$;
+
+-- Looks through the next nodes after this job, `most` of them: deletes edges at which nobody waits and nodes whose job is gone, and leaves hints of
+-- ends that nobody told of. Returns the last job that it looked at, or null at the end. Rows that others hold are passed over.
+create function queue.prune_nodes(after bigint, most integer) returns bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set lock_timeout = '250ms'  -- guard: pruning nodes waits for no lock for long
+as $$
+declare
+  last  bigint;
+begin
+  select max(p.id) into last
+  from (select n.id from queue.node n where n.id > prune_nodes.after order by n.id limit prune_nodes.most) p;
+  delete from queue.edge e
+  where (e.source, e.target) in (
+    select o.source, o.target
+    from queue.edge o
+    where o.target > prune_nodes.after and o.target <= last
+      and not exists (select from queue.parked p where p.id = o.target and p.names = '{}')  -- guard: only edges at which nobody waits
+    for update of o skip locked  -- guard: passes over edges that others hold [ skip locked]
+  );
+  insert into queue.node_hint (id, state)
+  select distinct e.source, s.state
+  from queue.edge e
+  cross join lateral (select coalesce(queue.state_of(e.source), 'gone') as state offset 0) s
+  where e.source > prune_nodes.after and e.source <= last
+    and queue.edge_act(e.on_dead, e.if_dead, s.state) is not null;  -- guard: only what decides something is told of later
+  delete from queue.node n
+  where n.id in (
+    select o.id
+    from queue.node o
+    where o.id > prune_nodes.after and o.id <= last
+      and not exists (select from queue.job j where j.id = o.id)  -- guard: only nodes of jobs that are gone
+      and not exists (select from queue.edge e where e.source = o.id)  -- guard: not those that others wait for
+    for update of o skip locked  -- guard: passes over nodes that others hold, pruning [ skip locked]
+  );
+  return last;
+end
+$$;
+
+-- The nodes of a flow, in the order in which they were enqueued, with what they wait for: `waits` are those of their edges that are left. Any of its
+-- jobs names the flow. The state is null of a job that is gone. The first ten thousand.
+create function queue.nodes(flow bigint)
+  returns table (name text, id bigint, state text, after text[], on_dead text[], waits text[])
+  language sql stable security definer
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+begin atomic
+  select n.name, n.id, queue.state_of(n.id),
+    array(select p.name from queue.node p where p.id = any (n.after) order by p.id),
+    array(select p.name from queue.node p where p.id = any (n.on_dead) order by p.id),
+    array(select p.name from queue.edge e join queue.node p on p.id = e.source where e.target = n.id order by p.id)
+  from queue.node n
+  where n.flow = (select o.flow from queue.node o where o.id = nodes.flow)  -- guard: nodes of one flow
+  order by n.id  -- guard: nodes in their order
+  limit 10000;
+end;
+
+-- Cancels all nodes of a flow that are not over; returns how many: those that wait are over, those that run are told to stop. Between two looks a
+-- node may pass from one state to another: so it looks again, for about half a second.
+create function queue.cancel_flow(flow bigint) returns integer
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  ids   bigint[] := array(
+    select n.id from queue.node n where n.flow = (select o.flow from queue.node o where o.id = cancel_flow.flow));
+  ended integer := 0;
+  stops bigint[] := '{}';
+begin
+  for tries in 1 .. 25 loop  -- guard: a flow is looked at again [25 => 1]
+    ended := ended + (select count(*) from queue.cancel_waiting_all(ids));
+    stops := stops || array(select c.id from queue.cancel_running_all(ids) c (id) where c.id <> all (stops));
+    exit when not exists (
+      select from unnest(ids) u (id) where queue.state_of(u.id) in ('ready', 'scheduled', 'blocked', 'parked', 'running') and u.id <> all (stops));
+    perform pg_sleep(0.02);
+  end loop;
+  return ended + cardinality(stops);
+end
+$$;

@@ -1,0 +1,245 @@
+//! Flows: a node runs once those before it are over, and has what they returned; what becomes of it when they die; and no release is lost.
+
+mod ends;
+mod faults;
+mod races;
+mod statements;
+
+use std::time::Duration;
+
+use queue_core::{Context, Flow, FlowHandle, Handler, IfDead, JobId, JobResult, JobState, Node, Of, Store, job, operate, testing};
+use serde::{Deserialize, Serialize};
+use sqlx::AssertSqlSafe;
+use tests::{TestDb, eventually, within};
+
+/// Says what it is, and what it was given; or does what it is told to.
+#[job(name = "flow_part", max_attempts = 1, output = String)]
+#[derive(Serialize, Deserialize)]
+pub(super) struct Part {
+    text: String,
+    act: Act,
+    from: Vec<Of<String>>,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(super) enum Act {
+    Give,
+    /// Until a row of `mended` is there.
+    Fail,
+    /// So many bytes.
+    Large(usize),
+    /// Until it is cancelled.
+    Hang,
+}
+
+async fn act(Part { text, act, from }: Part, cx: &Context) -> JobResult<String> {
+    sqlx::query("insert into ran (job) values ($1)").bind(cx.id()).execute(cx.pool()).await?;
+    match act {
+        Act::Give => {}
+        Act::Fail => {
+            if sqlx::query("select from mended").fetch_optional(cx.pool()).await?.is_none() {
+                return Err("as told".into());
+            }
+        }
+        Act::Large(bytes) => return Ok("x".repeat(bytes)),
+        Act::Hang => {
+            cx.cancelled().cancelled().await;
+            return Err("cancelled".into());
+        }
+    }
+    let given = from.iter().map(|of| of.get().cloned().unwrap_or_else(|| of.ended().unwrap_or("?").to_owned()));
+    Ok(format!("{text}({})", given.collect::<Vec<_>>().join(" ")))
+}
+
+impl Handler for Part {
+    async fn run(self, cx: &Context) -> JobResult<String> {
+        act(self, cx).await
+    }
+}
+
+/// The same in one transaction.
+#[job(name = "flow_part_tx", transactional, max_attempts = 1, output = String)]
+#[derive(Serialize, Deserialize)]
+pub(super) struct PartTx(Part);
+
+impl Handler for PartTx {
+    async fn run(self, cx: &Context) -> JobResult<String> {
+        act(self.0, cx).await
+    }
+}
+
+/// Completes itself, and would keep no record.
+#[job(name = "flow_part_own", retain = "none", max_attempts = 1, output = String)]
+#[derive(Serialize, Deserialize)]
+pub(super) struct PartOwn(Part);
+
+impl Handler for PartOwn {
+    async fn run(self, cx: &Context) -> JobResult<String> {
+        let said = act(self.0, cx).await?;
+        cx.begin().await?.complete(&said).await?;
+        Ok(said)
+    }
+}
+
+pub(super) fn part(text: &str, act: Act, from: impl IntoIterator<Item = Of<String>>) -> Part {
+    Part { text: text.to_owned(), act, from: from.into_iter().collect() }
+}
+
+pub(super) fn give(text: &str, from: impl IntoIterator<Item = Of<String>>) -> Part {
+    part(text, Act::Give, from)
+}
+
+pub(super) async fn db() -> TestDb {
+    let db = TestDb::new().await;
+    run(&db, "create table ran (job bigint); create table mended ()").await;
+    db
+}
+
+pub(super) async fn run(db: &TestDb, statements: &str) {
+    sqlx::raw_sql(AssertSqlSafe(statements.to_owned())).execute(&db.pool).await.unwrap();
+}
+
+pub(super) fn worker(db: &TestDb) -> queue_worker::Worker {
+    db.worker().register::<Part>().register::<PartTx>().register::<PartOwn>().queue("default", 8)
+}
+
+/// The names of a flow's nodes and their states.
+pub(super) async fn states(db: &TestDb, flow: &FlowHandle) -> Vec<String> {
+    let nodes = operate::flow(&db.pool, Store::default(), flow.id()).await.unwrap();
+    nodes.into_iter().map(|node| format!("{} {}", node.name, node.state.as_deref().unwrap_or("gone"))).collect()
+}
+
+pub(super) async fn output<J>(db: &TestDb, flow: &FlowHandle, node: &Node<J>) -> String {
+    let statement = sqlx::query_scalar("select output #>> '{}' from queue.done where id = $1").bind(flow.job(node).id());
+    statement.fetch_one(&db.pool).await.unwrap()
+}
+
+/// Runs a worker until these jobs have come to these states.
+pub(super) async fn settle(db: &TestDb, states_wanted: &[(JobId, JobState)]) {
+    db.run_while(worker(db), async {
+        for (job, state) in states_wanted {
+            within(Duration::from_mins(1), "it is over", async || db.state(*job).await == Some(*state)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_diamond_runs_in_its_order_and_each_is_given_what_the_others_returned() {
+    let db = db().await;
+    let mut flow = Flow::new("diamond");
+    let top = flow.add("top", give("top", []));
+    let left = flow.add("left", PartTx(give("left", [top.output()])));
+    let right = flow.add("right", PartOwn(give("right", [top.output()]))).with(|job| job.priority(150));
+    let both = flow.add("both", give("both", [left.output(), right.output(), top.output()]));
+    let last = flow.add("last", give("last", [])).after(&both).after(&top);
+    let mut tx = db.pool.begin().await.unwrap();
+    let flow = flow.enqueue(&mut tx).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(states(&db, &flow).await, ["top ready", "left parked", "right parked", "both parked", "last parked"]);
+    assert_eq!(flow.jobs().map(|(name, _)| name).collect::<Vec<_>>(), ["top", "left", "right", "both", "last"]);
+    settle(&db, &[(flow.job(&last).id(), JobState::Completed)]).await;
+    assert_eq!(output(&db, &flow, &both).await, "both(left(top()) right(top()) top())");
+    assert_eq!(db.count("select count(*) from ran").await, 5, "each ran once");
+    assert_eq!(db.count("select (select count(*) from queue.edge) + (select count(*) from queue.node_hint)").await, 0);
+    let nodes = operate::flow(&db.pool, Store::default(), flow.job(&both).id()).await.unwrap();
+    assert_eq!((nodes.len(), &*nodes[3].after, nodes[3].waits.len()), (5, &["top".to_owned(), "left".into(), "right".into()][..], 0));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_dead_letter_holds_what_is_after_it_until_it_completes() {
+    let db = db().await;
+    let mut flow = Flow::new("hold");
+    let bad = flow.add("bad", part("bad", Act::Fail, []));
+    let next = flow.add("next", give("next", [bad.output()]));
+    let flow = flow.enqueue(&db.pool).await.unwrap();
+    let (bad, after) = (flow.job(&bad), flow.job(&next));
+    db.run_while(worker(&db), async {
+        db.until(bad.id(), JobState::Dead).await;
+        eventually("its hint is consumed", async || db.count("select count(*) from queue.node_hint").await == 0).await;
+    })
+    .await;
+    assert_eq!(states(&db, &flow).await, ["bad dead", "next parked"]);
+    let why = operate::why(&db.pool, Store::default(), after.id()).await.unwrap();
+    let cause = why.causes.iter().find(|cause| cause.kind == operate::CauseKind::Parked).unwrap();
+    assert!(cause.says.contains("waits for the node `bad`") && cause.says.contains("is dead"), "{}", cause.says);
+    assert_eq!(cause.fix.as_deref(), Some(&*format!("queue-worker requeue {}", bad.id())));
+    run(&db, "insert into mended default values").await;
+    bad.requeue(&db.pool).await.unwrap();
+    settle(&db, &[(after.id(), JobState::Completed)]).await;
+    assert_eq!(output(&db, &flow, &next).await, "next(bad())");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_becomes_of_the_others_is_said_of_the_node_that_dies() {
+    let db = db().await;
+    let mut flow = Flow::new("policies");
+    let stops = flow.add("stops", part("stops", Act::Fail, [])).if_dead(IfDead::Cancel);
+    let stopped = flow.add("stopped", give("stopped", [stops.output()]));
+    let below = flow.add("below", give("below", [])).after(&stopped);
+    let mourner = flow.add("mourner", give("mourner", [])).on_dead(&stops);
+    let mended = flow.add("mended", give("mended", [])).after(&mourner);
+    let goes_on = flow.add("goes_on", part("goes_on", Act::Fail, [])).if_dead(IfDead::Continue);
+    let without = flow.add("without", give("without", [goes_on.output()]));
+    let fine = flow.add("fine", give("fine", []));
+    let unneeded = flow.add("unneeded", give("unneeded", [])).on_dead(&fine);
+    let flow = flow.enqueue(&db.pool).await.unwrap();
+    let ends = [
+        (flow.job(&below).id(), JobState::Cancelled),
+        (flow.job(&mended).id(), JobState::Completed),
+        (flow.job(&without).id(), JobState::Completed),
+        (flow.job(&unneeded).id(), JobState::Cancelled),
+    ];
+    settle(&db, &ends).await;
+    let expected = [
+        "stops dead",
+        "stopped cancelled",
+        "below cancelled",
+        "mourner completed",
+        "mended completed",
+        "goes_on dead",
+        "without completed",
+        "fine completed",
+        "unneeded cancelled",
+    ];
+    assert_eq!(states(&db, &flow).await, expected);
+    assert_eq!(output(&db, &flow, &without).await, "without(dead)");
+    assert_eq!(db.count("select count(*) from ran").await, 6, "what is cancelled did not run");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_test_gives_the_handler_what_it_is_to_have() {
+    let db = db().await;
+    let ran = testing::run(give("alone", [Of::of("a".to_owned()), Of::ended_as("dead")])).pool(&db.pool).await;
+    assert_eq!(ran.output(), "alone(a dead)");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn thousands_of_nodes_are_one_quick_transaction_and_a_rollback_leaves_nothing() {
+    let db = db().await;
+    let many = || {
+        let mut flow = Flow::new("many");
+        let root = flow.add("root", give("root", []));
+        let middle: Vec<_> = (0..2000).map(|n| flow.add(format!("n{n}"), give("n", [])).after(&root)).collect();
+        let last = middle.iter().fold(flow.add("last", give("last", [])), Node::after);
+        (flow, last)
+    };
+    let mut tx = db.pool.begin().await.unwrap();
+    many().0.enqueue(&mut tx).await.unwrap();
+    tx.rollback().await.unwrap();
+    let left = "select (select count(*) from queue.job) + (select count(*) from queue.node) + (select count(*) from queue.edge)
+        + (select count(*) from queue.parked) + (select count(*) from queue.ready)";
+    assert_eq!(db.count(left).await, 0);
+    let began = std::time::Instant::now();
+    let (flow, last) = many();
+    let flow = flow.enqueue(&db.pool).await.unwrap();
+    println!("2002 nodes and 4000 edges in {:?}", began.elapsed());
+    assert_eq!(db.count("select count(*) from queue.parked").await, 2001);
+    settle(&db, &[(flow.job(&last).id(), JobState::Completed)]).await;
+    assert_eq!(db.count("select count(*) from ran").await, 2002);
+    db.finish().await;
+}

@@ -1,0 +1,75 @@
+//! What a flow is refused for: it says which node, and nothing is enqueued.
+
+use queue_core::{Error, Flow, Job as _};
+use tests::eventually;
+
+use super::{Act, db, give, part, worker};
+
+#[tokio::test]
+async fn a_flow_that_cannot_be_says_which_node_and_leaves_nothing() {
+    let db = db().await;
+    let mut other = Flow::new("other");
+    let alien = other.add("alien", give("alien", []));
+    let mut faults = Vec::new();
+    for fault in 0..5 {
+        let mut flow = Flow::new("faulty");
+        let first = flow.add("first", give("first", []));
+        let second = flow.add("second", give("second", [first.output()]));
+        match fault {
+            0 => drop(first.after(&second)),
+            1 => drop(second.after(&alien)),
+            2 => drop(flow.add("third", give("third", [alien.output()]))),
+            3 => drop(flow.add("third", give("third", [])).with(|job| job.max_attempts(0))),
+            _ => drop(flow.add("third", give("nul \0", []))),
+        }
+        let error = flow.enqueue(&db.pool).await.unwrap_err();
+        let Error::Node { node, .. } = &error else { panic!("{error:?}") };
+        faults.push(format!("{node}: {error}"));
+    }
+    assert_eq!(
+        faults.iter().map(|fault| fault.split(':').next().unwrap()).collect::<Vec<_>>(),
+        ["first", "second", "third", "third", "third"]
+    );
+    assert!(faults[0].contains("added later") && faults[1].contains("of another flow"), "{faults:?}");
+    for (fault, says) in
+        [(0, "takes no ordering key"), (1, "takes no ordering key"), (2, "is there twice"), (3, "at least one node"), (4, "uniqueness key")]
+    {
+        let mut flow = Flow::new("faulty");
+        if fault != 3 {
+            let first = flow.add("first", give("first", [])).with(|job| job.unique("k"));
+            let name = if fault == 2 { "first" } else { "second" };
+            let second = flow.add(name, give("second", [first.output()]));
+            drop(second.with(|job| match fault {
+                0 => job.key("k"),
+                1 => job.after(std::time::Duration::from_hours(1)),
+                4 => job.unique("k"),
+                _ => job,
+            }));
+        }
+        let error = flow.enqueue(&db.pool).await.unwrap_err().to_string();
+        assert!(error.contains(says), "{fault}: {error}");
+    }
+    assert_eq!(db.count("select (select count(*) from queue.job) + (select count(*) from queue.node)").await, 0);
+    // What a node gives is nothing outside of its flow.
+    let error = give("alone", [alien.output()]).enqueue(&db.pool).await.unwrap_err();
+    assert!(matches!(error, Error::Payload { .. }), "{error}");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn jobs_that_are_no_nodes_end_while_nobody_can_look_at_nodes() {
+    let db = db().await;
+    for act in [Act::Give, Act::Fail] {
+        part("plain", act, []).enqueue(&db.pool).await.unwrap();
+    }
+    let mut closed = db.pool.begin().await.unwrap();
+    sqlx::query("lock table queue.edge, queue.node in access exclusive mode").execute(&mut *closed).await.unwrap();
+    db.run_while(worker(&db), async {
+        eventually("both are over", async || db.count("select count(*) from queue.jobs where state in ('completed', 'dead')").await == 2)
+            .await;
+    })
+    .await;
+    closed.rollback().await.unwrap();
+    assert_eq!(db.count("select count(*) from queue.dead").await, 1);
+    db.finish().await;
+}

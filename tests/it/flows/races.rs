@@ -1,0 +1,135 @@
+//! Ends of parents against each other, in every order: a node is released once, and none is lost.
+
+use std::time::Duration;
+
+use queue_core::{Flow, FlowHandle, JobId, JobState};
+use sqlx::{Connection as _, PgConnection};
+use tests::{TestDb, within};
+
+use super::{db, give, run, worker};
+
+#[tokio::test]
+async fn two_workers_release_every_node_once() {
+    let db = db().await;
+    let mut lasts = Vec::new();
+    for _ in 0..150 {
+        let mut flow = Flow::new("race");
+        let sources: Vec<_> = (0..4).map(|n| flow.add(format!("s{n}"), give("s", []))).collect();
+        let both = flow.add("both", give("both", sources.iter().map(queue_core::Node::output)));
+        let beside = flow.add("beside", give("beside", [])).after(&sources[0]).after(&sources[3]);
+        let last = flow.add("last", give("last", [both.output(), beside.output()]));
+        lasts.push(flow.enqueue(&db.pool).await.unwrap().job(&last).id());
+    }
+    db.run_while(
+        worker(&db),
+        db.run_while(worker(&db), async {
+            within(Duration::from_mins(2), "all flows are over", async || {
+                db.count("select count(*) from queue.jobs where state <> 'completed'").await == 0
+            })
+            .await;
+        }),
+    )
+    .await;
+    assert_eq!(db.count("select count(*) from ran").await, 150 * 7);
+    assert_eq!(db.count("select count(distinct job) from ran").await, 150 * 7, "none ran twice");
+    let right = sqlx::query_scalar::<_, i64>(
+        "select count(*) from queue.done where id = any ($1) and output = '\"last(both(s() s() s() s()) beside())\"'",
+    );
+    assert_eq!(right.bind(&lasts).fetch_one(&db.pool).await.unwrap(), 150);
+    assert_eq!(db.count("select (select count(*) from queue.edge) + (select count(*) from queue.node_hint)").await, 0);
+    db.finish().await;
+}
+
+/// A node after two others, and these three.
+async fn fan_in(db: &TestDb) -> (FlowHandle, [JobId; 3]) {
+    let mut flow = Flow::new("fan in");
+    let (a, b) = (flow.add("a", give("a", [])), flow.add("b", give("b", [])));
+    let both = flow.add("both", give("both", [a.output(), b.output()]));
+    let flow = flow.enqueue(&db.pool).await.unwrap();
+    let ids = [flow.job(&a).id(), flow.job(&b).id(), flow.job(&both).id()];
+    (flow, ids)
+}
+
+/// Ends a job, as a settle does.
+async fn end(on: &mut PgConnection, job: JobId) {
+    let statement = "with gone as (delete from queue.ready where id = $1 returning id)
+        insert into queue.done (id, finished_at, ran_ms, attempts, output) select id, now(), 1, 1, '\"x\"' from gone";
+    sqlx::query(statement).bind(job).execute(&mut *on).await.unwrap();
+    let tell = include_str!("../../../queue-worker/sql/tell_parents.sql");
+    sqlx::query(tell).bind([job]).execute(&mut *on).await.unwrap();
+}
+
+/// How many nodes were moved.
+async fn release(on: &mut PgConnection) -> i32 {
+    let statement = sqlx::query_as(include_str!("../../../queue-worker/sql/release_nodes.sql")).bind(0_i64).bind(1000);
+    let row: (i32, Option<i64>, i32, bool) = statement.fetch_one(on).await.unwrap();
+    row.2
+}
+
+#[tokio::test]
+async fn ends_in_transactions_that_stay_open_and_consumers_that_do_release_a_node_once() {
+    let db = db().await;
+    let mut on = Vec::new();
+    for _ in 0..4 {
+        on.push(PgConnection::connect(&db.url).await.unwrap());
+    }
+    let [one, other, look, again] = &mut on[..] else { unreachable!("four were made") };
+    for rounds in 0..6 {
+        let (_, [a, b, both]) = fan_in(&db).await;
+        let (mut first, mut second) = (one.begin().await.unwrap(), other.begin().await.unwrap());
+        end(&mut first, a).await;
+        end(&mut second, b).await;
+        assert_eq!(release(look).await, 0, "neither is committed");
+        if rounds % 2 == 0 {
+            first.commit().await.unwrap();
+            assert_eq!(release(look).await, 0, "one of two");
+            second.commit().await.unwrap();
+            assert_eq!(release(look).await, 1);
+        } else {
+            // A consumer of the one is under way while the other's end comes.
+            first.commit().await.unwrap();
+            let mut slow = look.begin().await.unwrap();
+            assert_eq!(release(&mut slow).await, 0);
+            second.commit().await.unwrap();
+            assert_eq!(release(again).await, 0, "the other consumer has its entry");
+            if rounds % 3 == 0 {
+                slow.rollback().await.unwrap();
+            } else {
+                slow.commit().await.unwrap();
+            }
+            assert_eq!((release(again).await, release(again).await), (1, 0));
+        }
+        assert_eq!(db.state(both).await, Some(JobState::Ready));
+    }
+    // An end that is rolled back releases nothing.
+    let (_, [a, _, both]) = fan_in(&db).await;
+    let mut first = one.begin().await.unwrap();
+    end(&mut first, a).await;
+    first.rollback().await.unwrap();
+    assert_eq!((release(look).await, db.state(both).await), (0, Some(JobState::Parked)));
+    drop(on);
+    run(&db, "delete from queue.edge; delete from queue.node").await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_somebody_has_stops_no_other_node() {
+    let db = db().await;
+    let (mut on, mut holder) = (PgConnection::connect(&db.url).await.unwrap(), PgConnection::connect(&db.url).await.unwrap());
+    for table in ["parked", "job"] {
+        let (_, [a, b, both]) = fan_in(&db).await;
+        let (_, [c, d, free]) = fan_in(&db).await;
+        for job in [a, b, c, d] {
+            end(&mut on, job).await;
+        }
+        let mut held = holder.begin().await.unwrap();
+        let lock = sqlx::AssertSqlSafe(format!("select from queue.{table} where id = $1 for update"));
+        sqlx::query(lock).bind(both).execute(&mut *held).await.unwrap();
+        assert_eq!((release(&mut on).await, release(&mut on).await), (1, 0), "{table}");
+        assert_eq!((db.state(free).await, db.state(both).await), (Some(JobState::Ready), Some(JobState::Parked)));
+        held.rollback().await.unwrap();
+        assert_eq!(release(&mut on).await, 1);
+    }
+    drop((on, holder));
+    db.finish().await;
+}
