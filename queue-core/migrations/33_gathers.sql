@@ -1,6 +1,7 @@
--- Gathers: many jobs of one type that a durable job spawns by one step, its parts, and whose ends it waits for together.
+-- Gathers: many jobs of one type that a durable job spawns by one step, or a flow has as one node, its parts, and whose ends are waited for together.
 --
---   gather        written with the first parts, under the parent's lease (add_chunk); counted by whoever consumes hints (count_gathers)
+--   gather        written with the first parts, under the parent's lease (add_chunk) or with its flow (add_parts); counted by whoever consumes
+--                 hints (count_gathers)
 --   brood         the parts in their order, a row a chunk; written with them, and never changed
 --   gather_part   one for each that is not over; deleted by whoever ends it, in that transaction (tell_gathers)
 --   gather_hint   how many of a gather's parts have ended; written by whoever ends them, one row a flush; consumed by any worker (count_gathers)
@@ -22,6 +23,7 @@ create table queue.gather (
   cancelled  bigint       not null default 0,  -- or expired
   most       integer,                          -- how many are let run at once; null: all
   room       bigint,                           -- how many of these more may now
+  waits      boolean      not null default false,  -- none runs until it is opened (open_gather)
   looked     integer      not null default 0,  -- from which chunk on housekeeping looks next
   constraint gather_pkey primary key (parent, name)  -- guard: a step has one gather
 ) with (fillfactor = 50);
@@ -59,10 +61,9 @@ create table queue.gather_hint (
 -- What one look found in the hints of a gather.
 create type queue.gather_sum as (parent bigint, name text, completed bigint, dead bigint, cancelled bigint, freed bigint);
 
--- Says that these jobs, which this transaction has enqueued, are the parts of a gather from the place `first` on, as its next chunk. Those that
--- are more than may run at once are parked. Null if the lease does not have the parent any more, or somebody cancels it, and false if there is such
--- a chunk: then the caller rolls back. To be called last, so that the lease is not locked for long.
-create function queue.add_chunk(token uuid, parent bigint, name text, chunk integer, first bigint, ids bigint[], most integer) returns boolean
+-- Says that these jobs, which this transaction has enqueued, are the parts of a gather from the place `first` on, as its next chunk; false if there
+-- is such a chunk. Those that are more than may run at once are parked, and all of them if the gather waits to be opened.
+create function queue.put_chunk(parent bigint, name text, chunk integer, first bigint, ids bigint[], most integer, waits boolean) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
   set enable_seqscan = off
@@ -70,6 +71,48 @@ as $$
 declare
   free     bigint;
   waiting  bigint[] := '{}';
+begin
+  insert into queue.gather (parent, name, most, room, waits)
+  values (put_chunk.parent, put_chunk.name, put_chunk.most, case when put_chunk.waits then 0 else put_chunk.most end, put_chunk.waits)
+  on conflict do nothing;  -- guard: a gather has more chunks than one [on conflict do nothing]
+  insert into queue.brood (parent, name, chunk, ids)
+  values (put_chunk.parent, put_chunk.name, put_chunk.chunk, put_chunk.ids)
+  on conflict do nothing;  -- guard: said twice, one chunk is spawned [on conflict do nothing]
+  if not found then
+    return false;
+  end if;
+  select g.room into free from queue.gather g where g.parent = put_chunk.parent and g.name = put_chunk.name;
+  if free < cardinality(put_chunk.ids) then
+    with gone as (
+      delete from queue.ready r
+      -- guard: as many as there is room for are let run [greatest(free, 0) => 0]
+      where r.ctid = any (array(select p.at from queue.ready_places((put_chunk.ids)[greatest(free, 0) + 1:]) p))
+      returning r.id, case when r.line is null then r.lane else queue.twin_of(r.lane) end as lane
+    ), entered as (
+      insert into queue.parked (id, lane, attempts, crashes, since, names)
+      select g.id, g.lane, 0, 0, clock_timestamp(), '{}' from gone g
+      returning id
+    )
+    select coalesce(array_agg(p.id), '{}') into waiting from entered p;
+  end if;
+  insert into queue.gather_part (id, parent, name, nr, held)
+  select u.id, put_chunk.parent, put_chunk.name, put_chunk.first + u.nr - 1, u.id = any (waiting)
+  from unnest(put_chunk.ids) with ordinality u (id, nr);
+  update queue.gather g
+  set need = g.need + cardinality(put_chunk.ids), at = clock_timestamp(),
+    -- guard: those that are let run take up room [cardinality(put_chunk.ids) - cardinality(waiting) => 0]
+    room = g.room - (cardinality(put_chunk.ids) - cardinality(waiting))
+  where g.parent = put_chunk.parent and g.name = put_chunk.name;
+  return true;
+end
+$$;
+
+-- As put_chunk, under the parent's lease: null if that does not have the parent any more, or somebody cancels it. If there is such a chunk, the
+-- caller rolls back. To be called last, so that the lease is not locked for long.
+create function queue.add_chunk(token uuid, parent bigint, name text, chunk integer, first bigint, ids bigint[], most integer) returns boolean
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
 begin
   perform
   from queue.lease l
@@ -80,38 +123,7 @@ begin
   if not found then
     return null;
   end if;
-  insert into queue.gather (parent, name, most, room)
-  values (add_chunk.parent, add_chunk.name, add_chunk.most, add_chunk.most)
-  on conflict do nothing;  -- guard: a gather has more chunks than one [on conflict do nothing]
-  insert into queue.brood (parent, name, chunk, ids)
-  values (add_chunk.parent, add_chunk.name, add_chunk.chunk, add_chunk.ids)
-  on conflict do nothing;  -- guard: said twice, one chunk is spawned [on conflict do nothing]
-  if not found then
-    return false;
-  end if;
-  select g.room into free from queue.gather g where g.parent = add_chunk.parent and g.name = add_chunk.name;
-  if free < cardinality(add_chunk.ids) then
-    with gone as (
-      delete from queue.ready r
-      -- guard: as many as there is room for are let run [greatest(free, 0) => 0]
-      where r.ctid = any (array(select p.at from queue.ready_places((add_chunk.ids)[greatest(free, 0) + 1:]) p))
-      returning r.id, case when r.line is null then r.lane else queue.twin_of(r.lane) end as lane
-    ), entered as (
-      insert into queue.parked (id, lane, attempts, crashes, since, names)
-      select g.id, g.lane, 0, 0, clock_timestamp(), '{}' from gone g
-      returning id
-    )
-    select coalesce(array_agg(p.id), '{}') into waiting from entered p;
-  end if;
-  insert into queue.gather_part (id, parent, name, nr, held)
-  select u.id, add_chunk.parent, add_chunk.name, add_chunk.first + u.nr - 1, u.id = any (waiting)
-  from unnest(add_chunk.ids) with ordinality u (id, nr);
-  update queue.gather g
-  set need = g.need + cardinality(add_chunk.ids), at = clock_timestamp(),
-    -- guard: those that are let run take up room [cardinality(add_chunk.ids) - cardinality(waiting) => 0]
-    room = g.room - (cardinality(add_chunk.ids) - cardinality(waiting))
-  where g.parent = add_chunk.parent and g.name = add_chunk.name;
-  return true;
+  return queue.put_chunk(add_chunk.parent, add_chunk.name, add_chunk.chunk, add_chunk.first, add_chunk.ids, add_chunk.most, false);
 end
 $$;
 
@@ -215,7 +227,7 @@ begin
       order by p.nr  -- guard: let run: in their order
     ) p
     cross join lateral (select k.ctid as at, k.id from queue.parked k where k.id = p.id offset 0) k
-    limit free  -- guard: let run: as many as there is room for
+    limit least(free, 1000)  -- guard: let run: as many as there is room for [least(free, 1000) => 1000]
   ), held as materialized (
     select k.ctid as at
     from queue.parked k
@@ -238,7 +250,7 @@ begin
   update queue.gather g
   set room = g.room - moved  -- guard: let run: takes up room [g.room - moved => g.room]
   where g.parent = let_run.parent and g.name = let_run.name;
-  if moved < found_ then  -- guard: let run: looked at again [moved < found_ => false]
+  if moved < found_ or found_ = 1000 then  -- guard: let run: looked at again [moved < found_ or found_ = 1000 => false]
     insert into queue.gather_hint (parent, name, completed, dead, cancelled, freed) values (let_run.parent, let_run.name, 0, 0, 0, 0);
   end if;
   perform queue.wake(q.queue)  -- guard: let run: workers are told [ queue.wake]

@@ -1,6 +1,6 @@
 -- Flows: jobs that are enqueued together, of which some wait for the ends of others.
 --
---   node       written with the flow (link_flow); deleted once its job is gone, by housekeeping (prune_nodes)
+--   node       written with the flow (link_flow); deleted once all jobs of its flow are gone, by housekeeping (prune_nodes)
 --   edge       written with the flow; deleted when its source has come to what it waits for (release_nodes), or nobody waits at it (prune_nodes)
 --   node_hint  written by whoever ends a source, in that transaction (tell_nodes); consumed by any worker (release_nodes)
 --   ready -> parked   a node with parents, in the transaction that enqueues it (link_flow)
@@ -18,6 +18,7 @@ create table queue.node (
   id       bigint    not null,
   after    bigint[]  not null,  -- the jobs that it waits for
   on_dead  bigint[]  not null,  -- those that have to die before it runs
+  ended    text,                -- what its job came to last
   constraint node_pkey primary key (flow, name),  -- guard: a name is one node's
   constraint node_name_is_bounded check (pg_catalog.octet_length(name) between 1 and 200)  -- guard: a node's name is bounded
 );
@@ -145,10 +146,97 @@ begin
 end
 $$;
 
+-- As queue.is_ours, of each of these jobs.
+create function queue.are_ours(ids bigint[]) returns boolean
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+as $$
+declare
+  written  bigint;
+  today    bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+begin
+  for written in
+    select distinct j.xmin::text::bigint
+    from unnest(are_ours.ids) u (id)
+    left join lateral (select j.xmin from queue.job j where j.id = u.id offset 0) j on true
+  loop
+    written := today + ((written - today + 2147483648) & 4294967295) - 2147483648;
+    if (pg_xact_status(written::text::xid8) = 'in progress') is not true then
+      return false;
+    end if;
+  end loop;
+  return true;
+end
+$$;
+
+-- Says that these jobs, which our transaction has enqueued as it has this node, are parts of the node from the place `first` on, as its next chunk:
+-- it is over once they are, and at most so many run at once. `total`, with the last of them, is how many there are in all.
+create function queue.add_parts(node bigint, chunk integer, first bigint, ids bigint[], most integer, total bigint) returns void
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+as $$
+declare
+  waits  boolean := exists (select from queue.edge e where e.target = add_parts.node);
+begin
+  -- guard: only parts of one's own transaction [queue.are_ours(add_parts.node || add_parts.ids) => true]
+  if not queue.are_ours(add_parts.node || add_parts.ids) or add_parts.most < 1
+    or add_parts.total < add_parts.first + cardinality(add_parts.ids)
+  then
+    raise invalid_parameter_value using message = 'queue.enqueue_flow: parts are new jobs of a new node, and at least one runs at once';
+  end if;
+  if not queue.put_chunk(add_parts.node, 'jobs', add_parts.chunk, add_parts.first, add_parts.ids, add_parts.most, waits) then
+    raise invalid_parameter_value using message = 'queue.enqueue_flow: these parts are there already';
+  end if;
+  -- guard: a part that would not wait is refused [waits and => false and]
+  if waits and exists (select from queue.gather_part p where p.id = any (add_parts.ids) and not p.held) then
+    raise invalid_parameter_value using
+      message = 'queue.enqueue_flow: a job of a node that waits for others takes no ordering key and no time to run at';
+  end if;
+  if add_parts.total is not null then
+    update queue.gather g
+    set need = g.need - 1, total = add_parts.total
+    where g.parent = add_parts.node and g.name = 'jobs' and g.total is null;
+    insert into queue.step (id, name, attempt, at, ran_ms, output)
+    values (add_parts.node, 'jobs', 0, clock_timestamp(), 0, jsonb_build_object('map', add_parts.total));
+  end if;
+end
+$$;
+
+-- Enqueues the parts of a node of enqueue_flow, a thousand at a time.
+create function queue.enqueue_parts(node bigint, said jsonb) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  jobs     bigint := jsonb_array_length(said -> 'jobs');
+  options  jsonb := coalesce(nullif(said -> 'options', 'null'), '{}') || jsonb_build_object('meta',
+    coalesce(nullif(said -> 'options' -> 'meta', 'null'), '{}') || jsonb_build_object('part_of', node || '/jobs'));
+  first    bigint := 0;
+  ids      bigint[];
+  is_new   boolean;
+begin
+  loop
+    select coalesce(array_agg(e.id order by p.place), '{}'), coalesce(bool_and(e.outcome = 'enqueued'), true) into ids, is_new
+    from jsonb_array_elements(said -> 'jobs') with ordinality p (payload, place)
+    cross join lateral queue.enqueue_with(said ->> 'job_type', p.payload, options) e
+    where p.place > first and p.place <= first + 1000;
+    if not is_new then  -- guard: a part is a new job [not is_new => false]
+      perform queue.refuse_node(said ->> 'name', 'has a job that is not new: another holds its uniqueness key');
+    end if;
+    perform queue.add_parts(node, (first / 1000)::integer, first, ids, (said ->> 'in_flight')::integer, case when first + 1000 >= jobs then jobs end);
+    first := first + 1000;
+    exit when first >= jobs;
+  end loop;
+end
+$$;
+
 -- Enqueues a flow in the caller's transaction, and returns its id. Nodes are an array, each {"name", "job_type", "payload", "options", "after",
 -- "on_dead", "if_dead"}: the last four may be left out. A node waits for those whose names are in "after" and "on_dead", which stand before it; a
 -- place {"$of": "NAME"} in its payload is an edge too, and becomes {"$of": "NAME", "was": OUTPUT}. "if_dead" says what becomes of those after this
--- one if it dies: hold, cancel or continue.
+-- one if it dies: hold, cancel or continue. A node with "jobs", an array of payloads, instead of "payload", is all of these, of its type and with its
+-- options, at most "in_flight" of them at once; it has completed once they are over, and gives their counts.
 create function queue.enqueue_flow(name text, nodes jsonb) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -162,13 +250,20 @@ declare
   policies text[] := '{}';
   given    boolean[] := '{}';
   node     jsonb;
+  place    bigint;
+  parts    jsonb;
   edge     record;
   born     record;
 begin
   for node in select n.node from jsonb_array_elements(enqueue_flow.nodes) with ordinality n (node, place) order by n.place loop
+    parts := nullif(node -> 'jobs', 'null');
     select e.id, e.outcome into born
-    from queue.enqueue_with(node ->> 'job_type', node -> 'payload', coalesce(nullif(node -> 'options', 'null'), '{}') || jsonb_build_object('meta',
-      coalesce(nullif(node -> 'options' -> 'meta', 'null'), '{}') || jsonb_build_object('node_of', enqueue_flow.name))) e;
+    from queue.enqueue_with(
+      case when parts is null then node ->> 'job_type' else 'queue:gather' end, case when parts is null then node -> 'payload' else '{}' end,
+      case when parts is null then coalesce(nullif(node -> 'options', 'null'), '{}') else jsonb_strip_nulls(jsonb_build_object(
+        'queue', node -> 'options' -> 'queue')) end
+        || jsonb_build_object('meta', coalesce(nullif(node -> 'options' -> 'meta', 'null'), '{}') || jsonb_build_object(
+          'node_of', enqueue_flow.name))) e;
     if born.outcome <> 'enqueued' then
       perform queue.refuse_node(node ->> 'name', 'is no new job: another holds its uniqueness key');
     end if;
@@ -194,12 +289,21 @@ begin
       policies := policies || coalesce(enqueue_flow.nodes -> (array_position(names, edge.source) - 1) ->> 'if_dead', 'hold');
     end loop;
   end loop;
-  return queue.link_flow(ids, names, sources, targets, deaths, policies, given);
+  perform queue.link_flow(ids, names, sources, targets, deaths, policies, given);
+  for node, place in
+    select n.node, n.place
+    from jsonb_array_elements(enqueue_flow.nodes) with ordinality n (node, place)
+    where nullif(n.node -> 'jobs', 'null') is not null
+    order by n.place
+  loop
+    perform queue.enqueue_parts(ids[place], node);
+  end loop;
+  return ids[1];
 end
 $$;
 
--- Leaves hints of those of these jobs that are over and that others wait for. To be called in the transaction that ends them, after that. Said
--- twice, it leaves a hint twice, which leads to one more look.
+-- Notes what those of these jobs that are over have come to, and leaves hints of those that others wait for. To be called in the transaction that
+-- ends them, after that. Said twice, it leaves a hint twice, which leads to one more look.
 create function queue.tell_nodes(ids bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -207,12 +311,22 @@ create function queue.tell_nodes(ids bigint[]) returns void
   set plan_cache_mode = force_generic_plan
 as $$
 begin
+  with ended as materialized (
+    select n.id, coalesce(s.state, 'gone') as state
+    from queue.node n
+    cross join lateral (select queue.state_of(n.id) as state offset 0) s
+    where n.id = any (tell_nodes.ids)  -- guard: told: only of the nodes named
+      -- guard: only what is over leaves a hint [coalesce(s.state, 'gone') in .. 'gone') => true]
+      and coalesce(s.state, 'gone') in ('completed', 'dead', 'cancelled', 'expired', 'gone')
+  ), noted as (
+    update queue.node n
+    set ended = e.state
+    from ended e
+    where n.id = e.id
+  )
   insert into queue.node_hint (id, state)
-  select u.id, coalesce(s.state, 'gone')
-  from unnest(tell_nodes.ids) u (id)
-  cross join lateral (select queue.state_of(u.id) as state offset 0) s
-  where exists (select from queue.edge e where e.source = u.id)  -- guard: only what others wait for leaves a hint
-    -- guard: only what is over leaves a hint [coalesce(s.state, 'gone') in .. 'gone') => true]
-    and coalesce(s.state, 'gone') in ('completed', 'dead', 'cancelled', 'expired', 'gone');
+  select e.id, e.state
+  from ended e
+  where exists (select from queue.edge o where o.source = e.id);  -- guard: only what others wait for leaves a hint
 end
 $$;

@@ -204,8 +204,27 @@ begin
 end
 $$;
 
--- Looks through the next nodes after this job, `most` of them: deletes edges at which nobody waits and nodes whose job is gone, and leaves hints of
--- ends that nobody told of. Returns the last job that it looked at, or null at the end. Rows that others hold are passed over.
+-- Lets the parts of a node run that has waited for others: as many of them as may at once. Said twice, it does so once.
+create function queue.open_gather(parent bigint) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+as $$
+begin
+  update queue.gather g
+  set room = coalesce(g.most, 4611686018427387904), waits = false
+  where g.parent = open_gather.parent and g.name = 'jobs'
+    and g.waits;  -- guard: what does not wait is not opened
+  if found then
+    insert into queue.gather_hint (parent, name, completed, dead, cancelled, freed)
+    values (open_gather.parent, 'jobs', 0, 0, 0, 0);  -- guard: what is opened leaves a hint [open_gather.parent => 0]
+    perform queue.wake_keys();  -- guard: what is opened is told of
+  end if;
+end
+$$;
+
+-- Looks through the next nodes after this job, `most` of them: deletes edges at which nobody waits and nodes of flows whose jobs are all gone, and
+-- leaves hints of ends that nobody told of. Returns the last job that it looked at, or null at the end. Rows that others hold are passed over.
 create function queue.prune_nodes(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -235,7 +254,12 @@ begin
     select o.id
     from queue.node o
     where o.id > prune_nodes.after and o.id <= last
-      and not exists (select from queue.job j where j.id = o.id)  -- guard: only nodes of jobs that are gone
+      and o.flow in (
+        select f.flow
+        from (select distinct s.flow from queue.node s where s.id > prune_nodes.after and s.id <= last) f
+        -- guard: only nodes of flows that are gone
+        where not exists (select from queue.node s join queue.job j on j.id = s.id where s.flow = f.flow)
+      )
       and not exists (select from queue.edge e where e.source = o.id)  -- guard: not those that others wait for
     for update of o skip locked  -- guard: passes over nodes that others hold, pruning [ skip locked]
   );
@@ -244,18 +268,21 @@ end
 $$;
 
 -- The nodes of a flow, in the order in which they were enqueued, with what they wait for: `waits` are those of their edges that are left. Any of its
--- jobs names the flow. The state is null of a job that is gone. The first ten thousand.
+-- jobs names the flow. Of a job that is gone the state is the last that it came to, if anybody told of that. `jobs` are how many a node is that is
+-- many, and `over` how many of these are counted as over. The first ten thousand.
 create function queue.nodes(flow bigint)
-  returns table (name text, id bigint, state text, after text[], on_dead text[], waits text[])
+  returns table (name text, id bigint, state text, after text[], on_dead text[], waits text[], jobs bigint, over bigint)
   language sql stable security definer
   set search_path = pg_catalog, pg_temp
   set enable_seqscan = off
 begin atomic
-  select n.name, n.id, queue.state_of(n.id),
+  select n.name, n.id, coalesce(queue.state_of(n.id), n.ended),
     array(select p.name from queue.node p where p.id = any (n.after) order by p.id),
     array(select p.name from queue.node p where p.id = any (n.on_dead) order by p.id),
-    array(select p.name from queue.edge e join queue.node p on p.id = e.source where e.target = n.id order by p.id)
+    array(select p.name from queue.edge e join queue.node p on p.id = e.source where e.target = n.id order by p.id),
+    g.total, g.completed + g.dead + g.cancelled
   from queue.node n
+  left join queue.gather g on g.parent = n.id and g.name = 'jobs'
   where n.flow = (select o.flow from queue.node o where o.id = nodes.flow)  -- guard: nodes of one flow
   order by n.id  -- guard: nodes in their order
   limit 10000;

@@ -35,7 +35,8 @@ grant execute on function
   queue.known_full, queue.tell_of_keys, queue.read_keyed, queue.starts_since, queue.count_starts,
   queue.roll_up, queue.add_tallies, queue.write_logs, queue.prune_logs, queue.prune_steps, queue.wake_parked, queue.prune_signals,
   queue.spawn, queue.join_name, queue.tell_parents, queue.prune_children, queue.restart,
-  queue.add_chunk, queue.close_gather, queue.tell_gathers, queue.let_run, queue.count_gathers, queue.forget_gathers, queue.recount_gather,
+  queue.put_chunk, queue.add_chunk, queue.close_gather, queue.open_gather, queue.tell_gathers, queue.let_run, queue.count_gathers,
+  queue.forget_gathers, queue.recount_gather,
   queue.prune_gathers, queue.ready_places,
   queue.tell_nodes, queue.edge_act, queue.release_nodes, queue.prune_nodes,
   queue.counts, queue.oldest, queue.enqueued_at

@@ -79,6 +79,9 @@
 //! | store | one schema in one database with our tables; `queue` by default |
 
 // In the order of a job's life. Imports go down only (see ARCHITECTURE.md).
+// The expansion of `#[job]` names this crate.
+extern crate self as queue_core;
+
 mod define;
 mod payload;
 mod trace;
@@ -113,8 +116,8 @@ pub use define::{
     Options, Outcome, Priority, Retain, StateKey, TerminalExt, Unique, UniqueKey, UnknownState, Verdict, While, most_together, verdict,
 };
 pub use enqueue::{
-    Batch, Child, Enqueue, EnqueueAll, EnqueueOptions, Enqueuing, Flow, FlowHandle, IfDead, Job, JobHandle, Map, Node, Parts, Spawn,
-    on_enqueue,
+    Batch, Child, Counts, Enqueue, EnqueueAll, EnqueueOptions, Enqueuing, Flow, FlowHandle, Gather, IfDead, Job, JobHandle, Map, Nested,
+    Node, Parts, Source, Spawn, Then, on_enqueue,
 };
 pub use error::{Error, RegistryError, message};
 pub use payload::PayloadError;

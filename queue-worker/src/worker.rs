@@ -211,9 +211,9 @@ impl Worker {
         }
         let declared = if registry.is_some() { declared } else { Declared::linked().collect() };
         let declares = declarations(declared.into_iter().filter_map(Declared::named).chain(schedules), config.store)?;
-        let registry = registry.map_or_else(Registry::linked, Ok)?;
-        let registry = registry.served(complain_of_keyring)?;
+        let registry = registry.map_or_else(Registry::linked, Ok)?.served(complain_of_keyring)?;
         registry.check(&states)?;
+        let registry = registry.with_ours()?;
         let limits = OwnLimits::new(&registry, &config.queues, &limits)?;
         let mut link = Link::new(&pool, "verify");
         migrate::verify(link.get().await?, config.store).await?;

@@ -7,6 +7,7 @@ mod clicks;
 mod client;
 mod doors;
 mod durable;
+mod flows;
 mod live;
 mod logs;
 mod many;

@@ -2,6 +2,7 @@
 
 mod ends;
 mod faults;
+mod many;
 mod races;
 mod statements;
 
@@ -15,14 +16,14 @@ use tests::{TestDb, eventually, within};
 /// Says what it is, and what it was given; or does what it is told to.
 #[job(name = "flow_part", max_attempts = 1, output = String)]
 #[derive(Serialize, Deserialize)]
-pub(super) struct Part {
+pub(crate) struct Part {
     text: String,
     act: Act,
     from: Vec<Of<String>>,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
-pub(super) enum Act {
+pub(crate) enum Act {
     Give,
     /// Until a row of `mended` is there.
     Fail,
@@ -81,15 +82,15 @@ impl Handler for PartOwn {
     }
 }
 
-pub(super) fn part(text: &str, act: Act, from: impl IntoIterator<Item = Of<String>>) -> Part {
+pub(crate) fn part(text: &str, act: Act, from: impl IntoIterator<Item = Of<String>>) -> Part {
     Part { text: text.to_owned(), act, from: from.into_iter().collect() }
 }
 
-pub(super) fn give(text: &str, from: impl IntoIterator<Item = Of<String>>) -> Part {
+pub(crate) fn give(text: &str, from: impl IntoIterator<Item = Of<String>>) -> Part {
     part(text, Act::Give, from)
 }
 
-pub(super) async fn db() -> TestDb {
+pub(crate) async fn db() -> TestDb {
     let db = TestDb::new().await;
     run(&db, "create table ran (job bigint); create table mended ()").await;
     db
@@ -115,7 +116,7 @@ pub(super) async fn output<J>(db: &TestDb, flow: &FlowHandle, node: &Node<J>) ->
 }
 
 /// Runs a worker until these jobs have come to these states.
-pub(super) async fn settle(db: &TestDb, states_wanted: &[(JobId, JobState)]) {
+pub(crate) async fn settle(db: &TestDb, states_wanted: &[(JobId, JobState)]) {
     db.run_while(worker(db), async {
         for (job, state) in states_wanted {
             within(Duration::from_mins(1), "it is over", async || db.state(*job).await == Some(*state)).await;

@@ -47,6 +47,9 @@ pub type HandlerFuture<'a> = Pin<Box<dyn Future<Output = Result<Option<String>, 
 
 inventory::collect!(Registration);
 
+/// Types of ours have names that begin so. Every worker runs them, whatever types it is told.
+const OURS: &str = "queue:";
+
 impl Registration {
     /// The registration of `T`.
     pub const fn of<T: Handler>() -> Self {
@@ -77,6 +80,10 @@ impl Registration {
     /// What `#[job(..)]` said.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    fn is_ours(&self) -> bool {
+        self.options.name.starts_with(OURS)
     }
 
     /// The Rust type, with its path.
@@ -144,10 +151,22 @@ impl Registry {
     /// `Job` carries an option out of range.
     pub fn linked() -> Result<Self, RegistryError> {
         let mut registry = Self::new();
-        for registration in inventory::iter::<Registration> {
+        for registration in inventory::iter::<Registration>.into_iter().filter(|registration| !registration.is_ours()) {
             registry.add(registration)?;
         }
         Ok(registry)
+    }
+
+    /// With the types of ours.
+    ///
+    /// # Errors
+    /// [`RegistryError::Duplicate`] when another type has the name of one.
+    #[doc(hidden)]
+    pub fn with_ours(mut self) -> Result<Self, RegistryError> {
+        for registration in inventory::iter::<Registration>.into_iter().filter(|registration| registration.is_ours()) {
+            self.add(registration)?;
+        }
+        Ok(self)
     }
 
     /// Adds `T`; registering the same type twice is fine.

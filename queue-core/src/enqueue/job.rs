@@ -1,7 +1,10 @@
 //! What a payload type can do: be enqueued.
 
-use super::{Enqueue, EnqueueAll};
-use crate::{connect::IntoConnection, define::JobType};
+use super::{Enqueue, EnqueueAll, Then};
+use crate::{
+    connect::IntoConnection,
+    define::{JobType, Of},
+};
 
 /// A payload type that can be enqueued. Every [`JobType`] is one; that is written by [`#[job]`](crate::job), seldom by hand.
 pub trait Job: JobType {
@@ -31,6 +34,32 @@ pub trait Job: JobType {
         I::IntoIter: Send + 'c,
     {
         EnqueueAll::new(jobs.into_iter(), on)
+    }
+
+    /// This job, and another that runs once it has completed, and may have what it returned in its payload: the simplest [`Flow`](crate::Flow).
+    ///
+    /// ```no_run
+    /// # use queue_core::{Job as _, Of, job};
+    /// # use serde::{Serialize, Deserialize};
+    /// #[job(send_only, output = String)]
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Fetch {
+    ///     url: String,
+    /// }
+    ///
+    /// #[job(send_only)]
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Parse {
+    ///     page: Of<String>,
+    /// }
+    ///
+    /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
+    /// let fetch = Fetch { url: "https://example.org".into() };
+    /// let flow = fetch.then(|page| Parse { page }).enqueue(&pool).await?;
+    /// # Ok(()) }
+    /// ```
+    fn then<N: JobType>(self, next: impl FnOnce(Of<Self::Output>) -> N) -> Then<N> {
+        Then::first(self).then(next)
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) use self::sealing::Sealing;
 pub use self::{
     all::EnqueueAll,
     batch::Batch,
-    flow::{Flow, FlowHandle, IfDead, Node},
+    flow::{Counts, Flow, FlowHandle, Gather, IfDead, Nested, Node, Source, Then},
     handle::JobHandle,
     hooks::{Enqueuing, on_enqueue},
     job::Job,

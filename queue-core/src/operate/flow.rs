@@ -15,7 +15,7 @@ pub struct FlowNode {
     pub name: String,
     /// Its job.
     pub id: JobId,
-    /// The state of its job; `None` of one that is gone, or was completed without a record.
+    /// The state of its job; of one that is gone, the last that it came to, if that is known.
     pub state: Option<String>,
     /// The nodes that it waits for, or has waited for.
     pub after: Vec<String>,
@@ -23,6 +23,10 @@ pub struct FlowNode {
     pub on_dead: Vec<String>,
     /// Those of both that it waits for still.
     pub waits: Vec<String>,
+    /// Of a node that is many: how many jobs it is.
+    pub jobs: Option<i64>,
+    /// How many of these are over, as far as they are counted.
+    pub over: Option<i64>,
 }
 
 /// The nodes of the flow that this job belongs to, in the order in which they were added: the first ten thousand. None if it belongs to no flow.

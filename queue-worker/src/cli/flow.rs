@@ -86,6 +86,9 @@ fn parents(node: &FlowNode) -> impl Iterator<Item = &str> {
 
 fn line(node: &FlowNode) -> String {
     let mut said = format!("{}  {}  {}", inert::line(&node.name), node.id, state(node));
+    if let (Some(jobs), Some(over)) = (node.jobs, node.over) {
+        let _ = write!(said, "  {over} of {jobs} jobs are over");
+    }
     let named = |names: &[String]| names.iter().map(|name| inert::line(name)).collect::<Vec<_>>().join(", ");
     if !node.on_dead.is_empty() {
         let _ = write!(said, "  on the death of {}", named(&node.on_dead));

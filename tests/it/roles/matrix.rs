@@ -14,6 +14,7 @@ const FUNCTIONS: &str = "
 act_on_all o
 act_on_one o
 add_chunk w
+add_parts pmw
 add_tallies w
 adopt w
 announce_waiter pmw
@@ -55,6 +56,7 @@ elect_schedules w
 end_of wo
 enqueue pmw
 enqueue_flow pmw
+enqueue_parts pmw
 enqueue_with pmw
 enqueued_at wro
 entry_of wo
@@ -104,6 +106,7 @@ nodes ro
 note_act o
 notify w
 oldest wro
+open_gather w
 passed wro
 pause o
 pause_awaits ro
@@ -120,6 +123,7 @@ prune_logs w
 prune_nodes w
 prune_signals w
 prune_steps w
+put_chunk w
 quantile ro
 read_history ro
 read_keyed w

@@ -12,6 +12,7 @@ act_on_all o
 act_on_one o
 add_chunk w
 add_days w
+add_parts pmw
 announce_waiter pmw
 any_schedule wro
 audit ro
@@ -110,6 +111,7 @@ note w
 note_act o
 now pmwro!
 oldest wro
+open_gather w
 own_leases w
 park w
 park_held w

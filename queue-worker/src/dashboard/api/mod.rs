@@ -5,6 +5,7 @@ mod audit;
 mod body;
 mod dead;
 mod durable;
+mod flows;
 mod history;
 mod jobs;
 mod limits;
@@ -23,6 +24,7 @@ pub(super) use self::{
     audit::AskedAudit,
     body::Asked,
     durable::parent_of,
+    flows::is_node,
     history::{AskedHistory, figures},
     jobs::{job_id, listed, logs_of, looked_at},
     overview::{Overview, busiest_and_oldest, gather},
@@ -46,6 +48,8 @@ pub(super) fn routes() -> Router<Shared> {
         .routes(routes!(durable::children))
         .routes(routes!(durable::signals))
         .routes(routes!(durable::signal))
+        .routes(routes!(flows::flow))
+        .routes(routes!(flows::cancel))
         .routes(routes!(jobs::act))
         .routes(routes!(history::history))
         .routes(routes!(many::count))

@@ -10,16 +10,18 @@ use axum::{
 use chrono::{DateTime, Utc};
 use queue_core::{
     JobId, JobState, Progress,
-    operate::{self, AttemptLog, Cause, CauseKind, JobChild, JobRecord, JobSignal, JobStep, Why},
+    operate::{self, AttemptLog, Cause, CauseKind, FlowNode, JobChild, JobRecord, JobSignal, JobStep, Why},
 };
 use serde_json::Value;
 
 use super::{
     frame::{Frame, page as write},
+    graph::{Graph, graph},
+    timeline::{Timeline, timeline},
     tree::tree,
 };
 use crate::dashboard::{
-    api::{job_id, logs_of, looked_at, parent_of},
+    api::{is_node, job_id, logs_of, looked_at, parent_of},
     app::{App, Shared},
     problem::{Answer, Problem},
     show::{self, Moment},
@@ -34,6 +36,9 @@ struct JobPage {
     trees: Vec<(&'static str, String)>,
     logs: Vec<LogView>,
     steps: Vec<StepRow>,
+    timeline: Option<Timeline>,
+    /// The flow that it is a node of.
+    flow: Option<Graph>,
     children: Vec<ChildRow>,
     signals: Vec<SignalRow>,
     /// Whether it can be sent signals here, and the one that it waits for.
@@ -123,6 +128,7 @@ struct ChildRow {
 #[derive(Default)]
 struct Read {
     steps: Vec<JobStep>,
+    flow: Vec<FlowNode>,
     children: Vec<JobChild>,
     signals: Vec<JobSignal>,
     logs: Vec<AttemptLog>,
@@ -210,12 +216,13 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Path(id): Path
         Err(problem) => return unseen(&app, frame, id, problem).await,
     };
     // What cannot be read of the logs and the steps keeps nobody from seeing the job.
-    let (read, unread) = match read(&app, id, &seen.job.job_type).await {
+    let (read, unread) = match read(&app, &seen.job).await {
         Ok(read) => (read, None),
         Err(problem) => (Read::default(), Some(problem.text)),
     };
     let logs = read.logs.iter().rev().map(|log| LogView::new(log, seen.now)).collect();
     let steps = read.steps.iter().map(|step| StepRow::new(step, seen.now)).collect();
+    let (timeline, flow) = (timeline(&read.steps, seen.now), (!read.flow.is_empty()).then(|| graph(&read.flow, &id.to_string())));
     let child = |child: &JobChild| ChildRow { name: show::line(&child.name), id: child.id, state: child.whereabouts().to_owned() };
     let children = read.children.iter().map(child).collect();
     let signals = read.signals.iter().map(|one| SignalRow { name: show::line(&one.name), at: Moment::new(one.at, seen.now) }).collect();
@@ -227,16 +234,18 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Path(id): Path
     let is_durable = *state == JobState::Parked || !(read.steps.is_empty() && read.signals.is_empty());
     let signal = (frame.acts && goes_on && is_durable).then(|| awaited(&seen.why).unwrap_or_default().to_owned());
     let job = view(&frame, &seen);
-    Ok(write(&JobPage { frame, job, trees, logs, steps, children, signals, signal, unread, hidden, goes_on })?.into_response())
+    Ok(write(&JobPage { frame, job, trees, logs, steps, timeline, flow, children, signals, signal, unread, hidden, goes_on })?
+        .into_response())
 }
 
-async fn read(app: &App, id: JobId, job_type: &str) -> Answer<Read> {
-    let mut session = app.look().await?;
+async fn read(app: &App, job: &JobRecord) -> Answer<Read> {
+    let (mut session, id) = (app.look().await?, job.id);
     Ok(Read {
+        flow: if is_node(job) { operate::flow(&mut *session, app.store, id).await? } else { Vec::new() },
         steps: operate::steps(&mut *session, app.store, id).await?,
         children: operate::children(&mut *session, app.store, id).await?,
         signals: operate::signals(&mut *session, app.store, id).await?,
-        logs: logs_of(&mut session, app, id, job_type).await?,
+        logs: logs_of(&mut session, app, id, &job.job_type).await?,
     })
 }
 

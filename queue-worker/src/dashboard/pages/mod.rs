@@ -5,6 +5,7 @@ mod chart;
 mod crons;
 mod dead;
 mod frame;
+mod graph;
 mod history;
 mod job;
 mod jobs;
@@ -13,6 +14,7 @@ mod live;
 mod login;
 mod overview;
 mod queues;
+mod timeline;
 mod tree;
 mod workers;
 

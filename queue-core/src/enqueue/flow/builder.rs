@@ -1,0 +1,167 @@
+//! What a flow is made with.
+
+use std::{
+    fmt, mem,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use super::{
+    gather::Gather,
+    handle::FlowHandle,
+    nested::Nested,
+    node::Node,
+    plan::{Graph, Plan, checked},
+    write::write,
+};
+use crate::{
+    connect::IntoConnection,
+    define::{Durability, JobType},
+    enqueue::options::enqueue_methods,
+    error::Error,
+    schema::Store,
+    trace,
+};
+
+/// Jobs to be enqueued together, of which some wait for the ends of others. A job of it is a node, and has a name.
+///
+/// Nodes that wait for nobody are ready at once, the others are parked until those before them are over. A node can only wait for nodes that were
+/// added before it, so there are no cycles.
+///
+/// ```no_run
+/// # use queue_core::{Counts, Flow, IfDead, Of, job};
+/// # use serde::{Serialize, Deserialize};
+/// #[job(send_only, output = String)]
+/// #[derive(Serialize, Deserialize)]
+/// struct Fetch {
+///     url: String,
+/// }
+///
+/// #[job(send_only)]
+/// #[derive(Serialize, Deserialize)]
+/// struct Parse {
+///     page: Of<String>,
+/// }
+///
+/// #[job(send_only)]
+/// #[derive(Serialize, Deserialize)]
+/// struct Mail {
+///     text: String,
+/// }
+///
+/// # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut flow = Flow::new("import");
+/// let fetch = flow.add("fetch", Fetch { url: "https://example.org".into() });
+/// let parse = flow.add("parse", Parse { page: fetch.output() }); // waits for it, and is given what it returned
+/// flow.add("done", Mail { text: "imported".into() }).after(&parse);
+/// flow.add("sorry", Mail { text: "not fetched".into() }).on_dead(&fetch);
+///
+/// let mut tx = pool.begin().await?;
+/// let flow = flow.enqueue(&mut tx).await?;
+/// tx.commit().await?;
+/// println!("flow {}, parsed by job {}", flow.id(), flow.job(&parse).id());
+/// # Ok(()) }
+/// ```
+#[must_use = "nothing is enqueued until `enqueue` is awaited"]
+pub struct Flow {
+    name: String,
+    store: Store,
+    durability: Option<Durability>,
+    plan: Arc<Plan>,
+}
+
+impl Flow {
+    /// An empty flow for the default store. The name is for people: it is in the metadata of each of its jobs, as `node_of`.
+    pub fn new(name: impl Into<String>) -> Self {
+        static FLOWS: AtomicU64 = AtomicU64::new(0);
+        let name = name.into();
+        let plan = Plan::new(FLOWS.fetch_add(1, Ordering::Relaxed), name.clone());
+        Self { name, store: Store::default(), durability: None, plan: Arc::new(plan) }
+    }
+
+    enqueue_methods!();
+
+    /// Adds a job under a name of 1 to 200 bytes that no other node of the flow has. What is wrong with it is said by [`enqueue`](Self::enqueue).
+    pub fn add<J: JobType>(&mut self, name: impl Into<String>, job: J) -> Node<J> {
+        Node::add(&self.plan, None, name.into(), job)
+    }
+
+    /// Adds many jobs of one type as one node: it has completed once all of them are over, whatever they came to, and its output is how many came to
+    /// what. They are encoded as they are written, a thousand at a time, so that there may be a hundred thousand.
+    ///
+    /// They run beside each other, at most [`in_flight`](Node::in_flight) of them at once. What waits for the node waits for all of them; if the node
+    /// itself waits, so do they. To say of each what differs from the type's options, use [`each`](Node::each). In the payloads of many there is no
+    /// [`Of`](crate::Of).
+    ///
+    /// The node is a job of its own, of the type `queue:gather`, in the queue of the many: it holds no slot while they run. A dead letter among them
+    /// counts as over, and once: requeued, it changes nothing of what was counted.
+    ///
+    /// ```no_run
+    /// # use queue_core::{Counts, Flow, Of, job};
+    /// # use serde::{Serialize, Deserialize};
+    /// #[job(send_only)]
+    /// #[derive(Serialize, Deserialize)]
+    /// struct ImportRow {
+    ///     row: u64,
+    /// }
+    ///
+    /// #[job(send_only)]
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Report {
+    ///     rows: Of<Counts>,
+    /// }
+    ///
+    /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
+    /// let mut flow = Flow::new("import");
+    /// let rows = flow.add_all("rows", (0..100_000).map(|row| ImportRow { row })).in_flight(50);
+    /// flow.add("report", Report { rows: rows.output() }); // once all are over
+    /// flow.enqueue(&pool).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn add_all<J, I>(&mut self, name: impl Into<String>, jobs: I) -> Node<Gather>
+    where
+        J: JobType,
+        I: IntoIterator<Item = J>,
+        I::IntoIter: Send + 'static,
+    {
+        Node::add_all(&self.plan, None, name.into(), jobs.into_iter())
+    }
+
+    /// A flow in this one, whose nodes have names that begin with this one and a slash. See [`Nested`].
+    pub fn nested(&mut self, name: impl Into<String>) -> Nested {
+        Nested::within(&self.plan, None, name.into())
+    }
+
+    /// How many nodes it has, those of nested flows with them.
+    pub fn len(&self) -> usize {
+        self.plan.graph().nodes.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Enqueues all of it: in your transaction, in which it exists if and only if that commits, or in one of its own.
+    ///
+    /// # Errors
+    /// [`Error::Node`] says which node, and what is wrong with it: as of an enqueue, or that it waits for a node of another flow or one that was added
+    /// later, or that what others give is to be put into a payload that is stored encrypted. The database refuses an empty flow, a name that is not
+    /// one, a node that waits and has an ordering key, a fair key or a time to run at, and one whose uniqueness key is held.
+    pub async fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Result<FlowHandle, Error> {
+        let Graph { nodes, nested } = mem::take(&mut *self.plan.graph());
+        let span = trace::enqueue(None, None);
+        let mut flow = checked(nodes, &nested, trace::carried(&span).as_ref())?;
+        let sent = write(on.into_connection(), (self.store, self.durability), &mut flow).await;
+        trace::enqueued_all(&span, sent.as_ref().map(|ids| ids.len() as u64));
+        Ok(FlowHandle { store: self.store, flow: self.plan.flow, ids: sent?, names: flow.names })
+    }
+}
+
+impl fmt::Debug for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flow").field("name", &self.name).field("nodes", &self.len()).finish_non_exhaustive()
+    }
+}

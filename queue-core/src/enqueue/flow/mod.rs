@@ -1,0 +1,22 @@
+//! A flow: jobs that are enqueued together, of which some wait for the ends of others.
+
+mod builder;
+mod gather;
+mod handle;
+mod nested;
+mod node;
+mod plan;
+mod source;
+mod then;
+mod write;
+
+pub use self::{
+    builder::Flow,
+    gather::{Counts, Gather},
+    handle::FlowHandle,
+    nested::Nested,
+    node::Node,
+    plan::IfDead,
+    source::Source,
+    then::Then,
+};

@@ -1,0 +1,61 @@
+//! A job, and another once it has completed.
+
+use std::{collections::BTreeSet, fmt};
+
+use super::{builder::Flow, handle::FlowHandle, node::Node};
+use crate::{
+    connect::IntoConnection,
+    define::{Durability, JobType, Of},
+    error::Error,
+    schema::Store,
+};
+
+/// Jobs that run one after the other, each once the one before it has completed; from [`Job::then`](crate::Job::then).
+#[must_use = "nothing is enqueued until `enqueue` is awaited"]
+pub struct Then<J> {
+    flow: Flow,
+    last: Node<J>,
+    names: BTreeSet<String>,
+}
+
+impl<J: JobType> Then<J> {
+    pub(in crate::enqueue) fn first(job: J) -> Self {
+        let name = J::OPTIONS.name;
+        let mut flow = Flow::new(name);
+        Self { last: flow.add(name, job), flow, names: BTreeSet::from([name.to_owned()]) }
+    }
+
+    /// And this one after it, which may have what it returned in its payload.
+    pub fn then<N: JobType>(self, next: impl FnOnce(Of<J::Output>) -> N) -> Then<N> {
+        let Self { mut flow, last, mut names } = self;
+        let name = N::OPTIONS.name;
+        let free = (2..).map(|nr| format!("{name}-{nr}"));
+        let name = std::iter::once(name.to_owned()).chain(free).find(|name| names.insert(name.clone())).unwrap_or_default();
+        let next = flow.add(name, next(last.output())).after(&last);
+        Then { flow, last: next, names }
+    }
+
+    /// Into this store instead of the default one.
+    pub fn store(self, store: Store) -> Self {
+        Self { flow: self.flow.store(store), ..self }
+    }
+
+    /// As [`Flow::durability`].
+    pub fn durability(self, durability: Durability) -> Self {
+        Self { flow: self.flow.durability(durability), ..self }
+    }
+
+    /// Enqueues all of them, as a [`Flow`] whose nodes are called as their types.
+    ///
+    /// # Errors
+    /// As [`Flow::enqueue`].
+    pub async fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Result<FlowHandle, Error> {
+        self.flow.enqueue(on).await
+    }
+}
+
+impl<J> fmt::Debug for Then<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Then").field("jobs", &self.names).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,253 @@
+//! Nodes that are many jobs, flows in flows, and a job after another.
+
+use std::time::Duration;
+
+use queue_core::{Counts, Flow, FlowHandle, Handler, IfDead, Job as _, JobId, JobResult, JobState, Nested, Node, Of, Store, job, operate};
+use serde::{Deserialize, Serialize};
+use sqlx::Row as _;
+use tests::{TestDb, eventually, within};
+
+use super::{Act, db, give, output, part, run, settle, states};
+
+/// Is told how many there were.
+#[job(name = "flow_report", output = Counts)]
+#[derive(Serialize, Deserialize)]
+struct Report {
+    rows: Of<Counts>,
+}
+
+impl Handler for Report {
+    async fn run(self, cx: &queue_core::Context) -> JobResult<Counts> {
+        sqlx::query("insert into ran (job) values ($1)").bind(cx.id()).execute(cx.pool()).await?;
+        self.rows.into_value()
+    }
+}
+
+fn worker(db: &TestDb) -> queue_worker::Worker {
+    super::worker(db).register::<Report>()
+}
+
+async fn counted<J>(db: &TestDb, flow: &FlowHandle, node: &Node<J>) -> serde_json::Value {
+    sqlx::query_scalar("select output from queue.done where id = $1").bind(flow.job(node).id()).fetch_one(&db.pool).await.unwrap()
+}
+
+async fn over<J>(db: &TestDb, flow: &FlowHandle, node: &Node<J>, state: JobState) {
+    let job = flow.job(node).id();
+    db.run_while(worker(db), async {
+        within(Duration::from_mins(2), "it is over", async || db.state(job).await == Some(state)).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn many_are_one_node_that_has_completed_once_all_are_over() {
+    let db = db().await;
+    let mut flow = Flow::new("import");
+    let acts = |n| if n % 100 == 7 { Act::Fail } else { Act::Give };
+    let rows = flow.add_all("rows", (0..2500).map(move |n| part("row", acts(n), []))).in_flight(40);
+    let report = flow.add("report", Report { rows: rows.output() });
+    let beside = flow.add_all("beside", (0..3).map(|_| give("b", []))).each(|job| job.queue("nobody"));
+    let none = flow.add_all("none", std::iter::empty::<Report>());
+    let last = flow.add("last", give("last", [])).after(&report).after(&none);
+    let flow = flow.enqueue(&db.pool).await.unwrap();
+    assert_eq!(db.count("select count(*) from queue.parked").await, 2500 - 40 + 2, "what has no room, and two nodes");
+    over(&db, &flow, &last, JobState::Completed).await;
+    let said = counted(&db, &flow, &report).await;
+    assert_eq!(said, serde_json::json!({"total": 2500, "completed": 2475, "dead": 25, "cancelled": 0}));
+    assert_eq!(db.count("select count(distinct job) from ran").await, 2502, "each ran");
+    let ends = ["rows completed", "report completed", "beside parked", "none completed", "last completed"];
+    assert_eq!(states(&db, &flow).await, ends);
+    let nodes = operate::flow(&db.pool, Store::default(), flow.id()).await.unwrap();
+    let jobs: Vec<_> = nodes.iter().map(|node| (node.jobs, node.over)).collect();
+    assert_eq!(jobs, [(Some(2500), Some(2500)), (None, None), (Some(3), Some(0)), (Some(0), Some(0)), (None, None)]);
+    // To cancel the node is to cancel its jobs.
+    flow.job(&beside).cancel(&db.pool).await.unwrap();
+    assert_eq!(db.count("select count(*) from queue.jobs where state = 'cancelled'").await, 4);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn many_that_wait_for_a_node_begin_once_that_has_completed() {
+    let db = db().await;
+    let mut flow = Flow::new("waits");
+    let first = flow.add("first", part("first", Act::Fail, []));
+    let all = flow.add_all("all", (0..1200).map(|_| give("all", []))).after(&first);
+    let some = flow.add_all("some", (0..30).map(|_| give("some", []))).in_flight(4).after(&first);
+    let stopped = flow.add("stopped", part("stopped", Act::Fail, [])).if_dead(IfDead::Cancel);
+    let never = flow.add_all("never", (0..30).map(|_| give("never", []))).after(&stopped);
+    let report = flow.add("report", Report { rows: some.output() }).after(&all);
+    let flow = flow.enqueue(&db.pool).await.unwrap();
+    let first = flow.job(&first);
+    db.run_while(worker(&db), async {
+        db.until(first.id(), JobState::Dead).await;
+        db.until(flow.job(&never).id(), JobState::Cancelled).await;
+        eventually("hints are consumed", async || db.count("select count(*) from queue.node_hint").await == 0).await;
+    })
+    .await;
+    assert_eq!(db.count("select count(*) from ran").await, 2, "none of the others ran");
+    assert_eq!(db.count("select count(*) from queue.jobs where state = 'cancelled'").await, 31);
+    run(&db, "insert into mended default values").await;
+    first.requeue(&db.pool).await.unwrap();
+    over(&db, &flow, &report, JobState::Completed).await;
+    assert_eq!(counted(&db, &flow, &all).await["completed"], 1200);
+    assert_eq!(counted(&db, &flow, &report).await["completed"], 30);
+    assert_eq!(db.count("select count(*) from (select job from ran group by job having count(*) > 1) twice").await, 1, "first alone");
+    db.finish().await;
+}
+
+/// Opened twice, by two attempts, no more run at once than may.
+#[tokio::test]
+async fn a_node_is_opened_once_and_lets_as_many_run_as_may() {
+    let db = db().await;
+    let mut flow = Flow::new("window");
+    let first = flow.add("first", give("first", []));
+    let some = flow.add_all("some", (0..30).map(|_| give("some", []))).in_flight(4).after(&first).with(|job| job.queue("nobody"));
+    let some_id = {
+        let flow = flow.enqueue(&db.pool).await.unwrap();
+        flow.job(&some).id()
+    };
+    let open = async || {
+        sqlx::query(include_str!("../../../queue-core/sql/open_gather.sql")).bind(some_id).execute(&db.pool).await.unwrap();
+        sqlx::query("select queue.count_gathers(0, 100)").execute(&db.pool).await.unwrap();
+        db.count("select count(*) from queue.gather_part p where not p.held").await
+    };
+    assert_eq!((open().await, open().await), (4, 4));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn many_in_sql() {
+    let db = db().await;
+    let nodes = r#"[
+        {"name": "first", "job_type": "flow_part", "payload": {"text": "first", "act": "Give", "from": []}},
+        {"name": "rows", "job_type": "flow_part", "in_flight": 2, "after": ["first"],
+         "jobs": [{"text": "1", "act": "Give", "from": []}, {"text": "2", "act": "Fail", "from": []}, {"text": "3", "act": "Give", "from": []}]},
+        {"name": "report", "job_type": "flow_report", "payload": {"rows": {"$of": "rows"}}}]"#;
+    let flow: JobId =
+        sqlx::query_scalar("select queue.enqueue_flow('sql', $1::text::jsonb)").bind(nodes).fetch_one(&db.pool).await.unwrap();
+    let nodes = operate::flow(&db.pool, Store::default(), flow).await.unwrap();
+    db.run_while(worker(&db), db.until(nodes[2].id, JobState::Completed)).await;
+    let output: serde_json::Value =
+        sqlx::query_scalar("select output from queue.done where id = $1").bind(nodes[2].id).fetch_one(&db.pool).await.unwrap();
+    assert_eq!(output, serde_json::json!({"total": 3, "completed": 2, "dead": 1, "cancelled": 0}));
+    // Whole or not at all.
+    let keyed = r#"[{"name": "a", "job_type": "t", "payload": 1},
+        {"name": "b", "job_type": "t", "after": ["a"], "jobs": [1], "options": {"key": "k"}}]"#;
+    let refused = sqlx::query("select queue.enqueue_flow('sql', $1::text::jsonb)").bind(keyed).execute(&db.pool).await.unwrap_err();
+    assert!(refused.to_string().contains("takes no ordering key"), "{refused}");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_not_of_this_transaction_becomes_no_part() {
+    let db = db().await;
+    let other = give("other", []).enqueue(&db.pool).await.unwrap().id();
+    let mut tx = db.pool.begin().await.unwrap();
+    let mut flow = Flow::new("thief");
+    let many = flow.add_all("many", (0..2).map(|_| give("many", [])));
+    let node = flow.enqueue(&mut tx).await.unwrap().job(&many).id();
+    let add = include_str!("../../../queue-core/sql/add_parts.sql");
+    let add = sqlx::query(add).bind(node).bind(1).bind(2_i64).bind([other]).bind(None::<i32>).bind(None::<i64>);
+    let error = add.execute(&mut *tx).await.unwrap_err();
+    assert!(error.to_string().contains("parts are new jobs"), "{error}");
+    tx.rollback().await.unwrap();
+    for (most, unique) in [(0, false), (1, true)] {
+        let mut flow = Flow::new("faulty");
+        let many = flow.add_all("many", (0..2).map(|_| give("many", []))).in_flight(most);
+        drop(many.each(|job| if unique { job.unique("k") } else { job }));
+        let error = flow.enqueue(&db.pool).await.unwrap_err().to_string();
+        assert!(error.contains("many") && error.contains(if unique { "uniqueness key" } else { "in_flight" }), "{error}");
+    }
+    assert_eq!(db.count("select count(*) from queue.job").await, 1);
+    db.finish().await;
+}
+
+fn bill(flow: &mut Nested) -> Node<super::Part> {
+    let charge = flow.add("charge", give("charge", []));
+    flow.add("stamp", give("stamp", [])).after(&charge);
+    flow.add("receipt", give("receipt", [charge.output()]))
+}
+
+#[tokio::test]
+async fn a_nested_flow_is_waited_for_as_one_and_waits_as_one() {
+    let db = db().await;
+    let mut flow = Flow::new("order");
+    let stock = flow.add("stock", give("stock", []));
+    let mut billing = flow.nested("bill").after(&stock);
+    let receipt = bill(&mut billing);
+    let mut inner = billing.nested("inner").after(&receipt);
+    inner.add("deep", give("deep", []));
+    let ship = flow.add("ship", give("ship", [receipt.output()])).after(&billing);
+    let flow = flow.enqueue(&db.pool).await.unwrap();
+    let nodes = operate::flow(&db.pool, Store::default(), flow.id()).await.unwrap();
+    let edges: Vec<String> = nodes.iter().map(|node| format!("{}: {}", node.name, node.after.join(" "))).collect();
+    let expected = [
+        "stock: ",
+        "bill/charge: stock",
+        "bill/stamp: bill/charge",
+        "bill/receipt: bill/charge",
+        "bill/inner/deep: bill/receipt",
+        "ship: bill/stamp bill/receipt bill/inner/deep",
+    ];
+    assert_eq!(edges, expected);
+    over(&db, &flow, &ship, JobState::Completed).await;
+    assert_eq!(output(&db, &flow, &ship).await, "ship(receipt(charge()))");
+
+    let mut empty = Flow::new("empty");
+    let nested = empty.nested("nothing");
+    drop(empty.add("after", give("after", [])).after(&nested));
+    assert!(empty.enqueue(&db.pool).await.unwrap_err().to_string().contains("without nodes"));
+    let mut early = Flow::new("early");
+    let late = early.add("late", give("late", []));
+    let mut alien = Flow::new("alien").nested("alien").after(&late);
+    alien.add("node", give("node", []));
+    drop(early.add("after", give("after", [])).after(&alien));
+    assert!(early.enqueue(&db.pool).await.unwrap_err().to_string().contains("of another flow"));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_then_another_then_another() {
+    let db = db().await;
+    let flow = give("a", []).then(|a| give("b", [a])).then(|_| Report { rows: Of::ended_as("gone") }).then(|_| give("never", []));
+    let flow = flow.enqueue(&db.pool).await.unwrap();
+    let names: Vec<(String, JobId)> = flow.jobs().map(|(name, job)| (name.to_owned(), job)).collect();
+    assert_eq!(names.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), ["flow_part", "flow_part-2", "flow_report", "flow_part-3"]);
+    db.run_while(worker(&db), db.until(names[2].1, JobState::Dead)).await;
+    let said = sqlx::query("select output #>> '{}' as said from queue.done where id = $1").bind(names[1].1).fetch_one(&db.pool).await;
+    assert_eq!(said.unwrap().get::<String, _>("said"), "b(a())");
+    assert_eq!(db.state(names[3].1).await, Some(JobState::Parked));
+    db.finish().await;
+}
+
+/// The picture stays whole while any job of the flow is there.
+#[tokio::test]
+async fn what_is_known_of_a_flow_goes_with_its_last_job() {
+    let db = db().await;
+    let mut flow = Flow::new("old");
+    let first = flow.add("first", give("first", []));
+    let second = flow.add("second", give("second", [])).after(&first).with(|job| job.queue("nobody"));
+    let flow = flow.enqueue(&db.pool).await.unwrap();
+    let (first, second) = (flow.job(&first).id(), flow.job(&second).id());
+    settle(&db, &[(first, JobState::Completed)]).await;
+    let forget = async |job: JobId| {
+        run(
+            &db,
+            &format!(
+                "delete from queue.done where id = {job}; delete from queue.ready where id = {job}; delete from queue.job where id = {job}"
+            ),
+        )
+        .await;
+        sqlx::query(include_str!("../../../queue-worker/sql/prune_nodes.sql")).bind(0_i64).bind(100).execute(&db.pool).await.unwrap();
+    };
+    eventually("the second is ready", async || {
+        sqlx::query("select queue.release_nodes(0, 100)").execute(&db.pool).await.unwrap();
+        db.state(second).await == Some(JobState::Ready)
+    })
+    .await;
+    forget(first).await;
+    assert_eq!(states(&db, &flow).await, ["first completed", "second ready"]);
+    forget(second).await;
+    assert_eq!(db.count("select count(*) from queue.node").await, 0);
+    db.finish().await;
+}
