@@ -163,7 +163,7 @@ begin
   loop
     written := today + ((written - today + 2147483648) & 4294967295) - 2147483648;
     if (pg_xact_status(written::text::xid8) = 'in progress') is not true then
-      return false;
+      return false;  -- guard: each is ours [return false => null]
     end if;
   end loop;
   return true;
@@ -189,8 +189,11 @@ begin
   if not queue.put_chunk(add_parts.node, 'jobs', add_parts.chunk, add_parts.first, add_parts.ids, add_parts.most, waits) then
     raise invalid_parameter_value using message = 'queue.enqueue_flow: these parts are there already';
   end if;
-  -- guard: a part that would not wait is refused [waits and => false and]
-  if waits and exists (select from queue.gather_part p where p.id = any (add_parts.ids) and not p.held) then
+  if waits and exists (
+    select from queue.gather_part p join queue.job j on j.id = p.id
+    -- guard: a part that would not wait is refused [not p.held or ]; one that would hold its ordering key up is refused [ or j.key is not null]
+    where p.id = any (add_parts.ids) and (not p.held or j.key is not null)
+  ) then
     raise invalid_parameter_value using
       message = 'queue.enqueue_flow: a job of a node that waits for others takes no ordering key and no time to run at';
   end if;
@@ -279,7 +282,7 @@ begin
       ) s
       group by s.source
     loop
-      if array_position(names, edge.source) is null then  -- guard: a parent is a node of the flow
+      if array_position(names, edge.source) is null then  -- guard: a parent is in the flow [array_position(names, edge.source) is null => false]
         perform queue.refuse_node(node ->> 'name', format('waits for %s, which is not in the flow', to_json(edge.source)));
       end if;
       sources := sources || array_position(names, edge.source);
@@ -327,6 +330,6 @@ begin
   insert into queue.node_hint (id, state)
   select e.id, e.state
   from ended e
-  where exists (select from queue.edge o where o.source = e.id);  -- guard: only what others wait for leaves a hint
+  where exists (select from queue.edge o where o.source = e.id);  -- guard: only what others wait for leaves a hint [exists .. e.id) => true]
 end
 $$;

@@ -20,7 +20,7 @@ begin
     join queue.node n on n.id = u.id
     left join lateral (select u.id, e.output from queue.end_of(u.id) e) o on true
   loop
-    if strpos(coalesce(given.output::text, ''), '{"$of": ') > 0 then  -- guard: an output makes no place of its own
+    if strpos(coalesce(given.output::text, ''), '{"$of": ') > 0 then  -- guard: an output makes no place of its own [strpos .. > 0 => false]
       return format('what the node %s gave has the key $of, which is ours', to_json(given.name));
     end if;
     filled := replace(filled, queue.place_of(given.name), case
@@ -214,7 +214,7 @@ begin
   update queue.gather g
   set room = coalesce(g.most, 4611686018427387904), waits = false
   where g.parent = open_gather.parent and g.name = 'jobs'
-    and g.waits;  -- guard: what does not wait is not opened
+    and g.waits;  -- guard: what does not wait is not opened [and g.waits]
   if found then
     insert into queue.gather_hint (parent, name, completed, dead, cancelled, freed)
     values (open_gather.parent, 'jobs', 0, 0, 0, 0);  -- guard: what is opened leaves a hint [open_gather.parent => 0]
@@ -248,7 +248,7 @@ begin
   from queue.edge e
   cross join lateral (select coalesce(queue.state_of(e.source), 'gone') as state offset 0) s
   where e.source > prune_nodes.after and e.source <= last
-    and queue.edge_act(e.on_dead, e.if_dead, s.state) is not null;  -- guard: only what decides something is told of later
+    and queue.edge_act(e.on_dead, e.if_dead, s.state) is not null;  -- guard: only what decides something is told of later [and queue .. is not null]
   delete from queue.node n
   where n.id in (
     select o.id

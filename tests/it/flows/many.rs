@@ -120,7 +120,7 @@ async fn many_in_sql() {
     let db = db().await;
     let nodes = r#"[
         {"name": "first", "job_type": "flow_part", "payload": {"text": "first", "act": "Give", "from": []}},
-        {"name": "rows", "job_type": "flow_part", "in_flight": 2, "after": ["first"],
+        {"name": "rows", "job_type": "flow_part", "in_flight": 2, "after": ["first"], "options": {"max_attempts": 1},
          "jobs": [{"text": "1", "act": "Give", "from": []}, {"text": "2", "act": "Fail", "from": []}, {"text": "3", "act": "Give", "from": []}]},
         {"name": "report", "job_type": "flow_report", "payload": {"rows": {"$of": "rows"}}}]"#;
     let flow: JobId =
