@@ -33,15 +33,20 @@ pub async fn say(connection: &mut PgConnection, said: Said, what: &str) -> sqlx:
 
 /// Enqueues two parts of this map and says that they are its next chunk, of which one is let run at once; what is refused is rolled back.
 pub async fn chunk(connection: &mut PgConnection, token: Uuid, parent: JobId, map: &str) -> sqlx::Result<Option<bool>> {
-    const NEXT: &str = "select coalesce(max(chunk) + 1, 0) from queue.brood where parent = $1 and name = $2";
     let mut tx = connection.begin().await?;
-    let next: i32 = sqlx::query_scalar(NEXT).bind(parent).bind(map).fetch_one(&mut *tx).await?;
-    let lane = operate::meet_lanes(&mut tx, &[("default", 100)]).await?[0];
-    let ids = operate::insert_all(&mut tx, &[(lane, false); 2]).await?;
-    let add = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/add_chunk.sql"))).bind(token).bind(parent).bind(map);
-    let added: Option<bool> = add.bind(next).bind(i64::from(next) * 2).bind(ids).bind(1).fetch_one(&mut *tx).await?;
+    let added = chunk_within(&mut tx, token, parent, map).await?;
     if added == Some(true) { tx.commit().await? } else { tx.rollback().await? }
     Ok(added)
+}
+
+/// The same in a transaction of the caller's, who rolls back what is refused.
+pub async fn chunk_within(on: &mut PgConnection, token: Uuid, parent: JobId, map: &str) -> sqlx::Result<Option<bool>> {
+    const NEXT: &str = "select coalesce(max(chunk) + 1, 0) from queue.brood where parent = $1 and name = $2";
+    let next: i32 = sqlx::query_scalar(NEXT).bind(parent).bind(map).fetch_one(&mut *on).await?;
+    let lane = operate::meet_lanes(on, &[("default", 100)]).await?[0];
+    let ids = operate::insert_all(on, &[(lane, false); 2]).await?;
+    let add = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/add_chunk.sql"))).bind(token).bind(parent).bind(map);
+    add.bind(next).bind(i64::from(next) * 2).bind(ids).bind(1).fetch_one(on).await
 }
 
 /// Says that a map has so many parts.
