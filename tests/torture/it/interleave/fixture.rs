@@ -60,14 +60,14 @@ const CHILD: &str = "insert into queue.child (parent, name, id) values ($1, 'spa
 /// A map of the job that runs, which is still open and has not moved for long: one part that is over and counted in a hint, one that is over and of
 /// which nobody has told yet, one that is ready, and one that waits for its turn. Another map, of a job that is gone.
 const MAP: &str = "with put (parent, name, ids) as (values ($1::bigint, 'map', $2::bigint[]), (1, 'gone', '{2}')), g as (
-    insert into queue.gather (parent, name, at, need, most, room) select p.parent, p.name, now() - interval '1 hour', case p.parent when 1 then 1 else 5 end, 2, 0 from put p
+    insert into queue.gather (parent, name, born, at, need, most, room) select p.parent, p.name, 1, now() - interval '1 hour', case p.parent when 1 then 1 else 5 end, 2, 0 from put p
   ), b as (
     insert into queue.brood (parent, name, chunk, ids) select p.parent, p.name, 0, p.ids from put p
   ), h as (
-    insert into queue.gather_hint (parent, name, completed, dead, cancelled, freed) values ($1, 'map', 1, 0, 0, 1)
+    insert into queue.gather_hint (parent, born, name, completed, dead, cancelled, freed) values ($1, 1, 'map', 1, 0, 0, 1)
   )
-  insert into queue.gather_part (id, parent, name, nr, held)
-  select u.id, $1, 'map', u.nr - 1, u.nr = 4 from unnest($2::bigint[]) with ordinality u (id, nr) where u.nr > 1";
+  insert into queue.gather_part (id, parent, born, name, nr, held)
+  select u.id, $1, 1, 'map', u.nr - 1, u.nr = 4 from unnest($2::bigint[]) with ordinality u (id, nr) where u.nr > 1";
 const DUE: &str = "update queue.scheduled set run_at = now() - interval '1 minute'";
 const SILENT: &str = "update queue.worker set expires_at = now() - interval '2 hours' where id <> $1";
 

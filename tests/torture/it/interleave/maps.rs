@@ -51,19 +51,19 @@ const WRONG: &str = "
 select g.parent, g.name || ' needs ' || g.need as why
 from queue.gather g
 where g.need <> (g.total is null)::int
-  + (select count(*) from queue.gather_part p where p.parent = g.parent and p.name = g.name)
-  + (select coalesce(sum(h.completed + h.dead + h.cancelled), 0) from queue.gather_hint h where h.parent = g.parent and h.name = g.name)
+  + (select count(*) from queue.gather_part p where p.parent = g.parent and p.name = g.name and p.born = g.born)
+  + (select coalesce(sum(h.completed + h.dead + h.cancelled), 0) from queue.gather_hint h where h.parent = g.parent and h.name = g.name and h.born = g.born)
 union all
 select g.parent, g.name || ' has room, and parts that wait'
 from queue.gather g
-where g.room > 0 and not exists (select from queue.gather_hint h where h.parent = g.parent and h.name = g.name)
+where g.room > 0 and not exists (select from queue.gather_hint h where h.parent = g.parent and h.born = g.born)
   and exists (
-    select from queue.gather_part p join queue.parked k on k.id = p.id where p.parent = g.parent and p.name = g.name and p.held
+    select from queue.gather_part p join queue.parked k on k.id = p.id where p.parent = g.parent and p.born = g.born and p.held
   )
 union all
 select p.parent, 'more parts of ' || p.name || ' are spawned than chunks say'
 from queue.gather_part p
-join queue.gather g on g.parent = p.parent and g.name = p.name
+join queue.gather g on g.parent = p.parent and g.born = p.born
 where not exists (select from queue.brood b where b.parent = p.parent and b.name = p.name and p.id = any (b.ids))
 order by 1";
 
