@@ -91,7 +91,8 @@ begin
       and c.state is null  -- guard: a child tells once
       -- guard: told: only what is over [coalesce(e.state, 'completed') in .. 'expired') => true]
       and coalesce(e.state, 'completed') in ('completed', 'dead', 'cancelled', 'expired')
-    order by c.id
+    -- redundant: told in one order [ order by c.id] (they are found by an index in that order); guard: locks what it tells of [ for update of c]
+    order by c.id for update of c
   ), noted as (
     update queue.child c
     set state = e.state, attempts = e.attempts, output = e.output, error = e.error, at = clock_timestamp()
@@ -106,6 +107,35 @@ begin
   select count(*) into told from noted n;
   perform queue.tell_nodes(tell_parents.ids);  -- guard: who waits for a node is told
   return told + queue.tell_gathers(tell_parents.ids);  -- guard: told: gathers too [ + queue.tell_gathers(tell_parents.ids)]
+end
+$$;
+
+-- Locks what is known of the children of these jobs, in the order in which ends are told of: who writes to several in another order, and whoever
+-- tells of them meanwhile, would each wait for the other.
+create function queue.lock_children(parents bigint[]) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+as $$
+begin
+  perform
+  from queue.child c
+  where c.parent = any (lock_children.parents)  -- redundant: locks only children of these (it would wait for others)
+  order by c.id  -- guard: children are locked in one order
+  for update;  -- guard: children are locked [for update => limit 0]
+end
+$$;
+
+-- Deletes what is known of the children of these jobs: they go on, and are nobody's.
+create function queue.forget_children(parents bigint[]) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+as $$
+begin
+  perform queue.lock_children(forget_children.parents);  -- guard: children are forgotten in the order in which their ends are told
+  delete from queue.child c
+  where c.parent = any (forget_children.parents);  -- guard: forgotten: only children of these
 end
 $$;
 
@@ -144,6 +174,7 @@ as $$
 declare
   asked  bigint[];
 begin
+  perform queue.lock_children(ask_children.parents);  -- guard: asked: in the order in which ends are told
   with changed as (
     update queue.child c
     set state = null, attempts = null, output = null, error = null

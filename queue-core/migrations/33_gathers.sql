@@ -9,12 +9,15 @@
 -- Who ends a part deletes its row here and says in a hint that it has: so a part counts once, whoever names it, and however often. No two that end
 -- parts of one gather wait for each other, for they write rows of their own; only who consumes hints changes the gather.
 --
+-- A parent that begins anew may map under the same name, while parts of its earlier life are still ending: `born` says whose a part and a hint are.
+--
 -- A gather is over once it needs nothing: it begins with one for being open, each part adds one, and the last chunk takes the first away. No wake-up
 -- is lost, as with signals: the count that comes to nothing and a hint for the parent are one commit.
 
 create table queue.gather (
   parent     bigint       not null,
   name       text         not null,            -- the step that has spawned it
+  born       bigint       not null default nextval('queue.key_seq'),  -- tells it from one of the same name in an earlier life of the parent
   at         timestamptz  not null default clock_timestamp(),  -- when it was counted last
   total      bigint,                           -- how many parts; null: still open
   need       bigint       not null default 1,  -- how many are not counted as over, and one if it is open
@@ -40,8 +43,9 @@ alter table queue.brood alter ids set storage external;
 create table queue.gather_part (
   id      bigint   not null,
   parent  bigint   not null,
-  name    text     not null,
+  born    bigint   not null,  -- of the gather
   nr      bigint   not null,  -- its place, from 0 on
+  name    text     not null,
   held    boolean  not null,  -- it is parked until others have ended
   constraint gather_part_pkey primary key (id)  -- guard: a job is one part [primary key (id) => check (true)]
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
@@ -50,6 +54,7 @@ create index gather_part_held on queue.gather_part (parent, name, nr) where held
 create table queue.gather_hint (
   seq        bigint  not null default nextval('queue.key_seq'),
   parent     bigint  not null,
+  born       bigint  not null,  -- of the gather
   name       text    not null,
   completed  bigint  not null,
   dead       bigint  not null,
@@ -59,7 +64,7 @@ create table queue.gather_hint (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
 -- What one look found in the hints of a gather.
-create type queue.gather_sum as (parent bigint, name text, completed bigint, dead bigint, cancelled bigint, freed bigint);
+create type queue.gather_sum as (parent bigint, born bigint, name text, completed bigint, dead bigint, cancelled bigint, freed bigint);
 
 -- Says that these jobs, which this transaction has enqueued, are the parts of a gather from the place `first` on, as its next chunk; false if there
 -- is such a chunk. Those that are more than may run at once are parked, and all of them if the gather waits to be opened.
@@ -95,9 +100,11 @@ begin
     )
     select coalesce(array_agg(p.id), '{}') into waiting from entered p;
   end if;
-  insert into queue.gather_part (id, parent, name, nr, held)
-  select u.id, put_chunk.parent, put_chunk.name, put_chunk.first + u.nr - 1, u.id = any (waiting)
-  from unnest(put_chunk.ids) with ordinality u (id, nr);
+  insert into queue.gather_part (id, parent, born, nr, name, held)
+  select u.id, put_chunk.parent, g.born, put_chunk.first + u.nr - 1, put_chunk.name, u.id = any (waiting)
+  from queue.gather g
+  cross join unnest(put_chunk.ids) with ordinality u (id, nr)
+  where g.parent = put_chunk.parent and g.name = put_chunk.name;
   update queue.gather g
   set need = g.need + cardinality(put_chunk.ids), at = clock_timestamp(),
     -- guard: those that are let run take up room [cardinality(put_chunk.ids) - cardinality(waiting) => 0]
@@ -188,14 +195,14 @@ begin
     delete from queue.gather_part p
     using ended e
     where p.id = e.id
-    returning p.parent, p.name, p.held, e.state
+    returning p.parent, p.born, p.name, p.held, e.state
   ), hinted as (
-    insert into queue.gather_hint (parent, name, completed, dead, cancelled, freed)
-    select g.parent, g.name, count(*) filter (where g.state = 'completed'), count(*) filter (where g.state = 'dead'),
+    insert into queue.gather_hint (parent, born, name, completed, dead, cancelled, freed)
+    select g.parent, g.born, g.name, count(*) filter (where g.state = 'completed'), count(*) filter (where g.state = 'dead'),
       count(*) filter (where g.state in ('cancelled', 'expired')),
       count(*) filter (where not g.held)  -- guard: what waited for its turn frees none [ filter (where not g.held)]
     from gone g  -- guard: parts that are over leave a hint [gone g => gone g where false]
-    group by g.parent, g.name
+    group by g.parent, g.born, g.name
   )
   select count(*) into told from gone g;
   return told;
@@ -211,11 +218,13 @@ create function queue.let_run(parent bigint, name text) returns integer
   set plan_cache_mode = force_generic_plan
 as $$
 declare
-  free    bigint := (select g.room from queue.gather g where g.parent = let_run.parent and g.name = let_run.name);
+  free    bigint;
+  life    bigint;
   found_  integer;
   moved   integer;
   lanes   bigint[];
 begin
+  select g.room, g.born into free, life from queue.gather g where g.parent = let_run.parent and g.name = let_run.name;
   if free is null or free <= 0 then
     return 0;
   end if;
@@ -224,6 +233,7 @@ begin
     from (
       select p.id, p.nr from queue.gather_part p
       where p.parent = let_run.parent and p.name = let_run.name and p.held
+        and p.born = life  -- guard: let run: only its own [and p.born = life]
       order by p.nr  -- guard: let run: in their order
     ) p
     cross join lateral (select k.ctid as at, k.id from queue.parked k where k.id = p.id offset 0) k
@@ -251,7 +261,8 @@ begin
   set room = g.room - moved  -- guard: let run: takes up room [g.room - moved => g.room]
   where g.parent = let_run.parent and g.name = let_run.name;
   if moved < found_ or found_ = 1000 then  -- guard: let run: looked at again [moved < found_ or found_ = 1000 => false]
-    insert into queue.gather_hint (parent, name, completed, dead, cancelled, freed) values (let_run.parent, let_run.name, 0, 0, 0, 0);
+    insert into queue.gather_hint (parent, born, name, completed, dead, cancelled, freed)
+    values (let_run.parent, life, let_run.name, 0, 0, 0, 0);
   end if;
   perform queue.wake(q.queue)  -- guard: let run: workers are told [ queue.wake]
   from (
@@ -293,9 +304,9 @@ begin
     ))
     returning gather_hint.*
   ), summed as (
-    select row(t.parent, t.name, sum(t.completed), sum(t.dead), sum(t.cancelled), sum(t.freed))::queue.gather_sum as one
+    select row(t.parent, t.born, t.name, sum(t.completed), sum(t.dead), sum(t.cancelled), sum(t.freed))::queue.gather_sum as one
     from taken t
-    group by t.parent, t.name
+    group by t.parent, t.born, t.name
   )
   select count(*), min(t.seq), array(select s.one from summed s), 0, 0 into hints, lowest, sums, moved, over from taken t;
   if hints = 0 then
@@ -304,7 +315,12 @@ begin
   with known as materialized (
     select s.*, g.at_
     from unnest(sums) s
-    cross join lateral (select g.ctid as at_ from queue.gather g where g.parent = s.parent and g.name = s.name offset 0) g
+    cross join lateral (
+      select g.ctid as at_
+      from queue.gather g
+      where g.parent = s.parent and g.name = s.name and g.born = s.born  -- guard: counts no parts of an earlier life [ and g.born = s.born]
+      offset 0
+    ) g
   ), held as materialized (
     select g.ctid as at_
     from queue.gather g
@@ -318,10 +334,10 @@ begin
     from known k
     -- guard: counts only what it has locked [ and k.at_ = any (array(select h.at_ from held h))]
     where g.parent = k.parent and g.name = k.name and k.at_ = any (array(select h.at_ from held h))
-    returning g.parent, g.name, g.need, g.room
+    returning g.parent, g.born, g.name, g.need, g.room
   ), left_behind as (
-    insert into queue.gather_hint (parent, name, completed, dead, cancelled, freed)
-    select k.parent, k.name, k.completed, k.dead, k.cancelled, k.freed
+    insert into queue.gather_hint (parent, born, name, completed, dead, cancelled, freed)
+    select k.parent, k.born, k.name, k.completed, k.dead, k.cancelled, k.freed
     from known k
     where k.at_ <> all (array(select h.at_ from held h))  -- guard: what is not counted is said again [k.at_ <> all .. h)) => false]
     returning 1
@@ -333,7 +349,7 @@ begin
     returning id
   )
   select greatest(hints - (select count(*) from left_behind), 0), (select count(*) from hinted),
-    array(select row(c.parent, c.name, 0, 0, 0, 0)::queue.gather_sum from counted c where c.room > 0)
+    array(select row(c.parent, c.born, c.name, 0, 0, 0, 0)::queue.gather_sum from counted c where c.room > 0)
   into hints, over, roomy;
   if cardinality(roomy) > 0 then
     moved := (select sum(queue.let_run(r.parent, r.name)) from unnest(roomy) r);

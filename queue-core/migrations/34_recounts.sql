@@ -1,6 +1,7 @@
 -- Gathers as they are kept: forgotten with their jobs, counted anew if they do not move, shown. No act of every day calls for these.
 
--- Deletes what is known of the gathers of these jobs: their parts go on, and are nobody's.
+-- Deletes what is known of the gathers of these jobs: their parts go on, and are nobody's. Those that wait for their turn are let run first, for
+-- nobody would ever do so again.
 create function queue.forget_gathers(parents bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -13,6 +14,12 @@ begin
   order by g.parent, g.name
   for update;  -- redundant: forgetting locks gathers before their parts [for update => limit 1] (else it and who lets parts run may deadlock)
   if found then
+    update queue.gather g
+    set room = 2147483647
+    where g.parent = any (forget_gathers.parents) and g.room is not null;
+    perform queue.let_run(g.parent, g.name)  -- guard: forgetting lets run what waits for its turn [queue.let_run(g.parent, g.name)]
+    from queue.gather g
+    where g.parent = any (forget_gathers.parents) and g.room is not null;
     -- One that is kept because somebody ends it goes with that.
     delete from queue.gather_part p
     where p.ctid = any (array(
@@ -69,6 +76,7 @@ begin
         select coalesce(sum(h.completed + h.dead + h.cancelled), 0)  -- guard: recounted: what is said in hints [h.completed => 0 * h.completed]
         from queue.gather_hint h
         where h.parent = recount_gather.parent and h.name = recount_gather.name
+          and h.born = g.born  -- guard: recounted: nothing that is said of an earlier life [and h.born = g.born]
       ) end,
     looked = case when exists (
       select from queue.brood b where b.parent = recount_gather.parent and b.name = recount_gather.name and b.chunk >= place + 10

@@ -76,9 +76,6 @@ begin
   ), undone as (
     delete from queue.step s
     where s.id = any (array(select a.id from anew a))  -- guard: restart: its steps are done anew [where .. a)) => where false]
-  ), unborn as (
-    delete from queue.child c
-    where c.parent = any (array(select a.id from anew a))  -- guard: restart: its children are nobody's [where .. a)) => where false]
   ), forgotten as (
     delete from queue.progress p
     where p.id = any (array(select a.id from anew a))  -- guard: restart: forgets what that job said [where .. a)) => where false]
@@ -105,6 +102,7 @@ begin
   from said s
   -- guard: restart: refused is what was not fenced [where not exists .. s.id)]
   where not exists (select from fenced f where f.token = s.token and f.id = s.id);
+  perform queue.forget_children(begun);  -- guard: restart: its children are nobody's
   perform queue.forget_gathers(begun);  -- guard: restart: its parts are nobody's
   perform queue.wake(q.queue)  -- guard: restart: workers are told [ queue.wake]
   from (

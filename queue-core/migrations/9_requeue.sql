@@ -179,11 +179,9 @@ begin
   ), unheard as (
     delete from queue.signal s
     where s.id = any (array(select b.id from back b))  -- guard: reopen: signals of its earlier life are forgotten
-  ), unborn as (
-    delete from queue.child c
-    where c.parent = any (array(select b.id from back b))  -- guard: reopen: children of its earlier life are no more its own
   )
   select array_agg(b.id), bool_or(b.key is not null) into came, keys from back b;
+  perform queue.forget_children(came);  -- guard: reopen: children of its earlier life are no more its own
   perform queue.forget_gathers(came);  -- guard: reopen: gathers of its earlier life are no more its own
   perform queue.forget_expiry(came);  -- guard: reopen: it may begin at any time
   perform queue.wake_for(came);  -- guard: reopen: workers are told
@@ -241,10 +239,6 @@ begin
     delete from queue.signal s
     -- guard: discard: signals of those discarded; discard: signals only of dead letters [array(select g.id from gone g) => discard_all.ids]
     where s.id = any (array(select g.id from gone g))
-  ), children as (
-    delete from queue.child c
-    -- guard: discard: children of those discarded; discard: children only of dead letters [array(select g.id from gone g) => discard_all.ids]
-    where c.parent = any (array(select g.id from gone g))
   ), failures as (
     delete from queue.failure f
     -- guard: discard: failures of those discarded; discard: failures only of dead letters [array(select g.id from gone g) => discard_all.ids]
@@ -254,6 +248,8 @@ begin
   if keys then
     perform queue.wake_keys();  -- guard: discard: whoever sees to keys is told
   end if;
+  -- guard: discard: children of those discarded; discard: children only of dead letters [discarded => discard_all.ids]
+  perform queue.forget_children(discarded);
   perform queue.forget_gathers(discarded);  -- guard: discard: what is known of its gathers goes
   if cardinality(discarded) > 0 then
     perform queue.tell_nodes(discarded);  -- guard: discard: who waits for a node is told

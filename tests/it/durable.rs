@@ -10,6 +10,7 @@ mod revision;
 mod signals;
 mod sleep;
 mod statements;
+mod zombies;
 
 use std::time::Duration;
 

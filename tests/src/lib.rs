@@ -6,6 +6,7 @@ pub mod children;
 mod clock;
 mod commit_proxy;
 mod db;
+pub mod holders;
 pub mod lanes;
 pub mod limits;
 pub mod lines;

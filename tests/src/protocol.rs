@@ -307,6 +307,10 @@ pub async fn contents(connection: &mut PgConnection) -> sqlx::Result<String> {
            union all select 'key ' || k::text from queue.active_key k
            union all select 'failure ' || f::text from queue.failure f
            union all select 'progress ' || p::text from queue.progress p
+           union all select 'step ' || s::text from queue.step s union all select 'signal ' || s::text from queue.signal s
+           union all select 'hint ' || h::text from queue.signal_hint h union all select 'child ' || c::text from queue.child c
+           union all select 'gather ' || g::text from queue.gather g union all select 'brood ' || b::text from queue.brood b
+           union all select 'part ' || p::text from queue.gather_part p union all select 'hint ' || h::text from queue.gather_hint h
          ) lines",
     )
     .fetch_one(connection)

@@ -1,6 +1,7 @@
 //! Children: a name has one, whatever ends its parent's attempts; its end is told once, whoever ends it; and a parent that waits holds nothing.
 
 mod inline;
+mod ordered;
 mod races;
 mod statements;
 

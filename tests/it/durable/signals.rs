@@ -1,5 +1,6 @@
 //! Signals: received once and in their order, whenever they come; a job that waits for one holds nothing, and no wake-up is lost.
 
+mod crowd;
 pub(super) mod races;
 mod statements;
 mod together;

@@ -4,6 +4,7 @@
 
 mod act;
 mod beside;
+mod maps;
 mod pair;
 mod fixture;
 mod tally;
@@ -109,6 +110,11 @@ async fn whatever_meets_a_report_no_job_is_lost_or_doubled() {
     against_all(beside::REPORTS).await;
 }
 
+#[tokio::test]
+async fn whatever_meets_a_map_each_part_counts_once() {
+    against_all(beside::MAPS).await;
+}
+
 /// Many at once of what `enqueue_with` is one of; `keys::crowd` plays them against everything.
 const MANY: [&str; 2] = ["insert_with", "enqueue_each"];
 
@@ -143,6 +149,10 @@ fn every_statement_that_writes_is_played() {
                 "queue.pause(",
                 "queue.resume(",
                 "queue.forget_keys(",
+                "queue.add_chunk(",
+                "queue.close_gather(",
+                "queue.count_gathers(",
+                "queue.prune_gathers(",
             ];
             let name = path.file_stem().unwrap().to_str().unwrap();
             if writes.iter().any(|word| code.contains(word)) && !MANY.contains(&name) {
@@ -249,14 +259,16 @@ async fn claims_promotions_recoveries_and_operators_pass_over_what_another_has_i
 async fn whatever_is_done_beside_jobs_has_something_to_do() {
     let db = TestDb::new().await;
     let mut trio = Trio::new(&db).await;
-    for act in [beside::SCHEDULES, beside::PAUSES, beside::REPORTS].into_iter().flatten() {
+    for act in [beside::SCHEDULES, beside::PAUSES, beside::REPORTS, beside::MAPS].into_iter().flatten() {
         let (other, form) = match act {
             Act::Beside(Beside::LockedLeases) => (Act::CancelRunning, Form::DuringThenCommit),
             Act::Beside(Beside::RollUp) => (Act::Beside(Beside::Tally), Form::After),
             _ => (Act::Enqueue, Form::After),
         };
         let outcome = trio.play(other, *act, form).await;
-        assert!(!outcome.waited && outcome.second == 1, "{act:?}: {outcome:?}");
+        // A child and a part, and two parts of a chunk.
+        let expected = if [Act::Beside(Beside::TellParents), Act::Beside(Beside::AddChunk)].contains(act) { 2 } else { 1 };
+        assert!(!outcome.waited && outcome.second == expected, "{act:?}: {outcome:?}");
     }
     drop(trio);
     db.finish().await;

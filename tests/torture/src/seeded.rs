@@ -57,7 +57,7 @@ const TICKS: &str = "queue-core/migrations/16_ticks.sql";
 const FENCE: &str = "join listed l on l.token = s.token and l.id = s.id";
 
 /// All of them.
-pub const BUGS: [Bug; 17] = [
+pub const BUGS: [Bug; 19] = [
     Bug {
         name: "jobs begin under limits before their claim is on the disk",
         scene: "limits",
@@ -154,6 +154,28 @@ pub const BUGS: [Bug; 17] = [
             "sqlx::raw_sql(\"commit; begin\").execute(&mut *tx).await?;
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     sqlx::raw_sql(KEEP).execute(&mut *tx).await?;",
+        )],
+    },
+    // The same of what a durable job writes beside its journal.
+    Bug {
+        name: "effects of steps committed before their journal",
+        scene: "durable",
+        edits: &[edit(
+            "queue-worker/src/settle/journal.rs",
+            "sqlx::raw_sql(KEEP).execute(&mut *tx).await?;",
+            "sqlx::raw_sql(\"commit; begin\").execute(&mut *tx).await?;
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    sqlx::raw_sql(KEEP).execute(&mut *tx).await?;",
+        )],
+    },
+    // A signal that is committed after the look, and before the job is parked, is seen by nobody.
+    Bug {
+        name: "look, then park",
+        scene: "durable",
+        edits: &[edit(
+            "queue-worker/sql/park_held.sql",
+            "where not f.cancelling  -- guard: what is parked is left a hint [not f.cancelling => false]",
+            "where false",
         )],
     },
     // Every job is ready at once, and a claim passes over those of which an earlier one of the key is seen: one that is not yet committed is not.

@@ -166,3 +166,38 @@ async fn what_nobody_told_of_is_found_and_a_wrong_count_is_mended() {
     forget(&db).await;
     db.finish().await;
 }
+
+#[tokio::test]
+async fn a_parent_that_begins_anew_counts_no_end_of_before_and_what_waited_for_its_turn_is_let_run() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let (job, token) = leased(&db).await;
+    let mine = (token, job.id());
+    let (_, before) = add(&db, mine, 0, 3, Some(1)).await;
+    complete(&db, before[0]).await;
+    assert_eq!(tell(&mut on, &before).await, 1, "which nobody has counted yet");
+    sqlx::query("select queue.forget_gathers(array[$1])").bind(job.id()).execute(&mut *on).await.unwrap();
+    for waiting in &before[1..] {
+        assert_eq!(db.state(*waiting).await, Some(JobState::Ready), "nobody would let it run");
+    }
+    let (_, parts) = add(&db, mine, 0, 2, Some(1)).await;
+    // One that was kept, as when somebody was ending it and then did not.
+    let kept = "insert into queue.gather_part (id, parent, born, nr, name, held) select $1, $2, 1, -1, 'map', true";
+    sqlx::query(kept).bind(before[1]).bind(job.id()).execute(&mut *on).await.unwrap();
+    let parked = "with gone as (delete from queue.ready where id = $1 returning id, lane)
+        insert into queue.parked (id, lane, attempts, crashes, since, names) select id, lane, 0, 0, now(), '{}' from gone";
+    sqlx::query(parked).bind(before[1]).execute(&mut *on).await.unwrap();
+    run(&db, "update queue.gather set at = now() - interval '1 h'").await;
+    sqlx::query(PRUNE).bind(JobId(0)).bind(100).execute(&mut *on).await.unwrap();
+    assert_eq!(look(&mut on, job.id()).await.1, 3, "it is open, and has two parts");
+    assert_eq!(count(&mut on).await, (0, 0));
+    assert_eq!((look(&mut on, job.id()).await.1, look(&mut on, job.id()).await.2), (3, 0));
+    complete(&db, parts[0]).await;
+    assert_eq!((tell(&mut on, &parts).await, count(&mut on).await), (1, (1, 0)));
+    assert_eq!((db.state(parts[1]).await, db.state(before[1]).await), (Some(JobState::Ready), Some(JobState::Parked)));
+    assert_eq!(look(&mut on, job.id()).await.2, 1);
+    drop(on);
+    run(&db, "delete from queue.gather_part; delete from queue.gather").await;
+    forget(&db).await;
+    db.finish().await;
+}

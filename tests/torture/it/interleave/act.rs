@@ -9,7 +9,7 @@ use tests::{
 use uuid::Uuid;
 
 use super::{
-    beside::{Beside, PAUSES, REPORTS, SCHEDULES},
+    beside::{Beside, MAPS, PAUSES, REPORTS, SCHEDULES},
     fixture::{BY_KEY, Fixture, KEY, LIMIT},
 };
 
@@ -166,6 +166,7 @@ pub(super) fn acts() -> impl Iterator<Item = Act> {
         SCHEDULES,
         PAUSES,
         REPORTS,
+        MAPS,
         LIMITS,
     ]
     .into_iter()

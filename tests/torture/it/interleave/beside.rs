@@ -57,12 +57,26 @@ pub(super) enum Beside {
     /// Of those jobs of which one is the child of the job that is parked, and is over.
     TellParents,
     PruneChildren,
+    /// Two more parts of the map of the job that runs.
+    AddChunk,
+    /// With as many parts as it has.
+    CloseGather,
+    /// One of its parts is over, by an operator.
+    EndPart,
+    CountGathers,
+    /// In the middle of its work.
+    Recount,
+    /// As if its parent began anew.
+    ForgetGathers,
+    PruneGathers,
+    /// And with it the parts of its map.
+    CancelParent,
 }
 
 use Beside::{
-    AnnounceWaiter, ClearProgress, Declare, Elect, ForgetKeys, Journal, JournalOne, LeaveWaiter, LockedLeases, Note, Pause, PauseSchedule,
-    PruneChildren, PruneFires, PruneLogs, PruneSignals, PruneSteps, PruneTotals, PruneWaiters, PublishTypes, PutSchedule, Receive, Resume,
-    ResumeSchedule, RollUp, RunSchedule, Signal, SkipSchedule, Spawn, Tally, TellParents, Unschedule, Vouch, WriteLogs,
+    AddChunk, AnnounceWaiter, CancelParent, ClearProgress, CloseGather, CountGathers, Declare, Elect, EndPart, ForgetGathers, ForgetKeys,
+    Journal, JournalOne, LeaveWaiter, LockedLeases, Note, Pause, PauseSchedule, PruneChildren, PruneFires, PruneGathers, PruneLogs,
+    PruneSignals, PruneSteps, PruneTotals, PruneWaiters, PublishTypes, PutSchedule, Receive, Recount, Resume, ResumeSchedule, RollUp, RunSchedule, Signal, SkipSchedule, Spawn, Tally, TellParents, Unschedule, Vouch, WriteLogs,
 };
 
 pub(super) const SCHEDULES: &[Act] = &[
@@ -77,6 +91,16 @@ pub(super) const SCHEDULES: &[Act] = &[
     Act::Beside(PruneFires),
 ];
 pub(super) const PAUSES: &[Act] = &[Act::Beside(Pause), Act::Beside(Resume), Act::Beside(Vouch)];
+pub(super) const MAPS: &[Act] = &[
+    Act::Beside(AddChunk),
+    Act::Beside(CloseGather),
+    Act::Beside(EndPart),
+    Act::Beside(CountGathers),
+    Act::Beside(Recount),
+    Act::Beside(ForgetGathers),
+    Act::Beside(PruneGathers),
+    Act::Beside(CancelParent),
+];
 pub(super) const REPORTS: &[Act] = &[
     Act::Beside(Note),
     Act::Beside(ClearProgress),
@@ -142,6 +166,9 @@ impl Beside {
             Spawn => i64::from(children::spawn(on, lease.token, lease.jobs[0].id).await?),
             TellParents => i64::from(children::tell_parents(on, jobs).await?),
             PruneChildren => i64::from(children::prune_children(on).await?),
+            AddChunk | CloseGather | EndPart | CountGathers | Recount | ForgetGathers | PruneGathers | CancelParent => {
+                super::maps::run(self, on, fixture).await?
+            }
         })
     }
 
@@ -182,6 +209,13 @@ impl Beside {
             Spawn => &["spawn"],
             TellParents => &["tell_parents"],
             PruneChildren => &["prune_children"],
+            AddChunk => &["add_chunk"],
+            CloseGather => &["close_gather"],
+            CountGathers => &["count_gathers"],
+            PruneGathers => &["prune_gathers"],
+            EndPart | CancelParent => &["act_on_all"],
+            // Functions that others call.
+            Recount | ForgetGathers => &[],
         }
     }
 }

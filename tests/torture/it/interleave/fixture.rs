@@ -21,7 +21,7 @@ pub(super) struct Fixture {
     pub(super) completed: JobId,
     /// In one row of history.
     pub(super) completed_plainly: [JobId; 2],
-    /// It has a signal that it waits for.
+    /// It has a signal that it waits for, and is a part that waits for its turn.
     pub(super) parked: JobId,
     /// What is left of it: two jobs. Its holder is silent.
     pub(super) lease: Lease,
@@ -49,12 +49,25 @@ const BESIDE: &str = "update queue.schedule set next_at = now() where name = 'du
   insert into queue.progress (id, attempt) select id, 1 from queue.done;
   insert into queue.tally_total select 10, now() - interval '2 days', 'default', 'do', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1;
   insert into queue.type_options (job_type, queue, priority, max_attempts) values ('published', 'here', 100, 20)";
+/// Of a job that is over.
+const STEP: &str = "insert into queue.step (id, name, attempt, at, ran_ms) values ($1, 'before', 1, now(), 0)";
 /// It is due, and has a signal.
 const PARKED: &str = "with gone as (delete from queue.scheduled where id = $1 returning id, lane)
   insert into queue.parked (id, lane, attempts, crashes, since, run_at, names)
   select id, lane, 1, 0, now(), now() - interval '1 minute', '{go}' from gone";
 /// One that is over, of which nobody has told yet.
 const CHILD: &str = "insert into queue.child (parent, name, id) values ($1, 'spawned', $2)";
+/// A map of the job that runs, which is still open and has not moved for long: one part that is over and counted in a hint, one that is over and of
+/// which nobody has told yet, one that is ready, and one that waits for its turn. Another map, of a job that is gone.
+const MAP: &str = "with put (parent, name, ids) as (values ($1::bigint, 'map', $2::bigint[]), (1, 'gone', '{2}')), g as (
+    insert into queue.gather (parent, name, born, at, need, most, room) select p.parent, p.name, 1, now() - interval '1 hour', case p.parent when 1 then 1 else 5 end, 2, 0 from put p
+  ), b as (
+    insert into queue.brood (parent, name, chunk, ids) select p.parent, p.name, 0, p.ids from put p
+  ), h as (
+    insert into queue.gather_hint (parent, born, name, completed, dead, cancelled, freed) values ($1, 1, 'map', 1, 0, 0, 1)
+  )
+  insert into queue.gather_part (id, parent, born, name, nr, held)
+  select u.id, $1, 1, 'map', u.nr - 1, u.nr = 4 from unnest($2::bigint[]) with ordinality u (id, nr) where u.nr > 1";
 const DUE: &str = "update queue.scheduled set run_at = now() - interval '1 minute'";
 const SILENT: &str = "update queue.worker set expires_at = now() - interval '2 hours' where id <> $1";
 
@@ -84,6 +97,8 @@ impl Fixture {
         sqlx::query(DUE).execute(&mut *on).await?;
         let parked = later[0];
         sqlx::query(CHILD).bind(parked).bind(jobs[1]).execute(&mut *on).await?;
+        sqlx::query(MAP).bind(lease.jobs[0].id).bind([jobs[3], jobs[2], jobs[10], parked]).execute(&mut *on).await?;
+        sqlx::query(STEP).bind(jobs[0]).execute(&mut *on).await?;
         jobs.extend(later);
         jobs.push(operate::enqueue_with(on, Some(KEY), None).await?.0);
         jobs.push(lines::enqueue_fair(on, KEY).await?);
@@ -103,7 +118,7 @@ impl Fixture {
 }
 
 /// All tables that a fixture is in, or that statements write to.
-const TABLES: [&str; 35] = [
+const TABLES: [&str; 40] = [
     "ready",
     "scheduled",
     "lease",
@@ -139,6 +154,11 @@ const TABLES: [&str; 35] = [
     "signal",
     "signal_hint",
     "child",
+    "step",
+    "gather",
+    "brood",
+    "gather_part",
+    "gather_hint",
 ];
 
 /// One whose rows are set again but for what the server makes of them.

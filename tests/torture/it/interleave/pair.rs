@@ -10,6 +10,7 @@ use super::{
     act::Act,
     beside::out_of_order,
     fixture::{Fixture, Fixtures},
+    maps,
     tally::standing,
 };
 
@@ -79,6 +80,7 @@ impl Trio {
         let what = format!("{a:?} {form:?} {b:?}: {outcome:?}");
         assert_eq!(broken(&mut self.watch).await.unwrap(), [], "{what}");
         assert_eq!(standing(&mut self.watch).await.unwrap(), [], "{what}");
+        assert_eq!(maps::wrong(&mut self.watch).await.unwrap(), [], "{what}");
         let committed = [(a, outcome.first), (b, outcome.second)];
         let committed = if form == Form::DuringThenRollback { &committed[1..] } else { &committed[..] };
         assert_eq!(out_of_order(&mut self.watch, committed).await.unwrap(), None, "{what}");

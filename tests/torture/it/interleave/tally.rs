@@ -69,15 +69,19 @@ pub(super) fn adds_up(before: Tally, acts: &[(Act, i64)], found: Tally) -> bool 
 fn moves(act: Act, n: i64, beside: &[(Act, i64)]) -> Vec<Tally> {
     let among = |act: Act| beside.iter().any(|(one, _)| *one == act);
     // Of those that were being cancelled while they ran.
-    let off = || 0..=if among(Act::CancelRunning) { 2 } else { 0 };
+    let cancelling = among(Act::CancelRunning) || among(Act::Beside(Beside::CancelParent));
+    let off = || 0..=if cancelling { 2 } else { 0 };
     match act {
         Act::Enqueue | Act::EnqueueRelaxed | Act::InsertAll | Act::EnqueueUnique | Act::EnqueueFair | Act::FireTick => {
             vec![[n, 0, 0, 0, 0, 0, 0]]
         }
         Act::EnqueueKeyed => vec![[n, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, n, 0, 0]],
         Act::Unblock => vec![[n, 0, 0, 0, -n, 0, 0]],
-        Act::Beside(Beside::RunSchedule | Beside::Spawn) => vec![[n, 0, 0, 0, 0, 0, 0]],
-        Act::SettleBatch => batch(n, among(Act::CancelRunning)),
+        // Of a parent that is cancelled the parts that wait are over, and of a map that is counted they may have begun.
+        Act::CancelRunning | Act::Beside(Beside::CancelParent) if n > 0 => (0..=4).map(|parts| [-parts, 0, parts, 0, 0, 0, 0]).collect(),
+        Act::Beside(Beside::EndPart) => vec![[-n, 0, n, 0, 0, 0, 0]],
+        Act::Beside(Beside::RunSchedule | Beside::Spawn | Beside::AddChunk) => vec![[n, 0, 0, 0, 0, 0, 0]],
+        Act::SettleBatch => batch(n, cancelling),
         Act::Claim | Act::ClaimBatch | Act::ClaimLimited | Act::ClaimLines => vec![[-n, n, 0, 0, 0, n, 0]],
         Act::Settle => vec![[0, -n, n, 0, 0, 0, 0]],
         Act::SettlePart => vec![[n, -n, 0, 0, 0, -n, 0], [0, -n, n, 0, 0, 0, 0]],

@@ -10,6 +10,7 @@ use super::{
     act::Act,
     beside::out_of_order,
     fixture::{Fixture, Fixtures},
+    maps,
     pair::{NO_LOCK, alone, code, patiently, pid},
     tally::{Tally, adds_up, standing, tally},
 };
@@ -102,6 +103,7 @@ impl Quartet {
         let committed: Vec<_> = acts.into_iter().zip(self.now.counts).filter_map(|(act, count)| Some((act, count?))).collect();
         assert!(adds_up(before, &committed, found), "it does not add up: {} {before:?} {found:?}", what());
         assert_eq!(standing(&mut self.watch).await.unwrap(), [], "{}", what());
+        assert_eq!(maps::wrong(&mut self.watch).await.unwrap(), [], "{}", what());
         assert_eq!(out_of_order(&mut self.watch, &committed).await.unwrap(), None, "{}", what());
         self.now
     }

@@ -4,15 +4,18 @@ use std::cell::Cell;
 
 use sqlx::{Connection as _, PgConnection};
 use tests::{
-    TestDb, operate,
+    TestDb, holders, operate,
     protocol::{self, Lease, VERDICTS, claim, lock_silent, recover, register, silence, take_back},
 };
 use uuid::Uuid;
 
 use super::{pair::pid, tally::standing};
 
-/// What a holder can say of its jobs, besides the verdicts.
-const ELSE: [&str; 3] = ["whole", "give back", "note"];
+/// What a holder can say of its jobs, besides the verdicts. What it receives is apart: that waits for nobody.
+const ELSE: [&str; 10] = ["whole", "give back", "note", "step", "step alone", "park", "spawn", "chunk", "close", "restart"];
+
+/// What does not end the attempt.
+const GOES_ON: [&str; 6] = ["note", "step", "step alone", "spawn", "chunk", "close"];
 
 /// Says it of all of them; returns of how many it was accepted.
 async fn say(on: &mut PgConnection, lease: &Lease, what: &'static str) -> usize {
@@ -22,6 +25,13 @@ async fn say(on: &mut PgConnection, lease: &Lease, what: &'static str) -> usize 
         "note" => {
             let said: Vec<_> = lease.jobs.iter().map(|job| (lease.token, *job, "half")).collect();
             protocol::note_all(on, &said).await.unwrap().len()
+        }
+        what if holders::SAYINGS.contains(&what) => {
+            let mut accepted = 0;
+            for at in 0..lease.jobs.len() {
+                accepted += usize::from(holders::say(on, lease.one(at, "complete"), what).await.unwrap());
+            }
+            accepted
         }
         verdict => lease.jobs.len() - protocol::settle(on, &lease.all(verdict)).await.unwrap().len(),
     }
@@ -50,7 +60,8 @@ impl Scene {
     /// Two jobs, and nothing else.
     async fn begin(&mut self) {
         let empty = "truncate queue.ready, queue.scheduled, queue.lease, queue.done, queue.done_many, queue.dead, queue.failure, queue.job,
-          queue.worker, queue.progress";
+          queue.worker, queue.progress, queue.parked, queue.step, queue.signal, queue.signal_hint, queue.child, queue.gather, queue.brood,
+          queue.gather_part, queue.gather_hint";
         sqlx::raw_sql(empty).execute(&mut self.watch).await.unwrap();
         for _ in 0..2 {
             operate::enqueue(&mut self.watch, "default", 100, false).await.unwrap();
@@ -168,9 +179,14 @@ async fn what_a_holder_says_stands_if_its_recovery_comes_to_nothing() {
         };
         let (accepted, ()) = tokio::join!(saying, going_on);
         assert_eq!(accepted, 2, "`{what}` under a lease that was not taken back");
-        let returns = matches!(what, "release" | "give back");
-        assert_eq!(claim_by_another(c).await.jobs.len(), if returns { 2 } else { 0 }, "after `{what}`");
-        assert_eq!(recover(b).await.unwrap(), if what == "note" { 2 } else { 0 }, "after `{what}`");
+        let returned = match what {
+            "release" | "give back" | "restart" | "spawn" => 2,
+            // Of each map one part is let run, and one waits.
+            "chunk" => 2,
+            _ => 0,
+        };
+        assert_eq!(claim_by_another(c).await.jobs.len(), returned, "after `{what}`");
+        assert_eq!(recover(b).await.unwrap(), if GOES_ON.contains(&what) { 2 } else { 0 }, "after `{what}`");
         scene.db.check_invariant().await;
     }
     scene.finish().await;

@@ -79,15 +79,15 @@ struct Execution {
 }
 
 /// Faults by whom they concern.
-struct Blame<'a> {
-    faults: &'a [Fault],
+pub(super) struct Blame<'a> {
+    pub(super) faults: &'a [Fault],
 }
 
 /// What a fault may still cause after it: a heartbeat that was due, reconnecting.
 const AFTERMATH: u64 = 6_000_000;
 
 /// What is between a verdict and its row: clocks read apart.
-const SLACK: u64 = 5_000;
+pub(super) const SLACK: u64 = 5_000;
 
 /// What may be between a worker's look at the clock and the first line of a handler, on a machine that is kept busy.
 const LATE: u64 = 500_000;
@@ -103,7 +103,7 @@ pub(super) fn check(history: &[Entry], faults: &[Fault], jobs: &[Final]) -> Find
             Line::Attempted(n) => drop(attempted.insert(n)),
             Line::Acked(n) => drop(acked.insert(n)),
             Line::RolledBack(n) => drop(rolled_back.insert(n)),
-            Line::Start(..) | Line::End(..) | Line::Dropped(..) => {}
+            Line::Start(..) | Line::End(..) | Line::Dropped(..) | Line::Did(..) => {}
         }
     }
     let executions = executions(history);
@@ -180,7 +180,7 @@ impl Final {
         matches!(self.state.as_str(), "completed" | "expired") || self.is_dead_of_crashes() || self.is_dead_of_poison()
     }
 
-    fn is_dead_of_crashes(&self) -> bool {
+    pub(super) fn is_dead_of_crashes(&self) -> bool {
         self.state == "dead"
             && self.error.as_deref().is_some_and(|error| error.starts_with("the process ended during the attempt, 3 times"))
     }
@@ -295,16 +295,21 @@ fn conclude(found: &mut Findings, blame: &Blame<'_>, n: u64, job: &Final, runs: 
 impl Blame<'_> {
     /// Whether something was done to this execution's process, or to its connections, that may have cost it its lease by then.
     fn on_worker(&self, run: &Execution, by: u64) -> bool {
+        self.on_process(&run.who, run.start, by)
+    }
+
+    /// The same of any process, in this span.
+    pub(super) fn on_process(&self, who: &str, from: u64, by: u64) -> bool {
         let concerns = |fault: &&Fault| match fault.kind {
-            Kind::Kill | Kind::Stop => fault.who == run.who,
-            Kind::Cut | Kind::CommitCut | Kind::Delay | Kind::Hole | Kind::Drop => run.who.starts_with(&fault.who),
+            Kind::Kill | Kind::Stop => fault.who == who,
+            Kind::Cut | Kind::CommitCut | Kind::Delay | Kind::Hole | Kind::Drop => who.starts_with(&fault.who),
             Kind::Server | Kind::Terminate | Kind::Pause => false,
         };
-        self.faults.iter().filter(concerns).any(|fault| fault.from < by && fault.until + AFTERMATH > run.start)
+        self.faults.iter().filter(concerns).any(|fault| fault.from < by && fault.until + AFTERMATH > from)
     }
 
     /// Whether the server was away at some time of this span, or shortly before.
-    fn on_server(&self, from: u64, until: u64) -> bool {
+    pub(super) fn on_server(&self, from: u64, until: u64) -> bool {
         let mut away = self.faults.iter().filter(|fault| fault.kind == Kind::Server);
         away.any(|fault| fault.from < until + 1_000_000 && fault.until + AFTERMATH > from)
     }

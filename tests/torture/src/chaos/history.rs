@@ -27,13 +27,29 @@ pub(super) enum Line {
     End(u64, i64, u32, bool),
     /// It was dropped before its end: number, attempt.
     Dropped(u64, u32),
+    /// What an attempt of a durable job did: number, attempt.
+    Did(u64, u32, Did),
+}
+
+/// A part of an attempt of a durable job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum Did {
+    /// The effect of a step, under this key.
+    Works(String, String),
+    /// The signal that a step was given; none once its time was over.
+    Heard(String, Option<u64>),
+    /// It comes to where it waits for others.
+    Joins(String),
+    /// It goes on from there.
+    Joined(String),
 }
 
 impl Line {
     /// The job's.
     pub(super) fn number(&self) -> u64 {
         match self {
-            Self::Attempted(n) | Self::Acked(n) | Self::RolledBack(n) | Self::Start(n, ..) | Self::End(n, ..) | Self::Dropped(n, _) => *n,
+            Self::Attempted(n) | Self::Acked(n) | Self::RolledBack(n) | Self::Start(n, ..) | Self::End(n, ..) => *n,
+            Self::Dropped(n, _) | Self::Did(n, ..) => *n,
         }
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! plan (seed -> faults)  crate::server (server)  crate::proxy (network)  crew (processes)
 //!   run: inject the plan while producers enqueue; then drain; then
-//!     check (histories x faults x rows)  ticks  recoveries  zombies  saturate
+//!     check (histories x faults x rows)  ticks  recoveries  zombies  saturate  durable
 //!   bugs: scenes, each with a seeded bug that the check must report
 //! ```
 //!
@@ -14,6 +14,7 @@ mod bugs;
 mod check;
 mod copy;
 mod crew;
+mod durable;
 mod history;
 mod inject;
 mod limited;
@@ -42,7 +43,7 @@ struct Args {
     /// What all faults and jobs are drawn from; printed, so that a run can be repeated.
     #[arg(long)]
     seed: Option<u64>,
-    /// A short run: 5,000 jobs, under two minutes.
+    /// A short run: 5,000 jobs and 150 durable ones, about two minutes.
     #[arg(long)]
     quick: bool,
     /// Checks the checker: seeded bugs, each of which must be reported.
@@ -51,6 +52,12 @@ struct Args {
     /// Works without faults for so long, and checks that memory, files and connections do not grow.
     #[arg(long, value_parser = humantime::parse_duration)]
     soak: Option<Duration>,
+    /// Lets so many durable jobs fall asleep, kills all workers, and lets another release go on.
+    #[arg(long, conflicts_with_all = ["quick", "soak", "bugs"])]
+    fleet: Option<u64>,
+    /// Only durable jobs, under as many faults as in a whole run; with `--quick` as in a short one.
+    #[arg(long, conflicts_with_all = ["soak", "bugs", "fleet"])]
+    durable: bool,
     /// One scene of `--bugs` in this process, as it is.
     #[arg(long, hide = true)]
     scene: Option<String>,
@@ -82,6 +89,8 @@ fn direct() -> Result<bool> {
             Args { scene: Some(scene), .. } => scenes::play(&scene).await,
             Args { bugs: true, .. } => bugs::check_the_checker(),
             Args { soak: Some(span), .. } => soak::soak(span).await,
+            Args { fleet: Some(jobs), .. } => run::fleet(jobs).await,
+            Args { durable: true, quick, .. } => run::durable(seed, quick).await,
             Args { quick: true, .. } => run::run(seed, &plan::Scale::quick(), true).await,
             _ => run::run(seed, &plan::Scale::full(), false).await,
         }

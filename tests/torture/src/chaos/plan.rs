@@ -94,12 +94,12 @@ impl Scale {
 }
 
 /// The faults of a run, in the order of their times: each kind evenly over the span, give or take.
-pub(super) fn plan(seed: u64, scale: &Scale) -> Vec<Planned> {
+pub(super) fn plan(seed: u64, span: Duration, faults: &[(Kind, usize)]) -> Vec<Planned> {
     let mut rng = Rng::with_seed(seed);
     let mut plan = Vec::new();
-    for (kind, count) in &scale.faults {
+    for (kind, count) in faults {
         for place in 0..*count {
-            let at = scale.span.mul_f64((place as f64 + 0.1 + 0.8 * rng.f64()) / *count as f64);
+            let at = span.mul_f64((place as f64 + 0.1 + 0.8 * rng.f64()) / *count as f64);
             let ms = match kind {
                 Kind::Kill => 200..800,
                 Kind::Stop => 6000..8000,

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::{
     check::{Final, check},
     crew::Crew,
+    durable::{self, Account as Durable, Fleet, Size},
     history,
     inject::{Fault, Injector, count},
     limited,
@@ -55,7 +56,14 @@ pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
     let load = Load { span: scale.saturation, long: if quick { 1 } else { 8 }, ..Load::default() };
     let saturation = saturate(&server, &folder.join("saturation"), "saturation", &load).await?;
 
-    for note in found.notes.iter().chain(&undead.notes).chain(&saturation.notes).chain(&over.notes) {
+    let size = if quick { Size::quick() } else { Size::full() };
+    let durable = durable::run(&server, &folder.join("durable"), seed, &size).await?;
+    say(began, &format!("{} durable jobs, {} faults", size.parents, durable.faults.len()));
+    let fleet = durable::fleet(&server, &folder.join("fleet"), if quick { 200 } else { 10_000 }).await?;
+    say(began, &format!("{} durable jobs slept while all workers were killed", fleet.asleep));
+
+    let notes = found.notes.iter().chain(&undead.notes).chain(&saturation.notes).chain(&over.notes);
+    for note in notes.chain(&durable.notes).chain(&fleet.account.notes) {
         println!("  {note}");
     }
     let injected = count(&hurt.faults);
@@ -69,7 +77,10 @@ pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
         + saturation.false_recoveries
         + over.concurrency
         + over.rate
-        + hurt.ticks.wrong();
+        + hurt.ticks.wrong()
+        + durable.wrong()
+        + fleet.account.wrong();
+    let fewer = fewer || durable.faults.len() < asked(&size);
     let passed = wrong + hurt.ended == 0 && hurt.drained && !fewer && (quick || !slow);
     let mut report = json!({
         "seed": seed, "passed": passed, "seconds": began.elapsed().as_secs(), "drained": hurt.drained, "invariant_broken": broken,
@@ -84,8 +95,55 @@ pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
     });
     merge(&mut report, serde_json::to_value(&found)?);
     merge(&mut report, serde_json::to_value(hurt.ticks)?);
+    merge(&mut report, of_durable(&durable)?);
+    merge(&mut report, of_fleet(&fleet)?);
     println!("{report}");
     Ok(passed)
+}
+
+/// Durable jobs alone.
+pub(super) async fn durable(seed: u64, quick: bool) -> Result<bool> {
+    let (began, folder) = (Instant::now(), results(&format!("durable-{seed}"))?);
+    println!("seed {seed}; histories in {}", folder.display());
+    let size = if quick { Size::quick() } else { Size::full() };
+    let durable = durable::run(&TestServer::start().await?, &folder, seed, &size).await?;
+    durable.notes.iter().for_each(|note| println!("  {note}"));
+    let passed = durable.wrong() == 0 && durable.faults.len() >= asked(&size);
+    let mut report = json!({ "seed": seed, "passed": passed, "seconds": began.elapsed().as_secs() });
+    merge(&mut report, of_durable(&durable)?);
+    println!("{report}");
+    Ok(passed)
+}
+
+/// A fleet of durable jobs alone.
+pub(super) async fn fleet(jobs: u64) -> Result<bool> {
+    let fleet = durable::fleet(&TestServer::start().await?, &results("fleet")?, jobs).await?;
+    fleet.account.notes.iter().for_each(|note| println!("  {note}"));
+    let passed = fleet.account.wrong() == 0;
+    let mut report = json!({ "passed": passed, "jobs": jobs });
+    merge(&mut report, of_fleet(&fleet)?);
+    println!("{report}");
+    Ok(passed)
+}
+
+fn asked(size: &Size) -> usize {
+    size.faults.iter().map(|(_, count)| count).sum()
+}
+
+fn of_durable(durable: &Durable) -> Result<Value> {
+    let mut report = serde_json::to_value(durable)?;
+    report["durable_faults"] = serde_json::to_value(count(&durable.faults))?;
+    Ok(report)
+}
+
+/// Under names of its own.
+fn of_fleet(fleet: &Fleet) -> Result<Value> {
+    let account = serde_json::to_value(&fleet.account)?;
+    let of = |key: &str| account[key].clone();
+    Ok(json!({
+        "fleet_asleep": fleet.asleep, "fleet_seconds": fleet.seconds, "fleet_completed": of("durable_completed"),
+        "fleet_steps": of("durable_steps"), "fleet_repeats": of("durable_repeats"), "fleet_wrong": fleet.account.wrong(),
+    }))
 }
 
 /// What became of the part with faults.
@@ -106,7 +164,7 @@ async fn hurt(server: &TestServer, database: &Database, folder: &Path, seed: u64
         let jobs = scale.jobs / scale.producers as u64;
         producers.push(injector.crew.produce(proxy, slot, jobs, scale.span, seed)?);
     }
-    let faults = injector.run(&plan(seed, scale)).await?;
+    let faults = injector.run(&plan(seed, scale.span, &scale.faults)).await?;
     injector.calm();
     let mut ended = injector.crew.reap();
     for mut producer in producers {
@@ -143,7 +201,7 @@ pub(super) fn results(name: &str) -> Result<PathBuf> {
 /// Waits until nothing waits or runs; false when for so long nothing became less.
 pub(super) async fn drain(database: &Database, patience: Duration) -> Result<bool> {
     const LEFT: &str = "select (select count(*) from queue.ready) + (select count(*) from queue.scheduled)
-       + (select count(*) from queue.blocked) + (select coalesce(sum(cardinality(ids)), 0)::bigint from queue.lease)";
+       + (select count(*) from queue.blocked) + (select count(*) from queue.parked) + (select coalesce(sum(cardinality(ids)), 0)::bigint from queue.lease)";
     let (mut least, mut until) = (i64::MAX, Instant::now() + patience);
     loop {
         let left = database.count(LEFT).await?;
@@ -163,7 +221,7 @@ pub(super) async fn drain(database: &Database, patience: Duration) -> Result<boo
 /// What became of each job.
 pub(super) async fn finals(database: &Database) -> Result<Vec<Final>> {
     const FINALS: &str =
-        "select (j.payload->>'n')::bigint as n, j.payload->>'act' = 'Poison' as poison,
+        "select (j.payload->>'n')::bigint as n, coalesce(j.payload->>'act' = 'Poison', false) as poison,
          (extract(epoch from (j.meta->>'expires_at')::timestamptz) * 1000000)::bigint as expires_at, coalesce(e.state, 'nowhere') as state, coalesce(e.attempts, 0) as attempts,
          e.output, e.error, coalesce((extract(epoch from e.at) * 1000000)::bigint, 0) as at
        from queue.job j
@@ -176,6 +234,7 @@ pub(super) async fn finals(database: &Database) -> Result<Vec<Final>> {
          union all select id, 'ready', attempts, null, null, null from queue.ready
          union all select id, 'scheduled', attempts, null, null, null from queue.scheduled
          union all select id, 'blocked', 0, null, null, null from queue.blocked
+         union all select id, 'parked', attempts, null, null, null from queue.parked
          union all select unnest(ids), 'running', 0, null, null, null from queue.lease
        ) e on e.id = j.id
        where j.payload ? 'n'";

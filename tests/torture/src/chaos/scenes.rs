@@ -16,6 +16,7 @@ use sqlx::PgConnection;
 use super::{
     check::{Findings, check, out_of_order},
     crew::Crew,
+    durable::{self, Size},
     history::{self, Clock, Line},
     inject::Fault,
     limited,
@@ -28,8 +29,23 @@ use super::{
 };
 
 /// All of them.
-pub(super) const SCENES: [&str; 13] =
-    ["zombies", "kills", "poison", "late", "sleep", "busy", "unreadable", "order", "ticks", "expiry", "pauses", "batches", "limits"];
+pub(super) const SCENES: [&str; 15] = [
+    "zombies",
+    "kills",
+    "poison",
+    "late",
+    "sleep",
+    "busy",
+    "unreadable",
+    "order",
+    "ticks",
+    "expiry",
+    "pauses",
+    "batches",
+    "limits",
+    "durable",
+    "fleet",
+];
 
 /// Plays one; returns whether there was nothing to report. The last line printed is one JSON object.
 pub(super) async fn play(name: &str) -> Result<bool> {
@@ -37,6 +53,8 @@ pub(super) async fn play(name: &str) -> Result<bool> {
     let folder = results(&format!("scene-{name}-{}", std::process::id()))?;
     let reports = match name {
         "zombies" => zombies(&server).await?,
+        "durable" => reports(durable::run(&server, &folder, 1, &Size::scene()).await?),
+        "fleet" => reports(durable::fleet(&server, &folder, 60).await?.account),
         "busy" => saturate(&server, &folder, "scene", &Load::short()).await?.reports(),
         _ => {
             let scene = Scene::new(server, folder).await?;
@@ -58,6 +76,12 @@ pub(super) async fn play(name: &str) -> Result<bool> {
     };
     println!("{}", json!({ "scene": name, "reported": reports.len(), "reports": reports }));
     Ok(reports.is_empty())
+}
+
+/// What it noted, or how much it counted.
+fn reports(account: durable::Account) -> Vec<String> {
+    let wrong = account.wrong();
+    if wrong > 0 && account.notes.is_empty() { vec![format!("{account:?}")] } else { account.notes }
 }
 
 async fn zombies(server: &TestServer) -> Result<Vec<String>> {

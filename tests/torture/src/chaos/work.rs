@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgPoolOptions;
 
 use super::{
+    durable::{Leaf, Parent, Sleeper},
     history::{History, Line},
     ticks::{self, Tick},
 };
@@ -53,9 +54,14 @@ pub(super) enum Act {
 
 static HISTORY: OnceLock<History> = OnceLock::new();
 
+/// That of this process.
+pub(super) fn history() -> JobResult<&'static History> {
+    HISTORY.get().ok_or_else(|| "no history".into())
+}
+
 impl Handler for Chaos {
     async fn run(self, cx: &Context) -> JobResult<Option<String>> {
-        let Some(history) = HISTORY.get() else { return Err("no history".into()) };
+        let history = history()?;
         let who = label();
         history.write(&Line::Start(self.n, cx.id().0, cx.attempt()));
         let begun = Begun { n: self.n, attempt: cx.attempt(), ended: AtomicBool::new(false) };
@@ -112,7 +118,7 @@ pub(super) struct ChaosBatch {
 
 impl BatchHandler for ChaosBatch {
     async fn run(batch: &mut JobBatch<Self>, _: &BatchContext) -> JobResult {
-        let Some(history) = HISTORY.get() else { return Err("no history".into()) };
+        let history = history()?;
         for job in batch.iter() {
             history.write(&Line::Start(job.payload().n, job.id().0, job.attempt()));
         }
@@ -175,6 +181,7 @@ async fn work() -> Result<()> {
     loop {
         let pool = PgPoolOptions::new().max_connections(4).test_before_acquire(false).connect_lazy(&url)?;
         let mut worker = Worker::new(pool).config(config.clone()).register::<Chaos>().register_batch::<ChaosBatch>().register::<Tick>();
+        worker = worker.register::<Parent>().register::<Leaf>().register::<Sleeper>();
         if setting("CHAOS_DECLARES", false) {
             worker = worker.schedule(ticks::DECLARED, ticks::each_second());
         }

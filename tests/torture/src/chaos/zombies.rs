@@ -6,7 +6,11 @@ use anyhow::Result;
 use sqlx::{Connection as _, PgConnection};
 
 use super::server::{Database, TestServer, url};
-use tests::protocol::{Lease, Said, VERDICTS, beat, claim, contents, flush, give_back, note, recover, register, settle, silence};
+use tests::{
+    holders::{self, SAYINGS},
+    protocol::{Lease, Said, VERDICTS, beat, claim, contents, flush, give_back, note, recover, register, settle, silence},
+    signals,
+};
 
 /// What zombies tried and what came of it.
 #[derive(Debug, Default)]
@@ -27,9 +31,14 @@ enum Since {
     Released,
     /// Another has completed it.
     Completed,
+    /// It was parked by its holder, woken by a signal, and another holds it.
+    Woken,
+    /// It was begun anew by its holder, and another holds it.
+    Restarted,
 }
 
-const AFTERWARDS: [Since; 4] = [Since::Recovered, Since::Reclaimed, Since::Released, Since::Completed];
+const AFTERWARDS: [Since; 6] =
+    [Since::Recovered, Since::Reclaimed, Since::Released, Since::Completed, Since::Woken, Since::Restarted];
 
 /// So many workers lose their jobs and write all the same.
 pub(super) async fn haunt(server: &TestServer, database: &Database, count: usize) -> Result<Zombies> {
@@ -45,6 +54,12 @@ pub(super) async fn haunt(server: &TestServer, database: &Database, count: usize
             let refused = settle(&mut connection, &[said]).await.is_ok_and(|refused| refused.is_empty());
             seen.judge(&mut connection, &before, refused, &format!("{verdict} of a job that was {since:?}")).await?;
         }
+        for what in SAYINGS {
+            let said = Said { token: lease.token, job: lease.jobs[0], verdict: "complete" };
+            let before = contents(&mut connection).await?;
+            let accepted = holders::say(&mut connection, said, what).await?;
+            seen.judge(&mut connection, &before, accepted, &format!("{what} of a job that was {since:?}")).await?;
+        }
         let before = contents(&mut connection).await?;
         let silent = flush(&mut connection, &[], &[lease.token]).await.is_ok_and(|refused| refused.is_empty());
         seen.judge(&mut connection, &before, silent, &format!("whole lease, {since:?}")).await?;
@@ -56,14 +71,16 @@ pub(super) async fn haunt(server: &TestServer, database: &Database, count: usize
         let before = contents(&mut connection).await?;
         give_back(&mut connection, lease.token).await?;
         seen.judge(&mut connection, &before, false, &format!("give back, {since:?}")).await?;
-        if !matches!(since, Since::Released) {
+        if !matches!(since, Since::Released | Since::Woken | Since::Restarted) {
             let before = contents(&mut connection).await?;
             let beats = beat(&mut connection, worker).await?;
             seen.judge(&mut connection, &before, beats, &format!("heartbeat, {since:?}")).await?;
             let claims = !claim(&mut connection, worker, 10).await?.jobs.is_empty();
             seen.judge(&mut connection, &before, claims, &format!("claim, {since:?}")).await?;
         }
-        for table in ["ready", "scheduled", "lease", "done", "done_many", "dead", "failure", "job", "worker", "progress"] {
+        let of_durable = ["parked", "step", "signal", "signal_hint", "child", "gather", "brood", "gather_part", "gather_hint"];
+        let tables = ["ready", "scheduled", "lease", "done", "done_many", "dead", "failure", "job", "worker", "progress"];
+        for table in tables.into_iter().chain(of_durable) {
             sqlx::raw_sql(sqlx::AssertSqlSafe(format!("delete from queue.{table}"))).execute(&mut connection).await?;
         }
     }
@@ -91,11 +108,23 @@ async fn bury(connection: &mut PgConnection, since: Since) -> Result<(uuid::Uuid
     let lease = claim(connection, worker, 1).await?;
     anyhow::ensure!(lease.jobs.len() == 1, "nothing was claimed");
     anyhow::ensure!(note(connection, lease.token, lease.jobs[0], "alive").await?, "a report under a valid lease was refused");
-    if matches!(since, Since::Released) {
-        settle(connection, &lease.all("release")).await?;
-    } else {
-        silence(connection, worker).await?;
-        recover(connection).await?;
+    // One to wake it, and one that nobody may receive in its stead.
+    for _ in 0..2 {
+        signals::signal(connection, lease.jobs[0].id).await?;
+    }
+    match since {
+        Since::Released => drop(settle(connection, &lease.all("release")).await?),
+        Since::Woken => {
+            anyhow::ensure!(signals::park_held(connection, &lease.all("snooze")).await?.is_empty(), "it was not parked");
+            anyhow::ensure!(signals::wake_parked(connection).await? == 1, "it was not woken");
+        }
+        Since::Restarted => {
+            anyhow::ensure!(signals::restart(connection, &lease.all("snooze")).await?.is_empty(), "it did not begin anew");
+        }
+        Since::Recovered | Since::Reclaimed | Since::Completed => {
+            silence(connection, worker).await?;
+            recover(connection).await?;
+        }
     }
     if !matches!(since, Since::Recovered) {
         let other = register(connection).await?;

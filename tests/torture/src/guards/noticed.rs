@@ -61,7 +61,7 @@ const EXPIRY: &[&str] = &["expiry::looks", "expiry::statements expiry::ways", "e
 const WHY: &[&str] = &["why::locked why::turns why::served why::waits", "why:: --skip locked --skip turns --skip served --skip waits"];
 const SIGNALS: &[&str] = &["durable::signals", "durable:: operate:: control:: days:: unique::"];
 const GATHERS: &[&str] = &["map::statements", "map::window", "map::", "durable:: roles::"];
-const CHILDREN: &[&str] = &["children::statements", "children::races", "children::", "durable:: roles::"];
+const CHILDREN: &[&str] = &["children::statements", "children::ordered", "children::races", "children::", "durable:: roles::"];
 const FLOWS: &[&str] = &["flows::statements flows::races", "flows::", "flows:: roles:: why::"];
 const BY_KEY: &[&str] = &[
     "limits::key_claims limits::key_costs limits::key_edges limits::key_rates limits::turned limits::behind::jobs",
@@ -177,6 +177,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.signal", "queue.signal_hint", "queue.parked", "queue.wake_parked", "queue.prune_signals", "queue.signals"], SIGNALS),
     (&["queue.take_parked", "park_held.sql", "receive.sql"], SIGNALS),
     (&["queue.child", "queue.spawn", "queue.tell_parents", "queue.prune_children", "queue.children"], CHILDREN),
+    (&["queue.lock_children", "queue.forget_children"], &["children::ordered", "durable::children durable::restart", "guards::single durable::"]),
     (&["queue.cancel_children", "queue.ask_children", "look_at_child.sql", "queue.why_joined"], CHILDREN),
     (
         &[

@@ -1,0 +1,56 @@
+//! What the holder of a durable job can say besides verdicts, by the product's own statements, one at a time on a connection of the caller's.
+
+use queue_core::JobId;
+use sqlx::{Connection as _, PgConnection};
+use uuid::Uuid;
+
+use crate::{
+    children, operate,
+    protocol::{Said, sql},
+    signals,
+};
+
+/// All of it. To receive, a signal called `go` must be there.
+pub const SAYINGS: [&str; 8] = ["step", "step alone", "park", "receive", "spawn", "chunk", "close", "restart"];
+
+/// What ends the attempt.
+pub const ENDS: [&str; 2] = ["park", "restart"];
+
+/// Says it of the job of a verdict; returns whether it was accepted.
+pub async fn say(connection: &mut PgConnection, said: Said, what: &str) -> sqlx::Result<bool> {
+    let (token, job) = (said.token, said.job.id);
+    Ok(match what {
+        "step" => operate::journal(connection, token, job).await? == 1,
+        "step alone" => operate::journal_one(connection, token, job).await? == 1,
+        "park" => signals::park_held(connection, &[said]).await?.is_empty(),
+        "receive" => signals::receive(connection, token, job).await?,
+        "spawn" => children::spawn(connection, token, job).await?,
+        "chunk" => chunk(connection, token, job, "map").await? == Some(true),
+        "close" => close(connection, token, job, &Uuid::new_v4().to_string(), 0).await? == Some(true),
+        _ => signals::restart(connection, &[said]).await?.is_empty(),
+    })
+}
+
+/// Enqueues two parts of this map and says that they are its next chunk, of which one is let run at once; what is refused is rolled back.
+pub async fn chunk(connection: &mut PgConnection, token: Uuid, parent: JobId, map: &str) -> sqlx::Result<Option<bool>> {
+    let mut tx = connection.begin().await?;
+    let added = chunk_within(&mut tx, token, parent, map).await?;
+    if added == Some(true) { tx.commit().await? } else { tx.rollback().await? }
+    Ok(added)
+}
+
+/// The same in a transaction of the caller's, who rolls back what is refused.
+pub async fn chunk_within(on: &mut PgConnection, token: Uuid, parent: JobId, map: &str) -> sqlx::Result<Option<bool>> {
+    const NEXT: &str = "select coalesce(max(chunk) + 1, 0) from queue.brood where parent = $1 and name = $2";
+    let next: i32 = sqlx::query_scalar(NEXT).bind(parent).bind(map).fetch_one(&mut *on).await?;
+    let lane = operate::meet_lanes(on, &[("default", 100)]).await?[0];
+    let ids = operate::insert_all(on, &[(lane, false); 2]).await?;
+    let add = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/add_chunk.sql"))).bind(token).bind(parent).bind(map);
+    add.bind(next).bind(i64::from(next) * 2).bind(ids).bind(1).fetch_one(on).await
+}
+
+/// Says that a map has so many parts.
+pub async fn close(connection: &mut PgConnection, token: Uuid, parent: JobId, map: &str, total: i64) -> sqlx::Result<Option<bool>> {
+    let close = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/close_gather.sql"))).bind(token).bind(parent).bind(1_i16);
+    close.bind(map).bind(total).fetch_one(connection).await
+}

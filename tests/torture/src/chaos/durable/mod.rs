@@ -1,0 +1,136 @@
+//! Durable jobs under faults: steps, sleeps, signals, children and maps, whose processes are killed, stopped and cut off.
+//!
+//! ```text
+//! run: inject a plan while jobs are enqueued and signals are sent (send); then drain; then account (histories x faults x rows)
+//! fleet: all fall asleep, all workers are killed, and another release goes on
+//! ```
+
+mod account;
+mod fleet;
+mod send;
+mod work;
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use anyhow::Result;
+
+use super::{
+    crew::Crew,
+    history,
+    inject::Injector,
+    plan::{Kind, plan},
+    proxy::Proxy,
+    run::{broken, drain},
+    server::{Database, TestServer},
+};
+
+pub(super) use account::Account;
+pub(super) use fleet::{Fleet, fleet};
+pub(super) use work::{Leaf, Parent, Sleeper};
+
+/// How large that is.
+#[derive(Clone)]
+pub(super) struct Size {
+    pub(super) parents: u64,
+    /// Of each, beside one child.
+    parts: u64,
+    /// Of each, beside one that may come too late.
+    signals: u32,
+    workers: usize,
+    /// Over this time faults are injected and jobs are enqueued.
+    span: Duration,
+    /// The longest that a sender keeps its transaction open.
+    held: Duration,
+    pub(super) faults: Vec<(Kind, usize)>,
+    /// How long all may stand still in the end.
+    patience: Duration,
+}
+
+impl Size {
+    pub(super) fn full() -> Self {
+        let faults = [(Kind::Kill, 60), (Kind::Stop, 20), (Kind::Server, 6), (Kind::Terminate, 40), (Kind::Cut, 20)];
+        let network = [(Kind::CommitCut, 60), (Kind::Delay, 8), (Kind::Hole, 6), (Kind::Drop, 6)];
+        Self {
+            parents: 3000,
+            parts: 8,
+            signals: 3,
+            workers: 4,
+            span: Duration::from_mins(4),
+            held: Duration::from_secs(30),
+            faults: faults.into_iter().chain(network).collect(),
+            patience: Duration::from_secs(40),
+        }
+    }
+
+    pub(super) fn quick() -> Self {
+        let faults = [(Kind::Kill, 7), (Kind::Stop, 2), (Kind::Server, 1), (Kind::Terminate, 4), (Kind::Cut, 3)];
+        let network = [(Kind::CommitCut, 6), (Kind::Delay, 1), (Kind::Hole, 1), (Kind::Drop, 1)];
+        Self {
+            parents: 150,
+            workers: 3,
+            span: Duration::from_secs(15),
+            held: Duration::from_secs(3),
+            faults: faults.into_iter().chain(network).collect(),
+            patience: Duration::from_secs(20),
+            ..Self::full()
+        }
+    }
+
+    /// Of `--bugs`.
+    pub(super) fn scene() -> Self {
+        Self {
+            parents: 60,
+            workers: 2,
+            span: Duration::from_secs(6),
+            held: Duration::from_secs(1),
+            faults: vec![(Kind::Kill, 3), (Kind::CommitCut, 3)],
+            patience: Duration::from_secs(12),
+            ..Self::quick()
+        }
+    }
+
+    /// Jobs that each parent spawns.
+    fn leaves(&self) -> u64 {
+        1 + self.parts
+    }
+}
+
+/// Faults and durable jobs at the same time, in a database of their own; then peace until all are over, and an account of them.
+pub(super) async fn run(server: &TestServer, folder: &Path, seed: u64, size: &Size) -> Result<Account> {
+    let database = server.database("durable").await?;
+    let crew = Crew::new(server, &database, folder, size.workers).await?;
+    let crew = crew.with(&[("CHAOS_TTL_MS", "3000"), ("CHAOS_CONCURRENCY", "20")]);
+    let sender = Proxy::start(server.port()).await?;
+    let pool = send::pool(sender.port, &database.name)?;
+    crew.start_all()?;
+    let injector = Arc::new(Injector::new(crew, vec![sender], &folder.join("faults.jsonl"))?);
+    let producing = tokio::spawn(send::produce(database.clone(), pool.clone(), seed, size.clone()));
+    let faults = injector.run(&plan(seed, size.span, &size.faults)).await?;
+    injector.calm();
+    let ended = injector.crew.reap();
+    let sent = producing.await??;
+    injector.crew.start_all()?;
+    let drained = drain(&database, size.patience).await?;
+    injector.crew.stop_all();
+    pool.close().await;
+    let mut account = account(&database, folder, &faults, &sent, size.parents, size.leaves()).await?;
+    account.ended = ended;
+    account.left |= !drained;
+    Ok(account)
+}
+
+/// What became of so many jobs, each with so many children and parts.
+async fn account(
+    database: &Database,
+    folder: &Path,
+    faults: &[super::inject::Fault],
+    sent: &[send::Sent],
+    parents: u64,
+    leaves: u64,
+) -> Result<Account> {
+    let rows = account::Rows::read(database).await?;
+    let mut account = account::check(&history::read(folder)?, faults, &rows, sent, (parents, leaves));
+    account.faults = faults.to_vec();
+    account.broken = broken(database).await?;
+    Ok(account)
+}

@@ -1,0 +1,144 @@
+//! Enqueues durable jobs, and sends them signals in transactions that stay open for a while; some are rolled back, and of some nobody knows.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use fastrand::Rng;
+use queue_core::{Job as _, JobHandle, JobId, operate::Signalled};
+use sqlx::{PgPool, postgres::PgPoolOptions};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+
+use super::{
+    Size,
+    work::{Parent, STRIDE},
+};
+use crate::chaos::server::{Database, url};
+
+/// How many transactions of senders are open at most.
+const SENDERS: u32 = 40;
+
+/// More than that takes no commit, but one whose bytes nobody gets.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// A signal of which somebody knows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) payload: u64,
+    pub(super) outcome: Outcome,
+}
+
+/// What its sender knows of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Outcome {
+    Acked,
+    RolledBack,
+    /// The job was over.
+    Over,
+    Unknown,
+}
+
+/// Of the senders, behind their proxy.
+pub(super) fn pool(port: u16, database: &str) -> Result<PgPool> {
+    let options = url(port, database).parse::<sqlx::postgres::PgConnectOptions>()?.application_name("producer");
+    Ok(PgPoolOptions::new().max_connections(SENDERS).acquire_timeout(ANSWER).connect_lazy_with(options))
+}
+
+/// Enqueues all jobs evenly over the span, and sends each what it waits for, at any time.
+pub(super) async fn produce(database: Database, pool: PgPool, seed: u64, size: Size) -> Result<Vec<Sent>> {
+    let mut rng = Rng::with_seed(seed ^ 0x5157);
+    let (began, mut senders, mut sent) = (Instant::now(), JoinSet::new(), Vec::new());
+    for nr in 1..=size.parents {
+        sleep_until(began + size.span.mul_f64(nr as f64 / size.parents as f64)).await;
+        let parent = Parent { n: nr * STRIDE, ms: rng.u64(1..15), signals: size.signals, parts: size.parts };
+        let job = enqueue(&database, parent).await?;
+        for which in 0..=size.signals {
+            // The last may come too late, or never.
+            if which == size.signals && rng.u8(0..4) == 0 {
+                continue;
+            }
+            let one = One { job, name: if which < size.signals { "go" } else { "late" }, held: size.held, base: (nr * STRIDE + u64::from(which)) * STRIDE };
+            senders.spawn(one.send(pool.clone(), rng.fork()));
+        }
+    }
+    while let Some(done) = senders.join_next().await {
+        sent.extend(done??);
+    }
+    Ok(sent)
+}
+
+/// Once, whatever becomes of the server.
+async fn enqueue(database: &Database, parent: Parent) -> Result<JobId> {
+    let there = format!("select id from queue.job where payload @> '{{\"n\": {}}}'", parent.n);
+    let mut parent = Some(parent);
+    loop {
+        let found: sqlx::Result<Option<i64>> =
+            sqlx::query_scalar(sqlx::AssertSqlSafe(there.clone())).fetch_optional(&database.pool).await;
+        match (found, parent.take()) {
+            (Ok(Some(id)), _) => return Ok(JobId(id)),
+            (Ok(None), Some(job)) => {
+                let again = Parent { ..job };
+                match job.enqueue(&database.pool).await {
+                    Ok(enqueued) => return Ok(enqueued.id()),
+                    Err(_) => parent = Some(again),
+                }
+            }
+            (_, job) => parent = job,
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// One signal that a job waits for.
+struct One {
+    job: JobId,
+    name: &'static str,
+    held: Duration,
+    /// Its payloads begin here.
+    base: u64,
+}
+
+impl One {
+    /// Again, each time with another payload, until it is known to be sent.
+    async fn send(self, pool: PgPool, mut rng: Rng) -> Result<Vec<Sent>> {
+        let mut sent = Vec::new();
+        sleep(Duration::from_millis(rng.u64(0..2000))).await;
+        for payload in self.base..self.base + STRIDE {
+            let open = match rng.u8(0..50) {
+                0 => self.held.mul_f64(rng.f64()),
+                1..10 => Duration::from_millis(rng.u64(0..2000)).min(self.held),
+                _ => Duration::from_millis(rng.u64(0..200)),
+            };
+            let rolls_back = rng.u8(0..10) == 0;
+            let outcome = match timeout(open + ANSWER, self.once(&pool, payload, open, rolls_back)).await {
+                Ok(Ok(outcome)) => outcome,
+                Ok(Err(_)) | Err(_) => Outcome::Unknown,
+            };
+            sent.push(Sent { payload, outcome });
+            match outcome {
+                Outcome::Acked | Outcome::Over => return Ok(sent),
+                Outcome::RolledBack => {}
+                Outcome::Unknown => sleep(Duration::from_millis(100)).await,
+            }
+        }
+        ensure!(false, "a signal could not be sent");
+        Ok(sent)
+    }
+
+    async fn once(&self, pool: &PgPool, payload: u64, open: Duration, rolls_back: bool) -> Result<Outcome> {
+        let mut tx = pool.begin().await?;
+        let said = JobHandle::<Parent>::from_id(self.job).signal(&mut tx, self.name, &payload).await?;
+        sleep(open).await;
+        if rolls_back {
+            tx.rollback().await?;
+            return Ok(Outcome::RolledBack);
+        }
+        tx.commit().await?;
+        Ok(match said {
+            Signalled::Sent => Outcome::Acked,
+            _ => Outcome::Over,
+        })
+    }
+}

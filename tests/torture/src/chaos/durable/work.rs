@@ -1,0 +1,153 @@
+//! The durable jobs of a chaos run: one that does all that such a job can, its children, and one that sleeps while its code changes.
+
+use std::time::Duration;
+
+use queue_core::{Context, Durable, Failure, Handler, JobResult, job};
+use serde::{Deserialize, Serialize};
+use sqlx::PgConnection;
+
+use crate::chaos::{
+    history::{Did, History, Line},
+    work::{history, setting},
+};
+
+/// A parent's number is a multiple of this, and those of its children and parts come behind it.
+pub(super) const STRIDE: u64 = 1000;
+
+/// Transactions of a job that write into the ledger.
+pub(super) const EFFECTS: u64 = 2;
+
+/// What stands in the ledger for one of them.
+pub(super) fn effect(n: u64, which: u64) -> i64 {
+    (n * EFFECTS + which).cast_signed()
+}
+
+/// Does everything once.
+#[job(name = "chaos_parent", durable, queue = "durable", max_attempts = 1000, backoff = fixed("100ms"), timeout = "60s")]
+#[derive(Serialize, Deserialize)]
+pub(in crate::chaos) struct Parent {
+    pub(super) n: u64,
+    /// Of each step; twenty times that of the second, a hundred times that of the sleep.
+    pub(super) ms: u64,
+    pub(super) signals: u32,
+    pub(super) parts: u64,
+}
+
+impl Handler for Parent {
+    async fn run(self, cx: &Durable) -> JobResult {
+        let Self { n, ms, signals, parts } = self;
+        let log = Log::open(n, cx)?;
+        cx.step("one", log.work("one", ms)).await?;
+        cx.step("two", log.work("two", 20 * ms)).await?;
+        cx.step_tx("book", async |tx| enter(tx, n, 0).await).await?;
+        cx.sleep("nap", Duration::from_millis(100 * ms)).await;
+        for i in 0..signals {
+            let come: u64 = cx.receive(("go", i)).await;
+            log.did(Did::Heard(format!("go/{i}"), Some(come)));
+        }
+        let late: Option<u64> = cx.receive("late").timeout(Duration::from_millis(100 * ms)).await;
+        log.did(Did::Heard("late".to_owned(), late));
+        let child = cx.spawn("child", Leaf { n: n + 1, ms }).await?;
+        log.did(Did::Joins("child".to_owned()));
+        match child.join().await {
+            Ok(number) if number != n + 1 => return Err(Failure::terminal(format!("the child of {n} says {number}"))),
+            // That is what becomes of a job that three killed workers held.
+            Err(failure) if !failure.to_string().contains("the process ended during the attempt") => return Err(failure),
+            Ok(_) | Err(_) => log.did(Did::Joined("child".to_owned())),
+        }
+        let leaves = (2..2 + parts).map(move |nr| Leaf { n: n + nr, ms });
+        let parts_ = cx.map("parts", leaves).in_flight(2).await?;
+        log.did(Did::Joins("parts".to_owned()));
+        let ended = parts_.join().await?;
+        log.did(Did::Joined("parts".to_owned()));
+        if (ended.total, ended.completed + ended.dead) != (parts, parts) {
+            return Err(Failure::terminal(format!("{} parts of {n}, {} completed, {} dead", ended.total, ended.completed, ended.dead)));
+        }
+        cx.step_tx("close", async |tx| enter(tx, n, 1).await).await?;
+        cx.step("three", log.work("three", ms)).await?;
+        Ok(())
+    }
+}
+
+/// A child, or a part; every fifth fails at first.
+#[job(name = "chaos_leaf", queue = "durable", max_attempts = 1000, backoff = fixed("100ms"), timeout = "60s", output = u64)]
+#[derive(Serialize, Deserialize)]
+pub(in crate::chaos) struct Leaf {
+    n: u64,
+    ms: u64,
+}
+
+impl Handler for Leaf {
+    async fn run(self, cx: &Context) -> JobResult<u64> {
+        history()?.write(&Line::Start(self.n, cx.id().0, cx.attempt()));
+        tokio::time::sleep(Duration::from_millis(self.ms)).await;
+        if self.n.is_multiple_of(5) && cx.attempt() == 1 {
+            return Err("as told".into());
+        }
+        Ok(self.n)
+    }
+}
+
+/// Falls asleep in one release, and wakes in another, which has its steps in another order, and one more.
+#[job(name = "chaos_sleeper", durable, queue = "durable", max_attempts = 1000, backoff = fixed("100ms"), timeout = "60s")]
+#[derive(Serialize, Deserialize)]
+pub(in crate::chaos) struct Sleeper {
+    n: u64,
+    ms: u64,
+}
+
+impl Handler for Sleeper {
+    async fn run(self, cx: &Durable) -> JobResult {
+        let Self { n, ms } = self;
+        let log = Log::open(n, cx)?;
+        let (one, two, three) = (log.work("one", 0), log.work("two", 0), log.work("three", 0));
+        if setting("CHAOS_RELEASE", 1) == 1 {
+            cx.step("one", one).await?;
+            cx.step_tx("book", async |tx| enter(tx, n, 0).await).await?;
+            cx.sleep("night", Duration::from_millis(ms)).await;
+            cx.step_tx("close", async |tx| enter(tx, n, 1).await).await?;
+            cx.step("two", two).await?;
+            cx.step("three", three).await?;
+        } else {
+            let close = cx.step_tx("close", async |tx| enter(tx, n, 1).await);
+            tokio::try_join!(cx.step("three", three), close)?;
+            cx.step("two", two).await?;
+            cx.step_tx("book", async |tx| enter(tx, n, 0).await).await?;
+            cx.step("added", log.work("added", 0)).await?;
+            cx.sleep("night", Duration::from_millis(ms)).await;
+            cx.step("one", one).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The one place where an effect is written: nothing but the transaction that journals its step keeps it from being doubled.
+async fn enter(on: &mut PgConnection, n: u64, which: u64) -> Result<(), sqlx::Error> {
+    sqlx::query("insert into ledger (n) values ($1)").bind(effect(n, which)).execute(on).await.map(drop)
+}
+
+/// What an attempt says of itself.
+struct Log<'a> {
+    n: u64,
+    cx: &'a Durable,
+    history: &'static History,
+}
+
+impl<'a> Log<'a> {
+    fn open(n: u64, cx: &'a Durable) -> JobResult<Self> {
+        let history = history()?;
+        history.write(&Line::Start(n, cx.id().0, cx.attempt()));
+        Ok(Self { n, cx, history })
+    }
+
+    fn did(&self, did: Did) {
+        self.history.write(&Line::Did(self.n, self.cx.attempt(), did));
+    }
+
+    /// An effect elsewhere, which a process may end before it is journaled.
+    async fn work(&self, step: &'static str, ms: u64) -> JobResult<u64> {
+        self.did(Did::Works(step.to_owned(), self.cx.key(step)));
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+        Ok(self.n)
+    }
+}
