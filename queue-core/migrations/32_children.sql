@@ -146,18 +146,25 @@ create function queue.cancel_children(parents bigint[]) returns void
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare
-  live  bigint[] := array(
+  live  bigint[];
+begin
+  -- Whoever lets parts run has their gather: those that it moves are seen by the next statement.
+  perform
+  from queue.gather g
+  where g.parent = any (cancel_children.parents)  -- redundant: locks only gathers of what is cancelled (it would wait for others)
+  order by g.parent, g.name  -- redundant: gathers are locked in one order (against those that cancel others too)
+  for update;  -- guard: what is let run meanwhile is cancelled too [for update => limit 0]
+  live := array(
     select c.id
     from queue.child c
     where c.parent = any (cancel_children.parents)  -- guard: only children of what is cancelled
       and c.state is null)  -- redundant: only children that are not over (what is over is not cancelled)
-    || array(  -- guard: parts are cancelled with their parent [|| array( => ; unused bigint[] := array(]
+    || array(  -- guard: parts are cancelled with their parent [|| array( => || array(select 0 where false) where false and exists (]
       select p.id
       from queue.brood b
       cross join lateral unnest(b.ids) u (id)
       cross join lateral (select p.id from queue.gather_part p where p.id = u.id offset 0) p
       where b.parent = any (cancel_children.parents));  -- guard: only parts of what is cancelled
-begin
   if cardinality(live) > 0 then
     perform queue.cancel_waiting_all(live);  -- guard: children that wait are cancelled
     perform queue.cancel_running_all(live);  -- guard: children that run are cancelled

@@ -1,12 +1,14 @@
 -- Gathers as they are kept: forgotten with their jobs, counted anew if they do not move, shown. No act of every day calls for these.
 
 -- Deletes what is known of the gathers of these jobs: their parts go on, and are nobody's. Those that wait for their turn are let run first, for
--- nobody would ever do so again.
+-- nobody would ever do so again; those that wait for their parent to begin are cancelled, for it never will.
 create function queue.forget_gathers(parents bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
   set enable_seqscan = off
 as $$
+declare
+  moved  bigint;
 begin
   perform
   from queue.gather g
@@ -17,9 +19,20 @@ begin
     update queue.gather g
     set room = 2147483647
     where g.parent = any (forget_gathers.parents) and g.room is not null;
-    perform queue.let_run(g.parent, g.name)  -- guard: forgetting lets run what waits for its turn [queue.let_run(g.parent, g.name)]
-    from queue.gather g
-    where g.parent = any (forget_gathers.parents) and g.room is not null;
+    perform queue.cancel_waiting_all(array(  -- guard: forgetting cancels what would never begin [queue.cancel_waiting_all]
+      select p.id
+      from queue.gather g
+      join queue.gather_part p on p.parent = g.parent and p.name = g.name and p.held
+      where g.parent = any (forget_gathers.parents) and g.waits  -- guard: forgetting cancels only that [ and g.waits]
+    ));
+    loop
+      moved := (  -- guard: forgetting lets run what waits for its turn [( => 0 * (]
+        select sum(queue.let_run(g.parent, g.name))
+        from queue.gather g
+        where g.parent = any (forget_gathers.parents) and g.room is not null
+      );
+      exit when coalesce(moved, 0) = 0;
+    end loop;
     -- One that is kept because somebody ends it goes with that.
     delete from queue.gather_part p
     where p.ctid = any (array(
@@ -115,6 +128,7 @@ begin
     select g.parent, g.name
     from queue.gather g
     where g.parent > prune_gathers.after and g.parent <= last and g.need > 0
+      and not g.waits  -- redundant: only those of which parts may end (for speed: what is cancelled meanwhile is told of)
       and g.at < clock_timestamp() - interval '5 min'  -- redundant: only what has not moved for long (for speed: it is right at any time)
     order by g.at
     limit 3

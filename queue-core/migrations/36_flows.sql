@@ -88,9 +88,14 @@ begin
     raise invalid_parameter_value using message = 'queue.enqueue_flow: a flow has at least one node';
   end if;
   select n.name into wrong
-  -- guard: only jobs of one's own transaction [ or not queue.is_ours(u.id)]; a job is one node [count(*) over (partition by u.id) > 1 or ]
-  from (select u.name, count(*) over (partition by u.id) > 1 or not queue.is_ours(u.id) as is_other
-    from unnest(link_flow.ids, link_flow.names) u (id, name)) n
+  from (
+    -- guard: only jobs of one's own transaction [ or not queue.is_ours(u.id)]; a job is one node [count(*) over (partition by u.id) > 1 or ]
+    select u.name, count(*) over (partition by u.id) > 1 or not queue.is_ours(u.id)
+      -- guard: no job of before that our transaction has replaced [or (j.meta ? 'node_of') is not true]
+      or (j.meta ? 'node_of') is not true as is_other
+    from unnest(link_flow.ids, link_flow.names) u (id, name)
+    left join queue.job j on j.id = u.id
+  ) n
   where n.is_other is not false
   limit 1;
   if found then
@@ -103,6 +108,9 @@ begin
   limit 1;
   if found then
     perform queue.refuse_node(wrong, 'is there twice, or has not 1 to 200 bytes without control characters');
+  end if;
+  if cardinality(link_flow.sources) > 100000 then  -- guard: a flow has so many edges at most [cardinality(link_flow.sources) > 100000 => false]
+    raise invalid_parameter_value using message = 'queue.enqueue_flow: a flow has at most 100000 edges; put a node between many and many';
   end if;
   select link_flow.names[e.target] into wrong
   from unnest(link_flow.sources, link_flow.targets) e (source, target)
@@ -179,12 +187,22 @@ create function queue.add_parts(node bigint, chunk integer, first bigint, ids bi
 as $$
 declare
   waits  boolean := exists (select from queue.edge e where e.target = add_parts.node);
+  all_   bigint := add_parts.first + cardinality(add_parts.ids);
 begin
   -- guard: only parts of one's own transaction [queue.are_ours(add_parts.node || add_parts.ids) => true]
   if not queue.are_ours(add_parts.node || add_parts.ids) or add_parts.most < 1
-    or add_parts.total < add_parts.first + cardinality(add_parts.ids)
+    or add_parts.total <> all_
+    -- guard: no part of before that our transaction has replaced [or exists .. is not true) => or false)]
+    or exists (select from unnest(add_parts.ids) u (id) join queue.job j on j.id = u.id where (j.meta ? 'part_of') is not true)
   then
     raise invalid_parameter_value using message = 'queue.enqueue_flow: parts are new jobs of a new node, and at least one runs at once';
+  end if;
+  if all_ > 100000 then  -- guard: a node has so many jobs at most [all_ > 100000 => false]
+    raise invalid_parameter_value using message = 'queue.enqueue_flow: a node is at most 100000 jobs; make several nodes of more';
+  end if;
+  -- guard: a node that is many does not expire [j.meta ? 'expires_at' => false]
+  if exists (select from queue.job j where j.id = add_parts.node and j.meta ? 'expires_at') then
+    raise invalid_parameter_value using message = 'queue.enqueue_flow: a node that is many jobs does not expire; let its jobs expire';
   end if;
   if not queue.put_chunk(add_parts.node, 'jobs', add_parts.chunk, add_parts.first, add_parts.ids, add_parts.most, waits) then
     raise invalid_parameter_value using message = 'queue.enqueue_flow: these parts are there already';
@@ -204,104 +222,6 @@ begin
     insert into queue.step (id, name, attempt, at, ran_ms, output)
     values (add_parts.node, 'jobs', 0, clock_timestamp(), 0, jsonb_build_object('map', add_parts.total));
   end if;
-end
-$$;
-
--- Enqueues the parts of a node of enqueue_flow, a thousand at a time.
-create function queue.enqueue_parts(node bigint, said jsonb) returns void
-  language plpgsql volatile
-  set search_path = pg_catalog, pg_temp
-as $$
-declare
-  jobs     bigint := jsonb_array_length(said -> 'jobs');
-  options  jsonb := coalesce(nullif(said -> 'options', 'null'), '{}') || jsonb_build_object('meta',
-    coalesce(nullif(said -> 'options' -> 'meta', 'null'), '{}') || jsonb_build_object('part_of', node || '/jobs'));
-  first    bigint := 0;
-  ids      bigint[];
-  is_new   boolean;
-begin
-  loop
-    select coalesce(array_agg(e.id order by p.place), '{}'), coalesce(bool_and(e.outcome = 'enqueued'), true) into ids, is_new
-    from jsonb_array_elements(said -> 'jobs') with ordinality p (payload, place)
-    cross join lateral queue.enqueue_with(said ->> 'job_type', p.payload, options) e
-    where p.place > first and p.place <= first + 1000;
-    if not is_new then  -- guard: a part is a new job [not is_new => false]
-      perform queue.refuse_node(said ->> 'name', 'has a job that is not new: another holds its uniqueness key');
-    end if;
-    perform queue.add_parts(node, (first / 1000)::integer, first, ids, (said ->> 'in_flight')::integer, case when first + 1000 >= jobs then jobs end);
-    first := first + 1000;
-    exit when first >= jobs;
-  end loop;
-end
-$$;
-
--- Enqueues a flow in the caller's transaction, and returns its id. Nodes are an array, each {"name", "job_type", "payload", "options", "after",
--- "on_dead", "if_dead"}: the last four may be left out. A node waits for those whose names are in "after" and "on_dead", which stand before it; a
--- place {"$of": "NAME"} in its payload is an edge too, and becomes {"$of": "NAME", "was": OUTPUT}. "if_dead" says what becomes of those after this
--- one if it dies: hold, cancel or continue. A node with "jobs", an array of payloads, instead of "payload", is all of these, of its type and with its
--- options, at most "in_flight" of them at once; it has completed once they are over, and gives their counts.
-create function queue.enqueue_flow(name text, nodes jsonb) returns bigint
-  language plpgsql volatile
-  set search_path = pg_catalog, pg_temp
-as $$
-declare
-  names    text[] := array(select n.node ->> 'name' from jsonb_array_elements(enqueue_flow.nodes) with ordinality n (node, place) order by n.place);
-  ids      bigint[] := '{}';
-  sources  integer[] := '{}';
-  targets  integer[] := '{}';
-  deaths   boolean[] := '{}';
-  policies text[] := '{}';
-  given    boolean[] := '{}';
-  node     jsonb;
-  place    bigint;
-  parts    jsonb;
-  edge     record;
-  born     record;
-begin
-  for node in select n.node from jsonb_array_elements(enqueue_flow.nodes) with ordinality n (node, place) order by n.place loop
-    parts := nullif(node -> 'jobs', 'null');
-    select e.id, e.outcome into born
-    from queue.enqueue_with(
-      case when parts is null then node ->> 'job_type' else 'queue:gather' end, case when parts is null then node -> 'payload' else '{}' end,
-      case when parts is null then coalesce(nullif(node -> 'options', 'null'), '{}') else jsonb_strip_nulls(jsonb_build_object(
-        'queue', node -> 'options' -> 'queue')) end
-        || jsonb_build_object('meta', coalesce(nullif(node -> 'options' -> 'meta', 'null'), '{}') || jsonb_build_object(
-          'node_of', enqueue_flow.name))) e;
-    if born.outcome <> 'enqueued' then
-      perform queue.refuse_node(node ->> 'name', 'is no new job: another holds its uniqueness key');
-    end if;
-    ids := ids || born.id;
-    for edge in
-      select s.source, bool_or(s.on_dead) as on_dead, bool_or(s.gives) as gives
-      from (
-        select a.source, false as on_dead, false as gives from jsonb_array_elements_text(coalesce(nullif(node -> 'after', 'null'), '[]')) a (source)
-        union all
-        select d.source, true, false from jsonb_array_elements_text(coalesce(nullif(node -> 'on_dead', 'null'), '[]')) d (source)
-        union all
-        select o.place #>> '{}', false, true from jsonb_path_query(node -> 'payload', '$.**."$of"') o (place)
-      ) s
-      group by s.source
-    loop
-      if array_position(names, edge.source) is null then  -- guard: a parent is in the flow [array_position(names, edge.source) is null => false]
-        perform queue.refuse_node(node ->> 'name', format('waits for %s, which is not in the flow', to_json(edge.source)));
-      end if;
-      sources := sources || array_position(names, edge.source);
-      targets := targets || cardinality(ids);
-      deaths := deaths || edge.on_dead;
-      given := given || edge.gives;
-      policies := policies || coalesce(enqueue_flow.nodes -> (array_position(names, edge.source) - 1) ->> 'if_dead', 'hold');
-    end loop;
-  end loop;
-  perform queue.link_flow(ids, names, sources, targets, deaths, policies, given);
-  for node, place in
-    select n.node, n.place
-    from jsonb_array_elements(enqueue_flow.nodes) with ordinality n (node, place)
-    where nullif(n.node -> 'jobs', 'null') is not null
-    order by n.place
-  loop
-    perform queue.enqueue_parts(ids[place], node);
-  end loop;
-  return ids[1];
 end
 $$;
 

@@ -12,7 +12,10 @@ create function queue.fill_node(target bigint, sources bigint[], states text[]) 
 as $$
 declare
   filled  text := (select j.payload::text from queue.job j where j.id = fill_node.target);
+  size    bigint := 0;
   given   record;
+  place   text;
+  put     text;
 begin
   for given in
     select n.name, u.state, o.output, o.id is not null and u.state = 'completed' as is_given
@@ -23,14 +26,19 @@ begin
     if strpos(coalesce(given.output::text, ''), '{"$of": ') > 0 then  -- guard: an output makes no place of its own [strpos .. > 0 => false]
       return format('what the node %s gave has the key $of, which is ours', to_json(given.name));
     end if;
-    filled := replace(filled, queue.place_of(given.name), case
+    place := queue.place_of(given.name);
+    put := case
       when given.is_given then jsonb_build_object('$of', given.name, 'was', given.output)
-      else jsonb_build_object('$of', given.name, 'ended', given.state) end::text);
+      else jsonb_build_object('$of', given.name, 'ended', given.state) end::text;
+    -- How large it becomes is known before it is made: a thousand places for a large output are no gigabytes.
+    size := octet_length(filled) + (octet_length(put) - octet_length(place))
+      * ((octet_length(filled) - octet_length(replace(filled, place, ''))) / octet_length(place))::bigint;
+    exit when size > queue.payload_limit();
+    filled := replace(filled, place, put);
   end loop;
-  -- guard: a payload fits with what it was given [octet_length(filled) > queue.payload_limit() => false]
-  if octet_length(filled) > queue.payload_limit() then
+  if size > queue.payload_limit() then  -- guard: a payload fits with what it was given [size > queue.payload_limit() => false]
     return format('with what the nodes before it gave its payload has %s bytes, the limit is %s; return a reference, not the blob',
-      octet_length(filled), queue.payload_limit());
+      size, queue.payload_limit());
   end if;
   update queue.job j set payload = filled::jsonb where j.id = fill_node.target;
   return null;
@@ -81,13 +89,24 @@ begin
     return;
   end if;
   chosen := array(
-    select row(e.source, e.target, e.gives, a.act, s.state)::queue.decided
-    from (select u.id, bool_or(u.state = 'completed') as completed from unnest(ids, said) u (id, state) group by u.id) u
-    -- What is gone, and was completed, has gone by its retention.
-    cross join lateral (select coalesce(queue.state_of(u.id), case when u.completed then 'completed' else 'gone' end) as state offset 0) s
-    cross join lateral (select e.source, e.target, e.gives, e.on_dead, e.if_dead from queue.edge e where e.source = u.id offset 0) e
-    cross join lateral (select queue.edge_act(e.on_dead, e.if_dead, s.state) as act) a
-    where a.act is not null
+    select c.one
+    from (
+      select row(e.source, e.target, e.gives, a.act, s.state)::queue.decided as one, w.weight,
+        row_number() over (partition by w.weight order by random()) as nr
+      from (select u.id, bool_or(u.state = 'completed') as completed from unnest(ids, said) u (id, state) group by u.id) u
+      -- What is gone, and was completed, has gone by its retention.
+      cross join lateral (select coalesce(queue.state_of(u.id), case when u.completed then 'completed' else 'gone' end) as state offset 0) s
+      cross join lateral (select e.source, e.target, e.gives, e.on_dead, e.if_dead from queue.edge e where e.source = u.id offset 0) e
+      cross join lateral (select queue.edge_act(e.on_dead, e.if_dead, s.state) as act) a
+      -- What is put into payloads, and nodes that are many and cancelled, cost more than others.
+      cross join lateral (
+        select case
+          when e.gives then 64
+          when a.act = 'cancel' and exists (select from queue.gather g where g.parent = e.target) then 1
+        end as weight) w
+      where a.act is not null
+    ) c
+    where c.weight is null or c.nr <= c.weight  -- guard: few edges that cost much
     order by random()  -- redundant: edges in no order (for fairness: those to nodes that somebody has do not stand before others)
     limit release_nodes.most  -- guard: no more edges than asked for
   );
@@ -120,15 +139,16 @@ begin
     where c.target not in (select h.id from unnest(held) h (id))
       and exists (select from queue.parked p where p.id = c.target and p.names = '{}')  -- guard: who waits no more keeps no hint
   );
-  more := cardinality(chosen) >= release_nodes.most;
+  more := cardinality(chosen) >= release_nodes.most or (select count(*) from unnest(chosen) c where c.gives) >= 64
+    or exists (select from unnest(chosen) c where c.act = 'cancel' and exists (select from queue.gather g where g.parent = c.target));
   insert into queue.node_hint (id, state)
-  select c.source, min(c.state)
+  select c.source, case when bool_or(c.state = 'completed') then 'completed' else min(c.state) end
   from unnest(chosen) c
   -- guard: what is not released keeps its hint [c.source = any (busy) or more => more]; edges beyond the last keep theirs [ or more]
   where c.source = any (busy) or more
   group by c.source
   union all
-  select u.id, min(u.state) from unnest(ids, said) u (id, state)
+  select u.id, case when bool_or(u.state = 'completed') then 'completed' else min(u.state) end from unnest(ids, said) u (id, state)
   -- guard: those of which no edge was looked at keep theirs [more and => false and]
   where more and u.id not in (select c.source from unnest(chosen) c)
   group by u.id;
@@ -244,11 +264,15 @@ begin
     for update of o skip locked  -- guard: passes over edges that others hold [ skip locked]
   );
   insert into queue.node_hint (id, state)
-  select distinct e.source, s.state
-  from queue.edge e
-  cross join lateral (select coalesce(queue.state_of(e.source), 'gone') as state offset 0) s
-  where e.source > prune_nodes.after and e.source <= last
-    and queue.edge_act(e.on_dead, e.if_dead, s.state) is not null;  -- guard: only what decides something is told of later [and queue .. is not null]
+  select s.id, s.state
+  from (
+    select n.id, coalesce(queue.state_of(n.id), 'gone') as state
+    from queue.node n
+    where n.id > prune_nodes.after and n.id <= last and exists (select from queue.edge e where e.source = n.id)
+    offset 0
+  ) s
+  -- guard: only what decides something is told of later [exists .. is not null) => true]
+  where exists (select from queue.edge e where e.source = s.id and queue.edge_act(e.on_dead, e.if_dead, s.state) is not null);
   delete from queue.node n
   where n.id in (
     select o.id
@@ -269,8 +293,8 @@ $$;
 
 -- The nodes of a flow, in the order in which they were enqueued, with what they wait for: `waits` are those of their edges that are left. Any of its
 -- jobs names the flow. Of a job that is gone the state is the last that it came to, if anybody told of that. `jobs` are how many a node is that is
--- many, and `over` how many of these are counted as over. The first ten thousand.
-create function queue.nodes(flow bigint)
+-- many, and `over` how many of these are counted as over. The first ten thousand, or fewer.
+create function queue.nodes(flow bigint, most integer default 10000)
   returns table (name text, id bigint, state text, after text[], on_dead text[], waits text[], jobs bigint, over bigint)
   language sql stable security definer
   set search_path = pg_catalog, pg_temp
@@ -285,28 +309,31 @@ begin atomic
   left join queue.gather g on g.parent = n.id and g.name = 'jobs'
   where n.flow = (select o.flow from queue.node o where o.id = nodes.flow)  -- guard: nodes of one flow
   order by n.id  -- guard: nodes in their order
-  limit 10000;
+  limit least(nodes.most, 10000);
 end;
 
 -- Cancels all nodes of a flow that are not over; returns how many: those that wait are over, those that run are told to stop. Between two looks a
--- node may pass from one state to another: so it looks again, for about half a second.
+-- node may pass from one state to another: so it looks again, for about half a second, and has nothing locked that others need while it sleeps.
 create function queue.cancel_flow(flow bigint) returns integer
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  ids   bigint[] := array(
+  ids    bigint[] := array(
     select n.id from queue.node n where n.flow = (select o.flow from queue.node o where o.id = cancel_flow.flow));
-  ended integer := 0;
-  stops bigint[] := '{}';
+  until  timestamptz := clock_timestamp() + interval '500 ms';
+  ended  integer := 0;
+  stops  bigint[];
 begin
-  for tries in 1 .. 25 loop  -- guard: a flow is looked at again [25 => 1]
+  loop  -- guard: a flow is looked at again [loop => for tries in 1 .. 1 loop]
     ended := ended + (select count(*) from queue.cancel_waiting_all(ids));
-    stops := stops || array(select c.id from queue.cancel_running_all(ids) c (id) where c.id <> all (stops));
-    exit when not exists (
-      select from unnest(ids) u (id) where queue.state_of(u.id) in ('ready', 'scheduled', 'blocked', 'parked', 'running') and u.id <> all (stops));
+    exit when clock_timestamp() >= until or not exists (
+      select from unnest(ids) u (id) where queue.state_of(u.id) in ('ready', 'scheduled', 'blocked', 'parked'));
     perform pg_sleep(0.02);
   end loop;
-  return ended + cardinality(stops);
+  stops := array(select c.id from queue.cancel_running_all(ids) c (id));
+  -- What was given back meanwhile waits again.
+  ended := ended + (select count(*) from queue.cancel_waiting_all(ids));
+  return ended + coalesce(cardinality(stops), 0);
 end
 $$;

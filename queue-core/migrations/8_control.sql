@@ -189,7 +189,8 @@ begin
   end if;
   if cardinality(gone) > 0 then
     perform queue.tell_parents(gone);  -- guard: ended: whose child it is is told [perform queue.tell_parents(gone) => null]
-    if not end_waiting.expired then  -- redundant: what expires has no children [not end_waiting.expired => true] (it has not begun)
+    -- redundant: what expires has no children [not end_waiting.expired => true] (it has not begun, and a node that is many does not expire)
+    if not end_waiting.expired then
       perform queue.cancel_children(gone);  -- guard: cancelled: its children are cancelled
     end if;
     perform queue.tell_waiters();  -- guard: cancelled: who waits for jobs is told [perform queue.tell_waiters() => null]
@@ -295,6 +296,10 @@ begin
         select u.id
         from unnest(run_now_all.ids) u (id)
         where not exists (select from queue.edge e where e.target = u.id)  -- guard: run now: not before what it waits for
+          and not exists (  -- guard: run now: no job of a node that waits [and not exists ( => and not (false and exists (]
+            select from queue.gather_part p
+            join queue.gather g on g.parent = p.parent and g.name = p.name
+            where p.id = u.id and g.waits)
       )) p
     ) t
     order by t.run_at, t.id  -- guard: run now: in the order of their times

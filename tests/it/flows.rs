@@ -1,5 +1,6 @@
 //! Flows: a node runs once those before it are over, and has what they returned; what becomes of it when they die; and no release is lost.
 
+mod bounds;
 mod ends;
 mod faults;
 mod many;

@@ -151,7 +151,7 @@ impl Registry {
     /// `Job` carries an option out of range.
     pub fn linked() -> Result<Self, RegistryError> {
         let mut registry = Self::new();
-        for registration in inventory::iter::<Registration>.into_iter().filter(|registration| !registration.is_ours()) {
+        for registration in inventory::iter::<Registration>.into_iter().filter(|one| !one.is_ours() || check(one).is_err()) {
             registry.add(registration)?;
         }
         Ok(registry)
@@ -265,6 +265,9 @@ fn check(registration: &Registration) -> Result<(), RegistryError> {
     let invalid = |what: String| RegistryError::InvalidOption { rust_type: registration.rust_type(), what };
     for name in std::iter::once(&options.name).chain(options.aliases).chain([&options.queue]) {
         check_name("name", name).map_err(|error| invalid(error.to_string()))?;
+    }
+    if registration.is_ours() && !registration.rust_type().starts_with("queue_core::") {
+        return Err(invalid(format!("names that begin with `{OURS}` are ours")));
     }
     if options.retain.history().is_some_and(|history| history.is_zero() || history > LONGEST_HISTORY) {
         return Err(invalid("retain must be longer than zero and at most 100 years".to_owned()));

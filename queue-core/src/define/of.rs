@@ -66,7 +66,15 @@ thread_local! {
 
 /// What this gives, and the places in what it encodes meanwhile.
 pub(crate) fn places_in<R>(encode: impl FnOnce() -> R) -> (R, Vec<Place>) {
+    /// Ends it, also if what encodes panics.
+    struct Collecting;
+    impl Drop for Collecting {
+        fn drop(&mut self) {
+            PLACES.with_borrow_mut(|places| *places = None);
+        }
+    }
     PLACES.with_borrow_mut(|places| *places = Some(Vec::new()));
+    let _collecting = Collecting;
     let given = encode();
     (given, PLACES.with_borrow_mut(Option::take).unwrap_or_default())
 }

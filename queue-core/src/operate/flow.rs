@@ -6,6 +6,9 @@ use sqlx::FromRow;
 use super::refusal::explain;
 use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
 
+/// The most nodes that are looked at.
+const MOST: i32 = 10_000;
+
 /// A node of a [`Flow`](crate::Flow).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -44,7 +47,15 @@ pub struct FlowNode {
 /// # Errors
 /// The database's.
 pub async fn flow(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<FlowNode>, Error> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/nodes.sql"))).bind(job);
+    first_nodes(on, store, job, MOST).await
+}
+
+/// As [`flow`], and not more than so many.
+///
+/// # Errors
+/// The database's.
+pub async fn first_nodes(on: impl IntoConnection<'_>, store: Store, job: JobId, most: i32) -> Result<Vec<FlowNode>, Error> {
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/nodes.sql"))).bind(job).bind(most);
     let mut on = on.into_connection();
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }

@@ -49,7 +49,7 @@ pub use self::{
     dead::{DeadGroup, DeadGroups, dead_groups},
     doctor::{Checkup, Diagnosis, Finding, FindingKind, Severity, doctor},
     filter::Filter,
-    flow::{FlowNode, cancel_flow, flow},
+    flow::{FlowNode, cancel_flow, first_nodes, flow},
     gathers::{JobGather, gathers},
     histogram::Histogram,
     history::{Figures, Past, history},

@@ -64,6 +64,9 @@ pub(super) async fn flow(settings: &Settings, FlowArgs { id, mermaid, cancel, ou
     }
 }
 
+/// A chain of thousands is not a page of blanks.
+const DEEPEST: usize = 30;
+
 /// Each node once, below the last of those that it waits for.
 fn tree(nodes: &[FlowNode]) -> String {
     let mut below: HashMap<Option<&str>, Vec<&FlowNode>> = HashMap::new();
@@ -73,7 +76,7 @@ fn tree(nodes: &[FlowNode]) -> String {
     let mut open: Vec<(usize, &FlowNode)> = below.remove(&None).unwrap_or_default().into_iter().rev().map(|node| (0, node)).collect();
     let mut lines = Vec::new();
     while let Some((depth, node)) = open.pop() {
-        lines.push(format!("{}{}", "  ".repeat(depth), line(node)));
+        lines.push(format!("{}{}", "  ".repeat(depth.min(DEEPEST)), line(node)));
         open.extend(below.remove(&Some(&*node.name)).unwrap_or_default().into_iter().rev().map(|child| (depth + 1, child)));
     }
     lines.join("\n")

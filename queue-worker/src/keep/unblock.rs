@@ -143,7 +143,7 @@ impl Unblocker {
         if gathers {
             match self.count_gathers().await {
                 Ok((hints, moved, over)) => {
-                    found.is_full |= hints >= MOST;
+                    found.is_full |= hints >= MOST || moved >= MOST;
                     (found.hints, found.moved, signals) = (found.hints + hints, found.moved + moved, signals || over > 0);
                 }
                 Err(error) => complain(&error, "cannot count what is over of what jobs have mapped; trying again"),

@@ -26,7 +26,7 @@ called_by pmwo
 cancel o
 cancel_flow o
 cancel_running_all o
-cancel_waiting_all o
+cancel_waiting_all wo
 capacities ro
 channel pmw
 children ro
@@ -56,6 +56,7 @@ elect_schedules w
 end_of wo
 enqueue pmw
 enqueue_flow pmw
+enqueue_node pmw
 enqueue_parts pmw
 enqueue_with pmw
 enqueued_at wro
@@ -63,6 +64,7 @@ entry_of wo
 expire_all w
 expire_due w
 expiry_text w
+fault_of_node pmw
 find o
 fire_ticks w
 forget_gathers w
@@ -125,6 +127,7 @@ prune_signals w
 prune_steps w
 put_chunk w
 quantile ro
+queue_of_type pmw
 read_history ro
 read_keyed w
 read_permits w
@@ -181,7 +184,9 @@ unset_limit o
 version_of wro
 wait pmw
 waits_for ro
+waits_of_node pmw
 wake w
+wake_keys w
 wake_parked w
 why ro
 why_causes ro

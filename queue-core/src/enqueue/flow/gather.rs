@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     context::{Durable, Handler},
     define::{JobResult, JobType, TerminalExt as _},
-    enqueue::{options::EnqueueOptions, row::Encoded},
+    enqueue::{hooks::call_hooks, options::EnqueueOptions, row::Encoded},
     error::Error,
 };
 
@@ -54,6 +54,8 @@ pub(super) struct Many {
 
 impl Many {
     pub(super) fn of<J: JobType>(jobs: impl Iterator<Item = J> + Send + 'static) -> Self {
-        Self { jobs: Box::new(jobs.map(|job| Encoded::of(&job))), options: EnqueueOptions::of::<J>(), in_flight: None }
+        let mut options = EnqueueOptions::of::<J>();
+        call_hooks(&mut options);
+        Self { jobs: Box::new(jobs.map(|job| Encoded::of(&job))), options, in_flight: None }
     }
 }

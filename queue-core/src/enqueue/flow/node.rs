@@ -101,11 +101,10 @@ impl Node<Gather> {
         name: String,
         jobs: impl Iterator<Item = J> + Send + 'static,
     ) -> Self {
-        let many = Many::of(jobs);
-        let queue = J::OPTIONS.queue;
-        let (at, name) = plan.add::<Gather>(within, name, Encoded::of(&Gather {}), Some(many));
+        let (at, name) = plan.add::<Gather>(within, name, Encoded::of(&Gather {}), Some(Many::of(jobs)));
         let node = Self { plan: Arc::clone(plan), name: name.into(), at, job_type: PhantomData };
-        node.with(|job| job.queue(queue))
+        node.many(|_| ());
+        node
     }
 
     /// At most so many of its jobs are ready or running at once, at least 1: the others are parked, in their order, until some have ended. Those that
@@ -116,7 +115,8 @@ impl Node<Gather> {
         self
     }
 
-    /// Says of each of its jobs what differs from their type's options. If the node waits for others, they take no ordering key and no time to run at.
+    /// Says of each of its jobs what differs from their type's options; the node goes to the queue that they go to. If it waits for others, they take
+    /// no ordering key and no time to run at.
     ///
     /// ```
     /// # use queue_core::{Flow, job};
@@ -132,9 +132,13 @@ impl Node<Gather> {
         self
     }
 
+    /// The node is in the queue of its jobs: whoever serves those sees to it.
     fn many(&self, change: impl FnOnce(&mut Many)) {
-        if let Some(many) = self.plan.graph().nodes.get_mut(self.at).and_then(|node| node.many.as_mut()) {
+        let mut graph = self.plan.graph();
+        let Some(node) = graph.nodes.get_mut(self.at) else { return };
+        if let Some(many) = &mut node.many {
             change(many);
+            node.options.queue.clone_from(&many.options.queue);
         }
     }
 }

@@ -53,12 +53,25 @@ async fn write_all(session: &mut Session<'_>, store: Store, flow: &mut Checked) 
         Error::OneOfMany { index, source } if index < names.len() => Error::Node { node: names[index].clone(), source },
         other => other,
     });
-    let ids = written?.ids.unwrap_or_default();
+    let written = written?;
+    if let Some(at) = held(&written) {
+        return Err(of_node(at, not_new()));
+    }
+    let ids = written.ids.unwrap_or_default();
     link(session, store, &ids, names, edges).await?;
     for (at, many) in many {
         add_parts(session, store, ids[at], many).await.map_err(|source| of_node(at, source))?;
     }
     Ok(ids)
+}
+
+/// The first that is no new job, if any is not.
+fn held(written: &Written) -> Option<usize> {
+    written.outcomes.iter().position(|outcome| *outcome != Enqueued::New)
+}
+
+fn not_new() -> Error {
+    Error::OutOfRange { what: "its uniqueness key", value: "held by another job".to_owned(), range: "free: a job of a flow is a new one" }
 }
 
 async fn rows_within(session: &mut Session<'_>, store: Store, options: &[EnqueueOptions], mut rows: Rows<'_>) -> Result<Written, Error> {
@@ -92,9 +105,8 @@ async fn add_parts(session: &mut Session<'_>, store: Store, node: JobId, many: M
         row.map_err(|error| one(index, error))
     });
     let written = rows_within(session, store, from_ref(&options), Box::new(rows)).await?;
-    if let Some(index) = written.outcomes.iter().position(|outcome| *outcome != Enqueued::New) {
-        let (what, value) = ("its uniqueness key", "held by another job".to_owned());
-        return Err(one(index, Error::OutOfRange { what, value, range: "free: the jobs of a node are new ones" }));
+    if let Some(index) = held(&written) {
+        return Err(one(index, not_new()));
     }
     let ids = written.ids.unwrap_or_default();
     // At least once, so that a node without jobs has completed.

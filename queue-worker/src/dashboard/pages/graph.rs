@@ -7,7 +7,7 @@ use queue_core::operate::FlowNode;
 use crate::dashboard::show;
 
 /// More nodes than these are no picture any more; the terminal has them all.
-const MOST: usize = 200;
+pub(super) const DRAWN: i32 = 200;
 
 const WIDTH: usize = 168;
 const HEIGHT: usize = 38;
@@ -23,8 +23,8 @@ pub(super) struct Graph {
     pub(super) height: usize,
     pub(super) boxes: Vec<NodeBox>,
     pub(super) edges: Vec<Line>,
-    /// How many nodes are not drawn.
-    pub(super) left_out: usize,
+    /// Whether there are more nodes.
+    pub(super) is_cut: bool,
     /// What is to be seen, for those who do not see it.
     pub(super) says: String,
 }
@@ -48,7 +48,7 @@ pub(super) struct Line {
 
 /// The flow that this job is in.
 pub(super) fn graph(nodes: &[FlowNode], this: &str) -> Graph {
-    let drawn = &nodes[..nodes.len().min(MOST)];
+    let drawn = &nodes[..nodes.len().min(DRAWN as usize)];
     let at: HashMap<&str, usize> = drawn.iter().enumerate().map(|(at, node)| (&*node.name, at)).collect();
     let before: Vec<Vec<(usize, bool)>> = drawn.iter().map(|node| before(node, &at)).collect();
     let places = places(&before);
@@ -57,13 +57,13 @@ pub(super) fn graph(nodes: &[FlowNode], this: &str) -> Graph {
         before.iter().enumerate().flat_map(|(target, before)| before.iter().map(move |(source, on_dead)| (*source, target, *on_dead)));
     let edges =
         edges.map(|(source, target, on_dead)| line(&boxes[source], &boxes[target], on_dead, is_open(&drawn[target], &drawn[source])));
-    let over = nodes.iter().filter(|node| matches!(node.state.as_deref(), Some("completed" | "dead" | "cancelled" | "expired"))).count();
+    let over = drawn.iter().filter(|node| matches!(node.state.as_deref(), Some("completed" | "dead" | "cancelled" | "expired"))).count();
     Graph {
         width: boxes.iter().map(|one| one.x).max().unwrap_or(0) + WIDTH + EDGE,
         height: boxes.iter().map(|one| one.y).max().unwrap_or(0) + HEIGHT + EDGE,
         edges: edges.collect(),
-        left_out: nodes.len() - drawn.len(),
-        says: format!("{} nodes, of which {over} are over", nodes.len()),
+        is_cut: nodes.len() > drawn.len(),
+        says: format!("{} nodes, of which {over} are over", drawn.len()),
         boxes,
     }
 }

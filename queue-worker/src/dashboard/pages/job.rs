@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::{
     frame::{Frame, page as write},
-    graph::{Graph, graph},
+    graph::{DRAWN, Graph, graph},
     timeline::{Timeline, timeline},
     tree::tree,
 };
@@ -241,11 +241,12 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Path(id): Path
 async fn read(app: &App, job: &JobRecord) -> Answer<Read> {
     let (mut session, id) = (app.look().await?, job.id);
     Ok(Read {
-        flow: if is_node(job) { operate::flow(&mut *session, app.store, id).await? } else { Vec::new() },
         steps: operate::steps(&mut *session, app.store, id).await?,
         children: operate::children(&mut *session, app.store, id).await?,
         signals: operate::signals(&mut *session, app.store, id).await?,
         logs: logs_of(&mut session, app, id, &job.job_type).await?,
+        // Last, for it may be large.
+        flow: if is_node(job) { operate::first_nodes(&mut *session, app.store, id, DRAWN + 1).await? } else { Vec::new() },
     })
 }
 

@@ -177,7 +177,10 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.signal", "queue.signal_hint", "queue.parked", "queue.wake_parked", "queue.prune_signals", "queue.signals"], SIGNALS),
     (&["queue.take_parked", "park_held.sql", "receive.sql"], SIGNALS),
     (&["queue.child", "queue.spawn", "queue.tell_parents", "queue.prune_children", "queue.children"], CHILDREN),
-    (&["queue.lock_children", "queue.forget_children"], &["children::ordered", "durable::children durable::restart", "guards::single durable::"]),
+    (
+        &["queue.lock_children", "queue.forget_children"],
+        &["children::ordered", "durable::children durable::restart", "guards::single durable::"],
+    ),
     (&["queue.cancel_children", "queue.ask_children", "look_at_child.sql", "queue.why_joined"], CHILDREN),
     (
         &[
@@ -196,7 +199,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.step", "queue.prune_steps", "queue.steps", "journal.sql", "journal_one.sql"], &["durable::statements", "durable::"]),
     (&["queue.restart"], &["restart::statements", "durable::restart"]),
     (
-        &["queue.node", "queue.edge", "queue.node_hint", "queue.edge_act", "queue.link_flow", "queue.enqueue_flow", "queue.tell_nodes"],
+        &["queue.node", "queue.edge", "queue.node_hint", "queue.edge_act", "queue.link_flow", "queue.fault_of_node", "queue.tell_nodes"],
         FLOWS,
     ),
     (&["queue.are_ours", "queue.add_parts", "queue.enqueue_parts", "queue.open_gather"], &["flows::many", "flows::"]),
