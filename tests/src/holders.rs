@@ -35,7 +35,11 @@ pub async fn say(connection: &mut PgConnection, said: Said, what: &str) -> sqlx:
 pub async fn chunk(connection: &mut PgConnection, token: Uuid, parent: JobId, map: &str) -> sqlx::Result<Option<bool>> {
     let mut tx = connection.begin().await?;
     let added = chunk_within(&mut tx, token, parent, map).await?;
-    if added == Some(true) { tx.commit().await? } else { tx.rollback().await? }
+    if added == Some(true) {
+        tx.commit().await?;
+    } else {
+        tx.rollback().await?;
+    }
     Ok(added)
 }
 

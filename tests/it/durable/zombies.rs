@@ -78,7 +78,8 @@ async fn lose(on: &mut PgConnection, lease: &Lease, since: Since) {
 }
 
 async fn empty(db: &TestDb) {
-    let tables = "ready, scheduled, lease, done, done_many, dead, failure, job, worker, parked, step, signal, signal_hint, child, gather, brood,
+    let tables =
+        "ready, scheduled, lease, done, done_many, dead, failure, job, worker, parked, step, signal, signal_hint, child, gather, brood,
         gather_part, gather_hint, unique_key";
     for table in tables.split(',') {
         sqlx::query(sqlx::AssertSqlSafe(format!("delete from queue.{}", table.trim()))).execute(&db.pool).await.unwrap();
@@ -151,4 +152,20 @@ async fn held_beside(on: &mut PgConnection) -> Lease {
     let lease = protocol::claim(on, worker, 1).await.unwrap();
     assert_eq!(lease.jobs.len(), 1);
     lease
+}
+
+/// Each has a lease, and names the other's job, in one statement: both tokens are good, and so are both ids.
+#[tokio::test]
+async fn two_holders_that_name_each_others_jobs_are_both_refused() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let (ours, theirs) = (held_beside(&mut on).await, held_beside(&mut on).await);
+    let swapped = [Said { token: theirs.token, ..ours.one(0, "snooze") }, Said { token: ours.token, ..theirs.one(0, "snooze") }];
+    let before = contents(&mut on).await.unwrap();
+    assert_eq!(signals::park_held(&mut on, &swapped).await.unwrap().len(), 2);
+    assert_eq!(signals::restart(&mut on, &swapped).await.unwrap().len(), 2);
+    assert_eq!(contents(&mut on).await.unwrap(), before);
+    empty(&db).await;
+    drop(on);
+    db.finish().await;
 }

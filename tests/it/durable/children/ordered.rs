@@ -5,10 +5,7 @@ use sqlx::{Connection as _, PgConnection};
 use tests::{TestDb, eventually};
 use uuid::Uuid;
 
-use super::{
-    super::signals::races::leased,
-    db, run,
-};
+use super::{super::signals::races::leased, db, run};
 
 /// Parents whose children stand in another order than their own.
 struct Family {

@@ -76,7 +76,8 @@ pub(super) enum Beside {
 use Beside::{
     AddChunk, AnnounceWaiter, CancelParent, ClearProgress, CloseGather, CountGathers, Declare, Elect, EndPart, ForgetGathers, ForgetKeys,
     Journal, JournalOne, LeaveWaiter, LockedLeases, Note, Pause, PauseSchedule, PruneChildren, PruneFires, PruneGathers, PruneLogs,
-    PruneSignals, PruneSteps, PruneTotals, PruneWaiters, PublishTypes, PutSchedule, Receive, Recount, Resume, ResumeSchedule, RollUp, RunSchedule, Signal, SkipSchedule, Spawn, Tally, TellParents, Unschedule, Vouch, WriteLogs,
+    PruneSignals, PruneSteps, PruneTotals, PruneWaiters, PublishTypes, PutSchedule, Receive, Recount, Resume, ResumeSchedule, RollUp,
+    RunSchedule, Signal, SkipSchedule, Spawn, Tally, TellParents, Unschedule, Vouch, WriteLogs,
 };
 
 pub(super) const SCHEDULES: &[Act] = &[

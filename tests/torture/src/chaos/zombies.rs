@@ -37,8 +37,7 @@ enum Since {
     Restarted,
 }
 
-const AFTERWARDS: [Since; 6] =
-    [Since::Recovered, Since::Reclaimed, Since::Released, Since::Completed, Since::Woken, Since::Restarted];
+const AFTERWARDS: [Since; 6] = [Since::Recovered, Since::Reclaimed, Since::Released, Since::Completed, Since::Woken, Since::Restarted];
 
 /// So many workers lose their jobs and write all the same.
 pub(super) async fn haunt(server: &TestServer, database: &Database, count: usize) -> Result<Zombies> {

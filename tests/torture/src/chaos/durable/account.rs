@@ -241,7 +241,9 @@ fn steps(found: &mut Account, blame: &Blame<'_>, history: &[Entry], rows: &Rows)
         let late = done.iter().filter(|one| one.at > journaled + SLACK);
         for one in late.filter(|one| !blame.on_process(one.who, journaled, one.at) && !blame.on_server(journaled, one.at)) {
             found.steps_wrong += 1;
-            found.note(|| format!("done again: {} of {n} was journaled at {journaled}, and is done by {} at {}", step.name, one.who, one.at));
+            found.note(|| {
+                format!("done again: {} of {n} was journaled at {journaled}, and is done by {} at {}", step.name, one.who, one.at)
+            });
         }
     }
 }
@@ -334,7 +336,9 @@ fn joins(found: &mut Account, blame: &Blame<'_>, history: &[Entry], rows: &Rows,
             let hurt = [one, next].iter().any(|wait| blame.on_process(wait.who, wait.at.min(one.at), next.at + 1_000_000));
             if !hurt && !blame.on_server(one.at, next.at + 1_000_000) && !blame.faults.iter().any(cut) {
                 found.in_vain += 1;
-                found.note(|| format!("woken in vain: {n} waited for {name} at {} by {} and at {} by {}", one.at, one.who, next.at, next.who));
+                found.note(|| {
+                    format!("woken in vain: {n} waited for {name} at {} by {} and at {} by {}", one.at, one.who, next.at, next.who)
+                });
             }
         }
     }

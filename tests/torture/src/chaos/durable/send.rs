@@ -59,7 +59,12 @@ pub(super) async fn produce(database: Database, pool: PgPool, seed: u64, size: S
             if which == size.signals && rng.u8(0..4) == 0 {
                 continue;
             }
-            let one = One { job, name: if which < size.signals { "go" } else { "late" }, held: size.held, base: (nr * STRIDE + u64::from(which)) * STRIDE };
+            let one = One {
+                job,
+                name: if which < size.signals { "go" } else { "late" },
+                held: size.held,
+                base: (nr * STRIDE + u64::from(which)) * STRIDE,
+            };
             senders.spawn(one.send(pool.clone(), rng.fork()));
         }
     }
@@ -74,8 +79,7 @@ async fn enqueue(database: &Database, parent: Parent) -> Result<JobId> {
     let there = format!("select id from queue.job where payload @> '{{\"n\": {}}}'", parent.n);
     let mut parent = Some(parent);
     loop {
-        let found: sqlx::Result<Option<i64>> =
-            sqlx::query_scalar(sqlx::AssertSqlSafe(there.clone())).fetch_optional(&database.pool).await;
+        let found: sqlx::Result<Option<i64>> = sqlx::query_scalar(sqlx::AssertSqlSafe(there.clone())).fetch_optional(&database.pool).await;
         match (found, parent.take()) {
             (Ok(Some(id)), _) => return Ok(JobId(id)),
             (Ok(None), Some(job)) => {
