@@ -36,9 +36,9 @@ pub async fn chunk(connection: &mut PgConnection, token: Uuid, parent: JobId, ma
     let mut tx = connection.begin().await?;
     let added = chunk_within(&mut tx, token, parent, map).await?;
     if added == Some(true) {
-        tx.commit().await?
+        tx.commit().await?;
     } else {
-        tx.rollback().await?
+        tx.rollback().await?;
     }
     Ok(added)
 }

@@ -153,3 +153,19 @@ async fn held_beside(on: &mut PgConnection) -> Lease {
     assert_eq!(lease.jobs.len(), 1);
     lease
 }
+
+/// Each has a lease, and names the other's job, in one statement: both tokens are good, and so are both ids.
+#[tokio::test]
+async fn two_holders_that_name_each_others_jobs_are_both_refused() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let (ours, theirs) = (held_beside(&mut on).await, held_beside(&mut on).await);
+    let swapped = [Said { token: theirs.token, ..ours.one(0, "snooze") }, Said { token: ours.token, ..theirs.one(0, "snooze") }];
+    let before = contents(&mut on).await.unwrap();
+    assert_eq!(signals::park_held(&mut on, &swapped).await.unwrap().len(), 2);
+    assert_eq!(signals::restart(&mut on, &swapped).await.unwrap().len(), 2);
+    assert_eq!(contents(&mut on).await.unwrap(), before);
+    empty(&db).await;
+    drop(on);
+    db.finish().await;
+}

@@ -38,21 +38,22 @@ async fn only_the_holder_begins_a_job_anew_once_and_whole() {
     let written = "insert into queue.step (id, name, attempt, at, ran_ms) select id, 'a', 1, now(), 0 from queue.job;
         insert into queue.child (parent, name, id) select id, 'b', id + 1 from queue.job;
         insert into queue.progress (id, attempt) select id, 1 from queue.job;
+        insert into queue.gather (parent, name) select id, 'c' from queue.job;
         update queue.job set meta = '{\"expires_at\": \"2020-01-01T00:00:00.000000Z\", \"a\": 1}'";
     run(&db, written).await;
     for zombie in [(Uuid::new_v4(), ours, "z"), (other, ours, "z"), (token, theirs, "z")] {
         assert_eq!(restart(&mut on, &[zombie]).await, [(zombie.0, zombie.1)]);
     }
     let rest = "select (select count(*) from queue.lease) + (select count(*) from queue.step) + (select count(*) from queue.child)
-        + (select count(*) from queue.progress)";
-    assert_eq!((db.count(rest).await, is(&db, ours).await), (8, None));
+        + (select count(*) from queue.progress) + (select count(*) from queue.gather)";
+    assert_eq!((db.count(rest).await, is(&db, ours).await), (10, None));
     // One that is rolled back, as when the session ends before the commit, changes nothing.
     let mut open = db.pool.begin().await.unwrap();
     assert_eq!(restart(&mut open, &[(token, ours, "undone")]).await, []);
     open.rollback().await.unwrap();
-    assert_eq!((db.count(rest).await, is(&db, ours).await), (8, None));
+    assert_eq!((db.count(rest).await, is(&db, ours).await), (10, None));
     assert_eq!(restart(&mut on, &[(token, ours, "new")]).await, []);
-    assert_eq!((db.count(rest).await, is(&db, ours).await, is(&db, theirs).await), (4, Some("new".to_owned()), None));
+    assert_eq!((db.count(rest).await, is(&db, ours).await, is(&db, theirs).await), (5, Some("new".to_owned()), None));
     assert_eq!(restart(&mut on, &[(token, ours, "twice")]).await, [(token, ours)], "said twice, after an answer that was lost");
     assert_eq!((db.state(ours).await, is(&db, ours).await), (Some(JobState::Ready), Some("new".to_owned())));
     let entry = format!("select count(*) from queue.ready where id = {ours} and attempts = 0 and crashes = 0 and seq > id");
@@ -61,7 +62,7 @@ async fn only_the_holder_begins_a_job_anew_once_and_whole() {
     let of_others = format!("select count(*) from queue.job where meta ? 'expires_at' and id = {theirs}");
     assert_eq!(db.count(&of_others).await, 1);
     drop(on);
-    run(&db, "delete from queue.child; delete from queue.progress").await;
+    run(&db, "delete from queue.child; delete from queue.progress; delete from queue.gather").await;
     forget(&db).await;
     db.finish().await;
 }

@@ -48,8 +48,13 @@ impl Line {
     /// The job's.
     pub(super) fn number(&self) -> u64 {
         match self {
-            Self::Attempted(n) | Self::Acked(n) | Self::RolledBack(n) | Self::Start(n, ..) | Self::End(n, ..) => *n,
-            Self::Dropped(n, _) | Self::Did(n, ..) => *n,
+            Self::Attempted(n)
+            | Self::Acked(n)
+            | Self::RolledBack(n)
+            | Self::Start(n, ..)
+            | Self::End(n, ..)
+            | Self::Dropped(n, _)
+            | Self::Did(n, ..) => *n,
         }
     }
 }

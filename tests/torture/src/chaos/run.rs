@@ -198,10 +198,12 @@ pub(super) fn results(name: &str) -> Result<PathBuf> {
     Ok(folder.canonicalize()?)
 }
 
+/// What waits or runs.
+pub(super) const LEFT: &str = "select (select count(*) from queue.ready) + (select count(*) from queue.scheduled)
+   + (select count(*) from queue.blocked) + (select count(*) from queue.parked) + (select coalesce(sum(cardinality(ids)), 0)::bigint from queue.lease)";
+
 /// Waits until nothing waits or runs; false when for so long nothing became less.
 pub(super) async fn drain(database: &Database, patience: Duration) -> Result<bool> {
-    const LEFT: &str = "select (select count(*) from queue.ready) + (select count(*) from queue.scheduled)
-       + (select count(*) from queue.blocked) + (select count(*) from queue.parked) + (select coalesce(sum(cardinality(ids)), 0)::bigint from queue.lease)";
     let (mut least, mut until) = (i64::MAX, Instant::now() + patience);
     loop {
         let left = database.count(LEFT).await?;

@@ -197,7 +197,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.tell_gathers", "queue.let_run", "queue.count_gathers", "queue.forget_gathers", "queue.recount_gather"], GATHERS),
     (&["queue.prune_gathers", "queue.gathers"], GATHERS),
     (&["queue.step", "queue.prune_steps", "queue.steps", "journal.sql", "journal_one.sql"], &["durable::statements", "durable::"]),
-    (&["queue.restart"], &["restart::statements", "durable::restart"]),
+    (&["queue.restart"], &["restart::statements", "durable::zombies durable::restart"]),
     (
         &["queue.node", "queue.edge", "queue.node_hint", "queue.edge_act", "queue.link_flow", "queue.fault_of_node", "queue.tell_nodes"],
         FLOWS,

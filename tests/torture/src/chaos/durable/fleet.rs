@@ -7,8 +7,8 @@ use std::{
 
 use anyhow::{Result, ensure};
 
-use super::{account, account::Account, work::STRIDE};
-use crate::chaos::{crew::Crew, history::Clock, inject::Fault, plan::Kind, run::drain, server::TestServer};
+use super::{account, account::Account, drain, work::STRIDE};
+use crate::chaos::{crew::Crew, history::Clock, inject::Fault, plan::Kind, server::TestServer};
 
 /// How many are enqueued by one statement.
 const AT_ONCE: u64 = 5000;
@@ -28,7 +28,7 @@ pub(in crate::chaos) async fn fleet(server: &TestServer, folder: &Path, jobs: u6
     const ASLEEP: &str = "select count(*) from queue.scheduled s join queue.step t on t.id = s.id and t.name = 'night'";
     let (database, began, clock) = (server.database("fleet").await?, Instant::now(), Clock::new());
     // All are asleep before the first wakes, on a slow machine too.
-    let night = Duration::from_secs(10) + Duration::from_millis(4) * u32::try_from(jobs)?;
+    let night = Duration::from_secs(10) + Duration::from_millis(8) * u32::try_from(jobs)?;
     let mut crew = Crew::new(server, &database, folder, 3).await?.with(&[("CHAOS_TTL_MS", "2000"), ("CHAOS_CONCURRENCY", "60")]);
     for first in (1..=jobs).step_by(usize::try_from(AT_ONCE)?) {
         let last = (first + AT_ONCE - 1).min(jobs);

@@ -10,7 +10,11 @@ mod fleet;
 mod send;
 mod work;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
 
@@ -20,7 +24,7 @@ use super::{
     inject::Injector,
     plan::{Kind, plan},
     proxy::Proxy,
-    run::{broken, drain},
+    run::{LEFT, broken},
     server::{Database, TestServer},
 };
 
@@ -37,6 +41,8 @@ pub(super) struct Size {
     /// Of each, beside one that may come too late.
     signals: u32,
     workers: usize,
+    /// Of each worker, so that none has all of them.
+    concurrency: u32,
     /// Over this time faults are injected and jobs are enqueued.
     span: Duration,
     /// The longest that a sender keeps its transaction open.
@@ -55,6 +61,7 @@ impl Size {
             parts: 8,
             signals: 3,
             workers: 4,
+            concurrency: 20,
             span: Duration::from_mins(4),
             held: Duration::from_secs(30),
             faults: faults.into_iter().chain(network).collect(),
@@ -79,11 +86,12 @@ impl Size {
     /// Of `--bugs`.
     pub(super) fn scene() -> Self {
         Self {
-            parents: 60,
+            parents: 80,
             workers: 2,
-            span: Duration::from_secs(6),
+            concurrency: 8,
+            span: Duration::from_secs(8),
             held: Duration::from_secs(1),
-            faults: vec![(Kind::Kill, 3), (Kind::CommitCut, 3)],
+            faults: vec![(Kind::Kill, 8), (Kind::CommitCut, 3)],
             patience: Duration::from_secs(12),
             ..Self::quick()
         }
@@ -99,7 +107,7 @@ impl Size {
 pub(super) async fn run(server: &TestServer, folder: &Path, seed: u64, size: &Size) -> Result<Account> {
     let database = server.database("durable").await?;
     let crew = Crew::new(server, &database, folder, size.workers).await?;
-    let crew = crew.with(&[("CHAOS_TTL_MS", "3000"), ("CHAOS_CONCURRENCY", "20")]);
+    let crew = crew.with(&[("CHAOS_TTL_MS", "3000"), ("CHAOS_CONCURRENCY", size.concurrency.to_string().as_str())]);
     let sender = Proxy::start(server.port()).await?;
     let pool = send::pool(sender.port, &database.name)?;
     crew.start_all()?;
@@ -117,6 +125,25 @@ pub(super) async fn run(server: &TestServer, folder: &Path, seed: u64, size: &Si
     account.ended = ended;
     account.left |= !drained;
     Ok(account)
+}
+
+/// Waits until nothing waits or runs; false when for so long no step was journaled and no job was over. Jobs that spawn others become more at first.
+async fn drain(database: &Database, patience: Duration) -> Result<bool> {
+    const DONE: &str =
+        "select (select count(*) from queue.step) + (select count(*) from queue.done) + (select count(*) from queue.done_many)
+       + (select count(*) from queue.dead)";
+    let (mut most, mut until) = (0, Instant::now() + patience);
+    while Instant::now() < until {
+        if database.count(LEFT).await? == 0 {
+            return Ok(true);
+        }
+        let done = database.count(DONE).await?;
+        if done > most {
+            (most, until) = (done, Instant::now() + patience);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(false)
 }
 
 /// What became of so many jobs, each with so many children and parts.
