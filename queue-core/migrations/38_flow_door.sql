@@ -23,7 +23,7 @@ begin atomic
     when said.missing is not null then format('waits for %s, which is not in the flow', to_json(said.missing))
     -- guard: a policy of a node is known [node ->> 'if_dead' not in ('hold', 'cancel', 'continue') => false]
     when node ->> 'if_dead' not in ('hold', 'cancel', 'continue') then 'says if_dead, and neither hold, cancel nor continue'
-    -- guard: a place is whole [exists .. o.around)) => false]
+    -- guard: a place is whole [when exists ( => when false and exists (]
     when exists (
       select from jsonb_path_query(node -> 'payload', '$.** ? (exists (@."$of"))') o (around)
       where o.around <> jsonb_build_object('$of', o.around -> '$of') or jsonb_typeof(o.around -> '$of') <> 'string'

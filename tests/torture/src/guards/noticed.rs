@@ -199,10 +199,11 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.step", "queue.prune_steps", "queue.steps", "journal.sql", "journal_one.sql"], &["durable::statements", "durable::"]),
     (&["queue.restart"], &["restart::statements", "durable::zombies durable::restart"]),
     (
-        &["queue.node", "queue.edge", "queue.node_hint", "queue.edge_act", "queue.link_flow", "queue.fault_of_node", "queue.tell_nodes"],
+        &["queue.node", "queue.edge", "queue.node_hint", "queue.edge_act", "queue.link_flow", "queue.tell_nodes"],
         FLOWS,
     ),
-    (&["queue.are_ours", "queue.add_parts", "queue.enqueue_parts", "queue.open_gather"], &["flows::many", "flows::"]),
+    (&["queue.are_ours", "queue.add_parts", "queue.open_gather"], &["flows::many flows::bounds", "flows:: roles::"]),
+    (&["queue.enqueue_flow", "queue.enqueue_parts", "queue.fault_of_node"], &["flows::bounds flows::many", "flows::"]),
     (&["queue.fill_node", "queue.release_nodes", "queue.prune_nodes", "queue.nodes", "queue.cancel_flow"], FLOWS),
     (&["queue.log", "queue.write_logs", "queue.prune_logs", "queue.logs"], &["logs::statements", "logs::"]),
     (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "vouch.sql"], PAUSES),
