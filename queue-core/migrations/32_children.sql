@@ -135,7 +135,7 @@ as $$
 begin
   perform queue.lock_children(forget_children.parents);  -- guard: children are forgotten in the order in which their ends are told
   delete from queue.child c
-  where c.parent = any (forget_children.parents);  -- guard: forgotten: only children of these
+  where c.parent = any (forget_children.parents);  -- guard: forgotten: only children of these [where .. parents) => where true]
 end
 $$;
 

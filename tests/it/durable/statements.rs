@@ -214,3 +214,19 @@ async fn readers_see_the_steps_of_a_job_that_is_there_in_their_order() {
     assert_eq!(names(ours).await.unwrap(), [""; 0]);
     db.finish().await;
 }
+
+#[tokio::test]
+async fn a_step_waits_for_no_lease_but_its_own() {
+    let db = TestDb::new().await;
+    let (ours, theirs) = (job(&db).await, job(&db).await);
+    let (token, other) = (lease(&db, ours).await, lease(&db, theirs).await);
+    let mut holding = db.pool.begin().await.unwrap();
+    sqlx::query("select from queue.lease where token = $1 for update").bind(other).execute(&mut *holding).await.unwrap();
+    let said = [(token, ours, "a", Some("1"))];
+    let journaling = journal(&db, &said);
+    assert_eq!(tokio::time::timeout(Duration::from_secs(30), journaling).await.unwrap(), ["a"]);
+    holding.rollback().await.unwrap();
+    forget(&db, ours).await;
+    forget(&db, theirs).await;
+    db.finish().await;
+}

@@ -23,15 +23,18 @@ async fn family(db: &TestDb) -> Family {
         parents.push(job.id());
         tokens.push(token);
     }
-    for parent in [parents[1], parents[2], parents[0]] {
+    for _ in 0..3 {
         let child: JobId = sqlx::query_scalar("select queue.enqueue('child', '{}')").fetch_one(&db.pool).await.unwrap();
         let over = format!(
             "delete from queue.ready where id = {child};
-            insert into queue.done (id, finished_at, ran_ms, attempts) values ({child}, now(), 1, 1);
-            insert into queue.child (parent, name, id) values ({parent}, 'a', {child})"
+            insert into queue.done (id, finished_at, ran_ms, attempts) values ({child}, now(), 1, 1)"
         );
         run(db, &over).await;
         children.push(child);
+    }
+    // They lie in the order of their parents, whichever way they are walked.
+    for (parent, child) in [(parents[0], children[2]), (parents[1], children[0]), (parents[2], children[1])] {
+        run(db, &format!("insert into queue.child (parent, name, id) values ({parent}, 'a', {child})")).await;
     }
     Family { tokens, parents, children }
 }
