@@ -179,7 +179,7 @@ async fn the_jobs_of_a_node_that_never_begins_are_cancelled_and_are_not_run_befo
         ),
     )
     .await;
-    operate::discard_all(&db.pool, Store::default(), &[many]).await.unwrap();
+    queue_core::JobRef::from_id(many).discard(&db.pool).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.done where cancelled").await, 3);
     assert_eq!(db.count("select (select count(*) from queue.parked) + (select count(*) from queue.gather)").await, 0);
     db.finish().await;
