@@ -192,7 +192,7 @@ begin
   -- guard: only parts of one's own transaction [queue.are_ours(add_parts.node || add_parts.ids) => true]
   if not queue.are_ours(add_parts.node || add_parts.ids) or add_parts.most < 1
     or add_parts.total <> all_
-    -- guard: no part of before that our transaction has replaced [or exists .. is not true) => or false)]
+    -- guard: no part of before that our transaction has replaced [or exists ( => or false and exists (]
     or exists (select from unnest(add_parts.ids) u (id) join queue.job j on j.id = u.id where (j.meta ? 'part_of') is not true)
   then
     raise invalid_parameter_value using message = 'queue.enqueue_flow: parts are new jobs of a new node, and at least one runs at once';

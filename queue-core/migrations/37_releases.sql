@@ -236,8 +236,10 @@ begin
   where g.parent = open_gather.parent and g.name = 'jobs'
     and g.waits;  -- guard: what does not wait is not opened [and g.waits]
   if found then
-    insert into queue.gather_hint (parent, name, completed, dead, cancelled, freed)
-    values (open_gather.parent, 'jobs', 0, 0, 0, 0);  -- guard: what is opened leaves a hint [open_gather.parent => 0]
+    insert into queue.gather_hint (parent, born, name, completed, dead, cancelled, freed)
+    select g.parent, g.born, g.name, 0, 0, 0, 0
+    from queue.gather g
+    where g.parent = open_gather.parent and g.name = 'jobs';  -- guard: what is opened leaves a hint [open_gather.parent => 0]
     perform queue.wake_keys();  -- guard: what is opened is told of
   end if;
 end

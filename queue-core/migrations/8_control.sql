@@ -296,7 +296,7 @@ begin
         select u.id
         from unnest(run_now_all.ids) u (id)
         where not exists (select from queue.edge e where e.target = u.id)  -- guard: run now: not before what it waits for
-          and not exists (  -- guard: run now: no job of a node that waits [and not exists ( => and not (false and exists (]
+          and not exists (  -- guard: run now: no job of a node that waits [and not exists ( => and true or exists (]
             select from queue.gather_part p
             join queue.gather g on g.parent = p.parent and g.name = p.name
             where p.id = u.id and g.waits)

@@ -1,6 +1,7 @@
 //! Roles: what each may do and what not, as the catalogs have it, as each tries it, and as an attacker would.
 
 mod attacks;
+mod flows;
 mod matrix;
 mod names;
 mod schedules;

@@ -112,7 +112,9 @@ async fn a_flow_that_is_cancelled_holds_up_no_verdict() {
     held.rollback().await.unwrap();
     assert_eq!(operate::cancel_flow(&db.pool, Store::default(), flow.id()).await.unwrap(), 2);
     drop((holder, settler));
-    run(&db, "delete from queue.lease").await;
+    let over = "with gone as (delete from queue.lease returning ids)
+        insert into queue.done (id, finished_at, ran_ms, attempts, cancelled) select u.id, now(), 1, 1, true from gone cross join unnest(gone.ids) u (id)";
+    run(&db, over).await;
     db.finish().await;
 }
 
@@ -124,7 +126,7 @@ async fn a_node_is_no_job_of_before() {
     flow.add("first", give("first", [])).with(|job| job.unique("k").on_conflict(OnConflict::Replace));
     let error = flow.enqueue(&db.pool).await.unwrap_err().to_string();
     assert!(error.contains("first") && error.contains("uniqueness key"), "{error}");
-    let nodes = r#"[{"name": "first", "job_type": "t", "payload": 1, "options": {"unique": "k", "on_conflict": "replace"}}]"#;
+    let nodes = r#"[{"name": "first", "job_type": "t", "payload": 1, "options": {"unique_key": "k", "on_conflict": "replace"}}]"#;
     assert!(said(&db, nodes).await.contains("uniqueness key"));
     assert_eq!(db.count("select count(*) from queue.job").await, 1);
     db.finish().await;

@@ -55,7 +55,7 @@ async fn many_are_one_node_that_has_completed_once_all_are_over() {
     let said = counted(&db, &flow, &report).await;
     assert_eq!(said, serde_json::json!({"total": 2500, "completed": 2475, "dead": 25, "cancelled": 0}));
     assert_eq!(db.count("select count(distinct job) from ran").await, 2502, "each ran");
-    let ends = ["rows completed", "report completed", "beside parked", "none completed", "last completed"];
+    let ends = ["rows completed", "report completed", "beside ready", "none completed", "last completed"];
     assert_eq!(states(&db, &flow).await, ends);
     let nodes = operate::flow(&db.pool, Store::default(), flow.id()).await.unwrap();
     let jobs: Vec<_> = nodes.iter().map(|node| (node.jobs, node.over)).collect();

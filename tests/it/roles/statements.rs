@@ -196,6 +196,7 @@ unset_limit o
 vouch w
 waiting wro
 waits_for ro
+wake_keys w
 wake_others w
 wake_parked w
 wake_released w

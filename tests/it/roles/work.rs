@@ -3,7 +3,7 @@
 use std::{process::Command, time::Duration};
 
 use queue_core::{
-    Batch, Durability, Enqueued, Error, Flow, Job as _, JobId, JobRef, JobState, Roles, Store, Waiter, migrate, operate,
+    Batch, Durability, Enqueued, Error, Job as _, JobId, JobRef, JobState, Roles, Store, Waiter, migrate, operate,
     runner::{Migration, migrate_with},
 };
 use queue_worker::Worker;
@@ -12,10 +12,10 @@ use tests::{Act, Do, WorkerProcess, eventually, within};
 use super::RoledStore;
 use crate::health::{free_address, get};
 
-const WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
+pub(super) const WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 
-fn ok() -> Do {
+pub(super) fn ok() -> Do {
     Do { act: Act::Ok("done".into()) }
 }
 
@@ -23,7 +23,7 @@ async fn state(store: &RoledStore, id: JobId) -> Option<String> {
     sqlx::query_scalar("select state from queue.jobs where id = $1").bind(id).fetch_optional(&store.db.pool).await.unwrap()
 }
 
-async fn until(store: &RoledStore, id: JobId, wanted: &str) {
+pub(super) async fn until(store: &RoledStore, id: JobId, wanted: &str) {
     eventually(&format!("job {id} is {wanted}"), async || state(store, id).await.as_deref() == Some(wanted)).await;
 }
 
@@ -165,28 +165,6 @@ async fn a_worker_starts_works_recovers_and_keeps_house_without_a_right_to_creat
 }
 
 /// Every chore of a minute, with something to do for each, on a store whose worker has only its own rights.
-#[tokio::test]
-async fn a_producer_enqueues_a_flow_and_a_worker_brings_it_to_its_end() {
-    let store = RoledStore::new().await;
-    let web = store.pool("web");
-    let worker = WorkerProcess::logged(WORKER, &store.url("runner"), &[]);
-    let mut flow = Flow::new("roled");
-    let first = flow.add("first", ok());
-    let many = flow.add_all("many", (0..5).map(|_| ok())).in_flight(2).after(&first);
-    let last = flow.add("last", ok()).after(&many);
-    let flow = flow.enqueue(&web).await.unwrap();
-    until(&store, flow.job(&last).id(), "completed").await;
-    let nodes = r#"[{"name": "a", "job_type": "do", "payload": {"act": {"Ok": "a"}}},
-        {"name": "b", "job_type": "do", "jobs": [{"act": {"Ok": "b"}}], "after": ["a"]}]"#;
-    let said = sqlx::query_scalar("select queue.enqueue_flow('said', $1::text::jsonb)").bind(nodes).fetch_one(&web);
-    let said: JobId = said.await.unwrap();
-    let many: JobId =
-        sqlx::query_scalar("select id from queue.nodes($1) where name = 'b'").bind(said).fetch_one(&store.db.pool).await.unwrap();
-    until(&store, many, "completed").await;
-    drop(worker);
-    store.server.stop().unwrap();
-}
-
 #[tokio::test]
 async fn what_a_worker_prunes_goes() {
     let store = RoledStore::new().await;

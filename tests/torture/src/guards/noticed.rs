@@ -198,10 +198,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.prune_gathers", "queue.gathers"], GATHERS),
     (&["queue.step", "queue.prune_steps", "queue.steps", "journal.sql", "journal_one.sql"], &["durable::statements", "durable::"]),
     (&["queue.restart"], &["restart::statements", "durable::zombies durable::restart"]),
-    (
-        &["queue.node", "queue.edge", "queue.node_hint", "queue.edge_act", "queue.link_flow", "queue.tell_nodes"],
-        FLOWS,
-    ),
+    (&["queue.node", "queue.edge", "queue.node_hint", "queue.edge_act", "queue.link_flow", "queue.tell_nodes"], FLOWS),
     (&["queue.are_ours", "queue.add_parts", "queue.open_gather"], &["flows::many flows::bounds", "flows:: roles::"]),
     (&["queue.enqueue_flow", "queue.enqueue_parts", "queue.fault_of_node"], &["flows::bounds flows::many", "flows::"]),
     (&["queue.fill_node", "queue.release_nodes", "queue.prune_nodes", "queue.nodes", "queue.cancel_flow"], FLOWS),
