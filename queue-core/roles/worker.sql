@@ -37,5 +37,5 @@ grant execute on function
   queue.spawn, queue.join_name, queue.tell_parents, queue.prune_children, queue.restart,
   queue.add_chunk, queue.close_gather, queue.tell_gathers, queue.let_run, queue.count_gathers, queue.forget_gathers, queue.recount_gather,
   queue.prune_gathers, queue.ready_places,
-  queue.counts, queue.oldest, queue.enqueued_at
+  queue.counts, queue.oldest, queue.enqueued_at, queue.day_before
 to "queue_role";

@@ -42,6 +42,7 @@ count_gathers w
 count_starts w
 counts wro
 covers wro
+day_before wro
 declare_limits w
 declare_schedules w
 depth ro
@@ -86,6 +87,7 @@ line_room w
 line_starts w
 lines_waiting w
 list o
+list_of o
 lock_keys pmw
 logs ro
 look pmw
@@ -99,6 +101,7 @@ next_id w
 note_act o
 notify w
 oldest wro
+page o
 passed wro
 pause o
 pause_awaits ro

@@ -10,7 +10,7 @@ use axum::{
 use chrono::{DateTime, Utc};
 use queue_core::{
     JobId, JobState, Progress,
-    operate::{self, AttemptLog, Cause, CauseKind, JobChild, JobRecord, JobSignal, JobStep, Why},
+    operate::{self, AttemptLog, Cause, CauseKind, JobChild, JobGather, JobRecord, JobSignal, JobStep, Why},
 };
 use serde_json::Value;
 
@@ -35,6 +35,7 @@ struct JobPage {
     logs: Vec<LogView>,
     steps: Vec<StepRow>,
     children: Vec<ChildRow>,
+    gathers: Vec<GatherRow>,
     signals: Vec<SignalRow>,
     /// Whether it can be sent signals here, and the one that it waits for.
     signal: Option<String>,
@@ -119,11 +120,25 @@ struct ChildRow {
     state: String,
 }
 
+/// What it has mapped: how many are not counted as over, and how many came to what.
+struct GatherRow {
+    name: String,
+    /// Of how many; not known while more are spawned.
+    total: String,
+    need: i64,
+    completed: i64,
+    dead: i64,
+    cancelled: i64,
+    /// How many may run at once.
+    most: String,
+}
+
 /// What a durable job has, beside what it has done.
 #[derive(Default)]
 struct Read {
     steps: Vec<JobStep>,
     children: Vec<JobChild>,
+    gathers: Vec<JobGather>,
     signals: Vec<JobSignal>,
     logs: Vec<AttemptLog>,
 }
@@ -145,6 +160,15 @@ impl StepRow {
             None => "sleeps until",
         };
         Self { name, attempt: step.attempt, at, ran, until, until_says }
+    }
+}
+
+impl GatherRow {
+    fn new(gather: &JobGather) -> Self {
+        let JobGather { name, total, need, completed, dead, cancelled, most, .. } = gather;
+        let total = total.map_or_else(|| "more to come".to_owned(), |total| total.to_string());
+        let most = most.map_or_else(|| "all".to_owned(), |most| most.to_string());
+        Self { name: show::line(name), total, need: *need, completed: *completed, dead: *dead, cancelled: *cancelled, most }
     }
 }
 
@@ -218,6 +242,7 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Path(id): Path
     let steps = read.steps.iter().map(|step| StepRow::new(step, seen.now)).collect();
     let child = |child: &JobChild| ChildRow { name: show::line(&child.name), id: child.id, state: child.whereabouts().to_owned() };
     let children = read.children.iter().map(child).collect();
+    let gathers = read.gathers.iter().map(GatherRow::new).collect();
     let signals = read.signals.iter().map(|one| SignalRow { name: show::line(&one.name), at: Moment::new(one.at, seen.now) }).collect();
     let JobRecord { payload, output, meta, state, .. } = &seen.job;
     let json = [("payload", payload), ("output", output), ("metadata", meta)];
@@ -227,7 +252,7 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Path(id): Path
     let is_durable = *state == JobState::Parked || !(read.steps.is_empty() && read.signals.is_empty());
     let signal = (frame.acts && goes_on && is_durable).then(|| awaited(&seen.why).unwrap_or_default().to_owned());
     let job = view(&frame, &seen);
-    Ok(write(&JobPage { frame, job, trees, logs, steps, children, signals, signal, unread, hidden, goes_on })?.into_response())
+    Ok(write(&JobPage { frame, job, trees, logs, steps, children, gathers, signals, signal, unread, hidden, goes_on })?.into_response())
 }
 
 async fn read(app: &App, id: JobId, job_type: &str) -> Answer<Read> {
@@ -235,6 +260,7 @@ async fn read(app: &App, id: JobId, job_type: &str) -> Answer<Read> {
     Ok(Read {
         steps: operate::steps(&mut *session, app.store, id).await?,
         children: operate::children(&mut *session, app.store, id).await?,
+        gathers: operate::gathers(&mut *session, app.store, id).await?,
         signals: operate::signals(&mut *session, app.store, id).await?,
         logs: logs_of(&mut session, app, id, job_type).await?,
     })
