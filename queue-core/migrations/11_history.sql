@@ -140,7 +140,7 @@ create type queue.listed as (
 
 -- The page of queue.list, looked for among the jobs from `lowest` on: below that nothing was looked at, and `horizon` is no lower. Nobody calls it
 -- but queue.list_of, which plans it for the call: then days below `lowest` are not even opened.
-create function queue.page(
+create function queue.pick(
   state text, queue text, job_types text[], before bigint, most integer, error text, since interval, older_than interval, meta jsonb,
   looked integer, lowest bigint
 )
@@ -149,118 +149,119 @@ create function queue.page(
 begin atomic
   with span as materialized (
     select t.since, t.until,
-      greatest(case when page.since is null then 0 else queue.id_at(t.since) end, page.lowest) as low,
-      case when page.older_than is null then 9223372036854775807 else queue.id_at(t.until) end as high
+      greatest(case when pick.since is null then 0 else queue.id_at(t.since) end, pick.lowest) as low,
+      case when pick.older_than is null then 9223372036854775807 else queue.id_at(t.until) end as high
     from (
-      select pg_catalog.now() - page.since as since, pg_catalog.now() - page.older_than as until
+      select pg_catalog.now() - pick.since as since, pg_catalog.now() - pick.older_than as until
     ) t
   ), chosen as materialized (
     select l.lane
     from queue.lane l
-    where (page.queue is null or l.queue = page.queue) and (page.job_types is null or queue.type_of(l.job_type) = any (page.job_types))
+    where (pick.queue is null or l.queue = pick.queue) and (pick.job_types is null or queue.type_of(l.job_type) = any (pick.job_types))
   ), waiting as materialized (
     select n.horizon, n.id, n.attempts, n.crashes
     from queue.newest_ready(
-      case when page.queue is not null or page.job_types is not null
+      case when pick.queue is not null or pick.job_types is not null
         then (select coalesce(pg_catalog.array_agg(distinct c.lane), '{}') from chosen c)
       end,
-      least(page.before, (select w.high from span w)), (select w.low from span w),
-      case when page.meta is null then page.most else greatest(page.looked / 2, 1) end,
+      least(pick.before, (select w.high from span w)), (select w.low from span w),
+      case when pick.meta is null then pick.most else greatest(pick.looked / 2, 1) end,
       -- Of all states together, the newest jobs of all are what is wanted.
-      case when page.state is null and page.queue is null and page.job_types is null and page.meta is null then 0 else page.most end
+      case when pick.state is null and pick.queue is null and pick.job_types is null and pick.meta is null then 0 else pick.most end
     ) n
-    where coalesce(page.state, 'ready') = 'ready' and page.error is null
+    where coalesce(pick.state, 'ready') = 'ready' and pick.error is null
   ), due as materialized (
     select s.id, s.lane, s.attempts, s.crashes, s.run_at
     from queue.scheduled s
-    where coalesce(page.state, 'scheduled') = 'scheduled' and page.error is null
-      and s.id < least(page.before, (select w.high from span w)) and s.id >= (select w.low from span w)
+    where coalesce(pick.state, 'scheduled') = 'scheduled' and pick.error is null
+      and s.id < least(pick.before, (select w.high from span w)) and s.id >= (select w.low from span w)
     order by s.id desc
     limit case
-      when page.meta is not null then greatest(page.looked / 2, 1)
-      when page.queue is not null or page.job_types is not null then page.looked::bigint * 5
-      else page.most
+      when pick.meta is not null then greatest(pick.looked / 2, 1)
+      when pick.queue is not null or pick.job_types is not null then pick.looked::bigint * 5
+      else pick.most
     end
   ), halted as materialized (
     select p.id, p.lane, p.attempts, p.crashes, p.run_at
     from queue.parked p
-    where coalesce(page.state, 'parked') = 'parked' and page.error is null
-      and p.id < least(page.before, (select w.high from span w)) and p.id >= (select w.low from span w)
+    where coalesce(pick.state, 'parked') = 'parked' and pick.error is null
+      and p.id < least(pick.before, (select w.high from span w)) and p.id >= (select w.low from span w)
     order by p.id desc
     limit case
-      when page.meta is not null then greatest(page.looked / 2, 1)
-      when page.queue is not null or page.job_types is not null then page.looked::bigint * 5
-      else page.most
+      when pick.meta is not null then greatest(pick.looked / 2, 1)
+      when pick.queue is not null or pick.job_types is not null then pick.looked::bigint * 5
+      else pick.most
     end
   ), died as materialized (
-    select d.id, d.lane, d.attempts, d.crashes, d.died_at, case when page.error is not null then d.error end as error
+    select d.id, d.lane, d.attempts, d.crashes, d.died_at, case when pick.error is not null then d.error end as error
     from queue.dead d
-    where coalesce(page.state, 'dead') = 'dead' and d.id < page.before and d.id >= page.lowest
+    where coalesce(pick.state, 'dead') = 'dead' and d.id < pick.before and d.id >= pick.lowest
     order by d.id desc
     limit case
-      when page.meta is not null then greatest(page.looked / 2, 1)
-      when page.queue is not null or page.job_types is not null or page.error is not null or page.since is not null or page.older_than is not null
-        then page.looked::bigint * 5
-      else page.most
+      when pick.meta is not null then greatest(pick.looked / 2, 1)
+      when pick.queue is not null or pick.job_types is not null or pick.error is not null or pick.since is not null or pick.older_than is not null
+        then pick.looked::bigint * 5
+      else pick.most
     end
   ), held as materialized (
     select u.id, u.attempts, u.crashes, h.worker, h.lane, coalesce(u.id = any (h.cancelling), false) as cancelling
     from queue.lease h
     cross join lateral rows from (pg_catalog.unnest(h.ids), pg_catalog.unnest(h.attempts), pg_catalog.unnest(h.crashes)) u (id, attempts, crashes)
-    where coalesce(page.state, 'running') = 'running' and page.error is null
-      and u.id >= (select w.low from span w) and u.id < (select w.high from span w) and u.id < page.before
+    where coalesce(pick.state, 'running') = 'running' and pick.error is null
+      and u.id >= (select w.low from span w) and u.id < (select w.high from span w) and u.id < pick.before
       -- Of a batch that is of several lanes, each job is looked up.
-      and (page.queue is null and page.job_types is null or h.lane is null or h.lane in (select c.lane from chosen c))
+      and (pick.queue is null and pick.job_types is null or h.lane is null or h.lane in (select c.lane from chosen c))
     order by u.id desc
-    limit case when page.queue is null and page.job_types is null and page.meta is null then page.most else greatest(page.looked / 2, 1) end
+    limit case when pick.queue is null and pick.job_types is null and pick.meta is null then pick.most else greatest(pick.looked / 2, 1) end
   ), plain as materialized (
     select m.first_id, m.lane
     from queue.done_many m
-    where coalesce(page.state, 'completed') = 'completed' and page.error is null and m.first_id < page.before
-      and m.first_id >= page.lowest
+    -- Where they are not wanted, from an id on that there is not: of a condition that is false by itself all days would be opened.
+    where m.first_id < pick.before
+      and m.first_id >= case when coalesce(pick.state, 'completed') = 'completed' and pick.error is null then pick.lowest else 9223372036854775807 end
     order by m.first_id desc
-    limit page.looked
+    limit pick.looked
   ), looked as materialized (
     select greatest(
-      nullif(page.lowest, 0),
+      nullif(pick.lowest, 0),
       (select n.horizon from waiting n limit 1),
       (select min(s.id) from due s having count(*) >= case
-        when page.meta is not null then greatest(page.looked / 2, 1)
-        when page.queue is not null or page.job_types is not null then page.looked::bigint * 5
+        when pick.meta is not null then greatest(pick.looked / 2, 1)
+        when pick.queue is not null or pick.job_types is not null then pick.looked::bigint * 5
       end),
       (select min(p.id) from halted p having count(*) >= case
-        when page.meta is not null then greatest(page.looked / 2, 1)
-        when page.queue is not null or page.job_types is not null then page.looked::bigint * 5
+        when pick.meta is not null then greatest(pick.looked / 2, 1)
+        when pick.queue is not null or pick.job_types is not null then pick.looked::bigint * 5
       end),
       (select min(d.id) from died d having count(*) >= case
-        when page.meta is not null then greatest(page.looked / 2, 1)
-        when page.queue is not null or page.job_types is not null or page.error is not null or page.since is not null or page.older_than is not null
-          then page.looked::bigint * 5
+        when pick.meta is not null then greatest(pick.looked / 2, 1)
+        when pick.queue is not null or pick.job_types is not null or pick.error is not null or pick.since is not null or pick.older_than is not null
+          then pick.looked::bigint * 5
       end),
       (select min(h.id) from held h
-      having count(*) >= greatest(page.looked / 2, 1) and (page.queue is not null or page.job_types is not null or page.meta is not null)),
+      having count(*) >= greatest(pick.looked / 2, 1) and (pick.queue is not null or pick.job_types is not null or pick.meta is not null)),
       (select d.id
       from queue.done d
-      where coalesce(page.state, 'completed') in ('completed', 'cancelled', 'expired') and page.error is null
-        and (page.state is not null or page.queue is not null or page.job_types is not null or page.meta is not null or page.since is not null
-          or page.older_than is not null)
-        and d.id < page.before and d.id >= page.lowest
+      where coalesce(pick.state, 'completed') in ('completed', 'cancelled', 'expired') and pick.error is null
+        and (pick.state is not null or pick.queue is not null or pick.job_types is not null or pick.meta is not null or pick.since is not null
+          or pick.older_than is not null)
+        and d.id < pick.before and d.id >= pick.lowest
       order by d.id desc
-      offset page.looked - 1
+      offset pick.looked - 1
       limit 1),
-      (select (p.first_id >> 33) << 33 from plain p order by p.first_id desc offset page.looked - 1 limit 1),
+      (select (p.first_id >> 33) << 33 from plain p order by p.first_id desc offset pick.looked - 1 limit 1),
       (select (p.first_id >> 33) << 33
       from plain p
-      where page.meta is null and (page.queue is null and page.job_types is null or p.lane in (select c.lane from chosen c))
+      where pick.meta is null and (pick.queue is null and pick.job_types is null or p.lane in (select c.lane from chosen c))
       order by p.first_id desc
-      offset page.most - 1
+      offset pick.most - 1
       limit 1),
       -- Metadata is in the jobs: each job of these rows is looked up, and a row has some hundred.
       (select (p.first_id >> 33) << 33
       from plain p
-      where page.meta is not null
+      where pick.meta is not null
       order by p.first_id desc
-      offset greatest(page.looked / 200, 1) - 1
+      offset greatest(pick.looked / 200, 1) - 1
       limit 1)
     ) as horizon
   ), page as materialized (
@@ -270,86 +271,87 @@ begin atomic
         null::uuid as worker, false as cancelling
       from waiting r
       where r.id >= (select coalesce(l.horizon, 0) from looked l)
-        and (page.meta is null or (select j.meta from queue.job j where j.id = r.id and j.id >= page.lowest) @> page.meta)
+        and (pick.meta is null or (select j.meta from queue.job j where j.id = r.id and j.id >= pick.lowest) @> pick.meta)
       order by r.id desc
-      limit page.most)
+      limit pick.most)
       union all
       (select p.id, 'parked', p.attempts, p.crashes, p.run_at, null, null, null, false
       from halted p
       where p.id >= (select coalesce(l.horizon, 0) from looked l)
-        and (page.queue is null and page.job_types is null or p.lane in (select c.lane from chosen c))
-        and (page.meta is null or (select j.meta from queue.job j where j.id = p.id and j.id >= page.lowest) @> page.meta)
+        and (pick.queue is null and pick.job_types is null or p.lane in (select c.lane from chosen c))
+        and (pick.meta is null or (select j.meta from queue.job j where j.id = p.id and j.id >= pick.lowest) @> pick.meta)
       order by p.id desc
-      limit page.most)
+      limit pick.most)
       union all
       (select s.id, 'scheduled', s.attempts, s.crashes, s.run_at, null, null, null, false
       from due s
       where s.id >= (select coalesce(l.horizon, 0) from looked l)
-        and (page.queue is null and page.job_types is null or s.lane in (select c.lane from chosen c))
-        and (page.meta is null or (select j.meta from queue.job j where j.id = s.id and j.id >= page.lowest) @> page.meta)
+        and (pick.queue is null and pick.job_types is null or s.lane in (select c.lane from chosen c))
+        and (pick.meta is null or (select j.meta from queue.job j where j.id = s.id and j.id >= pick.lowest) @> pick.meta)
       order by s.id desc
-      limit page.most)
+      limit pick.most)
       union all
       (select b.id, 'blocked', 0::smallint, 0::smallint, b.run_at, null, null, null, false
       from queue.blocked b
-      where coalesce(page.state, 'blocked') = 'blocked' and page.error is null
+      where coalesce(pick.state, 'blocked') = 'blocked' and pick.error is null
         and b.id >= (select w.low from span w) and b.id < (select w.high from span w)
-        and b.id < page.before and b.id >= (select coalesce(l.horizon, 0) from looked l)
-        and (page.queue is null and page.job_types is null or b.lane in (select c.lane from chosen c))
-        and (page.meta is null or (select j.meta from queue.job j where j.id = b.id and j.id >= page.lowest) @> page.meta)
+        and b.id < pick.before and b.id >= (select coalesce(l.horizon, 0) from looked l)
+        and (pick.queue is null and pick.job_types is null or b.lane in (select c.lane from chosen c))
+        and (pick.meta is null or (select j.meta from queue.job j where j.id = b.id and j.id >= pick.lowest) @> pick.meta)
       order by b.id desc
-      limit page.most)
+      limit pick.most)
       union all
       (select h.id, 'running', h.attempts, h.crashes, null, null, null, h.worker, h.cancelling
       from held h
       where h.id >= (select coalesce(l.horizon, 0) from looked l)
-        and (page.queue is null and page.job_types is null
-          or coalesce(h.lane, (select j.lane from queue.job j where j.id = h.id and j.id >= page.lowest)) in (select c.lane from chosen c))
-        and (page.meta is null or (select j.meta from queue.job j where j.id = h.id and j.id >= page.lowest) @> page.meta)
+        and (pick.queue is null and pick.job_types is null
+          or coalesce(h.lane, (select j.lane from queue.job j where j.id = h.id and j.id >= pick.lowest)) in (select c.lane from chosen c))
+        and (pick.meta is null or (select j.meta from queue.job j where j.id = h.id and j.id >= pick.lowest) @> pick.meta)
       order by h.id desc
-      limit page.most)
+      limit pick.most)
       union all
       (select d.id, case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0::smallint, null,
         d.finished_at, d.ran_ms, null, false
       from queue.done d
-      where coalesce(page.state, 'completed') in ('completed', 'cancelled', 'expired') and page.error is null
-        and (page.state is null or page.state = case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end)
-        and (page.since is null or d.finished_at > (select w.since from span w))
-        and (page.older_than is null or d.finished_at <= (select w.until from span w))
-        and d.id < page.before and d.id >= page.lowest and d.id >= (select coalesce(l.horizon, 0) from looked l)
-        and (page.queue is null and page.job_types is null
-          or (select j.lane from queue.job j where j.id = d.id and j.id >= page.lowest) in (select c.lane from chosen c))
-        and (page.meta is null or (select j.meta from queue.job j where j.id = d.id and j.id >= page.lowest) @> page.meta)
+      where coalesce(pick.state, 'completed') in ('completed', 'cancelled', 'expired') and pick.error is null
+        and (pick.state is null or pick.state = case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end)
+        and (pick.since is null or d.finished_at > (select w.since from span w))
+        and (pick.older_than is null or d.finished_at <= (select w.until from span w))
+        and d.id < pick.before and d.id >= pick.lowest and d.id >= (select coalesce(l.horizon, 0) from looked l)
+        and (pick.queue is null and pick.job_types is null
+          or (select j.lane from queue.job j where j.id = d.id and j.id >= pick.lowest) in (select c.lane from chosen c))
+        and (pick.meta is null or (select j.meta from queue.job j where j.id = d.id and j.id >= pick.lowest) @> pick.meta)
       order by d.id desc
-      limit page.most)
+      limit pick.most)
       union all
       (select u.id, 'completed', 1::smallint, 0::smallint, null, m.finished_at, null, null, false
       from queue.done_many m
       cross join lateral pg_catalog.unnest(m.ids) u (id)
-      where coalesce(page.state, 'completed') = 'completed' and page.error is null
-        and (page.since is null or m.finished_at > (select w.since from span w))
-        and (page.older_than is null or m.finished_at <= (select w.until from span w))
-        and m.first_id < page.before and m.first_id >= page.lowest
+      where m.first_id < pick.before
+        and m.first_id >=
+          case when coalesce(pick.state, 'completed') = 'completed' and pick.error is null then pick.lowest else 9223372036854775807 end
+        and (pick.since is null or m.finished_at > (select w.since from span w))
+        and (pick.older_than is null or m.finished_at <= (select w.until from span w))
         and m.first_id >= (select (coalesce(l.horizon, 0) >> 33) << 33 from looked l)
-        and u.id < page.before and u.id >= (select coalesce(l.horizon, 0) from looked l)
-        and (page.queue is null and page.job_types is null or m.lane in (select c.lane from chosen c))
-        and (page.meta is null or (select j.meta from queue.job j where j.id = u.id and j.id >= page.lowest) @> page.meta)
+        and u.id < pick.before and u.id >= (select coalesce(l.horizon, 0) from looked l)
+        and (pick.queue is null and pick.job_types is null or m.lane in (select c.lane from chosen c))
+        and (pick.meta is null or (select j.meta from queue.job j where j.id = u.id and j.id >= pick.lowest) @> pick.meta)
       order by u.id desc
-      limit page.most)
+      limit pick.most)
       union all
       (select d.id, 'dead', d.attempts, d.crashes, null, d.died_at, null, null, false
       from died d
-      where (page.error is null or pg_catalog.strpos(d.error, page.error) > 0)
-        and (page.since is null or d.died_at > (select w.since from span w))
-        and (page.older_than is null or d.died_at <= (select w.until from span w))
+      where (pick.error is null or pg_catalog.strpos(d.error, pick.error) > 0)
+        and (pick.since is null or d.died_at > (select w.since from span w))
+        and (pick.older_than is null or d.died_at <= (select w.until from span w))
         and d.id >= (select coalesce(l.horizon, 0) from looked l)
-        and (page.queue is null and page.job_types is null or d.lane in (select c.lane from chosen c))
-        and (page.meta is null or (select j.meta from queue.job j where j.id = d.id and j.id >= page.lowest) @> page.meta)
+        and (pick.queue is null and pick.job_types is null or d.lane in (select c.lane from chosen c))
+        and (pick.meta is null or (select j.meta from queue.job j where j.id = d.id and j.id >= pick.lowest) @> pick.meta)
       order by d.id desc
-      limit page.most)
+      limit pick.most)
     ) e
     order by e.id desc
-    limit page.most
+    limit pick.most
   )
   select k.horizon, p.id, p.state, p.attempts, p.crashes, p.run_at, p.finished_at, p.ran_ms, p.worker, p.cancelling
   from looked k

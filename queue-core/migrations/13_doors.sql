@@ -164,7 +164,7 @@ begin
   loop
     found_ := array(
       select p
-      from queue.page(in_state, in_queue, list_of.job_types, list_of.before, list_of.most, in_error, list_of.since, list_of.older_than, in_meta,
+      from queue.pick(in_state, in_queue, list_of.job_types, list_of.before, list_of.most, in_error, list_of.since, list_of.older_than, in_meta,
         list_of.looked, lowest) p
     );
     exit when lowest = 0 or found_[1].horizon > lowest or (select count(p.id) from unnest(found_) p) >= list_of.most;

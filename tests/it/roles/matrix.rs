@@ -101,7 +101,6 @@ next_id w
 note_act o
 notify w
 oldest wro
-page o
 passed wro
 pause o
 pause_awaits ro
@@ -109,6 +108,7 @@ pause_schedule o
 pauses ro
 payload_limit pmw
 permit_floors w
+pick o
 producer_enqueue pmw
 producer_enqueue_with pmw
 producer_lock_keys pmw
