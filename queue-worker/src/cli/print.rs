@@ -60,8 +60,9 @@ fn aligned(header: &[String], rows: &[Vec<String>]) -> String {
     let columns = all().map(<[String]>::len).max().unwrap_or_default();
     let width = |column| all().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or_default();
     let widths: Vec<usize> = (0..columns).map(width).collect();
-    let line = |row: &[String]| row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}  ")).collect::<String>();
-    all().map(|row| line(row).trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+    let padded = |(cell, width): (&String, &usize)| cell.clone() + &" ".repeat(width + 2 - cell.len());
+    let line = |row: &[String]| row.iter().zip(&widths).map(padded).collect::<String>().trim_end().to_owned();
+    all().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// As wide as characters are.
