@@ -17,7 +17,7 @@ create function queue.newest_ready(lanes bigint[], before bigint, lowest bigint,
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set enable_bitmapscan = off
-  set plan_cache_mode = force_generic_plan
+  set plan_cache_mode = force_custom_plan
   set jit = off
 as $$
 declare
@@ -132,138 +132,136 @@ begin
 end
 $$;
 
--- Jobs, the newest first, each once with its state: those in this state, of this queue, of one of these job types, below this id; with this text
--- in the error of a dead letter; not older than since, at least as old as older_than, by the end of a job that is over and by the enqueue
--- of any other; whose metadata contain this object. Null is any. Payload and output only if asked for.
--- What it costs does not grow with the jobs that there are, but for those that are blocked or run. Of others only so many are looked at when not
--- all are wanted: `looked` rows of done and of done_many, five times as many that are scheduled, parked or dead, half as many that run or whose
--- metadata are asked for. `horizon` is the lowest id down to which this leaves nothing out: nothing older is listed, and the next page goes on from
--- there (before => horizon). Null: everything was looked at. A page without jobs is one row with its horizon.
-create function queue.list(
-  state text default null, queue text default null, job_types text[] default null, before bigint default 9223372036854775807,
-  most integer default 50, error text default null, since interval default null, older_than interval default null,
-  payload boolean default false, meta jsonb default null, looked integer default 5000
+-- A job of a page, without what is in other tables. `horizon` is the same in each of a page.
+create type queue.listed as (
+  horizon bigint, id bigint, state text, attempts smallint, crashes smallint, run_at timestamptz, finished_at timestamptz, ran_ms integer,
+  worker uuid, cancelling boolean
+);
+
+-- The page of queue.list, looked for among the jobs from `lowest` on: below that nothing was looked at, and `horizon` is no lower. Nobody calls it
+-- but queue.list_of, which plans it for the call: then days below `lowest` are not even opened.
+create function queue.pick(
+  state text, queue text, job_types text[], before bigint, most integer, error text, since interval, older_than interval, meta jsonb,
+  looked integer, lowest bigint
 )
-  returns table (
-    horizon bigint,
-    id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,
-    run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, output jsonb, payload jsonb, meta jsonb,
-    version smallint
-  )
+  returns setof queue.listed
   language sql stable
 begin atomic
   with span as materialized (
     select t.since, t.until,
-      case when list.since is null then 0 else queue.id_at(t.since) end as low,
-      case when list.older_than is null then 9223372036854775807 else queue.id_at(t.until) end as high
+      greatest(case when pick.since is null then 0 else queue.id_at(t.since) end, pick.lowest) as low,
+      case when pick.older_than is null then 9223372036854775807 else queue.id_at(t.until) end as high
     from (
-      select pg_catalog.now() - list.since as since, pg_catalog.now() - list.older_than as until
+      select pg_catalog.now() - pick.since as since, pg_catalog.now() - pick.older_than as until
     ) t
   ), chosen as materialized (
     select l.lane
     from queue.lane l
-    where (list.queue is null or l.queue = list.queue) and (list.job_types is null or queue.type_of(l.job_type) = any (list.job_types))
+    where (pick.queue is null or l.queue = pick.queue) and (pick.job_types is null or queue.type_of(l.job_type) = any (pick.job_types))
   ), waiting as materialized (
     select n.horizon, n.id, n.attempts, n.crashes
     from queue.newest_ready(
-      case when list.queue is not null or list.job_types is not null
+      case when pick.queue is not null or pick.job_types is not null
         then (select coalesce(pg_catalog.array_agg(distinct c.lane), '{}') from chosen c)
       end,
-      least(list.before, (select w.high from span w)), (select w.low from span w),
-      case when list.meta is null then list.most else greatest(list.looked / 2, 1) end,
+      least(pick.before, (select w.high from span w)), (select w.low from span w),
+      case when pick.meta is null then pick.most else greatest(pick.looked / 2, 1) end,
       -- Of all states together, the newest jobs of all are what is wanted.
-      case when list.state is null and list.queue is null and list.job_types is null and list.meta is null then 0 else list.most end
+      case when pick.state is null and pick.queue is null and pick.job_types is null and pick.meta is null then 0 else pick.most end
     ) n
-    where coalesce(list.state, 'ready') = 'ready' and list.error is null
+    where coalesce(pick.state, 'ready') = 'ready' and pick.error is null
   ), due as materialized (
     select s.id, s.lane, s.attempts, s.crashes, s.run_at
     from queue.scheduled s
-    where coalesce(list.state, 'scheduled') = 'scheduled' and list.error is null
-      and s.id < least(list.before, (select w.high from span w)) and s.id >= (select w.low from span w)
+    where coalesce(pick.state, 'scheduled') = 'scheduled' and pick.error is null
+      and s.id < least(pick.before, (select w.high from span w)) and s.id >= (select w.low from span w)
     order by s.id desc
     limit case
-      when list.meta is not null then greatest(list.looked / 2, 1)
-      when list.queue is not null or list.job_types is not null then list.looked::bigint * 5
-      else list.most
+      when pick.meta is not null then greatest(pick.looked / 2, 1)
+      when pick.queue is not null or pick.job_types is not null then pick.looked::bigint * 5
+      else pick.most
     end
   ), halted as materialized (
     select p.id, p.lane, p.attempts, p.crashes, p.run_at
     from queue.parked p
-    where coalesce(list.state, 'parked') = 'parked' and list.error is null
-      and p.id < least(list.before, (select w.high from span w)) and p.id >= (select w.low from span w)
+    where coalesce(pick.state, 'parked') = 'parked' and pick.error is null
+      and p.id < least(pick.before, (select w.high from span w)) and p.id >= (select w.low from span w)
     order by p.id desc
     limit case
-      when list.meta is not null then greatest(list.looked / 2, 1)
-      when list.queue is not null or list.job_types is not null then list.looked::bigint * 5
-      else list.most
+      when pick.meta is not null then greatest(pick.looked / 2, 1)
+      when pick.queue is not null or pick.job_types is not null then pick.looked::bigint * 5
+      else pick.most
     end
   ), died as materialized (
-    select d.id, d.lane, d.attempts, d.crashes, d.died_at, case when list.error is not null then d.error end as error
+    select d.id, d.lane, d.attempts, d.crashes, d.died_at, case when pick.error is not null then d.error end as error
     from queue.dead d
-    where coalesce(list.state, 'dead') = 'dead' and d.id < list.before
+    where coalesce(pick.state, 'dead') = 'dead' and d.id < pick.before and d.id >= pick.lowest
     order by d.id desc
     limit case
-      when list.meta is not null then greatest(list.looked / 2, 1)
-      when list.queue is not null or list.job_types is not null or list.error is not null or list.since is not null or list.older_than is not null
-        then list.looked::bigint * 5
-      else list.most
+      when pick.meta is not null then greatest(pick.looked / 2, 1)
+      when pick.queue is not null or pick.job_types is not null or pick.error is not null or pick.since is not null or pick.older_than is not null
+        then pick.looked::bigint * 5
+      else pick.most
     end
   ), held as materialized (
     select u.id, u.attempts, u.crashes, h.worker, h.lane, coalesce(u.id = any (h.cancelling), false) as cancelling
     from queue.lease h
     cross join lateral rows from (pg_catalog.unnest(h.ids), pg_catalog.unnest(h.attempts), pg_catalog.unnest(h.crashes)) u (id, attempts, crashes)
-    where coalesce(list.state, 'running') = 'running' and list.error is null
-      and u.id >= (select w.low from span w) and u.id < (select w.high from span w) and u.id < list.before
+    where coalesce(pick.state, 'running') = 'running' and pick.error is null
+      and u.id >= (select w.low from span w) and u.id < (select w.high from span w) and u.id < pick.before
       -- Of a batch that is of several lanes, each job is looked up.
-      and (list.queue is null and list.job_types is null or h.lane is null or h.lane in (select c.lane from chosen c))
+      and (pick.queue is null and pick.job_types is null or h.lane is null or h.lane in (select c.lane from chosen c))
     order by u.id desc
-    limit case when list.queue is null and list.job_types is null and list.meta is null then list.most else greatest(list.looked / 2, 1) end
+    limit case when pick.queue is null and pick.job_types is null and pick.meta is null then pick.most else greatest(pick.looked / 2, 1) end
   ), plain as materialized (
     select m.first_id, m.lane
     from queue.done_many m
-    where coalesce(list.state, 'completed') = 'completed' and list.error is null and m.first_id < list.before
+    -- Where they are not wanted, from an id on that there is not: of a condition that is false by itself all days would be opened.
+    where m.first_id < pick.before
+      and m.first_id >= case when coalesce(pick.state, 'completed') = 'completed' and pick.error is null then pick.lowest else 9223372036854775807 end
     order by m.first_id desc
-    limit list.looked
+    limit pick.looked
   ), looked as materialized (
     select greatest(
+      nullif(pick.lowest, 0),
       (select n.horizon from waiting n limit 1),
       (select min(s.id) from due s having count(*) >= case
-        when list.meta is not null then greatest(list.looked / 2, 1)
-        when list.queue is not null or list.job_types is not null then list.looked::bigint * 5
+        when pick.meta is not null then greatest(pick.looked / 2, 1)
+        when pick.queue is not null or pick.job_types is not null then pick.looked::bigint * 5
       end),
       (select min(p.id) from halted p having count(*) >= case
-        when list.meta is not null then greatest(list.looked / 2, 1)
-        when list.queue is not null or list.job_types is not null then list.looked::bigint * 5
+        when pick.meta is not null then greatest(pick.looked / 2, 1)
+        when pick.queue is not null or pick.job_types is not null then pick.looked::bigint * 5
       end),
       (select min(d.id) from died d having count(*) >= case
-        when list.meta is not null then greatest(list.looked / 2, 1)
-        when list.queue is not null or list.job_types is not null or list.error is not null or list.since is not null or list.older_than is not null
-          then list.looked::bigint * 5
+        when pick.meta is not null then greatest(pick.looked / 2, 1)
+        when pick.queue is not null or pick.job_types is not null or pick.error is not null or pick.since is not null or pick.older_than is not null
+          then pick.looked::bigint * 5
       end),
       (select min(h.id) from held h
-      having count(*) >= greatest(list.looked / 2, 1) and (list.queue is not null or list.job_types is not null or list.meta is not null)),
+      having count(*) >= greatest(pick.looked / 2, 1) and (pick.queue is not null or pick.job_types is not null or pick.meta is not null)),
       (select d.id
       from queue.done d
-      where coalesce(list.state, 'completed') in ('completed', 'cancelled', 'expired') and list.error is null
-        and (list.state is not null or list.queue is not null or list.job_types is not null or list.meta is not null or list.since is not null
-          or list.older_than is not null)
-        and d.id < list.before
+      where coalesce(pick.state, 'completed') in ('completed', 'cancelled', 'expired') and pick.error is null
+        and (pick.state is not null or pick.queue is not null or pick.job_types is not null or pick.meta is not null or pick.since is not null
+          or pick.older_than is not null)
+        and d.id < pick.before and d.id >= pick.lowest
       order by d.id desc
-      offset list.looked - 1
+      offset pick.looked - 1
       limit 1),
-      (select (p.first_id >> 33) << 33 from plain p order by p.first_id desc offset list.looked - 1 limit 1),
+      (select (p.first_id >> 33) << 33 from plain p order by p.first_id desc offset pick.looked - 1 limit 1),
       (select (p.first_id >> 33) << 33
       from plain p
-      where list.meta is null and (list.queue is null and list.job_types is null or p.lane in (select c.lane from chosen c))
+      where pick.meta is null and (pick.queue is null and pick.job_types is null or p.lane in (select c.lane from chosen c))
       order by p.first_id desc
-      offset list.most - 1
+      offset pick.most - 1
       limit 1),
       -- Metadata is in the jobs: each job of these rows is looked up, and a row has some hundred.
       (select (p.first_id >> 33) << 33
       from plain p
-      where list.meta is not null
+      where pick.meta is not null
       order by p.first_id desc
-      offset greatest(list.looked / 200, 1) - 1
+      offset greatest(pick.looked / 200, 1) - 1
       limit 1)
     ) as horizon
   ), page as materialized (
@@ -273,102 +271,91 @@ begin atomic
         null::uuid as worker, false as cancelling
       from waiting r
       where r.id >= (select coalesce(l.horizon, 0) from looked l)
-        and (list.meta is null or (select j.meta from queue.job j where j.id = r.id) @> list.meta)
+        and (pick.meta is null or (select j.meta from queue.job j where j.id = r.id and j.id >= pick.lowest) @> pick.meta)
       order by r.id desc
-      limit list.most)
+      limit pick.most)
       union all
       (select p.id, 'parked', p.attempts, p.crashes, p.run_at, null, null, null, false
       from halted p
       where p.id >= (select coalesce(l.horizon, 0) from looked l)
-        and (list.queue is null and list.job_types is null or p.lane in (select c.lane from chosen c))
-        and (list.meta is null or (select j.meta from queue.job j where j.id = p.id) @> list.meta)
+        and (pick.queue is null and pick.job_types is null or p.lane in (select c.lane from chosen c))
+        and (pick.meta is null or (select j.meta from queue.job j where j.id = p.id and j.id >= pick.lowest) @> pick.meta)
       order by p.id desc
-      limit list.most)
+      limit pick.most)
       union all
       (select s.id, 'scheduled', s.attempts, s.crashes, s.run_at, null, null, null, false
       from due s
       where s.id >= (select coalesce(l.horizon, 0) from looked l)
-        and (list.queue is null and list.job_types is null or s.lane in (select c.lane from chosen c))
-        and (list.meta is null or (select j.meta from queue.job j where j.id = s.id) @> list.meta)
+        and (pick.queue is null and pick.job_types is null or s.lane in (select c.lane from chosen c))
+        and (pick.meta is null or (select j.meta from queue.job j where j.id = s.id and j.id >= pick.lowest) @> pick.meta)
       order by s.id desc
-      limit list.most)
+      limit pick.most)
       union all
       (select b.id, 'blocked', 0::smallint, 0::smallint, b.run_at, null, null, null, false
       from queue.blocked b
-      where coalesce(list.state, 'blocked') = 'blocked' and list.error is null
+      where coalesce(pick.state, 'blocked') = 'blocked' and pick.error is null
         and b.id >= (select w.low from span w) and b.id < (select w.high from span w)
-        and b.id < list.before and b.id >= (select coalesce(l.horizon, 0) from looked l)
-        and (list.queue is null and list.job_types is null or b.lane in (select c.lane from chosen c))
-        and (list.meta is null or (select j.meta from queue.job j where j.id = b.id) @> list.meta)
+        and b.id < pick.before and b.id >= (select coalesce(l.horizon, 0) from looked l)
+        and (pick.queue is null and pick.job_types is null or b.lane in (select c.lane from chosen c))
+        and (pick.meta is null or (select j.meta from queue.job j where j.id = b.id and j.id >= pick.lowest) @> pick.meta)
       order by b.id desc
-      limit list.most)
+      limit pick.most)
       union all
       (select h.id, 'running', h.attempts, h.crashes, null, null, null, h.worker, h.cancelling
       from held h
       where h.id >= (select coalesce(l.horizon, 0) from looked l)
-        and (list.queue is null and list.job_types is null
-          or coalesce(h.lane, (select j.lane from queue.job j where j.id = h.id)) in (select c.lane from chosen c))
-        and (list.meta is null or (select j.meta from queue.job j where j.id = h.id) @> list.meta)
+        and (pick.queue is null and pick.job_types is null
+          or coalesce(h.lane, (select j.lane from queue.job j where j.id = h.id and j.id >= pick.lowest)) in (select c.lane from chosen c))
+        and (pick.meta is null or (select j.meta from queue.job j where j.id = h.id and j.id >= pick.lowest) @> pick.meta)
       order by h.id desc
-      limit list.most)
+      limit pick.most)
       union all
       (select d.id, case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end, d.attempts, 0::smallint, null,
         d.finished_at, d.ran_ms, null, false
       from queue.done d
-      where coalesce(list.state, 'completed') in ('completed', 'cancelled', 'expired') and list.error is null
-        and (list.state is null or list.state = case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end)
-        and (list.since is null or d.finished_at > (select w.since from span w))
-        and (list.older_than is null or d.finished_at <= (select w.until from span w))
-        and d.id < list.before and d.id >= (select coalesce(l.horizon, 0) from looked l)
-        and (list.queue is null and list.job_types is null or (select j.lane from queue.job j where j.id = d.id) in (select c.lane from chosen c))
-        and (list.meta is null or (select j.meta from queue.job j where j.id = d.id) @> list.meta)
+      where coalesce(pick.state, 'completed') in ('completed', 'cancelled', 'expired') and pick.error is null
+        and (pick.state is null or pick.state = case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end)
+        and (pick.since is null or d.finished_at > (select w.since from span w))
+        and (pick.older_than is null or d.finished_at <= (select w.until from span w))
+        and d.id < pick.before and d.id >= pick.lowest and d.id >= (select coalesce(l.horizon, 0) from looked l)
+        and (pick.queue is null and pick.job_types is null
+          or (select j.lane from queue.job j where j.id = d.id and j.id >= pick.lowest) in (select c.lane from chosen c))
+        and (pick.meta is null or (select j.meta from queue.job j where j.id = d.id and j.id >= pick.lowest) @> pick.meta)
       order by d.id desc
-      limit list.most)
+      limit pick.most)
       union all
       (select u.id, 'completed', 1::smallint, 0::smallint, null, m.finished_at, null, null, false
       from queue.done_many m
       cross join lateral pg_catalog.unnest(m.ids) u (id)
-      where coalesce(list.state, 'completed') = 'completed' and list.error is null
-        and (list.since is null or m.finished_at > (select w.since from span w))
-        and (list.older_than is null or m.finished_at <= (select w.until from span w))
-        and m.first_id < list.before and m.first_id >= (select (coalesce(l.horizon, 0) >> 33) << 33 from looked l)
-        and u.id < list.before and u.id >= (select coalesce(l.horizon, 0) from looked l)
-        and (list.queue is null and list.job_types is null or m.lane in (select c.lane from chosen c))
-        and (list.meta is null or (select j.meta from queue.job j where j.id = u.id) @> list.meta)
+      where m.first_id < pick.before
+        and m.first_id >=
+          case when coalesce(pick.state, 'completed') = 'completed' and pick.error is null then pick.lowest else 9223372036854775807 end
+        and (pick.since is null or m.finished_at > (select w.since from span w))
+        and (pick.older_than is null or m.finished_at <= (select w.until from span w))
+        and m.first_id >= (select (coalesce(l.horizon, 0) >> 33) << 33 from looked l)
+        and u.id < pick.before and u.id >= (select coalesce(l.horizon, 0) from looked l)
+        and (pick.queue is null and pick.job_types is null or m.lane in (select c.lane from chosen c))
+        and (pick.meta is null or (select j.meta from queue.job j where j.id = u.id and j.id >= pick.lowest) @> pick.meta)
       order by u.id desc
-      limit list.most)
+      limit pick.most)
       union all
       (select d.id, 'dead', d.attempts, d.crashes, null, d.died_at, null, null, false
       from died d
-      where (list.error is null or pg_catalog.strpos(d.error, list.error) > 0)
-        and (list.since is null or d.died_at > (select w.since from span w))
-        and (list.older_than is null or d.died_at <= (select w.until from span w))
+      where (pick.error is null or pg_catalog.strpos(d.error, pick.error) > 0)
+        and (pick.since is null or d.died_at > (select w.since from span w))
+        and (pick.older_than is null or d.died_at <= (select w.until from span w))
         and d.id >= (select coalesce(l.horizon, 0) from looked l)
-        and (list.queue is null and list.job_types is null or d.lane in (select c.lane from chosen c))
-        and (list.meta is null or (select j.meta from queue.job j where j.id = d.id) @> list.meta)
+        and (pick.queue is null and pick.job_types is null or d.lane in (select c.lane from chosen c))
+        and (pick.meta is null or (select j.meta from queue.job j where j.id = d.id and j.id >= pick.lowest) @> pick.meta)
       order by d.id desc
-      limit list.most)
+      limit pick.most)
     ) e
     order by e.id desc
-    limit list.most
+    limit pick.most
   )
-  select k.horizon, p.id, l.queue, queue.type_of(l.job_type), l.priority, p.state, p.attempts, j.max_attempts, p.crashes, p.run_at, p.finished_at,
-    p.ran_ms, p.worker, p.cancelling, pg_catalog.left(coalesce(d.error, f.error), 500) as error,
-    case when list.payload then (select d.output from queue.done d where d.id = p.id) end as output,
-    case when list.payload then j.payload end as payload, j.meta, queue.version_of(l.job_type)
+  select k.horizon, p.id, p.state, p.attempts, p.crashes, p.run_at, p.finished_at, p.ran_ms, p.worker, p.cancelling
   from looked k
   left join page p on true
-  left join lateral (select j.lane, j.max_attempts, j.payload, j.meta from queue.job j where j.id = p.id offset 0) j on true
-  left join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l on true
-  left join lateral (select d.error from queue.dead d where p.state = 'dead' and d.id = p.id offset 0) d on true
-  left join lateral (
-    select f.error
-    from queue.failure f
-    where f.id = p.id and p.attempts > 0 and p.state in ('ready', 'scheduled', 'parked', 'running')
-    order by f.at desc
-    limit 1
-  ) f on true
-  where p.id is null or j.lane is not null
   order by p.id desc;
 end;
 
@@ -380,7 +367,7 @@ create function queue.find(job bigint, whole boolean default true)
     run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, output jsonb, payload jsonb, meta jsonb,
     version smallint
   )
-  language plpgsql stable
+  language plpgsql stable rows 1
   set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set enable_bitmapscan = off
   set plan_cache_mode = force_generic_plan

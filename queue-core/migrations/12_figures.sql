@@ -1,6 +1,7 @@
 -- Figures for whoever asks for them every few seconds: what a monitor shows. What one of them costs does not grow with the jobs that wait; with
 -- how long somebody holds a snapshot only where it is said. Each says whether it is exact: `partial` is that there may be more. All of them
--- only read, and plan themselves: once a connection, whatever its settings are.
+-- only read, and plan themselves, whatever a connection's settings are: counts for each call, so that it opens no more days than it needs, the
+-- others once a connection.
 
 -- Up to where each lane is worked off: below it there are only dead index entries, which cost a probe more the longer anybody holds a snapshot.
 -- No rows as long as there is no more bloat than that, dead rows as the server has heard of them: to read those is cheap.
@@ -71,23 +72,50 @@ create function queue.oldest(most integer default null)
 as $$
 begin
   return query
-  select w.queue, w.since, extract(epoch from clock_timestamp() - w.since)::float8 * 1000, w.partial
-  from (
-    select l.queue, queue.enqueued_at(min(l.seq)) as since, coalesce(bool_or(l.partial), false) as partial
+  with found as materialized (
+    -- By lane, for neighbours in the index are read faster.
+    select l.lane, l.queue, coalesce(p.seq, 0) as floor, p.partial, row_number() over (order by l.lane) as place
+    from (select distinct l.lane, l.queue from queue.lane l where l.ctid >= '(0,0)') l
+    left join queue.passed() p on p.lane = l.lane
+  ), bar as materialized (
+    -- So many of the queues of a thousand lanes wait since then: no queue that waits for less is one of those wanted. An index that need not be read
+    -- beyond that is read sooner.
+    select max(h.seq) as seq
     from (
-      select l.queue, p.partial,
-        (select r.seq from queue.ready r where r.lane = l.lane and r.seq >= coalesce(p.seq, 0) order by r.seq limit 1) as seq
-      -- By lane, for neighbours in the index are read faster.
-      from (select distinct l.lane, l.queue from queue.lane l where l.ctid >= '(0,0)' order by l.lane) l
-      left join queue.passed() p on p.lane = l.lane
+      select min(f.seq) as seq
+      from (
+        select f.queue, (select r.seq from queue.ready r where r.lane = f.lane and r.seq >= f.floor order by r.seq limit 1) as seq
+        from found f
+        where f.place <= 1000 and f.partial is null and oldest.most is not null
+      ) f
+      where f.seq is not null
+      group by f.queue
+      order by 1
+      limit oldest.most
+    ) h
+    having count(*) = oldest.most
+  )
+  select w.queue, queue.enqueued_at(w.seq), extract(epoch from clock_timestamp() - queue.enqueued_at(w.seq))::float8 * 1000, w.partial
+  from (
+    select l.queue, min(l.seq) as seq, coalesce(bool_or(l.partial), false) as partial
+    from (
+      select f.queue, f.partial,
+        (select r.seq
+        from queue.ready r
+        where r.lane = f.lane and r.seq >= f.floor and r.seq <= coalesce(case when f.partial is null then b.seq end, 9223372036854775807)
+        order by r.seq
+        limit 1) as seq
+      from found f
+      left join bar b on true
       offset 0
     ) l
     -- guard: a queue is told of if there may be a job that was not seen [ or l.partial]
     where l.seq is not null or l.partial
     group by l.queue
+    order by 2, 1
+    limit oldest.most
   ) w
-  order by w.since, w.queue
-  limit oldest.most;
+  order by w.seq, w.queue;
 end
 $$;
 
@@ -141,83 +169,6 @@ begin
 end
 $$;
 
--- How many jobs wait in each of these queues, ready, scheduled and blocked, and whether there may be more: counted up to most, or to ten times
--- that in all of them (null for all).
-create function queue.depths(queues text[], most bigint default 10000)
-  returns table (queue text, waiting bigint, partial boolean)
-  language plpgsql stable
-  set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off set enable_bitmapscan = off
-  set plan_cache_mode = force_generic_plan
-  set jit = off
-as $$
-declare
-  share  bigint;
-begin
-  if most < 0 then  -- guard: a depth is counted up to some number [most < 0 => false]
-    raise invalid_parameter_value using message = format('queue.depth: jobs are counted up to a number, or all (null), not up to %s', most);
-  elsif most > 1000000000 then  -- guard: a depth is counted up to no more than a billion [most > 1000000000 => false]
-    most := 1000000000;
-  end if;
-  share := most;
-  if most is not null and cardinality(queues) > 10 then  -- guard: all of many queues are counted if that is wanted [most is not null and ]
-    share := greatest(10 * most / cardinality(queues), 1);
-  end if;
-  return query
-  with chosen as materialized (
-    select distinct q.queue, l.lane, coalesce(p.seq, 0) as floor, p.partial
-    from unnest(depths.queues) q (queue)
-    join queue.lane l on l.queue = q.queue
-    left join queue.passed() p on p.lane = l.lane and most is not null
-  )
-  select q.queue, least(n.jobs, share),
-    coalesce(n.jobs > share or exists (select from chosen c where c.queue = q.queue and c.partial), false)
-  from (select distinct u.queue from unnest(depths.queues) u (queue)) q
-  cross join lateral (
-    select count(*) as jobs
-    from (
-      select
-      from chosen c
-      cross join lateral (
-        (select from queue.ready r where r.lane = c.lane and r.seq >= c.floor order by r.seq desc limit share + 1)
-        union all
-        select from queue.scheduled s where s.lane = c.lane
-        union all
-        select from queue.blocked b where b.lane = c.lane
-      ) e
-      where c.queue = q.queue
-      limit share + 1
-    ) w
-  ) n
-  order by q.queue;
-end
-$$;
-
--- How many jobs wait in a queue, ready, scheduled and blocked, counted up to most (null for all), and whether there may be more.
-create function queue.depth(queue text, most bigint default 10000, out waiting bigint, out partial boolean)
-  language plpgsql stable
-  set search_path = pg_catalog, pg_temp
-as $$
-begin
-  select d.waiting, d.partial into depth.waiting, depth.partial from queue.depths(array[depth.queue], most) d;
-end
-$$;
-
--- The queues that have a capacity, and how many jobs wait in each; see queue.depths.
-create function queue.capacities(most bigint default 10000)
-  returns table (queue text, capacity bigint, waiting bigint, partial boolean)
-  language plpgsql stable
-  set search_path = pg_catalog, pg_temp
-as $$
-begin
-  return query
-  select c.queue, c.capacity, d.waiting, d.partial
-  from queue.depths((select coalesce(array_agg(c.queue), '{}') from queue.capacity c), most) d
-  join queue.capacity c on c.queue = d.queue
-  order by c.queue;
-end
-$$;
-
 -- How many jobs each queue and job type has in each state, and whether there may be more. Counts so many entries of a kind, and is exact if there
 -- are no more of it (null counts all, in proportion to the jobs):
 --
@@ -234,15 +185,34 @@ create function queue.counts(most bigint default 20000, top integer default null
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set enable_bitmapscan = off
-  set plan_cache_mode = force_generic_plan
+  set plan_cache_mode = force_custom_plan
   set jit = off
 as $$
+declare
+  -- From where on what is over is looked at, and the running jobs that are looked up: so the days below are not opened.
+  lowest    bigint;
+  held_ids  bigint[];
+  held_low  bigint;
 begin
   if most < 0 then  -- guard: each state is counted up to some number [most < 0 => false]
     raise invalid_parameter_value using message = format('queue.counts: jobs are counted up to a number, or all (null), not up to %s', most);
   elsif most > 1000000000 then  -- guard: each state is counted up to no more than a billion [most > 1000000000 => false]
     most := 1000000000;
   end if;
+  held_ids := array(
+    select u.id
+    from (select h.lane, h.ids from queue.lease h limit most + 1) h
+    cross join lateral unnest(h.ids) u (id)
+    where h.lane is null
+    limit most / 4 + 1
+  );
+  held_low := (select min(h.id) from unnest(held_ids) h (id));
+  lowest := queue.day_before(now());
+  lowest := case
+    when (select count(*) from (select from queue.done d where d.id >= lowest limit most / 4 + 1) d) > most / 4
+      and (select count(*) from (select from queue.done_many m where m.first_id >= lowest limit most / 4 + 1) m) > most / 4 then lowest
+    else 0
+  end;
   return query
   with chosen as materialized (
     select distinct l.lane, l.queue, queue.type_of(l.job_type) as job_type
@@ -271,11 +241,7 @@ begin
     from queue.lease h
     limit most + 1
   ), held_singly as materialized (
-    select u.id
-    from held h
-    cross join lateral unnest(h.ids) u (id)
-    where h.lane is null
-    limit most / 4 + 1
+    select u.id from unnest(held_ids) u (id)
   ), died as materialized (
     select d.lane
     from queue.dead d
@@ -284,11 +250,13 @@ begin
   ), over as materialized (
     select d.id, case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end as state
     from queue.done d
+    where d.id >= lowest
     order by d.id desc
     limit most / 4 + 1
   ), over_plainly as materialized (
     select m.lane, m.ids
     from queue.done_many m
+    where m.first_id >= lowest
     order by m.first_id desc
     limit most / 4 + 1
   ), cut as materialized (
@@ -301,37 +269,43 @@ begin
     union all
     select 'completed' where (select count(*) from over) > most / 4 or (select count(*) from over_plainly) > most / 4
   ), sampled as materialized (
-    select s.state, s.lane, s.jobs from seen s
+    -- What ranks a lane is no exact number: those are added up faster.
+    select s.state, s.lane, s.jobs, s.jobs::float8 as live, s.jobs::float8 as seen from seen s
     union all
-    select 'running', h.lane, sum(cardinality(h.ids)) from held h where h.lane is not null group by h.lane
+    select 'running', h.lane, sum(cardinality(h.ids)), sum(cardinality(h.ids))::float8, sum(cardinality(h.ids))::float8
+    from held h
+    where h.lane is not null
+    group by h.lane
     union all
-    select o.state, j.lane, count(*)
-    from (
-      select o.id, o.state from over o
-      union all
-      select h.id, 'running' from held_singly h
-    ) o
-    cross join lateral (select j.lane from queue.job j where j.id = o.id offset 0) j
+    select o.state, j.lane, count(*), null, count(*)::float8
+    from over o
+    cross join lateral (select j.lane from queue.job j where j.id = o.id and j.id >= lowest offset 0) j
     group by o.state, j.lane
     union all
-    select 'completed', o.lane, sum(cardinality(o.ids)) from over_plainly o group by o.lane
+    select 'running', j.lane, count(*), count(*)::float8, count(*)::float8
+    from held_singly h
+    cross join lateral (select j.lane from queue.job j where j.id = h.id and j.id >= held_low offset 0) j
+    group by j.lane
     union all
-    select 'dead', d.lane, count(*) from died d group by d.lane
-  ), ranked as materialized (
-    select c.queue, c.job_type
+    select 'completed', o.lane, sum(cardinality(o.ids)), null, sum(cardinality(o.ids))::float8 from over_plainly o group by o.lane
+    union all
+    select 'dead', d.lane, count(*), count(*)::float8, count(*)::float8 from died d group by d.lane
+  ), paired as materialized (
+    select c.queue, c.job_type, sum(s.live) as live, sum(s.seen) as seen, min(c.lane) as lane
     from (
-      select s.lane, sum(s.jobs) filter (where s.state not in ('completed', 'cancelled', 'expired'))::bigint as live, sum(s.jobs)::bigint as jobs
+      select s.lane, sum(s.live) as live, sum(s.seen) as seen
       from sampled s
       where top is not null
       group by s.lane
     ) s
     join chosen c on c.lane = s.lane
     group by c.queue, c.job_type
-    order by sum(s.live)::bigint desc nulls last, sum(s.jobs)::bigint desc, min(c.lane)
+  ), ranked as materialized (
+    select p.queue, p.job_type from paired p order by p.live desc nulls last, p.seen desc, p.lane limit top
   ), listed as materialized (
     select c.lane, c.queue, c.job_type
     from chosen c
-    where top is null or (c.queue, c.job_type) in (select k.queue, k.job_type from ranked k limit top)
+    where top is null or (c.queue, c.job_type) in (select k.queue, k.job_type from ranked k)
   ), seen_of_listed as materialized (
     select s.state, s.lane, s.jobs from sampled s where s.lane in (select c.lane from listed c)
   ), floors as materialized (
@@ -382,8 +356,8 @@ begin
   from (select s.state, sum(s.jobs)::bigint as jobs from sampled s group by s.state) a
   where top is not null
   union all
-  select null, null, null, (select count(*) from ranked) - top, false
-  where (select count(*) from ranked) > top
+  select null, null, null, (select count(*) from paired) - top, false
+  where (select count(*) from paired) > top
   order by 1, 2, 3;
 end
 $$;

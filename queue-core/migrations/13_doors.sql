@@ -136,7 +136,88 @@ begin
 end
 $$;
 
--- As queue.list, without payload and output. Planned for each call, as that is.
+-- As queue.list, which says what is meant. Plans itself for the call, whatever the caller's settings are: by a plan that was kept since the days were
+-- empty a page could take minutes, and to compile it takes ten times as long as to look.
+--
+-- Jobs of the newest day or two are looked through first, for a plan that opens a month of days takes longer than the look. The others are opened
+-- only if those do not have the page.
+create function queue.list_of(
+  in_state text, in_queue text, job_types text[], before bigint, most integer, in_error text, since interval, older_than interval, payloads boolean,
+  in_meta jsonb, looked integer
+)
+  returns table (
+    horizon bigint,
+    id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,
+    run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, output jsonb, payload jsonb, meta jsonb,
+    version smallint
+  )
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_custom_plan
+  set jit = off
+as $$
+#variable_conflict use_column
+declare
+  lowest  bigint := greatest(queue.day_before(least(queue.enqueued_at(list_of.before), now() - coalesce(list_of.older_than, '0'))), 0);
+  found_  queue.listed[];
+begin
+  loop
+    found_ := array(
+      select p
+      from queue.pick(in_state, in_queue, list_of.job_types, list_of.before, list_of.most, in_error, list_of.since, list_of.older_than, in_meta,
+        list_of.looked, lowest) p
+    );
+    exit when lowest = 0 or found_[1].horizon > lowest or (select count(p.id) from unnest(found_) p) >= list_of.most;
+    lowest := 0;
+  end loop;
+  lowest := (select min(p.id) from unnest(found_) p);
+  return query
+  select p.horizon, p.id, l.queue, queue.type_of(l.job_type), l.priority, p.state, p.attempts, j.max_attempts, p.crashes, p.run_at, p.finished_at,
+    p.ran_ms, p.worker, p.cancelling, left(coalesce(d.error, f.error), 500),
+    case when payloads then (select d.output from queue.done d where d.id = p.id and d.id >= lowest) end, case when payloads then j.payload end,
+    j.meta, queue.version_of(l.job_type)
+  from unnest(found_) p
+  left join lateral (select j.lane, j.max_attempts, j.payload, j.meta from queue.job j where j.id = p.id and j.id >= lowest offset 0) j on true
+  left join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l on true
+  left join lateral (select d.error from queue.dead d where p.state = 'dead' and d.id = p.id offset 0) d on true
+  left join lateral (
+    select f.error
+    from queue.failure f
+    where f.id = p.id and f.id >= lowest and p.attempts > 0 and p.state in ('ready', 'scheduled', 'parked', 'running')
+    order by f.at desc
+    limit 1
+  ) f on true
+  where p.id is null or j.lane is not null
+  order by p.id desc;
+end
+$$;
+
+-- Jobs, the newest first, each once with its state: those in this state, of this queue, of one of these job types, below this id; with this text
+-- in the error of a dead letter; not older than since, at least as old as older_than, by the end of a job that is over and by the enqueue
+-- of any other; whose metadata contain this object. Null is any. Payload and output only if asked for.
+-- What it costs does not grow with the jobs that there are, but for those that are blocked or run. Of others only so many are looked at when not
+-- all are wanted: `looked` rows of done and of done_many, five times as many that are scheduled, parked or dead, half as many that run or whose
+-- metadata are asked for. `horizon` is the lowest id down to which this leaves nothing out: nothing older is listed, and the next page goes on from
+-- there (before => horizon). Null: everything was looked at. A page without jobs is one row with its horizon.
+create function queue.list(
+  state text default null, queue text default null, job_types text[] default null, before bigint default 9223372036854775807,
+  most integer default 50, error text default null, since interval default null, older_than interval default null,
+  payload boolean default false, meta jsonb default null, looked integer default 5000
+)
+  returns table (
+    horizon bigint,
+    id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,
+    run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, output jsonb, payload jsonb, meta jsonb,
+    version smallint
+  )
+  language sql stable
+begin atomic
+  select l.*
+  from queue.list_of(list.state, list.queue, list.job_types, list.before, list.most, list.error, list.since, list.older_than, list.payload, list.meta,
+    list.looked) l;
+end;
+
+-- As queue.list, without payload and output.
 create function queue.reader_list(
   in_state text default null, in_queue text default null, job_types text[] default null, before bigint default 9223372036854775807,
   most integer default 50, in_error text default null, since interval default null, older_than interval default null,
@@ -150,14 +231,12 @@ create function queue.reader_list(
   )
   language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_custom_plan
-  set jit = off
 as $$
 begin
   return query
     select l.horizon, l.id, l.queue, l.job_type, l.priority, l.state, l.attempts, l.max_attempts, l.crashes, l.run_at, l.finished_at, l.ran_ms,
       l.worker, l.cancelling, l.error, l.meta, l.version
-    from queue.list(
+    from queue.list_of(
       in_state, in_queue, reader_list.job_types, reader_list.before, reader_list.most, in_error, reader_list.since,
       reader_list.older_than, false, in_meta, reader_list.looked
     ) l;
@@ -171,7 +250,7 @@ create function queue.reader_find(job bigint)
     run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, meta jsonb,
     version smallint
   )
-  language plpgsql stable security definer
+  language plpgsql stable security definer rows 1
   set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_custom_plan
   set jit = off

@@ -19,6 +19,11 @@ create function queue.day_name(day date) returns text
   language sql immutable parallel safe
   return to_char(day, 'YYYYMMDD');
 
+-- The id from which on jobs are of this moment's day or the one before, in UTC. No row of done_many has ids on both sides of it.
+create function queue.day_before(moment timestamptz) returns bigint
+  language sql immutable strict parallel safe
+  return ((queue.id_at((pg_catalog.date_trunc('day', moment at time zone 'UTC') - interval '1 day') at time zone 'UTC') >> 33) + 1) << 33;
+
 -- Makes the partitions of today and the days ahead; returns how many days it made. A day whose jobs are in the default partition already
 -- stays there: moving them would lock out producers. So does one that cannot be made, because its tables or its range are somebody's: it is
 -- told of.

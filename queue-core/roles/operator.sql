@@ -9,7 +9,8 @@ grant select (payload) on queue.signal to "queue_role";
 grant select (output) on queue.child to "queue_role";
 grant select on queue.jobs, queue.schedule to "queue_role";
 grant execute on function
-  queue.list, queue.newest_ready, queue.find, queue.status, queue.entry_of, queue.end_of, queue.attempt_of, queue.lane_id, queue.hash, queue.digest,
+  queue.list, queue.list_of, queue.pick, queue.newest_ready, queue.find, queue.status, queue.entry_of, queue.end_of, queue.attempt_of,
+  queue.lane_id, queue.hash, queue.digest,
   queue.cancel, queue.reschedule, queue.snooze, queue.run_now, queue.set_priority, queue.requeue, queue.discard,
   queue.act_on_one, queue.act_on_all, queue.cancel_waiting_all, queue.cancel_running_all, queue.cancel_flow, queue.reschedule_all, queue.run_now_all,
   queue.set_priority_all, queue.requeue_all, queue.discard_all, queue.set_capacity, queue.pause, queue.resume, queue.set_limit,

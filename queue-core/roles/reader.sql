@@ -30,5 +30,5 @@ grant execute on function
   queue.covers, queue.key_line, queue.limit_keys, queue.waits_for, queue.why, queue.why_causes, queue.why_holder, queue.why_old, queue.why_says,
   queue.why_sessions, queue.why_shut, queue.history, queue.read_history, queue.unpacked, queue.quantile, queue.bounds_ms, queue.logs, queue.steps,
   queue.full_limits,
-  queue.signals, queue.children, queue.gathers, queue.join_name, queue.nodes
+  queue.signals, queue.children, queue.gathers, queue.join_name, queue.nodes, queue.day_before
 to "queue_role";

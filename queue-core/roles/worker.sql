@@ -40,5 +40,5 @@ grant execute on function
   queue.forget_gathers, queue.recount_gather,
   queue.prune_gathers, queue.ready_places,
   queue.tell_nodes, queue.edge_act, queue.release_nodes, queue.prune_nodes,
-  queue.counts, queue.oldest, queue.enqueued_at
+  queue.counts, queue.oldest, queue.enqueued_at, queue.day_before
 to "queue_role";

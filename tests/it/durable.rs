@@ -4,7 +4,7 @@
 pub(crate) mod children;
 mod faults;
 mod inline;
-mod map;
+pub(crate) mod map;
 mod restart;
 mod revision;
 mod signals;

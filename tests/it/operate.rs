@@ -8,6 +8,7 @@ mod kinds;
 mod lists;
 mod load;
 mod noted;
+mod opened;
 pub(crate) mod patient;
 mod single;
 

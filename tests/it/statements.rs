@@ -16,7 +16,7 @@ const HUGE: [&str; 11] =
     ["ready", "scheduled", "parked", "blocked", "lease", "job", "done", "done_many", "failure", "tallied", "tally_total"];
 
 /// Scans of whole tables or of whole indexes, with the reason why they are right.
-const WHOLE: [(&str, &str, &str); 20] = [
+const WHOLE: [(&str, &str, &str); 18] = [
     ("choose_running", "lease", "an operator asks for running jobs; there are as many leases as batches in flight"),
     ("own_leases", "lease", "asks of every lease whose it is; there are as many as batches in flight"),
     ("prune_kept", "done", "only the default partition, once a minute; up to a limit"),
@@ -25,8 +25,6 @@ const WHOLE: [(&str, &str, &str); 20] = [
     ("silent", "lease", "asks of every lease whether its worker lives; there are as many as batches in flight"),
     ("prune_workers", "lease", "asks for leases of silent workers, once a minute"),
     ("workers", "lease", "counts what each worker holds, for an operator"),
-    ("list", "blocked", "an operator's page, by id, which blocked is not ordered by"),
-    ("list", "lease", "an operator's page"),
     ("prune_done", "done", "only the default partition, once a minute; up to a limit"),
     ("prune_done", "done_many", "only the default partition, once a minute; up to a limit"),
     ("next_run", "scheduled", "the first entry of an index"),

@@ -82,6 +82,16 @@ pub async fn queues(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Str
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
+/// Whether there is this queue, as [`queues`] would say, of which there may be many.
+///
+/// # Errors
+/// The database's.
+pub async fn is_queue(on: impl IntoConnection<'_>, store: Store, queue: &str) -> Result<bool, Error> {
+    let mut on = on.into_connection();
+    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/is_queue.sql"))).bind(queue);
+    statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+}
+
 impl FromRow<'_, PgRow> for Capacity {
     fn from_row(row: &PgRow) -> sqlx::Result<Self> {
         // Neither is negative: the one by a CHECK, the other is a count.

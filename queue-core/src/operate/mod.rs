@@ -40,7 +40,7 @@ pub use self::{
     act::{Act, Acted},
     all::{ActAll, Swept, act_all, act_on, count_matching, count_matching_up_to},
     audit::{AuditRecord, Note, audit, note_act},
-    capacity::{Capacity, capacities, capacities_exactly, queues, set_capacity},
+    capacity::{Capacity, capacities, capacities_exactly, is_queue, queues, set_capacity},
     children::{JobChild, children},
     counts::{
         Backlog, Busiest, Count, Oldest, StateCount, WorkerRecord, backlog, busiest, counts, counts_exactly, now, oldest, oldest_of,

@@ -9,8 +9,8 @@ use crate::live::Database;
 pub(super) async fn check_queue(database: &Database, store: Store, queue: Option<&str>) -> Result<(), Problem> {
     let Some(queue) = queue else { return Ok(()) };
     check_name("queue name", queue)?;
-    let known = operate::queues(database.pool(), store).await?;
-    if !known.iter().any(|known| known == queue) {
+    if !operate::is_queue(database.pool(), store, queue).await? {
+        let known = operate::queues(database.pool(), store).await?;
         warn(&format!("no job was ever enqueued into the queue `{queue}`; {}", fix(queue, &known)));
     }
     Ok(())

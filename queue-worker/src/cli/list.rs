@@ -19,7 +19,7 @@ use super::{
     open::open_store,
     pause::pause_of,
     print,
-    problem::{Problem, note, warn},
+    problem::{Problem, note_again, warn},
     settings::Settings,
 };
 use crate::{inert, live::shutdown_signal};
@@ -76,10 +76,11 @@ async fn list_aloud(pool: &PgPool, store: Store, mut filter: Filter) -> Result<P
     let stop = shutdown_signal();
     tokio::pin!(stop);
     let within = |none| Patience { none, ..Patience::default() };
-    let mut page = operate::list_patiently(pool, store, &filter, within(FIRST_WORD)).await?;
+    let (mut page, mut is_first) = (operate::list_patiently(pool, store, &filter, within(FIRST_WORD)).await?, true);
     while let (true, Some(next)) = (page.jobs.is_empty(), page.next) {
         let back = next.enqueued_at().map_or_else(String::new, |at| format!(" back to {}", print::time(at)));
-        note(&format!("no such job{back}; looking further back, Ctrl-C ends that"));
+        note_again(&format!("no such job{back}; looking further back, Ctrl-C ends that"), is_first);
+        is_first = false;
         filter.before = Some(next);
         page = tokio::select! {
             found = operate::list_patiently(pool, store, &filter, within(WORD)) => found?,

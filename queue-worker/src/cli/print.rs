@@ -49,10 +49,28 @@ pub(super) fn table<'a>(
     header: impl IntoIterator<Item = &'a str>,
     rows: impl IntoIterator<Item = impl IntoIterator<Item = String>>,
 ) -> String {
+    let header: Vec<String> = header.into_iter().map(str::to_uppercase).collect();
+    let rows: Vec<Vec<String>> = rows.into_iter().map(|row| row.into_iter().map(|cell| inert::line(&cell)).collect()).collect();
+    if rows.iter().chain([&header]).flatten().all(|cell| cell.is_ascii()) { aligned(&header, &rows) } else { measured(&header, &rows) }
+}
+
+/// A character is a column wide: ten thousand rows are no wait.
+fn aligned(header: &[String], rows: &[Vec<String>]) -> String {
+    let all = || std::iter::once(header).chain(rows.iter().map(Vec::as_slice));
+    let columns = all().map(<[String]>::len).max().unwrap_or_default();
+    let width = |column| all().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let padded = |(cell, width): (&String, &usize)| cell.clone() + &" ".repeat(width + 2 - cell.len());
+    let line = |row: &[String]| row.iter().zip(&widths).map(padded).collect::<String>().trim_end().to_owned();
+    all().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// As wide as characters are.
+fn measured(header: &[String], rows: &[Vec<String>]) -> String {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header.into_iter().map(str::to_uppercase));
+    table.load_style(presets::NOTHING).set_header(header);
     for row in rows {
-        table.add_row(row.into_iter().map(|cell| inert::line(&cell)));
+        table.add_row(row);
     }
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
@@ -85,4 +103,24 @@ fn all_of(parts: &[&[u8]]) -> Result<(), Problem> {
 
 fn unwritten(error: &std::io::Error) -> Problem {
     Problem::failed(format!("cannot write to stdout: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_aligned_looks_as_what_is_measured() {
+        let header = ["A", "LONGER", "C"].map(str::to_owned);
+        let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        for rows in [vec![], vec![row(["", "", ""])], vec![row(["a long cell", "1", ""]), row(["x", "", "an end"]), row(["", "22", " "])]] {
+            assert_eq!(aligned(&header, &rows), measured(&header, &rows), "{rows:?}");
+        }
+    }
+
+    #[test]
+    fn a_table_is_as_wide_as_what_stands_in_it() {
+        let rows = [["mail", "1"], ["m\u{fc}ll", "22"]].map(|row| row.map(str::to_owned));
+        assert_eq!(table(["queue", "jobs"], rows), "QUEUE  JOBS\nmail   1\nm\u{fc}ll   22");
+    }
 }

@@ -30,6 +30,15 @@ pub(super) fn note(text: &str) {
     let _ = Problem::new(text, FAILED).write_as("note", AnsiColor::Blue, &mut anstream::stderr());
 }
 
+/// As [`note`], in the place of the one before it unless it is the first, for what is said again and again. A terminal that cannot do that is told
+/// once.
+pub(super) fn note_again(text: &str, is_first: bool) {
+    let mut out = anstream::stderr();
+    let can_move = out.current_choice() != anstream::ColorChoice::Never;
+    // As above.
+    let _ = Problem::new(text, FAILED).write_again(is_first, can_move, &mut out);
+}
+
 /// Something failed.
 const FAILED: u8 = 1;
 /// Usage or configuration.
@@ -73,6 +82,16 @@ impl Problem {
 
     fn write(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
         self.write_as("error", AnsiColor::Red, out)
+    }
+
+    fn write_again(&self, is_first: bool, can_move: bool, out: &mut impl std::io::Write) -> std::io::Result<()> {
+        match (is_first, can_move) {
+            (true, _) => {}
+            (false, false) => return Ok(()),
+            // To where it began, and nothing below that.
+            (false, true) => write!(out, "\x1b[{}A\r\x1b[J", 1 + u8::from(self.fix.is_some()))?,
+        }
+        self.write_as("note", AnsiColor::Blue, out)
     }
 
     fn write_as(&self, what: &str, colour: AnsiColor, out: &mut impl std::io::Write) -> std::io::Result<()> {
@@ -149,6 +168,21 @@ mod tests {
         let mut out = anstream::StripStream::new(Vec::new());
         problem.write(&mut out).unwrap();
         String::from_utf8(out.into_inner()).unwrap()
+    }
+
+    #[test]
+    fn a_note_that_is_said_again_stands_where_it_stood_or_is_said_once() {
+        let said = |can_move| {
+            let mut out = Vec::new();
+            for (text, is_first) in [("back to 9; it goes on", true), ("back to 8; it goes on", false)] {
+                Problem::new(text, FAILED).write_again(is_first, can_move, &mut out).unwrap();
+            }
+            String::from_utf8(out).unwrap()
+        };
+        let moved = said(true);
+        let (first, second) = moved.split_once("\x1b[2A\r\x1b[J").unwrap();
+        assert!(first.contains("back to 9\n") && first.ends_with("it goes on\n") && second.contains("back to 8\n"), "{moved:?}");
+        assert_eq!(said(false), first);
     }
 
     #[test]

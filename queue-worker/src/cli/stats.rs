@@ -47,12 +47,15 @@ pub(super) async fn stats(settings: &Settings, all: bool, Exact { exact }: Exact
         }
         operate::busiest(pool, store, SHOWN).await.map(|busiest| (busiest.counts, busiest.totals, busiest.more))
     };
-    let oldest = async { if all || exact { operate::oldest(pool, store).await } else { operate::oldest_of(pool, store, SHOWN).await } };
+    // What takes about as long, beside it and on one connection: a further one would read the server's catalogue anew.
     let others = async {
-        let (paused, unserved) = (operate::pauses(pool, store).await?, operate::unserved(pool, store).await?);
-        Ok((paused, unserved, operate::workers(pool, store).await?))
+        let mut on = pool.acquire().await?;
+        let oldest =
+            if all || exact { operate::oldest(&mut *on, store).await? } else { operate::oldest_of(&mut *on, store, SHOWN).await? };
+        let (paused, unserved) = (operate::pauses(&mut *on, store).await?, operate::unserved(&mut *on, store).await?);
+        Ok::<_, queue_core::Error>((oldest, paused, unserved, operate::workers(&mut *on, store).await?))
     };
-    let ((counts, totals, more), oldest, (paused, unserved, workers)) = tokio::try_join!(counted, oldest, others)?;
+    let ((counts, totals, more), (oldest, paused, unserved, workers)) = tokio::try_join!(counted, others)?;
     database.close().await;
     let stats = Stats { counts, totals, more, oldest, paused, unserved, workers };
     if as_json {

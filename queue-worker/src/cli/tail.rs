@@ -39,12 +39,15 @@ pub(super) async fn tail(settings: &Settings, asked: &Tail) -> Result<(), Proble
     let mut shown = asked.lines as usize;
     loop {
         let began = Instant::now();
-        let changed = tail.look().await?;
+        let changed = tail.look(shown).await?;
         // Of what was there before it looked first, only so many.
         let from = changed.len().saturating_sub(shown);
-        shown = usize::MAX;
         if !say(&changed[from..], asked.output.json)? || tail.is_over() {
             break;
+        }
+        if shown < usize::MAX {
+            tail.meet_running().await?;
+            shown = usize::MAX;
         }
         tokio::select! {
             () = &mut stop => break,
@@ -76,11 +79,11 @@ struct Seen {
 }
 
 impl Follow<'_> {
-    /// The jobs that have come or changed since the last look, the oldest first.
-    async fn look(&mut self) -> Result<Vec<JobRecord>, Problem> {
+    /// The jobs that have come or changed since the last look, the oldest first: all of them, or at least so many of the newest.
+    async fn look(&mut self, shown: usize) -> Result<Vec<JobRecord>, Problem> {
         let mut found = match self.only {
             Some(id) => vec![JobRef::from_id(id).in_store(self.store).find_without_payload(self.pool).await?],
-            None => self.listed().await?,
+            None => self.listed(shown).await?,
         };
         found.sort_by_key(|job| job.id);
         found.dedup_by_key(|job| job.id);
@@ -91,11 +94,26 @@ impl Follow<'_> {
         Ok(found)
     }
 
-    /// The newest jobs, those that run, and those known that are in neither list now.
-    async fn listed(&self) -> Result<Vec<JobRecord>, Problem> {
+    /// Those that run already are no news when they are seen next.
+    async fn meet_running(&mut self) -> Result<(), Problem> {
+        if let (None, Some(newest)) = (self.only, self.newest) {
+            let running = Filter { state: Some(JobState::Running), limit: SEEN, ..self.filter.clone() };
+            for job in operate::list(self.pool, self.store, &running).await?.jobs.into_iter().filter(|job| job.id <= newest) {
+                self.known.entry(job.id).or_insert(Seen { state: job.state, attempts: job.attempts });
+            }
+        }
+        Ok(())
+    }
+
+    /// The newest jobs, those that run, and those known that are in neither list now. No more than the newest if those are as many as are shown:
+    /// whoever has just come need not wait for the others, which are older.
+    async fn listed(&self, shown: usize) -> Result<Vec<JobRecord>, Problem> {
         let newest = Filter { limit: SEEN, ..self.filter.clone() };
         let running = Filter { state: Some(JobState::Running), ..newest.clone() };
         let mut found = operate::list(self.pool, self.store, &newest).await?.jobs;
+        if found.len() >= shown {
+            return Ok(found);
+        }
         found.extend(operate::list(self.pool, self.store, &running).await?.jobs);
         // What ran is likely to have ended; what waits may wait for long.
         let is_lost = |(id, seen): &(&JobId, &Seen)| !is_over(seen.state) && !found.iter().any(|job| job.id == **id);

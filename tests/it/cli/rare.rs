@@ -15,7 +15,7 @@ const TERMINAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/it/top/terminal.py"
 async fn at_terminal(db: &TestDb, steps: Value, arguments: &'static [&'static str]) -> (i64, String) {
     let mut command = Command::new("python3");
     command.arg(TERMINAL).arg(steps.to_string()).arg(CLI).args(arguments).env("DATABASE_URL", &db.url);
-    command.env_remove("QUEUE_TEST_SKIPS").env_remove("RUST_BACKTRACE");
+    command.env_remove("QUEUE_TEST_SKIPS").env_remove("RUST_BACKTRACE").env_remove("NO_COLOR").env("TERM", "xterm-256color");
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let end: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
     assert_eq!(end["missing"], Value::Null, "what was waited for, and what stands there instead");
@@ -32,6 +32,8 @@ async fn a_search_for_what_is_rare_is_not_silent_at_a_terminal_and_is_bounded_el
     assert!(code == 0 && shown.find("no such job back to 20").is_some_and(|said| said < row), "{shown}");
     let (code, shown) = at_terminal(&db, until, &["list", "--type", "absent"]).await;
     assert!(code == 0 && shown.trim_end().ends_with("no jobs"), "to the end: {shown}");
+    let (said, in_place) = (shown.matches("looking further back").count(), shown.matches("\u{1b}[2A").count());
+    assert_eq!(in_place, said - 1, "each but the first stands where the one before it stood: {shown:?}");
 
     // Each look takes long now, so that it can be ended before all was looked at.
     sqlx::raw_sql(

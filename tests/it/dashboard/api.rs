@@ -148,6 +148,7 @@ async fn the_document_alone_suffices_to_call_every_operation() {
     let step = "insert into queue.step (id, name, attempt, at, ran_ms) select j.id, 'a', 1, now(), 1 from queue.job j;
         insert into queue.signal (id, name) select j.id, 'a' from queue.job j;
         insert into queue.child (parent, name, id) select j.id, 'a', j.id from queue.job j;
+        insert into queue.gather (parent, name) select j.id, 'a' from queue.job j;
         insert into queue.node (flow, name, id, after, on_dead) select j.id, 'a', j.id, '{}', '{}' from queue.job j";
     sqlx::raw_sql(step).execute(&db.pool).await.unwrap();
     let served = Served::new(&db).await;

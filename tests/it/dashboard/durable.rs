@@ -1,4 +1,4 @@
-//! Durable jobs on the dashboard and its API: whom they spawn, what they were sent, and a signal from there.
+//! Durable jobs on the dashboard and its API: whom they spawn and map, what they were sent, and a signal from there.
 
 use queue_core::{Job as _, JobId, JobState, Store, operate};
 use queue_worker::dashboard::Options;
@@ -9,6 +9,7 @@ use super::{Served, enqueue};
 use crate::durable::{
     children::{self, Tree, tree},
     db,
+    map::{Mapper, leaves, parents},
 };
 
 /// Waits for the signal `go`, and then for two children that nobody runs.
@@ -70,6 +71,28 @@ async fn a_page_shows_the_children_of_a_job_and_the_parent_of_a_child_and_sends_
 }
 
 #[tokio::test]
+async fn a_page_and_the_api_show_what_a_job_has_mapped_and_what_came_of_it() {
+    let db = db().await;
+    let acts = vec![children::Act::Complete, children::Act::Fail];
+    let mapper = Mapper { acts, count: 3, in_queue: Some("leaves".into()), in_flight: Some(2), ..Mapper::default() };
+    let parent = mapper.enqueue(&db.pool).await.unwrap().id();
+    let served = Served::new(&db).await;
+    let gathers = async || served.client.get(&format!("/api/v1/jobs/{parent}/gathers")).await.json();
+    assert_eq!(gathers().await, json!([]), "it has mapped nothing yet");
+    assert!(!page(&served, parent).await.contains("<h2>Maps</h2>"));
+    db.run_while(parents(&db), db.until(parent, JobState::Parked)).await;
+    let counted = |need, completed, dead| json!([{ "name": "leaf", "total": 5, "need": need, "completed": completed, "dead": dead, "cancelled": 0, "most": 2 }]);
+    assert_eq!(gathers().await, counted(5, 0, 0));
+    let row = |cells: [u32; 6]| format!("<bdi>leaf</bdi></td>{}</tr>", cells.map(|cell| format!("<td class=\"n\">{cell}</td>")).concat());
+    let shown = page(&served, parent).await;
+    assert!(shown.contains("<h2>Maps</h2>") && shown.contains(&row([5, 0, 0, 0, 5, 2])), "{shown}");
+    db.run_while(leaves(&db, "leaves"), eventually("all are counted", async || gathers().await == counted(0, 4, 1))).await;
+    let shown = page(&served, parent).await;
+    assert!(shown.contains(&row([5, 4, 1, 0, 0, 2])), "{shown}");
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn a_signal_by_the_api_is_kept_as_it_was_said_and_refused_where_an_act_is() {
     let db = db().await;
     let parent = parent(&db).await;
@@ -112,7 +135,7 @@ async fn a_signal_by_the_api_is_kept_as_it_was_said_and_refused_where_an_act_is(
     let shown = page(&reading, parent).await;
     assert!(shown.contains("<bdi>a</bdi>") && !shown.contains("data-act"), "{shown}");
     assert_eq!(served.client.post("/api/v1/jobs/7/signals", &json!({ "name": "x" })).await.status, 404);
-    for what in ["children", "signals"] {
+    for what in ["children", "gathers", "signals"] {
         assert_eq!(served.client.get(&format!("/api/v1/jobs/7/{what}")).await.status, 404);
     }
     assert_eq!(db.count("select count(*) from queue.signal").await, 3, "nothing else was sent");

@@ -19,28 +19,28 @@ use super::{
 /// Maps its leaves, joins them, and says what each came to.
 #[job(name = "mapper", durable, max_attempts = 3, backoff = fixed("1ms"), output = Said)]
 #[derive(Clone, Default, Serialize, Deserialize)]
-pub(super) struct Mapper {
+pub(crate) struct Mapper {
     /// So many that complete, and before them these.
-    pub(super) count: u32,
-    pub(super) acts: Vec<Act>,
-    pub(super) in_queue: Option<String>,
-    pub(super) in_flight: Option<u32>,
-    pub(super) expired: bool,
-    pub(super) key: Option<String>,
-    pub(super) unique: Option<String>,
-    pub(super) at: bool,
+    pub(crate) count: u32,
+    pub(crate) acts: Vec<Act>,
+    pub(crate) in_queue: Option<String>,
+    pub(crate) in_flight: Option<u32>,
+    pub(crate) expired: bool,
+    pub(crate) key: Option<String>,
+    pub(crate) unique: Option<String>,
+    pub(crate) at: bool,
     /// In the first attempt the iterator panics at this place.
-    pub(super) panics_at: Option<u32>,
+    pub(crate) panics_at: Option<u32>,
     /// So many fewer in later attempts.
-    pub(super) fewer: u32,
+    pub(crate) fewer: u32,
 }
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Said {
+pub(crate) struct Said {
     /// All, completed, dead and cancelled.
-    pub(super) counts: [u64; 4],
-    pub(super) first: Vec<String>,
-    pub(super) sum: u64,
+    pub(crate) counts: [u64; 4],
+    pub(crate) first: Vec<String>,
+    pub(crate) sum: u64,
 }
 
 impl Handler for Mapper {
@@ -119,11 +119,11 @@ pub(super) async fn parts(db: &TestDb) -> Vec<JobId> {
     sqlx::query_scalar("select id from queue.gather_part order by parent, nr").fetch_all(&db.pool).await.unwrap()
 }
 
-pub(super) fn parents(db: &TestDb) -> queue_worker::Worker {
+pub(crate) fn parents(db: &TestDb) -> queue_worker::Worker {
     db.worker().register::<Mapper>().queue("default", 4)
 }
 
-pub(super) fn leaves(db: &TestDb, queue: &str) -> queue_worker::Worker {
+pub(crate) fn leaves(db: &TestDb, queue: &str) -> queue_worker::Worker {
     db.worker().register::<Leaf>().queue(queue, 4)
 }
 

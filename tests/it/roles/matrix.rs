@@ -44,6 +44,7 @@ count_gathers w
 count_starts w
 counts wro
 covers wro
+day_before wro
 declare_limits w
 declare_schedules w
 depth ro
@@ -94,6 +95,7 @@ line_starts w
 lines_waiting w
 link_flow pmw
 list o
+list_of o
 lock_keys pmw
 logs ro
 look pmw
@@ -116,6 +118,7 @@ pause_schedule o
 pauses ro
 payload_limit pmw
 permit_floors w
+pick o
 producer_enqueue pmw
 producer_enqueue_with pmw
 producer_lock_keys pmw

@@ -82,6 +82,7 @@ hinted w
 history ro
 horizon pmwro!
 in_line ro
+is_queue wro
 job_types wro
 journal w
 journal_one w

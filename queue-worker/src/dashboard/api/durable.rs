@@ -1,4 +1,4 @@
-//! What a durable job has done, whom it has spawned, what it was sent; and a signal to it.
+//! What a durable job has done, whom it has spawned and mapped, what it was sent; and a signal to it.
 
 use axum::{
     Json,
@@ -6,7 +6,7 @@ use axum::{
 };
 use queue_core::{
     JobId, JobRef,
-    operate::{self, JobChild, JobRecord, JobSignal, JobStep, Signalled},
+    operate::{self, JobChild, JobGather, JobRecord, JobSignal, JobStep, Signalled},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
@@ -65,6 +65,18 @@ pub(in crate::dashboard) fn parent_of(job: &JobRecord) -> Option<JobId> {
 pub(super) async fn children(State(app): State<Shared>, Path(id): Path<String>) -> Answer<Json<Family>> {
     let (mut session, job) = found(&app, &id).await?;
     Ok(Json(Family { parent: parent_of(&job), children: operate::children(&mut *session, app.store, job.id).await? }))
+}
+
+/// What a durable job has mapped, and how many jobs of each map came to what: the first thousand, by the names of the steps.
+#[utoipa::path(
+    get,
+    path = "/api/v1/jobs/{id}/gathers",
+    params(("id" = String, Path, description = "The job's id")),
+    responses((status = 200, body = Vec<JobGather>), (status = "default", body = Wrong))
+)]
+pub(super) async fn gathers(State(app): State<Shared>, Path(id): Path<String>) -> Answer<Json<Vec<JobGather>>> {
+    let (mut session, job) = found(&app, &id).await?;
+    Ok(Json(operate::gathers(&mut *session, app.store, job.id).await?))
 }
 
 /// What a durable job was sent and has not received, without what it says: the first thousand signals, in the order in which they came.

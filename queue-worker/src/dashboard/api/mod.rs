@@ -46,6 +46,7 @@ pub(super) fn routes() -> Router<Shared> {
         .routes(routes!(jobs::logs))
         .routes(routes!(durable::steps))
         .routes(routes!(durable::children))
+        .routes(routes!(durable::gathers))
         .routes(routes!(durable::signals))
         .routes(routes!(durable::signal))
         .routes(routes!(flows::flow))

@@ -10,7 +10,7 @@ use axum::{
 use chrono::{DateTime, Utc};
 use queue_core::{
     JobId, JobState, Progress,
-    operate::{self, AttemptLog, Cause, CauseKind, FlowNode, JobChild, JobRecord, JobSignal, JobStep, Why},
+    operate::{self, AttemptLog, Cause, CauseKind, FlowNode, JobChild, JobGather, JobRecord, JobSignal, JobStep, Why},
 };
 use serde_json::Value;
 
@@ -40,6 +40,7 @@ struct JobPage {
     /// The flow that it is a node of.
     flow: Option<Graph>,
     children: Vec<ChildRow>,
+    gathers: Vec<GatherRow>,
     signals: Vec<SignalRow>,
     /// Whether it can be sent signals here, and the one that it waits for.
     signal: Option<String>,
@@ -124,12 +125,26 @@ struct ChildRow {
     state: String,
 }
 
+/// What it has mapped: how many are not counted as over, and how many came to what.
+struct GatherRow {
+    name: String,
+    /// Of how many; not known while more are spawned.
+    total: String,
+    need: i64,
+    completed: i64,
+    dead: i64,
+    cancelled: i64,
+    /// How many may run at once.
+    most: String,
+}
+
 /// What a durable job has, beside what it has done.
 #[derive(Default)]
 struct Read {
     steps: Vec<JobStep>,
     flow: Vec<FlowNode>,
     children: Vec<JobChild>,
+    gathers: Vec<JobGather>,
     signals: Vec<JobSignal>,
     logs: Vec<AttemptLog>,
 }
@@ -151,6 +166,15 @@ impl StepRow {
             None => "sleeps until",
         };
         Self { name, attempt: step.attempt, at, ran, until, until_says }
+    }
+}
+
+impl GatherRow {
+    fn new(gather: &JobGather) -> Self {
+        let JobGather { name, total, need, completed, dead, cancelled, most, .. } = gather;
+        let total = total.map_or_else(|| "more to come".to_owned(), |total| total.to_string());
+        let most = most.map_or_else(|| "all".to_owned(), |most| most.to_string());
+        Self { name: show::line(name), total, need: *need, completed: *completed, dead: *dead, cancelled: *cancelled, most }
     }
 }
 
@@ -225,6 +249,7 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Path(id): Path
     let (timeline, flow) = (timeline(&read.steps, seen.now), (!read.flow.is_empty()).then(|| graph(&read.flow, &id.to_string())));
     let child = |child: &JobChild| ChildRow { name: show::line(&child.name), id: child.id, state: child.whereabouts().to_owned() };
     let children = read.children.iter().map(child).collect();
+    let gathers = read.gathers.iter().map(GatherRow::new).collect();
     let signals = read.signals.iter().map(|one| SignalRow { name: show::line(&one.name), at: Moment::new(one.at, seen.now) }).collect();
     let JobRecord { payload, output, meta, state, .. } = &seen.job;
     let json = [("payload", payload), ("output", output), ("metadata", meta)];
@@ -234,7 +259,7 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Path(id): Path
     let is_durable = *state == JobState::Parked || !(read.steps.is_empty() && read.signals.is_empty());
     let signal = (frame.acts && goes_on && is_durable).then(|| awaited(&seen.why).unwrap_or_default().to_owned());
     let job = view(&frame, &seen);
-    Ok(write(&JobPage { frame, job, trees, logs, steps, timeline, flow, children, signals, signal, unread, hidden, goes_on })?
+    Ok(write(&JobPage { frame, job, trees, logs, steps, timeline, flow, children, gathers, signals, signal, unread, hidden, goes_on })?
         .into_response())
 }
 
@@ -243,6 +268,7 @@ async fn read(app: &App, job: &JobRecord) -> Answer<Read> {
     Ok(Read {
         steps: operate::steps(&mut *session, app.store, id).await?,
         children: operate::children(&mut *session, app.store, id).await?,
+        gathers: operate::gathers(&mut *session, app.store, id).await?,
         signals: operate::signals(&mut *session, app.store, id).await?,
         logs: logs_of(&mut session, app, id, &job.job_type).await?,
         // Last, for it may be large.
