@@ -126,8 +126,9 @@ async fn a_node_is_no_job_of_before() {
     flow.add("first", give("first", [])).with(|job| job.unique("k").on_conflict(OnConflict::Replace));
     let error = flow.enqueue(&db.pool).await.unwrap_err().to_string();
     assert!(error.contains("first") && error.contains("uniqueness key"), "{error}");
-    let nodes = r#"[{"name": "first", "job_type": "t", "payload": 1, "options": {"unique_key": "k", "on_conflict": "replace"}}]"#;
-    assert!(said(&db, nodes).await.contains("uniqueness key"));
+    let nodes = r#"[{"name": "first", "job_type": "flow_part", "payload": 1, "options": {"unique_key": "k", "on_conflict": "replace"}}]"#;
+    let refused = said(&db, nodes).await;
+    assert!(refused.contains("uniqueness key"), "{refused}");
     assert_eq!(db.count("select count(*) from queue.job").await, 1);
     db.finish().await;
 }

@@ -27,6 +27,8 @@ async fn two_workers_release_every_node_once() {
                 db.count("select count(*) from queue.jobs where state <> 'completed'").await == 0
             })
             .await;
+            // A look that was full says again what it has looked at.
+            within(Duration::from_mins(1), "no hint is left", async || db.count("select count(*) from queue.node_hint").await == 0).await;
         }),
     )
     .await;
