@@ -33,6 +33,8 @@ pub struct Counts {
     pub cancelled: u64,
 }
 
+// Nobody who lacks a handler of its own is told of this one.
+#[diagnostic::do_not_recommend]
 impl Handler for Gather {
     async fn run(self, cx: &Durable) -> JobResult<Counts> {
         let open = sqlx::query(cx.shared().store.sql(include_str!("../../../sql/open_gather.sql"))).bind(cx.id());
