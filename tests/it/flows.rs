@@ -215,7 +215,7 @@ async fn what_becomes_of_the_others_is_said_of_the_node_that_dies() {
 #[tokio::test]
 async fn a_test_gives_the_handler_what_it_is_to_have() {
     let db = db().await;
-    let ran = testing::run(give("alone", [Of::of("a".to_owned()), Of::ended_as("dead")])).pool(&db.pool).await;
+    let ran = testing::run(give("alone", [Of::given("a".to_owned()), Of::ended_as("dead")])).pool(&db.pool).await;
     assert_eq!(ran.output(), "alone(a dead)");
     db.finish().await;
 }

@@ -33,7 +33,7 @@ use super::failure::{Failure, JobResult};
 ///     }
 /// }
 ///
-/// let in_a_test = Parse { page: Of::of("<p>".to_owned()) };
+/// let in_a_test = Parse { page: Of::given("<p>".to_owned()) };
 /// assert_eq!(in_a_test.page.get().map(String::as_str), Some("<p>"));
 /// ```
 #[derive(Clone)]
@@ -81,7 +81,7 @@ pub(crate) fn places_in<R>(encode: impl FnOnce() -> R) -> (R, Vec<Place>) {
 
 impl<T> Of<T> {
     /// This value, as of a node that gave it: for tests of a handler.
-    pub fn of(value: T) -> Self {
+    pub fn given(value: T) -> Self {
         Self { node: Arc::from(""), what: What::Given(value) }
     }
 

@@ -301,13 +301,14 @@ impl TrialBackend {
     async fn rollback(&self) -> Rollback {
         let status = sqlx::query_scalar::<_, Option<String>>(STATUS).bind(&self.transaction).fetch_one(&self.pool);
         let status = match timeout(PATIENCE, status).await {
-            Ok(Ok(Some(status))) if status == "in progress" => return Rollback::Done,
             Ok(status) => status.map_err(|error| queue_core::message(&error)),
             Err(_) => Err("the database does not answer in time".to_owned()),
         };
+        // Asked of any: the transaction of a session that is being ended is in progress for a moment yet.
         let answers = timeout(PATIENCE, async { sqlx::raw_sql("select").execute(&mut **self.lent.lock().await).await });
         match (answers.await, status) {
             (Ok(Err(error)), _) if is_lost(&error) => Rollback::Lost,
+            (_, Ok(Some(status))) if status == "in progress" => Rollback::Done,
             (_, Err(why)) => Rollback::Unknown(why),
             (Ok(_), Ok(_)) => Rollback::EndedByHand,
             (Err(_), Ok(_)) => Rollback::Unknown("it has ended, and its session does not answer in time".to_owned()),

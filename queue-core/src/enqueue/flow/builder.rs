@@ -126,12 +126,12 @@ impl Flow {
         I: IntoIterator<Item = J>,
         I::IntoIter: Send + 'static,
     {
-        Node::add_all(&self.plan, None, name.into(), jobs.into_iter())
+        Node::add_all(&self.plan, None, &name.into(), jobs.into_iter())
     }
 
     /// A flow in this one, whose nodes have names that begin with this one and a slash. See [`Nested`].
     pub fn nested(&mut self, name: impl Into<String>) -> Nested {
-        Nested::within(&self.plan, None, name.into())
+        Nested::within(&self.plan, None, &name.into())
     }
 
     /// How many nodes it has, those of nested flows with them.

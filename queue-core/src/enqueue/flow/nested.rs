@@ -36,7 +36,7 @@ pub struct Nested {
 }
 
 impl Nested {
-    pub(super) fn within(plan: &Arc<Plan>, within: Option<usize>, name: String) -> Self {
+    pub(super) fn within(plan: &Arc<Plan>, within: Option<usize>, name: &str) -> Self {
         Self { plan: Arc::clone(plan), at: plan.nest(within, name) }
     }
 
@@ -52,12 +52,13 @@ impl Nested {
         I: IntoIterator<Item = J>,
         I::IntoIter: Send + 'static,
     {
-        Node::add_all(&self.plan, Some(self.at), name.into(), jobs.into_iter())
+        Node::add_all(&self.plan, Some(self.at), &name.into(), jobs.into_iter())
     }
 
     /// A flow in this one.
+    #[must_use = "its nodes are added to it"]
     pub fn nested(&mut self, name: impl Into<String>) -> Self {
-        Self::within(&self.plan, Some(self.at), name.into())
+        Self::within(&self.plan, Some(self.at), &name.into())
     }
 
     /// Its first nodes wait until that node, or all of that nested flow, has completed: those of it that wait for no other of it.

@@ -32,8 +32,10 @@ impl<J: JobType> Node<J> {
     #[allow(clippy::needless_pass_by_value, reason = "a job is given away, here as everywhere")]
     pub(super) fn add(plan: &Arc<Plan>, within: Option<usize>, name: String, job: J) -> Self {
         let (encoded, places) = places_in(|| Encoded::of(&job));
-        let (at, name) = plan.add::<J>(within, name, encoded, None);
-        places.into_iter().for_each(|place| plan.give(at, place));
+        let (at, name) = plan.add::<J>(within, &name, encoded, None);
+        for place in places {
+            plan.give(at, place);
+        }
         Self { plan: Arc::clone(plan), name: name.into(), at, job_type: PhantomData }
     }
 
@@ -98,7 +100,7 @@ impl Node<Gather> {
     pub(super) fn add_all<J: JobType>(
         plan: &Arc<Plan>,
         within: Option<usize>,
-        name: String,
+        name: &str,
         jobs: impl Iterator<Item = J> + Send + 'static,
     ) -> Self {
         let (at, name) = plan.add::<Gather>(within, name, Encoded::of(&Gather {}), Some(Many::of(jobs)));

@@ -70,7 +70,7 @@ pub(super) struct Planned {
 /// A nested flow.
 pub(super) struct Within {
     pub(super) name: String,
-    pub(super) within: Option<usize>,
+    pub(super) parent: Option<usize>,
     /// What its first nodes wait for.
     after: Vec<Before>,
 }
@@ -113,7 +113,7 @@ impl Plan {
     pub(super) fn add<J: JobType>(
         &self,
         within: Option<usize>,
-        name: String,
+        name: &str,
         job: Result<Encoded, Error>,
         many: Option<Many>,
     ) -> (usize, String) {
@@ -121,16 +121,16 @@ impl Plan {
         call_hooks(&mut options);
         options.add_meta(NODE_OF.to_owned(), &self.name);
         let mut graph = self.graph();
-        let name = within.map_or_else(|| name.clone(), |within| format!("{}/{name}", graph.nested[within].name));
+        let name = within.map_or_else(|| name.to_owned(), |within| format!("{}/{name}", graph.nested[within].name));
         let (waits, if_dead) = (Vec::new(), IfDead::default());
         graph.nodes.push(Planned { name: name.clone(), job, options, if_dead, within, waits, fault: None, many });
         (graph.nodes.len() - 1, name)
     }
 
-    pub(super) fn nest(&self, within: Option<usize>, name: String) -> usize {
+    pub(super) fn nest(&self, within: Option<usize>, name: &str) -> usize {
         let mut graph = self.graph();
-        let name = within.map_or_else(|| name.clone(), |within| format!("{}/{name}", graph.nested[within].name));
-        graph.nested.push(Within { name, within, after: Vec::new() });
+        let name = within.map_or_else(|| name.to_owned(), |within| format!("{}/{name}", graph.nested[within].name));
+        graph.nested.push(Within { name, parent: within, after: Vec::new() });
         graph.nested.len() - 1
     }
 
@@ -202,7 +202,9 @@ pub(super) fn checked(nodes: Vec<Planned>, nested: &[Within], carried: Option<&C
             many.options.check().map_err(of_node)?;
             checked.many.push((at, many));
         }
-        into.iter().for_each(|(source, edge)| checked.edges.push((*source, at), *edge, policies[*source]));
+        for (source, edge) in into {
+            checked.edges.push((source, at), edge, policies[source]);
+        }
         checked.jobs.push(job.map_err(of_node)?);
         checked.options.push(options);
         checked.names.push(name);
@@ -251,7 +253,7 @@ fn add(
 
 /// The nested flows that something is in, from the innermost on.
 fn flows(within: Option<usize>, nested: &[Within]) -> impl Iterator<Item = usize> {
-    std::iter::successors(within, |within| nested[*within].within)
+    std::iter::successors(within, |within| nested[*within].parent)
 }
 
 /// The nodes that are waited for.
