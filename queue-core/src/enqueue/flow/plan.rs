@@ -25,7 +25,7 @@ pub enum IfDead {
     Hold,
     /// They are cancelled, and what waits for them in turn.
     Cancel,
-    /// They go on as if it had completed, also if it is cancelled or expires. What it would have given is missing ([`Of::ended`]).
+    /// They go on as if it had completed, also if it is cancelled or expires. What it would have given is missing ([`Of::ended`](crate::Of::ended)).
     Continue,
 }
 
