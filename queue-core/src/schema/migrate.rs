@@ -16,7 +16,7 @@ use crate::{
     schema::{Session, Store, in_transaction},
 };
 
-const MIGRATIONS: [Migration; 38] = [
+const MIGRATIONS: [Migration; 39] = [
     Migration::new(1, "jobs", include_str!("../../migrations/1_jobs.sql")),
     Migration::new(2, "days", include_str!("../../migrations/2_days.sql")),
     Migration::new(3, "keys", include_str!("../../migrations/3_keys.sql")),
@@ -55,6 +55,7 @@ const MIGRATIONS: [Migration; 38] = [
     Migration::new(36, "flows", include_str!("../../migrations/36_flows.sql")),
     Migration::new(37, "releases", include_str!("../../migrations/37_releases.sql")),
     Migration::new(38, "flow_door", include_str!("../../migrations/38_flow_door.sql")),
+    Migration::new(39, "depths", include_str!("../../migrations/39_depths.sql")),
 ];
 
 /// The newest version that this release knows.
