@@ -1,7 +1,7 @@
 -- Releases of nodes: what becomes of those that wait, once the jobs that they wait for are over. See 36_flows.sql.
 
--- An edge whose source is over, and what that does.
-create type queue.decided as (source bigint, target bigint, gives boolean, act text, state text);
+-- An edge whose source is over, what that does, and whether anybody waits at it.
+create type queue.decided as (source bigint, target bigint, gives boolean, act text, state text, waits boolean);
 
 -- Puts what these sources gave into the payload of a node whose row we have locked; returns why that cannot be, or null.
 create function queue.fill_node(target bigint, sources bigint[], states text[]) returns text
@@ -50,7 +50,7 @@ $$;
 -- Consumes up to `most` hints from the place `floor` on, and looks at up to as many edges of those jobs: a node whose last edge is gone is made
 -- ready, one that is not to run is cancelled, and one that cannot be given what it is to be given is a dead letter. Returns how many hints there
 -- were, without those that are left, the lowest of them, how many nodes were moved, and whether there are more edges. Waits for nobody: an edge to
--- a node that somebody is at work on keeps its hint. To be called under read committed.
+-- a node that somebody is at work on keeps its hint. Edges at which nobody waits are deleted. To be called under read committed.
 create function queue.release_nodes(floor bigint, most integer, out hints integer, out lowest bigint, out moved integer, out more boolean)
   returns record
   language plpgsql volatile security definer
@@ -91,16 +91,18 @@ begin
   chosen := array(
     select c.one
     from (
-      select row(e.source, e.target, e.gives, a.act, s.state)::queue.decided as one, w.weight,
+      select row(e.source, e.target, e.gives, a.act, s.state, p.waits)::queue.decided as one, w.weight,
         row_number() over (partition by w.weight order by random()) as nr
       from (select u.id, bool_or(u.state = 'completed') as completed from unnest(ids, said) u (id, state) group by u.id) u
       -- What is gone, and was completed, has gone by its retention.
       cross join lateral (select coalesce(queue.state_of(u.id), case when u.completed then 'completed' else 'gone' end) as state offset 0) s
       cross join lateral (select e.source, e.target, e.gives, e.on_dead, e.if_dead from queue.edge e where e.source = u.id offset 0) e
       cross join lateral (select queue.edge_act(e.on_dead, e.if_dead, s.state) as act) a
+      cross join lateral (select exists (select from queue.parked p where p.id = e.target and p.names = '{}') as waits offset 0) p
       -- What is put into payloads, and nodes that are many and cancelled, cost more than others.
       cross join lateral (
         select case
+          when not p.waits then null  -- guard: an edge at which nobody waits takes no room [not p.waits => false]
           when e.gives then 64
           when a.act = 'cancel' and exists (select from queue.gather g where g.parent = e.target) then 1
         end as weight) w
@@ -113,6 +115,18 @@ begin
   if cardinality(chosen) = 0 then
     return;
   end if;
+  delete from queue.edge
+  where ctid = any (array(
+    select e.at
+    from unnest(chosen) c
+    cross join lateral (
+      select e.ctid as at
+      from queue.edge e
+      where e.source = c.source and e.target = c.target
+      for update skip locked  -- guard: passes over edges that others delete [ skip locked]
+    ) e
+    where not c.waits  -- guard: without its lock, only an edge at which nobody waits goes [not c.waits => true]
+  ));
   held := array(
     select p.id
     from queue.parked p
@@ -139,8 +153,8 @@ begin
     where c.target not in (select h.id from unnest(held) h (id))
       and exists (select from queue.parked p where p.id = c.target and p.names = '{}')  -- guard: who waits no more keeps no hint
   );
-  more := cardinality(chosen) >= release_nodes.most or (select count(*) from unnest(chosen) c where c.gives) >= 64
-    or exists (select from unnest(chosen) c where c.act = 'cancel' and exists (select from queue.gather g where g.parent = c.target));
+  more := cardinality(chosen) >= release_nodes.most or (select count(*) from unnest(chosen) c where c.gives and c.waits) >= 64
+    or exists (select from unnest(chosen) c where c.act = 'cancel' and c.waits and exists (select from queue.gather g where g.parent = c.target));
   insert into queue.node_hint (id, state)
   select c.source, case when bool_or(c.state = 'completed') then 'completed' else min(c.state) end
   from unnest(chosen) c

@@ -31,6 +31,10 @@ begin atomic
     -- guard: parts have no places [jsonb_path_exists(node -> 'jobs', '$.**."$of"') => false]
     when jsonb_path_exists(node -> 'jobs', '$.**."$of"') then 'is many jobs, in whose payloads there is no place for what others gave'
     when nullif(node -> 'jobs', 'null') is not null and jsonb_typeof(node -> 'jobs') <> 'array' then 'has jobs that are no array'
+    -- guard: a node is one job or many [said.is_many and => false and]
+    when said.is_many and nullif(node -> 'payload', 'null') is not null then 'has both jobs and a payload'
+    -- guard: only of many jobs so many run at once [not said.is_many and => false and]
+    when not said.is_many and nullif(node -> 'in_flight', 'null') is not null then 'says in_flight, and is not many jobs'
   end
   from (
     select (
@@ -38,7 +42,7 @@ begin atomic
       where k.key not in ('name', 'job_type', 'payload', 'options', 'after', 'on_dead', 'if_dead', 'jobs', 'in_flight') limit 1
     ) as unknown, (
       select w.source from queue.waits_of_node(node) w where not coalesce(places ? w.source, false) limit 1
-    ) as missing
+    ) as missing, nullif(node -> 'jobs', 'null') is not null as is_many
   ) said;
 end;
 

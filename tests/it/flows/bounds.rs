@@ -75,6 +75,35 @@ async fn a_look_fills_few_payloads_and_cancels_one_node_that_is_many() {
     db.finish().await;
 }
 
+/// Those that are cancelled before their turn: more of them than payloads that a look fills. Somebody has the edge of the first.
+#[tokio::test]
+async fn nodes_that_wait_no_more_take_no_room_of_a_look() {
+    let db = db().await;
+    let mut flow = Flow::new("left");
+    let root = flow.add("root", give("root", []));
+    let leaves: Vec<_> = (0..90).map(|n| flow.add(format!("n{n}"), give("n", [root.output()]))).collect();
+    let flow = flow.enqueue(&db.pool).await.unwrap();
+    let gone: Vec<JobId> = leaves.iter().take(80).map(|leaf| flow.job(leaf).id()).collect();
+    let cancelled: i64 =
+        sqlx::query_scalar("select count(*) from queue.cancel_waiting_all($1)").bind(&gone).fetch_one(&db.pool).await.unwrap();
+    assert_eq!(cancelled, 80);
+    end(&db, flow.job(&root).id(), "'\"given\"'").await;
+    let mut other = PgConnection::connect(&db.url).await.unwrap();
+    let mut held = other.begin().await.unwrap();
+    sqlx::query("select from queue.edge where target = $1 for update").bind(gone[0]).execute(&mut *held).await.unwrap();
+    let mut look = db.pool.begin().await.unwrap();
+    sqlx::query("set local lock_timeout = '1s'").execute(&mut *look).await.unwrap();
+    let seen: (i32, bool) = sqlx::query_as("select moved, more from queue.release_nodes(0, 1000)").fetch_one(&mut *look).await.unwrap();
+    look.commit().await.unwrap();
+    assert_eq!(seen, (10, false));
+    held.rollback().await.unwrap();
+    drop(other);
+    assert_eq!(db.count("select count(*) from queue.ready").await, 10);
+    assert_eq!(db.count("select count(*) from queue.node_hint").await, 0);
+    assert_eq!(db.count("select count(*) from queue.edge").await, 1, "that of which somebody had the lock is left to housekeeping");
+    db.finish().await;
+}
+
 /// Leases of two running nodes; somebody has the second locked.
 #[tokio::test]
 async fn a_flow_that_is_cancelled_holds_up_no_verdict() {
@@ -151,6 +180,10 @@ async fn what_is_not_understood_is_refused() {
         (r#""payload": {"x": {"$of": 7}}"#, "not in the flow"),
         (r#""jobs": [{"x": {"$of": "a"}}]"#, "no place"),
         (r#""jobs": 7"#, "no array"),
+        (r#""jobs": [1], "payload": 1"#, "both jobs and a payload"),
+        (r#""jobs": [1], "payload": null, "in_flight": 1"#, ""),
+        (r#""payload": 1, "in_flight": 1"#, "is not many jobs"),
+        (r#""payload": 1, "in_flight": null"#, ""),
         (r#""jobs": [1], "options": {"expires_in": 5}"#, ""),
     ] {
         let error = said(&db, &after(rest)).await;
