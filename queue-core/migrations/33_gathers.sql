@@ -173,9 +173,9 @@ begin
 end
 $$;
 
--- Of these jobs, counts those that are parts and over, and leaves each gather a hint; returns how many they are. To be called in the transaction
--- that ends them, after that. A part counts once: its row goes.
-create function queue.tell_gathers(ids bigint[]) returns integer
+-- Of these jobs, all of which have come to this state, counts those that are parts, and leaves each gather a hint; returns how many they are. To be
+-- called in the transaction that ends them, after that. A part counts once: its row goes.
+create function queue.tell_parts(ids bigint[], state text) returns integer
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
   set enable_seqscan = off
@@ -184,27 +184,48 @@ as $$
 declare
   told  integer;
 begin
-  with ended as materialized (
-    select p.id, coalesce(e.state, 'completed') as state
-    from queue.gather_part p
-    left join lateral (select e.state from queue.entry_of(p.id) e) e on true
-    where p.id = any (tell_gathers.ids)  -- guard: counted: only the jobs named
-      -- guard: counted: only what is over [coalesce(e.state, 'completed') in .. 'expired') => true]
-      and coalesce(e.state, 'completed') in ('completed', 'dead', 'cancelled', 'expired')
-  ), gone as (
+  with gone as materialized (
     delete from queue.gather_part p
-    using ended e
-    where p.id = e.id
-    returning p.parent, p.born, p.name, p.held, e.state
+    where p.id = any (tell_parts.ids)  -- guard: counted: only the jobs named
+    returning p.parent, p.born, p.name, p.held
   ), hinted as (
     insert into queue.gather_hint (parent, born, name, completed, dead, cancelled, freed)
-    select g.parent, g.born, g.name, count(*) filter (where g.state = 'completed'), count(*) filter (where g.state = 'dead'),
-      count(*) filter (where g.state in ('cancelled', 'expired')),
+    select g.parent, g.born, g.name, count(*) filter (where tell_parts.state = 'completed'), count(*) filter (where tell_parts.state = 'dead'),
+      count(*) filter (where tell_parts.state in ('cancelled', 'expired')),
       count(*) filter (where not g.held)  -- guard: what waited for its turn frees none [ filter (where not g.held)]
     from gone g  -- guard: parts that are over leave a hint [gone g => gone g where false]
     group by g.parent, g.born, g.name
   )
   select count(*) into told from gone g;
+  return told;
+end
+$$;
+
+-- As tell_parts, of those of these jobs that are over, whatever they came to.
+create function queue.tell_gathers(ids bigint[]) returns integer
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+  set plan_cache_mode = force_generic_plan
+as $$
+declare
+  ended  record;
+  told   integer := 0;
+begin
+  for ended in
+    select s.state, array_agg(s.id) as ids
+    from (
+      select p.id, coalesce(e.state, 'completed') as state
+      from queue.gather_part p
+      left join lateral (select e.state from queue.entry_of(p.id) e) e on true
+      where p.id = any (tell_gathers.ids)  -- redundant: told: only the jobs named (for speed: what is over counts, whoever names it)
+      offset 0
+    ) s
+    where s.state in ('completed', 'dead', 'cancelled', 'expired')  -- guard: counted: only what is over
+    group by s.state
+  loop
+    told := told + queue.tell_parts(ended.ids, ended.state);
+  end loop;
   return told;
 end
 $$;

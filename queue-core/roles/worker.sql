@@ -36,7 +36,7 @@ grant execute on function
   queue.roll_up, queue.add_tallies, queue.write_logs, queue.prune_logs, queue.prune_steps, queue.wake_parked, queue.prune_signals,
   queue.spawn, queue.join_name, queue.tell_parents, queue.prune_children, queue.restart,
   queue.put_chunk, queue.add_chunk, queue.close_gather, queue.open_gather, queue.wake_keys, queue.cancel_waiting_all,
-  queue.tell_gathers, queue.let_run, queue.count_gathers,
+  queue.tell_gathers, queue.tell_parts, queue.let_run, queue.count_gathers,
   queue.forget_gathers, queue.recount_gather,
   queue.prune_gathers, queue.ready_places,
   queue.tell_nodes, queue.edge_act, queue.release_nodes, queue.prune_nodes,

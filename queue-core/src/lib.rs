@@ -139,7 +139,7 @@ pub mod runner {
             Ask, Backend, ChildEntry, ChildLook, ChunkEntry, CloseEntry, CommitResult, Fence, GatherLook, Heard, JournaledStep, Lent,
             LogEntry, OwnTransaction, Report, ReportEntry, ReportSender, Shared, SignalEntry, States, StepEntry, Written,
         },
-        define::{Anew, Counted, Due, Ending, OrderingKey, Timing, stored_type, type_and_version},
+        define::{Anew, Counted, Due, Ending, OrderingKey, Tells, Timing, stored_type, type_and_version},
         finish::finish_one,
         schema::{Channel, Migration, migrate::migrate_with},
     };

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::{
     context::{Fence, Registration},
-    define::{Ending, JobId, OrderingKey, Retain, Verdict},
+    define::{Ending, JobId, OrderingKey, Retain, Tells, Verdict},
     trace::{Beginning, TraceRelation},
 };
 
@@ -72,23 +72,29 @@ impl ClaimedJob {
 
     /// The ending of a job that goes back: not begun, or broken off. No attempt is charged.
     pub fn released(&self) -> Ending {
-        Ending::new(Verdict::Release, self.attempt, self.key).of_child(self.is_child())
+        Ending::new(Verdict::Release, self.attempt, self.key).telling(self.tells())
     }
 
     /// The ending of a job that was cancelled before its attempt began, which does not count.
     pub fn cancelled(&self) -> Ending {
-        Ending::new(Verdict::Cancel, self.attempt - 1, self.key).of_child(self.is_child())
+        Ending::new(Verdict::Cancel, self.attempt - 1, self.key).telling(self.tells())
     }
 
     /// The ending of a job that is not begun because its time is over.
     pub fn expired(&self) -> Ending {
-        Ending::new(Verdict::Expire, self.attempt, self.key).of_child(self.is_child())
+        Ending::new(Verdict::Expire, self.attempt, self.key).telling(self.tells())
     }
 
-    /// Whether another job may have spawned it, or wait for it: then the end of this one is told. Metadata that only look so cost a look in vain.
-    pub fn is_child(&self) -> bool {
-        const OF: [&str; 3] = ["\"child_of\"", "\"part_of\"", "\"node_of\""];
-        self.meta.as_deref().is_some_and(|meta| OF.iter().any(|key| meta.contains(key)))
+    /// Who is told what it comes to, as its metadata have it. Those that only look so cost a look in vain.
+    pub fn tells(&self) -> Tells {
+        let meta = self.meta.as_deref().unwrap_or_default();
+        if meta.contains("\"child_of\"") || meta.contains("\"node_of\"") {
+            Tells::Others
+        } else if meta.contains("\"part_of\"") {
+            Tells::Gather
+        } else {
+            Tells::Nobody
+        }
     }
 
     /// How long after its claim it may still begin, by the database's clock; `None` if it may at any time, or has begun before.
@@ -108,8 +114,8 @@ impl ClaimedJob {
     /// What a transaction of the handler's own writes its ending under.
     pub(super) fn fence(&self, registration: &Registration) -> Fence {
         let Self { token, id, lane, attempt, crashes, key, .. } = *self;
-        let (keep, child) = (registration.options().retain != Retain::None, self.is_child());
-        Fence { token, id, lane, attempt, crashes, keep, child, key, since: Instant::now() }
+        let (keep, tells) = (registration.options().retain != Retain::None, self.tells());
+        Fence { token, id, lane, attempt, crashes, keep, tells, key, since: Instant::now() }
     }
 }
 

@@ -202,7 +202,7 @@ impl Ended {
         let begun = i16::from(goes_back && job.may_begin_within().is_some());
         Ending::new(verdict, job.attempt + begun, job.key)
             .kept(keep)
-            .of_child(job.is_child())
+            .telling(job.tells())
             .after(ran)
             .with_output(self.output)
             .with_error(self.error)

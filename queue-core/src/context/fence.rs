@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use crate::define::{JobId, OrderingKey};
+use crate::define::{JobId, OrderingKey, Tells};
 
 /// What the verdict of an attempt is written under.
 #[doc(hidden)]
@@ -17,8 +17,7 @@ pub struct Fence {
     pub crashes: i16,
     /// Whether a completed job leaves a record.
     pub keep: bool,
-    /// Whether another job is told what this one comes to.
-    pub child: bool,
+    pub tells: Tells,
     pub key: Option<OrderingKey>,
     pub since: Instant,
 }

@@ -147,7 +147,7 @@ impl JobTransaction {
         // Neither outcome is tried again, so neither the attempts left nor the backoff counts.
         let ending = Ending::new(verdict(outcome, number, number, &Backoff::DEFAULT, 0.0), fence.attempt, fence.key)
             .kept(fence.keep)
-            .of_child(fence.child)
+            .telling(fence.tells)
             .after(fence.since.elapsed())
             .with_output(output)
             .with_error(error);

@@ -37,6 +37,18 @@ pub enum Counted {
     NoAttempt,
 }
 
+/// Who is told what a job comes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tells {
+    /// Nobody.
+    #[default]
+    Nobody,
+    /// The gather that counts it, and only that.
+    Gather,
+    /// The job that spawned it, or nodes that wait for it.
+    Others,
+}
+
 /// With what a durable job begins anew.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Anew {
@@ -60,7 +72,7 @@ pub struct Ending {
     attempt: i16,
     key: Option<OrderingKey>,
     keep: bool,
-    child: bool,
+    tells: Tells,
     ran: Duration,
     output: Option<String>,
     error: Option<String>,
@@ -73,7 +85,7 @@ impl Ending {
     /// [`error`](Self::with_error).
     pub fn new(verdict: Verdict, attempt: i16, key: Option<OrderingKey>) -> Self {
         let (ran, signals) = (Duration::ZERO, Vec::new());
-        Self { verdict, attempt, key, keep: true, child: false, ran, output: None, error: None, signals, anew: None }
+        Self { verdict, attempt, key, keep: true, tells: Tells::Nobody, ran, output: None, error: None, signals, anew: None }
     }
 
     /// Whether a completed job leaves a record.
@@ -83,10 +95,10 @@ impl Ending {
         self
     }
 
-    /// Whether another job spawned this one, and is told what it comes to.
+    /// Who is told what the job comes to.
     #[must_use]
-    pub fn of_child(mut self, child: bool) -> Self {
-        self.child = child;
+    pub fn telling(mut self, tells: Tells) -> Self {
+        self.tells = tells;
         self
     }
 
@@ -169,7 +181,7 @@ impl Ending {
     pub fn word(&self) -> &'static str {
         match self.verdict {
             // Its parent is told what it gave, which is read from its record.
-            Verdict::Complete if self.keep || self.child => "complete",
+            Verdict::Complete if self.keep || self.is_child() => "complete",
             Verdict::Complete => "forget",
             Verdict::Retry(_) => "retry",
             // Its own statement parks it, or begins it anew, and any other has it called again.
@@ -221,9 +233,10 @@ impl Ending {
         }
     }
 
-    /// Whether there is nothing to say but that the job completed: it may then be settled by its lease alone.
+    /// Whether there is nothing to say but that the job completed: it may then be settled by its lease alone, and a part counted by its number.
     pub fn is_plain(&self) -> bool {
-        self.verdict == Verdict::Complete && self.keep && self.output.is_none() && self.attempt == 1 && self.key.is_none() && !self.child
+        let is_first = self.verdict == Verdict::Complete && self.keep && self.output.is_none() && self.attempt == 1 && self.key.is_none();
+        is_first && self.tells != Tells::Others
     }
 
     /// Whether the job has an ordering key.
@@ -233,7 +246,12 @@ impl Ending {
 
     /// Whether another job is told what this one comes to.
     pub fn is_child(&self) -> bool {
-        self.child
+        self.tells != Tells::Nobody
+    }
+
+    /// Whether this completes a job that a gather counts, and nobody else is told.
+    pub fn completes_part(&self) -> bool {
+        self.tells == Tells::Gather && self.verdict == Verdict::Complete
     }
 
     /// Whether the job is completed.
@@ -319,6 +337,9 @@ mod tests {
         assert!(plain(1, None).is_plain());
         assert!(!plain(2, None).is_plain() && !plain(1, KEY).is_plain() && !plain(1, None).kept(false).is_plain());
         assert!(!plain(1, None).with_output(Some("1".to_owned())).is_plain());
+        let telling = |tells| plain(1, None).telling(tells);
+        assert!(telling(Tells::Gather).is_plain() && telling(Tells::Gather).completes_part() && !telling(Tells::Others).is_plain());
+        assert!(!telling(Tells::Others).completes_part() && !Ending::new(Verdict::Dead, 1, None).telling(Tells::Gather).completes_part());
     }
 
     #[test]

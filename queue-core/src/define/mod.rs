@@ -19,7 +19,7 @@ mod version;
 
 pub use self::{
     choices::{Durability, KeyPolicy, Priority, Retain},
-    ending::{Anew, Counted, Ending, OrderingKey},
+    ending::{Anew, Counted, Ending, OrderingKey, Tells},
     failure::{Failure, FailureKind, JobResult, TerminalExt},
     id::{JobId, JobState, UnknownState},
     isolate::most_together,

@@ -152,7 +152,7 @@ impl Aside {
         match send(link, store, &self.tallies, std::slice::from_ref(&refused.one)).await {
             Ok(lost) => {
                 self.note_written(std::iter::once(&refused.one), |_| !lost.is_empty());
-                News::of(std::slice::from_ref(&refused.one)).tell(link, store, bell).await;
+                News::of(std::slice::from_ref(&refused.one), &[]).tell(link, store, bell).await;
                 return None;
             }
             Err(error) if is_refusal(&error) => {

@@ -39,6 +39,12 @@ pub(crate) async fn tell_parents(connection: &mut PgConnection, store: Store, jo
     bounded(statement.execute(connection)).await.map(drop)
 }
 
+/// Counts those of these jobs that are parts, in the transaction that has completed all of them.
+pub(super) async fn tell_parts(connection: &mut PgConnection, store: Store, parts: &[JobId]) -> sqlx::Result<()> {
+    let statement = sqlx::query(store.sql(include_str!("../../sql/tell_parts.sql"))).bind(parts);
+    bounded(statement.execute(connection)).await.map(drop)
+}
+
 /// Ends the job whose entry the transaction holds at this place, and tells its parent, if it has one; false if the entry is gone.
 pub(crate) async fn finish(
     connection: &mut PgConnection,

@@ -1,18 +1,24 @@
 //! The statements of a settle, what a refusal of theirs is about, and what others are told after them. Tries nothing again.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use queue_core::{JobId, Store};
 use sqlx::{Connection as _, PgConnection, postgres::PgArguments};
 use tracing::{Instrument as _, Span, field::Empty};
 use uuid::Uuid;
 
-use super::{children::tell_parents, settlement::Settlement};
+use super::{
+    children::{tell_parents, tell_parts},
+    settlement::Settlement,
+};
 use crate::{
     error::transient,
     live::{Bell, Link, bounded},
     tally::Tallies,
 };
+
+/// A lease, and the verdicts on all its jobs.
+pub(super) type Whole = (Uuid, Vec<Settlement>);
 
 /// What others are to be told once verdicts are written.
 pub(super) struct News {
@@ -22,12 +28,13 @@ pub(super) struct News {
 }
 
 impl News {
-    pub(super) fn of(verdicts: &[Settlement]) -> Self {
+    pub(super) fn of(verdicts: &[Settlement], whole: &[Whole]) -> Self {
         Self {
             due: verdicts.iter().filter_map(|one| one.ending.wait()).min(),
             released: verdicts.iter().filter(|one| one.ending.is_release()).map(|one| one.lane).collect(),
             // What is parked is left a hint as well, and the parent of what is over.
-            frees: verdicts.iter().any(|one| one.ending.freed().is_some() || one.ending.is_park() || one.ending.is_child()),
+            frees: verdicts.iter().any(|one| one.ending.freed().is_some() || one.ending.is_park() || one.ending.is_child())
+                || whole.iter().any(|(_, jobs)| has_parts(jobs)),
         }
     }
 
@@ -72,13 +79,35 @@ pub(super) async fn settle_within(connection: &mut PgConnection, store: Store, o
     Ok(is_written)
 }
 
-/// Whole leases; returns what was refused.
-pub(super) async fn send_leases(link: &mut Link, store: Store, tokens: &[Uuid]) -> sqlx::Result<Vec<Uuid>> {
-    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/settle_leases.sql"))).bind(tokens);
-    let span = settle_span(tokens.len());
-    let sent = async { bounded(statement.fetch_all(link.get().await?)).await };
+/// Whether a gather counts any of these.
+pub(super) fn has_parts(jobs: &[Settlement]) -> bool {
+    jobs.iter().any(|one| one.ending.completes_part())
+}
+
+/// Whole leases; returns what was refused. Those with parts are written in a transaction that counts these.
+pub(super) async fn send_leases(link: &mut Link, store: Store, whole: &[Whole]) -> sqlx::Result<Vec<Uuid>> {
+    let span = settle_span(whole.len());
+    let sent = async {
+        let connection = link.get().await?;
+        if whole.iter().any(|(_, jobs)| has_parts(jobs)) {
+            let mut tx = bounded(connection.begin()).await?;
+            let lost = write_leases(&mut tx, store, whole).await?;
+            let written = whole.iter().filter(|(token, _)| !lost.contains(token)).flat_map(|(_, jobs)| jobs);
+            let parts: Vec<JobId> = written.filter(|one| one.ending.completes_part()).map(|one| one.id).collect();
+            tell_parts(&mut tx, store, &parts).await?;
+            bounded(tx.commit()).await?;
+            Ok(lost)
+        } else {
+            write_leases(connection, store, whole).await
+        }
+    };
     let lost = sent.instrument(span.clone()).await;
     told(&span, link.note(lost))
+}
+
+async fn write_leases(connection: &mut PgConnection, store: Store, whole: &[Whole]) -> sqlx::Result<Vec<Uuid>> {
+    let tokens: Vec<Uuid> = whole.iter().map(|(token, _)| *token).collect();
+    bounded(sqlx::query_scalar(store.sql(include_str!("../../sql/settle_leases.sql"))).bind(tokens).fetch_all(connection)).await
 }
 
 /// The span of one statement that settles so many jobs, or leases.
@@ -137,7 +166,20 @@ async fn send_children(
 ) -> sqlx::Result<Vec<Refused>> {
     let mut tx = bounded(connection.begin()).await?;
     let lost = send_each(&mut tx, store, tallies, children).await?;
-    tell_parents(&mut tx, store, &children.iter().map(|one| one.id).collect::<Vec<_>>()).await?;
+    // Of what is said twice, or was refused, it is not known here what it came to.
+    let mut said: HashMap<JobId, usize> = HashMap::new();
+    for one in children {
+        *said.entry(one.id).or_default() += 1;
+    }
+    let is_known = |one: &&&Settlement| one.ending.completes_part() && said[&one.id] == 1 && !lost.contains(&(one.token, one.id));
+    let (parts, others): (Vec<&&Settlement>, Vec<_>) = children.iter().partition(is_known);
+    let ids = |jobs: Vec<&&Settlement>| jobs.iter().map(|one| one.id).collect::<Vec<_>>();
+    if !parts.is_empty() {
+        tell_parts(&mut tx, store, &ids(parts)).await?;
+    }
+    if !others.is_empty() {
+        tell_parents(&mut tx, store, &ids(others)).await?;
+    }
     bounded(tx.commit()).await?;
     Ok(lost)
 }

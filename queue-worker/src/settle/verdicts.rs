@@ -11,12 +11,11 @@ use std::{
 use queue_core::Store;
 use tokio::{sync::mpsc::Receiver, time::sleep_until};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::{
     aside::Aside,
     locked::{Locked, is_locked},
-    send::{News, Statement, is_about_data, is_refusal, send, send_leases},
+    send::{News, Statement, Whole, has_parts, is_about_data, is_refusal, send, send_leases},
     settlement::Settlement,
     unsettled::{Flush, Unsettled},
 };
@@ -106,7 +105,7 @@ async fn settle_and_tell(link: &mut Link, store: Store, flush: Flush, aside: &mu
     if flush.verdicts.is_empty() && flush.whole.is_empty() {
         return;
     }
-    let (news, began) = (News::of(&flush.verdicts), Instant::now());
+    let (news, began) = (News::of(&flush.verdicts, &flush.whole), Instant::now());
     settle(link, store, flush, aside, locked).await;
     aside.vitals().note_settle(began.elapsed());
     news.tell(link, store, bell).await;
@@ -132,32 +131,11 @@ async fn receive(
 /// Writes a flush, however often it must be sent.
 async fn settle(link: &mut Link, store: Store, flush: Flush, aside: &mut Aside, locked: &mut Locked) {
     let Flush { mut verdicts, whole } = flush;
-    let (shared, mut whole): (Vec<_>, Vec<_>) = whole.into_iter().partition(|(token, _)| aside.holds(*token) || locked.holds(*token));
+    let (shared, whole): (Vec<_>, Vec<_>) = whole.into_iter().partition(|(token, _)| aside.holds(*token) || locked.holds(*token));
     verdicts.extend(shared.into_iter().flat_map(|(_, jobs)| jobs));
-    if !whole.is_empty() {
-        let mut tries = Tries::default();
-        while !whole.is_empty() {
-            let tokens: Vec<Uuid> = whole.iter().map(|(token, _)| *token).collect();
-            match send_leases(link, store, &tokens).await {
-                Ok(lost) => {
-                    let is_lost = tries.report(lost.len(), aside.lease_ttl());
-                    let settled = whole.iter().flat_map(|(_, jobs)| jobs);
-                    aside.note_written(settled, |one| is_lost && lost.contains(&one.token));
-                    break;
-                }
-                Err(error) if is_refusal(&error) => {
-                    tracing::warn!(
-                        leases = tokens.len(),
-                        error = queue_core::message(&error),
-                        "cannot settle whole leases; settling their jobs"
-                    );
-                    verdicts.extend(whole.into_iter().flat_map(|(_, jobs)| jobs));
-                    break;
-                }
-                Err(error) if is_locked(&error) && locked.take_whole(link, store, &mut whole).await => {}
-                Err(error) => tries.pause(&error, aside.vitals()).await,
-            }
-        }
+    let (counted, plain): (Vec<_>, Vec<_>) = whole.into_iter().partition(|(_, jobs)| has_parts(jobs));
+    for whole in [plain, counted] {
+        verdicts.extend(settle_whole(link, store, whole, aside, locked).await);
     }
     // Each statement by itself: what one has written is not sent again for a fault of another, which would look like a lost lease.
     for statement in Statement::ALL {
@@ -166,6 +144,28 @@ async fn settle(link: &mut Link, store: Store, flush: Flush, aside: &mut Aside, 
             settle_verdicts(link, store, of, aside, locked).await;
         }
     }
+}
+
+/// Returns the verdicts of leases that the server refuses as a whole.
+async fn settle_whole(link: &mut Link, store: Store, mut whole: Vec<Whole>, aside: &mut Aside, locked: &mut Locked) -> Vec<Settlement> {
+    let mut tries = Tries::default();
+    while !whole.is_empty() {
+        match send_leases(link, store, &whole).await {
+            Ok(lost) => {
+                let is_lost = tries.report(lost.len(), aside.lease_ttl());
+                aside.note_written(whole.iter().flat_map(|(_, jobs)| jobs), |one| is_lost && lost.contains(&one.token));
+                break;
+            }
+            Err(error) if is_refusal(&error) => {
+                let (leases, error) = (whole.len(), queue_core::message(&error));
+                tracing::warn!(leases, error, "cannot settle whole leases; settling their jobs");
+                return whole.into_iter().flat_map(|(_, jobs)| jobs).collect();
+            }
+            Err(error) if is_locked(&error) && locked.take_whole(link, store, &mut whole).await => {}
+            Err(error) => tries.pause(&error, aside.vitals()).await,
+        }
+    }
+    Vec::new()
 }
 
 /// Verdicts that the server refuses harm only themselves.

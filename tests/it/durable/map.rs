@@ -3,6 +3,7 @@
 mod inline;
 mod races;
 mod statements;
+mod whole;
 mod window;
 
 use std::time::Duration;

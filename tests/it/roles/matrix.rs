@@ -176,6 +176,7 @@ tell_nodes w
 tell_of_keys w
 tell_of_room w
 tell_parents w
+tell_parts w
 try_enqueue pmw
 twin_of w
 type_of wro

@@ -186,6 +186,7 @@ take_one w
 tally w
 tell w
 tell_parents w
+tell_parts w
 ticks wro
 try_enqueue pmw
 types_of wro

@@ -13,6 +13,7 @@ use super::{
 const ADD: &str = include_str!("../../../../queue-worker/sql/add_chunk.sql");
 const CLOSE: &str = include_str!("../../../../queue-worker/sql/close_gather.sql");
 const TELL: &str = include_str!("../../../../queue-worker/sql/tell_parents.sql");
+const TELL_PARTS: &str = include_str!("../../../../queue-worker/sql/tell_parts.sql");
 const COUNT: &str = include_str!("../../../../queue-worker/sql/count_gathers.sql");
 const PRUNE: &str = include_str!("../../../../queue-worker/sql/prune_gathers.sql");
 const LOOK: &str = include_str!("../../../../queue-worker/sql/look_at_gather.sql");
@@ -124,6 +125,25 @@ async fn each_part_counts_once_and_only_once_it_is_over_and_the_last_wakes_its_o
     let outputs = sqlx::query(PARTS).bind(ours.id()).bind("map").bind(0).fetch_all(&mut *on).await.unwrap();
     let outputs: Vec<(JobId, Option<String>)> = outputs.iter().map(|row| (row.get("id"), row.get("output"))).collect();
     assert_eq!(outputs, mine.iter().map(|id| (*id, Some("7".to_owned()))).collect::<Vec<_>>());
+    drop(on);
+    forget(&db).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_has_completed_is_counted_without_a_look_and_once() {
+    let db = db().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let (job, token) = leased(&db).await;
+    let (_, parts) = add(&db, (token, job.id()), 0, 3, Some(2)).await;
+    assert_eq!(close(&mut on, (token, job.id()), 3).await, Some(true));
+    park(&db, job.id()).await;
+    complete(&db, parts[0]).await;
+    let tell =
+        async |on: &mut PgConnection, jobs: &[JobId]| -> i32 { sqlx::query_scalar(TELL_PARTS).bind(jobs).fetch_one(on).await.unwrap() };
+    assert_eq!((tell(&mut on, &[parts[0], job.id()]).await, tell(&mut on, &parts[..1]).await), (1, 0));
+    assert_eq!(count(&mut on).await, (1, 0), "the third is let run");
+    assert_eq!(look(&mut on, job.id()).await, (Some(3), 2, 1, 0, 0, 1, 3));
     drop(on);
     forget(&db).await;
     db.finish().await;

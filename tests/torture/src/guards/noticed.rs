@@ -194,7 +194,10 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
         ],
         GATHERS,
     ),
-    (&["queue.tell_gathers", "queue.let_run", "queue.count_gathers", "queue.forget_gathers", "queue.recount_gather"], GATHERS),
+    (
+        &["queue.tell_parts", "queue.tell_gathers", "queue.let_run", "queue.count_gathers", "queue.forget_gathers", "queue.recount_gather"],
+        GATHERS,
+    ),
     (&["queue.prune_gathers", "queue.gathers"], GATHERS),
     (&["queue.step", "queue.prune_steps", "queue.steps", "journal.sql", "journal_one.sql"], &["durable::statements", "durable::"]),
     (&["queue.restart"], &["restart::statements", "durable::zombies durable::restart"]),
