@@ -2,6 +2,7 @@
 //! the lease.
 
 pub(crate) mod children;
+mod deploys;
 mod faults;
 mod inline;
 pub(crate) mod map;

@@ -105,15 +105,16 @@ struct Writer {
 }
 
 impl Writer {
-    /// One statement, however often it must be sent: said twice it is the same. Of attempts that have ended too: what was done, was done.
+    /// One statement, however often it must be sent: said twice it is the same. Of attempts that have ended too: what was done, was done. It is taken
+    /// for new until the database knows better.
     async fn write(&mut self, mut steps: Vec<Waiting>) {
         let waits: HashSet<Uuid> = self.locked.iter().map(Waiting::token).collect();
         self.locked.extend(steps.extract_if(.., |one| waits.contains(&one.token())));
-        let mut is_alone = steps.len() == 1;
+        let mut is_new = true;
         while !steps.is_empty() {
-            match send(&mut self.link, self.store, &steps, is_alone).await {
+            match send(&mut self.link, self.store, &steps, is_new).await {
                 Ok(accepted) => return steps.into_iter().for_each(|one| one.tell(&accepted)),
-                Err(error) if is_alone && is_journaled(&error) => is_alone = false,
+                Err(error) if is_new && is_journaled(&error) => is_new = false,
                 Err(error) if is_locked(&error) && self.put_aside(&mut steps).await => {}
                 Err(error) if is_refusal(&error) && !is_locked(&error) => return Box::pin(self.write_apart(steps, error)).await,
                 Err(error) => {
@@ -170,15 +171,15 @@ impl Waiting {
     }
 }
 
-/// Returns which were accepted. One alone has a statement that is quicker to start, and is an error if it is journaled already.
-async fn send(link: &mut Link, store: Store, steps: &[Waiting], is_alone: bool) -> sqlx::Result<HashSet<Accepted>> {
+/// Returns which were accepted. Those that are new have statements that cost less, and are an error if one is journaled already.
+async fn send(link: &mut Link, store: Store, steps: &[Waiting], is_new: bool) -> sqlx::Result<HashSet<Accepted>> {
     let connection = link.get().await?;
-    let accepted = if let ([one], true) = (steps, is_alone) {
+    let accepted = if let ([one], true) = (steps, is_new) {
         let number = bounded(alone(store, &one.entry).fetch_optional(connection)).await;
         number.map(|number| number.into_iter().map(|_| (one.token(), one.entry.fence.id, one.entry.name.clone())).collect())
     } else {
         let entries: Vec<&StepEntry> = steps.iter().map(|one| &one.entry).collect();
-        bounded(together(store, &entries).fetch_all(connection)).await.map(|rows| rows.into_iter().collect())
+        bounded(together(store, &entries, is_new).fetch_all(connection)).await.map(|rows| rows.into_iter().collect())
     };
     link.note(accepted)
 }
@@ -203,9 +204,10 @@ fn alone(store: Store, entry: &StepEntry) -> QueryScalar<'_, Postgres, String, P
         .bind(entry.output.as_deref())
 }
 
-fn together<'q>(store: Store, entries: &[&'q StepEntry]) -> QueryAs<'q, Postgres, Accepted, PgArguments> {
+fn together<'q>(store: Store, entries: &[&'q StepEntry], is_new: bool) -> QueryAs<'q, Postgres, Accepted, PgArguments> {
     let said = || entries.iter();
-    sqlx::query_as(store.sql(include_str!("../../sql/journal.sql")))
+    let statement = if is_new { include_str!("../../sql/journal_fresh.sql") } else { include_str!("../../sql/journal.sql") };
+    sqlx::query_as(store.sql(statement))
         .bind(said().map(|entry| entry.fence.token).collect::<Vec<_>>())
         .bind(said().map(|entry| entry.fence.id).collect::<Vec<_>>())
         .bind(said().map(|entry| entry.name.as_str()).collect::<Vec<_>>())

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use queue_core::{Durable, Handler, Job as _, JobId, JobResult, JobState, job};
+use queue_core::{Durable, Failure, Handler, Job as _, JobId, JobResult, JobState, job};
 use queue_worker::Worker;
 use sqlx::Executor as _;
 use tests::{Cut, Proxy, Stages, TestDb, WorkerProcess, eventually, within};
+use tokio::sync::Barrier;
 
 use super::{Part, Plan, db, done, pairs, plan};
 
@@ -14,10 +15,24 @@ fn start(db: &TestDb) -> WorkerProcess {
     WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000"), ("CONCURRENCY", "10")])
 }
 
+/// In a round.
+const JOBS: i64 = 40;
+const STAGES: i32 = 12;
+
 #[tokio::test]
 async fn workers_that_are_killed_again_and_again_double_no_effect_that_is_committed_with_its_step() {
-    const JOBS: i64 = 40;
-    const STAGES: i32 = 12;
+    // `QUEUE_TEST_STEPS=20000` has so many.
+    let wanted: i64 = std::env::var("QUEUE_TEST_STEPS").ok().and_then(|value| value.parse().ok()).unwrap_or(1);
+    let (mut done, mut repeated) = (0, 0);
+    while done < wanted {
+        repeated += kill_again_and_again().await;
+        done += JOBS * i64::from(STAGES);
+    }
+    println!("{done} steps with their effects, each once; {repeated} outside of them done again");
+}
+
+/// Returns how many effects beside transactions were repeated.
+async fn kill_again_and_again() -> i64 {
     let db = TestDb::new().await;
     let mut jobs = Vec::new();
     for _ in 0..JOBS {
@@ -46,6 +61,7 @@ async fn workers_that_are_killed_again_and_again_double_no_effect_that_is_commit
     let sums = db.count("select count(*) from queue.done where output = to_jsonb(66)").await;
     assert_eq!((sums, db.count("select count(*) from queue.dead").await), (JOBS, 0));
     db.finish().await;
+    repeated
 }
 
 fn behind(proxy: &Proxy) -> Worker {
@@ -75,17 +91,34 @@ async fn a_commit_of_a_step_whose_answer_is_lost_is_asked_after() {
 #[derive(serde::Serialize, serde::Deserialize)]
 struct SaidTwice {
     within: bool,
+    /// So many other steps end with it.
+    beside: usize,
 }
 
 impl Handler for SaidTwice {
     async fn run(self, cx: &Durable) -> JobResult {
         let first = "insert into queue.step (id, name, attempt, at, ran_ms, output) values ($1, 'a', 1, now(), 0, '1')";
         let first = sqlx::query(first).bind(cx.id());
+        let all = Barrier::new(self.beside + 1);
         if self.within {
             cx.step_tx("a", async |tx| first.execute(tx).await.map(|_| 2)).await?;
-        } else {
-            cx.step("a", async { first.execute(cx.pool()).await.map(|_| 2) }).await?;
+            return Ok(());
         }
+        let a = cx.step("a", async {
+            let done = first.execute(cx.pool()).await.map(|_| 2);
+            all.wait().await;
+            done
+        });
+        let others = (0..self.beside).map(|n| {
+            let all = &all;
+            cx.step(("b", n), async move {
+                all.wait().await;
+                Ok::<_, Failure>(n)
+            })
+        });
+        let (a, others) = tokio::join!(a, futures_util::future::join_all(others));
+        a?;
+        others.into_iter().collect::<Result<Vec<_>, _>>()?;
         Ok(())
     }
 }
@@ -93,12 +126,17 @@ impl Handler for SaidTwice {
 #[tokio::test]
 async fn a_step_that_is_said_twice_is_as_it_was_said_first_and_one_in_a_transaction_is_undone() {
     let db = TestDb::new().await;
-    for (within, state, kept) in [(false, JobState::Completed, 1), (true, JobState::Dead, 0)] {
-        let job = SaidTwice { within }.enqueue(&db.pool).await.unwrap().id();
+    for (within, beside, state, kept) in
+        [(false, 0, JobState::Completed, 1), (false, 30, JobState::Completed, 1), (true, 0, JobState::Dead, 0)]
+    {
+        let job = SaidTwice { within, beside }.enqueue(&db.pool).await.unwrap().id();
         db.run_while(db.worker().register::<SaidTwice>(), db.until(job, state)).await;
-        let first = sqlx::query_scalar("select count(*) from queue.step where id = $1 and output = '1'").bind(job);
+        let first = sqlx::query_scalar("select count(*) from queue.step where id = $1 and name = 'a' and output = '1'").bind(job);
         let first: i64 = first.fetch_one(&db.pool).await.unwrap();
         assert_eq!(first, kept, "within: {within}");
+        let others = sqlx::query_scalar("select count(*) from queue.step where id = $1 and name like 'b/%'").bind(job);
+        let others: i64 = others.fetch_one(&db.pool).await.unwrap();
+        assert_eq!(others, beside as i64);
     }
     db.finish().await;
 }

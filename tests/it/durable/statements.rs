@@ -9,9 +9,16 @@ use uuid::Uuid;
 
 type Entry<'a> = (Uuid, JobId, &'a str, Option<&'a str>);
 
+const TOGETHER: &str = include_str!("../../../queue-worker/sql/journal.sql");
+const FRESH: &str = include_str!("../../../queue-worker/sql/journal_fresh.sql");
+
 /// Returns the names of those that were accepted.
 async fn journal(db: &TestDb, entries: &[Entry<'_>]) -> Vec<String> {
-    let statement = sqlx::query_as(include_str!("../../../queue-worker/sql/journal.sql"))
+    try_journal(db, TOGETHER, entries).await.unwrap()
+}
+
+async fn try_journal(db: &TestDb, statement: &'static str, entries: &[Entry<'_>]) -> sqlx::Result<Vec<String>> {
+    let statement = sqlx::query_as(statement)
         .bind(entries.iter().map(|entry| entry.0).collect::<Vec<_>>())
         .bind(entries.iter().map(|entry| entry.1).collect::<Vec<_>>())
         .bind(entries.iter().map(|entry| entry.2).collect::<Vec<_>>())
@@ -19,10 +26,10 @@ async fn journal(db: &TestDb, entries: &[Entry<'_>]) -> Vec<String> {
         .bind(entries.iter().map(|_| 5).collect::<Vec<_>>())
         .bind(entries.iter().map(|entry| entry.3.is_none().then_some(1500.0)).collect::<Vec<_>>())
         .bind(entries.iter().map(|entry| entry.3).collect::<Vec<_>>());
-    let rows: Vec<(Uuid, JobId, String)> = statement.fetch_all(&db.pool).await.unwrap();
+    let rows: Vec<(Uuid, JobId, String)> = statement.fetch_all(&db.pool).await?;
     let mut names: Vec<String> = rows.into_iter().map(|(.., name)| name).collect();
     names.sort();
-    names
+    Ok(names)
 }
 
 const ALONE: &str = include_str!("../../../queue-worker/sql/journal_one.sql");
@@ -107,23 +114,41 @@ async fn a_step_alone_counts_as_it_does_among_others_and_is_an_error_the_second_
 }
 
 #[tokio::test]
+async fn new_steps_count_as_others_do_and_are_an_error_if_one_is_not_new() {
+    let db = TestDb::new().await;
+    let (ours, theirs) = (job(&db).await, job(&db).await);
+    let (token, _) = (lease(&db, ours).await, lease(&db, theirs).await);
+    let said =
+        [(token, ours, "a", Some("1")), (token, theirs, "b", Some("2")), (Uuid::new_v4(), ours, "c", Some("3")), (token, ours, "z", None)];
+    assert_eq!(try_journal(&db, FRESH, &said).await.unwrap(), ["a", "z"]);
+    let again = try_journal(&db, FRESH, &[(token, ours, "d", Some("4")), (token, ours, "a", Some("9"))]).await.unwrap_err();
+    assert!(again.as_database_error().unwrap().is_unique_violation(), "{again}");
+    assert_eq!((steps(&db, ours).await, steps(&db, theirs).await), (vec!["a=1".to_owned(), "z=15".to_owned()], vec![]));
+    sqlx::query("delete from queue.lease where token = $1").bind(token).execute(&db.pool).await.unwrap();
+    assert_eq!(try_journal(&db, FRESH, &[(token, ours, "d", Some("4"))]).await.unwrap(), [""; 0], "a zombie writes nothing");
+    forget(&db, ours).await;
+    forget(&db, theirs).await;
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn a_step_and_a_verdict_on_its_lease_do_not_come_between_each_other() {
     let db = TestDb::new().await;
-    for is_alone in [true, false] {
-        neither_comes_between(&db, is_alone).await;
+    for statement in [ALONE, FRESH, TOGETHER] {
+        neither_comes_between(&db, statement).await;
     }
     db.finish().await;
 }
 
-async fn neither_comes_between(db: &TestDb, is_alone: bool) {
+async fn neither_comes_between(db: &TestDb, statement: &'static str) {
     let ours = job(db).await;
     let token = lease(db, ours).await;
     let mut writing = db.pool.begin().await.unwrap();
-    if is_alone {
+    if statement == ALONE {
         assert!(journal_one(&mut writing, (token, ours, "a", Some("1"))).await.unwrap().is_some());
     } else {
-        let statement = sqlx::query(include_str!("../../../queue-worker/sql/journal.sql"));
-        let statement = statement.bind([token]).bind([ours]).bind(["a"]).bind([1_i16]).bind([5]).bind([None::<f64>]).bind(["1"]);
+        let statement =
+            sqlx::query(statement).bind([token]).bind([ours]).bind(["a"]).bind([1_i16]).bind([5]).bind([None::<f64>]).bind(["1"]);
         assert_eq!(writing.execute(statement).await.unwrap().rows_affected(), 1);
     }
     // While the step is not committed, nobody takes the lease away.

@@ -85,6 +85,7 @@ in_line ro
 is_queue wro
 job_types wro
 journal w
+journal_fresh w
 journal_one w
 keep_types w
 kept_types wro

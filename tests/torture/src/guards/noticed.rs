@@ -199,7 +199,10 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
         GATHERS,
     ),
     (&["queue.prune_gathers", "queue.gathers"], GATHERS),
-    (&["queue.step", "queue.prune_steps", "queue.steps", "journal.sql", "journal_one.sql"], &["durable::statements", "durable::"]),
+    (
+        &["queue.step", "queue.prune_steps", "queue.steps", "journal.sql", "journal_fresh.sql", "journal_one.sql"],
+        &["durable::statements", "durable::"],
+    ),
     (&["queue.restart"], &["restart::statements", "durable::zombies durable::restart"]),
     (&["queue.node", "queue.edge", "queue.node_hint", "queue.edge_act", "queue.link_flow", "queue.tell_nodes"], FLOWS),
     (&["queue.are_ours", "queue.add_parts", "queue.open_gather"], &["flows::many flows::bounds", "flows:: roles::"]),
