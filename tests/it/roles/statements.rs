@@ -160,6 +160,7 @@ roll_up w
 run_schedule o
 schedules wro
 served ro
+server pmwro!
 set_capacity o
 set_limit o
 set_limit_key o
@@ -188,6 +189,7 @@ tell w
 tell_parents w
 tell_parts w
 ticks wro
+timeline pmwro!
 try_enqueue pmw
 types_of wro
 unblock w
