@@ -29,6 +29,26 @@ pub enum Error {
         /// Why.
         source: sqlx::Error,
     },
+    /// The database's URL says something that is not understood.
+    #[error("the database's URL cannot be used: {0}")]
+    Address(String),
+    /// None of the hosts that the database's URL names will do.
+    #[error(
+        "no host of the database is as wanted: {why}; promote one or wait for it, or say in the URL what will do: `target_session_attrs=any`, \
+         `prefer-standby` or others"
+    )]
+    NoHost {
+        /// What each of them said.
+        why: String,
+        /// Whether one answered that may yet become what is wanted.
+        standby: bool,
+    },
+    /// The database takes no writes, so that a worker cannot work on it.
+    #[error(
+        "the database is a standby, or takes no writes for another reason; name its primary, or several hosts (`postgres://user@one,two/name`), or let the \
+         worker wait: `--on-standby wait` (QUEUE_ON_STANDBY)"
+    )]
+    Standby,
     /// No database was named, and there is no embedded one.
     #[error(
         "no database is named; set DATABASE_URL, or QUEUE_EMBEDDED=true (`--embedded`) for a PostgreSQL of this machine's own that nobody elsewhere sees, if the feature `embedded` is on"
@@ -109,12 +129,19 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
+    /// Whether none of several hosts will do, and one of them that answered may yet.
+    #[cfg(feature = "cli")]
+    pub(crate) fn is_promising(&self) -> bool {
+        matches!(self, Self::NoHost { standby: true, .. })
+    }
+
     /// Whether trying again may help: the database is away, full, restarting or a standby, or it broke off a deadlock.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Database(error) | Self::Connect { source: error, .. } | Self::Core(queue_core::Error::Database(error)) => {
                 transient(error)
             }
+            Self::NoHost { .. } | Self::Standby => true,
             _ => false,
         }
     }
@@ -138,7 +165,7 @@ pub(crate) fn complain(error: &sqlx::Error, what: &'static str) {
 }
 
 /// What is wrong with a connection, and what to do about it if it was for the want of encryption.
-fn said(error: &sqlx::Error) -> String {
+pub(crate) fn said(error: &sqlx::Error) -> String {
     let message = queue_core::message(error);
     match encryption(&message) {
         Some(fix) => format!("{message}; {fix}"),

@@ -54,7 +54,7 @@ mod logs;
 mod serve;
 
 pub use error::Error;
-pub use live::{Config, Database, DatabaseOptions, log_panics, shutdown_signal};
+pub use live::{Config, Database, DatabaseOptions, OnStandby, log_panics, shutdown_signal};
 #[cfg(feature = "logs")]
 pub use logs::{AtLeast, Logs, logs, logs_at};
 #[cfg(feature = "embedded")]

@@ -15,6 +15,7 @@ mod builder;
 mod contexts;
 mod farewell;
 mod given;
+mod last;
 #[cfg(feature = "otel")]
 mod meter;
 mod schedules;
@@ -41,6 +42,7 @@ use self::{
     contexts::beside,
     farewell::Farewell,
     given::{Given, complain_of_keyring},
+    last::{LAST_WORDS, give_back, wait_for},
     schedules::declarations,
     tellers::{Speaker, Tellers},
 };
@@ -50,7 +52,7 @@ use crate::{
     keep::{House, Ticks, fire_all, keep_house, keep_pruned},
     lanes::{KnownLeases, stored_types},
     live::{Bell, Config, Engine, Life, Link, Loop, OwnLimits, Pauses, Pulse, Vitals},
-    run::{AttemptOutcome, Queues, SlotContext, Slots, Teller, Transact},
+    run::{AttemptOutcome, Queues, SlotContext, Teller, Transact},
     settle::{AskSender, DatabaseBackend, JournalSender, LogSender, Settlement, settle_all},
     tally::Tallies,
 };
@@ -197,7 +199,8 @@ impl Worker {
     /// returns. While the database is away it waits for its return.
     ///
     /// # Errors
-    /// Before the first job: a setting out of range, job types that cannot be run, a store that is not migrated or out of reach.
+    /// Before the first job: a setting out of range, job types that cannot be run, a store that is not migrated or out of reach, a standby if it is not to
+    /// wait there ([`Worker::on_standby`]).
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         let (vitals, life, tallies) = (Vitals::default(), Life::new(), Tallies::default());
         #[cfg(feature = "health")]
@@ -215,7 +218,11 @@ impl Worker {
         registry.check(&states)?;
         let registry = registry.with_ours()?;
         let limits = OwnLimits::new(&registry, &config.queues, &limits)?;
-        let mut link = Link::new(&pool, "verify");
+        tokio::pin!(shutdown);
+        let mut link = tokio::select! {
+            link = config.on_standby.heed(&pool) => link?,
+            () = &mut shutdown => return Ok(()),
+        };
         migrate::verify(link.get().await?, config.store).await?;
         link.check_settings().await?;
         link.close().await;
@@ -261,9 +268,6 @@ struct RunningWorker {
 
 /// So many verdicts may wait for the settle loop before slots wait for it.
 const UNSETTLED: usize = 4096;
-
-/// Handlers that were told to stop have this long. So have dropped ones, to be gone.
-const LAST_WORDS: Duration = Duration::from_millis(250);
 
 /// Verdicts that were made have this long to come to the settle loop: no time at all, but on a machine that stands still.
 const LAST_VERDICTS: Duration = Duration::from_secs(1);
@@ -384,17 +388,4 @@ impl RunningWorker {
 fn settle_link(pool: &PgPool, config: &Config) -> Link {
     let link = Link::new(pool, "settle").impatient();
     if matches!(config.durability, Durability::Relaxed) { link.relaxed() } else { link }
-}
-
-async fn give_back(settle: &mpsc::Sender<Settlement>, released: Vec<Settlement>) {
-    for settlement in released {
-        // Fails when the settle loop has ended or cannot write; then the jobs are recovered like those of a silent worker.
-        let _ = settle.send_timeout(settlement, LAST_WORDS).await;
-    }
-}
-
-async fn wait_for(subscriptions: &[Arc<Slots>], until: Instant) {
-    while Instant::now() < until && !subscriptions.iter().all(|slots| slots.is_idle()) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }

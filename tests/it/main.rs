@@ -20,6 +20,7 @@ mod processes;
 mod recovery;
 mod wake;
 mod wake_race;
+mod failover;
 mod fairness;
 mod operate;
 mod why;

@@ -234,6 +234,15 @@ impl TestServer {
         Ok(())
     }
 
+    /// As `pg_ctl stop -m immediate` does: its connections are ended with 57P02 or cut.
+    pub fn quit(&self) -> Result<()> {
+        let mut server = lock(&self.0.server);
+        let server = server.as_mut().context("the server is not running")?;
+        Command::new("kill").args(["-QUIT", &server.id().to_string()]).status()?;
+        server.wait()?;
+        Ok(())
+    }
+
     /// Ends its following another, and returns once it takes writes.
     pub async fn promote(&self) -> Result<()> {
         let mut admin = PgConnection::connect(&self.url("postgres")).await?;

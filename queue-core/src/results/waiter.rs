@@ -15,7 +15,7 @@ use std::{
 
 use sqlx::{
     ConnectOptions as _, PgPool,
-    postgres::{PgConnectOptions, PgListener, PgPoolOptions},
+    postgres::{PgListener, PgPoolOptions},
 };
 use tokio::{
     sync::{Notify, watch},
@@ -254,7 +254,7 @@ impl Inner {
 /// The connection of a waiter: it listens, announces itself, and looks.
 struct WaiterConnection {
     id: Uuid,
-    options: PgConnectOptions,
+    pool: PgPool,
     store: Store,
     listener: Option<PgListener>,
     /// Whether it may know the channel.
@@ -266,8 +266,7 @@ struct WaiterConnection {
 
 impl WaiterConnection {
     fn new(inner: &Inner) -> Self {
-        let options = (*inner.pool.connect_options()).clone().application_name("queue waiter").disable_statement_logging();
-        Self { id: Uuid::new_v4(), options, store: inner.store, listener: None, told: false, announced: None, tried: None }
+        Self { id: Uuid::new_v4(), pool: inner.pool.clone(), store: inner.store, listener: None, told: false, announced: None, tried: None }
     }
 
     /// Looks at all of these jobs, announced first.
@@ -293,7 +292,8 @@ impl WaiterConnection {
             (self.announced, self.tried) = (None, None);
             // The driver's listener wants a pool. The user's may be exhausted, and one of ours may still be busy with a listener that was
             // dropped, which says goodbye to a connection that may have fallen silent.
-            let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(self.options.clone());
+            let options = (*self.pool.connect_options()).clone().application_name("queue waiter").disable_statement_logging();
+            let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
             let mut listener = PgListener::connect_with(&own).await?;
             self.told = match Channel::Over.name(&mut listener, self.store).await {
                 Ok(channel) => listener.listen(&channel).await.map(|()| true)?,

@@ -344,6 +344,11 @@ impl Feed {
         (self.sleep, self.nap) = (Sleep::Awake, Duration::ZERO);
         self.lanes.forget_server();
         self.limits.forget_server();
+        // All is looked for from zero, at once.
+        (self.rescan, self.rescan_batches, self.lineup) = Default::default();
+        // The other connections are as old, and would fail one after the other.
+        self.links.idle.clear();
+        self.permits.idle.clear();
     }
 
     fn until(&self, pause: Duration) -> Instant {

@@ -194,7 +194,7 @@ impl Limits {
     /// Forgets what only the last server could know.
     pub(super) fn forget_server(&mut self) {
         for state in self.groups.values_mut() {
-            state.floors = None;
+            (state.floors, state.rescan) = (None, Rescan::default());
         }
     }
 

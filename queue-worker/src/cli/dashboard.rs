@@ -9,7 +9,7 @@ use super::{open::open_store, problem::Problem, settings::Settings};
 use crate::{
     dashboard,
     error::Error,
-    live::{Engine, shutdown_signal},
+    live::{Database, Engine, shutdown_signal},
 };
 
 /// Where it listens if nothing is said.
@@ -26,25 +26,24 @@ pub(super) async fn serve(settings: &Settings, address: Option<SocketAddr>) -> R
     let (database, store) = open_store(settings).await?;
     let stopped = shutdown_signal();
     super::print::lines(&format!("the dashboard is at http://{}", listening.address()))?;
-    listening.serve(pool_of(database.pool()), store, stopped).await;
+    listening.serve(pool_of(&database), store, stopped).await;
     database.close().await;
     Ok(())
 }
 
 /// Serves it beside a worker, if that is wanted, until what this returns is dropped: on a thread of its own, so that neither is in the other's way. Jobs
 /// do not wait for its address: while another process has that, it is tried again.
-pub(super) async fn beside(settings: &Settings, pool: &PgPool, store: Store) -> Result<Option<Engine>, Problem> {
+pub(super) async fn beside(settings: &Settings, database: &Database, store: Store) -> Result<Option<Engine>, Problem> {
     let Some(address) = settings.dashboard.address() else { return Ok(None) };
     let engine = Engine::start("queue-dashboard").map_err(|error| Error::Thread(error.to_string()))?;
-    let (options, pool) = (settings.dashboard.options(), pool.clone());
+    let (options, pool) = (settings.dashboard.options(), pool_of(database));
     let pending = engine.handle().spawn(async move { dashboard::listen_beside(address, options).await });
     let pending = pending.await.map_err(Problem::failed)??;
-    engine.handle().spawn(async move { pending.serve(pool_of(&pool), store).await });
+    engine.handle().spawn(async move { pending.serve(pool, store).await });
     Ok(Some(engine))
 }
 
 /// A small pool to the same database.
-fn pool_of(pool: &PgPool) -> PgPool {
-    let options = PgPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(std::time::Duration::from_secs(5));
-    options.connect_lazy_with((*pool.connect_options()).clone())
+fn pool_of(database: &Database) -> PgPool {
+    database.another_pool(PgPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(std::time::Duration::from_secs(5)))
 }

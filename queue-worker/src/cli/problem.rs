@@ -118,6 +118,7 @@ impl From<Error> for Problem {
             Error::Config { .. }
             | Error::Limit { .. }
             | Error::NoDatabase
+            | Error::Address(_)
             | Error::Core(CoreError::InvalidName { .. } | CoreError::OutOfRange { .. } | CoreError::Schedule { .. })
             | Error::Database(sqlx::Error::Configuration(_)) => USAGE,
             #[cfg(feature = "dashboard")]

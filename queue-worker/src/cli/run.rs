@@ -1,7 +1,7 @@
 //! `run`: a worker, until a signal.
 
 use super::{
-    open::open,
+    open::open_primary,
     problem::{BoxError, Problem},
     settings::Settings,
 };
@@ -13,7 +13,7 @@ use crate::{
 pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> Result<(), Problem> {
     // Before anything is started for settings that are wrong.
     let config = settings.config()?;
-    let database = open(settings).await?;
+    let database = open_primary(settings, config.on_standby).await?;
     if settings.embedded.is_none() {
         database.tell_where(config.store);
     }
@@ -24,7 +24,7 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
         }
     }
     #[cfg(feature = "dashboard")]
-    let dashboard = super::dashboard::beside(settings, database.pool(), config.store).await?;
+    let dashboard = super::dashboard::beside(settings, &database, config.store).await?;
     let worker = prepare(Worker::new(database.pool().clone()).config(config)).await?;
     #[cfg(feature = "health")]
     let worker = settings.worker.health.into_iter().fold(worker, Worker::health);

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 #[cfg(feature = "dashboard")]
 use super::dashboard_settings::DashboardSettings;
 use super::{own_file::read_unasked, problem::Problem};
-use crate::live::{Config, Database, DatabaseOptions, each_setting};
+use crate::live::{Config, Database, DatabaseOptions, OnStandby, each_setting};
 
 /// Heading of the options that every command takes.
 pub(super) const EVERYWHERE: &str = "Everywhere";

@@ -40,7 +40,7 @@ pub(super) async fn top(settings: &Settings) -> Result<ExitCode, Problem> {
     let (database, store) = open_store(settings).await?;
     let stop = shutdown_signal();
     let (seen, looks) = watch::channel(Look::default());
-    let asking = tokio::spawn(follow((*database.pool().connect_options()).clone(), store, seen));
+    let asking = tokio::spawn(follow(database.pool().clone(), store, seen));
     let terminal = ratatui::try_init().map_err(|error| {
         // It may have gone half of the way.
         let _ = ratatui::try_restore();

@@ -196,8 +196,11 @@ async fn take_back(house: &mut House) -> sqlx::Result<()> {
 async fn look_for_hints(house: &mut House, expiries: &mut Floor) -> sqlx::Result<()> {
     let House { link, config, bell, .. } = house;
     let began = Instant::now();
-    let found = hinted(link.get().await?, config.store, expiries.floor(began)).await;
-    let (keys, expiry) = link.note(found)?;
+    let found = match link.get().await {
+        Ok(connection) => hinted(connection, config.store, expiries.floor(began)).await,
+        Err(error) => Err(error),
+    };
+    let (keys, expiry) = link.note(found).inspect_err(|_| *expiries = Floor::default())?;
     expiries.looked(began, expiry);
     if keys {
         bell.tell_keys();

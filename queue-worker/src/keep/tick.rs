@@ -85,6 +85,8 @@ pub(crate) async fn fire_all(mut ticks: Ticks) {
             Ok(Look::Nothing) => LONGEST_SLEEP,
             Err(error) => {
                 complain(&error, "cannot see to schedules; trying again");
+                // Another server, which is behind, has other definitions under the same numbers.
+                ticks.timings.clear();
                 Duration::from_millis(250).mul_f64(1.0 + fastrand::f64())
             }
         };

@@ -222,6 +222,10 @@ impl Unblocker {
             Ok(connection) => bounded(statement.fetch_one(connection)).await,
             Err(error) => Err(error),
         };
+        if row.is_err() {
+            // The next connection may be to another server, which is behind: its hints have lower numbers.
+            (self.keys, self.signals, self.gathers, self.nodes) = (Floor::new(), Floor::new(), Floor::new(), Floor::new());
+        }
         self.link.note(row)
     }
 }

@@ -121,9 +121,12 @@ impl Lanes {
         Instant::now() >= self.anew
     }
 
-    /// Forgets what only the last connection's server could know: another one has other transactions under the same numbers, and may be behind.
+    /// Forgets what only the last connection's server could know: another one has other transactions under the same numbers, and may be behind, so that
+    /// jobs are below the floors.
     pub(crate) fn forget_server(&mut self) {
-        (self.horizon, self.given, self.rested) = (None, None, None);
+        (self.horizon, self.given, self.rested, self.cursor) = (None, None, None, i64::MIN);
+        self.floors.clear();
+        self.window.clear();
     }
 
     /// Learns of the lanes born since the last time, and now and then of all; returns whether there were any new ones. A look at all forgets

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use queue_core::{Durability, Store, TraceRelation, check_name};
 
-use super::settings::each_setting;
+use super::{OnStandby, settings::each_setting};
 use crate::error::Error;
 
 macro_rules! config {

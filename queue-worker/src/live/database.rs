@@ -1,16 +1,18 @@
 //! Where the database is: at a URL, or in the embedded server. Makes the pool that handlers share; the worker's own connections are made
 //! in `connect`.
 
-use std::{fmt, str::FromStr as _, time::Duration};
+use std::{fmt, time::Duration};
 
 use queue_core::{Error as CoreError, Store, migrate};
-use sqlx::{
-    ConnectOptions as _, Connection as _, PgPool,
-    postgres::{PgConnectOptions, PgPoolOptions},
-};
+use sqlx::{Connection as _, PgPool, postgres::PgPoolOptions};
 use tokio::time::timeout;
 
-use super::connect::is_refused_setting;
+use super::{
+    address::{Address, Wanted},
+    follow::{self, Pools},
+    fresh::Fresh,
+    hosts::Hosts,
+};
 use crate::error::Error;
 
 /// A pool of connections, and with it the embedded server if that is where they lead.
@@ -25,10 +27,15 @@ use crate::error::Error;
 /// database.close().await;
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
+///
+/// An URL may name several hosts: `postgres://app@one,two:5433/app`. The pool then leads to the one that takes writes, and to another once that one does;
+/// `docs/ADDRESSES.md` has the rest.
 #[must_use = "an embedded server is stopped when its last user is dropped"]
 pub struct Database {
     pool: PgPool,
+    wanted: Wanted,
+    /// Of several hosts: the pools that are led to the one that is worked on.
+    pools: Option<Pools>,
     #[cfg(feature = "embedded")]
     embedded: Option<queue_embedded::Embedded>,
 }
@@ -51,14 +58,7 @@ pub struct DatabaseOptions {
 /// The pool is for handlers, of which many wait for something else most of the time.
 const POOL_SIZE: u32 = 20;
 
-/// A connection that lay idle for longer is tried before it is lent. Trying each doubles a short query's time; trying none gives a handler
-/// the connections that a restarted server has closed.
-const TRIED_AFTER: Duration = Duration::from_secs(1);
-
-/// One whose other end is gone without a word would never answer.
-const TRIED_FOR: Duration = Duration::from_secs(2);
-
-/// A server that does not answer within this time is out of reach.
+/// Connections that somebody still holds are waited for so long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Database {
@@ -95,10 +95,11 @@ impl Database {
         let _ = (self, store);
     }
 
-    /// The database at `url`, which looks like `postgres://user:password@host:5432/name`.
+    /// The database at `url`, which looks like `postgres://user:password@host:5432/name`, and may name several hosts.
     ///
     /// # Errors
-    /// [`Error::Database`] for an URL that cannot be read, [`Error::Connect`] when there is no way in.
+    /// [`Error::Database`] or [`Error::Address`] for an URL that cannot be read, [`Error::Connect`] when there is no way in, [`Error::NoHost`] when none of
+    /// several hosts will do.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::options().url(url).connect().await
     }
@@ -117,23 +118,45 @@ impl Database {
     }
 
     async fn at(url: &str, pool_size: u32) -> Result<Self, Error> {
-        let options = read(url)?;
-        let options = if options.get_application_name().is_some() { options } else { options.application_name("queue-worker") };
+        let mut address = Address::read(url)?;
+        for host in &mut address.hosts {
+            if host.get_application_name().is_none() {
+                *host = host.clone().application_name("queue-worker");
+            }
+        }
+        let (wanted, hosts) = (address.wanted, Hosts::new(address));
         // One connection by hand: the pool would try for half a minute and then only say that it waited.
-        let options = probe(options).await?;
-        let pool = PgPoolOptions::new().max_connections(pool_size).test_before_acquire(false).before_acquire(|connection, lent| {
-            Box::pin(async move {
-                if lent.idle_for > TRIED_AFTER {
-                    return Ok(timeout(TRIED_FOR, connection.ping()).await.is_ok_and(|alive| alive.is_ok()));
-                }
-                Ok(true)
-            })
-        });
+        let found = hosts.look().await?;
+        hosts.settle_on(found.nth);
+        let fresh = Fresh::default();
+        let pool = fresh.watch(PgPoolOptions::new().max_connections(pool_size), wanted).connect_lazy_with(found.options.clone());
+        let pools = if hosts.address().hosts.len() > 1 {
+            let pools = Pools::default();
+            pools.add(&pool, &fresh);
+            follow::start(hosts, pools.clone(), found)?;
+            Some(pools)
+        } else {
+            let _ = timeout(PATIENCE, found.connection.close()).await;
+            None
+        };
         Ok(Self {
-            pool: pool.connect_lazy_with(options),
+            pool,
+            wanted,
+            pools,
             #[cfg(feature = "embedded")]
             embedded: None,
         })
+    }
+
+    /// Another pool to the same database, which goes where that goes.
+    #[cfg(all(feature = "cli", feature = "dashboard"))]
+    pub(crate) fn another_pool(&self, options: PgPoolOptions) -> PgPool {
+        let fresh = Fresh::default();
+        let pool = fresh.watch(options, self.wanted).connect_lazy_with((*self.pool.connect_options()).clone());
+        if let Some(pools) = &self.pools {
+            pools.add(&pool, &fresh);
+        }
+        pool
     }
 
     #[cfg(feature = "embedded")]
@@ -177,9 +200,15 @@ impl Database {
         error.into()
     }
 
-    /// Closes the pool, then leaves the embedded server. Connections that somebody still holds are waited for, up to ten seconds.
+    /// Closes the pool, then leaves the embedded server; several hosts are not followed any more. Connections that somebody still holds are waited for, up to ten seconds.
     pub async fn close(self) {
         let _ = timeout(PATIENCE, self.pool.close()).await;
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("pool", &self.pool).finish_non_exhaustive()
     }
 }
 
@@ -210,7 +239,8 @@ impl DatabaseOptions {
         Ok(Self { url: said("DATABASE_URL"), pool_size })
     }
 
-    /// The database at this URL, which looks like `postgres://user:password@host:5432/name`. Without one it is the embedded server's.
+    /// The database at this URL, which looks like `postgres://user:password@host:5432/name`, and may name several hosts. Without one it is the embedded
+    /// server's.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
         self
@@ -225,8 +255,8 @@ impl DatabaseOptions {
     /// Connects, and starts the embedded server if it is meant and does not run yet.
     ///
     /// # Errors
-    /// [`Error::Config`] for a pool of a size out of range, [`Error::Database`] for an URL that cannot be read, [`Error::Connect`] when there
-    /// is no way in, `Error::Embedded`, which says what to install; [`Error::NoDatabase`] when this crate was built without the feature
+    /// [`Error::Config`] for a pool of a size out of range, [`Error::Database`] or [`Error::Address`] for an URL that cannot be read, [`Error::Connect`] when
+    /// there is no way in, [`Error::NoHost`] when none of several hosts will do, `Error::Embedded`, which says what to install; [`Error::NoDatabase`] when this crate was built without the feature
     /// `embedded`.
     pub async fn connect(self) -> Result<Database, Error> {
         let Self { url, pool_size } = self;
@@ -244,56 +274,3 @@ impl DatabaseOptions {
 }
 
 const SIZES: &str = "1 to 10000";
-
-/// The options with which a connection was made by hand. No statement of ours is compiled: that takes the server longer than the statement.
-/// Where a pooler refuses such a setting, it is left out.
-async fn probe(options: PgConnectOptions) -> Result<PgConnectOptions, Error> {
-    let own = options.clone().options([("jit", "off")]);
-    match try_out(&own).await {
-        Ok(()) => Ok(own),
-        Err(Error::Connect { source, .. }) if is_refused_setting(&source) => try_out(&options).await.map(|()| options),
-        Err(error) => Err(error),
-    }
-}
-
-async fn try_out(options: &PgConnectOptions) -> Result<(), Error> {
-    let away = || Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()));
-    let connected = timeout(PATIENCE, options.connect()).await.unwrap_or_else(|_| away());
-    let connection = connected.map_err(|source| Error::Connect { place: place(options), source })?;
-    let _ = timeout(PATIENCE, connection.close()).await;
-    Ok(())
-}
-
-/// The driver takes anything with a colon for an URL. Where a scheme is missing, or a password holds a `/` or `#` that is not escaped, parts
-/// of it would become a host or a database, and be shown as such.
-fn read(url: &str) -> Result<PgConnectOptions, Error> {
-    let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"));
-    let before_query = rest.and_then(|rest| rest.split('?').next());
-    let sound = before_query.is_some_and(|rest| !rest.contains('#') && rest.split_once('/').is_none_or(|(_, name)| !name.contains('@')));
-    if !sound {
-        return Err(sqlx::Error::Configuration("no postgres URL".into()).into());
-    }
-    Ok(PgConnectOptions::from_str(url)?)
-}
-
-/// Where the options lead, without user and password.
-fn place(options: &PgConnectOptions) -> String {
-    let host = options.get_socket().map_or_else(|| options.get_host().to_owned(), |socket| socket.display().to_string());
-    let database = options.get_database().unwrap_or("the user's default");
-    format!("the database `{database}` at {host}:{}", options.get_port())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn f64_no_part_of_a_password_passes_for_a_host_or_a_database() {
-        for url in ["u:secret@h/d", "postgres://u:1/secret@h/d", "postgres://u:1#secret@h/d", "mysql://u:secret@h/d", "secret::", ""] {
-            let error = read(url).unwrap_err();
-            assert!(matches!(error, Error::Database(sqlx::Error::Configuration(_))) && !error.to_string().contains("secret"), "{error}");
-        }
-        let options = read("postgres://u:s%2Fecret@h:5/d?application_name=a@b").unwrap();
-        assert_eq!(place(&options), "the database `d` at h:5");
-    }
-}

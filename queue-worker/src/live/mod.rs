@@ -1,19 +1,25 @@
 //! What a worker lives on: its configuration and connections, its heartbeat, what wakes it, the signals that end it.
 
+mod address;
 mod bell;
 mod config;
 mod connect;
 mod database;
 mod engine;
+mod follow;
+mod fresh;
 mod heartbeat;
+mod hosts;
 mod life;
 mod limits;
 mod loops;
+mod own_pool;
 mod panics;
 mod pauses;
 mod session;
 mod settings;
 mod signal;
+mod standby;
 #[cfg(feature = "cli")]
 mod supervisor;
 mod timings;
@@ -31,6 +37,7 @@ pub(crate) use self::{
     life::{Life, OneLife},
     limits::OwnLimits,
     loops::Loop,
+    own_pool::OwnPool,
     pauses::{LimitRow, PauseRow, Paused, Pauses, Under},
     session::{our_settings, their_settings},
     settings::each_setting,
@@ -43,4 +50,5 @@ pub use self::{
     database::{Database, DatabaseOptions},
     panics::log_panics,
     signal::shutdown_signal,
+    standby::OnStandby,
 };

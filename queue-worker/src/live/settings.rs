@@ -32,6 +32,8 @@ macro_rules! each_setting {
             dead_retention("QUEUE_DEAD_RETENTION", "DURATION"): Option<Duration>, Duration, Span = None;
             /// How long a running handler may go on after its job was cancelled, before its future is dropped. Default 10 s
             cancel_grace("QUEUE_CANCEL_GRACE", "DURATION"): Duration, Duration, Span = Duration::from_secs(10);
+            /// What it does where the database takes no writes when it starts, as a standby: wait until it does, or exit. Default: wait
+            on_standby("QUEUE_ON_STANDBY", "wait|exit"): OnStandby, OnStandby, OnStandby = OnStandby::Wait;
             /// How many jobs one claim takes at most. Default 500: above that a claim gets slower as fast as it gets larger
             batch("QUEUE_BATCH", "N"): usize, usize, usize = 500;
         }

@@ -14,7 +14,7 @@ use sqlx::{
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::{Bell, Pauses, bounded};
+use super::{Bell, Pauses, bounded, connect::is_same_place};
 use crate::error::complain;
 
 /// How far a worker is on its way to sleep.
@@ -79,11 +79,13 @@ const KEYS: &str = "#";
 /// Over a pool of one, for that is what the driver's listener wants: the user's pool may be exhausted. A new pool each time, because a
 /// listener that is dropped says goodbye first, and on a connection that has fallen silent keeps its place in the pool meanwhile.
 pub(crate) async fn listen(pool: PgPool, store: Store, bell: Arc<Bell>, pauses: Pauses) {
-    let options = (*pool.connect_options()).clone().application_name("queue-worker listen").disable_statement_logging();
     loop {
-        let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(options.clone());
+        let to = pool.connect_options();
+        let options = (*to).clone().application_name("queue-worker listen").disable_statement_logging();
+        let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
+        let has_moved = || !is_same_place(&pool.connect_options(), &to);
         let mut pause = Duration::from_millis(500);
-        if let Err(error) = listen_once(&own, store, &bell, &pauses).await {
+        if let Err(error) = listen_once(&own, store, (&bell, &pauses), has_moved).await {
             complain(&error, "cannot listen; polling meanwhile");
             if is_refused(&error) {
                 pause = REFUSED;
@@ -109,7 +111,7 @@ const ROOM: &str = "!room ";
 /// Says that a schedule has changed.
 const SCHEDULE: &str = "!schedule";
 
-async fn listen_once(pool: &PgPool, store: Store, bell: &Bell, pauses: &Pauses) -> sqlx::Result<()> {
+async fn listen_once(pool: &PgPool, store: Store, (bell, pauses): (&Bell, &Pauses), has_moved: impl Fn() -> bool) -> sqlx::Result<()> {
     let mut listener = bounded(PgListener::connect_with(pool)).await?;
     let channel = bounded(Channel::Wake.name(&mut listener, store)).await?;
     bounded(listener.listen(&channel)).await?;
@@ -132,6 +134,8 @@ async fn listen_once(pool: &PgPool, store: Store, bell: &Bell, pauses: &Pauses) 
                 bell.note_control();
             }
             Ok(Err(error)) => return Err(error),
+            // The other end may still be there, and nobody would write to it.
+            Err(_) if has_moved() => return Ok(()),
             Err(_) => {
                 let tried = timeout(SILENCE, Channel::Wake.name(&mut listener, store)).await;
                 // Its owner has given it another name: begin anew.

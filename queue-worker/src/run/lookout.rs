@@ -62,6 +62,13 @@ impl Lookout {
         Self { lanes, tallies, floors: HashMap::new(), turn: 0, refreshed: now, from_zero: (now, now), owed: None, told }
     }
 
+    /// Forgets what only the last connection's server could know.
+    pub(super) fn forget_server(&mut self) {
+        self.lanes.forget_server();
+        self.floors.clear();
+        self.from_zero = (Instant::now(), Instant::now());
+    }
+
     /// The next job that is not paused, locked by this transaction: from each lane's floor on, and from zero now and then, as a claim looks.
     /// Jobs of `passed` are left where they are.
     pub(super) async fn look(

@@ -14,7 +14,7 @@ use queue_core::{
     JobId, Outcome, Registry, Store,
     runner::{AttemptSpan, ClaimedJob, Ended, Ending, Halt, Shared, run},
 };
-use sqlx::{PgConnection, PgPool, Postgres, Transaction, postgres::PgPoolOptions};
+use sqlx::{PgConnection, Postgres, Transaction};
 use tokio::{runtime::Handle, sync::Mutex, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -28,7 +28,7 @@ use super::{
 use crate::{
     error::complain,
     lanes::Lanes,
-    live::{Bell, Config, Engine, Life, Loop, OneLife, Paused, Pauses, bounded, our_settings, their_settings},
+    live::{Bell, Config, Engine, Life, Loop, OneLife, OwnPool, Paused, Pauses, bounded, our_settings, their_settings},
     settle::finish,
     tally::{Attempt, How, Tallies},
 };
@@ -121,7 +121,7 @@ struct Crew {
     store: Store,
     halt: Arc<Halt>,
     /// Our connections, with the settings that the user's own have: handlers write on them.
-    pool: PgPool,
+    own: OwnPool,
     lookout: Mutex<Lookout>,
     /// Jobs of which nothing could be written.
     passed: StdMutex<Passed>,
@@ -147,16 +147,14 @@ const GLANCE: Duration = Duration::from_millis(20);
 
 impl Crew {
     fn new(context: &Arc<TransactContext>, lanes: Lanes, halt: Arc<Halt>, loops: usize) -> Self {
-        let options = (*context.shared.pool.connect_options()).clone().application_name("queue-worker transact");
         // One more, for ending a statement that a handler left behind.
-        let connections = u32::try_from(loops + 1).unwrap_or(u32::MAX);
-        let pool = PgPoolOptions::new().max_connections(connections).test_before_acquire(false).connect_lazy_with(options);
+        let own = OwnPool::beside(&context.shared.pool, "queue-worker transact", loops + 1);
         let lookout = Lookout::new(lanes, context.bell.watch(), context.tallies.clone());
         Self {
             context: Arc::clone(context),
             store: context.config.store,
             halt,
-            pool,
+            own,
             lookout: Mutex::new(lookout),
             passed: StdMutex::default(),
         }
@@ -167,6 +165,8 @@ impl Crew {
         while !stop.is_cancelled() {
             if let Err(error) = self.one().await {
                 complain(&error, "transactional jobs cannot be looked for; trying again");
+                self.own.renew();
+                self.lookout.lock().await.forget_server();
                 let pause = Duration::from_millis(500).mul_f64(1.0 + fastrand::f64());
                 let _ = timeout(pause, stop.cancelled()).await;
             }
@@ -330,7 +330,7 @@ impl Crew {
     }
 
     async fn begin(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
-        bounded(self.pool.begin_with(BEGIN)).await
+        bounded(self.own.pool().begin_with(BEGIN)).await
     }
 
     /// Takes back what the handler wrote. A statement that it left behind when it was dropped is ended first.
@@ -342,7 +342,7 @@ impl Crew {
             let done = if let Ok(done) = timeout(LAST_WORDS, &mut undoing).await {
                 done
             } else {
-                let cancel = sqlx::query("select pg_catalog.pg_cancel_backend($1)").bind(pid).execute(&self.pool);
+                let cancel = sqlx::query("select pg_catalog.pg_cancel_backend($1)").bind(pid).execute(self.own.pool());
                 let _ = bounded(cancel).await;
                 undoing.await
             };

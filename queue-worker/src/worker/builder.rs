@@ -5,7 +5,7 @@ use std::time::Duration;
 use queue_core::{Durability, Limit, Store, TraceRelation, schedule::Schedule};
 
 use super::Worker;
-use crate::live::{Config, each_setting};
+use crate::live::{Config, OnStandby, each_setting};
 
 impl Worker {
     /// With all settings at once; calls after this one change single ones.

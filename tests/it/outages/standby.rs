@@ -35,7 +35,7 @@ async fn f40_a_worker_on_a_standby_waits_and_works_once_that_is_promoted() {
     let mut worker = worker(&standby.url("followed"));
     tokio::time::sleep(Duration::from_secs(5)).await;
     let lines = complains_with_restraint(&mut worker, since);
-    assert!(lines.iter().any(|line| line.contains("read-only")), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("is a standby")), "{lines:#?}");
     standby.promote().await.unwrap();
     let promoted = Instant::now();
     let there = on(&standby, &database).await;

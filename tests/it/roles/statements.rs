@@ -161,6 +161,7 @@ roll_up w
 run_schedule o
 schedules wro
 served ro
+server pmwro!
 set_capacity o
 set_limit o
 set_limit_key o
@@ -189,6 +190,7 @@ tell w
 tell_parents w
 tell_parts w
 ticks wro
+timeline pmwro!
 try_enqueue pmw
 types_of wro
 unblock w

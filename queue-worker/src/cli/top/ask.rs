@@ -6,7 +6,7 @@ use queue_core::{
     Error, JobRef, JobState, Store,
     operate::{self, Filter, JobRecord, Past},
 };
-use sqlx::{ConnectOptions as _, Connection as _, PgConnection, postgres::PgConnectOptions};
+use sqlx::{ConnectOptions as _, Connection as _, PgConnection, PgPool, postgres::PgConnectOptions};
 use tokio::{sync::watch, time::timeout};
 
 use super::look::{Answer, Look, Part, Refused, Seen};
@@ -97,13 +97,14 @@ struct Asked {
 }
 
 /// Asks until nobody wants to know any more.
-pub(super) async fn follow(options: PgConnectOptions, store: Store, tell: watch::Sender<Look>) {
-    let options = options.application_name("queue-worker top").disable_statement_logging();
+pub(super) async fn follow(pool: PgPool, store: Store, tell: watch::Sender<Look>) {
     let mut all = Question::ALL.map(|question| Asked { question, due: Instant::now(), answer: None, refused: None });
     let mut connection: Option<PgConnection> = None;
     // Whoever has just come sees each answer as it is there; later all that are due are one picture.
     let mut is_first = true;
     loop {
+        // It may lead to another host by now.
+        let options = (*pool.connect_options()).clone().application_name("queue-worker top").disable_statement_logging();
         let mut away = None;
         for at in 0..all.len() {
             let asked = &mut all[at];

@@ -1,0 +1,207 @@
+//! What a database's URL says: one host or several, and which of them will do. Does not connect.
+//!
+//! The driver reads the URL of one host. The list of hosts, and what is wanted of them, are read here, in the form of libpq:
+//! `postgres://user@one:5432,two:5433/name?target_session_attrs=read-write`. What nobody understands is refused, where the driver passes over it.
+
+use std::{str::FromStr as _, time::Duration};
+
+use sqlx::postgres::PgConnectOptions;
+
+use crate::error::Error;
+
+/// Where a database may be, and what is wanted of the server.
+#[derive(Clone)]
+pub(super) struct Address {
+    /// One at least, in the order in which they are named.
+    pub(super) hosts: Vec<PgConnectOptions>,
+    pub(super) wanted: Wanted,
+    /// How long one host may take to answer.
+    pub(super) patience: Duration,
+}
+
+/// Which server will do, in libpq's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Any,
+    ReadWrite,
+    ReadOnly,
+    Primary,
+    Standby,
+    PreferStandby,
+}
+
+/// What a server said of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    /// It follows another one.
+    pub(super) standby: bool,
+    /// It takes no writes: as a standby, or because it was told so.
+    pub(super) read_only: bool,
+}
+
+/// A server that does not answer within this time is out of reach.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the driver understands, and `options[..]`.
+const DRIVERS: [&str; 18] = [
+    "application_name",
+    "dbname",
+    "host",
+    "hostaddr",
+    "options",
+    "password",
+    "port",
+    "ssl-ca",
+    "ssl-cert",
+    "ssl-key",
+    "ssl-mode",
+    "ssl-root-cert",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "sslrootcert",
+    "statement-cache-capacity",
+    "user",
+];
+
+/// As they are told of: those with two names by libpq's.
+const KNOWN: &str = "host, port, dbname, user, password, target_session_attrs, connect_timeout, application_name, options, sslmode, sslrootcert, \
+    sslcert, sslkey, hostaddr and statement-cache-capacity";
+
+impl Wanted {
+    fn read(word: &str) -> Result<Self, Error> {
+        Ok(match word {
+            "any" => Self::Any,
+            "read-write" => Self::ReadWrite,
+            "read-only" => Self::ReadOnly,
+            "primary" => Self::Primary,
+            "standby" => Self::Standby,
+            "prefer-standby" => Self::PreferStandby,
+            _ => return wrong("target_session_attrs must be any, read-write, read-only, primary, standby or prefer-standby"),
+        })
+    }
+
+    /// Whether a server that says this will do.
+    pub(super) fn takes(self, said: Said) -> bool {
+        match self {
+            Self::Any | Self::PreferStandby => true,
+            Self::ReadWrite => !said.read_only,
+            Self::ReadOnly => said.read_only,
+            Self::Primary => !said.standby,
+            Self::Standby => said.standby,
+        }
+    }
+
+    /// Whether it would rather have another one.
+    pub(super) fn prefers_other(self, said: Said) -> bool {
+        self == Self::PreferStandby && !said.standby
+    }
+
+    /// Whether there is to be one such server, so that of two the newer is meant.
+    pub(super) fn is_one(self) -> bool {
+        matches!(self, Self::ReadWrite | Self::Primary)
+    }
+}
+
+impl Address {
+    /// # Errors
+    /// Never with a part of the URL but the name of a parameter, and only where that cannot be a piece of a password.
+    pub(super) fn read(url: &str) -> Result<Self, Error> {
+        let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"));
+        // The driver takes anything with a colon for an URL. Where a scheme is missing, or a password holds a `/` or `#` that is not escaped, parts
+        // of it would become a host or a database, and be shown as such.
+        let (place, query) = rest.map(|rest| rest.split_once('?').unwrap_or((rest, ""))).ok_or_else(no_url)?;
+        let (authority, name) = place.split_once('/').unwrap_or((place, ""));
+        if place.contains('#') || query.contains('#') || name.contains('@') {
+            return Err(no_url());
+        }
+        let (user, listed) = authority.rsplit_once('@').map_or(("", authority), |(user, listed)| (user, listed));
+        let mut parts = Parts { hosts: listed.split(',').collect(), ..Parts::default() };
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            parts.take(pair, !query.contains('@'))?;
+        }
+        let each = (0..parts.count()?).map(|nth| {
+            let at = if authority.contains('@') { "@" } else { "" };
+            let url =
+                format!("postgres://{user}{at}{}/{name}?{}", parts.hosts.get(nth).or(parts.hosts.first()).unwrap_or(&""), parts.query(nth));
+            Ok(PgConnectOptions::from_str(&url)?)
+        });
+        let hosts = each.collect::<Result<Vec<_>, Error>>()?;
+        // Of several, one that takes writes: a worker can use no other, nor can a producer.
+        let default = if hosts.len() > 1 { Wanted::ReadWrite } else { Wanted::Any };
+        Ok(Self { hosts, wanted: parts.wanted.unwrap_or(default), patience: parts.patience.unwrap_or(PATIENCE) })
+    }
+}
+
+/// The parts of a URL of which there may be several.
+#[derive(Default)]
+struct Parts<'a> {
+    /// Of the authority.
+    hosts: Vec<&'a str>,
+    /// Of the parameters `host`, `hostaddr` and `port`.
+    named: Vec<(&'a str, Vec<&'a str>)>,
+    /// For all hosts.
+    others: Vec<&'a str>,
+    wanted: Option<Wanted>,
+    patience: Option<Duration>,
+}
+
+impl<'a> Parts<'a> {
+    fn take(&mut self, pair: &'a str, may_show: bool) -> Result<(), Error> {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        match key {
+            "target_session_attrs" => self.wanted = Some(Wanted::read(value)?),
+            // Of libpq's 0, for ever, is made as long as usual.
+            "connect_timeout" => match value.parse::<u64>() {
+                Ok(seconds @ 0..=3600) => self.patience = (seconds > 0).then(|| Duration::from_secs(seconds)),
+                _ => return wrong("connect_timeout must be a number of seconds from 0 to 3600"),
+            },
+            "host" | "hostaddr" | "port" => self.named.push((key, list(value))),
+            _ if DRIVERS.contains(&key) || ["options[", "options%5B", "options%5b"].iter().any(|begin| key.starts_with(begin)) => {
+                self.others.push(pair);
+            }
+            _ => {
+                let shown = Some(key).filter(|key| {
+                    may_show && key.len() <= 40 && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+                });
+                let shown = shown.map_or_else(|| "a parameter".to_owned(), |key| format!("the parameter `{key}`"));
+                return wrong(format!("it has {shown}, which is not understood; known are {KNOWN}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// How many hosts there are; each list has one for each, or one for all.
+    fn count(&self) -> Result<usize, Error> {
+        let lists = || std::iter::once(&self.hosts).chain(self.named.iter().map(|(_, list)| list));
+        let most = lists().map(Vec::len).max().unwrap_or(1);
+        if lists().any(|list| list.len() != most && list.len() != 1) {
+            return wrong("its lists of hosts and ports differ in length; name one port for all, or one for each host");
+        }
+        if lists().any(|list| list.len() > 1 && list.iter().any(|one| one.is_empty())) {
+            return wrong("its list of hosts or ports has an empty place; name each, with a comma between two");
+        }
+        Ok(most)
+    }
+
+    fn query(&self, nth: usize) -> String {
+        let named = self.named.iter().filter_map(|(key, list)| Some(format!("{key}={}", list.get(nth).or(list.first())?)));
+        self.others.iter().map(|pair| (*pair).to_owned()).chain(named).collect::<Vec<_>>().join("&")
+    }
+}
+
+/// Commas may be escaped.
+fn list(value: &str) -> Vec<&str> {
+    value.split(',').flat_map(|part| part.split("%2C")).flat_map(|part| part.split("%2c")).collect()
+}
+
+fn no_url() -> Error {
+    sqlx::Error::Configuration("no postgres URL".into()).into()
+}
+
+fn wrong<T>(why: impl Into<String>) -> Result<T, Error> {
+    Err(Error::Address(why.into()))
+}
+
+#[cfg(test)]
+mod tests;

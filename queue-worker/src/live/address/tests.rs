@@ -1,0 +1,89 @@
+use super::*;
+
+fn places(url: &str) -> Vec<String> {
+    let read = Address::read(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+    read.hosts.iter().map(|host| format!("{}:{}", host.get_host(), host.get_port())).collect()
+}
+
+fn refused(url: &str) -> String {
+    Address::read(url).err().unwrap_or_else(|| panic!("{url} was taken")).to_string()
+}
+
+#[test]
+fn f86_a_url_names_one_host_or_several_in_the_form_of_libpq() {
+    for (url, wanted) in [
+        ("postgres://u:p@one:1,two:2/d", &["one:1", "two:2"][..]),
+        ("postgresql://one:1,two:2,10.0.0.3:3", &["one:1", "two:2", "10.0.0.3:3"]),
+        ("postgres://u@[::1]:1,[fe80::2]:2/d", &["::1:1", "fe80::2:2"]),
+        ("postgres://u@/d?host=one,two&port=1,2", &["one:1", "two:2"]),
+        ("postgres:///d?host=one%2Ctwo&port=7", &["one:7", "two:7"]),
+        ("postgres://u@one,two/d?port=7", &["one:7", "two:7"]),
+        ("postgres://u@one:5/d", &["one:5"]),
+        ("postgres://u,x:p,q@one:5/d", &["one:5"]),
+    ] {
+        // The driver takes no user without a host.
+        let url = url.replace("u@/", "/");
+        assert_eq!(places(&url), wanted, "{url}");
+    }
+    let read = Address::read("postgres://u:s%2Fecret@h:5,i/d?application_name=a@b&options[work_mem]=1MB").unwrap();
+    for host in &read.hosts {
+        assert_eq!((host.get_username(), host.get_database(), host.get_application_name()), ("u", Some("d"), Some("a@b")));
+        assert_eq!(host.get_options(), Some("-c work_mem=1MB"));
+    }
+}
+
+#[test]
+fn of_several_hosts_one_that_takes_writes_is_wanted_and_of_one_it_is_enough_that_it_answers() {
+    let wanted = |url| Address::read(url).unwrap().wanted;
+    assert_eq!((wanted("postgres://a,b/d"), wanted("postgres://a/d")), (Wanted::ReadWrite, Wanted::Any));
+    let (primary, standby) = (Said { standby: false, read_only: false }, Said { standby: true, read_only: true });
+    let told = Said { standby: false, read_only: true };
+    for (word, takes) in [
+        ("any", [true, true, true]),
+        ("read-write", [true, false, false]),
+        ("read-only", [false, true, true]),
+        ("primary", [true, false, true]),
+        ("standby", [false, true, false]),
+        ("prefer-standby", [true, true, true]),
+    ] {
+        let wanted = wanted(&format!("postgres://a,b/d?target_session_attrs={word}"));
+        assert_eq!([primary, standby, told].map(|said| wanted.takes(said)), takes, "{word}");
+        assert_eq!(wanted.prefers_other(primary), word == "prefer-standby");
+    }
+    assert!(refused("postgres://a/d?target_session_attrs=write").contains("read-write"));
+}
+
+#[test]
+fn what_is_not_understood_is_refused_by_its_name() {
+    let error = refused("postgres://u:secret@h/d?sslmode=require&channel_bindung=require");
+    assert!(error.contains("`channel_bindung`") && error.contains("target_session_attrs") && !error.contains("secret"), "{error}");
+    assert!(refused("postgres://h/d?Sslmode=require").contains("`Sslmode`"), "as the driver and libpq have it");
+    for (url, why) in [
+        ("postgres://a:1,b:2/d?port=1,2,3", "differ in length"),
+        ("postgres://a,,b/d", "empty place"),
+        ("postgres://a,/d", "empty place"),
+        ("postgres://a/d?connect_timeout=soon", "connect_timeout"),
+    ] {
+        assert!(refused(url).contains(why), "{url}: {}", refused(url));
+    }
+    let patience = |url| Address::read(url).unwrap().patience;
+    assert_eq!((patience("postgres://a/d?connect_timeout=3"), patience("postgres://a/d")), (Duration::from_secs(3), PATIENCE));
+}
+
+#[test]
+fn f64_no_part_of_a_password_passes_for_a_host_a_database_or_a_parameter() {
+    for url in [
+        "u:secret@h/d",
+        "postgres://u:1/secret@h/d",
+        "postgres://u:1#secret@h/d",
+        "postgres://u:1?secret@h/d",
+        "postgres://u:1?secret&x@h/d",
+        "postgres://u:1?x&secret#@h/d",
+        "mysql://u:secret@h/d",
+        "secret::",
+        "",
+    ] {
+        let error = refused(url);
+        assert!(!error.contains("secret"), "{error}");
+    }
+}

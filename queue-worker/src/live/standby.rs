@@ -1,0 +1,59 @@
+//! A worker that begins where nothing can be written: it says so, and waits or ends, as it was told.
+
+use std::time::Duration;
+
+use sqlx::PgPool;
+
+use super::{Link, fresh::ask};
+use crate::error::{Error, complain};
+
+/// What a worker does where the database takes no writes when it starts: because it is a standby, or was told so.
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum, serde::Deserialize), serde(rename_all = "lowercase"))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnStandby {
+    /// Waits until it does
+    #[default]
+    Wait,
+    /// Ends, for whoever keeps it running to decide
+    Exit,
+}
+
+/// How often it is asked again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+const WAITS: &str = "the database is a standby, or takes no writes for another reason: this worker waits until it does; name the primary in \
+    DATABASE_URL, or several hosts (`postgres://user@one,two/name`), or let it exit: `--on-standby exit` (QUEUE_ON_STANDBY)";
+
+impl OnStandby {
+    /// A connection, once writes are taken. By a new connection each time: the name that is connected to may lead to another server by then.
+    ///
+    /// # Errors
+    /// [`Error::Standby`] if it is not to be waited for; those of the first connection.
+    pub(crate) async fn heed(self, pool: &PgPool) -> Result<Link, Error> {
+        let mut told = false;
+        loop {
+            let mut link = Link::new(pool, "verify");
+            let said = match link.get().await {
+                Ok(connection) => ask(connection).await,
+                Err(error) => Err(error),
+            };
+            match said {
+                Ok(said) if !said.read_only => {
+                    if told {
+                        tracing::info!("the database takes writes now");
+                    }
+                    return Ok(link);
+                }
+                Ok(_) if self == Self::Exit => return Err(Error::Standby),
+                Ok(_) if !told => tracing::warn!("{WAITS}"),
+                Ok(_) => {}
+                Err(error) if !told => return Err(error.into()),
+                Err(error) => complain(&error, "cannot see now whether the database takes writes; trying again"),
+            }
+            told = true;
+            link.close().await;
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+}

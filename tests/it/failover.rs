@@ -1,0 +1,193 @@
+//! Several hosts in one address, and a primary that is gone: each test on two servers of its own, of which one follows the other. What is lost, and how
+//! soon work goes on, is printed. `QUEUE_TEST_AWAY` makes the times strict that are generous on a machine that does other things too.
+
+mod addresses;
+mod behind;
+mod in_step;
+mod split;
+mod starts;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use chrono::{DateTime, Utc};
+use queue_core::JobId;
+use queue_worker::Database as Address;
+use sqlx::{AssertSqlSafe, PgPool, postgres::PgPoolOptions};
+use tests::{
+    WorkerProcess,
+    server::{Database, TestServer, lock},
+    within,
+};
+use tokio::task::JoinHandle;
+
+const NAME: &str = "moving";
+
+/// How soon after a promotion a job is to begin.
+fn soon() -> Duration {
+    Duration::from_secs(if std::env::var_os("QUEUE_TEST_AWAY").is_some() { 3 } else { 20 })
+}
+
+/// For what must come to pass, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The address of both, in this order.
+fn both(one: &TestServer, two: &TestServer) -> String {
+    format!("postgres://postgres@127.0.0.1:{},127.0.0.1:{}/{NAME}?sslmode=disable", one.port(), two.port())
+}
+
+fn worker(url: &str, ttl: Duration) -> WorkerProcess {
+    let ttl = ttl.as_millis().to_string();
+    WorkerProcess::logged(env!("CARGO_BIN_EXE_test-worker"), url, &[("TTL_MS", &ttl)])
+}
+
+/// The database on this server, past everything.
+async fn on(server: &TestServer) -> Database {
+    let pool = PgPoolOptions::new().max_connections(4).connect(&server.url(NAME)).await.unwrap();
+    Database { name: NAME.to_owned(), pool }
+}
+
+async fn now(database: &Database) -> DateTime<Utc> {
+    sqlx::query_scalar("select clock_timestamp()").fetch_one(&database.pool).await.unwrap()
+}
+
+async fn announced(database: &Database, workers: i64) {
+    let all = async || database.count("select count(*) from queue.worker where expires_at > now()").await.unwrap() >= workers;
+    within(PATIENCE, "all workers are announced", all).await;
+}
+
+/// The first transaction that was not given out yet.
+async fn number(database: &Database) -> i64 {
+    database.count("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint").await.unwrap()
+}
+
+/// From now on the primary waits for its standby with every commit.
+async fn wait_for_standby(primary: &Database) {
+    for statement in ["alter system set synchronous_standby_names = '*'", "select pg_reload_conf()"] {
+        sqlx::raw_sql(AssertSqlSafe(statement)).execute(&primary.pool).await.unwrap();
+    }
+    let waits = "select count(*) from pg_stat_replication where sync_state = 'sync'";
+    within(PATIENCE, "the standby is waited for", async || primary.count(waits).await.unwrap() == 1).await;
+}
+
+/// Until the first job was completed after this moment; by the database's clock.
+async fn first_after(database: &Database, moment: DateTime<Utc>) -> Duration {
+    let first = async || {
+        let first = "select min(finished_at) from queue.done where finished_at > $1";
+        sqlx::query_scalar::<_, Option<DateTime<Utc>>>(first).bind(moment).fetch_one(&database.pool).await.unwrap()
+    };
+    within(PATIENCE, "a job is completed after the promotion", async || first().await.is_some()).await;
+    (first().await.unwrap() - moment).to_std().unwrap()
+}
+
+async fn is_completed(database: &Database, job: JobId) -> bool {
+    let state = sqlx::query_scalar::<_, String>("select state from queue.jobs where id = $1").bind(job);
+    state.fetch_optional(&database.pool).await.unwrap().as_deref() == Some("completed")
+}
+
+/// Somebody who enqueues without end: jobs of one queue, of two others, under ordering keys, to be run later, and now and then in a queue that
+/// nobody has seen before. What was acknowledged is remembered.
+struct Load {
+    acknowledged: Arc<Mutex<Vec<JobId>>>,
+    tried: Arc<AtomicU64>,
+    ends: Arc<AtomicBool>,
+    task: JoinHandle<()>,
+}
+
+impl Load {
+    fn begin(pool: PgPool) -> Self {
+        let (acknowledged, tried, ends) = <(Arc<Mutex<Vec<JobId>>>, Arc<AtomicU64>, Arc<AtomicBool>)>::default();
+        let (said, counted, is_over) = (Arc::clone(&acknowledged), Arc::clone(&tried), Arc::clone(&ends));
+        let task = tokio::spawn(async move {
+            while !is_over.load(Relaxed) {
+                let nth = counted.fetch_add(1, Relaxed);
+                let options = match nth % 8 {
+                    0 => r#", "key": "a", "queue": "keyed""#.to_owned(),
+                    1 => r#", "after": 0.3"#.to_owned(),
+                    2 => r#", "queue": "second""#.to_owned(),
+                    3 if nth % 200 == 3 => format!(r#", "queue": "born-{nth}""#),
+                    _ => String::new(),
+                };
+                let one = sqlx::query_scalar("select queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}', $1::jsonb)");
+                // One that takes longer is not acknowledged.
+                match tokio::time::timeout(Duration::from_secs(1), one.bind(format!("{{\"max_attempts\": 90{options}}}")).fetch_one(&pool))
+                    .await
+                {
+                    Ok(Ok(id)) => lock(&said).push(id),
+                    _ => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
+            }
+        });
+        Self { acknowledged, tried, ends, task }
+    }
+
+    /// How many were acknowledged so far.
+    fn count(&self) -> usize {
+        lock(&self.acknowledged).len()
+    }
+
+    async fn more(&self, jobs: usize) {
+        let until = self.count() + jobs;
+        within(PATIENCE, "more is acknowledged", async || self.count() >= until).await;
+    }
+
+    /// What was acknowledged, and how many were tried.
+    async fn end(self) -> (Vec<JobId>, u64) {
+        self.ends.store(true, Relaxed);
+        self.task.await.unwrap();
+        (lock(&self.acknowledged).clone(), self.tried.load(Relaxed))
+    }
+}
+
+/// Of these jobs, how many the store knows nothing of.
+async fn lost(database: &Database, jobs: &[JobId]) -> i64 {
+    let lost = "select count(*) from unnest($1::bigint[]) j (id) where not exists (select from queue.jobs k where k.id = j.id)";
+    sqlx::query_scalar(lost).bind(jobs).fetch_one(&database.pool).await.unwrap()
+}
+
+/// All that is there is over, and completed; and nothing breaks the invariant.
+async fn all_are_completed(database: &Database) {
+    let open = "select count(*) from queue.jobs where state not in ('completed', 'dead')";
+    within(PATIENCE, "nothing is left to do", async || database.count(open).await.unwrap() == 0).await;
+    assert_eq!(database.count("select count(*) from queue.dead").await.unwrap(), 0);
+    let broken = tests::broken(&mut database.pool.acquire().await.unwrap()).await.unwrap();
+    assert!(broken.is_empty(), "(id, entries, jobs) that break the invariant: {broken:?}");
+}
+
+/// How long the job was ready that was so for longest, of all that were between now and the end.
+struct Longest {
+    ends: Arc<AtomicBool>,
+    task: JoinHandle<Duration>,
+}
+
+impl Longest {
+    fn begin(pool: PgPool) -> Self {
+        let ends = Arc::<AtomicBool>::default();
+        let is_over = Arc::clone(&ends);
+        let task = tokio::spawn(async move {
+            let (mut since, mut longest) = (HashMap::<i64, Instant>::new(), Duration::ZERO);
+            while !is_over.load(Relaxed) {
+                let ready: Vec<i64> = sqlx::query_scalar("select id from queue.ready").fetch_all(&pool).await.unwrap();
+                let now = Instant::now();
+                since.retain(|id, _| ready.contains(id));
+                for id in ready {
+                    longest = longest.max(now - *since.entry(id).or_insert(now));
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            longest
+        });
+        Self { ends, task }
+    }
+
+    async fn end(self) -> Duration {
+        self.ends.store(true, Relaxed);
+        self.task.await.unwrap()
+    }
+}
