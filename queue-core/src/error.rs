@@ -331,7 +331,12 @@ fn listed(states: &[JobState]) -> String {
 /// A database error without what might show a row: no DETAIL, no statement, no password.
 pub fn message(error: &sqlx::Error) -> String {
     match error {
-        sqlx::Error::Database(db) => match db.code() {
+        sqlx::Error::Database(db) => match db.code().as_deref() {
+            Some(code @ ("26000" | "42P05")) => format!(
+                "the database refused: {} ({code}); that is what a pooler of transactions does to prepared statements: set `max_prepared_statements` \
+                 (PgBouncer 1.21 or later), let it pool sessions, or name the server itself (QUEUE_DIRECT_URL)",
+                db.message()
+            ),
             Some(code) => format!("the database refused: {} ({code})", db.message()),
             None => format!("the database refused: {}", db.message()),
         },

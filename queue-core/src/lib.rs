@@ -141,6 +141,6 @@ pub mod runner {
         },
         define::{Anew, Counted, Due, Ending, OrderingKey, Tells, Timing, stored_type, type_and_version},
         finish::finish_one,
-        schema::{Channel, Migration, migrate::migrate_with},
+        schema::{Channel, Listening, Migration, NO_SESSION, is_refused_setting, migrate::migrate_with, mixes_up},
     };
 }

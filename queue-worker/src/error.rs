@@ -49,6 +49,12 @@ pub enum Error {
          worker wait: `--on-standby wait` (QUEUE_ON_STANDBY)"
     )]
     Standby,
+    /// A pooler of transactions does not keep prepared statements apart, so that every statement may be another's.
+    #[error(
+        "a pooler in front of the database mixes up prepared statements; set `max_prepared_statements` (PgBouncer 1.21 or later), let it pool sessions \
+         (`pool_mode = session`), or name the server itself: QUEUE_DIRECT_URL (`--direct-url`)"
+    )]
+    Pooler,
     /// No database was named, and there is no embedded one.
     #[error(
         "no database is named; set DATABASE_URL, or QUEUE_EMBEDDED=true (`--embedded`) for a PostgreSQL of this machine's own that nobody elsewhere sees, if the feature `embedded` is on"

@@ -69,6 +69,7 @@ use crate::{
 #[must_use = "a worker does nothing until it is run"]
 pub struct Worker {
     pool: PgPool,
+    direct: Option<PgPool>,
     config: Config,
     states: States,
     registry: Option<Registry>,
@@ -96,6 +97,7 @@ impl Worker {
         let (declared, schedules, limits, middleware, ready) = Default::default();
         Self {
             pool,
+            direct: None,
             config,
             states,
             registry: None,
@@ -116,6 +118,12 @@ impl Worker {
     /// The pool that it was given: for whatever its handlers' state is made of.
     pub fn pool(&self) -> &PgPool {
         &self.pool
+    }
+
+    /// Its own connections lead where this pool does, past a pooler that keeps no sessions; see [`Database::direct`](crate::Database::direct).
+    pub fn direct(mut self, pool: &PgPool) -> Self {
+        self.direct = Some(pool.clone());
+        self
     }
 
     /// What handlers get with `cx.state::<T>()`; one value a type.
@@ -207,8 +215,9 @@ impl Worker {
         let _answering = self.answer(&vitals, &life, &tallies).await?;
         #[cfg(feature = "otel")]
         let feeding = self.tell_meter(&vitals, &tallies)?;
-        let Self { pool, config, states, registry, teller, middleware, ready, broken, declared, schedules, limits, .. } = self;
+        let Self { pool, direct, config, states, registry, teller, middleware, ready, broken, declared, schedules, limits, .. } = self;
         config.check()?;
+        let direct = direct.unwrap_or_else(|| pool.clone());
         if let Some(error) = broken {
             return Err(error.into());
         }
@@ -220,17 +229,17 @@ impl Worker {
         let limits = OwnLimits::new(&registry, &config.queues, &limits)?;
         tokio::pin!(shutdown);
         let mut link = tokio::select! {
-            link = config.on_standby.heed(&pool) => link?,
+            link = config.on_standby.heed(&direct) => link?,
             () = &mut shutdown => return Ok(()),
         };
-        migrate::verify(link.get().await?, config.store).await?;
         link.check_settings().await?;
+        migrate::verify(link.get().await?, config.store).await?;
         link.close().await;
 
         // Dropped half-way, this future takes the engine and the heartbeat with it: the jobs are recovered like those of a silent worker.
         let engine = Engine::start_watched("queue engine", &vitals).map_err(|error| Error::Thread(error.to_string()))?;
         let given = Given { registry, states, teller, middleware, declares, limits, vitals: vitals.clone(), life, tallies };
-        let running = RunningWorker::start(&engine, &pool, &config, given)?;
+        let running = RunningWorker::start(&engine, (&pool, &direct), &config, given)?;
         tracing::info!(name = config.name, queues = config.served(), "worker started");
         if !ready.is_empty() {
             tokio::spawn(tell_ready(running.pulse.identity(), ready));
@@ -276,7 +285,7 @@ const LAST_VERDICTS: Duration = Duration::from_secs(1);
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
 impl RunningWorker {
-    fn start(engine: &Engine, pool: &PgPool, config: &Config, given: Given) -> Result<Self, Error> {
+    fn start(engine: &Engine, (theirs, pool): (&PgPool, &PgPool), config: &Config, given: Given) -> Result<Self, Error> {
         let Given { registry, states, teller, middleware, declares, limits, vitals, life, tallies } = given;
         let ((settle, verdicts), bell) = (mpsc::channel(UNSETTLED), Arc::new(Bell::of(vitals.clone())));
         let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
@@ -284,9 +293,9 @@ impl RunningWorker {
         let ((journal, steps), (signals, asks)) = (JournalSender::open(), AskSender::open());
         let (pauses, store, served) = (Pauses::new(registry.clone()), config.store, registry.clone());
         let _ = vitals.pauses.set(pauses.clone());
-        let backend = Arc::new(DatabaseBackend { pool: pool.clone(), store, logs: logger, journal, signals });
+        let backend = Arc::new(DatabaseBackend { pool: theirs.clone(), store, logs: logger, journal, signals });
         let (handlers, trace) = (Handle::current(), config.trace);
-        let shared = Arc::new(Shared { pool: pool.clone(), store, states, handlers, backend, reports, middleware, trace });
+        let shared = Arc::new(Shared { pool: theirs.clone(), store, states, handlers, backend, reports, middleware, trace });
         let (stop, closing, settling) = (CancellationToken::new(), CancellationToken::new(), settle_link(pool, config));
         let context = SlotContext {
             registry,

@@ -67,6 +67,7 @@ mod search_path;
 mod secret;
 mod outage;
 mod outages;
+mod poolers;
 mod clocks;
 mod ready;
 mod health;

@@ -15,6 +15,7 @@ pub mod server;
 pub mod operate;
 mod ordered;
 mod own;
+pub mod pgbouncer;
 pub mod pooler;
 pub mod protocol;
 pub mod proxy;

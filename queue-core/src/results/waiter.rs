@@ -13,10 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sqlx::{
-    ConnectOptions as _, PgPool,
-    postgres::{PgListener, PgPoolOptions},
-};
+use sqlx::{ConnectOptions as _, PgPool, postgres::PgListener};
 use tokio::{
     sync::{Notify, watch},
     time::timeout,
@@ -31,7 +28,7 @@ use crate::{
     define::JobId,
     enqueue::explain,
     error::Error,
-    schema::{Channel, Store},
+    schema::{Channel, Listening, NO_SESSION, Store},
 };
 
 /// Waits for any number of jobs over one connection of its own. For a process that waits for many, such as a web server: make one, clone it
@@ -262,11 +259,14 @@ struct WaiterConnection {
     /// When the row that asks workers to notify was last written.
     announced: Option<Instant>,
     tried: Option<Instant>,
+    /// That nothing is listened for.
+    has_said: bool,
 }
 
 impl WaiterConnection {
     fn new(inner: &Inner) -> Self {
-        Self { id: Uuid::new_v4(), pool: inner.pool.clone(), store: inner.store, listener: None, told: false, announced: None, tried: None }
+        let (pool, store) = (inner.pool.clone(), inner.store);
+        Self { id: Uuid::new_v4(), pool, store, listener: None, told: false, announced: None, tried: None, has_said: false }
     }
 
     /// Looks at all of these jobs, announced first.
@@ -293,14 +293,17 @@ impl WaiterConnection {
             // The driver's listener wants a pool. The user's may be exhausted, and one of ours may still be busy with a listener that was
             // dropped, which says goodbye to a connection that may have fallen silent.
             let options = (*self.pool.connect_options()).clone().application_name("queue waiter").disable_statement_logging();
-            let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
-            let mut listener = PgListener::connect_with(&own).await?;
+            let Listening { mut listener, keeps_session } = Listening::open(options).await?;
             self.told = match Channel::Over.name(&mut listener, self.store).await {
-                Ok(channel) => listener.listen(&channel).await.map(|()| true)?,
-                // Who may not know it looks more often instead.
-                Err(sqlx::Error::Database(_)) => false,
+                Ok(channel) if keeps_session => listener.listen(&channel).await.map(|()| true)?,
+                // Who may not listen, or not know to what, looks more often instead.
+                Ok(_) | Err(sqlx::Error::Database(_)) => false,
                 Err(error) => return Err(error),
             };
+            if !keeps_session && !self.has_said {
+                self.has_said = true;
+                tracing::warn!("{NO_SESSION}");
+            }
             self.listener = Some(listener);
         }
         let Some(listener) = &mut self.listener else { return Ok(()) };

@@ -8,6 +8,7 @@ mod channel;
 mod concurrent;
 mod locks;
 mod migration;
+mod pooler;
 mod qualify;
 mod session;
 mod store;
@@ -17,6 +18,7 @@ pub use self::{
     channel::Channel,
     migrate::migrate,
     migration::Migration,
+    pooler::{Listening, NO_SESSION, is_refused_setting, mixes_up},
     roles::Roles,
     store::{Store, check_name},
 };

@@ -21,7 +21,7 @@ pub(super) async fn open_primary(settings: &Settings, on_standby: OnStandby) -> 
     check_place(settings, !cfg!(debug_assertions))?;
     let mut told = false;
     let database = loop {
-        match settings.database().connect().await {
+        match settings.database_and_pooler().connect().await {
             Ok(database) => break database,
             Err(error @ Error::NoHost { .. }) if on_standby == OnStandby::Wait && (told || error.is_promising()) => {
                 if !told {
@@ -33,7 +33,7 @@ pub(super) async fn open_primary(settings: &Settings, on_standby: OnStandby) -> 
             Err(error) => return Err(error.into()),
         }
     };
-    on_standby.heed(database.pool()).await?.close().await;
+    on_standby.heed(database.direct()).await?.close().await;
     Ok(database)
 }
 

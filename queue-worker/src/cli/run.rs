@@ -25,7 +25,7 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
     }
     #[cfg(feature = "dashboard")]
     let dashboard = super::dashboard::beside(settings, &database, config.store).await?;
-    let worker = prepare(Worker::new(database.pool().clone()).config(config)).await?;
+    let worker = prepare(Worker::new(database.pool().clone()).direct(database.direct()).config(config)).await?;
     #[cfg(feature = "health")]
     let worker = settings.worker.health.into_iter().fold(worker, Worker::health);
     // Heard from here on: nothing has been claimed yet, and before, a signal ends the process at once.

@@ -24,6 +24,9 @@ pub(super) struct Settings {
     /// The database, as `postgres://user:password@host:5432/name`; without one, an embedded PostgreSQL is used
     #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL", help_heading = EVERYWHERE)]
     pub(super) database_url: Option<String>,
+    /// Where the server itself is, if the database's URL leads to a pooler of transactions: for all but what handlers do; default the same
+    #[arg(long, global = true, env = "QUEUE_DIRECT_URL", hide_env_values = true, value_name = "URL", help_heading = EVERYWHERE)]
+    pub(super) direct_url: Option<String>,
     /// Use a PostgreSQL of this machine's own, which is started when needed; a release build does so only if it is said
     #[arg(long, global = true, env = "QUEUE_EMBEDDED", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         value_name = "true|false", help_heading = EVERYWHERE)]
@@ -163,6 +166,7 @@ impl Settings {
         let given = |text: &String| !text.is_empty();
         Self {
             database_url: self.database_url.filter(given).or(lower.database_url.filter(given)),
+            direct_url: self.direct_url.filter(given).or(lower.direct_url.filter(given)),
             embedded: self.embedded.or(lower.embedded),
             schema: self.schema.or(lower.schema),
             log: self.log.filter(given).or(lower.log),
@@ -178,9 +182,17 @@ impl Settings {
         Ok(self.schema.as_deref().map_or_else(|| Ok(Store::default()), Store::new)?)
     }
 
-    /// The database meant; the embedded one if none is named.
+    /// The database meant; the embedded one if none is named. Past a pooler, if that is known.
     pub(super) fn database(&self) -> DatabaseOptions {
-        self.database_url.iter().fold(self.worker.pool(Database::options()), DatabaseOptions::url)
+        self.direct_url.iter().chain(&self.database_url).take(1).fold(self.worker.pool(Database::options()), DatabaseOptions::url)
+    }
+
+    /// The same for a worker, whose handlers go through the pooler.
+    pub(super) fn database_and_pooler(&self) -> DatabaseOptions {
+        match (&self.database_url, &self.direct_url) {
+            (Some(url), Some(direct)) => self.worker.pool(Database::options()).url(url).direct_url(direct),
+            _ => self.database(),
+        }
     }
 
     /// What a worker is given: these settings, else its defaults.

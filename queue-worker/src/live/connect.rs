@@ -8,11 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sqlx::{ConnectOptions as _, Connection as _, PgConnection, PgPool, postgres::PgConnectOptions};
+use queue_core::runner::{is_refused_setting, mixes_up};
+use sqlx::{ConnectOptions as _, Connection as _, PgConnection, PgPool, Row as _, postgres::PgConnectOptions};
 use tokio::time::timeout;
 
 use super::session::SETTINGS;
-use crate::error::complain;
+use crate::error::{Error, complain};
 
 /// A connection that is made when first needed, and made anew after it failed.
 pub(crate) struct Link {
@@ -136,13 +137,18 @@ impl Link {
         }
     }
 
-    /// Warns when our settings are not in force.
-    pub(crate) async fn check_settings(&mut self) -> sqlx::Result<()> {
+    /// Warns when our settings are not in force; a pooler that does more harm than that is an error. In the simple protocol, which every pooler takes.
+    pub(crate) async fn check_settings(&mut self) -> Result<(), Error> {
         let mode = "select pg_catalog.current_setting('plan_cache_mode') = 'force_generic_plan'";
-        let in_force: bool = bounded(sqlx::query_scalar(mode).fetch_one(self.get().await?)).await?;
-        if !in_force {
-            tracing::warn!("{POOLER}");
+        let in_force: bool = bounded(sqlx::raw_sql(mode).fetch_one(self.get().await?)).await?.try_get(0)?;
+        if in_force {
+            return Ok(());
         }
+        let plain = (*self.to).clone().extra_float_digits(None).application_name("queue-worker start").disable_statement_logging();
+        if bounded(mixes_up(&plain)).await? {
+            return Err(Error::Pooler);
+        }
+        tracing::warn!("{POOLER}");
         Ok(())
     }
 
@@ -185,11 +191,6 @@ async fn connect(to: &PgConnectOptions, purpose: &str, settings: &[(&'static str
 /// Whether both lead to one host.
 pub(crate) fn is_same_place(one: &PgConnectOptions, other: &PgConnectOptions) -> bool {
     (one.get_host(), one.get_port(), one.get_socket()) == (other.get_host(), other.get_port(), other.get_socket())
-}
-
-/// Whether a pooler refused settings with which a connection was to begin.
-pub(super) fn is_refused_setting(error: &sqlx::Error) -> bool {
-    error.as_database_error().is_some_and(|error| error.message().starts_with("unsupported startup parameter"))
 }
 
 /// A statement that takes longer than any of ours should fails as a broken connection does, and [`Link::note`] drops it.

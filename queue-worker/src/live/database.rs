@@ -33,8 +33,18 @@ use crate::error::Error;
 #[must_use = "an embedded server is stopped when its last user is dropped"]
 pub struct Database {
     pool: PgPool,
+    /// To the server itself, where the pool leads to a pooler.
+    direct: Option<Box<Self>>,
+    #[cfg_attr(
+        not(all(feature = "cli", feature = "dashboard")),
+        expect(dead_code, reason = "what else has a pool of its own is not there")
+    )]
     wanted: Wanted,
     /// Of several hosts: the pools that are led to the one that is worked on.
+    #[cfg_attr(
+        not(all(feature = "cli", feature = "dashboard")),
+        expect(dead_code, reason = "what else has a pool of its own is not there")
+    )]
     pools: Option<Pools>,
     #[cfg(feature = "embedded")]
     embedded: Option<queue_embedded::Embedded>,
@@ -52,11 +62,15 @@ pub struct Database {
 #[must_use = "nothing is connected before `connect` is awaited"]
 pub struct DatabaseOptions {
     url: Option<String>,
+    direct_url: Option<String>,
     pool_size: u32,
 }
 
 /// The pool is for handlers, of which many wait for something else most of the time.
 const POOL_SIZE: u32 = 20;
+
+/// Of a pool that leads to the server itself: what uses that makes connections of its own.
+const DIRECT_POOL_SIZE: u32 = 4;
 
 /// Connections that somebody still holds are waited for so long.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -141,6 +155,7 @@ impl Database {
         };
         Ok(Self {
             pool,
+            direct: None,
             wanted,
             pools,
             #[cfg(feature = "embedded")]
@@ -172,6 +187,24 @@ impl Database {
         &self.pool
     }
 
+    /// The pool that leads to the server itself, past a pooler of transactions: for [`Worker::direct`](crate::Worker::direct) and
+    /// [`Waiter::start`](queue_core::Waiter::start), which keep sessions. Without a [`direct_url`](DatabaseOptions::direct_url) it is the pool.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use queue_core::Waiter;
+    /// use queue_worker::{Database, Worker, shutdown_signal};
+    ///
+    /// let database = Database::options().url("postgres://app@pooler:6432/app").direct_url("postgres://app@db/app").connect().await?;
+    /// let waiter = Waiter::start(database.direct());
+    /// Worker::new(database.pool().clone()).direct(database.direct()).run(shutdown_signal()).await?;
+    /// # drop(waiter);
+    /// # Ok(()) }
+    /// ```
+    pub fn direct(&self) -> &PgPool {
+        self.direct.as_ref().map_or(&self.pool, |direct| &direct.pool)
+    }
+
     /// Whether this is the embedded server's.
     pub fn is_embedded(&self) -> bool {
         #[cfg(feature = "embedded")]
@@ -185,7 +218,7 @@ impl Database {
     /// # Errors
     /// As [`queue_core::migrate()`]; of a store in the embedded server that this release cannot use, `Error::EmbeddedStore`.
     pub async fn migrate(&self, store: Store) -> Result<Vec<i32>, Error> {
-        let mut connection = self.pool.acquire().await?;
+        let mut connection = self.direct().acquire().await?;
         migrate(&mut connection, store).await.map_err(|error| self.placed(error))
     }
 
@@ -202,7 +235,8 @@ impl Database {
 
     /// Closes the pool, then leaves the embedded server; several hosts are not followed any more. Connections that somebody still holds are waited for, up to ten seconds.
     pub async fn close(self) {
-        let _ = timeout(PATIENCE, self.pool.close()).await;
+        let all = async { tokio::join!(self.pool.close(), self.direct().close()) };
+        let _ = timeout(PATIENCE, all).await;
     }
 }
 
@@ -214,7 +248,7 @@ impl fmt::Debug for Database {
 
 impl Default for DatabaseOptions {
     fn default() -> Self {
-        Self { url: None, pool_size: POOL_SIZE }
+        Self { url: None, direct_url: None, pool_size: POOL_SIZE }
     }
 }
 
@@ -226,7 +260,7 @@ impl fmt::Debug for DatabaseOptions {
 }
 
 impl DatabaseOptions {
-    /// What `DATABASE_URL` and `QUEUE_POOL_SIZE` say.
+    /// What `DATABASE_URL`, `QUEUE_DIRECT_URL` and `QUEUE_POOL_SIZE` say.
     ///
     /// # Errors
     /// [`Error::Config`] for a size that is no number.
@@ -236,13 +270,20 @@ impl DatabaseOptions {
             None => POOL_SIZE,
             Some(value) => value.parse().map_err(|_| Error::Config { key: "pool_size", value, range: SIZES })?,
         };
-        Ok(Self { url: said("DATABASE_URL"), pool_size })
+        Ok(Self { url: said("DATABASE_URL"), direct_url: said("QUEUE_DIRECT_URL"), pool_size })
     }
 
     /// The database at this URL, which looks like `postgres://user:password@host:5432/name`, and may name several hosts. Without one it is the embedded
     /// server's.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
+        self
+    }
+
+    /// Where the server itself is, if the URL leads to a pooler that gives each transaction another session: what keeps a session goes there, which are
+    /// a worker's own connections, those who wait for jobs, and a migration. Default: the URL.
+    pub fn direct_url(mut self, url: impl Into<String>) -> Self {
+        self.direct_url = Some(url.into());
         self
     }
 
@@ -259,12 +300,18 @@ impl DatabaseOptions {
     /// there is no way in, [`Error::NoHost`] when none of several hosts will do, `Error::Embedded`, which says what to install; [`Error::NoDatabase`] when this crate was built without the feature
     /// `embedded`.
     pub async fn connect(self) -> Result<Database, Error> {
-        let Self { url, pool_size } = self;
+        let Self { url, direct_url, pool_size } = self;
         if !(1..=10_000).contains(&pool_size) {
             return Err(Error::Config { key: "pool_size", value: pool_size.to_string(), range: SIZES });
         }
         match url {
-            Some(url) => Database::at(&url, pool_size).await,
+            Some(url) => {
+                let direct = match direct_url {
+                    Some(direct) => Some(Box::new(Database::at(&direct, DIRECT_POOL_SIZE).await?)),
+                    None => None,
+                };
+                Ok(Database { direct, ..Database::at(&url, pool_size).await? })
+            }
             #[cfg(feature = "embedded")]
             None => Database::in_embedded(pool_size).await,
             #[cfg(not(feature = "embedded"))]

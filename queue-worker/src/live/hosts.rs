@@ -5,13 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use queue_core::runner::is_refused_setting;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, postgres::PgConnectOptions};
 use tokio::{task::JoinSet, time::timeout};
 
 use super::{
     address::{Address, Said},
     bounded,
-    connect::is_refused_setting,
     fresh::ask,
 };
 use crate::error::{self, Error};
@@ -150,14 +150,15 @@ impl Refused {
 }
 
 /// Connects, and asks what the server is. No statement of ours is compiled: that takes the server longer than the statement. Where a pooler refuses such a
-/// setting, it is left out.
+/// setting, or the driver's, they are left out.
 async fn meet(options: PgConnectOptions) -> sqlx::Result<(PgConnectOptions, PgConnection, Said)> {
     let own = options.clone().options([("jit", "off")]);
     let (options, mut connection) = match own.connect().await {
         Ok(connection) => (own, connection),
         Err(error) if is_refused_setting(&error) => {
-            let connection = options.connect().await?;
-            (options, connection)
+            let plain = options.extra_float_digits(None);
+            let connection = plain.connect().await?;
+            (plain, connection)
         }
         Err(error) => return Err(error),
     };

@@ -5,12 +5,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use queue_core::{Store, runner::Channel};
-use sqlx::{
-    ConnectOptions as _, PgConnection, PgPool,
-    error::DatabaseError,
-    postgres::{PgListener, PgPoolOptions},
+use queue_core::{
+    Store,
+    runner::{Channel, Listening, NO_SESSION},
 };
+use sqlx::{ConnectOptions as _, PgConnection, PgPool, error::DatabaseError, postgres::PgConnectOptions};
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -76,26 +75,42 @@ const KEYS: &str = "#";
 
 /// Rings the bell for every notification, for ever. After each (re)connection too, since notifications may have been missed before it.
 ///
-/// Over a pool of one, for that is what the driver's listener wants: the user's pool may be exhausted. A new pool each time, because a
-/// listener that is dropped says goodbye first, and on a connection that has fallen silent keeps its place in the pool meanwhile.
+/// Over a connection of its own each time: the user's pool may be exhausted. Where it may not listen, that is said once, and looked at again later.
 pub(crate) async fn listen(pool: PgPool, store: Store, bell: Arc<Bell>, pauses: Pauses) {
+    let mut has_said = false;
     loop {
         let to = pool.connect_options();
         let options = (*to).clone().application_name("queue-worker listen").disable_statement_logging();
-        let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
         let has_moved = || !is_same_place(&pool.connect_options(), &to);
         let mut pause = Duration::from_millis(500);
-        if let Err(error) = listen_once(&own, store, (&bell, &pauses), has_moved).await {
-            complain(&error, "cannot listen; polling meanwhile");
-            if is_refused(&error) {
+        match listen_once(options, store, (&bell, &pauses), has_moved).await {
+            Ok(Heard::All) => {}
+            Ok(Heard::Nothing) => {
                 pause = REFUSED;
+                if !has_said {
+                    has_said = true;
+                    tracing::warn!("{NO_SESSION}");
+                }
+            }
+            Err(error) => {
+                complain(&error, "cannot listen; polling meanwhile");
+                if is_refused(&error) {
+                    pause = REFUSED;
+                }
             }
         }
         tokio::time::sleep(pause.mul_f64(1.0 + fastrand::f64())).await;
     }
 }
 
-/// For a role that may not know the channel, until somebody grants it.
+/// What came of listening until the connection ended.
+enum Heard {
+    All,
+    /// It may not listen.
+    Nothing,
+}
+
+/// For a role that may not know the channel, until somebody grants it; and behind a pooler that keeps no sessions.
 const REFUSED: Duration = Duration::from_secs(30);
 
 fn is_refused(error: &sqlx::Error) -> bool {
@@ -111,8 +126,16 @@ const ROOM: &str = "!room ";
 /// Says that a schedule has changed.
 const SCHEDULE: &str = "!schedule";
 
-async fn listen_once(pool: &PgPool, store: Store, (bell, pauses): (&Bell, &Pauses), has_moved: impl Fn() -> bool) -> sqlx::Result<()> {
-    let mut listener = bounded(PgListener::connect_with(pool)).await?;
+async fn listen_once(
+    options: PgConnectOptions,
+    store: Store,
+    (bell, pauses): (&Bell, &Pauses),
+    has_moved: impl Fn() -> bool,
+) -> sqlx::Result<Heard> {
+    let Listening { mut listener, keeps_session } = bounded(Listening::open(options)).await?;
+    if !keeps_session {
+        return Ok(Heard::Nothing);
+    }
     let channel = bounded(Channel::Wake.name(&mut listener, store)).await?;
     bounded(listener.listen(&channel)).await?;
     bell.tell();
@@ -135,12 +158,12 @@ async fn listen_once(pool: &PgPool, store: Store, (bell, pauses): (&Bell, &Pause
             }
             Ok(Err(error)) => return Err(error),
             // The other end may still be there, and nobody would write to it.
-            Err(_) if has_moved() => return Ok(()),
+            Err(_) if has_moved() => return Ok(Heard::All),
             Err(_) => {
                 let tried = timeout(SILENCE, Channel::Wake.name(&mut listener, store)).await;
                 // Its owner has given it another name: begin anew.
                 if tried.map_err(|_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))?? != channel {
-                    return Ok(());
+                    return Ok(Heard::All);
                 }
             }
         }

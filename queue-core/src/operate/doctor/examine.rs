@@ -12,7 +12,10 @@ use super::{
     kind::FindingKind,
     looks::{self, Login, Look, of_clocks, of_version},
 };
-use crate::{error::Error, schema::Store};
+use crate::{
+    error::Error,
+    schema::{Store, is_refused_setting},
+};
 
 /// A server that does not answer within this time is out of reach.
 const REACH: Duration = Duration::from_secs(10);
@@ -145,9 +148,7 @@ impl<'a> Examiner<'a> {
         };
         let says = match timeout(REACH, reached).await {
             Ok(Ok(false)) => "a pooler leaves out the settings that connections begin with",
-            Ok(Err(error)) if text(&error).contains("unsupported startup parameter") => {
-                "a pooler refuses the settings that connections begin with"
-            }
+            Ok(Err(error)) if is_refused_setting(&error) => "a pooler refuses the settings that connections begin with",
             // They are in force; or a second session was not to be had, and that is no pooler's doing.
             _ => return,
         };

@@ -1,0 +1,163 @@
+//! Real poolers in front of the database: what works behind which, and what is refused at once.
+
+use std::time::{Duration, Instant};
+
+use queue_core::{Context, Handler, Job as _, JobResult, Waiter, job, runner::Listening};
+use queue_worker::{Database, Error, Worker};
+use serde::{Deserialize, Serialize};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, postgres::PgConnectOptions};
+use tests::{
+    pgbouncer::{PgBouncer, Pooling, carries_prepared},
+    server::{self, TestServer},
+};
+use tokio::sync::oneshot;
+
+/// Gives back what it is given.
+#[job(name = "echo", output = String)]
+#[derive(Serialize, Deserialize)]
+struct Echo {
+    text: String,
+}
+
+impl Handler for Echo {
+    async fn run(self, _: &Context) -> JobResult<String> {
+        Ok(self.text)
+    }
+}
+
+fn echo(text: impl Into<String>) -> Echo {
+    Echo { text: text.into() }
+}
+
+/// A server that writes down each statement.
+async fn server() -> (TestServer, server::Database) {
+    let server = TestServer::start_with(&["log_statement=all"]).await.unwrap();
+    let database = server.database("pooled").await.unwrap();
+    (server, database)
+}
+
+/// How often somebody has said this to the server.
+async fn said(database: &server::Database, words: &str) -> i64 {
+    let count = format!(
+        "select count(*) from pg_catalog.regexp_matches(
+            pg_catalog.pg_read_file(pg_catalog.current_setting('data_directory') || '/../postgres.log'), 'statement: ({words})', 'gi')"
+    );
+    sqlx::query_scalar(AssertSqlSafe(count)).fetch_one(&database.pool).await.unwrap()
+}
+
+fn options(url: &str) -> PgConnectOptions {
+    url.parse::<PgConnectOptions>().unwrap().extra_float_digits(None).disable_statement_logging()
+}
+
+/// Runs a worker until `test` is over.
+async fn beside<T>(worker: Worker, test: impl Future<Output = T>) -> T {
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(worker.register::<Echo>().run(async move { drop(stopped.await) }));
+    let value = test.await;
+    stop.send(()).unwrap();
+    running.await.unwrap().unwrap();
+    value
+}
+
+#[tokio::test]
+async fn who_may_listen_is_known_before_anybody_listens() {
+    let (server, database) = server().await;
+    assert!(Listening::open(options(&server.url("pooled"))).await.unwrap().keeps_session, "the server itself");
+    for (pooling, settings, keeps) in [
+        (Pooling::Sessions, &[][..], true),
+        (Pooling::Transactions, &[], false),
+        (Pooling::Transactions, &["server_round_robin = 1"], false),
+        (Pooling::Transactions, &["ignore_startup_parameters = options,extra_float_digits"], false),
+        (Pooling::Sessions, &["ignore_startup_parameters = options,extra_float_digits"], true),
+    ] {
+        let Some(pooler) = PgBouncer::start("who may listen", server.port(), pooling, settings).await else { return };
+        for _ in 0..3 {
+            let found = Listening::open(options(&pooler.url("pooled"))).await.unwrap();
+            assert_eq!(found.keeps_session, keeps, "{pooling:?} {settings:?}");
+        }
+        pooler.end().await;
+    }
+    assert_eq!(said(&database, "listen").await, 0);
+}
+
+#[tokio::test]
+async fn behind_a_pooler_of_sessions_all_is_as_ever() {
+    let (server, database) = server().await;
+    let Some(pooler) = PgBouncer::start("a pooler of sessions", server.port(), Pooling::Sessions, &[]).await else { return };
+    let through = Database::connect(&pooler.url("pooled")).await.unwrap();
+    beside(Worker::new(through.pool().clone()), async {
+        let waiter = Waiter::start(through.pool());
+        for _ in 0..20 {
+            let job = echo("x").enqueue(through.pool()).await.unwrap();
+            assert_eq!(job.wait(&waiter).timeout(Duration::from_secs(20)).await.unwrap(), "x");
+        }
+    })
+    .await;
+    assert_eq!(said(&database, "listen").await, 2, "a worker, and one who waits");
+    through.close().await;
+    pooler.end().await;
+}
+
+#[tokio::test]
+async fn behind_a_pooler_that_mixes_statements_up_a_worker_does_not_start() {
+    let (server, database) = server().await;
+    let settings: &[&str] = if carries_prepared() { &["max_prepared_statements = 0"] } else { &[] };
+    let pooler = PgBouncer::start("a pooler that mixes statements up", server.port(), Pooling::Transactions, settings).await;
+    let Some(pooler) = pooler else { return };
+    let through = Database::connect(&pooler.url("pooled")).await.unwrap();
+    let refused = Worker::new(through.pool().clone()).register::<Echo>().run(std::future::pending()).await.unwrap_err();
+    assert!(matches!(refused, Error::Pooler), "{refused}");
+    for word in ["max_prepared_statements", "pool_mode = session", "QUEUE_DIRECT_URL"] {
+        assert!(refused.to_string().contains(word), "{refused}");
+    }
+    through.close().await;
+    // Past it, the worker works; and nothing that must not be pooled was.
+    let both = Database::options().url(pooler.url("pooled")).direct_url(server.url("pooled")).connect().await.unwrap();
+    beside(Worker::new(both.pool().clone()).direct(both.direct()), async {
+        let job = echo("y").enqueue(&database.pool).await.unwrap();
+        assert_eq!(job.wait(&Waiter::start(both.direct())).timeout(Duration::from_secs(20)).await.unwrap(), "y");
+    })
+    .await;
+    both.close().await;
+    pooler.end().await;
+}
+
+/// `QUEUE_TEST_CALLS=100000` makes so many.
+#[tokio::test]
+async fn producers_and_waiters_behind_a_pooler_of_transactions_fail_never_and_listen_nowhere() {
+    let calls: u32 = std::env::var("QUEUE_TEST_CALLS").ok().and_then(|value| value.parse().ok()).unwrap_or(1600);
+    let what = "producers behind a pooler of transactions";
+    if !carries_prepared() {
+        return tests::skipped(what, "there is no PgBouncer that keeps prepared statements apart, which 1.21 does");
+    }
+    let (server, database) = server().await;
+    let settings = ["max_prepared_statements = 200"];
+    let Some(pooler) = PgBouncer::start(what, server.port(), Pooling::Transactions, &settings).await else { return };
+    let both = Database::options().url(pooler.url("pooled")).direct_url(server.url("pooled")).connect().await.unwrap();
+    let began = Instant::now();
+    beside(Worker::new(both.pool().clone()).direct(both.direct()), async {
+        let callers = (0..8).map(|n| {
+            let pool = both.pool().clone();
+            // Every other waits over the pooler too, where nobody tells it anything, so that it looks four times a second.
+            let (waiter, calls) = if n % 2 == 0 { (Waiter::start(both.direct()), calls / 4) } else { (Waiter::start(&pool), calls / 100) };
+            tokio::spawn(async move {
+                for call in 0..calls {
+                    let job = echo(format!("{n} {call}"));
+                    let mut tx = pool.begin().await.unwrap();
+                    let job = job.enqueue(&mut tx).await.unwrap();
+                    tx.commit().await.unwrap();
+                    let job = job.wait(&waiter).timeout(Duration::from_secs(30)).await.unwrap();
+                    assert_eq!(job, format!("{n} {call}"));
+                }
+            })
+        });
+        for caller in callers.collect::<Vec<_>>() {
+            caller.await.unwrap();
+        }
+    })
+    .await;
+    println!("{calls} calls in {:.1?}", began.elapsed());
+    assert_eq!(said(&database, "listen").await, 5, "the worker and four who wait, past the pooler");
+    both.close().await;
+    pooler.end().await;
+}

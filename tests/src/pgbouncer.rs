@@ -1,0 +1,122 @@
+//! A real `PgBouncer` in front of a server: what `QUEUE_TEST_PGBOUNCER` names, else the machine's. It ends with the test, however that ends.
+
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::PermissionsExt as _,
+    path::PathBuf,
+    process::{Child, ChildStdin, Command, Stdio},
+    time::Duration,
+};
+
+use sqlx::{Connection as _, PgConnection};
+
+use crate::skipped;
+
+/// How it pools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// A client has a session as long as it is connected.
+    Sessions,
+    /// And as long as its transaction.
+    Transactions,
+}
+
+/// It runs.
+#[derive(Debug)]
+pub struct PgBouncer {
+    port: u16,
+    guard: Child,
+    input: Option<ChildStdin>,
+}
+
+/// Ends it once nobody holds the other end of this one's input, and removes its folder.
+const GUARD: &str = r#"
+"$1" "$2/pgbouncer.ini" >/dev/null 2>&1 & pid=$!
+cat >/dev/null
+kill -9 $pid
+rm -rf "$2"
+"#;
+
+fn binary() -> Option<PathBuf> {
+    let said = std::env::var_os("QUEUE_TEST_PGBOUNCER").map(PathBuf::from);
+    said.or_else(|| {
+        ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"].map(PathBuf::from).into_iter().find(|path| path.exists())
+    })
+}
+
+/// Whether it keeps prepared statements apart where it pools transactions, as of version 1.21.
+pub fn carries_prepared() -> bool {
+    let told = binary().and_then(|binary| Command::new(binary).arg("--version").output().ok());
+    let told = told.map(|told| String::from_utf8_lossy(&told.stdout).into_owned()).unwrap_or_default();
+    let mut numbers = told.split([' ', '.', '\n']).filter_map(|part| part.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(1), Some(21))
+}
+
+impl PgBouncer {
+    /// In front of the server at this port of loopback, with further lines of its settings. None where there is none, which is said.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn start(what: &str, server: u16, pooling: Pooling, settings: &[&str]) -> Option<Self> {
+        let Some(binary) = binary() else {
+            skipped(what, "there is no PgBouncer");
+            return None;
+        };
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).unwrap_or_else(|error| panic!("{error}")).port();
+        let folder = std::env::temp_dir().join(format!("queue-pooler-{}-{:x}", std::process::id(), fastrand::u32(..)));
+        let mode = if pooling == Pooling::Sessions { "session" } else { "transaction" };
+        let own = fs::create_dir(&folder).and_then(|()| {
+            fs::set_permissions(&folder, fs::Permissions::from_mode(0o755))?;
+            fs::write(
+                folder.join("pgbouncer.ini"),
+                format!(
+                    "[databases]\n* = host=127.0.0.1 port={server} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+                     unix_socket_dir =\nauth_type = any\npool_mode = {mode}\nmax_client_conn = 200\n{}\n{}\n",
+                    // It does not run as root, and root's tests run it as nobody.
+                    if is_root() { "user = nobody" } else { "" },
+                    settings.join("\n")
+                ),
+            )
+        });
+        own.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        let mut guard = Command::new("sh")
+            .args(["-c", GUARD, "guard"])
+            .args([&binary, &folder])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start a shell: {error}"));
+        let input = guard.stdin.take();
+        let started = Self { port, guard, input };
+        let plain = format!("postgres://postgres@127.0.0.1:{port}/postgres");
+        crate::eventually("the pooler answers", async || {
+            let Ok(options) = plain.parse::<sqlx::postgres::PgConnectOptions>() else { return false };
+            match PgConnection::connect_with(&options.extra_float_digits(None)).await {
+                Ok(connection) => connection.close().await.is_ok(),
+                Err(_) => false,
+            }
+        })
+        .await;
+        Some(started)
+    }
+
+    /// The address of a database through it.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// Ends it, and waits for that.
+    pub async fn end(mut self) {
+        drop(self.input.take());
+        while matches!(self.guard.try_wait(), Ok(None)) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+fn is_root() -> bool {
+    let told = Command::new("id").arg("-u").output();
+    told.is_ok_and(|told| told.stdout.starts_with(b"0"))
+}
