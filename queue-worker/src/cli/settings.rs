@@ -21,7 +21,7 @@ pub(super) const EVERYWHERE: &str = "Everywhere";
 #[derive(clap::Args, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Settings {
-    /// The database, as `postgres://user:password@host:5432/name`; without one, an embedded PostgreSQL is used
+    /// The database, as `postgres://user:password@host:5432/name`, or with several hosts; without one, an embedded PostgreSQL is used
     #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL", help_heading = EVERYWHERE)]
     pub(super) database_url: Option<String>,
     /// Where the server itself is, if the database's URL leads to a pooler of transactions: for all but what handlers do; default the same
@@ -314,7 +314,7 @@ mod tests {
             } else {
                 ""
             };
-            let is_key = ["1", "'1s'", "'text'", "true", "['mail']", "'[::1]:1'"]
+            let is_key = ["1", "'1s'", "'text'", "true", "['mail']", "'[::1]:1'", "'wait'"]
                 .iter()
                 .any(|value| file(&format!("{section}{key} = {value}")).is_ok());
             assert!(is_key, "`{key}` is no key of the file");

@@ -122,9 +122,11 @@ impl Address {
         }
         let each = (0..parts.count()?).map(|nth| {
             let at = if authority.contains('@') { "@" } else { "" };
-            let url =
-                format!("postgres://{user}{at}{}/{name}?{}", parts.hosts.get(nth).or(parts.hosts.first()).unwrap_or(&""), parts.query(nth));
-            Ok(PgConnectOptions::from_str(&url)?)
+            let url = format!("postgres://{user}{at}{}/{name}?{}", parts.host(nth), parts.query(nth));
+            let host = PgConnectOptions::from_str(&url)?;
+            // The driver would look for a name with brackets in it.
+            let bare = host.get_host().strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).map(ToOwned::to_owned);
+            Ok(bare.into_iter().fold(host, |host, bare| host.host(&bare)))
         });
         let hosts = each.collect::<Result<Vec<_>, Error>>()?;
         // Of several, one that takes writes: a worker can use no other, nor can a producer.
@@ -182,6 +184,13 @@ impl<'a> Parts<'a> {
             return wrong("its list of hosts or ports has an empty place; name each, with a comma between two");
         }
         Ok(most)
+    }
+
+    /// That of the authority. The driver takes no user without one, even if a parameter names it.
+    fn host(&self, nth: usize) -> &'a str {
+        let host = self.hosts.get(nth).or(self.hosts.first()).copied().unwrap_or_default();
+        let is_named = self.named.iter().any(|(key, _)| *key != "port");
+        if host.is_empty() && is_named { "localhost" } else { host }
     }
 
     fn query(&self, nth: usize) -> String {

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use super::{
     Engine,
     fresh::{Fresh, ask},
-    hosts::{Found, Hosts},
+    hosts::{GoodHost, Hosts},
 };
 use crate::error::Error;
 
@@ -41,7 +41,7 @@ impl Pools {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((pool.clone(), fresh.clone()));
     }
 
-    fn lead_to(&self, found: &Found) {
+    fn lead_to(&self, found: &GoodHost) {
         let mut pools = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         pools.retain(|(pool, _)| !pool.is_closed());
         for (pool, fresh) in pools.iter() {
@@ -56,7 +56,7 @@ impl Pools {
 }
 
 /// Follows until all pools are closed: on a thread of its own, so that no handler that blocks its thread holds it up.
-pub(super) fn start(hosts: Hosts, pools: Pools, found: Found) -> Result<(), Error> {
+pub(super) fn start(hosts: Hosts, pools: Pools, found: GoodHost) -> Result<(), Error> {
     let engine = Engine::start("queue hosts").map_err(|error| Error::Thread(error.to_string()))?;
     let handle = engine.handle().clone();
     handle.spawn(async move {
@@ -110,7 +110,7 @@ async fn is_well(hosts: &Hosts, present: &mut Option<PgConnection>) -> bool {
 }
 
 /// The host to work on. While none will do, again and again, unless the present one is well.
-async fn look(hosts: &Hosts, pools: &Pools, well: bool) -> Option<Found> {
+async fn look(hosts: &Hosts, pools: &Pools, well: bool) -> Option<GoodHost> {
     let mut told: Option<Instant> = None;
     while !pools.are_closed() {
         match hosts.look().await {

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sqlx::{Connection as _, PgConnection, pool::PoolConnectionMetadata, postgres::PgPoolOptions};
+use sqlx::{Connection as _, PgConnection, Row as _, pool::PoolConnectionMetadata, postgres::PgPoolOptions};
 use tokio::time::timeout;
 
 use super::{
@@ -44,7 +44,6 @@ const STANDBY: Duration = Duration::from_secs(5);
 
 /// What a server says of itself. By the simple protocol, which every pooler takes.
 pub(super) async fn ask(connection: &mut PgConnection) -> sqlx::Result<Said> {
-    use sqlx::Row as _;
     let row = bounded(sqlx::raw_sql(include_str!("../../sql/server.sql")).fetch_one(connection)).await?;
     Ok(Said { standby: row.try_get(0)?, read_only: row.try_get(1)? })
 }

@@ -6,12 +6,11 @@ use std::{
 };
 
 use queue_core::runner::is_refused_setting;
-use sqlx::{ConnectOptions as _, Connection as _, PgConnection, postgres::PgConnectOptions};
+use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Row as _, postgres::PgConnectOptions};
 use tokio::{task::JoinSet, time::timeout};
 
 use super::{
     address::{Address, Said},
-    bounded,
     fresh::ask,
 };
 use crate::error::{self, Error};
@@ -27,7 +26,7 @@ struct Known {
 }
 
 /// One that will do, connected to.
-pub(super) struct Found {
+pub(super) struct GoodHost {
     /// Its place in the list.
     pub(super) nth: usize,
     /// What connects to it: with a setting of ours, unless a pooler refuses that.
@@ -38,6 +37,9 @@ pub(super) struct Found {
 
 /// Once one will do, the others have so long to say that they are better.
 const OTHERS: Duration = Duration::from_millis(250);
+
+/// So long it may take to say which of two is newer.
+const TOLD: Duration = Duration::from_secs(1);
 
 impl Hosts {
     pub(super) fn new(address: Address) -> Self {
@@ -67,7 +69,7 @@ impl Hosts {
     ///
     /// # Errors
     /// [`Error::NoHost`], with what each of them said; of a single one that is not there [`Error::Connect`].
-    pub(super) async fn look(&self) -> Result<Found, Error> {
+    pub(super) async fn look(&self) -> Result<GoodHost, Error> {
         let (mut fit, why) = self.ask_all().await;
         if fit.is_empty() {
             return Err(self.none_will_do(why));
@@ -93,19 +95,19 @@ impl Hosts {
     }
 
     /// Those that will do, and what the others said. Does not wait for one that is silent once another will do.
-    async fn ask_all(&self) -> (Vec<Found>, Vec<(usize, Refused)>) {
+    async fn ask_all(&self) -> (Vec<GoodHost>, Vec<(usize, Refused)>) {
         let Address { hosts, wanted, patience } = &self.0.address;
         let mut asking = JoinSet::new();
         for (nth, options) in hosts.iter().cloned().enumerate() {
             let patience = *patience;
             asking.spawn(async move { (nth, timeout(patience, meet(options)).await.unwrap_or_else(|_| Err(away()))) });
         }
-        let (mut fit, mut why, mut until): (Vec<Found>, _, _) = (Vec::new(), Vec::new(), Instant::now() + *patience + OTHERS);
+        let (mut fit, mut why, mut until): (Vec<GoodHost>, _, _) = (Vec::new(), Vec::new(), Instant::now() + *patience + OTHERS);
         while let Ok(Some(answer)) = tokio::time::timeout_at(until.into(), asking.join_next()).await {
             let Ok((nth, answer)) = answer else { continue };
             match answer {
                 Ok((options, connection, said)) if wanted.takes(said) => {
-                    fit.push(Found { nth, options, connection, said });
+                    fit.push(GoodHost { nth, options, connection, said });
                     until = until.min(Instant::now() + OTHERS);
                 }
                 Ok((_, connection, said)) => {
@@ -168,9 +170,11 @@ async fn meet(options: PgConnectOptions) -> sqlx::Result<(PgConnectOptions, PgCo
 
 /// Zero where the server does not tell: then it is as good as any other of the kind.
 async fn timeline(connection: &mut PgConnection) -> i64 {
-    let told =
-        bounded(sqlx::query_scalar::<_, Option<i64>>(include_str!("../../sql/timeline.sql")).persistent(false).fetch_one(connection));
-    timeout(OTHERS, told).await.ok().and_then(Result::ok).flatten().unwrap_or(0)
+    let told = async {
+        let row = sqlx::raw_sql(include_str!("../../sql/timeline.sql")).fetch_one(connection).await?;
+        row.try_get::<Option<i64>, _>(0)
+    };
+    timeout(TOLD, told).await.ok().and_then(Result::ok).flatten().unwrap_or(0)
 }
 
 fn away() -> sqlx::Error {
@@ -180,7 +184,7 @@ fn away() -> sqlx::Error {
 /// A server's host and port.
 fn host(options: &PgConnectOptions) -> String {
     let host = options.get_socket().map_or_else(|| options.get_host().to_owned(), |socket| socket.display().to_string());
-    format!("{host}:{}", options.get_port())
+    if host.contains(':') { format!("[{host}]:{}", options.get_port()) } else { format!("{host}:{}", options.get_port()) }
 }
 
 /// Where the options lead, without user and password.

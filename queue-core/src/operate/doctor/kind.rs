@@ -157,7 +157,7 @@ kinds! {
         "raise max_connections or the limit of the role or database, or make pools smaller";
     Warning Pooler: "A pooler is in front of the database.",
         "Settings of our own do not reach the server: plans may be slow, and jobs are found by polling.",
-        "give workers a direct connection";
+        "give workers a direct connection: QUEUE_DIRECT_URL";
     Warning NotEncrypted: "The connection comes from another machine and is not encrypted.",
         "Payloads and passwords can be read on the way.",
         "add `sslmode=verify-full` to the database URL; a program needs the feature `tls`";
