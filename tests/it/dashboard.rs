@@ -14,6 +14,7 @@ mod many;
 mod pages;
 mod process;
 mod rare;
+mod replica;
 
 use queue_core::{Job as _, JobId, Store};
 use queue_worker::dashboard::{Options, listen};

@@ -252,6 +252,11 @@ impl TestServer {
         Ok(())
     }
 
+    /// Its log, of what its settings let it write down.
+    pub fn log(&self) -> PathBuf {
+        self.0.folder.join("postgres.log")
+    }
+
     /// The address of one of its databases, past every proxy.
     pub fn url(&self, database: &str) -> String {
         url(self.0.port, database)

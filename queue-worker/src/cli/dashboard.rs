@@ -5,7 +5,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use queue_core::Store;
 use sqlx::{PgPool, postgres::PgPoolOptions};
 
-use super::{open::open_store, problem::Problem, settings::Settings};
+use super::{
+    open::{open_store, open_to_look},
+    problem::Problem,
+    settings::Settings,
+};
 use crate::{
     dashboard,
     error::Error,
@@ -22,11 +26,21 @@ const CONNECTIONS: u32 = 3;
 pub(super) async fn serve(settings: &Settings, address: Option<SocketAddr>) -> Result<(), Problem> {
     let address = address.or(settings.dashboard.address()).unwrap_or(ADDRESS);
     // Before the database is looked for: what is not safe is said at once.
-    let listening = dashboard::listen(address, settings.dashboard.options()).await?;
+    let mut listening = dashboard::listen(address, settings.dashboard.options()).await?;
     let (database, store) = open_store(settings).await?;
+    let reads = match &settings.read_url {
+        Some(_) => Some(open_to_look(settings).await?.0),
+        None => None,
+    };
+    if let Some(reads) = &reads {
+        listening = listening.read_from(pool_of(reads));
+    }
     let stopped = shutdown_signal();
     super::print::lines(&format!("the dashboard is at http://{}", listening.address()))?;
     listening.serve(pool_of(&database), store, stopped).await;
+    if let Some(reads) = reads {
+        reads.close().await;
+    }
     database.close().await;
     Ok(())
 }
@@ -36,7 +50,16 @@ pub(super) async fn serve(settings: &Settings, address: Option<SocketAddr>) -> R
 pub(super) async fn beside(settings: &Settings, database: &Database, store: Store) -> Result<Option<Engine>, Problem> {
     let Some(address) = settings.dashboard.address() else { return Ok(None) };
     let engine = Engine::start("queue-dashboard").map_err(|error| Error::Thread(error.to_string()))?;
-    let (options, pool) = (settings.dashboard.options(), pool_of(database));
+    let (mut options, pool) = (settings.dashboard.options(), pool_of(database));
+    if settings.read_url.is_some() {
+        // No job waits for what is only for looking.
+        match open_to_look(settings).await {
+            Ok((reads, _)) => options = options.read_from(pool_of(&reads)),
+            Err(problem) => {
+                tracing::warn!("the dashboard reads from the database itself, for what QUEUE_READ_URL names cannot be used: {problem}")
+            }
+        }
+    }
     let pending = engine.handle().spawn(async move { dashboard::listen_beside(address, options).await });
     let pending = pending.await.map_err(Problem::failed)??;
     engine.handle().spawn(async move { pending.serve(pool, store).await });

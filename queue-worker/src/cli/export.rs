@@ -2,10 +2,10 @@
 
 use queue_core::operate;
 
-use super::{chosen::Export, open::open_store, print, problem::Problem, settings::Settings};
+use super::{chosen::Export, open::open_to_look, print, problem::Problem, settings::Settings};
 
 pub(super) async fn export(settings: &Settings, asked: &Export) -> Result<(), Problem> {
-    let (database, store) = open_store(settings).await?;
+    let (database, store) = open_to_look(settings).await?;
     let mut filter = asked.filter();
     loop {
         let mut page = operate::list(database.pool(), store, &filter).await?;

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{
     noted::Noted,
-    open::open_store,
+    open::{open_store, open_to_look},
     print,
     problem::Problem,
     settings::Settings,
@@ -44,7 +44,7 @@ pub(super) struct FlowArgs {
 }
 
 pub(super) async fn flow(settings: &Settings, FlowArgs { id, mermaid, cancel, output }: FlowArgs) -> Result<(), Problem> {
-    let (database, store) = open_store(settings).await?;
+    let (database, store) = if cancel { open_store(settings).await? } else { open_to_look(settings).await? };
     let nodes = operate::flow(database.pool(), store, id).await?;
     if nodes.is_empty() {
         return Err(Problem::refused(format!("job {id} belongs to no flow")));

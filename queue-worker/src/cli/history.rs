@@ -7,7 +7,7 @@ use humantime::format_duration;
 use queue_core::operate::{self, Figures, Histogram, Past};
 use serde_json::json;
 
-use super::{open::open_store, print, problem::Problem, settings::Settings, settings::Span, values::Output};
+use super::{open::open_to_look, print, problem::Problem, settings::Settings, settings::Span, values::Output};
 
 /// Which part of the past, and how it is shown.
 #[derive(clap::Args)]
@@ -56,7 +56,7 @@ pub(super) async fn history(settings: &Settings, args: &HistoryArgs) -> Result<(
         job_type: args.job_type.clone(),
         apart: args.by == By::Type,
     };
-    let (database, store) = open_store(settings).await?;
+    let (database, store) = open_to_look(settings).await?;
     let found = operate::history(database.pool(), store, &past).await?;
     database.close().await;
     if args.output.json {

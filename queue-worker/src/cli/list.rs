@@ -16,7 +16,7 @@ use sqlx::PgPool;
 use super::{
     chosen::List,
     known_queue::check_queue,
-    open::open_store,
+    open::open_to_look,
     pause::pause_of,
     print,
     problem::{Problem, note_again, warn},
@@ -29,7 +29,7 @@ const FIRST_WORD: Duration = Duration::from_millis(40);
 const WORD: Duration = Duration::from_secs(1);
 
 pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Problem> {
-    let (database, store) = open_store(settings).await?;
+    let (database, store) = open_to_look(settings).await?;
     check_queue(&database, store, asked.filter().queue.as_deref()).await?;
     if !asked.output.json && asked.filter().limit > Filter::MOST {
         let on = if asked.of_key().is_some() { "" } else { "; `--before` goes on" };

@@ -42,8 +42,19 @@ const AGAIN: Duration = Duration::from_millis(500);
 
 /// As [`open`], with the store checked to be what this release needs.
 pub(super) async fn open_store(settings: &Settings) -> Result<(Database, Store), Problem> {
+    checked(settings, open(settings).await?).await
+}
+
+/// As [`open_store`], for what only looks: where that is to be done.
+pub(super) async fn open_to_look(settings: &Settings) -> Result<(Database, Store), Problem> {
+    match &settings.read_url {
+        Some(url) => checked(settings, Database::options().url(url).connect().await?).await,
+        None => open_store(settings).await,
+    }
+}
+
+async fn checked(settings: &Settings, database: Database) -> Result<(Database, Store), Problem> {
     let store = settings.store()?;
-    let database = open(settings).await?;
     let mut connection = database.pool().acquire().await?;
     queue_core::migrate::verify(&mut connection, store).await.map_err(|error| database.placed(error))?;
     drop(connection);

@@ -27,6 +27,9 @@ pub(super) struct Settings {
     /// Where the server itself is, if the database's URL leads to a pooler of transactions: for all but what handlers do; default the same
     #[arg(long, global = true, env = "QUEUE_DIRECT_URL", hide_env_values = true, value_name = "URL", help_heading = EVERYWHERE)]
     pub(super) direct_url: Option<String>,
+    /// A standby, or several hosts of which one will do, for commands and pages that only look; default the database
+    #[arg(long, global = true, env = "QUEUE_READ_URL", hide_env_values = true, value_name = "URL", help_heading = EVERYWHERE)]
+    pub(super) read_url: Option<String>,
     /// Use a PostgreSQL of this machine's own, which is started when needed; a release build does so only if it is said
     #[arg(long, global = true, env = "QUEUE_EMBEDDED", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         value_name = "true|false", help_heading = EVERYWHERE)]
@@ -167,6 +170,7 @@ impl Settings {
         Self {
             database_url: self.database_url.filter(given).or(lower.database_url.filter(given)),
             direct_url: self.direct_url.filter(given).or(lower.direct_url.filter(given)),
+            read_url: self.read_url.filter(given).or(lower.read_url.filter(given)),
             embedded: self.embedded.or(lower.embedded),
             schema: self.schema.or(lower.schema),
             log: self.log.filter(given).or(lower.log),
@@ -189,10 +193,8 @@ impl Settings {
 
     /// The same for a worker, whose handlers go through the pooler.
     pub(super) fn database_and_pooler(&self) -> DatabaseOptions {
-        match (&self.database_url, &self.direct_url) {
-            (Some(url), Some(direct)) => self.worker.pool(Database::options()).url(url).direct_url(direct),
-            _ => self.database(),
-        }
+        let both = self.database_url.as_ref().zip(self.direct_url.as_ref());
+        both.map_or_else(|| self.database(), |(url, direct)| self.worker.pool(Database::options()).url(url).direct_url(direct))
     }
 
     /// What a worker is given: these settings, else its defaults.

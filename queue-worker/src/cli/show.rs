@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::{
     list::{Served, of_version, paused_by},
-    open::open_store,
+    open::open_to_look,
     pause::told,
     print,
     problem::Problem,
@@ -22,7 +22,7 @@ use super::{
 use crate::inert;
 
 pub(super) async fn show(settings: &Settings, id: JobId, (payload, with_logs): (bool, bool), as_json: bool) -> Result<(), Problem> {
-    let (database, store) = open_store(settings).await?;
+    let (database, store) = open_to_look(settings).await?;
     let job = JobRef::from_id(id).in_store(store);
     let job = if payload { job.find(database.pool()).await? } else { job.find_without_payload(database.pool()).await? };
     let unserved = operate::unserved_of(database.pool(), store, std::slice::from_ref(&job)).await?;

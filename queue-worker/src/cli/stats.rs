@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{
     list::of_version,
-    open::open_store,
+    open::open_to_look,
     pause, print,
     problem::Problem,
     settings::Settings,
@@ -36,7 +36,7 @@ struct Stats {
 const SHOWN: u16 = 50;
 
 pub(super) async fn stats(settings: &Settings, all: bool, Exact { exact }: Exact, as_json: bool) -> Result<(), Problem> {
-    let (database, store) = open_store(settings).await?;
+    let (database, store) = open_to_look(settings).await?;
     let pool = database.pool();
     let counted = async {
         if exact {

@@ -15,7 +15,7 @@ use queue_core::{
 };
 use sqlx::PgPool;
 
-use super::{chosen::Tail, known_queue::check_queue, list::of_version, open::open_store, print, problem::Problem, settings::Settings};
+use super::{chosen::Tail, known_queue::check_queue, list::of_version, open::open_to_look, print, problem::Problem, settings::Settings};
 use crate::{inert, live::shutdown_signal};
 
 /// So many of the newest jobs, and so many running ones, are seen in a look.
@@ -31,7 +31,7 @@ const LOST: usize = 100;
 const PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) async fn tail(settings: &Settings, asked: &Tail) -> Result<(), Problem> {
-    let (database, store) = open_store(settings).await?;
+    let (database, store) = open_to_look(settings).await?;
     check_queue(&database, store, asked.filter().queue.as_deref()).await?;
     let stop = shutdown_signal();
     tokio::pin!(stop);

@@ -25,7 +25,7 @@ use ratatui::{
 use tokio::sync::{mpsc, watch};
 
 use self::{ask::follow, look::Look, view::View};
-use super::{open::open_store, problem::Problem, settings::Settings};
+use super::{open::open_to_look, problem::Problem, settings::Settings};
 use crate::live::shutdown_signal;
 
 /// What was pressed is heard within this time, and what is shown grows older in steps of it.
@@ -37,7 +37,7 @@ pub(super) async fn top(settings: &Settings) -> Result<ExitCode, Problem> {
             "`top` draws on a terminal, and this is none; `queue-worker stats --json` and `history` are for programs",
         ));
     }
-    let (database, store) = open_store(settings).await?;
+    let (database, store) = open_to_look(settings).await?;
     let stop = shutdown_signal();
     let (seen, looks) = watch::channel(Look::default());
     let asking = tokio::spawn(follow(database.pool().clone(), store, seen));

@@ -9,7 +9,7 @@ use queue_core::{
 
 use super::{
     list::of_version,
-    open::open_store,
+    open::open_to_look,
     print,
     problem::{Problem, REFUSED},
     settings::Settings,
@@ -17,7 +17,7 @@ use super::{
 use crate::inert;
 
 pub(super) async fn why(settings: &Settings, id: JobId, as_json: bool) -> Result<ExitCode, Problem> {
-    let (database, store) = open_store(settings).await?;
+    let (database, store) = open_to_look(settings).await?;
     let why = operate::why(database.pool(), store, id).await?;
     database.close().await;
     if as_json {

@@ -77,21 +77,25 @@ impl App {
 
     /// A transaction that only reads.
     pub(super) async fn look(&self) -> Answer<Session> {
-        self.begin(LOOK).await
+        self.begin(self.reads(), LOOK).await
+    }
+
+    fn reads(&self) -> &PgPool {
+        self.options.reads.as_ref().unwrap_or(&self.pool)
     }
 
     /// One more for whoever has one, if there is a connection that nobody needs: to wait for it while holding another could stop everybody. The pool
     /// does not ask whether that connection still lives, so one that does not answer at once is none.
     pub(super) async fn look_beside(&self) -> Option<Session> {
         let place = Arc::clone(&self.connections).try_acquire_owned().ok()?;
-        let begun = timeout(AT_ONCE, self.pool.try_begin_with(LOOK)).await.ok()?;
+        let begun = timeout(AT_ONCE, self.reads().try_begin_with(LOOK)).await.ok()?;
         Some(Session { transaction: begun.ok()??, _place: place })
     }
 
     /// A transaction, to be committed; if anything may be changed here.
     pub(super) async fn change(&self) -> Answer<Session> {
         self.check_changes()?;
-        self.begin(CHANGE).await
+        self.begin(&self.pool, CHANGE).await
     }
 
     /// Whether anything may be changed here.
@@ -99,11 +103,11 @@ impl App {
         if self.options.read_only { Err(Problem::forbidden("this dashboard is only for looking")) } else { Ok(()) }
     }
 
-    async fn begin(&self, statement: &'static str) -> Answer<Session> {
+    async fn begin(&self, pool: &PgPool, statement: &'static str) -> Answer<Session> {
         let session = async {
             // Nobody closes it.
             let place = self.connections.clone().acquire_owned().await.map_err(|_| Problem::busy("this is ending"))?;
-            Ok(Session { transaction: self.pool.begin_with(statement).await?, _place: place })
+            Ok(Session { transaction: pool.begin_with(statement).await?, _place: place })
         };
         timeout(PATIENCE, session).await.unwrap_or_else(|_| Err(Problem::busy("too many requests wait for the database; try again")))
     }

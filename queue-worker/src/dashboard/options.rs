@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use sqlx::PgPool;
+
 use crate::error::Error;
 
 /// What a dashboard shows and lets be done. The default shows everything and lets everything be done, without a token, to whoever reaches it under
@@ -21,6 +23,7 @@ pub struct Options {
     pub(super) hosts: Vec<String>,
     pub(super) read_only: bool,
     pub(super) hide_payloads: bool,
+    pub(super) reads: Option<PgPool>,
     /// Job types with the keys that are not shown.
     pub(super) redacted: BTreeMap<String, Vec<String>>,
 }
@@ -86,6 +89,13 @@ impl Options {
         self
     }
 
+    /// What is shown is read from this pool, which may lead to a standby, and what is done goes to the router's own. A page that is loaded right after an
+    /// act may then show what was before it. Default: all of it is the router's.
+    pub fn read_from(mut self, pool: PgPool) -> Self {
+        self.reads = Some(pool);
+        self
+    }
+
     /// Payloads and outputs are neither shown nor read: for a user of the database who may not see them. Default: they are.
     pub fn hide_payloads(mut self, hide: bool) -> Self {
         self.hide_payloads = hide;
@@ -103,7 +113,7 @@ impl Options {
 impl Default for Options {
     fn default() -> Self {
         let (token, hosts, redacted) = (None, Vec::new(), BTreeMap::new());
-        Self { token, most_jobs: 1_000_000, hosts, read_only: false, hide_payloads: false, redacted }
+        Self { token, most_jobs: 1_000_000, hosts, read_only: false, hide_payloads: false, reads: None, redacted }
     }
 }
 

@@ -103,6 +103,12 @@ impl Listening {
         self.listener.local_addr().expect("a socket that is bound has an address")
     }
 
+    /// As [`Options::read_from`].
+    pub fn read_from(mut self, pool: PgPool) -> Self {
+        self.options = self.options.read_from(pool);
+        self
+    }
+
     /// Serves until `stop` completes. Requests that are on their way then are not waited for.
     pub async fn serve(self, pool: PgPool, store: Store, stop: impl Future<Output = ()>) {
         serve(self.listener, routed(pool, store, self.options), BOUNDS, stop).await;
