@@ -15,7 +15,7 @@ use std::{
 
 use sqlx::{
     ConnectOptions as _, PgPool,
-    postgres::{PgListener, PgPoolOptions},
+    postgres::{PgConnectOptions, PgListener, PgPoolOptions},
 };
 use tokio::{
     sync::{Notify, watch},
@@ -255,6 +255,8 @@ impl Inner {
 struct WaiterConnection {
     id: Uuid,
     pool: PgPool,
+    /// Where that led when it was last connected.
+    to: Arc<PgConnectOptions>,
     store: Store,
     listener: Option<PgListener>,
     /// Whether it may know the channel.
@@ -266,7 +268,16 @@ struct WaiterConnection {
 
 impl WaiterConnection {
     fn new(inner: &Inner) -> Self {
-        Self { id: Uuid::new_v4(), pool: inner.pool.clone(), store: inner.store, listener: None, told: false, announced: None, tried: None }
+        Self {
+            id: Uuid::new_v4(),
+            pool: inner.pool.clone(),
+            to: inner.pool.connect_options(),
+            store: inner.store,
+            listener: None,
+            told: false,
+            announced: None,
+            tried: None,
+        }
     }
 
     /// Looks at all of these jobs, announced first.
@@ -288,11 +299,18 @@ impl WaiterConnection {
 
     /// Listens, and has the row that asks to be notified.
     async fn listen(&mut self) -> sqlx::Result<()> {
+        // The pool may lead to another host by now, and nobody would notify on this one.
+        let place = |options: &PgConnectOptions| (options.get_host().to_owned(), options.get_port(), options.get_socket().cloned());
+        let to = self.pool.connect_options();
+        if !Arc::ptr_eq(&to, &self.to) && place(&to) != place(&self.to) {
+            self.listener = None;
+        }
+        self.to = to;
         if self.listener.is_none() {
             (self.announced, self.tried) = (None, None);
             // The driver's listener wants a pool. The user's may be exhausted, and one of ours may still be busy with a listener that was
             // dropped, which says goodbye to a connection that may have fallen silent.
-            let options = (*self.pool.connect_options()).clone().application_name("queue waiter").disable_statement_logging();
+            let options = (*self.to).clone().application_name("queue waiter").disable_statement_logging();
             let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
             let mut listener = PgListener::connect_with(&own).await?;
             self.told = match Channel::Over.name(&mut listener, self.store).await {
