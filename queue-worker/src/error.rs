@@ -135,12 +135,6 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// Whether none of several hosts will do, and one of them that answered may yet.
-    #[cfg(feature = "cli")]
-    pub(crate) fn is_promising(&self) -> bool {
-        matches!(self, Self::NoHost { standby: true, .. })
-    }
-
     /// Whether trying again may help: the database is away, full, restarting or a standby, or it broke off a deadlock.
     pub fn is_transient(&self) -> bool {
         match self {

@@ -13,7 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sqlx::{ConnectOptions as _, PgPool, postgres::PgListener};
+use sqlx::{
+    ConnectOptions as _, PgPool,
+    postgres::{PgConnectOptions, PgListener},
+};
 use tokio::{
     sync::{Notify, watch},
     time::timeout,
@@ -252,6 +255,8 @@ impl Inner {
 struct WaiterConnection {
     id: Uuid,
     pool: PgPool,
+    /// Where that led when it was last connected.
+    to: Arc<PgConnectOptions>,
     store: Store,
     listener: Option<PgListener>,
     /// Whether it may know the channel.
@@ -265,8 +270,17 @@ struct WaiterConnection {
 
 impl WaiterConnection {
     fn new(inner: &Inner) -> Self {
-        let (pool, store) = (inner.pool.clone(), inner.store);
-        Self { id: Uuid::new_v4(), pool, store, listener: None, told: false, announced: None, tried: None, has_said: false }
+        Self {
+            id: Uuid::new_v4(),
+            pool: inner.pool.clone(),
+            to: inner.pool.connect_options(),
+            store: inner.store,
+            listener: None,
+            told: false,
+            announced: None,
+            tried: None,
+            has_said: false,
+        }
     }
 
     /// Looks at all of these jobs, announced first.
@@ -288,11 +302,18 @@ impl WaiterConnection {
 
     /// Listens, and has the row that asks to be notified.
     async fn listen(&mut self) -> sqlx::Result<()> {
+        // The pool may lead to another host by now, and nobody would notify on this one.
+        let place = |options: &PgConnectOptions| (options.get_host().to_owned(), options.get_port(), options.get_socket().cloned());
+        let to = self.pool.connect_options();
+        if !Arc::ptr_eq(&to, &self.to) && place(&to) != place(&self.to) {
+            self.listener = None;
+        }
+        self.to = to;
         if self.listener.is_none() {
             (self.announced, self.tried) = (None, None);
             // The driver's listener wants a pool. The user's may be exhausted, and one of ours may still be busy with a listener that was
             // dropped, which says goodbye to a connection that may have fallen silent.
-            let options = (*self.pool.connect_options()).clone().application_name("queue waiter").disable_statement_logging();
+            let options = (*self.to).clone().application_name("queue waiter").disable_statement_logging();
             let Listening { mut listener, keeps_session } = Listening::open(options).await?;
             self.told = match Channel::Over.name(&mut listener, self.store).await {
                 Ok(channel) if keeps_session => listener.listen(&channel).await.map(|()| true)?,

@@ -1,7 +1,5 @@
 //! The database that a command works on.
 
-use std::time::Duration;
-
 use queue_core::Store;
 
 use super::{problem::Problem, settings::Settings};
@@ -16,29 +14,11 @@ pub(super) async fn open(settings: &Settings) -> Result<Database, Problem> {
     Ok(settings.database().connect().await?)
 }
 
-/// As [`open`], once the database takes writes; unless it is not to be waited for. Waits only where something answers.
-pub(super) async fn open_primary(settings: &Settings, on_standby: OnStandby) -> Result<Database, Problem> {
+/// As [`open`], for whoever waits until the database takes writes.
+pub(super) async fn open_patiently(settings: &Settings, on_standby: OnStandby) -> Result<Database, Problem> {
     check_place(settings, !cfg!(debug_assertions))?;
-    let mut told = false;
-    let database = loop {
-        match settings.database_and_pooler().connect().await {
-            Ok(database) => break database,
-            Err(error @ Error::NoHost { .. }) if on_standby == OnStandby::Wait && (told || error.is_promising()) => {
-                if !told {
-                    tracing::warn!("{error}; until then this worker waits");
-                }
-                told = true;
-                tokio::time::sleep(AGAIN).await;
-            }
-            Err(error) => return Err(error.into()),
-        }
-    };
-    on_standby.heed(database.direct()).await?.close().await;
-    Ok(database)
+    Ok(settings.database_and_pooler().on_standby(on_standby).connect().await?)
 }
-
-/// How often hosts of which none takes writes are asked again.
-const AGAIN: Duration = Duration::from_millis(500);
 
 /// As [`open`], with the store checked to be what this release needs.
 pub(super) async fn open_store(settings: &Settings) -> Result<(Database, Store), Problem> {

@@ -1,7 +1,7 @@
 //! `run`: a worker, until a signal.
 
 use super::{
-    open::open_primary,
+    open::open_patiently,
     problem::{BoxError, Problem},
     settings::Settings,
 };
@@ -13,11 +13,12 @@ use crate::{
 pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> Result<(), Problem> {
     // Before anything is started for settings that are wrong.
     let config = settings.config()?;
-    let database = open_primary(settings, config.on_standby).await?;
+    let database = open_patiently(settings, config.on_standby).await?;
     if settings.embedded.is_none() {
         database.tell_where(config.store);
     }
     if settings.worker.migrate() || database.is_embedded() {
+        config.on_standby.heed(database.pool()).await?.close().await;
         let applied = database.migrate(config.store).await?;
         if !applied.is_empty() {
             tracing::info!(schema = config.store.schema(), ?applied, "migrated");

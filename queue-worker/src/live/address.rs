@@ -42,6 +42,17 @@ pub(super) struct Said {
 /// A server that does not answer within this time is out of reach.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+impl Said {
+    /// For people.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self { standby: true, .. } => "is a standby",
+            Self { read_only: true, .. } => "takes no writes",
+            Self { .. } => "is a primary",
+        }
+    }
+}
+
 /// What the driver understands, and `options[..]`.
 const DRIVERS: [&str; 18] = [
     "application_name",

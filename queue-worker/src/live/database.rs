@@ -12,6 +12,7 @@ use super::{
     follow::{self, Pools},
     fresh::Fresh,
     hosts::Hosts,
+    standby::OnStandby,
 };
 use crate::error::Error;
 
@@ -64,6 +65,7 @@ pub struct DatabaseOptions {
     url: Option<String>,
     direct_url: Option<String>,
     pool_size: u32,
+    on_standby: OnStandby,
 }
 
 /// The pool is for handlers, of which many wait for something else most of the time.
@@ -131,7 +133,7 @@ impl Database {
         Self::options().connect().await
     }
 
-    async fn at(url: &str, pool_size: u32) -> Result<Self, Error> {
+    async fn at(url: &str, pool_size: u32, on_standby: OnStandby) -> Result<Self, Error> {
         let mut address = Address::read(url)?;
         for host in &mut address.hosts {
             if host.get_application_name().is_none() {
@@ -140,9 +142,11 @@ impl Database {
         }
         let (wanted, hosts) = (address.wanted, Hosts::new(address));
         // One connection by hand: the pool would try for half a minute and then only say that it waited.
-        let found = hosts.look().await?;
+        let (found, fresh) = match on_standby {
+            OnStandby::Exit => (hosts.look().await?, Fresh::default()),
+            OnStandby::Wait => (hosts.look_patiently().await?, Fresh::default().patient()),
+        };
         hosts.settle_on(found.nth);
-        let fresh = Fresh::default();
         let pool = fresh.watch(PgPoolOptions::new().max_connections(pool_size), wanted).connect_lazy_with(found.options.clone());
         let pools = if hosts.address().hosts.len() > 1 {
             let pools = Pools::default();
@@ -178,7 +182,7 @@ impl Database {
     async fn in_embedded(pool_size: u32) -> Result<Self, Error> {
         let server = queue_embedded::start(queue_embedded::EmbeddedOptions::default()).await?;
         tracing::info!(folder = %server.folder().display(), "using the embedded PostgreSQL; set DATABASE_URL for another");
-        let database = Self::at(server.url(), pool_size).await?;
+        let database = Self::at(server.url(), pool_size, OnStandby::Exit).await?;
         Ok(Self { embedded: Some(server), ..database })
     }
 
@@ -248,7 +252,7 @@ impl fmt::Debug for Database {
 
 impl Default for DatabaseOptions {
     fn default() -> Self {
-        Self { url: None, direct_url: None, pool_size: POOL_SIZE }
+        Self { url: None, direct_url: None, pool_size: POOL_SIZE, on_standby: OnStandby::Exit }
     }
 }
 
@@ -270,7 +274,7 @@ impl DatabaseOptions {
             None => POOL_SIZE,
             Some(value) => value.parse().map_err(|_| Error::Config { key: "pool_size", value, range: SIZES })?,
         };
-        Ok(Self { url: said("DATABASE_URL"), direct_url: said("QUEUE_DIRECT_URL"), pool_size })
+        Ok(Self { url: said("DATABASE_URL"), direct_url: said("QUEUE_DIRECT_URL"), pool_size, ..Self::default() })
     }
 
     /// The database at this URL, which looks like `postgres://user:password@host:5432/name`, and may name several hosts. Without one it is the embedded
@@ -293,6 +297,13 @@ impl DatabaseOptions {
         self
     }
 
+    /// What is done if some hosts answer, and none is as the URL wants it. Default [`OnStandby::Exit`]: that is an error. With [`OnStandby::Wait`] the pool
+    /// leads to one of them until another will do; for whoever waits for that, as a [`Worker`](crate::Worker) does before it begins.
+    pub fn on_standby(mut self, on_standby: OnStandby) -> Self {
+        self.on_standby = on_standby;
+        self
+    }
+
     /// Connects, and starts the embedded server if it is meant and does not run yet.
     ///
     /// # Errors
@@ -300,17 +311,19 @@ impl DatabaseOptions {
     /// there is no way in, [`Error::NoHost`] when none of several hosts will do, `Error::Embedded`, which says what to install; [`Error::NoDatabase`] when this crate was built without the feature
     /// `embedded`.
     pub async fn connect(self) -> Result<Database, Error> {
-        let Self { url, direct_url, pool_size } = self;
+        let Self { url, direct_url, pool_size, on_standby } = self;
         if !(1..=10_000).contains(&pool_size) {
             return Err(Error::Config { key: "pool_size", value: pool_size.to_string(), range: SIZES });
         }
         match url {
             Some(url) => {
                 let direct = match direct_url {
-                    Some(direct) => Some(Box::new(Database::at(&direct, DIRECT_POOL_SIZE).await?)),
+                    Some(direct) => Some(Box::new(Database::at(&direct, DIRECT_POOL_SIZE, on_standby).await?)),
                     None => None,
                 };
-                Ok(Database { direct, ..Database::at(&url, pool_size).await? })
+                // The server itself is waited for; the pooler leads to it.
+                let through = if direct.is_some() { OnStandby::Exit } else { on_standby };
+                Ok(Database { direct, ..Database::at(&url, pool_size, through).await? })
             }
             #[cfg(feature = "embedded")]
             None => Database::in_embedded(pool_size).await,

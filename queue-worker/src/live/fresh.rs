@@ -27,6 +27,8 @@ struct Known {
     moved: Mutex<Option<Instant>>,
     /// The last one that was made leads to a standby.
     standby: AtomicBool,
+    /// Any server is better than none until the first that is wanted.
+    patient: AtomicBool,
 }
 
 /// A connection that lay idle for longer is tried before it is lent. Trying each doubles a short query's time; trying none gives a handler
@@ -49,6 +51,12 @@ pub(super) async fn ask(connection: &mut PgConnection) -> sqlx::Result<Said> {
 }
 
 impl Fresh {
+    /// Of a pool that is to lead anywhere until the first server that is wanted.
+    pub(super) fn patient(self) -> Self {
+        self.0.patient.store(true, Relaxed);
+        self
+    }
+
     /// From now on the connections that there are lead to the wrong server.
     pub(super) fn renew(&self) {
         *self.0.moved.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
@@ -91,6 +99,13 @@ impl Fresh {
         if self.0.standby.swap(said.standby, Relaxed) && !said.standby {
             self.renew();
         }
-        if wanted.takes(said) { Ok(()) } else { Err(sqlx::Error::Configuration("this server is not the one that is wanted".into())) }
+        if wanted.takes(said) {
+            self.0.patient.store(false, Relaxed);
+        }
+        if wanted.takes(said) || self.0.patient.load(Relaxed) {
+            Ok(())
+        } else {
+            Err(sqlx::Error::Configuration("this server is not the one that is wanted".into()))
+        }
     }
 }

@@ -25,7 +25,7 @@ struct Known {
     present: Mutex<usize>,
 }
 
-/// One that will do, connected to.
+/// One that answers, connected to.
 pub(super) struct GoodHost {
     /// Its place in the list.
     pub(super) nth: usize,
@@ -70,84 +70,84 @@ impl Hosts {
     /// # Errors
     /// [`Error::NoHost`], with what each of them said; of a single one that is not there [`Error::Connect`].
     pub(super) async fn look(&self) -> Result<GoodHost, Error> {
-        let (mut fit, why) = self.ask_all().await;
-        if fit.is_empty() {
-            return Err(self.none_will_do(why));
-        }
-        let (wanted, present) = (self.0.address.wanted, self.present());
-        let mut newest = 0;
-        if fit.len() > 1 && wanted.is_one() {
-            let mut known = Vec::with_capacity(fit.len());
-            for mut found in fit {
-                let timeline = timeline(&mut found.connection).await;
-                newest = timeline.max(newest);
-                known.push((timeline, found));
-            }
-            fit = known.into_iter().filter(|(timeline, _)| *timeline == newest).map(|(_, found)| found).collect();
-        }
-        fit.sort_by_key(|found| (wanted.prefers_other(found.said), found.nth != present, found.nth));
-        let mut fit = fit.into_iter();
-        let chosen = fit.next();
-        for other in fit {
-            let _ = timeout(OTHERS, other.connection.close()).await;
-        }
-        chosen.ok_or_else(|| self.none_will_do(Vec::new()))
+        self.look_or_take(|_| None).await
     }
 
-    /// Those that will do, and what the others said. Does not wait for one that is silent once another will do.
-    async fn ask_all(&self) -> (Vec<GoodHost>, Vec<(usize, Refused)>) {
+    /// The same; if none will do, one that answered, for whoever waits until it does.
+    pub(super) async fn look_patiently(&self) -> Result<GoodHost, Error> {
+        self.look_or_take(Vec::pop).await
+    }
+
+    async fn look_or_take(&self, take: impl FnOnce(&mut Vec<GoodHost>) -> Option<GoodHost>) -> Result<GoodHost, Error> {
+        let (wanted, present) = (self.0.address.wanted, self.present());
+        let (answered, away) = self.ask_all().await;
+        let (mut fit, mut others): (Vec<_>, Vec<_>) = answered.into_iter().partition(|host| wanted.takes(host.said));
+        if fit.is_empty() {
+            let why = self.none_will_do(&others, away);
+            let taken = take(&mut others);
+            leave(others).await;
+            return taken.ok_or(why);
+        }
+        if fit.len() > 1 && wanted.is_one() {
+            let (mut newest, mut known) = (0, Vec::with_capacity(fit.len()));
+            for mut host in fit {
+                let timeline = timeline(&mut host.connection).await;
+                newest = timeline.max(newest);
+                known.push((timeline, host));
+            }
+            let (newer, older): (Vec<_>, Vec<_>) = known.into_iter().partition(|(timeline, _)| *timeline == newest);
+            fit = newer.into_iter().map(|(_, host)| host).collect();
+            others.extend(older.into_iter().map(|(_, host)| host));
+        }
+        // The best is the last.
+        fit.sort_by_key(|host| std::cmp::Reverse((wanted.prefers_other(host.said), host.nth != present, host.nth)));
+        let best = fit.pop();
+        others.extend(fit);
+        leave(others).await;
+        best.ok_or_else(|| self.none_will_do(&[], Vec::new()))
+    }
+
+    /// Those that answered, and why the others did not. Does not wait for one that is silent once another will do.
+    async fn ask_all(&self) -> (Vec<GoodHost>, Vec<(usize, sqlx::Error)>) {
         let Address { hosts, wanted, patience } = &self.0.address;
         let mut asking = JoinSet::new();
         for (nth, options) in hosts.iter().cloned().enumerate() {
             let patience = *patience;
             asking.spawn(async move { (nth, timeout(patience, meet(options)).await.unwrap_or_else(|_| Err(away()))) });
         }
-        let (mut fit, mut why, mut until): (Vec<GoodHost>, _, _) = (Vec::new(), Vec::new(), Instant::now() + *patience + OTHERS);
+        let (mut answered, mut away, mut until) = (Vec::new(), Vec::new(), Instant::now() + *patience + OTHERS);
         while let Ok(Some(answer)) = tokio::time::timeout_at(until.into(), asking.join_next()).await {
-            let Ok((nth, answer)) = answer else { continue };
             match answer {
-                Ok((options, connection, said)) if wanted.takes(said) => {
-                    fit.push(GoodHost { nth, options, connection, said });
-                    until = until.min(Instant::now() + OTHERS);
+                Ok((nth, Ok((options, connection, said)))) => {
+                    if wanted.takes(said) {
+                        until = until.min(Instant::now() + OTHERS);
+                    }
+                    answered.push(GoodHost { nth, options, connection, said });
                 }
-                Ok((_, connection, said)) => {
-                    why.push((nth, Refused::Said(said)));
-                    let _ = timeout(OTHERS, connection.close()).await;
-                }
-                Err(error) => why.push((nth, Refused::Away(error))),
+                Ok((nth, Err(error))) => away.push((nth, error)),
+                Err(_) => {}
             }
         }
-        why.sort_by_key(|(nth, _)| *nth);
-        (fit, why)
+        (answered, away)
     }
 
-    fn none_will_do(&self, mut why: Vec<(usize, Refused)>) -> Error {
-        let standby = why.iter().any(|(_, refused)| matches!(refused, Refused::Said(_)));
+    fn none_will_do(&self, answered: &[GoodHost], mut away: Vec<(usize, sqlx::Error)>) -> Error {
         if self.0.address.hosts.len() == 1
-            && let Some((_, Refused::Away(_))) = why.first()
-            && let Some((nth, Refused::Away(source))) = why.pop()
+            && let Some((nth, source)) = away.pop()
         {
             return Error::Connect { place: place(&self.0.address.hosts[nth]), source };
         }
-        let each = why.iter().map(|(nth, refused)| format!("{} {}", self.place(*nth), refused.text()));
-        Error::NoHost { why: each.collect::<Vec<_>>().join(", "), standby }
+        let silent = away.iter().map(|(nth, error)| (*nth, format!("does not answer ({})", error::said(error))));
+        let mut each: Vec<_> = answered.iter().map(|host| (host.nth, host.said.text().to_owned())).chain(silent).collect();
+        each.sort();
+        let why = each.into_iter().map(|(nth, text)| format!("{} {text}", self.place(nth))).collect::<Vec<_>>().join(", ");
+        Error::NoHost { why, standby: !answered.is_empty() }
     }
 }
 
-/// Why a host will not do.
-enum Refused {
-    Said(Said),
-    Away(sqlx::Error),
-}
-
-impl Refused {
-    fn text(&self) -> String {
-        match self {
-            Self::Said(Said { standby: true, .. }) => "is a standby".to_owned(),
-            Self::Said(Said { read_only: true, .. }) => "takes no writes".to_owned(),
-            Self::Said(_) => "is a primary".to_owned(),
-            Self::Away(error) => format!("does not answer ({})", error::said(error)),
-        }
+async fn leave(hosts: Vec<GoodHost>) {
+    for host in hosts {
+        let _ = timeout(OTHERS, host.connection.close()).await;
     }
 }
 

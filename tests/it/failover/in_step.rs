@@ -16,6 +16,7 @@ async fn f86_with_a_standby_that_is_waited_for_nothing_is_lost_and_work_goes_on_
     load.more(300).await;
     let since = Instant::now();
     primary.quit().unwrap();
+    tokio::time::sleep(away().unwrap_or_default()).await;
     standby.promote().await.unwrap();
     let there = on(&standby).await;
     let promoted = now(&there).await;
