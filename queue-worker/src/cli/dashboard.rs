@@ -56,7 +56,7 @@ pub(super) async fn beside(settings: &Settings, database: &Database, store: Stor
         match open_to_look(settings).await {
             Ok((reads, _)) => options = options.read_from(pool_of(&reads)),
             Err(problem) => {
-                tracing::warn!("the dashboard reads from the database itself, for what QUEUE_READ_URL names cannot be used: {problem}")
+                tracing::warn!("the dashboard reads from the database itself, for what QUEUE_READ_URL names cannot be used: {problem}");
             }
         }
     }

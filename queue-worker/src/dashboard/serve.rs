@@ -104,6 +104,7 @@ impl Listening {
     }
 
     /// As [`Options::read_from`].
+    #[must_use]
     pub fn read_from(mut self, pool: PgPool) -> Self {
         self.options = self.options.read_from(pool);
         self
