@@ -27,8 +27,9 @@ const BEAT: Duration = Duration::from_millis(500);
 /// So long it may take to answer.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// How soon all are asked again while none will do.
+/// How soon all are asked again while none will do: less often the longer that lasts, for everybody does it.
 const AGAIN: Duration = Duration::from_millis(200);
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// So often it is told that none will do.
 const TOLD: Duration = Duration::from_secs(10);
@@ -111,11 +112,13 @@ async fn is_well(hosts: &Hosts, present: &mut Option<PgConnection>) -> bool {
 
 /// The host to work on. While none will do, again and again, unless the present one is well.
 async fn look(hosts: &Hosts, pools: &Pools, well: bool) -> Option<GoodHost> {
-    let mut told: Option<Instant> = None;
+    let (began, mut told) = (Instant::now(), None::<Instant>);
+    if well {
+        return hosts.look_for_better().await.ok();
+    }
     while !pools.are_closed() {
         match hosts.look().await {
             Ok(found) => return Some(found),
-            Err(_) if well => return None,
             Err(error) => {
                 if told.is_none_or(|told| told.elapsed() >= TOLD) {
                     tracing::warn!("{error}");
@@ -123,7 +126,7 @@ async fn look(hosts: &Hosts, pools: &Pools, well: bool) -> Option<GoodHost> {
                 }
             }
         }
-        sleep(AGAIN.mul_f64(1.0 + fastrand::f64())).await;
+        sleep((began.elapsed() / 20).clamp(AGAIN, LONGEST).mul_f64(0.5 + fastrand::f64())).await;
     }
     None
 }

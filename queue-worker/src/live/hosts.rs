@@ -70,17 +70,22 @@ impl Hosts {
     /// # Errors
     /// [`Error::NoHost`], with what each of them said; of a single one that is not there [`Error::Connect`].
     pub(super) async fn look(&self) -> Result<GoodHost, Error> {
-        self.look_or_take(|_| None).await
+        self.look_or_take(false, |_| None).await
+    }
+
+    /// The same while the last good one is well: however slow it is, it is waited for, and left only for a better one.
+    pub(super) async fn look_for_better(&self) -> Result<GoodHost, Error> {
+        self.look_or_take(true, |_| None).await
     }
 
     /// The same; if none will do, one that answered, for whoever waits until it does.
     pub(super) async fn look_patiently(&self) -> Result<GoodHost, Error> {
-        self.look_or_take(Vec::pop).await
+        self.look_or_take(false, Vec::pop).await
     }
 
-    async fn look_or_take(&self, take: impl FnOnce(&mut Vec<GoodHost>) -> Option<GoodHost>) -> Result<GoodHost, Error> {
+    async fn look_or_take(&self, is_well: bool, take: impl FnOnce(&mut Vec<GoodHost>) -> Option<GoodHost>) -> Result<GoodHost, Error> {
         let (wanted, present) = (self.0.address.wanted, self.present());
-        let (answered, away) = self.ask_all().await;
+        let (answered, away) = self.ask_all(is_well.then_some(present)).await;
         let (mut fit, mut others): (Vec<_>, Vec<_>) = answered.into_iter().partition(|host| wanted.takes(host.said));
         if fit.is_empty() {
             let why = self.none_will_do(&others, away);
@@ -107,25 +112,28 @@ impl Hosts {
         best.ok_or_else(|| self.none_will_do(&[], Vec::new()))
     }
 
-    /// Those that answered, and why the others did not. Does not wait for one that is silent once another will do.
-    async fn ask_all(&self) -> (Vec<GoodHost>, Vec<(usize, sqlx::Error)>) {
+    /// Those that answered, and why the others did not. Does not wait for one that is silent once another will do, unless it is this one.
+    async fn ask_all(&self, mut awaited: Option<usize>) -> (Vec<GoodHost>, Vec<(usize, sqlx::Error)>) {
         let Address { hosts, wanted, patience } = &self.0.address;
         let mut asking = JoinSet::new();
         for (nth, options) in hosts.iter().cloned().enumerate() {
             let patience = *patience;
             asking.spawn(async move { (nth, timeout(patience, meet(options)).await.unwrap_or_else(|_| Err(away()))) });
         }
-        let (mut answered, mut away, mut until) = (Vec::new(), Vec::new(), Instant::now() + *patience + OTHERS);
+        let (mut answered, mut away, mut any_fit) = (Vec::new(), Vec::new(), false);
+        let mut until = Instant::now() + *patience + OTHERS;
         while let Ok(Some(answer)) = tokio::time::timeout_at(until.into(), asking.join_next()).await {
+            let Ok((nth, answer)) = answer else { continue };
+            awaited = awaited.filter(|awaited| *awaited != nth);
             match answer {
-                Ok((nth, Ok((options, connection, said)))) => {
-                    if wanted.takes(said) {
-                        until = until.min(Instant::now() + OTHERS);
-                    }
+                Ok((options, connection, said)) => {
+                    any_fit |= wanted.takes(said);
                     answered.push(GoodHost { nth, options, connection, said });
                 }
-                Ok((nth, Err(error))) => away.push((nth, error)),
-                Err(_) => {}
+                Err(error) => away.push((nth, error)),
+            }
+            if any_fit && awaited.is_none() {
+                until = until.min(Instant::now() + OTHERS);
             }
         }
         (answered, away)
