@@ -8,7 +8,7 @@ use sqlx::{Connection as _, PgPool, postgres::PgPoolOptions};
 use tokio::time::timeout;
 
 use super::{
-    address::{Address, Wanted},
+    address::Address,
     follow::{self, Pools},
     fresh::Fresh,
     hosts::Hosts,
@@ -34,8 +34,10 @@ use crate::error::Error;
 #[must_use = "an embedded server is stopped when its last user is dropped"]
 pub struct Database {
     pool: PgPool,
-    wanted: Wanted,
+    #[cfg(all(feature = "cli", feature = "dashboard"))]
+    wanted: super::address::Wanted,
     /// Of several hosts: the pools that are led to the one that is worked on.
+    #[cfg(all(feature = "cli", feature = "dashboard"))]
     pools: Option<Pools>,
     #[cfg(feature = "embedded")]
     embedded: Option<queue_embedded::Embedded>,
@@ -143,9 +145,13 @@ impl Database {
             let _ = timeout(PATIENCE, found.connection.close()).await;
             None
         };
+        #[cfg(not(all(feature = "cli", feature = "dashboard")))]
+        drop(pools);
         Ok(Self {
             pool,
+            #[cfg(all(feature = "cli", feature = "dashboard"))]
             wanted,
+            #[cfg(all(feature = "cli", feature = "dashboard"))]
             pools,
             #[cfg(feature = "embedded")]
             embedded: None,

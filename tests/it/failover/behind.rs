@@ -61,7 +61,7 @@ async fn f70_jobs_are_found_that_are_below_what_a_worker_remembers_of_a_server_t
     let database = primary.database(NAME).await.unwrap();
     let (upstream, name) = (Proxy::start(primary.port()).await.unwrap(), Proxy::start(primary.port()).await.unwrap());
     let standby = primary.standby(upstream.port).await.unwrap();
-    let mut worker = worker(&url(name.port, NAME), Duration::from_secs(60));
+    let mut worker = worker(&url(name.port, NAME), Duration::from_mins(1));
     announced(&database, 1).await;
     works(&database).await;
     name.set(Mode::Delay(Duration::from_millis(600)));
