@@ -9,8 +9,8 @@
 -- A node's metadata name its flow (`node_of`), and a claim reads metadata in any case: so whoever ends a job knows whether there is anybody to be
 -- told, and nothing is written or asked of any other job. No counter is kept: those that end at once leave hints, and wait for nobody.
 --
--- No release is lost: the edges of a node are deleted only under the lock on its entry in parked, and whether any is left is looked at in the next
--- statement, whose snapshot is newer than what the holder before has committed. Whoever does not get that lock gives the hint back.
+-- No release is lost: the edges of a node that waits are deleted only under the lock on its entry in parked, and whether any is left is looked at in
+-- the next statement, whose snapshot is newer than what the holder before has committed. Whoever does not get that lock gives the hint back.
 
 create table queue.node (
   flow     bigint    not null,  -- the id of its first job

@@ -251,6 +251,9 @@ impl Inner {
     }
 }
 
+/// Whether anything can be listened for is looked at again after this time: a pooler may have had no session to spare.
+const DEAF: Duration = Duration::from_secs(30);
+
 /// The connection of a waiter: it listens, announces itself, and looks.
 struct WaiterConnection {
     id: Uuid,
@@ -266,6 +269,8 @@ struct WaiterConnection {
     tried: Option<Instant>,
     /// That nothing is listened for.
     has_said: bool,
+    /// When it was found out that nothing can be.
+    deaf: Option<Instant>,
 }
 
 impl WaiterConnection {
@@ -280,6 +285,7 @@ impl WaiterConnection {
             announced: None,
             tried: None,
             has_said: false,
+            deaf: None,
         }
     }
 
@@ -309,14 +315,26 @@ impl WaiterConnection {
             self.listener = None;
         }
         self.to = to;
+        if self.deaf.is_some_and(|since| since.elapsed() >= DEAF) {
+            (self.deaf, self.listener) = (None, None);
+        }
         if self.listener.is_none() {
             (self.announced, self.tried) = (None, None);
             // The driver's listener wants a pool. The user's may be exhausted, and one of ours may still be busy with a listener that was
             // dropped, which says goodbye to a connection that may have fallen silent.
             let options = (*self.to).clone().application_name("queue waiter").disable_statement_logging();
-            let Listening { mut listener, keeps_session } = Listening::open(options).await?;
+            let Listening { mut listener, keeps_session } =
+                if self.is_deaf() { Listening::deaf(options).await? } else { Listening::open(options).await? };
+            if !keeps_session && !self.is_deaf() {
+                self.deaf = Some(Instant::now());
+            }
             self.told = match Channel::Over.name(&mut listener, self.store).await {
-                Ok(channel) if keeps_session => listener.listen(&channel).await.map(|()| true)?,
+                Ok(channel) if keeps_session => match listener.listen(&channel).await {
+                    Ok(()) => true,
+                    // On a standby nobody listens.
+                    Err(sqlx::Error::Database(_)) => false,
+                    Err(error) => return Err(error),
+                },
                 // Who may not listen, or not know to what, looks more often instead.
                 Ok(_) | Err(sqlx::Error::Database(_)) => false,
                 Err(error) => return Err(error),
@@ -339,6 +357,11 @@ impl WaiterConnection {
             };
         }
         Ok(())
+    }
+
+    /// Whether nothing can be listened for, as far as is known.
+    fn is_deaf(&self) -> bool {
+        self.deaf.is_some()
     }
 
     /// Until a notification comes, or the connection is lost.

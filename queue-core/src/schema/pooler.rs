@@ -20,37 +20,47 @@ pub struct Listening {
 }
 
 /// What is said where it does not.
-pub const NO_SESSION: &str = "a pooler gives each transaction another session, so nothing is listened for, and what comes is found by polling; \
-    for notifications give an address that leads to the server itself, or to a pooler of sessions: QUEUE_DIRECT_URL";
+pub const NO_SESSION: &str = "what is notified does not come through: a pooler of transactions, or one without a session to spare, is in front of the \
+    database; so nothing is listened for, and what comes is found by polling; give an address that leads to the server itself: QUEUE_DIRECT_URL";
 
-/// So many others take sessions while one is asked whether it has its own still.
+/// So many others are given sessions, to see whether statements of theirs are mixed up.
 const OTHERS: usize = 3;
 
-/// One that waits for a session for longer is behind a pooler that has none to spare, and says nothing.
+/// One that waits for a session for longer is behind a pooler that has none to spare, and says nothing; so does a notification that is not there by then.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Listening {
     /// Connects, and finds out whether it may listen. It begins with a setting: where that is in force, this is its session, for a pooler has refused it
-    /// or left it out. Else others take sessions, and hold them: where it keeps its own, none of them has it, and it has no other meanwhile.
+    /// or left it out. Else it listens for a name that nobody has used, and somebody else notifies that: who has no session is told nothing.
     ///
     /// # Errors
     /// As of a connection. One that does not know is taken for one that may not listen.
     pub async fn open(options: PgConnectOptions) -> sqlx::Result<Self> {
         let mark = Uuid::new_v4().to_string();
         let (mut listener, options) = match connect(options.clone().options([("queue.session", mark.as_str())])).await {
-            Err(error) if is_refused_setting(&error) => (connect(options.clone()).await?, options),
+            Err(error) if is_refused_setting(&error) => {
+                let plain = options.extra_float_digits(None);
+                (connect(plain.clone()).await?, plain)
+            }
             connected => (connected?, options),
         };
         // In the simple protocol: no pooler mixes that up.
         let is_ours = format!("select pg_catalog.current_setting('queue.session', true) is not distinct from '{mark}'");
         let is_ours: bool = sqlx::raw_sql(AssertSqlSafe(is_ours)).fetch_one(&mut listener).await?.try_get(0)?;
-        let keeps_session = is_ours || {
-            let mut others = Vec::new();
-            let keeps = is_apart(&mut listener, &options, &mut others).await.unwrap_or(false);
-            end(others).await;
-            keeps
-        };
+        let keeps_session = is_ours || hears(&mut listener, &options, &mark).await.unwrap_or(false);
         Ok(Self { listener, keeps_session })
+    }
+
+    /// Connects, and asks nothing: may not listen.
+    ///
+    /// # Errors
+    /// As of a connection.
+    pub async fn deaf(options: PgConnectOptions) -> sqlx::Result<Self> {
+        let listener = match connect(options.clone()).await {
+            Err(error) if is_refused_setting(&error) => connect(options.extra_float_digits(None)).await?,
+            connected => connected?,
+        };
+        Ok(Self { listener, keeps_session: false })
     }
 }
 
@@ -70,13 +80,14 @@ fn is_mixed_up(error: &sqlx::Error) -> bool {
 }
 
 /// Whether prepared statements go to sessions of others here. Each connection names its first as the others do: so one that is given a session that had
-/// another before finds a statement of that name, unless the pooler keeps them apart.
+/// another before finds a statement of that name, unless the pooler keeps them apart. Where
+/// several poolers stand side by side, they may be missed.
 ///
 /// # Errors
 /// As of a connection.
 pub async fn mixes_up(options: &PgConnectOptions) -> sqlx::Result<bool> {
     let mut all: Vec<PgConnection> = Vec::new();
-    let mut mixed = false;
+    let mut mixed = Ok(false);
     for n in 0..=OTHERS {
         let prepared = async {
             let mut one = options.connect().await?;
@@ -88,17 +99,24 @@ pub async fn mixes_up(options: &PgConnectOptions) -> sqlx::Result<bool> {
             }
             Ok::<_, sqlx::Error>((one, asked))
         };
-        let Ok(prepared) = timeout(PATIENCE, prepared).await else { break };
-        let (one, asked) = prepared?;
-        all.push(one);
-        match asked {
-            Ok(_) => {}
-            Err(error) if is_mixed_up(&error) => mixed = true,
-            Err(error) => return Err(error),
+        match timeout(PATIENCE, prepared).await {
+            Ok(Ok((one, asked))) => {
+                all.push(one);
+                if asked.is_err_and(|error| is_mixed_up(&error)) {
+                    mixed = Ok(true);
+                }
+            }
+            // One that has no room for more has not mixed anything up.
+            Ok(Err(_)) | Err(_) if n > 0 => break,
+            Ok(Err(error)) => {
+                mixed = Err(error);
+                break;
+            }
+            Err(_) => break,
         }
     }
     end(all).await;
-    Ok(mixed)
+    mixed
 }
 
 /// Leaves no session as it is.
@@ -109,23 +127,28 @@ async fn end(all: Vec<PgConnection>) {
     }
 }
 
-async fn is_apart(listener: &mut PgListener, options: &PgConnectOptions, others: &mut Vec<PgConnection>) -> sqlx::Result<bool> {
+/// Whether a notification comes through. The name is left behind where it does not, in a session that others have next: nobody notifies it again.
+async fn hears(listener: &mut PgListener, options: &PgConnectOptions, name: &str) -> sqlx::Result<bool> {
     let ours = session(&mut *listener).await?;
-    for _ in 0..OTHERS {
-        let taken = async {
-            let mut other = options.connect().await?;
-            sqlx::raw_sql("begin").execute(&mut other).await?;
-            let theirs = session(&mut other).await?;
-            Ok::<_, sqlx::Error>((other, theirs))
-        };
-        let Ok(taken) = timeout(PATIENCE, taken).await else { return Ok(false) };
-        let (other, theirs) = taken?;
-        others.push(other);
-        if theirs == ours || session(&mut *listener).await? != ours {
+    let Ok(other) = timeout(PATIENCE, options.connect()).await else { return Ok(false) };
+    let mut other = other?;
+    let told = async {
+        // It would be a pooler's that has just given it away, and nothing is left behind.
+        if session(&mut other).await? == ours || session(&mut *listener).await? != ours {
             return Ok(false);
         }
+        listener.listen(name).await?;
+        sqlx::raw_sql(AssertSqlSafe(format!("notify \"{name}\""))).execute(&mut other).await?;
+        let heard = listener.try_recv().await?.is_some_and(|told| told.channel() == name);
+        listener.unlisten(name).await?;
+        Ok(heard)
+    };
+    let heard = timeout(2 * PATIENCE, told).await;
+    if !matches!(heard, Ok(Ok(true))) {
+        let _ = timeout(PATIENCE, listener.unlisten(name)).await;
     }
-    Ok(true)
+    let _ = timeout(PATIENCE, other.close()).await;
+    heard.unwrap_or(Ok(false))
 }
 
 /// Which session of which server.

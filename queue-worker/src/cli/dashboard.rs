@@ -50,21 +50,37 @@ pub(super) async fn serve(settings: &Settings, address: Option<SocketAddr>) -> R
 pub(super) async fn beside(settings: &Settings, database: &Database, store: Store) -> Result<Option<Engine>, Problem> {
     let Some(address) = settings.dashboard.address() else { return Ok(None) };
     let engine = Engine::start("queue-dashboard").map_err(|error| Error::Thread(error.to_string()))?;
-    let (mut options, pool) = (settings.dashboard.options(), pool_of(database));
+    let (options, pool) = (settings.dashboard.options(), pool_of(database));
     if settings.read_url.is_some() {
-        // No job waits for what is only for looking.
-        match open_to_look(settings).await {
-            Ok((reads, _)) => options = options.read_from(pool_of(&reads)),
-            Err(problem) => {
-                tracing::warn!("the dashboard reads from the database itself, for what QUEUE_READ_URL names cannot be used: {problem}");
-            }
-        }
+        engine.handle().spawn(read_from_standby(options.clone(), settings.clone()));
     }
     let pending = engine.handle().spawn(async move { dashboard::listen_beside(address, options).await });
     let pending = pending.await.map_err(Problem::failed)??;
     engine.handle().spawn(async move { pending.serve(pool, store).await });
     Ok(Some(engine))
 }
+
+/// Has the dashboard read where that is wanted, as soon as it can; until then it reads where jobs are.
+async fn read_from_standby(options: dashboard::Options, settings: Settings) {
+    let mut has_said = false;
+    loop {
+        match open_to_look(&settings).await {
+            Ok((reads, _)) => {
+                let _ = options.read_from(pool_of(&reads));
+                return;
+            }
+            Err(problem) if !has_said => {
+                has_said = true;
+                tracing::warn!("the dashboard reads from the database itself, until what QUEUE_READ_URL names can be reached: {problem}");
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// How often a standby that cannot be reached is tried again.
+const AGAIN: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// A small pool to the same database.
 fn pool_of(database: &Database) -> PgPool {

@@ -7,6 +7,7 @@ mod chosen;
 mod values;
 mod settings;
 mod own_file;
+mod subscription;
 mod variables;
 mod weight;
 mod known_queue;
@@ -169,7 +170,7 @@ fn start(args: Args, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxErro
     let rust_log = Settings { log: std::env::var("RUST_LOG").ok(), ..Settings::default() };
     let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let mut notes = variables::unknown(&Args::command(), set);
-    let settings = settings.over(rust_log).over(Settings::read(config.as_deref(), &mut notes)?);
+    let settings = settings.of_options().over(rust_log).over(Settings::read(config.as_deref(), &mut notes)?);
     let settings = own_settings(&command).over(settings);
     log(&settings, if matches!(command, Command::Run { .. }) { RUN_LOG } else { COMMAND_LOG })?;
     for note in notes {

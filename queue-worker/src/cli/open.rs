@@ -44,7 +44,11 @@ async fn checked(settings: &Settings, database: Database) -> Result<(Database, S
 /// Without a word a development build has a database of its own; a release build is told where it is, lest a deployment whose variable is missing
 /// works on one that nobody else sees.
 fn check_place(settings: &Settings, is_release: bool) -> Result<(), Problem> {
+    let beside = [&settings.direct_url, &settings.read_url].into_iter().any(Option::is_some);
     match (&settings.database_url, settings.embedded) {
+        (None, _) if beside => Err(Problem::usage(
+            "QUEUE_DIRECT_URL and QUEUE_READ_URL lead to the database that DATABASE_URL names, and that names none; set it, or leave them out",
+        )),
         (Some(_), Some(true)) => Err(Problem::usage(
             "a database URL and the embedded PostgreSQL are both named; leave out DATABASE_URL, or `--embedded` (QUEUE_EMBEDDED)",
         )),

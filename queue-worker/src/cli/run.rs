@@ -18,7 +18,7 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
         database.tell_where(config.store);
     }
     if settings.worker.migrate() || database.is_embedded() {
-        config.on_standby.heed(database.pool()).await?.close().await;
+        config.on_standby.heed(database.direct()).await?.close().await;
         let applied = database.migrate(config.store).await?;
         if !applied.is_empty() {
             tracing::info!(schema = config.store.schema(), ?applied, "migrated");

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 
 #[cfg(feature = "dashboard")]
 use super::dashboard_settings::DashboardSettings;
-use super::{own_file::read_unasked, problem::Problem};
+use super::{own_file::read_unasked, problem::Problem, subscription::Subscription};
 use crate::live::{Config, Database, DatabaseOptions, OnStandby, each_setting};
 
 /// Heading of the options that every command takes.
@@ -115,13 +115,6 @@ pub(super) enum LogFormat {
     Json,
 }
 
-/// A queue with its concurrency, written `mail=20` or `mail`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Subscription {
-    queue: String,
-    concurrency: Option<usize>,
-}
-
 /// A duration, written `30s` or `1h 30m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span(pub(super) Duration);
@@ -167,10 +160,13 @@ impl Settings {
     /// These, and where they are silent, those of `lower`.
     pub(super) fn over(self, lower: Self) -> Self {
         let given = |text: &String| !text.is_empty();
+        // They stand beside the database that is named with them, and not beside another.
+        let is_named = self.database_url.as_ref().is_some_and(given);
+        let beside = |url: Option<String>| url.filter(|url| given(url) && !is_named);
         Self {
             database_url: self.database_url.filter(given).or(lower.database_url.filter(given)),
-            direct_url: self.direct_url.filter(given).or(lower.direct_url.filter(given)),
-            read_url: self.read_url.filter(given).or(lower.read_url.filter(given)),
+            direct_url: self.direct_url.filter(given).or(beside(lower.direct_url)),
+            read_url: self.read_url.filter(given).or(beside(lower.read_url)),
             embedded: self.embedded.or(lower.embedded),
             schema: self.schema.or(lower.schema),
             log: self.log.filter(given).or(lower.log),
@@ -179,6 +175,16 @@ impl Settings {
             #[cfg(feature = "dashboard")]
             dashboard: self.dashboard.over(lower.dashboard),
         }
+    }
+
+    /// Without addresses of the environment, if the database is named by an option: they stand beside the environment's.
+    pub(super) fn of_options(mut self) -> Self {
+        let said = |name| std::env::var(name).ok();
+        if self.database_url.is_some() && self.database_url != said("DATABASE_URL") {
+            self.direct_url = self.direct_url.filter(|url| Some(url) != said("QUEUE_DIRECT_URL").as_ref());
+            self.read_url = self.read_url.filter(|url| Some(url) != said("QUEUE_READ_URL").as_ref());
+        }
+        self
     }
 
     /// The store meant.
@@ -218,22 +224,6 @@ impl WorkerSettings {
     }
 }
 
-impl FromStr for Subscription {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (queue, concurrency) = match text.split_once('=') {
-            None => (text, None),
-            Some((queue, number)) => {
-                let number = number.parse().map_err(|_| "what follows the `=` is not a number; write it like `mail=20`")?;
-                (queue, Some(number))
-            }
-        };
-        queue_core::check_name("queue name", queue).map_err(|error| error.to_string())?;
-        Ok(Self { queue: queue.to_owned(), concurrency })
-    }
-}
-
 impl FromStr for Span {
     type Err = String;
 
@@ -254,12 +244,6 @@ impl From<Span> for Duration {
 impl From<Span> for Option<Duration> {
     fn from(span: Span) -> Self {
         Some(span.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Subscription {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
 

@@ -81,7 +81,7 @@ impl App {
     }
 
     fn reads(&self) -> &PgPool {
-        self.options.reads.as_ref().unwrap_or(&self.pool)
+        self.options.reads.get().unwrap_or(&self.pool)
     }
 
     /// One more for whoever has one, if there is a connection that nobody needs: to wait for it while holding another could stop everybody. The pool

@@ -1,6 +1,10 @@
 //! What a dashboard shows and lets be done, and to whom. Pure.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use sqlx::PgPool;
 
@@ -23,7 +27,7 @@ pub struct Options {
     pub(super) hosts: Vec<String>,
     pub(super) read_only: bool,
     pub(super) hide_payloads: bool,
-    pub(super) reads: Option<PgPool>,
+    pub(super) reads: Arc<OnceLock<PgPool>>,
     /// Job types with the keys that are not shown.
     pub(super) redacted: BTreeMap<String, Vec<String>>,
 }
@@ -91,8 +95,8 @@ impl Options {
 
     /// What is shown is read from this pool, which may lead to a standby, and what is done goes to the router's own. A page that is loaded right after an
     /// act may then show what was before it. Default: all of it is the router's.
-    pub fn read_from(mut self, pool: PgPool) -> Self {
-        self.reads = Some(pool);
+    pub fn read_from(self, pool: PgPool) -> Self {
+        let _ = self.reads.set(pool);
         self
     }
 
@@ -113,7 +117,7 @@ impl Options {
 impl Default for Options {
     fn default() -> Self {
         let (token, hosts, redacted) = (None, Vec::new(), BTreeMap::new());
-        Self { token, most_jobs: 1_000_000, hosts, read_only: false, hide_payloads: false, reads: None, redacted }
+        Self { token, most_jobs: 1_000_000, hosts, read_only: false, hide_payloads: false, reads: Arc::default(), redacted }
     }
 }
 

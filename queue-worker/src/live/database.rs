@@ -8,7 +8,7 @@ use sqlx::{Connection as _, PgPool, postgres::PgPoolOptions};
 use tokio::time::timeout;
 
 use super::{
-    address::{Address, Wanted},
+    address::Address,
     follow::{self, Pools},
     fresh::Fresh,
     hosts::Hosts,
@@ -36,16 +36,10 @@ pub struct Database {
     pool: PgPool,
     /// To the server itself, where the pool leads to a pooler.
     direct: Option<Box<Self>>,
-    #[cfg_attr(
-        not(all(feature = "cli", feature = "dashboard")),
-        expect(dead_code, reason = "what else has a pool of its own is not there")
-    )]
-    wanted: Wanted,
+    #[cfg(all(feature = "cli", feature = "dashboard"))]
+    wanted: super::address::Wanted,
     /// Of several hosts: the pools that are led to the one that is worked on.
-    #[cfg_attr(
-        not(all(feature = "cli", feature = "dashboard")),
-        expect(dead_code, reason = "what else has a pool of its own is not there")
-    )]
+    #[cfg(all(feature = "cli", feature = "dashboard"))]
     pools: Option<Pools>,
     #[cfg(feature = "embedded")]
     embedded: Option<queue_embedded::Embedded>,
@@ -157,10 +151,14 @@ impl Database {
             let _ = timeout(PATIENCE, found.connection.close()).await;
             None
         };
+        #[cfg(not(all(feature = "cli", feature = "dashboard")))]
+        drop(pools);
         Ok(Self {
             pool,
             direct: None,
+            #[cfg(all(feature = "cli", feature = "dashboard"))]
             wanted,
+            #[cfg(all(feature = "cli", feature = "dashboard"))]
             pools,
             #[cfg(feature = "embedded")]
             embedded: None,
@@ -321,9 +319,7 @@ impl DatabaseOptions {
                     Some(direct) => Some(Box::new(Database::at(&direct, DIRECT_POOL_SIZE, on_standby).await?)),
                     None => None,
                 };
-                // The server itself is waited for; the pooler leads to it.
-                let through = if direct.is_some() { OnStandby::Exit } else { on_standby };
-                Ok(Database { direct, ..Database::at(&url, pool_size, through).await? })
+                Ok(Database { direct, ..Database::at(&url, pool_size, on_standby).await? })
             }
             #[cfg(feature = "embedded")]
             None => Database::in_embedded(pool_size).await,

@@ -110,11 +110,11 @@ enum Heard {
     Nothing,
 }
 
-/// For a role that may not know the channel, until somebody grants it; and behind a pooler that keeps no sessions.
+/// For a role that may not know the channel, until somebody grants it; on a standby; and behind a pooler that keeps no sessions.
 const REFUSED: Duration = Duration::from_secs(30);
 
 fn is_refused(error: &sqlx::Error) -> bool {
-    error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "42501")
+    error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "42501" || code == "25006")
 }
 
 /// Says, where else the name of a queue stands, that a running job is cancelling, or that something was paused or resumed.
