@@ -165,12 +165,13 @@ impl Database {
         })
     }
 
-    /// Another pool to the same database, which goes where that goes.
+    /// Another pool to the same database, past a pooler, which goes where that goes.
     #[cfg(all(feature = "cli", feature = "dashboard"))]
     pub(crate) fn another_pool(&self, options: PgPoolOptions) -> PgPool {
+        let Self { pool, wanted, pools, .. } = self.direct.as_deref().unwrap_or(self);
         let fresh = Fresh::default();
-        let pool = fresh.watch(options, self.wanted).connect_lazy_with((*self.pool.connect_options()).clone());
-        if let Some(pools) = &self.pools {
+        let pool = fresh.watch(options, *wanted).connect_lazy_with((*pool.connect_options()).clone());
+        if let Some(pools) = pools {
             pools.add(&pool, &fresh);
         }
         pool
