@@ -291,7 +291,16 @@ pub async fn prune_logs(connection: &mut PgConnection) -> sqlx::Result<i64> {
 
 /// Journals a step that no other call names; returns whether the lease has the job.
 pub async fn journal(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<i64> {
-    let write = sqlx::query(sql(include_str!("../../queue-worker/sql/journal.sql"))).bind([token]).bind([job]);
+    journal_by(connection, include_str!("../../queue-worker/sql/journal.sql"), token, job).await
+}
+
+/// The same by the statement for steps that are new.
+pub async fn journal_fresh(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<i64> {
+    journal_by(connection, include_str!("../../queue-worker/sql/journal_fresh.sql"), token, job).await
+}
+
+async fn journal_by(connection: &mut PgConnection, statement: &'static str, token: Uuid, job: JobId) -> sqlx::Result<i64> {
+    let write = sqlx::query(sql(statement)).bind([token]).bind([job]);
     let write = write.bind([Uuid::new_v4().to_string()]).bind([1_i16]).bind([1]).bind([None::<f64>]).bind(["1"]);
     Ok(write.fetch_all(connection).await?.len() as i64)
 }

@@ -45,6 +45,7 @@ pub(super) enum Beside {
     PruneLogs,
     /// A step that no other call names.
     Journal,
+    JournalFresh,
     JournalOne,
     PruneSteps,
     /// To the job that is parked.
@@ -75,9 +76,9 @@ pub(super) enum Beside {
 
 use Beside::{
     AddChunk, AnnounceWaiter, CancelParent, ClearProgress, CloseGather, CountGathers, Declare, Elect, EndPart, ForgetGathers, ForgetKeys,
-    Journal, JournalOne, LeaveWaiter, LockedLeases, Note, Pause, PauseSchedule, PruneChildren, PruneFires, PruneGathers, PruneLogs,
-    PruneSignals, PruneSteps, PruneTotals, PruneWaiters, PublishTypes, PutSchedule, Receive, Recount, Resume, ResumeSchedule, RollUp,
-    RunSchedule, Signal, SkipSchedule, Spawn, Tally, TellParents, Unschedule, Vouch, WriteLogs,
+    Journal, JournalFresh, JournalOne, LeaveWaiter, LockedLeases, Note, Pause, PauseSchedule, PruneChildren, PruneFires, PruneGathers,
+    PruneLogs, PruneSignals, PruneSteps, PruneTotals, PruneWaiters, PublishTypes, PutSchedule, Receive, Recount, Resume, ResumeSchedule,
+    RollUp, RunSchedule, Signal, SkipSchedule, Spawn, Tally, TellParents, Unschedule, Vouch, WriteLogs,
 };
 
 pub(super) const SCHEDULES: &[Act] = &[
@@ -117,6 +118,7 @@ pub(super) const REPORTS: &[Act] = &[
     Act::Beside(WriteLogs),
     Act::Beside(PruneLogs),
     Act::Beside(Journal),
+    Act::Beside(JournalFresh),
     Act::Beside(JournalOne),
     Act::Beside(PruneSteps),
     Act::Beside(Signal),
@@ -159,6 +161,7 @@ impl Beside {
             WriteLogs => operate::write_logs(on, lease.token, lease.jobs[0].id).await?,
             PruneLogs => operate::prune_logs(on).await?,
             Journal => operate::journal(on, lease.token, lease.jobs[0].id).await?,
+            JournalFresh => operate::journal_fresh(on, lease.token, lease.jobs[0].id).await?,
             JournalOne => operate::journal_one(on, lease.token, lease.jobs[0].id).await?,
             PruneSteps => operate::prune_steps(on).await?,
             Signal => i64::from(signals::signal(on, fixture.parked).await?),
@@ -202,6 +205,7 @@ impl Beside {
             WriteLogs => &["write_logs"],
             PruneLogs => &["prune_logs"],
             Journal => &["journal"],
+            JournalFresh => &["journal_fresh"],
             JournalOne => &["journal_one"],
             PruneSteps => &["prune_steps"],
             Signal => &["signal"],
