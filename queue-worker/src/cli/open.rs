@@ -27,6 +27,7 @@ pub(super) async fn open_store(settings: &Settings) -> Result<(Database, Store),
 
 /// As [`open_store`], for what only looks: where that is to be done.
 pub(super) async fn open_to_look(settings: &Settings) -> Result<(Database, Store), Problem> {
+    check_place(settings, !cfg!(debug_assertions))?;
     match &settings.read_url {
         Some(url) => checked(settings, Database::options().url(url).connect().await?).await,
         None => open_store(settings).await,
@@ -82,5 +83,15 @@ mod tests {
                 (said, wanted) => panic!("{said:?} where {wanted:?} was to be"),
             }
         }
+    }
+    #[test]
+    fn an_address_beside_a_database_that_is_not_named_is_refused() {
+        let url = || Some("postgres:///d".to_owned());
+        for (direct_url, read_url, embedded) in [(url(), None, None), (None, url(), None), (url(), None, Some(true))] {
+            let settings = Settings { direct_url, read_url, embedded, ..Settings::default() };
+            assert!(check_place(&settings, false).unwrap_err().to_string().contains("DATABASE_URL"));
+        }
+        let both = Settings { database_url: url(), direct_url: url(), read_url: url(), ..Settings::default() };
+        assert!(check_place(&both, true).is_ok());
     }
 }

@@ -381,4 +381,12 @@ mod tests {
         let settings = Settings { database_url: Some(String::new()), ..Settings::default() };
         assert_eq!(settings.over(file("database_url = 'postgres:///d'").unwrap()).database_url.as_deref(), Some("postgres:///d"));
     }
+    #[test]
+    fn addresses_stand_beside_the_database_that_is_named_with_them_and_beside_no_other() {
+        let lower = || file("database_url = 'postgres:///a'\ndirect_url = 'postgres:///a-too'\nread_url = 'postgres:///a-looks'").unwrap();
+        let same = Settings::default().over(lower());
+        assert_eq!((same.direct_url.as_deref(), same.read_url.as_deref()), (Some("postgres:///a-too"), Some("postgres:///a-looks")));
+        let other = said("w --database-url postgres:///b").over(lower());
+        assert_eq!((other.database_url.as_deref(), other.direct_url, other.read_url), (Some("postgres:///b"), None, None));
+    }
 }
