@@ -14,7 +14,11 @@ use tests::{
     pgbouncer::{PgBouncer, Pooling, carries_prepared},
     server::{self, TestServer},
 };
-use tokio::sync::oneshot;
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    sync::oneshot,
+};
 
 /// Gives back what it is given.
 #[job(name = "echo", output = String)]
@@ -81,6 +85,40 @@ async fn who_may_listen_is_known_before_anybody_listens() {
             assert_eq!(found.keeps_session, keeps, "{pooling:?} {settings:?}");
         }
         pooler.end().await;
+    }
+    assert_eq!(listened(&server), 0);
+}
+
+/// Gives connections to these ports in turn; returns its own.
+async fn in_turn(ports: [u16; 2]) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        for to in ports.into_iter().cycle() {
+            let (mut client, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(("127.0.0.1", to)).await.unwrap();
+                let _ = copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+    port
+}
+
+/// Where no other has the listener's session, because others are sent elsewhere, that says nothing of whether it stays.
+#[tokio::test]
+async fn of_poolers_side_by_side_nobody_concludes_from_one_to_the_other() {
+    let (server, _database) = server().await;
+    for (pooling, keeps) in [(Pooling::Transactions, false), (Pooling::Sessions, true)] {
+        let start = || PgBouncer::start("poolers side by side", server.port(), pooling, &[]);
+        let (Some(one), Some(two)) = (start().await, start().await) else { return };
+        let both = in_turn([one.port(), two.port()]).await;
+        for _ in 0..6 {
+            let found = Listening::open(options(&server::url(both, "pooled"))).await.unwrap();
+            assert_eq!(found.keeps_session, keeps, "{pooling:?}");
+        }
+        one.end().await;
+        two.end().await;
     }
     assert_eq!(listened(&server), 0);
 }

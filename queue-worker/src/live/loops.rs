@@ -85,7 +85,7 @@ mod tests {
     }
 
     /// What else is started, where, and why nobody needs to watch it: a part of its line.
-    const OTHERS: [(&str, &str); 32] = [
+    const OTHERS: [(&str, &str); 33] = [
         // It ends by itself.
         ("worker.rs", "tokio::spawn(tell_ready("),
         ("worker.rs", "engine.handle().spawn(running.stop("),
@@ -112,6 +112,8 @@ mod tests {
         ("serve.rs", "tasks.spawn(async move {"), // a connection
         ("health/listen.rs", "engine.handle().spawn(async move {"),
         ("cli/dashboard.rs", "engine.handle().spawn(async move { pending.serve("),
+        // Until it ends, and should it end too soon, pages are read where jobs are, as it has said.
+        ("cli/dashboard.rs", "engine.handle().spawn(read_from_standby("),
         ("dashboard/live.rs", "tokio::spawn(async move {"), // looks for watchers; a panic of a look is caught
         ("cli/top.rs", "tokio::spawn(follow("),
         ("cli/top.rs", ".spawn(read)"),
