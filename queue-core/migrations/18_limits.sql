@@ -53,10 +53,13 @@ create table queue.gate (
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
 create sequence queue.permit_seq;
+create function queue.next_permit() returns bigint
+  language sql volatile
+  return pg_catalog.nextval('queue.permit_seq'::regclass);
 
 create table queue.permit (
   gate   bigint   not null,
-  place  bigint   not null default nextval('queue.permit_seq'),  -- in the order of claims: below the lowest are dead entries, which nobody reads
+  place  bigint   not null default queue.next_permit(),  -- in the order of claims: below the lowest are dead entries, which nobody reads
   token  uuid     not null,
   n      integer  not null,  -- how many of the lease's jobs hold a permit, at most
   ids    bigint[],           -- of a limit by key: which, and the line of each

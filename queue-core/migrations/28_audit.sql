@@ -1,8 +1,13 @@
 -- Who did what to how many jobs, and when, as far as programs say it (note_act): the dashboard does, for everything that is done there. Kept for
 -- the last 10,000 acts. Nobody but the functions here writes it, and so the role and the time are true; the actor is what the program says.
 
+create sequence queue.audit_seq;
+create function queue.next_note() returns bigint
+  language sql volatile
+  return pg_catalog.nextval('queue.audit_seq'::regclass);
+
 create table queue.audit (
-  id     bigint       generated always as identity,
+  id     bigint       not null default queue.next_note(),
   at     timestamptz  not null default now(),
   role   text         not null default session_user,
   actor  text         not null,

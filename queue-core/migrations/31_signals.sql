@@ -11,7 +11,7 @@
 -- What has been sent and not received. It is no state of a job: a signal may come before the job asks for it.
 create table queue.signal (
   id       bigint       not null,
-  seq      bigint       not null default nextval('queue.key_seq'),
+  seq      bigint       not null default queue.next_key(),
   name     text         not null,
   at       timestamptz  not null default clock_timestamp(),
   payload  jsonb,                  -- null for nothing
@@ -23,7 +23,7 @@ create table queue.signal (
 );
 
 create table queue.signal_hint (
-  seq  bigint not null default nextval('queue.key_seq'),
+  seq  bigint not null default queue.next_key(),
   id   bigint not null,
   constraint signal_hint_order primary key (seq)  -- guard: a hint of a signal has a place of its own [primary key (seq) => check (true)]
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);

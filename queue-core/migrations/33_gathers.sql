@@ -17,7 +17,7 @@
 create table queue.gather (
   parent     bigint       not null,
   name       text         not null,            -- the step that has spawned it
-  born       bigint       not null default nextval('queue.key_seq'),  -- tells it from one of the same name in an earlier life of the parent
+  born       bigint       not null default queue.next_key(),  -- tells it from one of the same name in an earlier life of the parent
   at         timestamptz  not null default clock_timestamp(),  -- when it was counted last
   total      bigint,                           -- how many parts; null: still open
   need       bigint       not null default 1,  -- how many are not counted as over, and one if it is open
@@ -52,7 +52,7 @@ create table queue.gather_part (
 create index gather_part_held on queue.gather_part (parent, name, nr) where held;
 
 create table queue.gather_hint (
-  seq        bigint  not null default nextval('queue.key_seq'),
+  seq        bigint  not null default queue.next_key(),
   parent     bigint  not null,
   born       bigint  not null,  -- of the gather
   name       text    not null,

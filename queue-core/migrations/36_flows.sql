@@ -36,7 +36,7 @@ create table queue.edge (
 create index edge_by_target on queue.edge (target, source);
 
 create table queue.node_hint (
-  seq    bigint  not null default nextval('queue.key_seq'),
+  seq    bigint  not null default queue.next_key(),
   id     bigint  not null,
   state  text    not null,  -- what it came to, should its job be gone when that is looked at
   constraint node_hint_order primary key (seq)  -- guard: a hint of a node has a place of its own [primary key (seq) => check (true)]

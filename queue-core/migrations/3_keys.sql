@@ -107,6 +107,11 @@ $$;
 -- Places within keys, and of hints. Not cached: what is given out later is higher, whoever asks.
 create sequence queue.key_seq;
 
+-- As a default it is drawn where the row is written, also on Citus, where a part of a table has no default that names a sequence.
+create function queue.next_key() returns bigint
+  language sql volatile
+  return pg_catalog.nextval('queue.key_seq'::regclass);
+
 create table queue.blocked (
   key     bigint       not null,
   seq     bigint       not null,
@@ -129,7 +134,7 @@ create table queue.active_key (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 
 create table queue.key_hint (
-  seq    bigint not null default nextval('queue.key_seq'),
+  seq    bigint not null default queue.next_key(),
   key    bigint not null,
   after  bigint not null default 0,  -- nothing of the key that is blocked has a place up to this
   constraint key_hint_order primary key (seq)  -- guard: a hint has a place of its own [primary key (seq) => check (true)]

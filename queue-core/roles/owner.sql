@@ -1,5 +1,5 @@
--- The owner of the store, whose rights the doors have: a role that owns nothing else, and as which nobody logs in. Who owned the store before is made
--- a member, and so may migrate it as before.
+-- The owner of the store, whose rights the doors have: a role that owns nothing else, and as which nobody logs in but the nodes of a Citus cluster.
+-- Who owned the store before is made a member, and so may migrate it as before.
 do $$
 declare
   before  name := (select pg_get_userbyid(n.nspowner) from pg_namespace n where n.nspname = 'queue_schema');

@@ -24,7 +24,8 @@ grant select, insert, update, delete on queue.permit, queue.rate to "queue_role"
 grant usage, select on queue.id_seq to "queue_role";
 grant usage on queue.key_seq, queue.permit_seq to "queue_role";
 grant execute on function
-  queue.next_id, queue.id_at, queue.is_name, queue.digest, queue.hash, queue.lane_id, queue.type_of, queue.version_of, queue.meet_lane, queue.wake,
+  queue.next_id, queue.next_key, queue.next_permit, queue.id_at, queue.is_name, queue.digest, queue.hash, queue.lane_id, queue.type_of,
+  queue.version_of, queue.meet_lane, queue.wake,
   queue.notify, queue.unblock, queue.move_heads, queue.set_aside, queue.forget_keys, queue.holds, queue.entry_of, queue.end_of, queue.passed,
   queue.worker_add_days, queue.worker_drop_day, queue.state_of, queue.fire_ticks, queue.declare_schedules, queue.elect_schedules,
   queue.expire_due, queue.expire_all, queue.is_expired, queue.expiry_text, queue.declare_limits, queue.claim_limited, queue.room,

@@ -30,15 +30,15 @@ union all
 select 'default_rows', format('%s has rows of these days', string_agg(r.name, ', ' order by r.name)), null,
   jsonb_build_object('tables', jsonb_agg(r.name order by r.name))
 from (
-  select 'job_default' where exists (select from queue.job_default d where d.id >= (select l.id from lowest l))
+  select 'job_default' where exists (select 1 from queue.job_default d where d.id >= (select l.id from lowest l))
   union all
-  select 'done_default' where exists (select from queue.done_default d where d.id >= (select l.id from lowest l))
+  select 'done_default' where exists (select 1 from queue.done_default d where d.id >= (select l.id from lowest l))
   union all
-  select 'done_many_default' where exists (select from queue.done_many_default d where d.first_id >= (select l.id from lowest l))
+  select 'done_many_default' where exists (select 1 from queue.done_many_default d where d.first_id >= (select l.id from lowest l))
   union all
-  select 'failure_default' where exists (select from queue.failure_default d where d.id >= (select l.id from lowest l))
+  select 'failure_default' where exists (select 1 from queue.failure_default d where d.id >= (select l.id from lowest l))
   union all
-  select 'step_default' where exists (select from queue.step_default d where d.id >= (select l.id from lowest l))
+  select 'step_default' where exists (select 1 from queue.step_default d where d.id >= (select l.id from lowest l))
 ) r (name)
 having count(*) > 0
 union all

@@ -4,12 +4,13 @@
 -- $11 the ordering key that goes on without the job from now on, or null
 -- Safe: everything follows from the deleted entry. If the lock was lost, which takes a handler that ended the transaction by itself, this
 -- waits for whoever has the entry now, and finds nothing once that one has ended the job. Times are the clock's, not the transaction's start,
--- which is the handler's. A job that is to be given back ('release') or cancelled ('cancel') is not ended here: nothing changes for these words.
+-- which is the handler's. A job that is to be given back ('release') or cancelled ('cancel') is not ended here: nothing changes for these words,
+-- and none for 'forget', which has a statement of its own (finish_forgotten.sql).
 with fenced as materialized (
   delete from queue.ready
   -- guard: its lane [lane = $1 => $1::bigint is not null]; its place [seq = $2 => $2::bigint is not null]; its id [id = $3 => $3::bigint is not null]
   where lane = $1 and seq = $2 and id = $3
-    and $4::text in ('complete', 'forget', 'retry', 'snooze', 'dead')  -- guard: only words that say where the job goes
+    and $4::text in ('complete', 'retry', 'snooze', 'dead')  -- guard: only words that say where the job goes
   -- guard: ended: out of its line [case .. end => lane]
   returning id, case when line is null then lane else queue.twin_of(lane) end as lane
 ), finished as (
@@ -17,12 +18,6 @@ with fenced as materialized (
   select id, clock_timestamp(), $8::int, $5::smallint, $9::text::jsonb  -- guard: finished by the clock [clock_timestamp => now]
   from fenced  -- guard: completed if the entry was there [fenced => (select $3::bigint as id) f]
   where $4::text = 'complete'  -- guard: completed by verdict [= 'complete' => is not null]
-), forgotten as (
-  delete from queue.job
-  where id = any (array(select id from fenced where $4 = 'forget'))  -- guard: forgets payloads by verdict [ where $4 = 'forget']
-), forgotten_failures as (
-  delete from queue.failure
-  where id = any (array(select id from fenced where $4 = 'forget'))  -- guard: forgets failures by verdict [ where $4 = 'forget']
 ), waiting as (
   insert into queue.scheduled (run_at, id, lane, attempts, crashes)
   -- guard: a snooze is no attempt [ - ($4 = 'snooze')::int]; waits count from the clock [clock_timestamp => now]; waits at all [1 millisecond => 0]

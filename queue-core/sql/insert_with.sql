@@ -58,7 +58,7 @@ with reserved as materialized (
   where e.key is null and e.run_at is not null
 ), queued_up as (
   insert into queue.blocked (key, seq, id, lane, run_at)
-  select e.key, pg_catalog.nextval('queue.key_seq'), e.id, e.lane, e.run_at
+  select e.key, queue.next_key(), e.id, e.lane, e.run_at
   from (select e.* from entries e order by e.place) e  -- guard: places in the order given [place => place desc]
   where e.key is not null  -- guard: blocked if it has a key
 ), hinted as (

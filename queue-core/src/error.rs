@@ -146,6 +146,34 @@ pub enum Error {
         /// Who they are.
         holders: String,
     },
+    /// No store goes by this name, or none takes new tenants.
+    #[error("there is no store `{name}`, or none that takes new tenants; see `Stores::add`")]
+    NoStore {
+        /// The name.
+        name: String,
+    },
+    /// A tenant is in no store, and the rule gives it none.
+    #[error("the tenant `{key}` is in no store; place it with `Stores::place`")]
+    NotPlaced {
+        /// The tenant's key.
+        key: String,
+    },
+    /// A tenant has left the store in which a transaction was to enqueue for it. The transaction is as it was.
+    #[error("the tenant `{key}` is in another store by now; ask `Stores::of` again, and enqueue there")]
+    Moved {
+        /// The tenant's key.
+        key: String,
+    },
+    /// A tenant cannot move: it is moving already, or is there, or the store is closed.
+    #[error(
+        "the tenant `{key}` cannot move into the store `{store}`: it is there already, or moves (see `Stores::moves`), or the store is closed"
+    )]
+    CannotMove {
+        /// The tenant's key.
+        key: String,
+        /// Where it was to go.
+        store: String,
+    },
     /// The attempt has no right to its job any more: others have it, or it is over. What it wrote in the transaction is rolled back.
     #[error("the lease on job {job} is lost, or the job is over already: this attempt can change nothing any more")]
     LeaseLost {

@@ -1,4 +1,5 @@
-//! The ending of a job whose entry in `ready` the transaction holds: the one binding of `finish_one.sql`, for transactional jobs and the test kit.
+//! The ending of a job whose entry in `ready` the transaction holds: the one binding of `finish_one.sql` and its like, for transactional
+//! jobs and the test kit.
 
 use sqlx::{Postgres, postgres::PgArguments, query::Query};
 
@@ -6,6 +7,10 @@ use crate::{attempt::ClaimedJob, define::Ending, schema::Store};
 
 /// Ends the job whose entry stands at the place `seq` of its lane; returns a row unless the entry is gone.
 pub fn finish_one<'q>(store: Store, job: &ClaimedJob, seq: i64, ending: &'q Ending) -> Query<'q, Postgres, PgArguments> {
+    if ending.is_forgotten() {
+        let statement = sqlx::query(store.sql(include_str!("../sql/finish_forgotten.sql")));
+        return statement.bind(job.lane).bind(seq).bind(job.id).bind(ending.freed());
+    }
     sqlx::query(store.sql(include_str!("../sql/finish_one.sql")))
         .bind(job.lane)
         .bind(seq)

@@ -96,6 +96,7 @@ mod enqueue;
 mod results;
 pub mod schedule;
 pub mod operate;
+pub mod stores;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[doc(hidden)]
@@ -117,7 +118,7 @@ pub use define::{
 };
 pub use enqueue::{
     Batch, Child, Counts, Enqueue, EnqueueAll, EnqueueOptions, Enqueuing, Flow, FlowHandle, Gather, IfDead, Job, JobHandle, Map, Nested,
-    Node, Parts, Source, Spawn, Then, on_enqueue,
+    Node, Parts, Rendered, Source, Spawn, Statement, Then, on_enqueue,
 };
 pub use error::{Error, RegistryError, message};
 pub use payload::PayloadError;
@@ -141,6 +142,9 @@ pub mod runner {
         },
         define::{Anew, Counted, Due, Ending, OrderingKey, Tells, Timing, stored_type, type_and_version},
         finish::finish_one,
-        schema::{Channel, Listening, Migration, NO_SESSION, is_refused_setting, migrate::migrate_with, mixes_up},
+        schema::{
+            Channel, ClusterNode, Listening, Migration, NO_SESSION, Owner, is_refused_setting, locate, migrate::migrate_with, mixes_up,
+            place, relay,
+        },
     };
 }

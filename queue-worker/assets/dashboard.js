@@ -117,7 +117,7 @@
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
     const keys = {
       "/": () => document.getElementById("find")?.select(),
-      j: () => (before === "g" ? location.assign(`${base}/jobs`) : move(1)),
+      j: () => (before === "g" && document.getElementById("find") ? location.assign(`${base}/jobs`) : move(1)),
       k: () => move(-1),
       h: () => before === "g" && location.assign(base || "/"),
       r: () => anew(),

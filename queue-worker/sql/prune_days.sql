@@ -9,9 +9,9 @@ with past as materialized (
   where exists (
     select
     from pg_inherits i
-    join pg_class c on c.oid = i.inhrelid
-    where i.inhparent = 'queue.job'::regclass and c.relname ~ '^job_[0-9]{8}$'
-      and c.relname < 'job_' || to_char(b.today, 'YYYYMMDD')  -- guard: days: only if one stays
+    -- On Citus there is a number behind the day, and these are hidden from pg_class.
+    where i.inhparent = 'queue.job'::regclass
+      and substring(i.inhrelid::regclass::text, 'job_([0-9]{8})(?:_[0-9]+)?$') < to_char(b.today, 'YYYYMMDD')  -- guard: days: only if one stays
   )
 ), page as materialized (
   select p.above, least(

@@ -1,17 +1,19 @@
 -- lease -> done | done_many | dead | scheduled | ready | nothing: many verdicts at once; returns those that were refused.
 -- $1 tokens  $2 ids  $3 verdicts  $4 lanes  $5 attempts  $6 crashes  $7 waits in ms  $8 run times in ms  $9 outputs as JSON text  $10 errors
--- $11 ordering keys that go on without their jobs from now on, else null
+-- $11 their ordering keys, else null  $12 whether the key goes on without its job from now on
 -- Safe: a verdict counts only while its token names a lease and its id is still in it; a slow, doubled or zombie worker changes nothing.
 -- Of two verdicts on one job in one call exactly one counts; which of the two is not said.
 -- Leases are locked in the order of their tokens, and what is read from them is their latest version. A lease always lists just what is
 -- not settled; the verdict that empties it deletes it. A released job's place is its id, which nobody else takes: it stands where its age
 -- puts it, and below a floor it is found within about a second. A job that is cancelling is cancelled, unless it
 -- completed, and frees its key. Times are the statement's, for a handler's own transaction, which ends with this, may be old.
+-- Whoever settles names each job's key, which job has too: to look there would open each day that there is. What leaves no record has a
+-- statement of its own for that reason (settle_forgotten.sql); its word is refused here, and the job stays in its lease.
 with said as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::text[], $4::bigint[], $5::smallint[], $6::smallint[], $7::float8[], $8::int[], $9::text[], $10::text[],
-    $11::bigint[])
-    v (token, id, verdict, lane, attempts, crashes, wait_ms, ran_ms, output, error, freed)
+    $11::bigint[], $12::boolean[])
+    v (token, id, verdict, lane, attempts, crashes, wait_ms, ran_ms, output, error, key, frees)
 ), held as materialized (
   select l.token, l.ids, l.attempts, l.crashes, l.cancelling
   from queue.lease l
@@ -25,16 +27,17 @@ with said as materialized (
 ), fenced as materialized (
   -- guard: a job of which two verdicts are said has one [distinct on (s.token, s.id) ]
   select distinct on (s.token, s.id) s.token, s.id,
-    -- guard: what is cancelling is cancelled [case .. end => s.verdict]; unless it completed [ and s.verdict not in ('complete', 'forget')]
-    case when l.cancelling and s.verdict not in ('complete', 'forget') then 'cancel' else s.verdict end as verdict,
+    -- guard: what is cancelling is cancelled [case .. end => s.verdict]; unless it completed [ and s.verdict <> 'complete']
+    case when l.cancelling and s.verdict <> 'complete' then 'cancel' else s.verdict end as verdict,
     s.lane, s.attempts, s.crashes, s.wait_ms, s.ran_ms, s.output, s.error,
-    -- guard: one that was cancelled frees its key [(select j.key from queue.job j where j.id = s.id) => s.freed]
-    case when l.cancelling and s.verdict not in ('complete', 'forget') then (select j.key from queue.job j where j.id = s.id)
-      else s.freed end as freed
+    -- guard: one that was cancelled frees its key [ or (l.cancelling and s.verdict <> 'complete')]
+    case when s.frees or (l.cancelling and s.verdict <> 'complete') then s.key end as freed
   from said s
   -- guard: fenced by the token [l.token = s.token and ]; fenced by the id [ and l.id = s.id]
   -- guard: fenced at all [join .. s.id => cross join (select false as cancelling) l]
   join listed l on l.token = s.token and l.id = s.id
+  -- guard: only words that say where the job goes
+  where s.verdict in ('complete', 'retry', 'snooze', 'release', 'dead', 'cancel')
 ), left_over as materialized (
   -- guard: what is left over keeps its order [l.id order by l.place => l.id order by l.id desc]
   -- also: what is left over keeps its order [l.attempts order by l.place => l.attempts order by l.id desc]
@@ -75,12 +78,6 @@ with said as materialized (
   -- guard: completed: with an output [(output is not null or attempts > 1) => attempts > 1]
   -- guard: completed: at a later attempt [(output is not null or attempts > 1) => output is not null]
   where verdict = 'cancel' or (verdict = 'complete' and (output is not null or attempts > 1))
-), forgotten as (
-  delete from queue.job
-  where id = any (array(select id from fenced where verdict = 'forget'))  -- guard: forgets payloads by verdict [ where verdict = 'forget']
-), forgotten_failures as (
-  delete from queue.failure
-  where id = any (array(select id from fenced where verdict = 'forget'))  -- guard: forgets failures by verdict [ where verdict = 'forget']
 ), waiting as (
   insert into queue.scheduled (run_at, id, lane, attempts, crashes)
   -- guard: a snooze is no attempt [ - (verdict = 'snooze')::int]; waits count from now [ + wait_ms * interval '1 millisecond']

@@ -1,7 +1,8 @@
 -- lease -> done_many: whole leases of which all that is left completed, at the first attempt and without an output; returns those refused.
--- $1 tokens
+-- $1 tokens  $2 the jobs of leases of many lanes  $3 the lane of each
 -- Safe: a lease goes once, and only its holder knows its token; a recovery that was quicker has deleted it, and then nothing is written. Its
--- own row says which jobs it holds, in the order of their ids, so a large one of one lane becomes a row of history as it is.
+-- own row says which jobs it holds, in the order of their ids, so a large one of one lane becomes a row of history as it is. Whoever settles
+-- names the lanes, which job has too: to look there would open each day that there is. A job without one is an error, and nothing is written.
 with gone as materialized (
   delete from queue.lease
   where token = any ($1)  -- guard: only the leases named
@@ -12,9 +13,8 @@ with gone as materialized (
       -- guard: alike: one day [and .. [cardinality(ids)] >> 20) / 86400000]
       and (ids[1] >> 20) / 86400000 = (ids[cardinality(ids)] >> 20) / 86400000 as alike
 ), plain as (
-  -- guard: a lease of many lanes asks the jobs [(select j.lane from queue.job j where j.id = u.id) => 0]
-  -- guard: each its own lane [where j.id = u.id => limit 1]
-  select coalesce(g.lane, (select j.lane from queue.job j where j.id = u.id)) as lane, u.id
+  -- guard: jobs of many lanes are of those that are named [(select v.lane .. v.id = u.id) => 0]; each its own lane [where v.id = u.id => limit 1]
+  select coalesce(g.lane, (select v.lane from unnest($2::bigint[], $3::bigint[]) v (id, lane) where v.id = u.id)) as lane, u.id
   from gone g
   cross join lateral unnest(g.ids) u (id)
   where not g.alike  -- guard: plain is what is not alike

@@ -125,6 +125,12 @@ pub enum Error {
     /// One of the worker's own threads could not be started.
     #[error("a thread of the worker cannot be started: {0}")]
     Thread(String),
+    /// The function that makes the workers of many stores has panicked.
+    #[error("the function that makes a store's worker has panicked")]
+    Making,
+    /// What looks after many stores has panicked, which the log tells of. All of them are let go.
+    #[error("what looks after the stores has ended by itself, which is a defect of this library; start the process again")]
+    Untended,
 }
 
 /// What `Display` says. The driver's own `Debug` prints the server's DETAIL, which may be a whole row, payload included.

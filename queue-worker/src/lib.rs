@@ -33,6 +33,7 @@
 pub mod cli;
 #[cfg(feature = "dashboard")]
 pub mod dashboard;
+mod stores;
 mod worker;
 #[cfg(feature = "health")]
 mod health;
@@ -62,6 +63,7 @@ pub use queue_embedded as embedded;
 pub use run::AttemptOutcome;
 /// The driver, of the version whose pools a [`Worker`] takes.
 pub use sqlx;
+pub use stores::StoresWorker;
 pub use worker::Worker;
 
 /// Without the feature `cli` there is no command line to hand over to.

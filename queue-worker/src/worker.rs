@@ -6,54 +6,46 @@
 //! heartbeat thread: identity        housekeeping: recover, called-off jobs; prune
 //! ```
 //!
-//! The claim loop is in `feed`; this file starts everything, and ends it in the right order.
+//! The claim loop is in `feed`; `running` starts everything, and ends it in the right order.
 
 mod announced;
 #[cfg(feature = "health")]
 mod answer;
 mod builder;
+mod checked;
 mod contexts;
 mod farewell;
 mod given;
 mod last;
 #[cfg(feature = "otel")]
 mod meter;
+#[cfg(feature = "cli")]
+mod prepared;
+mod running;
 mod schedules;
 mod tellers;
 #[cfg(feature = "cli")]
 pub(crate) mod tried;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
 
 use queue_core::{
-    BatchHandler, Durability, Handler, Limit, Middleware, Options, Registry, RegistryError, migrate,
-    runner::{ReportSender, Shared, States},
+    BatchHandler, Handler, Limit, Middleware, Registry, RegistryError, migrate,
+    runner::States,
     schedule::{Declared, Schedule},
 };
 use sqlx::PgPool;
-use tokio::{runtime::Handle, sync::mpsc, task::JoinHandle};
-use tokio_util::sync::CancellationToken;
 
-use self::{
-    announced::{Abandon, fence, tell_ready},
-    contexts::beside,
-    farewell::Farewell,
-    given::{Given, complain_of_keyring},
-    last::{LAST_WORDS, give_back, wait_for},
-    schedules::declarations,
-    tellers::{Speaker, Tellers},
+#[cfg(feature = "cli")]
+use self::given::complain_of_keyring;
+pub(crate) use self::{
+    given::{Beside, Checked},
+    running::RunningWorker,
 };
 use crate::{
-    claim::Feed,
     error::Error,
-    keep::{House, Ticks, fire_all, keep_house, keep_pruned},
-    lanes::{KnownLeases, stored_types},
-    live::{Bell, Config, Engine, Life, Link, Loop, OwnLimits, Pauses, Pulse, Vitals},
-    run::{AttemptOutcome, Queues, SlotContext, Teller, Transact},
-    settle::{AskSender, DatabaseBackend, JournalSender, LogSender, Settlement, settle_all},
+    live::{Cluster, Config, Engine, Life, Vitals, Wires},
+    run::{AttemptOutcome, Teller},
     tally::Tallies,
 };
 
@@ -88,10 +80,13 @@ pub struct Worker {
     meter: Option<opentelemetry::metrics::Meter>,
 }
 
+/// Of its own connections its heartbeat and whoever listens have one each, and all else shares the others.
+const ALONE: usize = 2;
+
 impl Worker {
-    /// A worker over this pool, which its handlers share. It makes six connections of its own to the same database, a seventh while it
-    /// claims as fast as it can, one more once there are ordering keys, one once there are schedules, one once jobs expire, one once
-    /// attempts have ended, another once a handler reports progress, one once logs are kept, one once a step is journaled, one once a signal is waited for, one for a moment each minute while it prunes, and more for transactional jobs; see [`Worker::transactional`].
+    /// A worker over this pool, which its handlers share. It makes connections of its own to the same database: four while there is little to do,
+    /// more while more is to be said at once, and no more than [`Worker::connections`]; besides these one for each transactional job at work, see
+    /// [`Worker::transactional`].
     pub fn new(pool: PgPool) -> Self {
         let (config, states, teller) = (Config::default(), States::default(), Teller::default());
         let (declared, schedules, limits, middleware, ready) = Default::default();
@@ -215,18 +210,7 @@ impl Worker {
         let _answering = self.answer(&vitals, &life, &tallies).await?;
         #[cfg(feature = "otel")]
         let feeding = self.tell_meter(&vitals, &tallies)?;
-        let Self { pool, direct, config, states, registry, teller, middleware, ready, broken, declared, schedules, limits, .. } = self;
-        config.check()?;
-        let direct = direct.unwrap_or_else(|| pool.clone());
-        if let Some(error) = broken {
-            return Err(error.into());
-        }
-        let declared = if registry.is_some() { declared } else { Declared::linked().collect() };
-        let declares = declarations(declared.into_iter().filter_map(Declared::named).chain(schedules), config.store)?;
-        let registry = registry.map_or_else(Registry::linked, Ok)?.served(complain_of_keyring)?;
-        registry.check(&states)?;
-        let registry = registry.with_ours()?;
-        let limits = OwnLimits::new(&registry, &config.queues, &limits)?;
+        let Checked { mut pool, mut direct, mut config, ready, mut given } = self.checked((vitals.clone(), life, tallies), None)?;
         tokio::pin!(shutdown);
         let mut link = tokio::select! {
             link = config.on_standby.heed(&direct) => link?,
@@ -234,16 +218,16 @@ impl Worker {
         };
         link.check_settings().await?;
         migrate::verify(link.get().await?, config.store).await?;
+        let cluster = Cluster::find(&mut link, (&mut pool, &mut direct), &mut config.store).await?;
         link.close().await;
 
         // Dropped half-way, this future takes the engine and the heartbeat with it: the jobs are recovered like those of a silent worker.
         let engine = Engine::start_watched("queue engine", &vitals).map_err(|error| Error::Thread(error.to_string()))?;
-        let given = Given { registry, states, teller, middleware, declares, limits, vitals: vitals.clone(), life, tallies };
-        let running = RunningWorker::start(&engine, (&pool, &direct), &config, given)?;
+        given.days = cluster.map(|cluster| cluster.follow(&engine));
+        let wires = Wires::of_one_worker(&direct, config.connections - ALONE);
+        let running = RunningWorker::start(&engine, (&pool, &wires), &config, given)?;
         tracing::info!(name = config.name, queues = config.served(), "worker started");
-        if !ready.is_empty() {
-            tokio::spawn(tell_ready(running.pulse.identity(), ready));
-        }
+        running.tell_ready(ready);
         shutdown.await;
         vitals.stop();
         tracing::info!("shutting down");
@@ -256,145 +240,4 @@ impl Worker {
         tracing::info!("worker stopped");
         Ok(())
     }
-}
-
-/// A worker at work.
-struct RunningWorker {
-    queues: Arc<Queues>,
-    settle: mpsc::Sender<Settlement>,
-    bell: Arc<Bell>,
-    stop: CancellationToken,
-    closing: CancellationToken,
-    claims: JoinHandle<()>,
-    transact: Transact,
-    settles: JoinHandle<()>,
-    helpers: Vec<JoinHandle<()>>,
-    speaker: Speaker,
-    farewell: Farewell,
-    pulse: Pulse,
-    _abandon: Abandon,
-}
-
-/// So many verdicts may wait for the settle loop before slots wait for it.
-const UNSETTLED: usize = 4096;
-
-/// Verdicts that were made have this long to come to the settle loop: no time at all, but on a machine that stands still.
-const LAST_VERDICTS: Duration = Duration::from_secs(1);
-
-/// The last verdicts have this long to be written.
-const LAST_WRITES: Duration = Duration::from_secs(2);
-
-impl RunningWorker {
-    fn start(engine: &Engine, (theirs, pool): (&PgPool, &PgPool), config: &Config, given: Given) -> Result<Self, Error> {
-        let Given { registry, states, teller, middleware, declares, limits, vitals, life, tallies } = given;
-        let ((settle, verdicts), bell) = (mpsc::channel(UNSETTLED), Arc::new(Bell::of(vitals.clone())));
-        let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
-        let ((reports, said), (logger, logs)) = (ReportSender::open(), LogSender::open());
-        let ((journal, steps), (signals, asks)) = (JournalSender::open(), AskSender::open());
-        let (pauses, store, served) = (Pauses::new(registry.clone()), config.store, registry.clone());
-        let _ = vitals.pauses.set(pauses.clone());
-        let backend = Arc::new(DatabaseBackend { pool: theirs.clone(), store, logs: logger, journal, signals });
-        let (handlers, trace) = (Handle::current(), config.trace);
-        let shared = Arc::new(Shared { pool: theirs.clone(), store, states, handlers, backend, reports, middleware, trace });
-        let (stop, closing, settling) = (CancellationToken::new(), CancellationToken::new(), settle_link(pool, config));
-        let context = SlotContext {
-            registry,
-            shared,
-            settle: settle.clone(),
-            bell: Arc::clone(&bell),
-            pauses: pauses.clone(),
-            life: life.clone(),
-            handlers: Handle::current(),
-            cancel_grace: config.cancel_grace,
-            teller,
-            tallies: tallies.clone(),
-            takes_batches: known.iter().any(|(_, options)| options.batch.is_some()),
-        };
-        let queues = Arc::new(Queues::new(context, config));
-        let transact = beside(&queues, config, &stop);
-        let newest: Vec<_> = known.iter().map(|(name, options)| (*name, options.version)).collect();
-        let (of, link) = (Arc::clone(&queues), Link::new(pool, "heartbeat"));
-        let pulse = Pulse::start(link, config, stored_types(&newest), (life, vitals.clone()), Box::new(move || of.load()))?;
-        let (link, held) = (Link::new(pool, "claim").relaxed(), KnownLeases::default());
-        let feed = Feed::new((config, limits), &known, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
-        let house = House {
-            link: Link::new(pool, "housekeeping"),
-            config: config.clone(),
-            queues: Arc::clone(&queues),
-            held,
-            bell: Arc::clone(&bell),
-            identity: pulse.identity(),
-            settle: settle.clone(),
-            tallies: tallies.clone(),
-        };
-        let tellers = Tellers { engine, pool, store, bell: &bell, tallies: &tallies, registry: served };
-        let mut helpers = tellers.start(pauses, (said, logs), (steps, asks));
-        helpers.extend([
-            engine.watch(Loop::Schedules, fire_all(Ticks::new(Link::new(pool, "schedules"), config, &bell, pulse.identity(), declares))),
-            engine.watch(Loop::Prune, keep_pruned(Link::new(pool, "prune"), config.clone(), known, vitals)),
-            engine.watch(Loop::Fence, fence(pulse.identity(), Arc::clone(&queues), Arc::clone(&bell))),
-            engine.watch(Loop::Housekeeping, keep_house(house)),
-        ]);
-        Ok(Self {
-            claims: engine.watch(Loop::Claim, feed.run(stop.clone())),
-            transact: Transact::start(engine, transact),
-            settles: engine
-                .watch(Loop::Settle, settle_all((verdicts, closing.clone()), settling, config, Arc::clone(&bell), tallies.clone())),
-            helpers,
-            speaker: tellers.speak(),
-            farewell: Farewell::new(Link::new(pool, "farewell"), config.store, pulse.identity(), queues.pauses()),
-            _abandon: Abandon(Arc::clone(&queues)),
-            queues,
-            settle,
-            bell,
-            stop,
-            closing,
-            pulse,
-        })
-    }
-
-    /// Stops claiming, waits for handlers, releases what is left, settles it all, and takes the heartbeat away last.
-    async fn stop(self, grace: Duration) {
-        let Self { queues, settle, bell, stop, closing, claims, transact, settles, helpers, speaker, farewell, pulse, _abandon } = self;
-        let until = Instant::now() + grace;
-        stop.cancel();
-        bell.ring();
-        let transact = tokio::spawn(transact.stop(until));
-        let _ = claims.await;
-        let subscriptions = queues.all();
-        for slots in &subscriptions {
-            give_back(&settle, slots.take_queued()).await;
-        }
-        let farewell = tokio::spawn(farewell.say());
-        wait_for(&subscriptions, until).await;
-        for slots in &subscriptions {
-            slots.ask();
-        }
-        wait_for(&subscriptions, Instant::now() + LAST_WORDS).await;
-        for slots in &subscriptions {
-            slots.drop_running();
-        }
-        wait_for(&subscriptions, Instant::now() + LAST_WORDS).await;
-        for slots in &subscriptions {
-            give_back(&settle, slots.take_running()).await;
-        }
-        wait_for(&subscriptions, Instant::now() + LAST_VERDICTS).await;
-        let _ = transact.await;
-        for helper in helpers.into_iter().chain([farewell]) {
-            helper.abort();
-        }
-        closing.cancel();
-        // A database that does not answer now cannot hold up the exit: what is not written is recovered as a silent worker's.
-        let abort = settles.abort_handle();
-        if tokio::time::timeout(LAST_WRITES, settles).await.is_err() {
-            abort.abort();
-        }
-        speaker.end().await;
-        pulse.stop().await;
-    }
-}
-
-fn settle_link(pool: &PgPool, config: &Config) -> Link {
-    let link = Link::new(pool, "settle").impatient();
-    if matches!(config.durability, Durability::Relaxed) { link.relaxed() } else { link }
 }

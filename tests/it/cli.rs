@@ -21,6 +21,7 @@ mod schedules;
 mod settings;
 mod signal;
 mod tail;
+mod stores;
 mod waits;
 
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");

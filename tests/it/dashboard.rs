@@ -15,6 +15,7 @@ mod pages;
 mod process;
 mod rare;
 mod replica;
+mod stores;
 
 use queue_core::{Job as _, JobId, Store};
 use queue_worker::dashboard::{Options, listen};

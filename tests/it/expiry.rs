@@ -163,7 +163,8 @@ async fn a_transactional_job_that_is_late_and_cannot_be_ended_keeps_no_other_fro
 #[tokio::test]
 async fn a_job_that_had_begun_in_time_goes_on_and_what_was_given_back_uncharged_had_not() {
     let db = TestDb::new().await;
-    let (retried, snoozed) = (enqueue(&db, Act::FailUntil(2)).await, enqueue(&db, Act::Snooze(HOUR.as_millis() as u64, 9)).await);
+    let put_off = Act::First(Box::new(Act::RetryIn(HOUR.as_millis() as u64 / 2)), Box::new(Act::Ok(String::new())));
+    let (retried, snoozed) = (enqueue(&db, put_off).await, enqueue(&db, Act::Snooze(HOUR.as_millis() as u64, 9)).await);
     let first = async || effects(&db.pool, retried.id()).await.unwrap() > 0 && effects(&db.pool, snoozed.id()).await.unwrap() > 0;
     let waits = eventually("both are put off", async || first().await && db.count("select count(*) from queue.scheduled").await == 2);
     db.run_while(db.worker(), waits).await;

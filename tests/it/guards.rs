@@ -2,6 +2,8 @@
 //! that are written twice. `cargo guards` removes each of them and runs these tests, among others.
 
 mod control;
+mod forgotten;
+mod late;
 mod looks;
 mod notices;
 mod order;

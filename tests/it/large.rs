@@ -83,3 +83,37 @@ async fn small_jobs_come_in_large_batches_again_after_large_ones() {
     assert!(claims.iter().any(|claim| claim.jobs >= 100 && claim.bytes < MB), "{claims:?}");
     db.finish().await;
 }
+
+#[tokio::test]
+async fn a_worker_has_no_more_bytes_in_hand_than_it_may_and_small_jobs_go_on() {
+    let db = store().await;
+    let slow = "select queue.enqueue('do', jsonb_build_object('act', jsonb_build_object('Sleep', 4000), 'ballast', repeat('x', $2)))
+      from generate_series(1, $1)";
+    let settings = [("QUEUE_CONCURRENCY", "500"), ("QUEUE_PAYLOAD_MEMORY", "192")];
+    let worker = WorkerProcess::running(env!("CARGO_BIN_EXE_test-cli"), &db.url, &["run"], &settings);
+    // A first claim does not know how large they are: what it cannot bring it gives back.
+    enqueue(&db, 3, MB).await;
+    let over = async || db.count("select count(*) from queue.jobs where state = 'completed'").await;
+    within(Duration::from_secs(30), "the first are run", async || over().await == 3).await;
+    sqlx::query(slow).bind(600).bind(i32::try_from(MB).unwrap()).execute(&db.pool).await.unwrap();
+    let (mut most, mut beside) = (0, 0);
+    within(Duration::from_mins(5), "all are run", async || {
+        let in_hand = db.count("select count(*) from queue.jobs where state = 'running' and queue = 'default'").await;
+        most = most.max(in_hand);
+        if in_hand >= 20 {
+            let small = "select queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}', '{\"queue\": \"small\"}') from generate_series(1, 3)";
+            db.pool.execute(small).await.unwrap();
+            beside += 3;
+            let waits = "select count(*) from queue.jobs where queue = 'small' and state <> 'completed'";
+            within(Duration::from_secs(20), "small ones go on", async || db.count(waits).await == 0).await;
+        }
+        over().await >= 603 + beside
+    })
+    .await;
+    println!("{most} MiB in hand at most; {beside} small jobs beside");
+    assert!((20..=192).contains(&most) && beside > 0, "{most}");
+    let failures: Vec<String> = sqlx::query_scalar("select error from queue.failure").fetch_all(&db.pool).await.unwrap();
+    assert_eq!(failures, Vec::<String>::new(), "none was given back for it");
+    drop(worker);
+    db.finish().await;
+}

@@ -7,6 +7,8 @@ mod scrape;
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
+use tokio::net::TcpStream;
+
 use crate::health::get;
 
 /// Labels, sorted.
@@ -24,14 +26,17 @@ struct Scrape {
 impl Scrape {
     async fn of(address: SocketAddr) -> Self {
         let mut heard = None;
-        for _ in 0..5 {
+        for _ in 0..30 {
             // A machine that stands still may be late with an answer.
             heard = get(address, "/metrics").await;
             if heard.is_some() {
                 break;
             }
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        let (status, text) = heard.expect("somebody listens");
+        let Some((status, text)) = heard else {
+            panic!("{address} gives no answer: {:?}", TcpStream::connect(address).await.map(drop));
+        };
         assert_eq!(status, 200, "{text}");
         let mut scrape = Self::default();
         for line in text.lines() {

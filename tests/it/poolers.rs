@@ -6,7 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{Context, Handler, Job as _, JobResult, Waiter, job, runner::Listening};
+use queue_core::{
+    Context, Handler, Job as _, JobResult, Store, Waiter, job,
+    operate::{self, Act, Filter},
+    runner::Listening,
+};
 use queue_worker::{Database, Error, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::{ConnectOptions as _, postgres::PgConnectOptions};
@@ -202,5 +206,40 @@ async fn producers_and_waiters_behind_a_pooler_of_transactions_fail_never_and_li
     println!("{calls} calls in {:.1?}", began.elapsed());
     assert_eq!(listened(&server), 5, "the worker and four who wait, past the pooler");
     both.close().await;
+    pooler.end().await;
+}
+
+/// Statements without a name are read, and run, in two parts: what comes between them must not be of another client.
+#[tokio::test]
+async fn lists_and_counts_behind_a_pooler_of_transactions_are_nobody_elses() {
+    let what = "lists behind a pooler of transactions";
+    if !carries_prepared() {
+        return tests::skipped(what, "there is no PgBouncer that keeps prepared statements apart, which 1.21 does");
+    }
+    let (server, database) = server().await;
+    let settings = ["max_prepared_statements = 200", "default_pool_size = 2"];
+    let Some(pooler) = PgBouncer::start(what, server.port(), Pooling::Transactions, &settings).await else { return };
+    for n in 0..20 {
+        echo(n.to_string()).enqueue(&database.pool).queue(["even", "odd"][n % 2]).await.unwrap();
+    }
+    let through = Database::options().url(pooler.url("pooled")).direct_url(server.url("pooled")).pool_size(8).connect().await.unwrap();
+    let lookers = (0..8).map(|n| {
+        let pool = through.pool().clone();
+        tokio::spawn(async move {
+            let filter = Filter { queue: Some(["even", "odd", "none"][n % 3].to_owned()), ..Filter::default() };
+            let all = if n % 3 == 2 { 0 } else { 10 };
+            for _ in 0..100 {
+                let mut page = operate::list(&pool, Store::default(), &filter).await.unwrap();
+                assert_eq!(page.jobs.len(), all);
+                operate::add_failures(&pool, Store::default(), &mut page.jobs).await.unwrap();
+                let counted = operate::count_matching(&pool, Store::default(), &filter, Act::Cancel).await.unwrap();
+                assert_eq!(counted, all as u64);
+            }
+        })
+    });
+    for looker in lookers.collect::<Vec<_>>() {
+        looker.await.unwrap();
+    }
+    through.close().await;
     pooler.end().await;
 }

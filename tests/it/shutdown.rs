@@ -119,7 +119,7 @@ async fn jobs_that_were_claimed_in_advance_go_back() {
     assert_eq!(db.count(fast).await + db.count(slow).await, 6000);
     let worker = db.worker().register::<AtOnceOrNever>().concurrency(4).grace(Duration::ZERO);
     let held = db.run_while(worker, async {
-        within(Duration::from_mins(1), "the slow ones have begun", async || db.count("select count(*) from effect").await >= 3004).await;
+        within(Duration::from_mins(3), "the slow ones have begun", async || db.count("select count(*) from effect").await >= 3004).await;
         db.count("select sum(cardinality(ids)) from queue.lease").await
     });
     let held = held.await;

@@ -5,7 +5,7 @@ use std::{
     hash::{Hash as _, Hasher as _},
     str::FromStr as _,
     sync::OnceLock,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use queue_core::{JobId, JobState, Store, migrate};
@@ -18,6 +18,8 @@ use sqlx::{
     postgres::{PgConnectOptions, PgListener, PgPoolOptions},
 };
 
+use crate::cluster;
+
 /// A migrated database of a test's own. End the test with [`TestDb::finish`], which checks the invariant.
 #[derive(Debug)]
 pub struct TestDb {
@@ -26,6 +28,8 @@ pub struct TestDb {
     /// Its address, for other processes.
     pub url: String,
     name: String,
+    /// The nodes of its cluster, if it is on one.
+    nodes: Vec<String>,
     finished: bool,
 }
 
@@ -85,16 +89,40 @@ impl TestDb {
     /// # Panics
     /// When the server cannot be started or does not answer: there is nothing to test then.
     pub async fn new() -> Self {
+        if std::env::var_os("QUEUE_TEST_ALL_ON_CITUS").is_some()
+            && let Some(db) = Self::on_citus().await
+        {
+            return db;
+        }
         let admin = server();
         let name = format!("t_{}", uuid::Uuid::new_v4().simple());
         let mut connection = connect(&admin).await;
-        ensure_template(&mut connection, &admin).await;
+        let template = ensure_template(&mut connection, &admin).await;
         // By files: half of what it costs to write each page to the log, too, and so is their removal.
-        run(&mut connection, &format!("create database {name} template {} strategy file_copy", template())).await;
-        let url = with_database(&admin, &name);
+        run(&mut connection, &format!("create database {name} template {template} strategy file_copy")).await;
+        Self::at(with_database(&admin, &name), name, Vec::new())
+    }
+
+    /// A fresh database of a cluster, with a distributed store; its pool leads to the coordinator. Nothing without a cluster.
+    ///
+    /// # Panics
+    /// When the cluster does not answer.
+    pub async fn on_citus() -> Option<Self> {
+        let nodes = cluster::nodes().await?;
+        let name = format!("t_{}", uuid::Uuid::new_v4().simple());
+        cluster::make(&nodes, &name).await;
+        Some(Self::at(with_database(&nodes[0], &name), name, nodes))
+    }
+
+    /// Its address on each node of its cluster, the coordinator first.
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| with_database(node, &self.name)).collect()
+    }
+
+    fn at(url: String, name: String, nodes: Vec<String>) -> Self {
         let options = PgConnectOptions::from_str(&url).unwrap_or_else(|error| panic!("{url}: {error}"));
         let pool = PgPoolOptions::new().max_connections(8).test_before_acquire(false).connect_lazy_with(options);
-        Self { pool, url, name, finished: false }
+        Self { pool, url, name, nodes, finished: false }
     }
 
     /// A worker of [`Do`](crate::Do) jobs with little patience.
@@ -189,6 +217,16 @@ impl TestDb {
         assert!(broken.is_empty(), "(id, entries, jobs) that break the invariant: {broken:?}");
     }
 
+    /// Checks the invariant and leaves the database, of which a node is gone, to whoever ends the cluster.
+    ///
+    /// # Panics
+    /// When the invariant is broken.
+    pub async fn leave(mut self) {
+        self.check_invariant().await;
+        self.finished = true;
+        self.pool.close().await;
+    }
+
     /// Checks the invariant and drops the database.
     ///
     /// # Panics
@@ -197,6 +235,9 @@ impl TestDb {
         self.check_invariant().await;
         self.finished = true;
         self.pool.close().await;
+        if !self.nodes.is_empty() {
+            return cluster::drop(&self.nodes, &self.name).await;
+        }
         run(&mut connect(&server()).await, &format!("drop database {} with (force)", self.name)).await;
     }
 }
@@ -255,7 +296,7 @@ fn server() -> String {
         }
         let mut hash = DefaultHasher::new();
         (env!("CARGO_MANIFEST_DIR"), std::env::var_os("QUEUE_PG_BIN"), std::env::var_os("HOME")).hash(&mut hash);
-        let folder = std::env::temp_dir().join(format!("queue-tests-{:x}", hash.finish()));
+        let folder = crate::scratch().join(format!("queue-tests-{:x}", hash.finish()));
         let settings = [("max_connections", "300"), ("shared_buffers", "128MB")];
         let options = EmbeddedOptions {
             folder: Some(folder),
@@ -270,20 +311,21 @@ fn server() -> String {
     SERVER.get_or_init(start).0.clone()
 }
 
-/// Named after the migrations, so that two builds of this checkout do not share one.
+/// Named after the migrations, so that two builds of this checkout do not share one, and after the day: it has partitions of today and those to come.
 fn template() -> String {
     let mut hash = DefaultHasher::new();
-    migrate::print(Store::default()).hash(&mut hash);
+    let today = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() / 86_400);
+    (migrate::print(Store::default()), today).hash(&mut hash);
     format!("queue_template_{:x}", hash.finish())
 }
 
-/// Made by whichever test comes first; the others wait for its lock.
-async fn ensure_template(admin: &mut PgConnection, url: &str) {
+/// Made by whichever test comes first; the others wait for its lock. Returns its name.
+async fn ensure_template(admin: &mut PgConnection, url: &str) -> String {
     const EXISTS: &str = "select exists (select from pg_database where datname = $1)";
     let name = template();
     let exists = async |connection: &mut PgConnection| sqlx::query_scalar::<_, bool>(EXISTS).bind(&name).fetch_one(connection).await;
     if exists(admin).await.is_ok_and(|exists| exists) {
-        return;
+        return name;
     }
     run(admin, "select pg_advisory_lock(1)").await;
     if !exists(admin).await.is_ok_and(|exists| exists) {
@@ -299,18 +341,19 @@ async fn ensure_template(admin: &mut PgConnection, url: &str) {
         run(admin, &format!("alter database queue_template_new rename to {name}")).await;
     }
     run(admin, "select pg_advisory_unlock(1)").await;
+    name
 }
 
-async fn connect(url: &str) -> PgConnection {
+pub(crate) async fn connect(url: &str) -> PgConnection {
     PgConnection::connect(url).await.unwrap_or_else(|error| panic!("cannot connect to {url}: {error}"))
 }
 
-async fn run(connection: &mut PgConnection, statement: &str) {
+pub(crate) async fn run(connection: &mut PgConnection, statement: &str) {
     sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(connection).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
 }
 
 /// The same server, another database.
-fn with_database(url: &str, name: &str) -> String {
+pub(crate) fn with_database(url: &str, name: &str) -> String {
     let (address, query) = url.split_once('?').unwrap_or((url, ""));
     let base = address.rsplit_once('/').map_or(address, |(base, _)| base);
     format!("{base}/{name}?{query}")

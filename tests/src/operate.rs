@@ -35,24 +35,26 @@ async fn enqueue_by(
         .await
 }
 
-/// Enqueues a job under an ordering key, or one that replaces the payload of whichever waits under the same uniqueness key; returns which job it
-/// is, and whether it is a new one.
+/// Enqueues a job that replaces the payload of whichever waits under the same uniqueness key, or one under an ordering key; returns which job it is,
+/// and whether it is a new one.
 pub async fn enqueue_with(connection: &mut PgConnection, key: Option<&str>, unique: Option<&str>) -> sqlx::Result<(JobId, bool)> {
-    let enqueue = sqlx::query_as(sql(include_str!("../../queue-core/sql/enqueue_with.sql")))
-        .bind("do")
-        .bind(PAYLOAD)
-        .bind(
-            match unique {
-                Some(unique) => serde_json::json!({
-                    "max_attempts": 3, "key": key, "unique_key": unique, "unique_while": "queued", "on_conflict": "replace"
-                }),
-                None => serde_json::json!({ "max_attempts": 3, "key": key }),
-            }
-            .to_string(),
-        )
-        .bind(false);
+    let options = match unique {
+        Some(unique) => serde_json::json!({
+            "max_attempts": 3, "key": key, "unique_key": unique, "unique_while": "queued", "on_conflict": "replace"
+        }),
+        None => serde_json::json!({ "max_attempts": 3, "key": key }),
+    };
+    let enqueue = sqlx::query_as(sql(include_str!("../../queue-core/sql/enqueue_with.sql")));
+    let enqueue = enqueue.bind("do").bind(PAYLOAD).bind(options.to_string()).bind(false);
     let (id, outcome): (JobId, String) = enqueue.fetch_one(connection).await?;
     Ok((id, outcome == "enqueued"))
+}
+
+/// Enqueues a job under an ordering key, as another driver does.
+pub async fn enqueue_text(connection: &mut PgConnection, key: &str) -> sqlx::Result<JobId> {
+    let options = serde_json::json!({ "max_attempts": 3, "key": key });
+    let enqueue = sqlx::query_scalar(sql(include_str!("../../queue-core/sql/enqueue_text.sql")));
+    enqueue.bind("do").bind(PAYLOAD).bind(options.to_string()).fetch_one(connection).await
 }
 
 const PAYLOAD: &str = r#"{"act":{"Ok":"done"}}"#;
@@ -203,6 +205,9 @@ pub async fn take_one_of(transaction: &mut PgConnection, lanes: &[i64], floors: 
 
 /// A verdict on a transactional job, of its first attempt; whether its entry was there. Waits are a minute, errors say `as told`.
 pub async fn finish_one(transaction: &mut PgConnection, entry: Entry, verdict: &str) -> sqlx::Result<bool> {
+    if verdict == "forget" {
+        return finish_forgotten(transaction, entry, None).await;
+    }
     let finish = sqlx::query(sql(include_str!("../../queue-core/sql/finish_one.sql")))
         .bind(entry.0)
         .bind(entry.1)
@@ -215,6 +220,13 @@ pub async fn finish_one(transaction: &mut PgConnection, entry: Entry, verdict: &
         .bind((verdict == "complete").then_some("1"))
         .bind(matches!(verdict, "retry" | "dead").then_some("as told"))
         .bind(None::<i64>);
+    Ok(finish.fetch_optional(transaction).await?.is_some())
+}
+
+/// A transactional job that completed and leaves no record, with this ordering key; whether its entry was there.
+pub async fn finish_forgotten(transaction: &mut PgConnection, entry: Entry, key: Option<i64>) -> sqlx::Result<bool> {
+    let finish = sqlx::query(sql(include_str!("../../queue-core/sql/finish_forgotten.sql")));
+    let finish = finish.bind(entry.0).bind(entry.1).bind(entry.2).bind(key);
     Ok(finish.fetch_optional(transaction).await?.is_some())
 }
 

@@ -30,7 +30,7 @@ pub struct ClaimedJob {
     pub key_skips: Option<bool>,
 }
 
-/// A verdict as `settle.sql` takes it.
+/// A verdict as the statements of a settle take it.
 #[derive(Clone, Copy, Debug)]
 pub struct Said {
     /// Under which lease.
@@ -176,6 +176,31 @@ pub async fn claim_of(
     Ok(Lease { token, jobs })
 }
 
+/// Claims of these lanes below their floors, in the blocks of ready of each part, so many of each lane and so many in all.
+pub async fn claim_late(
+    connection: &mut PgConnection,
+    worker: Uuid,
+    (lanes, floors, each): (&[i64], &[i64], &[i32]),
+    parts: &[(i64, i64)],
+    most: i32,
+) -> sqlx::Result<Lease> {
+    let token = Uuid::new_v4();
+    let (firsts, beyond): (Vec<i64>, Vec<i64>) = parts.iter().copied().unzip();
+    let claim = sqlx::query_as(sql(include_str!("../../queue-worker/sql/claim_late.sql")))
+        .bind(token)
+        .bind(worker)
+        .bind(lanes)
+        .bind(floors)
+        .bind(firsts)
+        .bind(most)
+        .bind(i32::MAX)
+        .bind(beyond)
+        .bind(each);
+    let mut jobs: Vec<ClaimedJob> = claim.fetch_all(connection).await?;
+    jobs.sort_unstable_by_key(|job| job.id);
+    Ok(Lease { token, jobs })
+}
+
 /// Claims under this limit, of all lanes and of all lines; returns of how many jobs.
 pub async fn claim_limited(connection: &mut PgConnection, worker: Uuid, limit: &str, most: i32) -> sqlx::Result<usize> {
     claim_under(connection, sql(include_str!("../../queue-worker/sql/claim_limited.sql")), worker, limit, most).await
@@ -219,8 +244,21 @@ pub async fn expire_held(connection: &mut PgConnection, said: &[Said]) -> sqlx::
     Ok(rows.into_iter().filter(|(.., became)| became.is_none()).map(|(token, id, _)| (token, Some(id))).collect())
 }
 
-/// Settles; returns what was refused. Failed attempts say `as told`, completed ones return `1`, waits are a minute.
+/// Settles, as a worker does: what leaves no record by a statement of its own. Returns what was refused.
 pub async fn settle(connection: &mut PgConnection, said: &[Said]) -> sqlx::Result<Vec<Refused>> {
+    let (forgotten, others): (Vec<Said>, Vec<Said>) = said.iter().partition(|one| one.verdict == "forget");
+    let mut refused = Vec::new();
+    if !forgotten.is_empty() {
+        refused = settle_forgotten(connection, &forgotten).await?;
+    }
+    if !others.is_empty() {
+        refused.extend(settle_together(connection, &others).await?);
+    }
+    Ok(refused)
+}
+
+/// All in one statement; returns what was refused. Failed attempts say `as told`, completed ones return `1`, waits are a minute.
+pub async fn settle_together(connection: &mut PgConnection, said: &[Said]) -> sqlx::Result<Vec<Refused>> {
     let fails = |said: &Said| matches!(said.verdict, "retry" | "dead");
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/settle.sql")))
         .bind(said.iter().map(|s| s.token).collect::<Vec<_>>())
@@ -233,7 +271,21 @@ pub async fn settle(connection: &mut PgConnection, said: &[Said]) -> sqlx::Resul
         .bind(vec![7; said.len()])
         .bind(said.iter().map(|s| (s.verdict == "complete").then_some("1")).collect::<Vec<_>>())
         .bind(said.iter().map(|s| fails(s).then_some("as told")).collect::<Vec<_>>())
-        .bind(said.iter().map(|s| s.job.key.filter(|_| s.frees())).collect::<Vec<_>>())
+        .bind(said.iter().map(|s| s.job.key).collect::<Vec<_>>())
+        .bind(said.iter().map(Said::frees).collect::<Vec<_>>())
+        .fetch_all(connection)
+        .await
+}
+
+/// Those that completed and leave no record, whatever is said of them; returns what was refused.
+pub async fn settle_forgotten(connection: &mut PgConnection, said: &[Said]) -> sqlx::Result<Vec<Refused>> {
+    let ids = || said.iter().map(|s| s.job.id.0);
+    sqlx::query_as(sql(include_str!("../../queue-worker/sql/settle_forgotten.sql")))
+        .bind(said.iter().map(|s| s.token).collect::<Vec<_>>())
+        .bind(ids().collect::<Vec<_>>())
+        .bind(said.iter().map(|s| s.job.key).collect::<Vec<_>>())
+        .bind(ids().min())
+        .bind(ids().max())
         .fetch_all(connection)
         .await
 }
@@ -253,7 +305,17 @@ pub async fn park(connection: &mut PgConnection, said: Said) -> sqlx::Result<Opt
 
 /// Settles leases that completed as a whole; returns those refused.
 pub async fn settle_leases(connection: &mut PgConnection, whole: &[Uuid]) -> sqlx::Result<Vec<Uuid>> {
-    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/settle_leases.sql"))).bind(whole).fetch_all(connection).await
+    let jobs =
+        sqlx::query_as(sql("select j.id, j.lane from queue.lease l join queue.job j on j.id = any (l.ids) where l.token = any ($1)"));
+    let jobs: Vec<(i64, i64)> = jobs.bind(whole).fetch_all(&mut *connection).await?;
+    settle_leases_of(connection, whole, &jobs).await
+}
+
+/// The same, with the lanes of these jobs.
+pub async fn settle_leases_of(connection: &mut PgConnection, whole: &[Uuid], jobs: &[(i64, i64)]) -> sqlx::Result<Vec<Uuid>> {
+    let (ids, lanes): (Vec<i64>, Vec<i64>) = jobs.iter().copied().unzip();
+    let statement = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/settle_leases.sql"))).bind(whole).bind(ids).bind(lanes);
+    statement.fetch_all(connection).await
 }
 
 /// As [`settle`], and then leases that completed as a whole.

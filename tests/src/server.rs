@@ -292,6 +292,8 @@ impl TestServer {
             "shared_buffers=128MB".to_owned(),
             "huge_pages=off".to_owned(),
             "max_wal_size=1GB".to_owned(),
+            // In its folder: what a killed server shared would stay.
+            "dynamic_shared_memory_type=mmap".to_owned(),
             "log_error_verbosity=terse".to_owned(),
         ];
         let mut server = self.command("postgres");

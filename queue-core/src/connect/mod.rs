@@ -7,7 +7,7 @@ use sqlx::{PgConnection, PgPool, Postgres, Transaction, pool::PoolConnection};
 pub use self::job_ref::JobRef;
 use crate::{
     context::{JobTransaction, TransactionGuard},
-    schema::Connection,
+    schema::{Connection, Store},
 };
 
 /// What a job can be enqueued on: `&pool`, `&mut connection`, `&mut transaction`, or a connection borrowed from a pool.
@@ -28,7 +28,16 @@ use crate::{
 pub trait IntoConnection<'c>: sealed::Sealed {
     #[doc(hidden)]
     fn into_connection(self) -> Connection<'c>;
+
+    /// For which tenant, and in which store, if it is for one.
+    #[doc(hidden)]
+    fn tenant(&self) -> Option<(Store, String)> {
+        None
+    }
 }
+
+/// The key under which a job's metadata have its tenant.
+pub(crate) const TENANT: &str = "of_tenant";
 
 impl<'c> IntoConnection<'c> for &'c PgPool {
     fn into_connection(self) -> Connection<'c> {
@@ -66,7 +75,7 @@ impl<'c> IntoConnection<'c> for &'c mut PoolConnection<Postgres> {
     }
 }
 
-mod sealed {
+pub(crate) mod sealed {
     use sqlx::{PgConnection, PgPool, Postgres, Transaction, pool::PoolConnection};
 
     use crate::context::{JobTransaction, TransactionGuard};

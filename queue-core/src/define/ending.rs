@@ -9,6 +9,9 @@ use super::{
     text::{storable_error, storable_output},
 };
 
+/// The word for a job that completed and leaves no record.
+const FORGET: &str = "forget";
+
 /// The ordering key of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderingKey {
@@ -182,7 +185,7 @@ impl Ending {
         match self.verdict {
             // Its parent is told what it gave, which is read from its record.
             Verdict::Complete if self.keep || self.is_child() => "complete",
-            Verdict::Complete => "forget",
+            Verdict::Complete => FORGET,
             Verdict::Retry(_) => "retry",
             // Its own statement parks it, or begins it anew, and any other has it called again.
             Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Restart => "snooze",
@@ -194,7 +197,7 @@ impl Ending {
     }
 
     /// Every word that [`word`](Self::word) can say.
-    pub const WORDS: [&'static str; 7] = ["complete", "forget", "retry", "snooze", "release", "cancel", "dead"];
+    pub const WORDS: [&'static str; 7] = ["complete", FORGET, "retry", "snooze", "release", "cancel", "dead"];
 
     /// What the attempt is in the figures of the past.
     pub fn counted(&self) -> Counted {
@@ -221,6 +224,11 @@ impl Ending {
     /// The same in milliseconds, as the statements take it; zero for none.
     pub fn wait_ms(&self) -> f64 {
         self.wait().unwrap_or_default().as_secs_f64() * 1000.0
+    }
+
+    /// The ordering key of the job.
+    pub fn key(&self) -> Option<i64> {
+        self.key.map(|key| key.id)
     }
 
     /// The ordering key that goes on without this job from now on.
@@ -252,6 +260,11 @@ impl Ending {
     /// Whether this completes a job that a gather counts, and nobody else is told.
     pub fn completes_part(&self) -> bool {
         self.tells == Tells::Gather && self.verdict == Verdict::Complete
+    }
+
+    /// Whether the job is completed and leaves no record: then its own statement ends it, and any other refuses it.
+    pub fn is_forgotten(&self) -> bool {
+        self.word() == FORGET
     }
 
     /// Whether the job is completed.

@@ -62,8 +62,9 @@ pub struct EnqueueAll<'c, J, R = u64> {
 
 impl<'c, J: JobType> EnqueueAll<'c, J> {
     pub(super) fn new(jobs: impl Iterator<Item = J> + Send + 'c, on: impl IntoConnection<'c>) -> Self {
-        let (on, options) = (on.into_connection(), EnqueueOptions::of::<J>());
-        Self { jobs: Box::new(jobs), on, store: Store::default(), durability: None, options, returned: PhantomData }
+        let mut options = EnqueueOptions::of::<J>();
+        let store = options.place(on.tenant()).unwrap_or_default();
+        Self { jobs: Box::new(jobs), on: on.into_connection(), store, durability: None, options, returned: PhantomData }
     }
 
     /// Returns a handle for each job, in the order of the iterator, instead of their number. Takes 32 bytes of memory a job.

@@ -90,6 +90,7 @@ impl Batch {
     /// # Errors
     /// An option is out of range ([`Error::OneOfMany`] says whose), the schema is missing, or the database failed.
     pub fn enqueue<'c>(&'c self, on: impl IntoConnection<'c>) -> impl Future<Output = Result<Vec<JobId>, Error>> + Send {
+        let tenant = on.tenant();
         let on = on.into_connection();
         async move {
             let span = self.span();
@@ -97,21 +98,25 @@ impl Batch {
             if let Some(carried) = trace::carried(&span) {
                 options.to_mut().iter_mut().for_each(|options| options.carry(Some(&carried)));
             }
-            let sent = self.write(on, &options).instrument(span.clone()).await;
+            let mut store = self.store;
+            if tenant.is_some() {
+                options.to_mut().iter_mut().filter_map(|options| options.place(tenant.clone())).for_each(|of_tenant| store = of_tenant);
+            }
+            let sent = self.write((on, store), &options).instrument(span.clone()).await;
             trace::enqueued_all(&span, sent.as_ref().map(Written::new_jobs));
             Ok(sent?.ids.unwrap_or_default())
         }
     }
 
-    async fn write(&self, on: Connection<'_>, options: &[EnqueueOptions]) -> Result<Written, Error> {
+    async fn write(&self, (on, store): (Connection<'_>, Store), options: &[EnqueueOptions]) -> Result<Written, Error> {
         let one_of_many = |index, error| Error::OneOfMany { index, source: Box::new(error) };
         for (index, options) in options.iter().enumerate() {
             options.check().map_err(|error| one_of_many(index, error))?;
         }
         let rows = self.jobs.iter().zip(options).enumerate().map(move |(index, (job, options))| {
-            Row::to(self.store, Cow::Borrowed(job), options, index).map_err(|error| one_of_many(index, error))
+            Row::to(store, Cow::Borrowed(job), options, index).map_err(|error| one_of_many(index, error))
         });
-        write_all(on, self.store, self.durability, options, Box::new(rows), true).await
+        write_all(on, store, self.durability, options, Box::new(rows), true).await
     }
 
     /// The span of its enqueue, which names what all its jobs have in common.

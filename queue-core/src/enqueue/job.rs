@@ -1,6 +1,6 @@
 //! What a payload type can do: be enqueued.
 
-use super::{Enqueue, EnqueueAll, Then};
+use super::{Enqueue, EnqueueAll, Statement, Then};
 use crate::{
     connect::IntoConnection,
     define::{JobType, Of},
@@ -18,6 +18,13 @@ pub trait Job: JobType {
     /// transaction can only be rolled back.
     fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Enqueue<'c, Self> {
         Enqueue::new(self, on)
+    }
+
+    /// This job's enqueue as a statement and three texts, for a transaction of another driver: tokio-postgres, diesel, sea-orm, an older sqlx.
+    ///
+    /// See [`Statement`] for what can be said before it is built, and the program `examples/drivers` for each of these drivers.
+    fn statement(self) -> Statement<Self> {
+        Statement::new(self)
     }
 
     /// Enqueues any number of jobs of this type, from an iterator, in constant memory and in the iterator's order.

@@ -17,6 +17,7 @@ mod map;
 mod one;
 mod options;
 mod places;
+mod render;
 mod restart;
 mod row;
 mod run;
@@ -37,6 +38,7 @@ pub use self::{
     map::{Map, Parts},
     one::Enqueue,
     options::EnqueueOptions,
+    render::{Rendered, Statement},
     spawn::{Child, Spawn},
 };
 use crate::{define::JobType, error::Error, schema::Store};

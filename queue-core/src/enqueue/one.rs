@@ -69,8 +69,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 impl<'c, J: JobType> Enqueue<'c, J> {
     pub(super) fn new(job: J, on: impl IntoConnection<'c>) -> Self {
-        let (on, store, options) = (on.into_connection(), Store::default(), EnqueueOptions::of::<J>());
-        Self { job, on, store, durability: None, options, patience: None, returned: PhantomData }
+        let mut options = EnqueueOptions::of::<J>();
+        let store = options.place(on.tenant()).unwrap_or_default();
+        Self { job, on: on.into_connection(), store, durability: None, options, patience: None, returned: PhantomData }
     }
 
     /// If the queue is at its capacity, enqueues nothing and returns `None`, and a transaction of yours is as it was. Without this, that is

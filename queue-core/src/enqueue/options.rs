@@ -12,10 +12,11 @@ use super::{
     sealing::Sealing,
 };
 use crate::{
+    connect::TENANT,
     define::{Durability, JobType, KeyPolicy, OnConflict, While, stored_type},
     error::Error,
     payload::{self, PayloadError},
-    schema::check_name,
+    schema::{Store, check_name},
     trace::{Carried, TRACEPARENT, TRACESTATE},
 };
 
@@ -302,6 +303,13 @@ impl EnqueueOptions {
 
     pub(super) fn has_meta(&self, key: &str) -> bool {
         self.meta.contains_key(key)
+    }
+
+    /// Says for which tenant it is, if it is for one; returns the store of that.
+    pub(super) fn place(&mut self, tenant: Option<(Store, String)>) -> Option<Store> {
+        let (store, key) = tenant?;
+        self.add_meta(TENANT.to_owned(), &key);
+        Some(store)
     }
 
     pub(super) fn add_meta(&mut self, key: String, value: &impl Serialize) {

@@ -130,7 +130,7 @@ impl<J> Child<'_, J> {
 
     /// The child as any job is seen: to be signalled, cancelled, or waited for elsewhere.
     pub fn handle(&self) -> JobHandle<J> {
-        JobHandle::enqueued(JobRef::from_id(self.id).in_store(self.cx.shared().store), crate::define::Enqueued::New)
+        JobHandle::enqueued(JobRef::from_id(self.id).in_store(self.cx.shared().store.anywhere()), crate::define::Enqueued::New)
     }
 }
 

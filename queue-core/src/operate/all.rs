@@ -102,11 +102,21 @@ pub async fn count_matching(on: impl IntoConnection<'_>, store: Store, filter: &
 /// # Errors
 /// As [`ActAll`].
 pub async fn count_matching_up_to(on: impl IntoConnection<'_>, store: Store, filter: &Filter, act: Act, most: u64) -> Result<u64, Error> {
-    let mut on = on.into_connection();
-    let mut connection = on.acquire().await?;
-    let mut walk = Walk::begin(&mut connection, store, filter, act).await?;
+    let mut session = Session::reading(on.into_connection()).await?;
+    let mut walk = match Walk::begin(session.connection(), store, filter, act).await {
+        Ok(walk) => walk,
+        Err(error) => {
+            session.roll_back().await;
+            return Err(error);
+        }
+    };
+    let found = count(session.connection(), &mut walk, most).await;
+    session.end(found).await.map_err(|error| explain(error, store))
+}
+
+async fn count(connection: &mut PgConnection, walk: &mut Walk<'_>, most: u64) -> sqlx::Result<u64> {
     let mut found = 0;
-    while let Some(ids) = walk.next(&mut connection, COUNTED).await.map_err(|error| explain(error, store))? {
+    while let Some(ids) = walk.next(connection, COUNTED).await? {
         found += ids.len() as u64;
         if found > most {
             break;

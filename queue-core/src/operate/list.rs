@@ -16,7 +16,7 @@ use crate::{
     define::{JobId, JobState, UnknownState},
     error::Error,
     results::JobStatus,
-    schema::Store,
+    schema::{Session, Store},
 };
 
 /// A part of a list, the newest jobs first.
@@ -125,8 +125,9 @@ async fn status(connection: &mut PgConnection, job: JobRef) -> sqlx::Result<Opti
 /// [`Error::InvalidName`] for a filter's name outside the grammar; the database's.
 pub async fn list(on: impl IntoConnection<'_>, store: Store, filter: &Filter) -> Result<Page, Error> {
     filter.check()?;
-    let mut on = on.into_connection();
-    page(&mut *on.acquire().await?, store, filter).await.map_err(|error| explain(error, store))
+    let mut session = Session::reading(on.into_connection()).await?;
+    let found = page(session.connection(), store, filter).await;
+    session.end(found).await.map_err(|error| explain(error, store))
 }
 
 /// The jobs of an ordering key of a queue that are not over, in its order, up to so many (1 to [`Filter::MOST`]): the one whose turn it is, or the dead
@@ -190,12 +191,12 @@ pub(super) async fn page(connection: &mut PgConnection, store: Store, filter: &F
 /// # Errors
 /// The database's.
 pub async fn add_failures(on: impl IntoConnection<'_>, store: Store, jobs: &mut [JobRecord]) -> Result<(), Error> {
-    let mut on = on.into_connection();
+    let mut session = Session::reading(on.into_connection()).await?;
     let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
     let statement = sqlx::query(store.sql(include_str!("../../sql/failures_of.sql"))).bind(&ids).bind(FAILURES);
     // Planned for each call: of 50 jobs it is 0.3 ms, and by a plan that was kept since the days were empty 150 ms on a connection of a user's.
-    let statement = statement.persistent(false);
-    let rows = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
+    let rows = statement.persistent(false).fetch_all(session.connection()).await;
+    let rows = session.end(rows).await.map_err(|error| explain(error, store))?;
     let mut failures: HashMap<JobId, Vec<AttemptFailure>> = HashMap::new();
     for row in &rows {
         failures.entry(row.try_get("id")?).or_default().push(AttemptFailure::from_row(row)?);

@@ -9,7 +9,11 @@ use super::{
     list::{Page, page},
     refusal::explain,
 };
-use crate::{connect::IntoConnection, error::Error, schema::Store};
+use crate::{
+    connect::IntoConnection,
+    error::Error,
+    schema::{Session, Store},
+};
 
 /// How long [`list_patiently`] begins further looks at the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +48,9 @@ impl Default for Patience {
 /// As [`list`](super::list).
 pub async fn list_patiently(on: impl IntoConnection<'_>, store: Store, filter: &Filter, patience: Patience) -> Result<Page, Error> {
     filter.check()?;
-    let mut on = on.into_connection();
-    gather(&mut *on.acquire().await?, store, filter.clone(), patience).await.map_err(|error| explain(error, store))
+    let mut session = Session::reading(on.into_connection()).await?;
+    let found = gather(session.connection(), store, filter.clone(), patience).await;
+    session.end(found).await.map_err(|error| explain(error, store))
 }
 
 async fn gather(connection: &mut PgConnection, store: Store, mut filter: Filter, patience: Patience) -> sqlx::Result<Page> {

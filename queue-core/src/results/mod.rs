@@ -6,6 +6,7 @@
 mod error;
 mod join;
 mod look;
+mod node;
 mod parts;
 mod progress;
 mod waiter;

@@ -26,6 +26,7 @@ use uuid::Uuid;
 
 use super::error::WaitError;
 use super::look::{JobSnapshot, PATIENCE, WaitOutcome, look, may_pass, nobody};
+use super::node::Node;
 use crate::{
     connect::JobRef,
     define::JobId,
@@ -271,6 +272,8 @@ struct WaiterConnection {
     has_said: bool,
     /// When it was found out that nothing can be.
     deaf: Option<Instant>,
+    /// Where a distributed store is.
+    node: Node,
 }
 
 impl WaiterConnection {
@@ -286,6 +289,7 @@ impl WaiterConnection {
             tried: None,
             has_said: false,
             deaf: None,
+            node: Node::default(),
         }
     }
 
@@ -324,7 +328,7 @@ impl WaiterConnection {
             // dropped, which says goodbye to a connection that may have fallen silent.
             let options = (*self.to).clone().application_name("queue waiter").disable_statement_logging();
             let Listening { mut listener, keeps_session } =
-                if self.is_deaf() { Listening::deaf(options).await? } else { Listening::open(options).await? };
+                if self.is_deaf() { Listening::deaf(options).await? } else { self.node.listen(options, self.store).await? };
             if !keeps_session && !self.is_deaf() {
                 self.deaf = Some(Instant::now());
             }
@@ -346,6 +350,7 @@ impl WaiterConnection {
             self.listener = Some(listener);
         }
         let Some(listener) = &mut self.listener else { return Ok(()) };
+        self.node.check(listener, self.store).await?;
         if self.told && self.tried.is_none_or(|at| at.elapsed() > RENEW) {
             self.tried = Some(Instant::now());
             let row = sqlx::query(self.store.sql(include_str!("../../sql/announce_waiter.sql"))).bind(self.id);

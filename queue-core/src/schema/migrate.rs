@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::{
     applied::{Applied, applied},
-    concurrent,
+    citus, concurrent,
     locks::{LOCK_TIMEOUT, PAUSE, in_the_way, is_locked},
     migration::Migration,
     roles::closed,
@@ -16,7 +16,7 @@ use crate::{
     schema::{Session, Store, in_transaction},
 };
 
-const MIGRATIONS: [Migration; 39] = [
+const MIGRATIONS: [Migration; 40] = [
     Migration::new(1, "jobs", include_str!("../../migrations/1_jobs.sql")),
     Migration::new(2, "days", include_str!("../../migrations/2_days.sql")),
     Migration::new(3, "keys", include_str!("../../migrations/3_keys.sql")),
@@ -56,6 +56,7 @@ const MIGRATIONS: [Migration; 39] = [
     Migration::new(37, "releases", include_str!("../../migrations/37_releases.sql")),
     Migration::new(38, "flow_door", include_str!("../../migrations/38_flow_door.sql")),
     Migration::new(39, "depths", include_str!("../../migrations/39_depths.sql")),
+    Migration::new(40, "bulk", include_str!("../../migrations/40_bulk.sql")),
 ];
 
 /// The newest version that this release knows.
@@ -164,8 +165,16 @@ async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: b
     // Or a default `now()` would be whatever the caller's search_path finds first. Put back by hand: the caller may be in a transaction.
     let before: Vec<String> = sqlx::query_scalar(BEFORE).bind(&SETTINGS[..]).fetch_all(&mut *tx).await?;
     sqlx::query(SET).bind("search_path").bind("pg_catalog, pg_temp").execute(&mut *tx).await?;
+    if citus::is_distributed(tx, store).await? {
+        // From the first look on: a cluster changes no table in a transaction that has read it as two users.
+        sqlx::query(AS_OWNER).bind(store.schema()).execute(&mut *tx).await?;
+    }
     let found = found_alone(tx, store, known).await?;
     let is_fresh = found.is_empty();
+    let is_distributed = citus::is_distributed(tx, store).await?;
+    if is_distributed && found.len() < known.len() {
+        citus::prepare(tx, store).await?;
+    }
     let missing: Vec<&Migration> = known.iter().filter(|migration| !found.contains(&migration.version)).collect();
     let (mut done, mut build, all) = (Vec::new(), None, missing.len());
     for migration in missing.into_iter().take(if is_fresh || lent { all } else { 1 }) {
@@ -177,7 +186,11 @@ async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: b
         if !is_fresh {
             sqlx::raw_sql(LOCK_TIMEOUT).execute(&mut *tx).await?;
         }
-        if !is_built {
+        if is_built {
+            // Nothing is left to be done.
+        } else if is_distributed {
+            citus::apply(tx, &migration.text(store)).await?;
+        } else {
             sqlx::raw_sql(AssertSqlSafe(migration.text(store).into_owned())).execute(&mut *tx).await?;
         }
         sqlx::query(store.sql("insert into queue.migration (version, name, hash, compatible) values ($1, $2, $3, $4)"))
@@ -189,7 +202,10 @@ async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: b
             .await?;
         done.push(migration.version);
     }
-    if !done.is_empty() {
+    if !done.is_empty() && is_distributed {
+        citus::finish(tx, store, is_fresh).await?;
+        citus::apply(tx, &closed(store)).await?;
+    } else if !done.is_empty() {
         sqlx::raw_sql(AssertSqlSafe(closed(store))).execute(&mut *tx).await?;
     }
     let more = done.len() < all;

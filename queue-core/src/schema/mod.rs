@@ -5,6 +5,7 @@ pub mod migrate;
 mod roles;
 mod applied;
 mod channel;
+mod citus;
 mod concurrent;
 mod locks;
 mod migration;
@@ -13,12 +14,16 @@ mod qualify;
 mod session;
 mod store;
 
-pub(crate) use self::session::{Connection, Session, in_transaction};
 pub use self::{
     channel::Channel,
+    citus::{ClusterNode, Owner, locate, place, relay},
     migrate::migrate,
     migration::Migration,
     pooler::{Listening, NO_SESSION, is_refused_setting, mixes_up},
     roles::Roles,
     store::{Store, check_name},
+};
+pub(crate) use self::{
+    citus::apply_each,
+    session::{Connection, Session, in_transaction},
 };

@@ -125,17 +125,18 @@ impl Roles {
     }
 
     fn sql(&self) -> String {
-        let entered = include_str!("../../roles/role.sql");
+        let (entered, let_in) = (include_str!("../../roles/role.sql"), include_str!("../../citus/let_in.sql"));
         if let Some((role, queues)) = &self.producer {
             let names: Vec<String> = queues.iter().map(|queue| format!("'{queue}'")).collect();
             let queues = include_str!("../../roles/some_queues.sql").replace("'queue_names'", &names.join(", "));
-            let text = [entered, include_str!("../../roles/producer.sql"), &queues].join("\n");
+            let text = [entered, include_str!("../../roles/producer.sql"), &queues, let_in].join("\n");
             return self.written(&text, role);
         }
-        let closed = [include_str!("../../roles/owner.sql"), include_str!("../../roles/closed.sql")].join("\n");
+        let closed =
+            [include_str!("../../roles/owner.sql"), include_str!("../../roles/closed.sql"), include_str!("../../citus/own.sql")].join("\n");
         let mut text = self.written(&closed, &self.name("owner"));
         for (role, given) in ROLES {
-            let given: Vec<&str> = std::iter::once(entered).chain(given.iter().copied()).collect();
+            let given: Vec<&str> = std::iter::once(entered).chain(given.iter().copied()).chain([let_in]).collect();
             text = format!("{text}\n{}", self.written(&given.join("\n"), &self.name(role)));
         }
         text

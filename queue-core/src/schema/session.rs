@@ -67,6 +67,14 @@ impl DerefMut for SessionConnection<'_> {
 impl<'c> Session<'c> {
     /// A transaction that the caller began keeps its own durability.
     pub(crate) async fn begin(on: Connection<'c>, durability: Durability) -> sqlx::Result<Self> {
+        let begin = match durability {
+            Durability::Full => "begin",
+            Durability::Relaxed => "begin; set local synchronous_commit = off",
+        };
+        Self::begin_by(on, begin).await
+    }
+
+    async fn begin_by(on: Connection<'c>, begin: &'static str) -> sqlx::Result<Self> {
         let mut session = match on {
             Connection::Pool(pool) => Self { connection: SessionConnection::Own(pool.acquire().await?), open: true },
             Connection::One(connection) => {
@@ -74,12 +82,13 @@ impl<'c> Session<'c> {
                 Self { connection: SessionConnection::Lent(connection), open }
             }
         };
-        let begin = match durability {
-            Durability::Full => "begin",
-            Durability::Relaxed => "begin; set local synchronous_commit = off",
-        };
         session.say(begin).await?;
         Ok(session)
+    }
+
+    /// To read by statements that have no name: a pooler must not part them from what they are read with. To be [ended](Self::end).
+    pub(crate) async fn reading(on: Connection<'c>) -> sqlx::Result<Self> {
+        Self::begin_by(on, "begin isolation level read committed, read only").await
     }
 
     /// Of a pool, a transaction that neither takes long nor waits long; on a connection whatever there is, in its time.
@@ -115,6 +124,15 @@ impl<'c> Session<'c> {
     /// Rolls a transaction of ours back. When that fails, the connection is broken, and dropped as such.
     pub(crate) async fn roll_back(mut self) {
         self.open = self.say("rollback").await.is_err();
+    }
+
+    /// Ends a transaction of ours in which this came out.
+    pub(crate) async fn end<T>(self, found: sqlx::Result<T>) -> sqlx::Result<T> {
+        match found {
+            Ok(_) => self.commit().await?,
+            Err(_) => self.roll_back().await,
+        }
+        found
     }
 
     async fn say(&mut self, statement: &'static str) -> sqlx::Result<()> {

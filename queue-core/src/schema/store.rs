@@ -1,22 +1,30 @@
 //! A store: one schema in one database with our tables. This file knows its name and how statements are written for it, nothing else.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    hash::{Hash, Hasher},
     sync::{Mutex, PoisonError, RwLock},
 };
 
+use super::citus::Home;
 use crate::{error::Error, schema::qualify::qualify};
 
 /// Names the schema that jobs are kept in. The default is `queue`; a process may work on several.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy)]
 pub struct Store {
     schema: &'static str,
+    /// How statements are written for the node that a distributed store is on, if they are sent there.
+    home: Option<&'static Home>,
 }
 
-/// A text by where it and the name of its schema are kept: to look that up costs less than to hash what it says.
-type Place = (usize, usize, usize);
+/// A text by where it, the name of its schema and how it is written are kept: to look that up costs less than to hash what it says.
+type Place = (usize, usize, usize, usize);
 
 static STATEMENTS: RwLock<BTreeMap<Place, &'static str>> = RwLock::new(BTreeMap::new());
+
+/// The same for any store, by where the text is: with many stores each is read once.
+static QUALIFIED: Mutex<BTreeMap<(usize, usize), &'static str>> = Mutex::new(BTreeMap::new());
 
 /// The schema whose name stands in our SQL files.
 const DEFAULT_SCHEMA: &str = "queue";
@@ -36,7 +44,19 @@ impl Store {
         if schema == DEFAULT_SCHEMA {
             return Ok(Self::default());
         }
-        Ok(Self { schema: intern(schema.to_owned()) })
+        Ok(Self { schema: intern(schema.to_owned()), home: None })
+    }
+
+    /// The same store, with statements for the node that it is on.
+    pub(super) fn at(self, home: &'static Home) -> Self {
+        Self { home: Some(home), ..self }
+    }
+
+    /// The same store, with statements for any node.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn anywhere(self) -> Self {
+        Self { home: None, ..self }
     }
 
     /// The schema's name.
@@ -47,13 +67,19 @@ impl Store {
     /// A statement of ours, written for this store's schema, and so that it means the same whatever the caller's `search_path` is: operators,
     /// functions and types are named with their schema too. It is written once in the life of the process.
     pub fn sql(self, statement: &'static str) -> &'static str {
-        let place = (self.schema.as_ptr().addr(), statement.as_ptr().addr(), statement.len());
+        let home = self.home.map_or(0, |home| std::ptr::from_ref(home).addr());
+        let place = (self.schema.as_ptr().addr(), statement.as_ptr().addr(), statement.len(), home);
         if let Some(known) = STATEMENTS.read().unwrap_or_else(PoisonError::into_inner).get(&place) {
             return known;
         }
         #[cfg(queue_mutants)]
         let statement = crate::mutants::instead_of(statement);
-        let written = intern(self.rewritten(&qualify(statement)));
+        let qualified = qualified(statement);
+        let written = match self.home {
+            Some(home) => self.rewritten(&home.statement(qualified)),
+            None => self.rewritten(qualified),
+        };
+        let written = intern(written);
         STATEMENTS.write().unwrap_or_else(PoisonError::into_inner).insert(place, written);
         written
     }
@@ -73,7 +99,28 @@ impl Store {
 
 impl Default for Store {
     fn default() -> Self {
-        Self { schema: DEFAULT_SCHEMA }
+        Self { schema: DEFAULT_SCHEMA, home: None }
+    }
+}
+
+/// By its schema: it is the same store, wherever its statements are sent.
+impl PartialEq for Store {
+    fn eq(&self, other: &Self) -> bool {
+        self.schema == other.schema
+    }
+}
+
+impl Eq for Store {}
+
+impl Hash for Store {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.schema.hash(state);
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Store {{ schema: {:?} }}", self.schema)
     }
 }
 
@@ -114,15 +161,21 @@ fn rewrite(statement: &str, schema: &str) -> String {
     out
 }
 
+/// The statement with operators, functions and types named with their schema.
+fn qualified(statement: &'static str) -> &'static str {
+    let mut known = QUALIFIED.lock().unwrap_or_else(PoisonError::into_inner);
+    known.entry((statement.as_ptr().addr(), statement.len())).or_insert_with(|| intern(qualify(statement)))
+}
+
 /// Keeps one copy of a text for ever.
 fn intern(text: String) -> &'static str {
-    static KEPT: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+    static KEPT: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = kept.iter().find(|known| **known == text) {
+    if let Some(known) = kept.get(text.as_str()) {
         return known;
     }
     let leaked: &'static str = Box::leak(text.into_boxed_str());
-    kept.push(leaked);
+    kept.insert(leaked);
     leaked
 }
 

@@ -33,10 +33,12 @@ impl Feed {
         let queues = std::sync::Arc::clone(&self.queues);
         let of_batches = |lane: &&Lane| queues.batch_of(lane.job_type).is_some();
         if !queues.takes_batches() || !self.lanes.free().any(|lane| of_batches(&lane)) {
+            self.rescan_batches.end();
             self.found = self.claim_singles(worker).await?;
             return Ok(self.found);
         }
         if self.lanes.free().all(|lane| of_batches(&lane)) {
+            self.rescan.end();
             self.found = self.claim_batches(worker).await?;
             return Ok(self.found);
         }
@@ -94,13 +96,11 @@ impl Feed {
         let lanes = order(self.lanes.free().filter(|lane| lane.fair == of_lines && !self.limits.free.waits(lane)), self.turn_batches);
         let (mut shares, reserved) = self.demand_batches(lanes, self.batch);
         self.note_unasked(&reserved);
+        self.fit(&mut shares);
         if shares.is_empty() {
             return Ok(ClaimResult::Saturated);
         }
         self.let_age(&mut shares);
-        for share in &mut shares {
-            share.most = share.most.min(self.lanes.fitting(share.lane));
-        }
         let asked = shares.iter().fold(0_usize, |sum, share| sum.saturating_add(share.most));
         let most = reserved.values().map(|promised| promised.count).sum::<usize>().min(asked).min(self.batch);
         if from == (From::Lanes { from_zero: true }) {

@@ -23,9 +23,9 @@ use super::{
 };
 use crate::{
     error::complain,
-    keep::{next_run, promote, wake_others},
+    keep::{promote, wake_others},
     lanes::{KnownLeases, Lanes, Rescan},
-    live::{Bell, Config, Identity, Link, OwnLimits, Sleep},
+    live::{Bell, Config, Identity, Link, OwnLimits, Sleep, jittered, pause_after},
     run::Queues,
 };
 
@@ -83,10 +83,6 @@ pub(crate) struct Feed {
 /// While busy, due jobs and new lanes are looked for this often; an idle worker knows when to look.
 pub(super) const LOOK: Duration = Duration::from_millis(250);
 
-/// How soon a worker that is falling asleep looks again whether older transactions have ended: twice as late each time, up to the longest.
-const NAP: Duration = Duration::from_millis(5);
-const LONGEST_NAP: Duration = Duration::from_millis(250);
-
 /// How soon those who look for jobs beside this loop look again while producers do not notify.
 const LOOK_BESIDE: Duration = Duration::from_millis(20);
 
@@ -95,9 +91,6 @@ const BREATH: Duration = Duration::from_millis(2);
 
 /// So long a pass makes due jobs ready before it claims.
 const PROMOTE: Duration = Duration::from_millis(50);
-
-/// An idle worker asks its lanes at least this often, whether or not it was told of a job.
-const BELT: Duration = Duration::from_secs(10);
 
 impl Feed {
     pub(crate) fn new(
@@ -121,7 +114,7 @@ impl Feed {
             aging: config.aging,
             lanes: Lanes::new(&types, fair, queues.named()),
             queues,
-            permits: Links::like(link.another().impatient()),
+            permits: Links::like(link.another_for("limits").impatient()),
             links: Links::like(link),
             limits: Limits::new(&bell),
             own_limits,
@@ -179,7 +172,7 @@ impl Feed {
                     complain(&error, "cannot claim now; trying again");
                     self.forget_server();
                     // Not the bell: every handler that ends now would ring for another failure.
-                    let pause = Duration::from_millis(500).mul_f64(1.0 + fastrand::f64());
+                    let pause = jittered(pause_after(&error));
                     let _ = tokio::time::timeout(pause, stop.cancelled()).await;
                     None
                 }
@@ -194,7 +187,7 @@ impl Feed {
                     self.planned = until;
                     // While suspects are tried nothing is claimed under limits, whatever is due.
                     let limits = self.limits.due().filter(|_| !self.trial.is_quiet());
-                    let due = limits.map_or(until, |due| due.min(until));
+                    let due = limits.into_iter().chain(self.late_due()).fold(until, Instant::min);
                     self.bell.wait(self.vigil.until(due)).await
                 }
                 None => true,
@@ -217,18 +210,16 @@ impl Feed {
         if !self.trial.is_quiet() {
             self.claim_limited(worker, Step::First);
         }
-        if !rung && !promoted && !paused {
-            let owes = self.rescan.owed || self.limits.owe() || self.lineup.more;
-            let rests = self.sleep == Sleep::Asleep && !landed && !owes && !self.are_busy() && !self.trial.is_quiet();
+        let left = self.mind_late(worker).await?;
+        if !rung && !promoted && !paused && !left {
+            let owes = self.owes() || self.limits.owe() || self.lineup.more;
+            let rests = self.sleep != Sleep::Awake && !landed && !owes && !self.are_busy() && !self.trial.is_quiet();
             if rests && Instant::now() < self.planned {
                 return Ok(Some(self.planned));
             }
             if let Some(until) = self.may_sleep().await? {
                 return Ok(Some(until));
             }
-        }
-        if let Some(late) = self.late.take_if(|late| late.is_over()) {
-            self.land(late).await?;
         }
         if !self.try_suspects(worker).await? {
             return Ok(Some(self.until(TICK)));
@@ -261,81 +252,15 @@ impl Feed {
             // What they bring ends the wait.
             ClaimResult::Jobs(_) if self.limits.in_air() || self.limits.saturated => Ok(Some(self.until(LOOK))),
             ClaimResult::Jobs(_) => {
-                let owed = self.rescan.owed_at().into_iter().chain(self.rescan_batches.owed_at()).chain(self.trial.due()).min();
+                // What is owed by now, and was not done, found no slot or no lane: not again at once.
+                let now = Instant::now();
+                let later = |at: Instant| if at <= now { now + LOOK } else { at };
+                let owed = self.rescan.owed_at().filter(|_| self.owes()).into_iter().chain(self.rescan_batches.owed_at());
+                let owed = owed.map(later).chain(self.trial.due()).min();
                 let until = self.fall_asleep(worker).await?;
                 Ok(until.map(|until| owed.map_or(until, |owed| owed.min(until))))
             }
         }
-    }
-
-    /// An idle worker's poll: one statement, which sees whether there can be anything to do at all. Returns until when to wait if there cannot.
-    /// On its way to sleep it asks every lane, for those who are not seen to have ended yet may not have seen it.
-    async fn may_sleep(&mut self) -> sqlx::Result<Option<Instant>> {
-        let owes = self.rescan.owed || self.rescan_batches.owed || self.limits.owe() || self.lineup.more;
-        if self.sleep == Sleep::Awake || self.flight.is_some() || owes || self.are_busy() || self.trial.is_quiet() {
-            return Ok(None);
-        }
-        if self.lanes.are_stale() && self.refresh().await? {
-            return Ok(None);
-        }
-        let began = Instant::now();
-        let (closely, from_zero) = (self.sleep != Sleep::Asleep || began >= self.belt, self.rescan.may(began));
-        if closely {
-            self.belt = began + BELT;
-        }
-        self.bell.forget_due();
-        let link = self.links.any();
-        let glance = self.lanes.glance(link.get().await?, self.store, closely, from_zero).await;
-        let glance = link.note(glance)?;
-        if from_zero && glance.asked {
-            self.rescan.done(began.elapsed(), 0);
-        }
-        if let Some(wait) = glance.next_run {
-            self.bell.note_due(wait);
-        }
-        let before = self.sleep;
-        self.sleep = before.given(glance.horizon);
-        if glance.any || self.sleep != before {
-            return Ok(None);
-        }
-        let pause = if before == Sleep::Asleep { self.poll } else { self.next_nap() };
-        Ok(Some(self.until(pause)))
-    }
-
-    /// How long to wait until the next look on the way to sleep: longer and longer, for a transaction may be open for hours.
-    fn next_nap(&mut self) -> Duration {
-        self.nap = (2 * self.nap).clamp(NAP, LONGEST_NAP).min(self.poll);
-        self.nap
-    }
-
-    /// One step on the way to sleep; see [`Sleep`].
-    async fn fall_asleep(&mut self, worker: Uuid) -> sqlx::Result<Option<Instant>> {
-        let link = self.links.any();
-        let before = self.sleep;
-        let step = match before {
-            Sleep::Awake => {
-                let queues = self.queues.named().unwrap_or_else(|| vec!["*".to_owned()]);
-                Sleep::announce(link.get().await?, self.store, worker, &queues).await
-            }
-            Sleep::Announced(_) => before.confirm(link.get().await?).await,
-            Sleep::Asleep => Ok(before),
-        };
-        self.sleep = link.note(step)?;
-        if self.sleep != before {
-            self.nap = Duration::ZERO;
-            return Ok(None);
-        }
-        if let Sleep::Announced(_) = before {
-            let pause = self.next_nap();
-            return Ok(Some(self.until(pause)));
-        }
-        self.bell.forget_due();
-        let next = next_run(link.get().await?, self.store).await;
-        if let Some(wait) = link.note(next)? {
-            self.bell.note_due(wait);
-        }
-        let poll = Instant::now() + self.poll;
-        Ok(Some(self.bell.due().map_or(poll, |due| due.min(poll))))
     }
 
     /// The next connection may be to another one, which took over.
@@ -351,7 +276,7 @@ impl Feed {
         self.permits.idle.clear();
     }
 
-    fn until(&self, pause: Duration) -> Instant {
+    pub(super) fn until(&self, pause: Duration) -> Instant {
         let look = Instant::now() + pause;
         self.bell.due().map_or(look, |due| due.min(look))
     }
@@ -386,7 +311,7 @@ impl Feed {
     }
 
     /// Learns of new lanes; returns whether there were any.
-    async fn refresh(&mut self) -> sqlx::Result<bool> {
+    pub(super) async fn refresh(&mut self) -> sqlx::Result<bool> {
         let may_forget = self.flight.is_none() && self.late.is_none() && !self.limits.in_air();
         let link = self.links.any();
         let found = self.lanes.refresh(link.get().await?, self.store, may_forget).await;

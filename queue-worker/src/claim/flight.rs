@@ -9,7 +9,7 @@ use std::{
 use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::{
-    lanes::{Answer, Said},
+    lanes::{Answer, InHand, Said},
     live::{Link, Paused},
     run::Promised,
 };
@@ -41,15 +41,24 @@ pub(super) struct Flight {
     pub(super) landing: JoinHandle<(Link, Answer)>,
     /// Of one under limits: what it has taken, before that is on the disk.
     pub(super) said: Option<oneshot::Receiver<Said>>,
+    /// What it will bring, as far as that is known.
+    pub(super) air: Option<InHand>,
 }
 
 /// A claim takes from lanes or from lines. So of those that are offered it takes the first of one kind, and others are for the next claim.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Course {
     /// Where the next claim would begin, if any lanes are left.
-    pub(super) next: Option<usize>,
+    pub(super) next: Option<Onward>,
     /// Whether it takes from lines.
     pub(super) of_lines: bool,
+}
+
+/// The first of the lanes that a claim has left, in the order of its turn: the next turn has another, in which some of them stand before this one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Onward {
+    pub(super) turn: usize,
+    pub(super) lane: i64,
 }
 
 impl Flight {

@@ -205,13 +205,13 @@ impl Feed {
     }
 
     async fn land_jobs(&mut self, gates: &Arc<[i64]>, flight: Flight) -> sqlx::Result<usize> {
-        let Flight { reserved, paused: _kept, sent, landing, .. } = flight;
+        let Flight { reserved, paused: _kept, sent, landing, air: _brought, .. } = flight;
         let state = self.limits.state(gates);
         let (link, answer) = landing.await.map_err(|_| sqlx::Error::WorkerCrashed).inspect_err(|_| state.fail([], false))?;
         self.permits.push(link);
         let (worker, from_zero) = (answer.request.worker, answer.request.from == (From::Limited { from_zero: true }));
         let asked = answer.request.freed().to_vec();
-        let brought = answer.read(&mut self.lanes).inspect_err(|_| state.fail(asked, from_zero))?;
+        let mut brought = answer.read(&mut self.lanes).inspect_err(|_| state.fail(asked, from_zero))?;
         let count = brought.jobs.len() + brought.unread.len();
         if let Some(start) = brought.start {
             state.note_spent(start.spent);
@@ -219,7 +219,20 @@ impl Feed {
         if let Some(floors) = brought.floors.clone() {
             state.floors = Some((floors, sent));
         }
+        if self.are_slow(gates) {
+            // It was sent before a handler was told so.
+            brought.unread.append(&mut brought.jobs);
+        }
         self.hand_over(worker, &reserved, brought).await;
         Ok(count)
+    }
+
+    /// Whether handlers were told that one of these limits is to wait, and it was not told yet itself.
+    fn are_slow(&mut self, gates: &[i64]) -> bool {
+        self.limits.slow.hear(&self.bell);
+        let Some(paused) = self.queues.pauses().now() else { return false };
+        let slow = self.limits.slow.all();
+        let mut lanes = slow.into_iter().filter_map(|(lane, _)| self.lanes.get(lane));
+        lanes.any(|lane| paused.slowed(&lane.queue, lane.job_type).iter().any(|gate| gates.contains(gate)))
     }
 }

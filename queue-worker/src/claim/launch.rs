@@ -10,9 +10,10 @@ use uuid::Uuid;
 
 use super::{
     feed::Feed,
-    flight::{ClaimResult, Course, Flight, Reserved},
+    flight::{ClaimResult, Course, Flight, Onward, Reserved},
+    late::{fills_a_lane, late_share},
 };
-use crate::lanes::{Brought, Claimed, From, Lane, Request, Share};
+use crate::lanes::{Brought, Claimed, From, InHand, Lane, Request, Share};
 
 /// A claim to be sent, the slots that are reserved for it, and its course.
 type Prepared = (Request, Reserved, Course);
@@ -25,7 +26,7 @@ impl Feed {
         }
         let flight = match self.flight.take() {
             Some(flight) => flight,
-            None => match self.launch(worker, 0).await? {
+            None => match self.launch(worker, None).await? {
                 Ok(flight) => flight,
                 Err(found) => return Ok(found),
             },
@@ -33,7 +34,7 @@ impl Feed {
         // Whose turn it is after a claim from lines is known only when that has landed.
         let of_lines = flight.course.of_lines;
         if self.found == ClaimResult::Full && !self.queues.keep_order() && !of_lines {
-            match self.launch(worker, 0).await {
+            match self.launch(worker, None).await {
                 Ok(next) => self.flight = next.ok(),
                 Err(error) => {
                     self.flight = Some(flight);
@@ -43,14 +44,17 @@ impl Feed {
         }
         let found = self.claim_on(worker, flight).await?;
         if found == ClaimResult::Full && !self.queues.keep_order() && of_lines {
-            self.flight = self.launch(worker, 0).await?.ok();
+            self.flight = self.launch(worker, None).await?.ok();
+        }
+        if self.looks_aside() {
+            self.rescan.hurry();
         }
         if self.flight.is_some() || self.lanes.more_wait() {
             return Ok(ClaimResult::Full);
         }
         // Below the floors lies what was committed late. Seldom anything does, and the jobs found above are under way by now.
         if let ClaimResult::Jobs(count) = found
-            && self.rescan.owed
+            && self.rescan.owes()
             && self.rescan.may(Instant::now())
         {
             if self.looks_aside() {
@@ -65,31 +69,12 @@ impl Feed {
         Ok(found)
     }
 
-    /// Whether to look below the floors beside other claims, since it takes long. Not where the order of jobs is to be seen: two claims would mix it.
-    fn looks_aside(&self) -> bool {
-        self.rescan.is_slow && !self.queues.keep_order()
-    }
-
-    /// Sends a claim below the floors on its way, which rings when it is over. It takes a few jobs and reserves no slots for them, lest those that
-    /// come meanwhile find none; where it finds some, the floor falls, and the next claims find the rest.
-    async fn look_for_late_ones(&mut self, worker: Uuid) -> sqlx::Result<()> {
-        const FEW: usize = 10;
-        if self.late.is_none()
-            && let Ok((mut request, reserved, course)) = self.prepare(worker, 0, true).await?
-        {
-            request.limit(FEW);
-            let reserved = reserved.into_iter().map(|(queue, promised)| (queue, promised.without_slots())).collect();
-            self.late = Some(self.send(request, reserved, course, true));
-        }
-        Ok(())
-    }
-
     /// Lands a claim; while it comes short, claims from the lanes that it did not come to, until none are left.
     async fn claim_on(&mut self, worker: Uuid, flight: Flight) -> sqlx::Result<ClaimResult> {
         let mut course = flight.course;
         let mut found = self.land(flight).await?;
         while let (ClaimResult::Jobs(count), Some(next), true) = (found, course.next, self.flight.is_none()) {
-            match self.launch(worker, next).await? {
+            match self.launch(worker, Some(next)).await? {
                 Ok(flight) => {
                     course = flight.course;
                     found = match self.land(flight).await? {
@@ -104,20 +89,25 @@ impl Feed {
         Ok(found)
     }
 
-    /// Sends a claim on its way, from this one of the lanes offered on; or says why there is none to send.
-    async fn launch(&mut self, worker: Uuid, begin: usize) -> sqlx::Result<Result<Flight, ClaimResult>> {
+    /// Sends a claim on its way, for what another has left if that is said; or says why there is none to send.
+    async fn launch(&mut self, worker: Uuid, begin: Option<Onward>) -> sqlx::Result<Result<Flight, ClaimResult>> {
         Ok(self.prepare(worker, begin, false).await?.map(|(request, reserved, course)| self.send(request, reserved, course, false)))
     }
 
     /// Sends one that looks below the floors, if there is any lane that has one.
     async fn launch_late(&mut self, worker: Uuid) -> sqlx::Result<Option<Flight>> {
-        let prepared = self.prepare(worker, 0, true).await?;
+        let prepared = self.prepare(worker, None, true).await?;
         Ok(prepared.ok().map(|(request, reserved, course)| self.send(request, reserved, course, false)))
     }
 
     /// What to claim now, and the slots that are reserved for it: from the first lanes with free slots, all of one kind. From zero, only from lanes that
     /// have floors.
-    async fn prepare(&mut self, worker: Uuid, begin: usize, from_zero: bool) -> sqlx::Result<Result<Prepared, ClaimResult>> {
+    pub(super) async fn prepare(
+        &mut self,
+        worker: Uuid,
+        begin: Option<Onward>,
+        from_zero: bool,
+    ) -> sqlx::Result<Result<Prepared, ClaimResult>> {
         if self.lanes.must_look() {
             let link = self.links.any();
             let looked = self.lanes.look(link.get().await?, self.store).await;
@@ -126,11 +116,10 @@ impl Feed {
         }
         let mut reserved = Reserved::new();
         let mut shares: Vec<Share> = Vec::new();
-        let (mut of_lines, mut next, mut any_waits) = (None, None, false);
-        let offered = self.offered();
-        let begin = if self.lanes.are_many() { 0 } else { begin };
+        let (mut of_lines, mut next, mut any_waits, aside) = (None, None, false, self.looks_aside());
+        let (turn, offered) = self.offered(begin);
         let is_single = |lane: &&Lane| !(from_zero && lane.fair) && self.queues.batch_of(lane.job_type).is_none();
-        for (nth, id) in offered.iter().enumerate().skip(begin) {
+        for (nth, id) in offered.iter().enumerate() {
             let Some(lane) = self.lanes.get(*id).filter(is_single) else { continue };
             if self.limits.free.waits(lane) {
                 any_waits = true;
@@ -147,8 +136,9 @@ impl Feed {
                     None => continue,
                 },
             };
-            if promised.count > 0 {
-                shares.push(Share { lane: lane.id, most: promised.count });
+            let most = if from_zero { late_share(promised, aside) } else { promised.count };
+            if most > 0 {
+                shares.push(Share { lane: lane.id, most });
                 of_lines = Some(lane.fair);
             }
         }
@@ -159,73 +149,92 @@ impl Feed {
             // Of many lanes what is left is offered again.
             self.lanes.take_back(offered[next..].iter().copied());
         }
+        self.fit(&mut shares);
         if shares.is_empty() {
-            // Where there is no lane, nothing lies below a floor.
-            self.rescan.owed &= any_waits || !reserved.is_empty();
+            self.owe_later(any_waits, reserved.is_empty(), from_zero);
             let saturated = if reserved.is_empty() { ClaimResult::Jobs(0) } else { ClaimResult::Saturated };
             return Ok(Err(if self.lanes.more_wait() { ClaimResult::Full } else { saturated }));
         }
         // Not by looks below the floors, nor by passes that find no slot: two steps at a time, and of two lanes the same one would always be first.
-        if begin == 0 && !from_zero {
+        if begin.is_none() && !from_zero {
             self.turn = self.turn.wrapping_add(1);
         }
         self.let_age(&mut shares);
-        for share in &mut shares {
-            share.most = share.most.min(self.lanes.fitting(share.lane));
-        }
         let asked = shares.iter().fold(0_usize, |sum, share| sum.saturating_add(share.most));
-        let most = reserved.values().map(|promised| promised.count).sum::<usize>().min(asked).min(self.batch);
-        let from = if of_lines == Some(true) {
-            From::Lines
-        } else {
-            From::Lanes { from_zero: from_zero || self.lanes.are_many() || (!self.looks_aside() && self.rescan.is_due()) }
-        };
+        let slots: usize = reserved.values().map(|promised| promised.count).sum();
+        let most = if from_zero && aside { asked } else { slots.min(asked) }.min(self.batch);
+        let from = self.source(of_lines == Some(true), from_zero);
         if from == (From::Lanes { from_zero: true }) {
             self.rescan.begin();
         }
-        let course = Course { next, of_lines: from == From::Lines };
+        let course = Course { next: next.map(|nth| Onward { turn, lane: offered[nth] }), of_lines: from == From::Lines };
         Ok(Ok((Request::new(worker, shares, most, from, &mut self.lanes, &self.held), reserved, course)))
     }
 
-    /// The lanes to claim from, best first. Those that better ones have kept waiting too long go before all.
-    fn offered(&mut self) -> Vec<i64> {
-        let mut offered: Vec<i64> = self.lanes.offer(self.turn, self.found == ClaimResult::Full).into_iter().map(|lane| lane.id).collect();
+    /// Where to claim from: from zero if that is asked for, or due and quick.
+    fn source(&self, of_lines: bool, from_zero: bool) -> From {
+        if of_lines {
+            return From::Lines;
+        }
+        From::Lanes { from_zero: from_zero || self.lanes.are_many() || (!self.looks_aside() && self.rescan.is_due()) }
+    }
+
+    /// The lanes to claim from, best first, in the order of this turn, or of that in which a claim has left some. Those that better ones have kept
+    /// waiting too long go before all.
+    fn offered(&mut self, begin: Option<Onward>) -> (usize, Vec<i64>) {
+        let turn = begin.map_or(self.turn, |begin| begin.turn);
+        let mut offered: Vec<i64> = self.lanes.offer(turn, self.found == ClaimResult::Full).into_iter().map(|lane| lane.id).collect();
         if let Some(aging) = self.aging {
             offered.sort_by_cached_key(|lane| !self.lanes.is_passed_over(*lane, aging));
         }
-        offered
+        // Of many lanes what was left is offered again, and nothing else.
+        let left = begin.filter(|_| !self.lanes.are_many());
+        if let Some(first) = left.and_then(|left| offered.iter().position(|lane| *lane == left.lane)) {
+            offered.drain(..first);
+        }
+        (turn, offered)
     }
 
-    pub(super) fn send(&mut self, request: Request, reserved: Reserved, course: Course, rings: bool) -> Flight {
-        let (mut link, store, bell) = (self.links.take(), self.store, Arc::clone(&self.bell));
+    pub(super) fn send(&mut self, request: Request, reserved: Reserved, course: Course, aside: bool) -> Flight {
+        let (mut link, store, bell, air) = (self.links.take(), self.store, Arc::clone(&self.bell), self.reserve(&request));
+        if aside {
+            link.call("late");
+        }
         let landing = tokio::spawn(async move {
             let answer = request.send(&mut link, store).await;
-            if rings {
-                bell.ring();
+            if aside {
+                bell.nudge();
             }
             (link, answer)
         });
         let (paused, sent) = (self.queues.pauses().now(), Instant::now());
-        Flight { reserved, paused, course, is_part: false, sent, landing, said: None }
+        Flight { reserved, paused, course, is_part: false, sent, landing, said: None, air }
     }
 
     /// Waits for a claim, and gives its jobs to their queues' slots, or back if they were paused since. Drops them if our identity is gone meanwhile:
     /// they will be recovered.
     pub(super) async fn land(&mut self, flight: Flight) -> sqlx::Result<ClaimResult> {
-        let Flight { reserved, paused: _kept, landing, .. } = flight;
-        let (link, answer) = landing.await.map_err(|_| sqlx::Error::WorkerCrashed)?;
+        let Flight { reserved, paused: _kept, landing, air: _brought, .. } = flight;
+        let (mut link, answer) = landing.await.map_err(|_| sqlx::Error::WorkerCrashed)?;
+        // Whatever it is used for next does not wait for those that take long.
+        link.call("claim");
         self.links.idle.push(link);
         let (worker, most, from, took) = (answer.request.worker, answer.request.most, answer.request.from, answer.took);
         self.bell.vitals().note_claim(took);
-        let lanes: Vec<i64> = answer.request.shares.iter().map(|share| share.lane).collect();
-        let late = From::Lanes { from_zero: true };
-        let brought = answer.read(&mut self.lanes).inspect_err(|_| self.rescan.owed |= from == late)?;
+        let shares = answer.request.shares.clone();
+        let lanes: Vec<i64> = shares.iter().map(|share| share.lane).collect();
+        let is_late = matches!(from, From::Lanes { from_zero: true } | From::Late(_));
+        let brought = answer.read(&mut self.lanes).inspect_err(|_| self.rescan.owed |= is_late)?;
         let (claimed, count) = (&brought.jobs, brought.jobs.len() + brought.unread.len());
-        self.note_served(&lanes, count < most, claimed.iter().map(|job| job.job.lane));
-        self.note_free(&reserved, &lanes, claimed, count >= most);
-        match from {
-            From::Lanes { from_zero: true } => self.rescan.done(took, count),
-            From::Lanes { from_zero: false } if count < most => self.rescan.owed = true,
+        // A part of a look says nothing of the lanes that it found nothing of.
+        self.note_served(&lanes, count < most && brought.swept.is_none(), claimed.iter().map(|job| job.job.lane));
+        if brought.swept.is_none() {
+            self.note_free(&reserved, &lanes, claimed, count >= most);
+        }
+        match (from, brought.swept) {
+            (_, Some(part)) => self.rescan.did(took, part, count >= most || fills_a_lane(claimed, &shares)),
+            (From::Lanes { from_zero: true }, None) => self.rescan.done(took, count),
+            (From::Lanes { from_zero: false }, None) if count < most => self.rescan.owed = true,
             _ => {}
         }
         let filled = self.hand_over(worker, &reserved, brought).await;
@@ -271,6 +280,22 @@ impl Feed {
             let reached = if reached_all { lanes } else { &[] };
             self.lanes.served(reached.iter().copied().chain(served));
         }
+    }
+
+    /// Asks for no more of each lane than one claim may bring, and than there is room for in hand. What has no room is left out.
+    pub(super) fn fit(&self, shares: &mut Vec<Share>) {
+        let fits = self.lanes.sizes().fit(shares.iter().map(|share| (share.lane, share.most)), self.queues.hand());
+        for (share, most) in shares.iter_mut().zip(fits) {
+            share.most = most;
+        }
+        shares.retain(|share| share.most > 0);
+    }
+
+    /// Counts in what a claim will bring, as far as that is known.
+    pub(super) fn reserve(&self, request: &Request) -> Option<InHand> {
+        let most = |share: &Share| self.lanes.sizes().weight(share.lane, share.most.min(request.most));
+        let bytes = request.shares.iter().map(most).max().unwrap_or(0);
+        (bytes > 0).then(|| self.queues.hand().reserve(bytes))
     }
 
     /// Lanes that better ones have kept waiting too long go first, for a tenth of the slots.

@@ -111,7 +111,9 @@ impl Feed {
     fn launch_limited(&mut self, worker: Uuid, group: &Arc<Group>, goes: Option<&Withheld>, says: bool) {
         let under = &group.under;
         let (mut shares, reserved) = goes.map_or_else(Default::default, |withheld| self.demand_limited(group, withheld));
-        if shares.is_empty() && !reserved.is_empty() {
+        let has_slots = !shares.is_empty();
+        self.fit(&mut shares);
+        if !has_slots && !reserved.is_empty() {
             let state = self.limits.state(&under.gates);
             if !state.in_air() {
                 state.pass_over();
@@ -122,9 +124,6 @@ impl Feed {
             return;
         }
         self.let_age(&mut shares);
-        for share in &mut shares {
-            share.most = share.most.min(self.lanes.fitting(share.lane));
-        }
         let asked = shares.iter().fold(0_usize, |sum, share| sum.saturating_add(share.most));
         let most = reserved.values().map(|promised| promised.count).sum::<usize>().min(asked).min(self.batch).min(under.most.max(1));
         let asks = !shares.is_empty();
@@ -145,7 +144,7 @@ impl Feed {
         let told = self.limits.freed.clone();
         let asked = Asked { gates: Arc::clone(&under.gates), keyed: under.keyed, freed, told, slack, floors };
         let request = Request::new(worker, shares, most, From::Limited { from_zero }, &mut self.lanes, &self.held).under(asked);
-        let (mut link, store, bell) = (self.permits.take(), self.store, Arc::clone(&self.bell));
+        let (mut link, store, bell, air) = (self.permits.take(), self.store, Arc::clone(&self.bell), self.reserve(&request));
         let (say, said) = oneshot::channel();
         let landing = tokio::spawn(async move {
             let heard = Arc::clone(&bell);
@@ -160,7 +159,7 @@ impl Feed {
         });
         let (paused, said) = (self.queues.pauses().now(), Some(said));
         let (course, sent) = (Course::default(), Instant::now());
-        let flight = Flight { reserved, paused, course, is_part, sent, landing, said };
+        let flight = Flight { reserved, paused, course, is_part, sent, landing, said, air };
         let ahead = ahead(self.queues.keep_order(), self.lanes.groups.len());
         let state = self.limits.state(&under.gates);
         (state.told, state.ahead, state.flight) = (false, ahead, Some(flight));

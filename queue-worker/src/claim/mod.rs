@@ -1,11 +1,13 @@
 //! When to claim: the loop that keeps the slots fed, the claims in the air, and the suspects that run alone.
 
 mod batches;
+mod doze;
 mod feed;
 mod flight;
 mod free;
 mod gates;
 mod landing;
+mod late;
 mod launch;
 mod limits;
 mod lines;

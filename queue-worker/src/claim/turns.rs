@@ -78,7 +78,8 @@ impl Feed {
         // Who is next and not known to hold any was never asked, or found no slot.
         let knows = group.lanes.iter().any(|lane| self.limits.free.filled.contains(lane));
         let filled = group.lanes.iter().filter(|lane| !knows || self.limits.free.filled.contains(lane));
-        for lane in filled.filter_map(|lane| self.lanes.get(*lane)) {
+        let has_room = |lane: &&Lane| !self.lanes.sizes().has_no_room(lane.id, self.queues.hand());
+        for lane in filled.filter_map(|lane| self.lanes.get(*lane)).filter(has_room) {
             let known = waiting.entry(lane.queue.to_string()).or_insert(lane.priority);
             *known = lane.priority.max(*known);
         }

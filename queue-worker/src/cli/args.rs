@@ -8,7 +8,7 @@ use queue_core::JobId;
 #[cfg(feature = "dashboard")]
 use super::dashboard_settings::DashboardSettings;
 use super::{
-    act::ActCommand,
+    act_args::ActCommand,
     chosen::{Export, List, Tail},
     cron::CronCommand,
     doctor::DoctorArgs,
@@ -19,6 +19,7 @@ use super::{
     pause::{PauseArgs, Which},
     settings::{EVERYWHERE, Settings, WorkerSettings},
     signal::{self, SignalArgs},
+    stores::{self, StoresArgs},
     try_one::{self, TryArgs},
     values::{Exact, NewCapacity, NewWeight, Output, id, new_capacity, new_weight},
 };
@@ -71,7 +72,7 @@ Exit codes:
   0  done
   1  failed: the database is away, the store is not migrated, a worker cannot start
   2  wrong usage or configuration
-  3  no such job, or it is in a state in which this cannot be done; nothing is paused that `resume` names";
+  3  no such job, store or tenant, or it is in a state in which this cannot be done; nothing is paused that `resume` names";
 
 #[derive(Subcommand)]
 pub(super) enum Command {
@@ -226,7 +227,10 @@ It only reads. What is locked, slow or forbidden is a finding too, and holds up 
 Exit codes: 0 nothing is broken, 1 with --strict if there are warnings, 2 something is broken (or wrong usage)")]
     Doctor(DoctorArgs),
     #[command(flatten)]
-    Act(ActCommand),
+    Act(ActCommand<JobId>),
+    /// Many stores: which there are, where tenants are, and all that is asked of one or done to it, asked of all
+    #[command(after_long_help = stores::MANUAL)]
+    Stores(StoresArgs),
     /// Show the jobs of a flow and what they wait for, or cancel them
     #[command(after_long_help = flow::MANUAL)]
     Flow(FlowArgs),
@@ -328,6 +332,13 @@ Examples:
     },
     #[command(flatten)]
     Help(HelpCommand),
+}
+
+impl Command {
+    /// Whether it runs jobs.
+    pub(super) fn runs(&self) -> bool {
+        matches!(self, Self::Run { .. }) || matches!(self, Self::Stores(args) if args.runs())
+    }
 }
 
 #[derive(clap::Args)]

@@ -5,8 +5,9 @@ use queue_core::{JobId, JobState, operate::Filter};
 use serde_json::Value;
 
 use super::{
+    named::JobName,
     problem::Problem,
-    settings::Span,
+    span::Span,
     values::{Output, id, meta},
 };
 
@@ -93,10 +94,10 @@ impl Export {
 /// Jobs by their ids, or all of some kind.
 #[derive(clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option that people write")]
-pub(super) struct Chosen {
+pub(super) struct Chosen<I: JobName> {
     /// The jobs' ids
-    #[arg(value_name = "ID", value_parser = id, required_unless_present = "all", conflicts_with = "all")]
-    pub(super) ids: Vec<JobId>,
+    #[arg(value_name = I::SHOWN, value_parser = I::read, required_unless_present = "all", conflicts_with = "all")]
+    pub(super) ids: Vec<I>,
     /// All to which it can be done, of the kind that the other options say
     #[arg(long)]
     pub(super) all: bool,
@@ -118,7 +119,7 @@ pub(super) struct Chosen {
     pub(super) output: Output,
 }
 
-impl Chosen {
+impl<I: JobName> Chosen<I> {
     /// What chooses among all is refused beside ids: it would not be looked at. `more` is what a command has besides.
     pub(super) fn check(&self, more: bool) -> Result<(), Problem> {
         if !self.all && (more || self.dry_run || self.yes || self.state.is_some() || self.kind.is_said()) {

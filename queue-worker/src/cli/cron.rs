@@ -8,14 +8,7 @@ use queue_core::{
 };
 use serde_json::{Value, json};
 
-use super::{
-    noted::Noted,
-    open::open_store,
-    print,
-    problem::Problem,
-    settings::{Settings, Span},
-    values::Output,
-};
+use super::{noted::Noted, open::open_store, print, problem::Problem, settings::Settings, span::Span, values::Output};
 
 #[derive(Subcommand)]
 pub(super) enum CronCommand {

@@ -4,13 +4,7 @@ use std::process::ExitCode;
 
 use queue_core::operate::{self, Checkup, Diagnosis, Finding, FindingKind, Severity};
 
-use super::{
-    open::open,
-    print,
-    problem::Problem,
-    settings::{Settings, Span},
-    values::Output,
-};
+use super::{open::open, print, problem::Problem, settings::Settings, span::Span, values::Output};
 use crate::inert;
 
 /// What counts as wrong, and how it is shown.

@@ -7,7 +7,7 @@ use humantime::format_duration;
 use queue_core::operate::{self, Figures, Histogram, Past};
 use serde_json::json;
 
-use super::{open::open_to_look, print, problem::Problem, settings::Settings, settings::Span, values::Output};
+use super::{open::open_to_look, print, problem::Problem, settings::Settings, span::Span, values::Output};
 
 /// Which part of the past, and how it is shown.
 #[derive(clap::Args)]

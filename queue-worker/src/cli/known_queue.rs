@@ -1,6 +1,7 @@
 //! Queues and job types that are named and that there are none of: a misspelt name would do nothing, or do it to nobody.
 
-use queue_core::{Registry, Store, check_name, operate};
+use queue_core::{Error, Registry, Store, check_name, operate};
+use sqlx::PgPool;
 
 use super::problem::{Problem, warn};
 use crate::live::Database;
@@ -9,11 +10,20 @@ use crate::live::Database;
 pub(super) async fn check_queue(database: &Database, store: Store, queue: Option<&str>) -> Result<(), Problem> {
     let Some(queue) = queue else { return Ok(()) };
     check_name("queue name", queue)?;
-    if !operate::is_queue(database.pool(), store, queue).await? {
-        let known = operate::queues(database.pool(), store).await?;
-        warn(&format!("no job was ever enqueued into the queue `{queue}`; {}", fix(queue, &known)));
+    if let Some(known) = queues_but(database.pool(), store, queue).await? {
+        tell_unknown(queue, &known);
     }
     Ok(())
+}
+
+/// The queues of a store that does not know this one.
+pub(super) async fn queues_but(pool: &PgPool, store: Store, queue: &str) -> Result<Option<Vec<String>>, Error> {
+    if operate::is_queue(pool, store, queue).await? { Ok(None) } else { operate::queues(pool, store).await.map(Some) }
+}
+
+/// Says on stderr that there is no such queue among those that there are.
+pub(super) fn tell_unknown(queue: &str, known: &[String]) {
+    warn(&format!("no job was ever enqueued into the queue `{queue}`; {}", fix(queue, known)));
 }
 
 /// Says so on stderr if this job type is unknown to the store and to this binary.

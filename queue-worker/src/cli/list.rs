@@ -16,6 +16,7 @@ use sqlx::PgPool;
 use super::{
     chosen::List,
     known_queue::check_queue,
+    named::JobName,
     open::open_to_look,
     pause::pause_of,
     print,
@@ -56,11 +57,7 @@ pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Proble
     }
     let text = match jobs.as_slice() {
         [] => "no jobs".to_owned(),
-        jobs => {
-            let with_meta = jobs.iter().any(|job| job.meta.is_some());
-            let header = ["id", "state", "queue", "type", "attempts", "enqueued", "note"].into_iter().chain(with_meta.then_some("meta"));
-            print::table(header, jobs.iter().map(|job| row(job, &pauses, &unserved).into_iter().chain(with_meta.then(|| metadata(job)))))
-        }
+        jobs => table(jobs.iter().map(|job| (job.id, Served::new(job, &pauses, &unserved)))),
     };
     let rest = match next {
         Some(next) => format!("\n\nolder jobs: --before {next}"),
@@ -88,6 +85,15 @@ async fn list_aloud(pool: &PgPool, store: Store, mut filter: Filter) -> Result<P
         };
     }
     Ok(page)
+}
+
+/// A row for each job, which goes by the name beside it.
+pub(super) fn table<'a>(jobs: impl Iterator<Item = (impl JobName, Served<'a>)>) -> String {
+    let jobs: Vec<_> = jobs.collect();
+    let with_meta = jobs.iter().any(|(_, served)| served.job.meta.is_some());
+    let header = ["id", "state", "queue", "type", "attempts", "enqueued", "note"].into_iter().chain(with_meta.then_some("meta"));
+    let cells = |(name, served): &(_, Served<'a>)| row(name, served).into_iter().chain(with_meta.then(|| metadata(served.job)));
+    print::table(header, jobs.iter().map(cells))
 }
 
 /// How more of a key's jobs are shown, if that can be.
@@ -127,20 +133,20 @@ pub(super) fn paused_by<'a>(job: &JobRecord, pauses: &'a [Pause]) -> Option<&'a 
     if job.state == JobState::Ready { pause_of(pauses, &job.queue, &job.job_type) } else { None }
 }
 
-fn row(job: &JobRecord, pauses: &[Pause], unserved: &HashSet<JobId>) -> [String; 7] {
+fn row(name: &impl JobName, &Served { job, unserved, paused }: &Served<'_>) -> [String; 7] {
     let error = || job.error.as_deref().map(|error| inert::short(error, 60)).unwrap_or_default();
-    let paused = paused_by(job, pauses)
-        .map(|pause| pause.reason.as_deref().map_or("paused".to_owned(), |reason| format!("paused ({})", inert::short(reason, 60))));
+    let paused =
+        paused.map(|pause| pause.reason.as_deref().map_or("paused".to_owned(), |reason| format!("paused ({})", inert::short(reason, 60))));
     let note = match job.state {
         _ if paused.is_some() => format!("{} {}", paused.unwrap_or_default(), error()),
         JobState::Scheduled => format!("due {} {}", job.run_at.map(print::time).unwrap_or_default(), error()),
         JobState::Parked => job.run_at.map(|at| format!("until {}", print::time(at))).unwrap_or_default(),
         JobState::Running => job.worker.map(|worker| format!("by {worker}")).unwrap_or_default(),
-        JobState::Ready if unserved.contains(&job.id) => format!("no worker serves it {}", error()),
+        JobState::Ready if unserved => format!("no worker serves it {}", error()),
         _ => error(),
     };
     [
-        job.id.to_string(),
+        name.to_string(),
         job.state.to_string(),
         job.queue.clone(),
         of_version(&job.job_type, job.version),

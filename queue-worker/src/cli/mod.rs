@@ -6,6 +6,8 @@ mod args;
 mod chosen;
 mod values;
 mod settings;
+mod span;
+mod stores;
 mod own_file;
 mod subscription;
 mod variables;
@@ -30,6 +32,8 @@ mod try_one;
 #[cfg(feature = "top")]
 mod top;
 mod act;
+mod act_args;
+mod named;
 #[cfg(feature = "dashboard")]
 mod dashboard;
 #[cfg(feature = "dashboard")]
@@ -120,7 +124,7 @@ pub fn main() -> ExitCode {
 #[doc(hidden)]
 pub fn main_of_linked(prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> ExitCode {
     let args = Args::parse();
-    let empty = matches!(args.command, Command::Run { .. }).then(Registry::linked);
+    let empty = args.command.runs().then(Registry::linked);
     // Said before a database is looked for, or an embedded one is made, for a worker that could do nothing with it.
     match empty {
         Some(Ok(registry)) if registry.is_empty() => Problem::from(Error::from(queue_core::RegistryError::Empty)).report(),
@@ -166,13 +170,18 @@ fn finish(result: Result<ExitCode, Problem>) -> ExitCode {
 
 fn start(args: Args, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> Result<ExitCode, Problem> {
     let Args { config, settings, command } = args;
+    // What stands in the environment is meant for other commands, too.
+    let names_one = settings.schema.is_some() && settings.schema != std::env::var("QUEUE_SCHEMA").ok();
+    if matches!(command, Command::Stores(_)) && names_one {
+        return Err(Problem::usage("`--schema` names one store, and `stores` is about all of them; leave out one of the two"));
+    }
     // In the environment `RUST_LOG` stands behind our own variable, and like it before the file.
     let rust_log = Settings { log: std::env::var("RUST_LOG").ok(), ..Settings::default() };
     let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let mut notes = variables::unknown(&Args::command(), set);
     let settings = settings.of_options().over(rust_log).over(Settings::read(config.as_deref(), &mut notes)?);
     let settings = own_settings(&command).over(settings);
-    log(&settings, if matches!(command, Command::Run { .. }) { RUN_LOG } else { COMMAND_LOG })?;
+    log(&settings, if command.runs() { RUN_LOG } else { COMMAND_LOG })?;
     for note in notes {
         tracing::warn!("{}", inert::lines(&note));
     }
@@ -192,6 +201,7 @@ fn own_settings(command: &Command) -> Settings {
         Command::Run { worker } => Settings { worker: worker.clone(), ..Settings::default() },
         #[cfg(feature = "dashboard")]
         Command::Dashboard { dashboard, .. } => Settings { dashboard: dashboard.clone(), ..Settings::default() },
+        Command::Stores(args) => args.settings(),
         _ => Settings::default(),
     }
 }
@@ -219,6 +229,7 @@ async fn obey(
         #[cfg(feature = "top")]
         Command::Top => return top::top(settings).await,
         Command::Act(command) => return act::act(settings, command).await,
+        Command::Stores(args) => return stores::stores(settings, args, prepare).await,
         Command::Flow(args) => flow::flow(settings, args).await?,
         Command::Signal(args) => signal::signal(settings, args).await?,
         Command::Export(export) => export::export(settings, &export).await?,

@@ -40,7 +40,7 @@ pub(super) fn note_again(text: &str, is_first: bool) {
 }
 
 /// Something failed.
-const FAILED: u8 = 1;
+pub(super) const FAILED: u8 = 1;
 /// Usage or configuration.
 const USAGE: u8 = 2;
 /// No such job, not in this state, or locked.
@@ -65,6 +65,11 @@ impl Problem {
     /// Whether the settings or arguments are wrong.
     pub(super) fn is_usage(&self) -> bool {
         self.code == USAGE
+    }
+
+    /// Its text with its fix.
+    pub(super) fn whole(&self) -> String {
+        self.fix.iter().fold(self.text.clone(), |text, fix| format!("{text}; {fix}"))
     }
 
     /// Our errors say what is wrong, then, after a semicolon, what to do about it.
@@ -113,7 +118,13 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let code = match &error {
             Error::Core(
-                CoreError::NotFound { .. } | CoreError::NoSchedule { .. } | CoreError::WrongState { .. } | CoreError::Locked { .. },
+                CoreError::NotFound { .. }
+                | CoreError::NoSchedule { .. }
+                | CoreError::WrongState { .. }
+                | CoreError::Locked { .. }
+                | CoreError::NoStore { .. }
+                | CoreError::NotPlaced { .. }
+                | CoreError::CannotMove { .. },
             ) => REFUSED,
             Error::Config { .. }
             | Error::Limit { .. }

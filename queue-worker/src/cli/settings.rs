@@ -3,15 +3,15 @@
 //! The two structs are read by clap (option, then environment) and by serde (file) alike, so that a setting is named once; a worker's are the
 //! list in `live`. Nothing here connects to anything.
 
-use std::{io::ErrorKind, path::Path, str::FromStr, time::Duration};
+use std::{io::ErrorKind, path::Path};
 
 use clap::ValueEnum;
 use queue_core::{Durability, Store};
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::Deserialize;
 
 #[cfg(feature = "dashboard")]
 use super::dashboard_settings::DashboardSettings;
-use super::{own_file::read_unasked, problem::Problem, subscription::Subscription};
+use super::{own_file::read_unasked, problem::Problem, span::Span, stores::settings::StoresSettings, subscription::Subscription};
 use crate::live::{Config, Database, DatabaseOptions, OnStandby, each_setting};
 
 /// Heading of the options that every command takes.
@@ -45,6 +45,8 @@ pub(super) struct Settings {
     pub(super) log_format: Option<LogFormat>,
     #[arg(skip)]
     pub(super) worker: WorkerSettings,
+    #[arg(skip)]
+    pub(super) stores: StoresSettings,
     #[cfg(feature = "dashboard")]
     #[arg(skip)]
     pub(super) dashboard: DashboardSettings,
@@ -115,10 +117,6 @@ pub(super) enum LogFormat {
     Json,
 }
 
-/// A duration, written `30s` or `1h 30m`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span(pub(super) Duration);
-
 /// The settings file that is read unasked, if it is there.
 const DEFAULT_FILE: &str = "queue.toml";
 
@@ -172,6 +170,7 @@ impl Settings {
             log: self.log.filter(given).or(lower.log),
             log_format: self.log_format.or(lower.log_format),
             worker: self.worker.over(lower.worker),
+            stores: self.stores.over(lower.stores),
             #[cfg(feature = "dashboard")]
             dashboard: self.dashboard.over(lower.dashboard),
         }
@@ -214,7 +213,7 @@ impl Settings {
 
 impl WorkerSettings {
     /// Where the pool that handlers share leads, and how large it is.
-    fn pool(&self, options: DatabaseOptions) -> DatabaseOptions {
+    pub(super) fn pool(&self, options: DatabaseOptions) -> DatabaseOptions {
         self.pool_size.into_iter().fold(options, DatabaseOptions::pool_size)
     }
 
@@ -224,37 +223,10 @@ impl WorkerSettings {
     }
 }
 
-impl FromStr for Span {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text.trim_start().starts_with('-') {
-            return Err("a duration cannot be negative".to_owned());
-        }
-        humantime::parse_duration(text).map(Self).map_err(|error| format!("{error}; write a duration like `30s`, `5m` or `1h 30m`"))
-    }
-}
-
-impl From<Span> for Duration {
-    fn from(span: Span) -> Self {
-        span.0
-    }
-}
-
-impl From<Span> for Option<Duration> {
-    fn from(span: Span) -> Self {
-        Some(span.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Span {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::{Args as _, Parser};
 
     use super::*;

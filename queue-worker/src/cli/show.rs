@@ -1,18 +1,20 @@
 //! `show`: one job with its history.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use chrono::Utc;
 use humantime::format_duration;
 use queue_core::{
-    JobId, JobRef, JobState, Progress,
+    Error, JobId, JobRef, JobState, Progress, Store,
     operate::{self, AttemptLog, JobChild, JobGather, JobRecord, JobSignal, JobStep, LimitWait, Pause},
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
+use sqlx::PgPool;
 
 use super::{
     list::{Served, of_version, paused_by},
+    named::JobName,
     open::open_to_look,
     pause::told,
     print,
@@ -21,40 +23,67 @@ use super::{
 };
 use crate::inert;
 
-pub(super) async fn show(settings: &Settings, id: JobId, (payload, with_logs): (bool, bool), as_json: bool) -> Result<(), Problem> {
+pub(super) async fn show(settings: &Settings, id: JobId, with: (bool, bool), as_json: bool) -> Result<(), Problem> {
     let (database, store) = open_to_look(settings).await?;
-    let job = JobRef::from_id(id).in_store(store);
-    let job = if payload { job.find(database.pool()).await? } else { job.find_without_payload(database.pool()).await? };
-    let unserved = operate::unserved_of(database.pool(), store, std::slice::from_ref(&job)).await?;
-    let pauses = operate::pauses(database.pool(), store).await?;
-    let limits = if job.state == JobState::Ready { operate::waits_for(database.pool(), store, id).await? } else { Vec::new() };
-    let logs = if with_logs { Some(operate::logs(database.pool(), store, id).await?) } else { None };
-    let steps = operate::steps(database.pool(), store, id).await?;
-    let signals = operate::signals(database.pool(), store, id).await?;
-    let children = operate::children(database.pool(), store, id).await?;
-    let gathers = operate::gathers(database.pool(), store, id).await?;
+    let detail = JobDetail::read(database.pool(), store, id, with).await?;
     database.close().await;
-    if as_json {
-        let job = Served::new(&job, &pauses, &unserved);
-        return print::json(&Shown {
+    if as_json { print::json(&detail.document()) } else { print::lines(&detail.text(&id)) }
+}
+
+/// A job with its history.
+pub(super) struct JobDetail {
+    job: JobRecord,
+    unserved: HashSet<JobId>,
+    pauses: Vec<Pause>,
+    limits: Vec<LimitWait>,
+    logs: Option<Vec<AttemptLog>>,
+    steps: Vec<JobStep>,
+    signals: Vec<JobSignal>,
+    children: Vec<JobChild>,
+    gathers: Vec<JobGather>,
+}
+
+impl JobDetail {
+    /// With its payload and its output, and with what it has logged, if that is wanted.
+    pub(super) async fn read(pool: &PgPool, store: Store, id: JobId, (payload, logs): (bool, bool)) -> Result<Self, Error> {
+        let job = JobRef::from_id(id).in_store(store);
+        let job = if payload { job.find(pool).await? } else { job.find_without_payload(pool).await? };
+        let limits = if job.state == JobState::Ready { operate::waits_for(pool, store, id).await? } else { Vec::new() };
+        Ok(Self {
+            unserved: operate::unserved_of(pool, store, std::slice::from_ref(&job)).await?,
+            pauses: operate::pauses(pool, store).await?,
+            limits,
+            logs: if logs { Some(operate::logs(pool, store, id).await?) } else { None },
+            steps: operate::steps(pool, store, id).await?,
+            signals: operate::signals(pool, store, id).await?,
+            children: operate::children(pool, store, id).await?,
+            gathers: operate::gathers(pool, store, id).await?,
             job,
-            waits_for: &limits,
-            steps: &steps,
-            signals: &signals,
-            children: &children,
-            gathers: &gathers,
-            logs: logs.as_deref(),
-        });
+        })
     }
-    let said = describe(&job, paused_by(&job, &pauses), &limits, unserved.contains(&job.id));
-    print::lines(
-        &(said
-            + &stepped(&steps)
-            + &signalled(&signals)
-            + &with_children(&children)
-            + &gathered(&gathers)
-            + &logs.map_or_else(String::new, |logs| logged(&logs))),
-    )
+
+    /// As `--json` shows it.
+    pub(super) fn document(&self) -> impl Serialize {
+        Shown {
+            job: Served::new(&self.job, &self.pauses, &self.unserved),
+            waits_for: &self.limits,
+            steps: &self.steps,
+            signals: &self.signals,
+            children: &self.children,
+            gathers: &self.gathers,
+            logs: self.logs.as_deref(),
+        }
+    }
+
+    /// For people, to whom the job goes by this name.
+    pub(super) fn text(&self, name: &impl JobName) -> String {
+        describe(self, name)
+            + &stepped(&self.steps)
+            + &signalled(&self.signals)
+            + &with_children(&self.children)
+            + &gathered(&self.gathers)
+            + &self.logs.as_deref().map_or_else(String::new, logged)
+    }
 }
 
 /// A job in JSON, the limits that have no room for it, and, if it is durable, what it has done so far, and what it was sent and has not received.
@@ -93,10 +122,11 @@ fn waits(limit: &LimitWait) -> String {
     }
 }
 
-fn describe(job: &JobRecord, paused: Option<&Pause>, limits: &[LimitWait], waits_for_nobody: bool) -> String {
+fn describe<I: JobName>(JobDetail { job, pauses, limits, unserved, .. }: &JobDetail, name: &I) -> String {
+    let (paused, waits_for_nobody) = (paused_by(job, pauses), unserved.contains(&job.id));
     let mut said = Vec::new();
     let mut say = |name: &str, value: &str| said.push(format!("{name:<10} {}", value.trim_end().replace('\n', "\n           ")));
-    say("job", &job.id.to_string());
+    say("job", &name.to_string());
     say("type", &of_version(&job.job_type, job.version));
     say("queue", &format!("{}, priority {}", job.queue, job.priority));
     say("state", &if job.cancelling { format!("{}, cancelling", job.state) } else { job.state.to_string() });
@@ -145,7 +175,7 @@ fn describe(job: &JobRecord, paused: Option<&Pause>, limits: &[LimitWait], waits
         say("failed", &format!("{heading}\n{}", failure.error));
     }
     if matches!(job.state, JobState::Ready | JobState::Scheduled | JobState::Blocked | JobState::Parked) {
-        said.push(format!("{:<10} queue-worker why {}", "see", job.id));
+        said.push(format!("{:<10} {}{name}", "see", I::examples("queue-worker why ")));
     }
     said.join("\n")
 }

@@ -10,7 +10,8 @@ use super::{
     open::open_store,
     print,
     problem::{BoxError, Problem, warn},
-    settings::{Settings, Span},
+    settings::Settings,
+    span::Span,
     values::{Output, id},
 };
 use crate::{

@@ -9,6 +9,7 @@ use queue_core::{
 
 use super::{
     list::of_version,
+    named::JobName,
     open::open_to_look,
     print,
     problem::{Problem, REFUSED},
@@ -23,17 +24,17 @@ pub(super) async fn why(settings: &Settings, id: JobId, as_json: bool) -> Result
     if as_json {
         print::json(&why)?;
     } else {
-        print::lines(&describe(&why))?;
+        print::lines(&describe(&why, &id))?;
     }
     Ok(if why.is_absent() { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS })
 }
 
 /// The answer on the first line; then the job, the other causes, the attempts that failed, and what to do.
-fn describe(why: &Why) -> String {
+pub(super) fn describe(why: &Why, name: &impl JobName) -> String {
     let mut said = vec![inert::line(&why.first().says)];
     if let (Some(state), Some(queue), Some(job_type)) = (why.state, &why.queue, &why.job_type) {
         let of = of_version(job_type, why.version.unwrap_or(1));
-        said.push(inert::line(&format!("  job {}: {of}, queue {queue}, priority {}, {state}", why.job, why.priority.unwrap_or(0))));
+        said.push(inert::line(&format!("  job {name}: {of}, queue {queue}, priority {}, {state}", why.priority.unwrap_or(0))));
     }
     said.extend(why.causes[1..].iter().map(|cause| format!("also: {}", inert::line(&cause.says))));
     for cause in &why.causes {

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 /// So many go on at a time.
 const AT_ONCE: usize = 4;
 
-/// The acts on many jobs that are on their way.
+/// The acts on many jobs that are on their way, in whichever of the dashboard's stores.
 #[derive(Clone, Default)]
 pub(super) struct Acts(Arc<Mutex<Book>>);
 
@@ -26,6 +26,8 @@ struct Book {
 
 struct Act {
     number: u64,
+    /// In which store.
+    store: Arc<str>,
     note: Note,
     began: Instant,
     stop: CancellationToken,
@@ -55,27 +57,27 @@ pub(super) struct Place {
 }
 
 impl Acts {
-    /// Enters an act; `None` if as many as may be are on their way.
-    pub(super) fn begin(&self, note: Note) -> Option<Place> {
+    /// Enters an act in this store; `None` if as many as may be are on their way.
+    pub(super) fn begin(&self, store: &Arc<str>, note: Note) -> Option<Place> {
         let mut book = self.book();
         if book.acts.len() >= AT_ONCE {
             return None;
         }
         book.begun += 1;
         let (number, stop) = (book.begun, CancellationToken::new());
-        book.acts.push(Act { number, note, began: Instant::now(), stop: stop.clone() });
+        book.acts.push(Act { number, store: store.clone(), note, began: Instant::now(), stop: stop.clone() });
         Some(Place { acts: self.clone(), number, stop })
     }
 
-    /// Those that are on their way, the oldest first.
-    pub(super) fn list(&self) -> Vec<ActOnItsWay> {
-        self.book().acts.iter().map(Act::seen).collect()
+    /// Those that are on their way in this store, the oldest first.
+    pub(super) fn list(&self, store: &Arc<str>) -> Vec<ActOnItsWay> {
+        self.book().acts.iter().filter(|act| act.store == *store).map(Act::seen).collect()
     }
 
-    /// Lets one end after the batch that is on its way; `None` if there is none of this number.
-    pub(super) fn stop(&self, number: u64) -> Option<ActOnItsWay> {
+    /// Lets one end after the batch that is on its way; `None` if there is none of this number in this store.
+    pub(super) fn stop(&self, store: &Arc<str>, number: u64) -> Option<ActOnItsWay> {
         let book = self.book();
-        let act = book.acts.iter().find(|act| act.number == number)?;
+        let act = book.acts.iter().find(|act| act.number == number && act.store == *store)?;
         act.stop.cancel();
         Some(act.seen())
     }

@@ -1,4 +1,4 @@
-//! What all requests share: the store, and few ways into the database.
+//! What all requests to a store share: the store, and few ways into its database.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -6,22 +6,23 @@ use std::{
     time::Duration,
 };
 
-use queue_core::Store;
+use queue_core::{
+    Store,
+    stores::{Member, Roster},
+};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout,
+    time::{Instant, timeout, timeout_at},
 };
 
 use super::{
-    acts::Acts,
     live::Hub,
-    options::Options,
     problem::{Answer, Problem},
-    token::Keyhole,
+    way::Door,
 };
 
-/// So many requests have a connection at a time; the others wait.
+/// So many requests have a connection to a database at a time, whichever of its stores they are for; the others wait.
 const CONNECTIONS: usize = 3;
 
 /// They wait for so long.
@@ -40,16 +41,17 @@ const LOOK: &str = "begin isolation level read committed, read only; set local s
 const CHANGE: &str = "begin isolation level read committed; set local statement_timeout = '5s'; set local lock_timeout = '2s'; \
                       set local idle_in_transaction_session_timeout = '20s'";
 
-/// The state of the router.
+/// The state of a store's routes.
 pub(super) struct App {
     pub(super) pool: PgPool,
     pub(super) store: Store,
-    pub(super) options: Options,
-    pub(super) keyhole: Keyhole,
+    /// What it goes by: one of many by its name, else by its schema.
+    pub(super) name: Arc<str>,
+    pub(super) door: Arc<Door>,
     /// Who watches which page; what is told is the changing part of it.
     pub(super) hub: Arc<Hub<String>>,
-    /// What is being done to many jobs.
-    pub(super) acts: Acts,
+    /// One of many: where it is listed, and as what.
+    listed: Option<(Roster, Member)>,
     connections: Arc<Semaphore>,
 }
 
@@ -62,17 +64,40 @@ pub(super) struct Session {
 }
 
 impl App {
-    pub(super) fn new(pool: PgPool, store: Store, options: Options) -> Self {
-        let keyhole = Keyhole::new(options.token.as_deref());
-        Self {
-            pool,
-            store,
-            options,
-            keyhole,
-            hub: Arc::default(),
-            acts: Acts::default(),
-            connections: Arc::new(Semaphore::new(CONNECTIONS)),
-        }
+    /// Of the one store of its dashboard.
+    pub(super) fn new(pool: PgPool, store: Store, door: Arc<Door>) -> Self {
+        let (hub, connections) = (Arc::new(Hub::new(door.viewers.clone())), Arc::new(Semaphore::new(CONNECTIONS)));
+        Self { pool, store, name: store.schema().into(), door, hub, listed: None, connections }
+    }
+
+    /// Of one of many. It shares the places of `beside`, which is in its database.
+    pub(super) fn listed(roster: &Roster, member: &Member, door: Arc<Door>, beside: Option<&Self>) -> Self {
+        let own = Self::new(member.pool().clone(), member.store(), door);
+        let connections = beside.map_or(own.connections, |beside| beside.connections.clone());
+        Self { name: member.name().into(), listed: Some((roster.clone(), member.clone())), connections, ..own }
+    }
+
+    /// Whether it is this one of many, reached by the same pool: another one may lead there when this one is closed.
+    pub(super) fn is_of(&self, member: &Member) -> bool {
+        let is_same = |own: &Member| own.is_same(member) && Arc::ptr_eq(&own.pool().connect_options(), &member.pool().connect_options());
+        self.listed.as_ref().is_some_and(|(_, own)| is_same(own))
+    }
+
+    /// Whether it is in the database of this one of many.
+    pub(super) fn is_beside(&self, member: &Member) -> bool {
+        self.listed.as_ref().is_some_and(|(_, own)| own.is_beside(member))
+    }
+
+    /// Whether both have the same places for connections.
+    pub(super) fn shares_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.connections, &other.connections)
+    }
+
+    /// Completes once it is one of many no more.
+    pub(super) async fn gone(self: Arc<Self>) {
+        let Some((roster, _)) = &self.listed else { return std::future::pending().await };
+        // Without an end of the roster, which is held here.
+        let _ = roster.watch().wait_for(|members| !members.iter().any(|found| self.is_of(found))).await;
     }
 
     /// A transaction that only reads.
@@ -80,16 +105,19 @@ impl App {
         self.begin(self.reads(), LOOK).await
     }
 
+    /// A pool to read from leads to one database: that of the one store.
     fn reads(&self) -> &PgPool {
-        self.options.reads.get().unwrap_or(&self.pool)
+        self.door.options.reads.get().filter(|_| self.listed.is_none()).unwrap_or(&self.pool)
     }
 
     /// One more for whoever has one, if there is a connection that nobody needs: to wait for it while holding another could stop everybody. The pool
     /// does not ask whether that connection still lives, so one that does not answer at once is none.
     pub(super) async fn look_beside(&self) -> Option<Session> {
         let place = Arc::clone(&self.connections).try_acquire_owned().ok()?;
-        let begun = timeout(AT_ONCE, self.reads().try_begin_with(LOOK)).await.ok()?;
-        Some(Session { transaction: begun.ok()??, _place: place })
+        let pool = self.reads().clone();
+        let begun =
+            to_its_end(async move { Ok(pool.try_begin_with(LOOK).await?.map(|transaction| Session { transaction, _place: place })) });
+        timeout(AT_ONCE, begun).await.ok()?.ok()?
     }
 
     /// A transaction, to be committed; if anything may be changed here.
@@ -100,17 +128,23 @@ impl App {
 
     /// Whether anything may be changed here.
     pub(super) fn check_changes(&self) -> Answer<()> {
-        if self.options.read_only { Err(Problem::forbidden("this dashboard is only for looking")) } else { Ok(()) }
+        if self.door.options.read_only { Err(Problem::forbidden("this dashboard is only for looking")) } else { Ok(()) }
     }
 
     async fn begin(&self, pool: &PgPool, statement: &'static str) -> Answer<Session> {
-        let session = async {
-            // Nobody closes it.
-            let place = self.connections.clone().acquire_owned().await.map_err(|_| Problem::busy("this is ending"))?;
-            Ok(Session { transaction: pool.begin_with(statement).await?, _place: place })
-        };
-        timeout(PATIENCE, session).await.unwrap_or_else(|_| Err(Problem::busy("too many requests wait for the database; try again")))
+        let (until, late) = (Instant::now() + PATIENCE, |_| Problem::busy("too many requests wait for the database; try again"));
+        // Nobody closes it.
+        let place = timeout_at(until, self.connections.clone().acquire_owned()).await.map_err(late)?;
+        let (place, pool) = (place.map_err(|_| Problem::busy("this is ending"))?, pool.clone());
+        let begun = to_its_end(async move { Ok(Session { transaction: pool.begin_with(statement).await?, _place: place }) });
+        timeout_at(until, begun).await.map_err(late)?
     }
+}
+
+/// Also if nobody waits for it any more: of a transaction that is left while it begins, whoever has its connection next would know nothing, and lose
+/// what is written there.
+async fn to_its_end<T: Send + 'static>(begin: impl Future<Output = Answer<T>> + Send + 'static) -> Answer<T> {
+    tokio::spawn(begin).await.unwrap_or_else(|_| Err(Problem::busy("this failed; the log says why")))
 }
 
 impl Session {

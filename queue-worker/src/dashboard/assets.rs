@@ -6,12 +6,14 @@ use std::{
 };
 
 use axum::{
-    extract::Path,
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
 
-use super::problem::{Answer, Problem};
+use super::{
+    part::Path,
+    problem::{Answer, Problem},
+};
 
 struct Asset {
     name: &'static str,

@@ -1,6 +1,6 @@
 //! Through this goes every request: for which name it asks, from where it comes, who it is, and what the answer forbids the browser.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
 use axum::{
@@ -11,15 +11,11 @@ use axum::{
 };
 
 use super::{
-    app::{App, Shared},
     pages::failed_page,
     problem::{Answer, Problem},
     throttle::Place,
+    way::{BELOW, Door, Way},
 };
-
-/// Where the router is nested, as links begin: nothing, or `/admin/queue`.
-#[derive(Clone)]
-pub(super) struct Base(pub(super) String);
 
 /// No request takes longer. Streams have begun by then.
 const LONGEST: Duration = Duration::from_mins(1);
@@ -44,23 +40,24 @@ const HEADERS: [(HeaderName, &str); 7] = [
 ];
 
 /// The layer around everything.
-pub(super) async fn guard(State(app): State<Shared>, mut request: Request, next: Next) -> Response {
+pub(super) async fn guard(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
     let is_safe = is_safe(&base_of(&request));
-    let base = if is_safe { base_of(&request) } else { String::new() };
-    let (is_api, is_fragment) =
-        ((request.uri().path() == "/api" || request.uri().path().starts_with("/api/")), request.headers().contains_key("hx-request"));
-    request.extensions_mut().insert(Base(base.clone()));
-    let checked = if is_safe { check(&app, &request) } else { Err(Problem::missing("there is nothing here")) };
+    let root = if is_safe { base_of(&request) } else { String::new() };
+    let (is_api, is_fragment) = (is_api(request.uri().path()), request.headers().contains_key("hx-request"));
+    let way = Way { root, shows: door.shows.clone(), door };
+    request.extensions_mut().insert(way.clone());
+    let checked = if is_safe { check(&way.door, &request) } else { Err(Problem::missing("there is nothing here")) };
     let mut response = match checked {
         Ok(()) => run(request, next).await,
         Err(problem) if problem.status == StatusCode::UNAUTHORIZED && !is_api && request.method() == Method::GET => {
-            Redirect::to(&format!("{base}/login")).into_response()
+            Redirect::to(&format!("{}/login", way.root)).into_response()
         }
         Err(problem) => problem.into_response(),
     };
     let problem = response.extensions_mut().remove::<Problem>().filter(|_| !is_api && !is_fragment);
     if let Some(problem) = problem {
-        response = failed_page(&base, &problem);
+        let way = response.extensions_mut().remove::<Way>().unwrap_or(way);
+        response = failed_page(&way, &problem);
         problem.say_when(&mut response);
     }
     for (name, value) in HEADERS {
@@ -70,6 +67,12 @@ pub(super) async fn guard(State(app): State<Shared>, mut request: Request, next:
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     response
+}
+
+/// Whether a program is answered. Each of many stores has an API as well, below its own place.
+fn is_api(path: &str) -> bool {
+    let inside = path.strip_prefix(BELOW).and_then(|rest| rest.find('/').map(|at| &rest[at..])).unwrap_or(path);
+    inside == "/api" || inside.starts_with("/api/")
 }
 
 /// To its end, even if nobody waits for the answer any more: a transaction is not left half-way.
@@ -99,9 +102,9 @@ fn is_safe(base: &str) -> bool {
         && !base.contains(|c: char| c.is_ascii_control())
 }
 
-fn check(app: &App, request: &Request) -> Answer<()> {
+fn check(door: &Door, request: &Request) -> Answer<()> {
     let headers = request.headers();
-    let host = check_host(app, headers, request.uri())?;
+    let host = check_host(door, headers, request.uri())?;
     let path = request.uri().path();
     match *request.method() {
         Method::GET | Method::HEAD => {}
@@ -115,7 +118,7 @@ fn check(app: &App, request: &Request) -> Answer<()> {
         _ => return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, "what is looked at is a GET, what is done a POST")),
     }
     let is_open = path == "/login" || path.starts_with("/assets/");
-    if is_open || app.keyhole.opens(headers, Place::of(request.extensions()))? {
+    if is_open || door.keyhole.opens(headers, Place::of(request.extensions()))? {
         return Ok(());
     }
     Err(Problem::new(StatusCode::UNAUTHORIZED, "a token is wanted: log in, or say `Authorization: Bearer`"))
@@ -123,7 +126,7 @@ fn check(app: &App, request: &Request) -> Answer<()> {
 
 /// The host that is asked for, if it is one of ours: what has another name has been led here by a page of somebody else's. HTTP/2 says it as the
 /// authority, and need not have a header for it.
-fn check_host(app: &App, headers: &HeaderMap, uri: &Uri) -> Answer<String> {
+fn check_host(door: &Door, headers: &HeaderMap, uri: &Uri) -> Answer<String> {
     let mut said = headers.get_all(header::HOST).iter();
     let host = match (said.next().map(HeaderValue::to_str), said.next(), uri.authority()) {
         (Some(Ok(host)), None, None) => host.to_ascii_lowercase(),
@@ -135,7 +138,7 @@ fn check_host(app: &App, headers: &HeaderMap, uri: &Uri) -> Answer<String> {
         .rsplit_once(':')
         .filter(|(_, port)| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
         .map_or(&*host, |(name, _)| name);
-    if OWN_NAMES.contains(&name) || app.options.hosts.iter().any(|own| own == name) {
+    if OWN_NAMES.contains(&name) || door.options.hosts.iter().any(|own| own == name) {
         return Ok(host);
     }
     Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "this host is not served here; say `--host` with its name, or `Options::host`"))

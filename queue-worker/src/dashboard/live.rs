@@ -17,7 +17,7 @@ use tokio::{
 use super::problem::{Answer, Problem};
 
 /// So many watch at a time; others read the page anew by hand.
-const VIEWERS: usize = 32;
+pub(super) const VIEWERS: usize = 32;
 
 /// It is looked so often.
 const EVERY: Duration = Duration::from_secs(2);
@@ -45,9 +45,10 @@ pub(super) struct Watching<T> {
     _place: OwnedSemaphorePermit,
 }
 
-impl<T> Default for Hub<T> {
-    fn default() -> Self {
-        Self { topics: Mutex::default(), viewers: Arc::new(Semaphore::new(VIEWERS)) }
+impl<T> Hub<T> {
+    /// With room for those that these have places for, who may watch elsewhere as well.
+    pub(super) fn new(viewers: Arc<Semaphore>) -> Self {
+        Self { topics: Mutex::default(), viewers }
     }
 }
 
@@ -122,7 +123,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_look_that_panics_is_followed_by_the_next() {
-        let (hub, looks) = (Arc::new(Hub::default()), Arc::new(AtomicU32::new(0)));
+        let (hub, looks) = (Arc::new(Hub::new(Arc::new(Semaphore::new(VIEWERS)))), Arc::new(AtomicU32::new(0)));
         let counted = Arc::clone(&looks);
         let look = move || {
             let number = counted.fetch_add(1, Relaxed);

@@ -94,7 +94,7 @@ impl Options {
     }
 
     /// What is shown is read from this pool, which may lead to a standby, and what is done goes to the router's own. A page that is loaded right after an
-    /// act may then show what was before it. Default: all of it is the router's.
+    /// act may then show what was before it. Default: all of it is the router's. Of many stores each is read from its own pool.
     pub fn read_from(self, pool: PgPool) -> Self {
         let _ = self.reads.set(pool);
         self

@@ -2,11 +2,11 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use queue_core::Store;
+use queue_core::{Store, stores::Roster};
 use sqlx::PgPool;
 use tokio::net::TcpListener;
 
-use super::{options::Options, routed};
+use super::{options::Options, routed, routed_over};
 #[cfg(feature = "cli")]
 use crate::serve::{bind, free};
 use crate::{
@@ -113,5 +113,10 @@ impl Listening {
     /// Serves until `stop` completes. Requests that are on their way then are not waited for.
     pub async fn serve(self, pool: PgPool, store: Store, stop: impl Future<Output = ()>) {
         serve(self.listener, routed(pool, store, self.options), BOUNDS, stop).await;
+    }
+
+    /// As [`Listening::serve`], over the stores of a roster: see [`router_over`](super::router_over).
+    pub async fn serve_over(self, roster: &Roster, stop: impl Future<Output = ()>) {
+        serve(self.listener, routed_over(roster, self.options), BOUNDS, stop).await;
     }
 }

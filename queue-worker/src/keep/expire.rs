@@ -14,7 +14,7 @@ use sqlx::FromRow;
 
 use crate::{
     error::complain,
-    live::{Bell, Link, bounded},
+    live::{Bell, Link, bounded, jittered},
     tally::Tallies,
 };
 
@@ -72,7 +72,7 @@ pub(crate) async fn expire_all(mut link: Link, store: Store, bell: Arc<Bell>, ta
                 }
                 Err(error) => {
                     complain(&error, "cannot let jobs expire now; trying again");
-                    tokio::time::sleep(Duration::from_millis(500).mul_f64(1.0 + fastrand::f64())).await;
+                    tokio::time::sleep(jittered(Duration::from_millis(500))).await;
                     break;
                 }
             }

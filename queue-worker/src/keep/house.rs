@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -224,10 +224,19 @@ async fn look_for_schedules(house: &mut House) -> sqlx::Result<()> {
 }
 
 /// Pruning every minute, on a connection that is there only meanwhile: it may take long, and nothing else is to wait for it.
-pub(crate) async fn keep_pruned(mut link: Link, config: Config, types: Vec<(&'static str, Options)>, vitals: Vitals) {
+///
+/// Where another node makes and drops tables, that is asked to over a link of its own.
+pub(crate) async fn keep_pruned(
+    (mut link, mut days): (Link, Option<Link>),
+    config: Config,
+    types: Vec<(&'static str, Options)>,
+    (vitals, first): (Vitals, Duration),
+) {
+    let anywhere = Config { store: config.store.anywhere(), ..config.clone() };
     let mut told = false;
     // Where nothing can be pruned from the beginning, that is told after as long as where it fails later.
     vitals.pruned.set();
+    tokio::time::sleep(first).await;
     loop {
         if !told {
             let written = match link.get().await {
@@ -241,8 +250,12 @@ pub(crate) async fn keep_pruned(mut link: Link, config: Config, types: Vec<(&'st
         }
         let mut all = true;
         for chore in Chore::ALL {
+            let (link, config) = match &mut days {
+                Some(days) if chore.is_of_days() => (days, &anywhere),
+                _ => (&mut link, &config),
+            };
             let done = match link.get().await {
-                Ok(connection) => chore.run(connection, &config).await,
+                Ok(connection) => chore.run(connection, config).await,
                 Err(error) => Err(error),
             };
             // Tried again only later: what stands in the way of a partition is waited for at the cost of producers.
@@ -254,8 +267,11 @@ pub(crate) async fn keep_pruned(mut link: Link, config: Config, types: Vec<(&'st
         if all {
             vitals.pruned.set();
         }
-        let idle = link.another();
-        std::mem::replace(&mut link, idle).close().await;
+        vitals.prunes.fetch_add(1, Relaxed);
+        for link in std::iter::once(&mut link).chain(&mut days) {
+            let idle = link.another();
+            std::mem::replace(link, idle).close().await;
+        }
         tokio::time::sleep(Duration::from_mins(1).mul_f64(0.9 + 0.2 * fastrand::f64())).await;
     }
 }

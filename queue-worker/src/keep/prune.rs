@@ -79,6 +79,11 @@ impl Chore {
         Self::ForgetNodes,
     ];
 
+    /// Whether it makes or drops tables.
+    pub(super) fn is_of_days(self) -> bool {
+        matches!(self, Self::MakeDays | Self::DropDays)
+    }
+
     /// What a log says when it fails.
     pub(super) fn failed(self) -> &'static str {
         match self {

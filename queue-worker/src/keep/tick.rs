@@ -20,7 +20,7 @@ use self::{
 };
 use crate::{
     error::complain,
-    live::{Bell, Config, Identity, Link, bounded},
+    live::{Bell, Config, Identity, Link, bounded, jittered},
 };
 
 /// What the loop works with.
@@ -87,7 +87,7 @@ pub(crate) async fn fire_all(mut ticks: Ticks) {
                 complain(&error, "cannot see to schedules; trying again");
                 // Another server, which is behind, has other definitions under the same numbers.
                 ticks.timings.clear();
-                Duration::from_millis(250).mul_f64(1.0 + fastrand::f64())
+                jittered(Duration::from_millis(250))
             }
         };
         let _ = tokio::time::timeout(pause.min(ticks.declarations.due_in()), ticks.bell.schedules()).await;

@@ -19,7 +19,7 @@ use sqlx::{
 
 use crate::{
     error::complain,
-    live::{Bell, Link, bounded},
+    live::{Bell, Link, bounded, jittered},
 };
 
 /// The most hints of one statement.
@@ -81,7 +81,7 @@ pub(crate) async fn unblock_all(link: Link, store: Store, bell: Arc<Bell>) {
                 Err(error) => {
                     complain(&error, "cannot let ordering keys go on; trying again");
                     restless = Some(Instant::now() + RESTLESS);
-                    tokio::time::sleep(Duration::from_millis(500).mul_f64(1.0 + fastrand::f64())).await;
+                    tokio::time::sleep(jittered(Duration::from_millis(500))).await;
                     break;
                 }
             }

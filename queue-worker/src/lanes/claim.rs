@@ -18,9 +18,11 @@ use uuid::Uuid;
 
 use super::{
     Lanes,
+    hand::InHand,
     held::{Holding, KnownLeases},
     lane::Lane,
     large::{self, LARGEST},
+    rescan::{Sweep, Swept},
     room::{Asked, Room, Start},
 };
 use crate::live::bounded;
@@ -38,6 +40,8 @@ pub(crate) struct Claimed {
     pub(crate) waited: Duration,
     /// When that was asked for.
     pub(crate) asked: Instant,
+    /// Its payload, once it is in hand.
+    pub(crate) held: Option<InHand>,
 }
 
 impl Claimed {
@@ -64,6 +68,8 @@ pub(crate) struct Share {
 pub(crate) enum From {
     /// Lanes, each in the order of places: from their floors on, or from anywhere.
     Lanes { from_zero: bool },
+    /// Lanes below their floors, at some blocks of the table: what was committed late.
+    Late(Sweep),
     /// The lines of fair lanes, in turn.
     Lines,
     /// Lanes that limits cover: fair ones by their lines, others as above.
@@ -74,7 +80,7 @@ impl From {
     /// Whether it takes from this lane's lines.
     fn are_lines(self, lane: Option<&Lane>) -> bool {
         match self {
-            Self::Lanes { .. } => false,
+            Self::Lanes { .. } | Self::Late(_) => false,
             Self::Lines => true,
             Self::Limited { .. } => lane.is_some_and(|lane| lane.fair),
         }
@@ -95,6 +101,8 @@ pub(crate) struct Request {
     pub(super) in_lines: Vec<bool>,
     /// The limits that cover all of these lanes, if any do.
     pub(super) limits: Option<Asked>,
+    /// Whether it may ask where lanes begin that have nothing.
+    pub(super) may_ask: bool,
 }
 
 /// What came of it.
@@ -124,17 +132,10 @@ pub(super) struct Rows {
     pub(super) floors: Option<Vec<i64>>,
     /// It was noted already how far each lane has come.
     pub(super) is_noted: bool,
-}
-
-/// How far the lines of each lane have come by a claim.
-#[derive(Default)]
-pub(crate) struct Reach {
-    /// The plain lane, the line and the place in it of each job that stood in one, in the order of their turns.
-    in_lines: Vec<(i64, i64, i64)>,
-    /// After which line each lane goes on, if a claim under limits by key says so.
-    reached: Vec<(i64, i64)>,
-    /// The lanes whose lines are empty now, as far as this claim could see.
-    rest: Vec<i64>,
+    /// Of a claim of what was committed late: which part of a look that was.
+    pub(super) swept: Option<Swept>,
+    /// The place at which lanes begin that brought nothing, if that is to be remembered.
+    pub(super) empty_below: Option<i64>,
 }
 
 /// What a claim brought.
@@ -149,6 +150,8 @@ pub(crate) struct Brought {
     pub(crate) start: Option<Start>,
     /// From where on the next claim under these limits reads their permits.
     pub(crate) floors: Option<Vec<i64>>,
+    /// Which part of a look below the floors it was, if no more than a part.
+    pub(crate) swept: Option<Swept>,
 }
 
 /// What it brought of a lane.
@@ -198,6 +201,15 @@ impl OfLanes {
         }
         &mut self.all[self.last]
     }
+
+    /// Notes how large the payloads of each are and, if the lane's next jobs are to be looked for there, its lowest place.
+    fn note(self, lanes: &mut Lanes, in_lines: &[(i64, i64, i64)], begins_there: bool) {
+        lanes.note_sizes(self.all.iter().map(|of| (of.lane, of.bytes / of.jobs)));
+        let known = |lane: i64| in_lines.iter().any(|(other, ..)| *other == lane);
+        if begins_there {
+            lanes.floors.raise(self.all.into_iter().filter(|of| !known(of.lane)).map(|of| (of.lane, of.lowest)));
+        }
+    }
 }
 
 impl Request {
@@ -209,7 +221,7 @@ impl Request {
             _ => lanes.floor(share.lane),
         };
         let begins = shares.iter().zip(&in_lines).map(begin).collect();
-        Self { holding: held.begin(), worker, shares, most, from, begins, in_lines, limits: None }
+        Self { holding: held.begin(), worker, shares, most, from, begins, in_lines, limits: None, may_ask: lanes.floors.may_ask() }
     }
 
     /// Of lanes that limits cover.
@@ -228,14 +240,19 @@ impl Request {
         self.holding.token()
     }
 
-    /// Takes no more than so many.
-    pub(crate) fn limit(&mut self, most: usize) {
+    /// Takes no more than so many of what was committed late, at some blocks of the table if that is said.
+    pub(crate) fn late(&mut self, most: usize, sweep: Option<Sweep>, lanes: &Lanes) {
         self.most = self.most.min(most);
+        if let Some(sweep) = sweep {
+            self.from = From::Late(sweep);
+            self.begins = self.shares.iter().map(|share| lanes.floor(share.lane)).collect();
+        }
     }
 
     /// Of lanes without limits.
     pub(super) async fn claim(&self, connection: &mut PgConnection, store: Store) -> sqlx::Result<Rows> {
         let text = match self.from {
+            From::Late(sweep) => return self.claim_late(connection, store, sweep).await,
             From::Lines => include_str!("../../sql/claim_lines.sql"),
             From::Lanes { .. } | From::Limited { .. } => include_str!("../../sql/claim.sql"),
         };
@@ -247,13 +264,18 @@ impl Request {
             .bind(self.shares.iter().map(|share| narrow(share.most)).collect::<Vec<_>>())
             .bind(narrow(self.most))
             .bind(narrow(LARGEST / self.most.max(1)));
+        let began = Instant::now();
         let jobs = bounded(statement.fetch_all(&mut *connection)).await?;
+        let empty_below = match self.from {
+            From::Lanes { .. } => self.empty_below(connection, store, &jobs, began.elapsed()).await?,
+            _ => None,
+        };
         let large = large::read(connection, store, &jobs).await?;
         let place = |row: &PgRow| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(11)?, row.try_get_unchecked(12)?));
         let in_lines = if self.from == From::Lines { jobs.iter().map(place).collect::<sqlx::Result<_>>()? } else { Vec::new() };
         let place = |row: &PgRow| Ok((row.try_get_unchecked(2)?, row.try_get_unchecked(12)?));
         let places = if self.from == From::Lines { jobs.iter().map(place).collect::<sqlx::Result<_>>()? } else { HashMap::new() };
-        Ok(Rows { jobs, large, in_lines, places, ..Rows::default() })
+        Ok(Rows { jobs, large, in_lines, places, empty_below, ..Rows::default() })
     }
 }
 
@@ -266,8 +288,9 @@ impl Answer {
     /// The jobs, in the order in which their lanes were named; each lane's floor is its lowest place among them. If the answer never came,
     /// nobody here knows of the lease any more, and what it lists is given back.
     pub(crate) fn read(self, lanes: &mut Lanes) -> sqlx::Result<Brought> {
-        let Rows { jobs: rows, mut large, in_lines, places, reached, room, start, floors, is_noted } = self.rows?;
+        let Rows { jobs: rows, mut large, in_lines, places, reached, room, start, floors, is_noted, swept, empty_below } = self.rows?;
         let holding = &self.request.holding;
+        self.request.note_empty(empty_below, &rows, lanes)?;
         if !is_noted {
             self.request.reach(&in_lines, &reached, rows.len() < self.request.most && room == Room::Open).note(lanes);
         }
@@ -279,7 +302,7 @@ impl Answer {
         let mut claimed: Vec<(usize, i64, Claimed)> = Vec::with_capacity(rows.len());
         // The same in every row.
         let Some(claimed_at): Option<DateTime<Utc>> = rows.first().map(|row| row.try_get(10)).transpose()? else {
-            return Ok(Brought { room, ..Brought::default() });
+            return Ok(Brought { room, swept, ..Brought::default() });
         };
         for row in &rows {
             // Unchecked: the types of the columns are the statement's, which the first claim of any test would find wrong.
@@ -315,7 +338,7 @@ impl Answer {
             let under = &self.request.limits;
             let holding = under.as_ref().map_or_else(|| Arc::clone(holding), |under| holding.part(&under.told, &under.gates));
             let waited = waited(places.get(&id).copied().unwrap_or(seq), claimed_at);
-            let job = Claimed { job, batch: rows.len(), holding, begin_by, waited, asked: self.asked };
+            let job = Claimed { job, batch: rows.len(), holding, begin_by, waited, asked: self.asked, held: None };
             if is_unread {
                 unread.push(job);
             } else {
@@ -324,42 +347,15 @@ impl Answer {
         }
         let bytes = of_lanes.all.iter().map(|of| of.bytes).sum::<usize>() - unread.len() * mean;
         tracing::debug!(jobs = rows.len(), bytes, unread = unread.len(), "claimed");
-        lanes.note_sizes(of_lanes.all.iter().map(|of| (of.lane, of.bytes / of.jobs)));
-        let known = |lane: i64| in_lines.iter().any(|(other, ..)| *other == lane);
-        lanes.raise_floors(of_lanes.all.into_iter().filter(|of| !known(of.lane)).map(|of| (of.lane, of.lowest)));
+        // The few that were committed late are all taken: from a floor that falls to them the next claim would walk all that is dead above.
+        of_lanes.note(lanes, &in_lines, swept.is_none() || rows.len() >= self.request.most);
         claimed.sort_unstable_by_key(|(rank, seq, _)| (*rank, *seq));
         if rows.len() >= self.request.most
             && let Some((rank, ..)) = claimed.last()
         {
             lanes.take_back(self.request.shares.iter().skip(*rank).map(|share| share.lane));
         }
-        Ok(Brought { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread, room, start, floors })
-    }
-}
-
-impl Request {
-    /// How far each lane has come. If there was room for more, what stands in the lines of a lane that brought less than it was asked for was not
-    /// there yet: it has a higher place than all that was.
-    pub(super) fn reach(&self, in_lines: &[(i64, i64, i64)], reached: &[(i64, i64)], had_room: bool) -> Reach {
-        let mut jobs: HashMap<i64, usize> = HashMap::new();
-        for (lane, ..) in in_lines {
-            *jobs.entry(*lane).or_default() += 1;
-        }
-        let asked = self.shares.iter().zip(&self.in_lines).filter(|(_, in_lines)| had_room && **in_lines).map(|(share, _)| share);
-        let rest = asked.filter(|share| jobs.get(&share.lane).copied().unwrap_or(0) < share.most).map(|share| share.lane);
-        Reach { in_lines: in_lines.to_vec(), reached: reached.to_vec(), rest: rest.collect() }
-    }
-}
-
-impl Reach {
-    pub(crate) fn note(self, lanes: &mut Lanes) {
-        for (lane, line, place) in self.in_lines {
-            lanes.turns.come(lane, line, place);
-        }
-        lanes.rest(self.rest.into_iter());
-        for (lane, line) in self.reached {
-            lanes.turns.reach(lane, line);
-        }
+        Ok(Brought { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread, room, start, floors, swept })
     }
 }
 

@@ -13,9 +13,10 @@ use queue_core::{Store, runner::type_and_version};
 use sqlx::{PgConnection, Row as _};
 
 use super::{
+    floors::Floors,
     groups::{Group, Groups},
     lane::{Lane, order, stored_types},
-    large::{fitting, is_large},
+    sizes::Sizes,
     turns::{Turns, twin_of},
 };
 use crate::live::{Paused, after_ms, bounded};
@@ -50,12 +51,12 @@ pub(crate) struct Lanes {
     closed: HashSet<i64>,
     /// Those that limits cover, but for the paused: they are claimed apart.
     pub(crate) groups: Groups,
-    floors: HashMap<i64, i64>,
+    pub(super) floors: Floors,
     /// The last number given out for a place, when an idle worker last looked; and the one after which it found all lanes empty.
     given: Option<i64>,
     rested: Option<i64>,
     /// How many bytes a payload had in each lane's last claim, of those that are not small.
-    sizes: HashMap<i64, usize>,
+    sizes: Sizes,
     any_fair: bool,
     /// Whose turn it is in each fair lane.
     pub(super) turns: Turns,
@@ -104,10 +105,10 @@ impl Lanes {
             paused: Arc::default(),
             closed: HashSet::new(),
             groups: Groups::default(),
-            floors: HashMap::new(),
+            floors: Floors::default(),
             given: None,
             rested: None,
-            sizes: HashMap::new(),
+            sizes: Sizes::default(),
             any_fair: false,
             turns: Turns::default(),
             served: HashMap::new(),
@@ -156,9 +157,9 @@ impl Lanes {
         let any_new = found.keys().any(|id| !self.known.contains_key(id));
         if all && may_forget {
             self.known.retain(|id, _| found.contains_key(id));
-            self.floors.retain(|id, _| found.contains_key(id));
+            self.floors.retain(|id| found.contains_key(id));
             self.served.retain(|id, _| found.contains_key(id));
-            self.sizes.retain(|id, _| found.contains_key(id));
+            self.sizes.keep(|id| found.contains_key(&id));
             self.turns.retain(|id| found.contains_key(&id));
         }
         let any = all || !found.is_empty();
@@ -286,37 +287,26 @@ impl Lanes {
 
     /// The lowest place of this lane's last claim: below it are dead index entries, and now and then a job whose transaction committed late.
     pub(crate) fn floor(&self, lane: i64) -> i64 {
-        self.floors.get(&lane).copied().unwrap_or(0)
-    }
-
-    /// These lanes' jobs now begin here.
-    pub(crate) fn raise_floors(&mut self, lowest: impl IntoIterator<Item = (i64, i64)>) {
-        self.floors.extend(lowest);
+        self.floors.get(lane)
     }
 
     /// The lines of these lanes were found empty: what comes is above all that was claimed of them. It is for those who glance; a claim goes by lines.
     pub(super) fn rest(&mut self, lanes: impl Iterator<Item = i64>) {
         for lane in lanes {
             if let Some(highest) = self.turns.highest(lane) {
-                self.floors.insert(twin_of(lane), highest);
+                self.floors.raise([(twin_of(lane), highest)]);
             }
         }
+    }
+
+    /// How large payloads are.
+    pub(crate) fn sizes(&self) -> &Sizes {
+        &self.sizes
     }
 
     /// How many bytes the payloads of these lanes have.
     pub(super) fn note_sizes(&mut self, sizes: impl Iterator<Item = (i64, usize)>) {
-        for (lane, bytes) in sizes {
-            if is_large(bytes) {
-                self.sizes.insert(lane, bytes);
-            } else if !self.sizes.is_empty() {
-                self.sizes.remove(&lane);
-            }
-        }
-    }
-
-    /// How many jobs of this lane one claim may ask for, by the bytes of the last ones.
-    pub(crate) fn fitting(&self, lane: i64) -> usize {
-        self.sizes.get(&lane).map_or(usize::MAX, |bytes| fitting(*bytes))
+        self.sizes.note(sizes);
     }
 
     /// Whether better lanes have kept this one waiting for so long.

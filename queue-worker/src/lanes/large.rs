@@ -16,6 +16,9 @@ pub(super) const LARGEST: usize = 32 * 1024 * 1024;
 /// Lanes with smaller payloads are not remembered: as many as any claim asks for are few bytes.
 const SMALL: usize = 1024;
 
+/// Smaller ones wait for no others.
+const WEIGHS: usize = 16 * 1024;
+
 /// Reads payloads that the claim of these rows left out: the first, however large, and as many more as fit.
 pub(super) async fn read(connection: &mut PgConnection, store: Store, rows: &[PgRow]) -> sqlx::Result<HashMap<JobId, String>> {
     let (mut unread, mut bytes) = (Vec::new(), 0);
@@ -79,6 +82,11 @@ impl Look {
 /// How many jobs with payloads of this size a claim may ask for: half as many as fit, for some are larger than the last.
 pub(super) fn fitting(bytes: usize) -> usize {
     (LARGEST / 2 / bytes.max(1)).max(1)
+}
+
+/// Whether payloads of this size wait where many bytes are in hand. As many smaller ones as there are slots are few bytes.
+pub(super) fn weighs(bytes: usize) -> bool {
+    bytes >= WEIGHS
 }
 
 /// Whether a lane's size is to be remembered.

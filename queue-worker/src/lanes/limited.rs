@@ -156,7 +156,7 @@ impl Taken {
         // What is not on the disk a crash takes back, and gives out again.
         let floors = self.floors.filter(|_| !jobs.is_empty());
         let Self { in_lines, places, reached, room, .. } = self;
-        Ok(Rows { jobs, large, in_lines, places, reached, room, start, floors, is_noted: false })
+        Ok(Rows { jobs, large, in_lines, places, reached, room, start, floors, ..Rows::default() })
     }
 }
 

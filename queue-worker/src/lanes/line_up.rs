@@ -22,6 +22,6 @@ pub(crate) async fn line_up(
     let moved: Vec<(i64, i64, i64)> = bounded(statement.fetch_all(connection)).await?;
     let more = moved.iter().any(|(.., jobs)| *jobs >= MOST);
     let jobs = moved.iter().map(|(.., jobs)| usize::try_from(*jobs).unwrap_or(0)).sum();
-    lanes.raise_floors(moved.into_iter().map(|(lane, lowest, _)| (lane, lowest)));
+    lanes.floors.raise(moved.into_iter().map(|(lane, lowest, _)| (lane, lowest)));
     Ok((jobs, more))
 }

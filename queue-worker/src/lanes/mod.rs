@@ -1,22 +1,28 @@
 //! What to claim and where from: the lanes that a worker serves, where each one's jobs begin, and one claim.
 
 mod claim;
+mod floors;
 mod groups;
+mod hand;
 mod held;
 mod known;
 mod lane;
 mod large;
+mod late;
 mod limited;
 mod line_up;
+mod reach;
 mod rescan;
 mod room;
 mod send;
+mod sizes;
 mod suspects;
 mod turns;
 
 pub(crate) use self::{
     claim::{Answer, Brought, Claimed, From, Request, Share, key_of, waited},
     groups::Group,
+    hand::{Hand, InHand},
     held::{Freed, Holding, KnownLeases},
     known::Lanes,
     lane::{Lane, order, stored_types},

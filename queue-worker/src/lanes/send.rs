@@ -7,8 +7,9 @@ use tracing::{Instrument as _, Span, field::Empty};
 use uuid::Uuid;
 
 use super::{
-    claim::{Answer, From, Reach, Request, Rows},
+    claim::{Answer, From, Request, Rows},
     limited::{self, Taken},
+    reach::Reach,
     room::{Asked, Room},
 };
 use crate::live::Link;
@@ -30,6 +31,9 @@ pub(crate) struct Said {
     pub(crate) took: Duration,
     pub(crate) reach: Reach,
 }
+
+/// So long the first statement of a connection may take for that alone.
+const PLANNING: Duration = Duration::from_millis(20);
 
 /// The span of one claim. At `debug`: a worker without jobs sends one a poll.
 fn claim_span() -> Span {
@@ -67,22 +71,25 @@ impl Request {
     }
 
     async fn exchange(self, link: &mut Link, store: Store, say: Option<impl FnOnce(Said)>) -> Answer {
-        let began = Instant::now();
-        let is_first = link.is_new();
-        // The first one includes the connecting and the planning, which say nothing about the tables.
-        let took = || if is_first { Duration::ZERO } else { began.elapsed() };
-        let rows = match link.get_since().await {
-            Ok((connection, since)) => match &self.limits {
-                Some(limits) => {
-                    let taken = limited::take(connection, store, &self, limits, since).await;
-                    self.confirm(connection, store, (limits, took()), taken, say).await
-                }
-                None => self.claim(connection, store).await,
-            },
-            Err(error) => Err(error),
+        let asked = Instant::now();
+        let (rows, took) = match link.get_since().await {
+            Ok((connection, since, is_fresh)) => {
+                let began = Instant::now();
+                // The first statement of a connection plans, which says nothing about the tables.
+                let took = || began.elapsed().saturating_sub(if is_fresh { PLANNING } else { Duration::ZERO });
+                let rows = match &self.limits {
+                    Some(limits) => {
+                        let taken = limited::take(connection, store, &self, limits, since).await;
+                        self.confirm(connection, store, (limits, took()), taken, say).await
+                    }
+                    None => self.claim(connection, store).await,
+                };
+                (rows, took())
+            }
+            Err(error) => (Err(error), Duration::ZERO),
         };
         let rows = link.note(rows);
-        Answer { request: self, rows, asked: began, took: took() }
+        Answer { request: self, rows, asked, took }
     }
 
     async fn confirm(

@@ -62,6 +62,8 @@ impl Config {
         }
         range("batch", &self.batch, 1..=10_000, "1 to 10000")?;
         range("transactional", &self.transactional, 1..=1000, "1 to 1000")?;
+        range("payload_memory", &self.payload_memory, 192..=1_048_576, "192 to 1048576")?;
+        range("connections", &self.connections, 4..=100, "4 to 100")?;
         let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
         range("lease_ttl", &Shown(self.lease_ttl), Shown(second)..=Shown(day), "1s to 1d")?;
         range("poll_interval", &Shown(self.poll_interval), Shown(second / 100)..=Shown(second * 3600), "10ms to 1h")?;

@@ -15,7 +15,7 @@ use super::{Loop, Vitals};
 pub(crate) struct Engine {
     handle: Handle,
     vitals: Vitals,
-    _stop: DropGuard,
+    _stop: Option<DropGuard>,
 }
 
 /// How often it says that nothing holds it up, if anybody wants to know.
@@ -38,12 +38,17 @@ impl Engine {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         thread::Builder::new().name(name.to_owned()).spawn(move || runtime.block_on(stopped.cancelled()))?;
-        Ok(Self { handle, vitals: Vitals::default(), _stop: stop.drop_guard() })
+        Ok(Self { handle, vitals: Vitals::default(), _stop: Some(stop.drop_guard()) })
     }
 
     /// Says here how its loops are doing.
     pub(crate) fn telling(self, vitals: &Vitals) -> Self {
         Self { vitals: vitals.clone(), ..self }
+    }
+
+    /// The same thread, for loops that say here how they are doing. It ends with the first, whether or not this is there still.
+    pub(crate) fn beside(&self, vitals: &Vitals) -> Self {
+        Self { handle: self.handle.clone(), vitals: vitals.clone(), _stop: None }
     }
 
     /// For spawning on it.

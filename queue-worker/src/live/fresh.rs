@@ -71,10 +71,10 @@ impl Fresh {
         })
     }
 
-    /// Sees to it that no connection is lent that leads to the wrong server, or to none.
-    pub(super) fn watch(&self, pool: PgPoolOptions, wanted: Wanted) -> PgPoolOptions {
-        let (lending, making) = (self.clone(), self.clone());
-        let pool = pool.test_before_acquire(false).before_acquire(move |connection, lent| {
+    /// The same, and that none is lent whose server is gone.
+    pub(super) fn lend_tried(&self, pool: PgPoolOptions) -> PgPoolOptions {
+        let lending = self.clone();
+        pool.test_before_acquire(false).before_acquire(move |connection, lent| {
             let is_fresh = lending.is_fresh(&lent);
             Box::pin(async move {
                 if is_fresh && lent.idle_for > TRIED_AFTER {
@@ -82,8 +82,13 @@ impl Fresh {
                 }
                 Ok(is_fresh)
             })
-        });
-        pool.after_connect(move |connection, _| {
+        })
+    }
+
+    /// Sees to it that no connection is lent that leads to the wrong server, or to none.
+    pub(super) fn watch(&self, pool: PgPoolOptions, wanted: Wanted) -> PgPoolOptions {
+        let making = self.clone();
+        self.lend_tried(pool).after_connect(move |connection, _| {
             let making = making.clone();
             Box::pin(async move { making.made(ask(connection).await?, wanted) })
         })

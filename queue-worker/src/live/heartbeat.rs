@@ -3,16 +3,13 @@
 //! The heartbeat has its own thread, runtime and connection: no handler, pool or lock can stop it. A worker that could not beat in time
 //! fences itself before others take its jobs, and goes on under a new identity.
 
-use std::{
-    thread::JoinHandle,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::{runtime::Handle, sync::watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
-use super::{Config, Life, Link, Loop, Vitals, bounded};
+use super::{Config, Life, Link, Loop, Vitals, bounded, jittered};
 use crate::error::{Error, complain};
 
 /// Who this process is, or that it must not act at present.
@@ -34,13 +31,21 @@ pub(crate) type LoadNow = Box<dyn Fn() -> Load + Send>;
 pub(crate) struct Pulse {
     identity: watch::Receiver<Identity>,
     stop: DropGuard,
-    thread: JoinHandle<()>,
+    beating: Beating,
+}
+
+/// Where it beats.
+enum Beating {
+    /// On a thread of its own.
+    Thread(std::thread::JoinHandle<()>),
+    /// With the hearts of others, on a thread for those alone.
+    Beside(tokio::task::JoinHandle<()>),
 }
 
 impl Pulse {
-    /// Starts the thread. The identity is `None` until the worker has been announced to the store.
+    /// Starts the thread, unless there is one for many hearts. The identity is `None` until the worker has been announced to the store.
     pub(crate) fn start(
-        link: Link,
+        (link, hearts): (Link, Option<&Handle>),
         config: &Config,
         types: Vec<String>,
         (life, vitals): (Life, Vitals),
@@ -48,17 +53,13 @@ impl Pulse {
     ) -> Result<Self, Error> {
         let (publish, identity) = watch::channel(None);
         let stop = CancellationToken::new();
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Error::Thread(error.to_string()))?;
         let heart = Heart { link, config: config.clone(), types, life, load, publish };
-        let token = stop.clone();
-        let thread = std::thread::Builder::new()
-            .name("queue heartbeat".to_owned())
-            .spawn(move || {
-                runtime.block_on(vitals.watch(Loop::Heartbeat, heart.run(token)));
-            })
-            .map_err(|error| Error::Thread(error.to_string()))?;
-        Ok(Self { identity, stop: stop.drop_guard(), thread })
+        let beats = vitals.watch(Loop::Heartbeat, heart.run(stop.clone()));
+        let beating = match hearts {
+            Some(hearts) => Beating::Beside(hearts.spawn(beats)),
+            None => Beating::Thread(beat_alone(beats).map_err(|error| Error::Thread(error.to_string()))?),
+        };
+        Ok(Self { identity, stop: stop.drop_guard(), beating })
     }
 
     /// Who we are; changes when the lease on life was lost, and again when there is a new one.
@@ -69,8 +70,20 @@ impl Pulse {
     /// Takes the worker's row away and ends the thread.
     pub(crate) async fn stop(self) {
         drop(self.stop);
-        let _ = tokio::task::spawn_blocking(move || self.thread.join()).await;
+        match self.beating {
+            Beating::Thread(thread) => {
+                let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+            }
+            Beating::Beside(task) => {
+                let _ = task.await;
+            }
+        }
     }
+}
+
+fn beat_alone(beats: impl Future<Output = ()> + Send + 'static) -> std::io::Result<std::thread::JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name("queue heartbeat".to_owned()).spawn(move || runtime.block_on(beats))
 }
 
 struct Heart {
@@ -98,7 +111,7 @@ impl Heart {
                 }
                 Err(error) => {
                     complain(&error, "cannot announce this worker; trying again");
-                    let _ = tokio::time::timeout(Duration::from_millis(500).mul_f64(1.0 + fastrand::f64()), stop.cancelled()).await;
+                    let _ = tokio::time::timeout(jittered(Duration::from_millis(500)), stop.cancelled()).await;
                 }
             }
         }

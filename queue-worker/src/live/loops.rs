@@ -35,6 +35,7 @@ loops! {
     Notifications = "notifications", "Hears of jobs and pauses.";
     Keys = "keys", "Lets the next job of an ordering key go on.";
     Expiry = "expiry", "Ends jobs that nobody began in time.";
+    Relay = "relay", "Tells what those left to be told who have come over other nodes of a cluster.";
     Tell = "tell", "Tells those who wait that jobs are over.";
     Reports = "reports", "Writes progress and checkpoints.";
     Journal = "journal", "Writes steps of durable jobs.";
@@ -85,12 +86,12 @@ mod tests {
     }
 
     /// What else is started, where, and why nobody needs to watch it: a part of its line.
-    const OTHERS: [(&str, &str); 33] = [
+    const OTHERS: [(&str, &str); 42] = [
         // It ends by itself.
-        ("worker.rs", "tokio::spawn(tell_ready("),
+        ("worker/running.rs", "tokio::spawn(tell_ready("),
         ("worker.rs", "engine.handle().spawn(running.stop("),
-        ("worker.rs", "tokio::spawn(transact.stop("),
-        ("worker.rs", "tokio::spawn(farewell.say("),
+        ("worker/running.rs", "tokio::spawn(transact.stop("),
+        ("worker/running.rs", "tokio::spawn(farewell.say("),
         ("run/slots.rs", "self.context.handlers.spawn(Arc::clone(self).work(slot));"), // a slot, until it finds no job
         ("run/slots/batch.rs", "self.context.handlers.spawn(Arc::clone(self).work(slot));"),
         ("run/slots.rs", "self.context.handlers.spawn(async move {"), // gives back what is late
@@ -100,14 +101,17 @@ mod tests {
         ("claim/limits.rs", "tokio::spawn(async move {"),
         ("claim/slow.rs", "tokio::spawn(async move {"),
         ("figures/store.rs", "tokio::spawn(async move { last.lock()"), // one look
-        ("live/heartbeat.rs", "tokio::task::spawn_blocking(move || self.thread.join())"),
+        ("live/heartbeat.rs", "tokio::task::spawn_blocking(move || thread.join())"),
         ("dashboard/door.rs", "tokio::spawn(async move { tokio::time::timeout(LONGEST,"), // one request
+        ("dashboard/app.rs", "tokio::spawn(begin)"),                                      // one `begin`
+        ("dashboard/counted.rs", "tokio::spawn(async move {"),                            // one look
         ("dashboard/api/many.rs", "tokio::spawn(async move {"),                           // one act, which says how it ended
         ("cli/dashboard.rs", "engine.handle().spawn(async move { dashboard::listen_beside("),
         ("health/listen.rs", "engine.handle().spawn(bind(address))"),
         ("live/hosts.rs", "asking.spawn(async move {"), // a question to one host
         // It ends with the last pool that it leads; a move that it misses is seen by every write.
         ("live/follow.rs", "handle.spawn(async move {"),
+        ("live/cluster.rs", "engine.handle().spawn(async move { self.go_along()"),
         // Whoever looks sees that it has ended: there is no answer, or nothing new.
         ("serve.rs", "tasks.spawn(async move {"), // a connection
         ("health/listen.rs", "engine.handle().spawn(async move {"),
@@ -115,6 +119,7 @@ mod tests {
         // Until it ends, and should it end too soon, pages are read where jobs are, as it has said.
         ("cli/dashboard.rs", "engine.handle().spawn(read_from_standby("),
         ("dashboard/live.rs", "tokio::spawn(async move {"), // looks for watchers; a panic of a look is caught
+        ("cli/stores/open.rs", "connecting.spawn(async move {"), // a question to one database
         ("cli/top.rs", "tokio::spawn(follow("),
         ("cli/top.rs", ".spawn(read)"),
         ("live/engine.rs", "engine.handle.spawn(tick("), // health sees that it does not tick
@@ -122,8 +127,14 @@ mod tests {
         // `try` waits for them.
         ("worker/tried.rs", "tokio::spawn(async move {"),
         ("worker/tried.rs", "apart.spawn(attempt("),
+        // Those of many stores: without them stores are polled, or what a store has to do is seen by its worker or nobody, who is told by `why`.
+        ("stores/site.rs", "on.spawn(listen_for_many("),
+        ("stores/tend.rs", "engine.spawn(async move { empty.run_until_cancelled(scout("),
+        ("stores/tend.rs", "engine.spawn(one.live()"),
+        ("stores/mod.rs", "loops.handle().spawn(tend("),
         // These run what is watched.
-        ("live/heartbeat.rs", ".spawn(move || {"),
+        ("live/heartbeat.rs", "hearts.spawn(beats)"),
+        ("live/heartbeat.rs", ".spawn(move || runtime.block_on(beats))"),
         ("live/engine.rs", "thread::Builder::new().name(name.to_owned()).spawn(move || runtime.block_on("),
     ];
 

@@ -2,10 +2,14 @@
 
 mod address;
 mod bell;
+mod cluster;
 mod config;
 mod connect;
 mod database;
+mod dial;
+mod ears;
 mod engine;
+mod exchange;
 mod follow;
 mod fresh;
 mod heartbeat;
@@ -18,6 +22,7 @@ mod panics;
 mod pauses;
 mod session;
 mod settings;
+mod shelf;
 mod signal;
 mod standby;
 #[cfg(feature = "cli")]
@@ -30,9 +35,12 @@ mod wake;
 pub(crate) use self::supervisor::tell_supervisor;
 pub(crate) use self::{
     bell::{Bell, after_ms},
+    cluster::Cluster,
     config::MOST_CRASHES,
-    connect::{Link, bounded},
+    connect::{Link, Wires, bounded, has_moved, jittered, pause_after},
+    ears::{Ears, listen_for_many},
     engine::Engine,
+    exchange::Exchange,
     heartbeat::{Identity, Load, Pulse},
     life::{Life, OneLife},
     limits::OwnLimits,

@@ -7,7 +7,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-use super::{connect::is_same_place, fresh::Fresh};
+use super::{dial::is_same_place, fresh::Fresh};
 
 /// For what needs several connections, and settings that the user's own have.
 pub(crate) struct OwnPool {

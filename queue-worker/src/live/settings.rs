@@ -36,6 +36,12 @@ macro_rules! each_setting {
             on_standby("QUEUE_ON_STANDBY", "wait|exit"): OnStandby, OnStandby, OnStandby = OnStandby::Wait;
             /// How many jobs one claim takes at most. Default 500: above that a claim gets slower as fast as it gets larger
             batch("QUEUE_BATCH", "N"): usize, usize, usize = 500;
+            /// How many MiB of payloads it has in hand at most, of jobs that wait for a slot and that run. Beyond that large jobs are left to others,
+            /// or until some have ended. Default 512; not under 192
+            payload_memory("QUEUE_PAYLOAD_MEMORY", "MIB"): usize, usize, usize = 512;
+            /// How many connections of its own it has at most, besides the pool and one for each transactional job at work. Default 12; not
+            /// under 4, which is what it has while it is idle: one for its heartbeat, one that listens, one that claims, one for all else
+            connections("QUEUE_CONNECTIONS", "N"): usize, usize, usize = 12;
         }
     };
 }

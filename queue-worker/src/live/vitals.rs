@@ -29,6 +29,8 @@ pub(crate) struct Marks {
     pub(crate) engine: Mark,
     /// The store was pruned, with nothing that failed.
     pub(crate) pruned: Mark,
+    /// How often that was tried.
+    pub(crate) prunes: AtomicU64,
     /// How often writing verdicts was tried again.
     pub(crate) settle_retries: AtomicU64,
     /// How long claims took, and writing some verdicts.

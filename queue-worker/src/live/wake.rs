@@ -13,7 +13,7 @@ use sqlx::{ConnectOptions as _, PgConnection, PgPool, error::DatabaseError, post
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::{Bell, Pauses, bounded, connect::is_same_place};
+use super::{Bell, Pauses, bounded, dial::is_same_place, jittered};
 use crate::error::complain;
 
 /// How far a worker is on its way to sleep.
@@ -68,7 +68,7 @@ async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> {
 }
 
 /// After this much silence the listener's connection is tried out, and given up when it stays silent for as long again.
-const SILENCE: Duration = Duration::from_secs(6);
+pub(super) const SILENCE: Duration = Duration::from_secs(6);
 
 /// Says that an ordering key may go on; anything else is the name of a queue.
 const KEYS: &str = "#";
@@ -99,7 +99,7 @@ pub(crate) async fn listen(pool: PgPool, store: Store, bell: Arc<Bell>, pauses: 
                 }
             }
         }
-        tokio::time::sleep(pause.mul_f64(1.0 + fastrand::f64())).await;
+        tokio::time::sleep(jittered(pause)).await;
     }
 }
 
@@ -111,7 +111,7 @@ enum Heard {
 }
 
 /// For a role that may not know the channel, until somebody grants it; on a standby; and behind a pooler that keeps no sessions.
-const REFUSED: Duration = Duration::from_secs(30);
+pub(super) const REFUSED: Duration = Duration::from_secs(30);
 
 fn is_refused(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "42501" || code == "25006")
@@ -125,6 +125,19 @@ const ROOM: &str = "!room ";
 
 /// Says that a schedule has changed.
 const SCHEDULE: &str = "!schedule";
+
+/// Does what a notification asks for.
+pub(super) fn hear(told: &str, bell: &Bell, pauses: &Pauses) {
+    match told {
+        KEYS => bell.tell_keys(),
+        CONTROL => bell.note_control(),
+        SCHEDULE => bell.tell_schedules(),
+        room if room.starts_with(ROOM) => room[ROOM.len()..].parse().map_or_else(|_| bell.tell(), |gate| bell.note_room(gate)),
+        // Once it is resumed, a claim follows whatever was told of it meanwhile.
+        queue if pauses.now().is_some_and(|paused| paused.covers_all_of(queue)) => {}
+        _ => bell.tell(),
+    }
+}
 
 async fn listen_once(
     options: PgConnectOptions,
@@ -143,15 +156,7 @@ async fn listen_once(
     loop {
         // `None` is a lost connection that the driver has replaced by itself: notifications may have been missed.
         match timeout(SILENCE, listener.try_recv()).await {
-            Ok(Ok(Some(told))) if told.payload() == KEYS => bell.tell_keys(),
-            Ok(Ok(Some(told))) if told.payload() == CONTROL => bell.note_control(),
-            Ok(Ok(Some(told))) if told.payload() == SCHEDULE => bell.tell_schedules(),
-            Ok(Ok(Some(told))) if told.payload().starts_with(ROOM) => {
-                told.payload()[ROOM.len()..].parse().map_or_else(|_| bell.tell(), |gate| bell.note_room(gate));
-            }
-            // Once it is resumed, a claim follows whatever was told of it meanwhile.
-            Ok(Ok(Some(told))) if pauses.now().is_some_and(|paused| paused.covers_all_of(told.payload())) => {}
-            Ok(Ok(Some(_))) => bell.tell(),
+            Ok(Ok(Some(told))) => hear(told.payload(), bell, pauses),
             Ok(Ok(None)) => {
                 bell.tell();
                 bell.note_control();

@@ -6,6 +6,7 @@ mod lookout;
 mod passed;
 mod queues;
 mod running;
+mod share;
 mod slots;
 mod told;
 mod transact;
@@ -15,6 +16,7 @@ pub(crate) use self::faults::is_lost;
 pub use self::told::AttemptOutcome;
 pub(crate) use self::{
     queues::Queues,
+    share::{Share, Shares},
     slots::{SlotContext, Slots, demand::Promised},
     told::Teller,
     transact::{Transact, TransactContext},

@@ -9,7 +9,10 @@ use super::{
     hands::Hands,
     slots::{SlotContext, Slots, lock},
 };
-use crate::live::{Config, Load, Paused, Pauses};
+use crate::{
+    lanes::Hand,
+    live::{Config, Load, Paused, Pauses},
+};
 
 /// The slots of every queue that this worker serves.
 pub(crate) struct Queues {
@@ -73,6 +76,11 @@ impl Queues {
     /// The present name of a type, if it is known here.
     pub(crate) fn present_name<'a>(&self, job_type: &'a str) -> &'a str {
         self.context.registry.get(job_type).map_or(job_type, |known| known.options().name)
+    }
+
+    /// What is in hand.
+    pub(crate) fn hand(&self) -> &Arc<Hand> {
+        &self.context.hand
     }
 
     /// What is paused.

@@ -27,10 +27,11 @@ use uuid::Uuid;
 use self::jobs::Jobs;
 use super::{
     running::{Pace, RunningJob},
+    share::Share,
     told::Teller,
 };
 use crate::{
-    lanes::Claimed,
+    lanes::{Claimed, Hand},
     live::{Bell, Life, OneLife, Paused, Pauses},
     settle::Settlement,
     tally::{Attempt as CountedAttempt, How, QueueNumber, Tallies},
@@ -52,6 +53,9 @@ pub(crate) struct SlotContext {
     pub(crate) tallies: Tallies,
     /// Whether any type's handler does.
     pub(crate) takes_batches: bool,
+    /// Of the slots of all stores, if there are many.
+    pub(crate) share: Option<Share>,
+    pub(crate) hand: Arc<Hand>,
 }
 
 /// The slots of one queue.
@@ -83,7 +87,10 @@ impl Slots {
     }
 
     /// Hands jobs to the slots, in this order.
-    pub(crate) fn push(self: &Arc<Self>, claimed: Vec<Claimed>) {
+    pub(crate) fn push(self: &Arc<Self>, mut claimed: Vec<Claimed>) {
+        for job in &mut claimed {
+            job.held = self.context.hand.hold(job.job.payload.as_ref().map_or(0, String::len));
+        }
         if self.context.takes_batches {
             return self.push_apart(claimed);
         }
@@ -226,10 +233,19 @@ impl Slots {
 
     async fn work(self: Arc<Self>, slot: usize) {
         loop {
-            // A process that stood still for longer than its lease is about to fence itself, and then none of these are left.
-            while self.life.is_over() && !lock(&self.jobs).none_wait() {
+            let _permit = loop {
+                let permit = match &self.context.share {
+                    Some(share) => Some(share.enter().await),
+                    None => None,
+                };
+                // A process that stood still for longer than its lease is about to fence itself, and then none of these are left. It may have done so
+                // while it waited for leave.
+                if !self.life.is_over() || lock(&self.jobs).none_wait() {
+                    break permit;
+                }
+                drop(permit);
                 tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            };
             let Some(mut attempt) = self.next(slot) else { break };
             if !attempt.late.is_empty() {
                 Box::pin(self.expire(std::mem::take(&mut attempt.late))).await;

@@ -28,7 +28,7 @@ use super::{
 use crate::{
     error::complain,
     lanes::Lanes,
-    live::{Bell, Config, Engine, Life, Loop, OneLife, OwnPool, Paused, Pauses, bounded, our_settings, their_settings},
+    live::{Bell, Config, Engine, Life, Loop, OneLife, OwnPool, Paused, Pauses, bounded, jittered, our_settings, their_settings},
     settle::finish,
     tally::{Attempt, How, Tallies},
 };
@@ -167,7 +167,7 @@ impl Crew {
                 complain(&error, "transactional jobs cannot be looked for; trying again");
                 self.own.renew();
                 self.lookout.lock().await.forget_server();
-                let pause = Duration::from_millis(500).mul_f64(1.0 + fastrand::f64());
+                let pause = jittered(Duration::from_millis(500));
                 let _ = timeout(pause, stop.cancelled()).await;
             }
         }

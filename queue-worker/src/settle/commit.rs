@@ -24,7 +24,7 @@ use super::{
     send::{is_about_data, settle_within},
     settlement::Settlement,
 };
-use crate::live::{Link, bounded};
+use crate::live::{Link, bounded, jittered};
 
 /// Under a stricter isolation, every settle beside this one in the same lease would be a conflict.
 const BEGIN: &str = "begin isolation level read committed read write";
@@ -141,7 +141,7 @@ impl DatabaseBackend {
                 Ok(Place::History) => break CommitResult::Written,
                 Ok(Place::Elsewhere) => break CommitResult::Lost,
                 Err(_) if Instant::now() > until => break CommitResult::Unknown(Error::Database(error).into()),
-                Err(_) => tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await,
+                Err(_) => tokio::time::sleep(jittered(PAUSE)).await,
             }
         }
     }

@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     error::complain,
-    live::{Link, bounded},
+    live::{Link, bounded, jittered},
 };
 
 /// The most steps of one statement, and the most bytes of outputs, unless one alone has more.
@@ -119,7 +119,7 @@ impl Writer {
                 Err(error) if is_refusal(&error) && !is_locked(&error) => return Box::pin(self.write_apart(steps, error)).await,
                 Err(error) => {
                     complain(&error, "cannot journal steps; trying again");
-                    tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await;
+                    tokio::time::sleep(jittered(PAUSE)).await;
                 }
             }
         }
@@ -259,7 +259,7 @@ async fn ask_after((pool, store): (&PgPool, Store), entry: &StepEntry, written_b
             Ok(Some(true)) => break CommitResult::Written,
             Ok(Some(false)) => break CommitResult::Undone(Error::Database(error).into()),
             Ok(None) | Err(_) if Instant::now() > until => break CommitResult::Unknown(Error::Database(error).into()),
-            Ok(None) | Err(_) => tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await,
+            Ok(None) | Err(_) => tokio::time::sleep(jittered(PAUSE)).await,
         }
     }
 }

@@ -20,7 +20,7 @@ use uuid::Uuid;
 use super::locked::{is_locked, pids};
 use crate::{
     error::complain,
-    live::{Link, bounded},
+    live::{Link, bounded, jittered},
 };
 
 /// Between two statements, unless somebody waits.
@@ -114,7 +114,7 @@ async fn write_some(link: &mut Link, store: Store, mut entries: Vec<(Arc<Report>
             }
             Err(error) if tries < TRIES && error.as_database_error().is_none() => {
                 tries += 1;
-                tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await;
+                tokio::time::sleep(jittered(PAUSE)).await;
             }
             Err(error) => {
                 complain(&error, "cannot write what jobs report");

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use queue_core::{JobId, Store};
-use sqlx::{Connection as _, PgConnection, postgres::PgArguments};
+use sqlx::{Connection as _, PgConnection};
 use tracing::{Instrument as _, Span, field::Empty};
 use uuid::Uuid;
 
@@ -71,8 +71,9 @@ pub(super) fn is_of_class(error: &sqlx::Error, classes: &[&str]) -> bool {
 
 /// Writes one verdict in a transaction of the caller's; false if it was refused.
 pub(super) async fn settle_within(connection: &mut PgConnection, store: Store, one: &Settlement) -> sqlx::Result<bool> {
-    let statement = bind(store.sql(include_str!("../../sql/settle.sql")), &[one]);
-    let is_written = bounded(statement.fetch_all(&mut *connection)).await?.is_empty();
+    let refused =
+        if one.ending.is_forgotten() { forget(connection, store, &[one]).await? } else { write(connection, store, &[one]).await? };
+    let is_written = refused.is_empty();
     if is_written && one.ending.is_child() {
         tell_parents(connection, store, &[one.id]).await?;
     }
@@ -107,7 +108,12 @@ pub(super) async fn send_leases(link: &mut Link, store: Store, whole: &[Whole]) 
 
 async fn write_leases(connection: &mut PgConnection, store: Store, whole: &[Whole]) -> sqlx::Result<Vec<Uuid>> {
     let tokens: Vec<Uuid> = whole.iter().map(|(token, _)| *token).collect();
-    bounded(sqlx::query_scalar(store.sql(include_str!("../../sql/settle_leases.sql"))).bind(tokens).fetch_all(connection)).await
+    // A lease names its lane if it was of one when it was claimed.
+    let may_be_of_many = |jobs: &[Settlement]| jobs.iter().any(|one| one.lane != jobs[0].lane || jobs.len() < one.batch);
+    let of_many = whole.iter().filter(|(_, jobs)| may_be_of_many(jobs)).flat_map(|(_, jobs)| jobs);
+    let (ids, lanes): (Vec<i64>, Vec<i64>) = of_many.map(|one| (one.id.0, one.lane)).unzip();
+    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/settle_leases.sql"))).bind(tokens).bind(ids).bind(lanes);
+    bounded(statement.fetch_all(connection)).await
 }
 
 /// The span of one statement that settles so many jobs, or leases.
@@ -140,7 +146,7 @@ async fn wake_released(link: &mut Link, store: Store, lanes: &[i64]) -> sqlx::Re
 
 pub(super) type Refused = (Uuid, JobId);
 
-/// One statement, and others for jobs that were not begun in time, are parked, or begin anew, which are few; returns what was refused. Sent again,
+/// One statement, and others for jobs that leave no record, were not begun in time, are parked, or begin anew; returns what was refused. Sent again,
 /// what was written is refused.
 pub(super) async fn send(link: &mut Link, store: Store, tallies: &Tallies, verdicts: &[Settlement]) -> sqlx::Result<Vec<Refused>> {
     let span = settle_span(verdicts.len());
@@ -196,9 +202,13 @@ async fn send_each(connection: &mut PgConnection, store: Store, tallies: &Tallie
     if !anew.is_empty() {
         lost.extend(restart(connection, store, &anew).await?);
     }
-    if late.len() + parked.len() + anew.len() < verdicts.len() {
-        let statement = bind(store.sql(include_str!("../../sql/settle.sql")), &of(Statement::Settle));
-        lost.extend(bounded(statement.fetch_all(connection)).await?);
+    let forgotten = of(Statement::Forget);
+    if !forgotten.is_empty() {
+        lost.extend(forget(connection, store, &forgotten).await?);
+    }
+    let others = of(Statement::Settle);
+    if !others.is_empty() {
+        lost.extend(write(connection, store, &others).await?);
     }
     Ok(lost)
 }
@@ -209,13 +219,14 @@ pub(super) enum Statement {
     Expire,
     Park,
     Restart,
+    Forget,
     Settle,
     /// Any of these, in a transaction with what its parent is told.
     OfChild,
 }
 
 impl Statement {
-    pub(super) const ALL: [Self; 5] = [Self::Expire, Self::Park, Self::Restart, Self::Settle, Self::OfChild];
+    pub(super) const ALL: [Self; 6] = [Self::Expire, Self::Park, Self::Restart, Self::Forget, Self::Settle, Self::OfChild];
 
     /// What is written together.
     pub(super) fn of(one: &Settlement) -> Self {
@@ -229,6 +240,8 @@ impl Statement {
             Self::Park
         } else if one.ending.is_restart() {
             Self::Restart
+        } else if one.ending.is_forgotten() {
+            Self::Forget
         } else {
             Self::Settle
         }
@@ -269,8 +282,21 @@ async fn expire(connection: &mut PgConnection, store: Store, tallies: &Tallies, 
     Ok(became.into_iter().filter(|(.., expired)| expired.is_none()).map(|(token, id, _)| (token, id)).collect())
 }
 
-fn bind<'q>(statement: &'static str, batch: &[&'q Settlement]) -> sqlx::query::QueryAs<'q, sqlx::Postgres, Refused, PgArguments> {
-    sqlx::query_as(statement)
+/// Those that completed and leave no record; returns what was refused.
+async fn forget(connection: &mut PgConnection, store: Store, forgotten: &[&Settlement]) -> sqlx::Result<Vec<Refused>> {
+    let ids = || forgotten.iter().map(|one| one.id.0);
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/settle_forgotten.sql")))
+        .bind(forgotten.iter().map(|one| one.token).collect::<Vec<_>>())
+        .bind(ids().collect::<Vec<_>>())
+        .bind(forgotten.iter().map(|one| one.ending.freed()).collect::<Vec<_>>())
+        .bind(ids().min())
+        .bind(ids().max());
+    bounded(statement.fetch_all(connection)).await
+}
+
+/// All others; returns what was refused.
+async fn write(connection: &mut PgConnection, store: Store, batch: &[&Settlement]) -> sqlx::Result<Vec<Refused>> {
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/settle.sql")))
         .bind(batch.iter().map(|s| s.token).collect::<Vec<_>>())
         .bind(batch.iter().map(|s| s.id.0).collect::<Vec<_>>())
         .bind(batch.iter().map(|s| s.ending.word()).collect::<Vec<_>>())
@@ -281,5 +307,7 @@ fn bind<'q>(statement: &'static str, batch: &[&'q Settlement]) -> sqlx::query::Q
         .bind(batch.iter().map(|s| s.ending.ran_ms()).collect::<Vec<_>>())
         .bind(batch.iter().map(|s| s.ending.output()).collect::<Vec<_>>())
         .bind(batch.iter().map(|s| s.ending.error()).collect::<Vec<_>>())
-        .bind(batch.iter().map(|s| s.ending.freed()).collect::<Vec<_>>())
+        .bind(batch.iter().map(|s| s.ending.key()).collect::<Vec<_>>())
+        .bind(batch.iter().map(|s| s.ending.freed().is_some()).collect::<Vec<_>>());
+    bounded(statement.fetch_all(connection)).await
 }

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     error::complain,
-    live::{Bell, Config, Link, Vitals},
+    live::{Bell, Config, Link, Vitals, has_moved, jittered},
     tally::Tallies,
 };
 
@@ -217,13 +217,13 @@ struct Tries {
 impl Tries {
     async fn pause(&mut self, error: &sqlx::Error, vitals: &Vitals) {
         vitals.settle_retries.fetch_add(1, Relaxed);
-        let pause = PAUSES[usize::from(self.count > 0)];
+        let pause = PAUSES[usize::from(self.count > 0 && !has_moved(error))];
         if self.count > 0 {
             complain(error, "cannot settle; trying again");
         }
         self.count += 1;
         self.since.get_or_insert_with(Instant::now);
-        tokio::time::sleep(pause.mul_f64(1.0 + fastrand::f64())).await;
+        tokio::time::sleep(jittered(pause)).await;
     }
 
     /// After an error the commit may have happened all the same: what is refused at the next try may be what was written at that one. But what was

@@ -267,7 +267,7 @@ mod tests {
 
     /// `cargo test -p queue-worker --release -- --ignored --nocapture what_an_attempt_costs`
     #[test]
-    #[ignore = "says what an attempt costs"]
+    #[ignore = "by hand: measures the cost of an attempt"]
     fn what_an_attempt_costs() {
         let tallies = Tallies::default();
         let queue = tallies.queue("q");

@@ -3,13 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use queue_core::{Registry, Store, runner::Report};
-use sqlx::PgPool;
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     keep::{expire_all, unblock_all},
-    live::{Bell, Engine, Link, Loop, Pauses, listen},
+    live::{Bell, Ears, Engine, Link, Loop, Pauses, Wires, listen},
     settle::{Asking, Logs, Waiting, notify_waiters, receive_all, write_journal, write_logs, write_reports},
     tally::{Tallies, say_tallies},
 };
@@ -17,11 +16,13 @@ use crate::{
 /// What they have in common.
 pub(super) struct Tellers<'a> {
     pub(super) engine: &'a Engine,
-    pub(super) pool: &'a PgPool,
+    pub(super) wires: &'a Wires,
     pub(super) store: Store,
     pub(super) bell: &'a Arc<Bell>,
     pub(super) tallies: &'a Tallies,
     pub(super) registry: Registry,
+    /// Listen for many stores, this one among them.
+    pub(super) ears: Option<Ears>,
 }
 
 /// Says what was counted, until it is ended.
@@ -41,10 +42,10 @@ impl Tellers<'_> {
         (said, logs): (UnboundedReceiver<Arc<Report>>, Logs),
         (steps, asks): (UnboundedReceiver<Waiting>, UnboundedReceiver<Asking>),
     ) -> Vec<JoinHandle<()>> {
-        let Self { pool, store, bell, tallies, .. } = *self;
-        let (engine, link) = (self.engine, |purpose| Link::new(pool, purpose));
+        let Self { wires, store, bell, tallies, .. } = *self;
+        let (engine, link) = (self.engine, |purpose| Link::new(wires, purpose));
         vec![
-            engine.watch(Loop::Notifications, listen(pool.clone(), store, Arc::clone(bell), pauses)),
+            engine.watch(Loop::Notifications, self.hear(pauses)),
             engine.watch(Loop::Keys, unblock_all(link("keys").relaxed(), store, Arc::clone(bell))),
             engine.watch(Loop::Expiry, expire_all(link("expiry").relaxed(), store, Arc::clone(bell), tallies.clone())),
             engine.watch(Loop::Tell, notify_waiters(link("tell").relaxed(), store, Arc::clone(bell))),
@@ -55,9 +56,20 @@ impl Tellers<'_> {
         ]
     }
 
+    /// Over a connection of its own, unless somebody listens for many.
+    fn hear(&self, pauses: Pauses) -> impl Future<Output = ()> + Send + use<> {
+        let (ears, pool, store, bell) = (self.ears.clone(), self.wires.pool().clone(), self.store, Arc::clone(self.bell));
+        async move {
+            match ears {
+                Some(ears) => ears.hear(store, bell, pauses).await,
+                None => listen(pool, store, bell, pauses).await,
+            }
+        }
+    }
+
     /// Starts the one that has a last word.
     pub(super) fn speak(&self) -> Speaker {
-        let (closing, link) = (CancellationToken::new(), Link::new(self.pool, "history").relaxed().impatient().brief());
+        let (closing, link) = (CancellationToken::new(), Link::new(self.wires, "history").relaxed().impatient().brief());
         let task =
             self.engine.watch(Loop::History, say_tallies(self.tallies.clone(), link, self.store, self.registry.clone(), closing.clone()));
         Speaker { task, closing }

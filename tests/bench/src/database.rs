@@ -133,6 +133,13 @@ impl BenchDatabase {
         self.next_id().await
     }
 
+    /// What the server would do by itself within the next minute, so that it does not fall into what follows.
+    pub(crate) async fn vacuum(&self) -> Result<(), BenchError> {
+        sqlx::raw_sql("vacuum").execute(&self.pool).await?;
+        let _ = sqlx::raw_sql("checkpoint").execute(&self.pool).await;
+        Ok(())
+    }
+
     /// The lowest id to come.
     pub(crate) async fn next_id(&self) -> Result<i64, BenchError> {
         Ok(sqlx::query_scalar("select queue.next_id()").fetch_one(&self.pool).await?)

@@ -18,6 +18,7 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>)
     for _ in 0..plan.runs {
         before.push(fill_and_drain(database, "W7", Shape::Defaults, jobs).await?.rate);
     }
+    database.vacuum().await?;
     let waits_before = trickle::waits(database, "W7", plan).await?;
 
     database.reset().await?;
@@ -27,6 +28,7 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>)
     for _ in 0..plan.runs {
         held.push(pass(database, jobs).await?);
     }
+    database.vacuum().await?;
     let waits_held = trickle::waits(database, "W7", plan).await?;
     sqlx::raw_sql("rollback").execute(&mut *other).await?;
     other.close().await?;

@@ -12,7 +12,7 @@ use queue_core::{
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::{Do, Part, TestDb, effects, eventually};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{enqueue, in_state, worker};
 
@@ -58,8 +58,11 @@ impl BatchHandler for Gated {
         let gate = cx.state::<Gate>();
         let names: Vec<&str> = batch.iter().map(|job| job.payload().name.as_str()).collect();
         gate.note(format!("began {}", names.join(" ")));
-        if let Ok(permit) = gate.open.acquire().await {
-            permit.forget();
+        while gate.open.try_acquire().map(SemaphorePermit::forget).is_err() {
+            if batch.iter().any(queue_core::BatchJob::is_cancelled) && !gate.has("told") {
+                gate.note("told");
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
         for job in batch.iter_mut() {
             if job.is_cancelled() {
@@ -112,12 +115,9 @@ async fn a_cancelled_job_of_a_running_batch_is_told_and_the_others_go_on() {
     db.run_while(db.worker().register_batch::<Gated>().state(gate.clone()).cancel_grace(Duration::from_millis(50)), async {
         eventually("it runs", async || gate.has("began a b silent")).await;
         assert_eq!(cancel(&db, jobs[1]).await, Acted::Cancelling);
-        eventually("its worker knows", async || {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            gate.open.add_permits(1);
-            in_state(&db, "cancelled").await == 1
-        })
-        .await;
+        eventually("its handler can know", async || gate.has("told")).await;
+        gate.open.add_permits(1);
+        eventually("it is cancelled", async || in_state(&db, "cancelled").await == 1).await;
         assert!(gate.has("b Some(Cancelled)"), "{:?}", gate.seen);
         db.until(jobs[0], JobState::Completed).await;
     })

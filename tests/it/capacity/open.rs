@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -12,7 +12,7 @@ use queue_core::operate::set_capacity;
 use queue_core::{Error, Job as _, Store};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::{
-    Do,
+    Do, TestDb,
     protocol::{beat, claim, register, settle},
 };
 use tokio::{task::JoinSet, time::timeout};
@@ -53,10 +53,10 @@ async fn producers_do_not_wait_for_each_other_and_what_they_have_open_counts() {
 async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_is_a_deadlock() {
     let db = with_capacity(100).await;
     set_capacity(&mut connect(&db).await, Store::default(), "other", Some(100)).await.unwrap();
-    let stop = Arc::new(AtomicBool::new(false));
+    let (stop, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let mut producers = JoinSet::new();
     for n in 0..40 {
-        let (mut on, stop) = (connect(&db).await, stop.clone());
+        let (mut on, stop, refused) = (connect(&db).await, stop.clone(), refused.clone());
         producers.spawn(async move {
             let mut committed = 0;
             for round in 0_usize.. {
@@ -72,6 +72,7 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
                         committed += entered;
                     }
                     Err(Error::AtCapacity { .. }) => {
+                        refused.fetch_add(1, Ordering::SeqCst);
                         tx.rollback().await.unwrap();
                         // The one who makes room needs a processor too.
                         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -82,24 +83,37 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
             committed
         });
     }
-    let (mut most, mut taken) = (0, 0);
+    let mut taken = 0;
     let mut on = connect(&db).await;
     let worker = register(&mut on).await.unwrap();
-    while taken < 3000 {
+    while taken < 3000 || refused.load(Ordering::SeqCst) == 0 {
+        assert!(beat(&mut on, worker).await.unwrap(), "a round takes no minute");
         let waiting = "select greatest(queue.count_waiting('default', null), queue.count_waiting('other', null))";
-        most = most.max(sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut on).await.unwrap());
+        let waiting = sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut on).await.unwrap();
+        assert!(waiting <= 100, "{waiting} waited at once");
         sqlx::query("select queue.unblock(0, 1000)").execute(&mut on).await.unwrap();
+        if waiting < 90 {
+            // Whoever takes faster than they enqueue keeps them far from their capacities.
+            continue;
+        }
         let lease = claim(&mut on, worker, 10).await.unwrap();
         taken += lease.ids().len();
         settle(&mut on, &lease.all("plain")).await.unwrap();
-        assert!(beat(&mut on, worker).await.unwrap(), "a round takes no minute");
     }
     stop.store(true, Ordering::SeqCst);
     let committed: usize = producers.join_all().await.into_iter().sum();
     assert!(committed >= taken, "{committed} entered and {taken} were taken");
-    assert!((70..=100).contains(&most), "{most} waited at once");
     sqlx::query("select pg_stat_force_next_flush()").execute(&mut on).await.unwrap();
     assert_eq!(db.count("select deadlocks from pg_stat_database where datname = current_database()").await, 0);
+    // What is over counts no longer, however it ended: there is room for as many as are not there.
+    for queue in ["default", "other"] {
+        let mut more = 0;
+        while quick().enqueue(&mut on).queue(queue).unless_at_capacity().await.unwrap().is_some() {
+            more += 1;
+            assert!(more <= 100, "{queue}");
+        }
+        assert_eq!(db.count(&format!("select queue.count_waiting('{queue}', null)")).await, 100, "{queue}");
+    }
     db.finish().await;
 }
 
@@ -127,6 +141,22 @@ async fn mix(tx: &mut PgConnection, kind: usize) -> Result<usize, Error> {
     }
 }
 
+/// Whether a transaction that is refused in every way has an id.
+async fn writes(db: &TestDb) -> bool {
+    let mut tx = db.pool.begin().await.unwrap();
+    assert!(quick().enqueue(&mut tx).unless_at_capacity().await.unwrap().is_none());
+    assert!(quick().enqueue(&mut tx).unless_at_capacity().unique("new").await.unwrap().is_none());
+    assert!(quick().enqueue(&mut tx).unless_at_capacity().key("new").await.unwrap().is_none());
+    assert!(quick().enqueue(&mut tx).unless_at_capacity().priority(7).await.unwrap().is_none());
+    tx.execute("savepoint one").await.unwrap();
+    assert!(is_full(&Do::enqueue_all((0..20).map(|_| quick()), &mut tx).await.unwrap_err()));
+    tx.execute("rollback to one").await.unwrap();
+    let wrote = "select pg_current_xact_id_if_assigned() is not null";
+    let wrote = sqlx::query_scalar(wrote).fetch_one(&mut *tx).await.unwrap();
+    tx.rollback().await.unwrap();
+    wrote
+}
+
 /// Full by what is committed, or by what an idle transaction has: refused either way, soon, and without writing anything.
 #[tokio::test]
 async fn a_full_queue_refuses_at_once_and_writes_nothing_while_another_producer_sits_in_a_transaction() {
@@ -146,19 +176,12 @@ async fn a_full_queue_refuses_at_once_and_writes_nothing_while_another_producer_
     let mut idle = db.pool.begin().await.unwrap();
     assert!(quick().enqueue(&mut idle).unless_at_capacity().await.unwrap().is_none());
     refuse().await;
-    // A transaction that has written nothing has no id.
-    let mut tx = db.pool.begin().await.unwrap();
-    assert!(quick().enqueue(&mut tx).unless_at_capacity().await.unwrap().is_none());
-    assert!(quick().enqueue(&mut tx).unless_at_capacity().unique("new").await.unwrap().is_none());
-    assert!(quick().enqueue(&mut tx).unless_at_capacity().key("new").await.unwrap().is_none());
-    assert!(quick().enqueue(&mut tx).unless_at_capacity().priority(7).await.unwrap().is_none());
-    let wrote = "select pg_current_xact_id_if_assigned() is not null";
-    assert!(!sqlx::query_scalar::<_, bool>(wrote).fetch_one(&mut *tx).await.unwrap());
-    tx.execute("savepoint one").await.unwrap();
-    assert!(is_full(&Do::enqueue_all((0..20).map(|_| quick()), &mut tx).await.unwrap_err()));
-    tx.execute("rollback to one").await.unwrap();
-    assert!(!sqlx::query_scalar::<_, bool>(wrote).fetch_one(&mut *tx).await.unwrap(), "many are refused before they are written");
-    tx.rollback().await.unwrap();
+    // A transaction that has written nothing has no id. A sequence writes once after each checkpoint of the server.
+    let mut tries = 0;
+    while writes(&db).await {
+        tries += 1;
+        assert!(tries < 4, "who is refused writes something");
+    }
     idle.rollback().await.unwrap();
     db.finish().await;
 }

@@ -85,11 +85,16 @@ async fn a_server_whose_clock_steps_by_90_seconds_both_ways_misses_and_doubles_n
     // The times of 90 ticks come once more. Who is resumed meanwhile plans from the clock of now.
     clock.set(0).unwrap();
     assert_eq!(server_is_off(&database).await, 0);
-    let (last, fired) = (last_tick(&database).await, count(&database, "select count(*) from queue.fire").await);
-    for place in 0..SCHEDULES / 2 {
-        let name = format!("s{place}");
-        schedule::pause(&database.pool, STORE(), &name).await.unwrap();
-        schedule::resume(&database.pool, STORE(), &name).await.unwrap();
+    let last = last_tick(&database).await;
+    let resumed: Vec<String> = (0..SCHEDULES / 2).map(|place| format!("s{place}")).collect();
+    for name in &resumed {
+        schedule::pause(&database.pool, STORE(), name).await.unwrap();
+    }
+    // What a worker was about to fire when the clock stepped finds another schedule than it saw, for these. The others may fire that once.
+    let of_resumed = format!("select count(*) from queue.fire where name in ('{}')", resumed.join("','"));
+    let fired = count(&database, &of_resumed).await;
+    for name in &resumed {
+        schedule::resume(&database.pool, STORE(), name).await.unwrap();
     }
     workers.remove(0).kill();
     workers.push(worker(&url, &wrong[2].1, 90).await);
@@ -101,8 +106,9 @@ async fn a_server_whose_clock_steps_by_90_seconds_both_ways_misses_and_doubles_n
         count(&database, &past).await == SCHEDULES as i64 / 2
     })
     .await;
-    assert_eq!(count(&database, "select count(*) from queue.fire").await, fired, "none fires again");
-    assert_eq!(count(&database, "select count(*) from queue.job").await, fired, "none has another job");
+    assert_eq!(count(&database, &of_resumed).await, fired, "none fires again");
+    let jobs_without_tick = "select (select count(*) from queue.job) - (select count(*) from queue.fire)";
+    assert_eq!(count(&database, jobs_without_tick).await, 0, "none has another job");
 
     clock.set(-90).unwrap();
     assert_eq!(server_is_off(&database).await, -90);

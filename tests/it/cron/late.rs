@@ -11,7 +11,7 @@ const SCHEDULES: usize = 10;
 
 /// `cargo test -p tests --test it cron::late -- --ignored --nocapture`, on a machine that is idle.
 #[tokio::test]
-#[ignore = "measures for two minutes, and wants a machine for itself"]
+#[ignore = "by hand: measures for two minutes, and wants a machine for itself"]
 async fn of_ten_schedules_of_a_second_99_of_100_ticks_are_at_most_50_ms_late() {
     let db = TestDb::new().await;
     for place in 0..SCHEDULES {

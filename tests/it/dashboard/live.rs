@@ -13,19 +13,19 @@ use tokio::{
 use super::{Served, enqueue};
 
 /// One who watches.
-struct Viewer {
+pub(super) struct Viewer {
     stream: TcpStream,
-    heard: String,
+    pub(super) heard: String,
 }
 
 impl Viewer {
-    async fn new(served: &Served, path: &str) -> Self {
+    pub(super) async fn new(served: &Served, path: &str) -> Self {
         let mut stream = TcpStream::connect(served.client.address).await.unwrap();
         stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).await.unwrap();
         Self { stream, heard: String::new() }
     }
 
-    async fn until(&mut self, what: &str) {
+    pub(super) async fn until(&mut self, what: &str) {
         let heard = tokio::time::timeout(Duration::from_secs(30), async {
             while !self.heard.contains(what) {
                 let mut bytes = [0; 4096];
@@ -35,6 +35,11 @@ impl Viewer {
             }
         });
         assert!(heard.await.is_ok(), "never heard {what}: {}", self.heard);
+    }
+
+    /// Until nothing more is told, as the last piece says.
+    pub(super) async fn until_end(&mut self) {
+        self.until("\r\n0\r\n\r\n").await;
     }
 }
 

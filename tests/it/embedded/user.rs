@@ -17,7 +17,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 
 /// Not a test of its own: what [`User::start`] runs. It holds the server until its standard input ends.
 #[test]
-#[ignore = "a process of other tests"]
+#[ignore = "by hand: a process that other tests start"]
 fn user() {
     let folder = std::env::var("TEST_USER_FOLDER").unwrap();
     let ephemeral = std::env::var_os("TEST_USER_EPHEMERAL").is_some();

@@ -2,7 +2,7 @@
 
 use tests::{
     TestDb, operate,
-    protocol::{flush, settle},
+    protocol::{self, claim, flush, register, settle, settle_together},
 };
 
 use sqlx::Connection as _;
@@ -147,6 +147,19 @@ async fn the_tables_refuse_what_no_statement_of_ours_writes() {
 }
 
 #[tokio::test]
+async fn a_whole_lease_with_a_job_of_a_lane_that_nobody_names_stays_as_it_is() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    let of = operate::meet_lanes(&mut connection, &[("a", 100), ("b", 100)]).await.unwrap();
+    let lease = leased(&mut connection, &[MIDNIGHT, MIDNIGHT + 1, MIDNIGHT + 2], &of).await;
+    let named = [(MIDNIGHT, of[0]), (MIDNIGHT + 1, of[1])];
+    let error = protocol::settle_leases_of(&mut connection, &[lease.token], &named).await.unwrap_err();
+    assert!(error.to_string().contains("null value in column \"lane\""), "{error}");
+    assert_eq!(db.count("select count(*) from queue.lease where cardinality(ids) = 3").await, 1);
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn a_word_that_says_nothing_of_where_a_job_goes_leaves_its_entry_alone() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
@@ -158,5 +171,11 @@ async fn a_word_that_says_nothing_of_where_a_job_goes_leaves_its_entry_alone() {
         transaction.commit().await.unwrap();
     }
     assert_eq!(db.count("select count(*) from queue.ready").await, 1);
+    let worker = register(&mut connection).await.unwrap();
+    let lease = claim(&mut connection, worker, 1).await.unwrap();
+    for word in ["forget", "another"] {
+        assert_eq!(settle_together(&mut connection, &lease.all(word)).await.unwrap().len(), 1, "{word}");
+    }
+    assert_eq!(db.count("select count(*) from queue.lease where cardinality(ids) = 1").await, 1);
     db.finish().await;
 }

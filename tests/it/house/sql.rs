@@ -22,7 +22,7 @@ fn every_sql_file_is_loaded_and_explained_and_names_its_tables_in_full() {
     let ours = names_of_ours();
     let mut faults = Vec::new();
     let statements: Vec<(String, String)> =
-        ["queue-core/sql", "queue-core/testing", "queue-worker/sql", "queue-core/migrations", "queue-core/roles"]
+        ["queue-core/sql", "queue-core/testing", "queue-core/citus", "queue-worker/sql", "queue-core/migrations", "queue-core/roles"]
             .into_iter()
             .flat_map(|folder| files(folder, "sql"))
             .collect();

@@ -121,7 +121,9 @@ fn the_scanner_of_matches_finds_arms_that_pass_over_a_verdict() {
 fn the_statements_that_end_jobs_know_every_word_of_a_verdict() {
     for path in ["queue-worker/sql/settle.sql", "queue-core/sql/finish_one.sql"] {
         let text = read(path);
-        let unknown: Vec<&str> = Ending::WORDS.into_iter().filter(|word| !text.contains(&format!("'{word}'"))).collect();
+        // What leaves no record has statements of its own, which take no word.
+        let words = Ending::WORDS.into_iter().filter(|word| *word != "forget");
+        let unknown: Vec<&str> = words.filter(|word| !text.contains(&format!("'{word}'"))).collect();
         assert!(unknown.is_empty(), "{path} knows nothing of {unknown:?}");
     }
 }

@@ -45,7 +45,7 @@ async fn jobs_of_a_key_run_in_the_order_of_their_commits_whatever_befalls_worker
 
 /// `cargo test -p tests --test it keys::crowd -- --ignored --nocapture`
 #[tokio::test]
-#[ignore = "takes a minute or two"]
+#[ignore = "by hand: takes a minute or two"]
 async fn the_same_with_200_keys_200_jobs_each_and_6_workers() {
     crowd(Size {
         keys: 200,

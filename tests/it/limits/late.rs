@@ -27,7 +27,7 @@ async fn late(db: &TestDb, job_type: &str, by: &str) -> f64 {
 
 /// `cargo test -p tests --test it limits::late -- --ignored --nocapture`, on a machine that is idle.
 #[tokio::test]
-#[ignore = "measures, and wants a machine for itself"]
+#[ignore = "by hand: measures, and wants a machine for itself"]
 async fn of_100_permits_that_are_freed_99_lead_to_the_next_start_within_20_ms() {
     let db = fresh().await;
     set(&db, "shared", Limit::new().concurrency(1)).await;

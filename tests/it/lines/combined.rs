@@ -99,3 +99,60 @@ async fn batches_are_of_those_whose_turn_it_is() {
     assert!(seen.spread(50, 5) <= 2, "{:?}", seen.order.lock().unwrap());
     db.finish().await;
 }
+
+/// Jobs without a fair key, of so many types that each is a lane beside the others.
+macro_rules! plain {
+    ($($name:ident),*) => {$(
+        #[job(send_only, state(Seen))]
+        #[derive(Serialize, Deserialize)]
+        struct $name;
+
+        impl Handler for $name {
+            async fn run(self, cx: &Context) -> JobResult {
+                cx.state::<Seen>().order.lock().unwrap().push(0);
+                Ok(())
+            }
+        }
+    )*};
+}
+
+plain!(LinesPlainOne, LinesPlainTwo, LinesPlainThree, LinesPlainFour, LinesPlainFive);
+
+/// Takes turns, and nothing else.
+#[job(name = "lines_turning", fair = self.tenant, send_only, state(Seen))]
+#[derive(Serialize, Deserialize)]
+struct Turning {
+    tenant: u32,
+}
+
+impl Handler for Turning {
+    async fn run(self, cx: &Context) -> JobResult {
+        cx.state::<Seen>().order.lock().unwrap().push(self.tenant);
+        Ok(())
+    }
+}
+
+/// Between two claims of a pass the order of lanes went on by one, and the fair ones stood before where the second began.
+#[tokio::test]
+async fn beside_lanes_of_the_same_priority_fair_ones_are_claimed_from_whenever_there_is_a_slot() {
+    let db = TestDb::new().await;
+    let seen = Seen::default();
+    let mut config = Config::default();
+    // Nothing is found by a poll.
+    (config.concurrency, config.poll_interval) = (1, Duration::from_mins(1));
+    let worker = Worker::new(db.pool.clone()).config(config).state(seen.clone()).register::<Turning>();
+    let worker = worker.register::<LinesPlainOne>().register::<LinesPlainTwo>().register::<LinesPlainThree>();
+    let worker = worker.register::<LinesPlainFour>().register::<LinesPlainFive>();
+    LinesPlainOne.enqueue(&db.pool).await.unwrap();
+    LinesPlainTwo.enqueue(&db.pool).await.unwrap();
+    LinesPlainThree.enqueue(&db.pool).await.unwrap();
+    LinesPlainFour.enqueue(&db.pool).await.unwrap();
+    LinesPlainFive.enqueue(&db.pool).await.unwrap();
+    db.run_while(worker, async {
+        eventually("all lanes are known", async || seen.ran() == 5).await;
+        Turning::enqueue_all((0..20).map(|n| Turning { tenant: n % 2 }), &db.pool).await.unwrap();
+        eventually("all ran, one after the other", async || seen.ran() == 25).await;
+    })
+    .await;
+    db.finish().await;
+}

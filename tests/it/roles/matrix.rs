@@ -56,6 +56,7 @@ edge_act w
 elect_schedules w
 end_of wo
 enqueue pmw
+enqueue_each pmw
 enqueue_flow pmw
 enqueue_node pmw
 enqueue_parts pmw
@@ -106,6 +107,8 @@ move_heads w
 move_permits w
 newest_ready o
 next_id w
+next_key w
+next_permit w
 nodes ro
 note_act o
 notify w

@@ -31,6 +31,7 @@ choose_running wro
 choose_scheduled wro
 claim w
 claim_keyed w
+claim_late w
 claim_limited w
 claim_lines w
 clear_progress w
@@ -61,14 +62,17 @@ ended wro
 enqueue pw
 enqueue_each pmw
 enqueue_relaxed pw
+enqueue_text pmw
 enqueue_with pmw
 expire_due w
 expire_held w
 expire_one w
+extent wro
 failures wro
 failures_of wro
 find o
 find_without ro
+finish_forgotten w
 finish_one w
 fire w
 fires wro
@@ -158,6 +162,7 @@ resume o
 resume_schedule o
 retire w
 roll_up w
+rouse w
 run_schedule o
 schedules wro
 served ro
@@ -167,6 +172,7 @@ set_limit o
 set_limit_key o
 set_weight o
 settle w
+settle_forgotten w
 settle_leases w
 signal pmwo
 signals ro

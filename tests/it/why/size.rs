@@ -29,7 +29,7 @@ const LARGE: &str = "
 
 /// `cargo test -p tests --test it why::size -- --ignored --nocapture`
 #[tokio::test]
-#[ignore = "measures, and takes a minute"]
+#[ignore = "by hand: measures, and takes a minute"]
 async fn an_answer_takes_less_than_a_tenth_of_a_second_however_much_there_is() {
     let db = TestDb::new().await;
     db.pool.execute(sqlx::raw_sql(LARGE)).await.unwrap();

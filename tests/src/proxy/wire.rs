@@ -8,6 +8,8 @@ pub(super) struct Replies {
     held: Vec<u8>,
     /// The commands that `held` tells of.
     tags: Vec<String>,
+    /// What the server calls the client by now.
+    renamed: Option<String>,
 }
 
 /// What may go to the client now.
@@ -30,6 +32,9 @@ impl Replies {
         while let Some(length) = length(&self.buffer[at..]) {
             let message = &self.buffer[at..at + length];
             at += length;
+            if let Some(name) = renamed(message) {
+                self.renamed = Some(name);
+            }
             if message[0] == b'C' && armed {
                 self.tags.push(String::from_utf8_lossy(&message[5..length - 1]).into_owned());
             }
@@ -40,7 +45,7 @@ impl Replies {
             self.held.extend_from_slice(message);
             if message[0] == b'Z' {
                 let open = message[5] != b'I';
-                ready.committed |= !open && self.tags.drain(..).any(|tag| changes(&tag, application));
+                ready.committed |= !open && self.tags.drain(..).any(|tag| changes(&tag, self.renamed.as_deref().unwrap_or(application)));
                 self.tags.clear();
                 ready.bytes.append(&mut self.held);
             }
@@ -60,10 +65,17 @@ fn length(bytes: &[u8]) -> Option<usize> {
 fn changes(tag: &str, application: &str) -> bool {
     match application {
         "queue-worker settle" => true,
-        "queue-worker claim" => tag.strip_prefix("SELECT ").is_some_and(|rows| rows != "0"),
+        "queue-worker claim" | "queue-worker limits" => tag.strip_prefix("SELECT ").is_some_and(|rows| rows != "0"),
         "producer" => tag == "COMMIT" || tag == "SELECT 1",
         _ => false,
     }
+}
+
+/// What the server calls the client from now on, if that is what a message says: a worker's connection goes from one of its loops to another.
+fn renamed(message: &[u8]) -> Option<String> {
+    let said = message.strip_prefix(b"S")?.get(4..)?;
+    let mut words = said.strip_prefix(b"application_name\0")?.split(|byte| *byte == 0);
+    words.next().map(|name| String::from_utf8_lossy(name).into_owned())
 }
 
 /// The application that a connection's first message names.

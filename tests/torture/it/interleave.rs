@@ -7,13 +7,15 @@ mod beside;
 mod maps;
 mod pair;
 mod fixture;
+mod kinds;
 mod tally;
 mod three;
 mod triples;
 mod zombie;
 
-use act::{Act, acts};
+use act::Act;
 use beside::Beside;
+use kinds::acts;
 use pair::{Form, Trio};
 use tests::TestDb;
 
@@ -37,62 +39,62 @@ async fn against_all(first: &'static [Act]) {
 
 #[tokio::test]
 async fn whatever_meets_a_statement_of_a_producer_no_job_is_lost_or_doubled() {
-    against_all(act::PRODUCERS).await;
+    against_all(kinds::PRODUCERS).await;
 }
 
 #[tokio::test]
 async fn whatever_meets_a_claim_or_its_end_no_job_is_lost_or_doubled() {
-    against_all(act::WORKERS).await;
+    against_all(kinds::WORKERS).await;
 }
 
 #[tokio::test]
 async fn whatever_meets_a_transactional_job_no_job_is_lost_or_doubled() {
-    against_all(act::TRANSACTIONS).await;
+    against_all(kinds::TRANSACTIONS).await;
 }
 
 #[tokio::test]
 async fn whatever_meets_a_recovery_or_a_promotion_no_job_is_lost_or_doubled() {
-    against_all(act::RECOVERIES).await;
+    against_all(kinds::RECOVERIES).await;
 }
 
 #[tokio::test]
 async fn whatever_meets_an_expiry_no_job_is_lost_or_doubled() {
-    against_all(act::EXPIRIES).await;
+    against_all(kinds::EXPIRIES).await;
 }
 
 #[tokio::test]
 async fn whatever_meets_an_operator_no_job_is_lost_or_doubled() {
-    against_all(act::OPERATORS).await;
+    against_all(kinds::OPERATORS).await;
 }
 
 #[tokio::test]
 async fn whatever_meets_housekeeping_no_job_is_lost_or_doubled() {
-    against_all(act::HOUSEKEEPING).await;
+    against_all(kinds::HOUSEKEEPING).await;
 }
 
 #[tokio::test]
 async fn whatever_meets_the_end_of_a_lane_no_job_is_left_without_one() {
-    against_all(act::LANES).await;
+    against_all(kinds::LANES).await;
 }
 
 #[tokio::test]
 async fn whatever_meets_what_is_said_of_limits_no_job_is_lost_or_doubled() {
-    against_all(act::LIMITS).await;
+    against_all(kinds::LIMITS).await;
 }
 
 #[tokio::test]
 async fn whatever_meets_a_heartbeat_no_job_is_lost_or_doubled() {
-    against_all(act::HEARTS).await;
+    against_all(kinds::HEARTS).await;
 }
 
 #[tokio::test]
 async fn whatever_meets_control_of_waiting_and_running_jobs_no_job_is_lost_or_doubled() {
-    against_all(act::CONTROLS).await;
+    against_all(kinds::CONTROLS).await;
 }
 
 #[tokio::test]
 async fn whatever_meets_the_retention_of_types_no_job_is_lost_or_doubled() {
-    against_all(act::RETENTIONS).await;
+    against_all(kinds::RETENTIONS).await;
 }
 
 #[tokio::test]
@@ -180,6 +182,7 @@ async fn a_second_statement_for_the_same_job_waits_for_the_first_and_then_does_n
         (Act::FinishUnlocked, Act::FinishUnlocked),
         (Act::FinishOne, Act::FinishUnlocked),
         (Act::Claim, Act::FinishUnlocked),
+        (Act::ClaimLate, Act::FinishUnlocked),
         (Act::Cancel, Act::FinishUnlocked),
         (Act::Settle, Act::SettleBatch),
         (Act::SettleBatch, Act::Settle),
@@ -206,6 +209,10 @@ async fn a_second_statement_for_the_same_job_waits_for_the_first_and_then_does_n
 async fn claims_promotions_recoveries_and_operators_pass_over_what_another_has_in_hand() {
     let pairs = [
         (Act::Claim, Act::Claim),
+        (Act::Claim, Act::ClaimLate),
+        (Act::ClaimLate, Act::Claim),
+        (Act::ClaimLate, Act::ClaimLate),
+        (Act::Cancel, Act::ClaimLate),
         (Act::ClaimLines, Act::ClaimLines),
         (Act::LineUp, Act::LineUp),
         (Act::LineUp, Act::Claim),

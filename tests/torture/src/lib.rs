@@ -1,7 +1,9 @@
 //! What attacks the statements and the protocol, apart from the suite because it takes minutes: faults at work (`cargo chaos`), each guard of
-//! each statement removed (`cargo guards`), two and three statements at once and models of the protocol (`cargo torture`).
+//! each statement removed (`cargo guards`), two and three statements at once and models of the protocol (`cargo torture`). And what holds on a server of anybody's
+//! (`cargo conformance`).
 
 pub mod chaos;
+pub mod conformance;
 pub mod guards;
 pub mod seeded;
 

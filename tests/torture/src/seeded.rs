@@ -112,18 +112,11 @@ pub const BUGS: [Bug; 19] = [
     Bug {
         name: "heartbeat on the handlers' runtime",
         scene: "busy",
-        edits: &[
-            edit(
-                HEARTBEAT,
-                "let thread = std::thread::Builder::new()",
-                "let handlers = tokio::runtime::Handle::current();\n        let thread = std::thread::Builder::new()",
-            ),
-            edit(
-                HEARTBEAT,
-                "runtime.block_on(vitals.watch(Loop::Heartbeat, heart.run(token)));",
-                "drop((runtime, vitals, handlers.block_on(handlers.spawn(heart.run(token)))));",
-            ),
-        ],
+        edits: &[edit(
+            HEARTBEAT,
+            "None => Beating::Thread(beat_alone(beats).map_err(|error| Error::Thread(error.to_string()))?),",
+            "None => Beating::Beside(tokio::spawn(beats)),",
+        )],
     },
     Bug {
         name: "recovery that ignores crashes",
@@ -136,8 +129,8 @@ pub const BUGS: [Bug; 19] = [
         scene: "unreadable",
         edits: &[edit(
             CLAIMED,
-            "lanes.note_sizes(of_lanes.all.iter().map(|of| (of.lane, of.bytes / of.jobs)));",
-            "lanes.note_sizes(of_lanes.all.iter().map(|of| (of.lane, of.bytes / of.jobs)));
+            "of_lanes.note(lanes, &in_lines, swept.is_none() || rows.len() >= self.request.most);",
+            "of_lanes.note(lanes, &in_lines, swept.is_none() || rows.len() >= self.request.most);
         let readable = |text: &str| serde_json::from_str::<serde_json::Value>(text).is_ok();
         if !claimed.iter().all(|(_, _, job)| job.job.payload.as_deref().is_some_and(readable)) {
             claimed.iter_mut().for_each(|(_, _, job)| job.job.payload = None);

@@ -13,7 +13,7 @@ use super::{
     handle::FlowHandle,
     nested::Nested,
     node::Node,
-    plan::{Graph, Plan, checked},
+    plan::{Graph, Plan, Planned, checked},
     write::write,
 };
 use crate::{
@@ -151,12 +151,18 @@ impl Flow {
     /// later, or that what others give is to be put into a payload that is stored encrypted. The database refuses an empty flow, a name that is not
     /// one, a node that waits and has an ordering key, a fair key or a time to run at, and one whose uniqueness key is held.
     pub async fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Result<FlowHandle, Error> {
-        let Graph { nodes, nested } = mem::take(&mut *self.plan.graph());
+        let Graph { mut nodes, nested } = mem::take(&mut *self.plan.graph());
+        let (tenant, mut store) = (on.tenant(), self.store);
+        for Planned { options, many, .. } in nodes.iter_mut().filter(|_| tenant.is_some()) {
+            for options in std::iter::once(options).chain(many.as_mut().map(|many| &mut many.options)) {
+                store = options.place(tenant.clone()).unwrap_or(store);
+            }
+        }
         let span = trace::enqueue(None, None);
         let mut flow = checked(nodes, &nested, trace::carried(&span).as_ref())?;
-        let sent = write(on.into_connection(), (self.store, self.durability), &mut flow).await;
+        let sent = write(on.into_connection(), (store, self.durability), &mut flow).await;
         trace::enqueued_all(&span, sent.as_ref().map(|ids| ids.len() as u64));
-        Ok(FlowHandle { store: self.store, flow: self.plan.flow, ids: sent?, names: flow.names })
+        Ok(FlowHandle { store, flow: self.plan.flow, ids: sent?, names: flow.names })
     }
 }
 

@@ -30,7 +30,7 @@ impl FromRequestParts<Shared> for Who {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, Problem> {
-        let nameless = if app.keyhole.is_locked() { "dashboard, with the token" } else { "dashboard" };
+        let nameless = if app.door.keyhole.is_locked() { "dashboard, with the token" } else { "dashboard" };
         Ok(Self(parts.extensions.get::<Actor>().map_or_else(|| nameless.to_owned(), |actor| actor.0.clone())))
     }
 }

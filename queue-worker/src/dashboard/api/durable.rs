@@ -1,9 +1,6 @@
 //! What a durable job has done, whom it has spawned and mapped, what it was sent; and a signal to it.
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use queue_core::{
     JobId, JobRef,
     operate::{self, JobChild, JobGather, JobRecord, JobSignal, JobStep, Signalled},
@@ -18,6 +15,7 @@ use super::{
 };
 use crate::dashboard::{
     app::{Session, Shared},
+    part::Path,
     problem::{Answer, Problem, Wrong},
 };
 

@@ -1,9 +1,6 @@
 //! The flow that a job is a node of.
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use queue_core::operate::{self, FlowNode, JobRecord};
 use serde_json::Value;
 
@@ -13,6 +10,7 @@ use super::{
 };
 use crate::dashboard::{
     app::Shared,
+    part::Path,
     problem::{Answer, Problem, Wrong},
 };
 

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
 use queue_core::{
     JobId, JobRef,
@@ -22,6 +19,7 @@ use super::{
 };
 use crate::dashboard::{
     app::{App, Shared},
+    part::Path,
     problem::{Answer, Problem, Wrong},
 };
 
@@ -33,11 +31,11 @@ pub(in crate::dashboard) async fn listed(connection: &mut PgConnection, app: &Ap
 /// A job with its history, without what is not to be shown of it.
 pub(in crate::dashboard) async fn looked_at(connection: &mut PgConnection, app: &App, id: JobId) -> Answer<JobRecord> {
     let job = JobRef::from_id(id).in_store(app.store);
-    if app.options.hide_payloads {
+    if app.door.options.hide_payloads {
         return Ok(job.find_without_payload(connection).await?);
     }
     let mut found = job.find(connection).await?;
-    redact(&app.options, &mut found);
+    redact(&app.door.options, &mut found);
     Ok(found)
 }
 
@@ -83,7 +81,7 @@ pub(super) async fn find(State(app): State<Shared>, Path(id): Path<String>) -> A
 /// What the attempts of a job of this type have logged, without what is not to be shown.
 pub(in crate::dashboard) async fn logs_of(connection: &mut PgConnection, app: &App, id: JobId, job_type: &str) -> Answer<Vec<AttemptLog>> {
     let mut logs = operate::logs(connection, app.store, id).await?;
-    redact_logs(&app.options, job_type, &mut logs);
+    redact_logs(&app.door.options, job_type, &mut logs);
     Ok(logs)
 }
 

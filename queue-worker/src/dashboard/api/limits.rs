@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use queue_core::{
     Limit,
     operate::{self, LimitKey, LimitStatus},
@@ -16,6 +13,7 @@ use utoipa::ToSchema;
 use super::body::{Said, Told, Who};
 use crate::dashboard::{
     app::Shared,
+    part::Path,
     problem::{Answer, Problem, Wrong},
 };
 

@@ -76,7 +76,7 @@ pub(super) struct Many {
 )]
 pub(super) async fn count(State(app): State<Shared>, Said(many): Said<ManyWanted>) -> Answer<Json<Many>> {
     let (act, filter) = (many.wanted.act()?, many.filter.filter()?);
-    let most = app.options.most_jobs;
+    let most = app.door.options.most_jobs;
     let jobs = operate::count_matching_up_to(&mut *app.look().await?, app.store, &filter, act, most).await?;
     if jobs > most { Err(too_many(most)) } else { Ok(would_be(jobs, act)) }
 }
@@ -97,8 +97,8 @@ pub(super) async fn act(State(app): State<Shared>, who: Who, Said(many): Said<Ma
     app.check_changes()?;
     let (act, filter) = (many.wanted.act()?, many.filter.filter()?);
     let at_most = many.at_most.unwrap_or_default();
-    if at_most > app.options.most_jobs {
-        return Err(too_many(app.options.most_jobs));
+    if at_most > app.door.options.most_jobs {
+        return Err(too_many(app.door.options.most_jobs));
     }
     let jobs = operate::count_matching_up_to(&mut *app.look().await?, app.store, &filter, act, at_most).await?;
     let what = many.filter.text();
@@ -141,7 +141,7 @@ pub(super) async fn act_on_group(State(app): State<Shared>, who: Who, Said(group
 /// The acts on many jobs that are on their way in this process, the oldest first.
 #[utoipa::path(get, path = "/api/v1/acts", responses((status = 200, body = Vec<ActOnItsWay>), (status = "default", body = Wrong)))]
 pub(super) async fn on_their_way(State(app): State<Shared>) -> Json<Vec<ActOnItsWay>> {
-    Json(app.acts.list())
+    Json(app.door.acts.list(&app.name))
 }
 
 /// Which is to end.
@@ -156,7 +156,7 @@ pub(super) struct StopWanted {
 #[utoipa::path(post, path = "/api/v1/acts/stop", request_body = StopWanted, responses((status = 200, body = Told), (status = "default", body = Wrong)))]
 pub(super) async fn stop(State(app): State<Shared>, who: Who, Said(StopWanted { number }): Said<StopWanted>) -> Answer<Json<Told>> {
     app.check_changes()?;
-    let stopped = app.acts.stop(number).ok_or_else(|| Problem::missing("this act is over, or is not of this process"))?;
+    let stopped = app.door.acts.stop(&app.name, number).ok_or_else(|| Problem::missing("this act is over, or is not of this process"))?;
     let mut session = app.change().await?;
     operate::note_act(&mut *session, app.store, &who.note("stopped", format!("{}: {}", stopped.act, stopped.what)), 0).await?;
     session.commit().await?;
@@ -236,7 +236,7 @@ impl Confirmed {
         let Self { jobs, act, rate, note, .. } = self;
         let full =
             || Problem::busy("four other acts on many jobs are on their way; try again, or stop one of them on the page of the audit");
-        let place = app.acts.begin(note.clone()).ok_or_else(full)?;
+        let place = app.door.acts.begin(&app.name, note.clone()).ok_or_else(full)?;
         let doing = doing(app.pool.clone(), Steered { note, rate, stop: place.stop.clone() });
         let mut task = tokio::spawn(async move {
             let swept = doing.await;

@@ -4,6 +4,7 @@ mod asked;
 mod audit;
 mod body;
 mod dead;
+mod document;
 mod durable;
 mod flows;
 mod history;
@@ -14,11 +15,12 @@ mod overview;
 mod queues;
 mod redacted;
 mod schedules;
+mod stores;
 
-use axum::{Json, Router, routing::get};
-use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
-use utoipa_axum::{router::OpenApiRouter, routes};
+use axum::Router;
+use utoipa_axum::routes;
 
+use self::document::{described, titled};
 pub(super) use self::{
     asked::{AskedJobs, MOST},
     audit::AskedAudit,
@@ -28,16 +30,16 @@ pub(super) use self::{
     history::{AskedHistory, figures},
     jobs::{job_id, listed, logs_of, looked_at},
     overview::{Overview, busiest_and_oldest, gather},
+    stores::of_stores,
 };
 use crate::dashboard::app::Shared;
 
 /// Its routes, each with its description.
 pub(super) fn routes() -> Router<Shared> {
-    let info = InfoBuilder::new().title("queue-worker").version("1").description(Some(
+    let routes = titled(
         "Looks at a store of jobs, and acts on it. Ids are strings. Times are by the database's clock. An act is a POST with a JSON body.",
-    ));
-    let described = OpenApiBuilder::new().info(info.build()).build();
-    let routes = OpenApiRouter::with_openapi(described)
+    );
+    let routes = routes
         .routes(routes!(overview::overview))
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::in_line))
@@ -73,10 +75,5 @@ pub(super) fn routes() -> Router<Shared> {
         .routes(routes!(limits::set))
         .routes(routes!(limits::unset))
         .routes(routes!(audit::list));
-    let (router, described) = routes.split_for_parts();
-    router.route("/api/v1/openapi.json", get(async || document(described)))
-}
-
-fn document(described: OpenApi) -> Json<OpenApi> {
-    Json(described)
+    described(routes)
 }

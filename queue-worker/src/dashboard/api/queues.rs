@@ -1,9 +1,6 @@
 //! Queues: what waits in them, what is paused, how much may wait.
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use queue_core::operate::{self, Capacity, Scope, WorkerRecord};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,6 +8,7 @@ use utoipa::ToSchema;
 use super::body::{Said, Told, Who};
 use crate::dashboard::{
     app::Shared,
+    part::Path,
     problem::{Answer, Problem, Wrong},
 };
 

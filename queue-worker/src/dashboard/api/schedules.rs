@@ -1,9 +1,6 @@
 //! Schedules: what the clock enqueues.
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use queue_core::{
     operate,
     schedule::{self, Fire, ScheduleRecord},
@@ -14,6 +11,7 @@ use utoipa::ToSchema;
 use super::body::{Said, Told, Who};
 use crate::dashboard::{
     app::Shared,
+    part::Path,
     problem::{Answer, Wrong},
 };
 

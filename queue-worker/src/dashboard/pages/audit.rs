@@ -66,6 +66,6 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Asked(asked): 
         what: show::short(&of.what, 300),
         since: show::span(Duration::from_secs_f64(of.seconds)),
     };
-    let on_their_way = app.acts.list().into_iter().map(on_its_way).collect();
+    let on_their_way = app.door.acts.list(&app.name).into_iter().map(on_its_way).collect();
     write(&AuditPage { frame, on_their_way, rows: found.iter().map(row).collect(), next })
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use askama::Template;
 use axum::{
-    extract::{Path, State},
+    extract::State,
     response::{IntoResponse as _, Response},
 };
 use chrono::{DateTime, Utc};
@@ -23,6 +23,7 @@ use super::{
 use crate::dashboard::{
     api::{is_node, job_id, logs_of, looked_at, parent_of},
     app::{App, Shared},
+    part::Path,
     problem::{Answer, Problem},
     show::{self, Moment},
 };
@@ -255,7 +256,7 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Path(id): Path
     let json = [("payload", payload), ("output", output), ("metadata", meta)];
     let trees = json.into_iter().filter_map(|(name, json)| Some((name, tree(json.as_ref()?.get())))).collect();
     let goes_on = !matches!(state, JobState::Completed | JobState::Dead | JobState::Cancelled | JobState::Expired);
-    let hidden = app.options.hide_payloads;
+    let hidden = app.door.options.hide_payloads;
     let is_durable = *state == JobState::Parked || !(read.steps.is_empty() && read.signals.is_empty());
     let signal = (frame.acts && goes_on && is_durable).then(|| awaited(&seen.why).unwrap_or_default().to_owned());
     let job = view(&frame, &seen);

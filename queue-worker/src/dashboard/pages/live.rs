@@ -10,7 +10,7 @@ use axum::{
         sse::{Event, KeepAlive},
     },
 };
-use futures_util::{Stream, stream};
+use futures_util::{Stream, StreamExt as _, stream};
 use serde::Deserialize;
 
 use super::{
@@ -55,7 +55,8 @@ pub(super) async fn stream(
         let html = watching.next().await?.replace(BASE, &base).replace('\r', " ");
         Some((Ok(Event::default().event("part").data(html)), (watching, base)))
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(SIGN)))
+    // Of a store that is taken off nothing more is told, also if others put it on again.
+    Ok(Sse::new(events.take_until(app.gone())).keep_alive(KeepAlive::new().interval(SIGN)))
 }
 
 /// What is looked at once for all, written so that it is right wherever the router is nested.

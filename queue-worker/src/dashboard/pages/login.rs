@@ -2,8 +2,7 @@
 
 use askama::Template;
 use axum::{
-    Form,
-    extract::State,
+    Extension, Form,
     http::{Extensions, HeaderMap, HeaderValue, StatusCode, header},
     response::{Html, IntoResponse, Redirect, Response},
 };
@@ -11,10 +10,10 @@ use serde::Deserialize;
 
 use super::frame::{Frame, page as write};
 use crate::dashboard::{
-    app::Shared,
     problem::{Answer, Problem},
     throttle::Place,
     token::COOKIE,
+    way::Way,
 };
 
 #[derive(Template)]
@@ -35,32 +34,32 @@ pub(super) async fn page(frame: Frame) -> Answer<Html<String>> {
 }
 
 pub(super) async fn log_in(
-    State(app): State<Shared>,
+    Extension(Way { door, .. }): Extension<Way>,
     frame: Frame,
     headers: HeaderMap,
     extensions: Extensions,
     form: Result<Form<Entered>, axum::extract::rejection::FormRejection>,
 ) -> Answer<Response> {
     let Ok(Form(Entered { token })) = form else { return Err(Problem::wrong("this is not the form")) };
-    if !app.keyhole.is(&token, Place::of(&extensions))? {
+    if !door.keyhole.is(&token, Place::of(&extensions))? {
         return Ok((StatusCode::UNAUTHORIZED, write(&Login { frame, is_wrong: true })?).into_response());
     }
-    let cookie = cookie(&app.keyhole.cookie(), &frame, &headers)?;
-    Ok(([(header::SET_COOKIE, cookie)], Redirect::to(frame.home())).into_response())
+    let cookie = cookie(&door.keyhole.cookie(), &frame, &headers)?;
+    Ok(([(header::SET_COOKIE, cookie)], Redirect::to(frame.top())).into_response())
 }
 
 pub(super) async fn log_out(frame: Frame, headers: HeaderMap) -> Answer<Response> {
     let mut gone = cookie("", &frame, &headers)?.as_bytes().to_vec();
     gone.extend_from_slice(b"; Max-Age=0");
     let gone = HeaderValue::from_bytes(&gone).map_err(|_| Problem::wrong("this place has no name for a cookie"))?;
-    Ok(([(header::SET_COOKIE, gone)], Redirect::to(&format!("{}/login", frame.base))).into_response())
+    Ok(([(header::SET_COOKIE, gone)], Redirect::to(&format!("{}/login", frame.root))).into_response())
 }
 
 /// For this place only, for no script, for no other site; over TLS alone, if the form came over it.
 fn cookie(value: &str, frame: &Frame, headers: &HeaderMap) -> Answer<HeaderValue> {
     let is_tls = headers.get(header::ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"));
     let secure = if is_tls { "; Secure" } else { "" };
-    let path = if frame.base.contains(';') { "/" } else { frame.home() };
+    let path = if frame.root.contains(';') { "/" } else { frame.top() };
     let cookie = format!("{COOKIE}={value}; Path={path}; HttpOnly; SameSite=Strict{secure}");
     HeaderValue::from_str(&cookie).map_err(|_| Problem::wrong("this place has no name for a cookie"))
 }

@@ -14,15 +14,20 @@ mod live;
 mod login;
 mod overview;
 mod queues;
+mod stores;
 mod timeline;
 mod tree;
 mod workers;
 
-use axum::{Router, response::Response, routing::get};
+use axum::{
+    Router,
+    response::Response,
+    routing::{get, post},
+};
 
-use crate::dashboard::{app::Shared, problem::Problem};
+use crate::dashboard::{app::Shared, problem::Problem, stores::SharedStores, way::Way};
 
-/// Their addresses.
+/// Their addresses, within a store.
 pub(super) fn routes() -> Router<Shared> {
     Router::new()
         .route("/", get(overview::page))
@@ -36,11 +41,19 @@ pub(super) fn routes() -> Router<Shared> {
         .route("/schedules", get(crons::page))
         .route("/limits", get(limits::page))
         .route("/audit", get(audit::page))
-        .route("/login", get(login::page).post(login::log_in))
-        .route("/logout", axum::routing::post(login::log_out))
+}
+
+/// Those of many stores.
+pub(super) fn of_stores() -> Router<SharedStores> {
+    Router::new().route("/", get(stores::page))
+}
+
+/// The way in and out.
+pub(super) fn login<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    Router::new().route("/login", get(login::page).post(login::log_in)).route("/logout", post(login::log_out))
 }
 
 /// What is wrong, as a page.
-pub(super) fn failed_page(base: &str, problem: &Problem) -> Response {
-    frame::failed(base, problem)
+pub(super) fn failed_page(way: &Way, problem: &Problem) -> Response {
+    frame::failed(way, problem)
 }

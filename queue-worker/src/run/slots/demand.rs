@@ -9,14 +9,19 @@ use super::{Slots, lock};
 use crate::lanes::Claimed;
 
 impl Slots {
+    /// How many jobs may run or wait to, as far as other stores leave it room.
+    fn room(&self) -> usize {
+        self.context.share.as_ref().map_or(self.concurrency, |share| share.most().min(self.concurrency))
+    }
+
     /// How many jobs to claim now: the free slots, and a tenth of a second's worth in advance. None while that is still half full, so that
     /// fast jobs travel in large batches and slow ones are not hoarded. Of jobs that take turns only a tenth of that in advance: whoever comes next
     /// waits for what is queued here, whosever it is.
     pub(crate) fn demand(self: &Arc<Self>, most: usize, in_turn: bool) -> Promised {
         let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(4 * most);
         let ahead = if in_turn { ahead / 10 } else { ahead };
-        let mut jobs = lock(&self.jobs);
-        let (coming, free) = (jobs.queued.len() + jobs.promised, self.concurrency.saturating_sub(jobs.slots()));
+        let (room, mut jobs) = (self.room(), lock(&self.jobs));
+        let (coming, free) = (jobs.queued.len() + jobs.promised, room.saturating_sub(jobs.slots()));
         let full = coming > ahead / 2 || coming + jobs.apart >= free + ahead;
         if full {
             // Whoever asked before may wait for the same.
@@ -28,13 +33,19 @@ impl Slots {
         Promised { slots: Arc::clone(self), count, apart: false, of_batches: Vec::new() }
     }
 
+    /// Whether no more jobs wait here for a slot than may in advance, so that one more hoards nothing.
+    pub(crate) fn has_few_queued(&self) -> bool {
+        let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed));
+        lock(&self.jobs).queued.len() <= ahead
+    }
+
     /// The same for a claim under limits, of up to `cap`: beside the others, so that neither finds the slots full of what the other is still
     /// asking for.
     pub(crate) fn demand_apart(self: &Arc<Self>, most: usize, cap: usize) -> Promised {
         let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(4 * most);
-        let mut jobs = lock(&self.jobs);
+        let (room, mut jobs) = (self.room(), lock(&self.jobs));
         let waiting = jobs.queued.len() + jobs.gathering.batches();
-        let (taken, free) = (waiting + jobs.promised + jobs.apart, self.concurrency.saturating_sub(jobs.slots()));
+        let (taken, free) = (waiting + jobs.promised + jobs.apart, room.saturating_sub(jobs.slots()));
         let count = (free + ahead).saturating_sub(taken).min(most).min(cap);
         if count == 0 {
             jobs.ring_at = jobs.ring_at.or(Some(ahead / 2));
@@ -48,10 +59,10 @@ impl Slots {
     /// that are begun, and a tenth of a second's worth in advance, as [`Slots::demand`].
     pub(crate) fn demand_batches(self: &Arc<Self>, types: &[(&'static str, usize)], most: usize) -> Promised {
         let ahead = lock(&self.pace).ahead(Instant::now(), self.finished.load(Relaxed)).min(4 * most);
-        let (mut jobs, mut of_batches) = (lock(&self.jobs), Vec::new());
+        let (room, mut jobs, mut of_batches) = (self.room(), lock(&self.jobs), Vec::new());
         // Each type is offered all that is free, for a lane that is empty takes nothing. What comes is no more than the most of them.
         let taken = jobs.slots() + jobs.queued.len() + jobs.promised + jobs.apart + jobs.gathering.batches();
-        let open = self.concurrency.saturating_sub(taken);
+        let open = room.saturating_sub(taken);
         for (job_type, batch) in types {
             let (held, fills) = jobs.gathering.held(job_type, *batch);
             let early = if held > ahead / 2 { 0 } else { ahead - held };

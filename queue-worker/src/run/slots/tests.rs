@@ -6,7 +6,10 @@ use queue_core::{
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use super::*;
-use crate::{lanes::KnownLeases, settle::DatabaseBackend};
+use crate::{
+    lanes::{Hand, KnownLeases},
+    settle::DatabaseBackend,
+};
 
 /// Never ends by itself.
 #[job]
@@ -44,6 +47,7 @@ fn slots() -> (Arc<Slots>, tokio::sync::mpsc::Receiver<Settlement>) {
     registry.register::<Hang>().unwrap();
     let (bell, handlers, cancel_grace) = (Arc::default(), Handle::current(), Duration::ZERO);
     let (shared, pauses, life, teller) = (Arc::new(shared), Pauses::new(registry.clone()), Life::new(), Teller::default());
+    let hand = Hand::new(512, &bell);
     let context = SlotContext {
         registry,
         shared,
@@ -56,6 +60,8 @@ fn slots() -> (Arc<Slots>, tokio::sync::mpsc::Receiver<Settlement>) {
         teller,
         tallies: Tallies::default(),
         takes_batches: false,
+        share: None,
+        hand,
     };
     (Slots::new(&Arc::new(context), 1, "q"), settled)
 }
@@ -156,6 +162,7 @@ fn claimed() -> Claimed {
         begin_by: None,
         waited: Duration::ZERO,
         asked: Instant::now(),
+        held: None,
     }
 }
 

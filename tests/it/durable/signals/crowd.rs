@@ -105,18 +105,24 @@ async fn where_whoever_parks_leaves_no_hint_signals_are_lost() {
     let db = db().await;
     run(&db, NO_HINT).await;
     let crowd = Crowd { signals: 400, held: Duration::from_millis(300), together: 4, senders: 10 };
-    let jobs = wait_for(&db, crowd.signals).await;
     let idle = "select (select count(*) from queue.ready) + (select count(*) from queue.scheduled) + (select count(*) from queue.lease)
         + (select count(*) from queue.signal_hint)";
     let lost = "select count(*) from queue.signal s join queue.parked p on p.id = s.id and s.name = any (p.names)";
-    db.run_while(db.worker().register::<Plan>().queue("default", 64), async {
-        send_all(&db, &jobs, crowd).await;
-        within(Duration::from_mins(1), "nothing moves any more", async || db.count(idle).await == 0).await;
-    })
-    .await;
-    let (lost, left) = (db.count(lost).await, db.count(LEFT).await);
-    println!("{lost} of {} signals are there, and {left} of {} jobs wait for them", crowd.signals, jobs.len());
-    assert!(lost > 0 && left > 0, "a look and then a park loses some");
+    // Which of them come at the wrong moment is luck.
+    for round in 1.. {
+        let jobs = wait_for(&db, crowd.signals).await;
+        db.run_while(db.worker().register::<Plan>().queue("default", 64), async {
+            send_all(&db, &jobs, crowd).await;
+            within(Duration::from_mins(1), "nothing moves any more", async || db.count(idle).await == 0).await;
+        })
+        .await;
+        let (lost, left) = (db.count(lost).await, db.count(LEFT).await);
+        println!("round {round}: {lost} of {} signals are there, and {left} of {} jobs wait for them", crowd.signals, jobs.len());
+        if lost > 0 && left > 0 {
+            break;
+        }
+        assert!(round < 10, "a look and then a park loses some");
+    }
     run(&db, "drop trigger no_hint on queue.signal_hint; drop function queue.no_hint").await;
     db.finish().await;
 }

@@ -9,7 +9,7 @@ use tests::{
 use uuid::Uuid;
 
 use super::{
-    beside::{Beside, MAPS, PAUSES, REPORTS, SCHEDULES},
+    beside::Beside,
     fixture::{BY_KEY, Fixture, KEY, LIMIT},
 };
 
@@ -37,11 +37,15 @@ pub(super) enum Act {
     LineUp,
     /// Of one lane, as for a handler that takes batches.
     ClaimBatch,
+    /// Of what is below the floors, in all blocks.
+    ClaimLate,
     Settle,
     /// Each job of the lease with a verdict of its own.
     SettleBatch,
     SettlePart,
     SettleWhole,
+    /// Of jobs that leave no record.
+    Forget,
     /// Of one job, whose verdict is refused for ever.
     Park,
     /// Of one job, until a signal comes.
@@ -52,6 +56,8 @@ pub(super) enum Act {
     TakeOne,
     /// Under the lock that took it.
     FinishOne,
+    /// The same, of a job that leaves no record.
+    FinishForgotten,
     /// Of an entry that is not locked, as after a handler that ended its transaction.
     FinishUnlocked,
     LockSilent,
@@ -111,69 +117,6 @@ pub(super) enum Act {
     Beside(Beside),
 }
 
-pub(super) const PRODUCERS: &[Act] = &[
-    Act::Enqueue,
-    Act::EnqueueRelaxed,
-    Act::InsertAll,
-    Act::MeetLanes,
-    Act::EnqueueKeyed,
-    Act::EnqueueUnique,
-    Act::EnqueueFair,
-    Act::FireTick,
-];
-pub(super) const WORKERS: &[Act] = &[
-    Act::Claim,
-    Act::ClaimBatch,
-    Act::ClaimLimited,
-    Act::ClaimKeyed,
-    Act::ClaimLines,
-    Act::LineUp,
-    Act::Settle,
-    Act::SettleBatch,
-    Act::SettlePart,
-    Act::SettleWhole,
-    Act::Park,
-    Act::ParkHeld,
-    Act::Restart,
-    Act::GiveBack,
-];
-pub(super) const TRANSACTIONS: &[Act] = &[Act::TakeOne, Act::FinishOne, Act::FinishUnlocked];
-pub(super) const EXPIRIES: &[Act] = &[Act::ExpireDue, Act::ExpireHeld, Act::ExpireOne];
-pub(super) const RECOVERIES: &[Act] = &[Act::LockSilent, Act::Recover, Act::Promote, Act::Unblock, Act::WakeParked];
-pub(super) const OPERATORS: &[Act] = &[Act::Requeue, Act::Cancel, Act::Discard, Act::Reopen, Act::ReopenPlain, Act::ReopenTwin];
-pub(super) const HOUSEKEEPING: &[Act] = &[Act::AddDays, Act::DropDay, Act::PruneDone, Act::PruneWorkers];
-pub(super) const LANES: &[Act] = &[Act::LeaveLanes, Act::PassLanes, Act::ReplacedLanes, Act::WalkLanes];
-pub(super) const LIMITS: &[Act] = &[Act::SetLimit, Act::UnsetLimit, Act::DeclareLimits, Act::SlowDown, Act::Confirm, Act::PruneRates];
-pub(super) const HEARTS: &[Act] = &[Act::Register, Act::Beat, Act::LimitBeats, Act::Retire, Act::Sleep, Act::WakeUp];
-
-pub(super) const CONTROLS: &[Act] = &[Act::Reschedule, Act::RunNow, Act::SetPriority, Act::CancelRunning];
-pub(super) const RETENTIONS: &[Act] = &[Act::KeepTypes, Act::PruneKept, Act::PruneEarly, Act::PruneDead, Act::PruneDays];
-
-/// All of them.
-pub(super) fn acts() -> impl Iterator<Item = Act> {
-    [
-        PRODUCERS,
-        WORKERS,
-        TRANSACTIONS,
-        RECOVERIES,
-        OPERATORS,
-        HOUSEKEEPING,
-        HEARTS,
-        CONTROLS,
-        RETENTIONS,
-        LANES,
-        EXPIRIES,
-        SCHEDULES,
-        PAUSES,
-        REPORTS,
-        MAPS,
-        LIMITS,
-    ]
-    .into_iter()
-    .flatten()
-    .copied()
-}
-
 impl Act {
     /// Does it; returns of how many rows or jobs.
     pub(super) async fn run(self, on: &mut PgConnection, fixture: &Fixture) -> sqlx::Result<i64> {
@@ -187,13 +130,13 @@ impl Act {
                 count(operate::insert_all(on, &[(lanes[0], false), (lanes[1], true)]).await?.len())
             }
             Self::MeetLanes => count(operate::meet_lanes(on, &[("new", 1), ("default", 100)]).await?.len()),
-            Self::EnqueueKeyed => operate::enqueue_with(on, Some(KEY), None).await.map(|_| 1)?,
+            Self::EnqueueKeyed => operate::enqueue_text(on, KEY).await.map(|_| 1)?,
             Self::EnqueueUnique => operate::enqueue_with(on, None, Some(KEY)).await.map(|(_, is_new)| i64::from(is_new))?,
             Self::EnqueueFair | Self::ClaimLines | Self::LineUp | Self::ClaimKeyed => self.run_on_lines(on, *worker).await?,
             Self::FireTick => timetable::fire(on).await?,
             Self::Claim => count(protocol::claim(on, *worker, 100).await?.jobs.len()),
             Self::ClaimLimited => count(protocol::claim_limited(on, *worker, LIMIT, 100).await?),
-            Self::ClaimBatch | Self::SettleBatch | Self::SettlePart => self.batch(on, fixture).await?,
+            Self::ClaimBatch | Self::ClaimLate | Self::SettleBatch | Self::SettlePart => self.batch(on, fixture).await?,
             Self::Settle => 2 - count(protocol::settle(on, &lease.all("complete")).await?.len()),
             Self::SettleWhole => 1 - count(protocol::settle_leases(on, &[lease.token]).await?.len()),
             Self::Park => i64::from(protocol::park(on, lease.one(0, "fail")).await? == Some(true)),
@@ -254,10 +197,25 @@ impl Act {
                 let lanes = operate::meet_lanes(on, &[("default", 100)]).await?;
                 return Ok(protocol::claim_of(on, *worker, &lanes, &[0], &[5], 5).await?.jobs.len() as i64);
             }
+            Self::ClaimLate => {
+                let lanes = operate::meet_lanes(on, &[("default", 100)]).await?;
+                return Ok(protocol::claim_late(on, *worker, (&lanes, &[i64::MAX], &[100]), &[(0, 1 << 31)], 100).await?.jobs.len() as i64);
+            }
             Self::SettleBatch => &[lease.one(0, "complete"), lease.one(1, "retry")][..],
             _ => &[lease.one(0, "release")],
         };
         Ok((said.len() - protocol::settle(on, said).await?.len()) as i64)
+    }
+
+    /// The same of what leaves no record.
+    async fn forget(self, on: &mut PgConnection, lease: &Lease) -> sqlx::Result<i64> {
+        if self == Self::Forget {
+            return Ok((lease.jobs.len() - protocol::settle_forgotten(on, &lease.all("forget")).await?.len()) as i64);
+        }
+        match operate::take_one(on).await? {
+            Some(entry) => operate::finish_forgotten(on, entry, None).await.map(i64::from),
+            None => Ok(0),
+        }
     }
 
     /// The same of what a worker does for jobs that wait.
@@ -295,6 +253,7 @@ impl Act {
             Self::DeclareLimits => limits::declare_limit(on, LIMIT, 800).await.map(i64::from),
             Self::SlowDown => limits::slow_down(on, LIMIT, 60_000.0).await,
             Self::Confirm => limits::confirm(on, lease).await.map(|jobs| jobs as i64),
+            Self::Forget | Self::FinishForgotten => self.forget(on, lease).await,
             _ => limits::prune_rates(on).await,
         }
     }
@@ -306,19 +265,23 @@ impl Act {
             Self::EnqueueRelaxed => &["enqueue_relaxed"],
             Self::InsertAll => &["insert_all"],
             Self::MeetLanes => &["meet_lanes"],
-            Self::EnqueueKeyed | Self::EnqueueUnique | Self::EnqueueFair => &["enqueue_with"],
+            Self::EnqueueKeyed => &["enqueue_text"],
+            Self::EnqueueUnique | Self::EnqueueFair => &["enqueue_with"],
             Self::FireTick => &["fire"],
             Self::Claim | Self::ClaimBatch => &["claim"],
+            Self::ClaimLate => &["claim_late"],
             Self::ClaimLimited => &["claim_limited"],
             Self::ClaimKeyed => &["claim_keyed"],
             Self::ClaimLines => &["claim_lines"],
             Self::LineUp => &["line_up"],
             Self::Settle | Self::SettleBatch | Self::SettlePart => &["settle"],
             Self::SettleWhole => &["settle_leases"],
+            Self::Forget => &["settle_forgotten"],
             Self::Park => &["park"],
             Self::GiveBack => &["give_back"],
             Self::TakeOne => &["take_one"],
             Self::FinishOne => &["take_one", "finish_one"],
+            Self::FinishForgotten => &["take_one", "finish_forgotten"],
             Self::FinishUnlocked => &["finish_one"],
             Self::LockSilent => &["silent"],
             Self::Recover => &["silent", "recover"],
@@ -370,7 +333,12 @@ impl Act {
 
     /// Whether it is a verdict on all of the lease.
     pub(super) fn ends_the_lease(self) -> bool {
-        matches!(self, Self::Settle | Self::SettleBatch | Self::SettleWhole)
+        matches!(self, Self::Settle | Self::SettleBatch | Self::SettleWhole | Self::Forget)
+    }
+
+    /// Whether its jobs are gone when it has ended them: each that it counts.
+    pub(super) fn leaves_no_record(self) -> bool {
+        matches!(self, Self::Forget | Self::FinishForgotten)
     }
 }
 

@@ -4,10 +4,7 @@ use sqlx::PgConnection;
 use tests::{children, operate, protocol, signals, tallies, timetable};
 use uuid::Uuid;
 
-use super::{
-    act::{Act, HEARTS},
-    fixture::Fixture,
-};
+use super::{act::Act, fixture::Fixture, kinds::HEARTS};
 
 /// A statement, on the schedule that is due, on the queue that is paused, or on the jobs and the lease of the fixture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -82,11 +82,12 @@ fn moves(act: Act, n: i64, beside: &[(Act, i64)]) -> Vec<Tally> {
         Act::Beside(Beside::EndPart) => vec![[-n, 0, n, 0, 0, 0, 0]],
         Act::Beside(Beside::RunSchedule | Beside::Spawn | Beside::AddChunk) => vec![[n, 0, 0, 0, 0, 0, 0]],
         Act::SettleBatch => batch(n, cancelling),
-        Act::Claim | Act::ClaimBatch | Act::ClaimLimited | Act::ClaimLines => vec![[-n, n, 0, 0, 0, n, 0]],
+        Act::Claim | Act::ClaimBatch | Act::ClaimLate | Act::ClaimLimited | Act::ClaimLines => vec![[-n, n, 0, 0, 0, n, 0]],
         Act::Settle => vec![[0, -n, n, 0, 0, 0, 0]],
         Act::SettlePart => vec![[n, -n, 0, 0, 0, -n, 0], [0, -n, n, 0, 0, 0, 0]],
         // A lease, of one job or of two.
         Act::SettleWhole => (n..=2 * n).map(|jobs| [0, -jobs, jobs, 0, 0, 0, 0]).collect(),
+        Act::Forget => vec![[0, -n, 0, 0, 0, -n, 0]],
         // What is being cancelled is not parked, and does not begin anew; it has had its attempt.
         Act::ParkHeld | Act::Restart => vec![[n, -n, 0, 0, 0, -n, 0], [0, -n, n, 0, 0, 0, 0]],
         Act::Park => vec![[0, -n, 0, n, 0, 0, 0]],
@@ -95,6 +96,8 @@ fn moves(act: Act, n: i64, beside: &[(Act, i64)]) -> Vec<Tally> {
         // What has been recovered is at its second attempt, which is passed over here: these always say that it was the first.
         Act::FinishOne | Act::FinishUnlocked if among(Act::Recover) => vec![[-n, 0, n, 0, 0, n, 0], [-n, 0, n, 0, 0, 0, 0]],
         Act::FinishOne | Act::FinishUnlocked => vec![[-n, 0, n, 0, 0, n, 0]],
+        // With the attempt and the failure of what has been recovered.
+        Act::FinishForgotten => vec![[-n, 0, 0, 0, 0, 0, 0], [-n, 0, 0, 0, 0, -n, -n]],
         Act::Requeue => (0..=n).map(|late| [n - late, 0, 0, -n, late, -n, 0]).collect(),
         Act::Cancel => (0..=n).map(|blocked| [blocked - n, 0, n, 0, -blocked, 0, 0]).collect(),
         Act::ExpireDue => (0..=n).map(|blocked| [blocked - n, 0, n, 0, -blocked, 0, 0]).collect(),

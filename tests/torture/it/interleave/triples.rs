@@ -2,7 +2,8 @@
 //! every order, and so many of the second; `QUEUE_TEST_SEED` chooses others.
 
 use super::{
-    act::{Act, acts},
+    act::Act,
+    kinds::acts,
     three::{MIDDLES, Moment, Quartet},
 };
 use fastrand::Rng;
@@ -55,15 +56,26 @@ async fn among(acts: &[Act], wanted: impl Fn([Act; 3]) -> bool) -> Seen {
 
 #[tokio::test]
 async fn of_three_that_want_a_leased_job_one_has_it() {
-    let seen =
-        among(&[Act::Settle, Act::SettlePart, Act::SettleWhole, Act::Park, Act::GiveBack, Act::Recover, Act::CancelRunning], |_| true)
-            .await;
+    let seen = among(
+        &[Act::Settle, Act::SettlePart, Act::SettleWhole, Act::Forget, Act::Park, Act::GiveBack, Act::Recover, Act::CancelRunning],
+        |_| true,
+    )
+    .await;
     assert!(seen.queues > 10, "two waited for the first: {seen:?}");
 }
 
 #[tokio::test]
 async fn of_three_that_want_a_ready_job_one_has_it() {
-    let wanting = [Act::Claim, Act::FinishOne, Act::FinishUnlocked, Act::Cancel, Act::Reschedule, Act::SetPriority, Act::EnqueueUnique];
+    let wanting = [
+        Act::Claim,
+        Act::ClaimLate,
+        Act::FinishOne,
+        Act::FinishUnlocked,
+        Act::Cancel,
+        Act::Reschedule,
+        Act::SetPriority,
+        Act::EnqueueUnique,
+    ];
     let seen = among(&wanting, |_| true).await;
     assert!(seen.waits > 10 && seen.queues > 0, "{seen:?}");
 }

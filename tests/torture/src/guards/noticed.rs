@@ -81,12 +81,14 @@ const PRUNING: &[&str] = &["guards::prune", "retention::"];
 /// By the name of a file of one statement, and of what a migration makes.
 const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["settle.sql"], &["guards:: recovery::", "keys::hands together::the_head", "cancelling::", MODEL, "outcomes::", PAIRS]),
+    (&["settle_forgotten.sql", "finish_forgotten.sql"], &["guards::forgotten"]),
     (&["settle_leases.sql"], &["guards:: recovery::", "interleave::a_second", MODEL]),
     (&["limit_beats.sql"], &["clocks:: recovery:: guards::", "lease::"]),
     (&["own_leases.sql"], &["processes:: lease:: go_on::f73", "cancelling::"]),
     (&["park.sql"], &["parked::f66_only parked::f66_a_job parked::f66_a_parked", "parked::"]),
     (&["finish_one.sql"], &["guards::", "interleave::a_second interleave::a_transactional", "transactional::", "keys::ways"]),
     (&["claim.sql"], &["guards::", PAIRS, MODEL, "recovery:: schedule:: outcomes::f23", "large::"]),
+    (&["claim_late.sql"], &["guards::late", "late::"]),
     (&["take_one.sql"], &["guards::", "transactional::", PAIRS]),
     (&["give_back.sql"], &["bad_rows::", "guards::", "together:: cancelling::", PAIRS, MODEL]),
     (&["silent.sql"], &["guards:: recovery::", PAIRS, MODEL]),

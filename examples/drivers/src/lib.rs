@@ -1,0 +1,64 @@
+//! What the programs have in common: a job, a database to enqueue it in, and a worker that does it.
+
+use queue_core::{Context, Handler, JobHandle, JobResult, Store, Waiter, job};
+use queue_worker::{
+    Database, Worker,
+    embedded::{Embedded, EmbeddedOptions},
+};
+use serde::{Deserialize, Serialize};
+
+/// Confirms an order that is in the application's own table.
+#[job(name = "example_confirm")]
+#[derive(Serialize, Deserialize)]
+pub struct Confirm {
+    pub order: i64,
+}
+
+impl Handler for Confirm {
+    async fn run(self, _: &Context) -> JobResult {
+        println!("order {} is confirmed", self.order);
+        Ok(())
+    }
+}
+
+/// A migrated database with a table of the application, `example_orders`.
+pub struct Example {
+    /// Its address, for other drivers.
+    pub url: String,
+    database: Database,
+    _server: Option<Embedded>,
+}
+
+impl Example {
+    /// On `DATABASE_URL`, else on an embedded PostgreSQL.
+    ///
+    /// # Errors
+    /// The database's.
+    pub async fn start() -> anyhow::Result<Self> {
+        let (url, server) = match std::env::var("DATABASE_URL") {
+            Ok(url) => (url, None),
+            Err(_) => {
+                let server = Embedded::start(EmbeddedOptions::default())?;
+                (server.url().to_owned(), Some(server))
+            }
+        };
+        let database = Database::connect(&url).await?;
+        database.migrate(Store::default()).await?;
+        let table = "create table if not exists example_orders (number bigint primary key); truncate example_orders";
+        queue_core::sqlx::raw_sql(table).execute(database.pool()).await?;
+        Ok(Self { url, database, _server: server })
+    }
+
+    /// Lets a worker do this job; the other was rolled back.
+    ///
+    /// # Errors
+    /// The database's, the worker's, or that they did not come out so.
+    pub async fn work(self, never: JobHandle<Confirm>, job: JobHandle<Confirm>) -> anyhow::Result<()> {
+        let pool = self.database.pool();
+        anyhow::ensure!(never.find(pool).await.is_err(), "a job of a transaction that was rolled back");
+        let waiter = Waiter::start(pool);
+        let mut done = Ok(());
+        Worker::new(pool.clone()).run(async { done = job.wait(&waiter).await }).await?;
+        Ok(done?)
+    }
+}

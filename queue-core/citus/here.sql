@@ -1,0 +1,70 @@
+-- Whether the store is on this node. `place_shard` is the number of the shard of queue.place; all shards of a store move together.
+create or replace function queue_here.is_here() returns boolean
+  language plpgsql volatile
+as $$
+begin
+  return pg_catalog.current_setting('queue_held.s_place_shard', true) operator(pg_catalog.=) 'yes'::pg_catalog.text or exists (
+    select
+    from pg_catalog.pg_dist_placement p
+    join pg_catalog.pg_dist_local_group g on p.groupid operator(pg_catalog.=) g.groupid
+    where p.shardid operator(pg_catalog.=) place_shard);
+end
+$$;
+
+-- Whether the store is on this node, and stays until the end of the transaction: with the lock that the cluster itself takes for a write, for which
+-- a move waits. Found once in a transaction, for the lock is kept. Who has come over another node has such a lock there already, and must not wait
+-- for a second one behind a move that waits for the first.
+create or replace function queue_here.holds() returns boolean
+  language plpgsql volatile security definer
+as $$
+declare
+  home   integer;
+  here   integer;
+  before integer;
+begin
+  if pg_catalog.current_setting('queue_held.s_place_shard', true) operator(pg_catalog.=) 'yes'::pg_catalog.text then
+    return true;
+  end if;
+  if pg_catalog.left(pg_catalog.current_setting('application_name'), 14) operator(pg_catalog.<>) 'citus_internal'::pg_catalog.text then
+    perform pg_catalog.lock_shard_metadata(5, '{place_shard}'::pg_catalog.int8[]);
+  end if;
+  select p.groupid, g.groupid into home, here
+  from pg_catalog.pg_dist_placement p
+  cross join pg_catalog.pg_dist_local_group g
+  where p.shardid operator(pg_catalog.=) place_shard;
+  if home operator(pg_catalog.<>) here then
+    return false;
+  end if;
+  -- What such a transaction sees may be older than the lock, and a move that came between would have left its shard behind. Who has come over another
+  -- node had its lock there before it was led here.
+  if pg_catalog.left(pg_catalog.current_setting('application_name'), 14) operator(pg_catalog.<>) 'citus_internal'::pg_catalog.text
+    and pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::pg_catalog.text
+  then
+    raise exception using errcode = '0A000',
+      message = 'queue: on its own node a distributed store is written to under read committed only; '
+        'come over another node, or lower the isolation';
+  end if;
+  -- A move waits for what is written to the log, and not for what is still to be: a commit that did not wait for it would be lost by a move.
+  if pg_catalog.current_setting('synchronous_commit') operator(pg_catalog.=) 'off'::pg_catalog.text then
+    perform pg_catalog.set_config('synchronous_commit', 'local', true);
+  end if;
+  select l.node into before from queue.place l;
+  if before operator(pg_catalog.<>) here then
+    perform queue_here.arrive(here);
+  end if;
+  perform pg_catalog.set_config('queue_held.s_place_shard', 'yes', true);
+  return true;
+end
+$$;
+
+-- Fences a write: once the store has moved away it is refused, whatever it has written before.
+create or replace function queue_here.held() returns boolean
+  language plpgsql volatile
+as $$
+begin
+  if not queue_here.holds() then
+    raise exception using errcode = '57P03', message = 'queue: the store has moved to another node';
+  end if;
+  return true;
+end
+$$;

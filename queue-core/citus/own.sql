@@ -1,0 +1,38 @@
+-- If the store is a distributed one, the schema beside it belongs to the owner too, with all that is in it; and the owner may log in: where days are
+-- made with its rights, the nodes of the cluster connect to each other as it. It has no password.
+do $$
+declare
+  one  record;
+begin
+  if to_regclass('queue.fence') is null then
+    return;
+  end if;
+  set local lock_timeout = '2s';
+  if not (select r.rolcanlogin from pg_roles r where r.rolname = 'queue_role') then
+    alter role "queue_role" login;
+  end if;
+  for one in
+    select o.kind, o.name
+    from (
+      select 'schema' as kind, '"queue_schema_here"' as name
+      from pg_namespace n
+      where n.nspname = 'queue_schema_here' and pg_get_userbyid(n.nspowner) <> 'queue_role'
+      union all
+      select 'type', c.oid::regclass::text
+      from pg_class c
+      join pg_namespace n on n.oid = c.relnamespace
+      where n.nspname = 'queue_schema_here' and c.relkind = 'c' and pg_get_userbyid(c.relowner) <> 'queue_role'
+      union all
+      select 'routine', p.oid::regprocedure::text
+      from pg_proc p
+      join pg_namespace n on n.oid = p.pronamespace
+      where n.nspname = 'queue_schema_here' and pg_get_userbyid(p.proowner) <> 'queue_role'
+    ) o
+  loop
+    execute format('alter %s %s owner to "queue_role"', one.kind, one.name);
+  end loop;
+  grant all on schema "queue_schema_here" to "queue_role";
+  grant all on all routines in schema "queue_schema_here" to "queue_role";
+  revoke all on all routines in schema "queue_schema_here" from public;
+end
+$$;

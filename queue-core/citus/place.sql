@@ -1,0 +1,6 @@
+-- The node that the store is on whose table $1 is, and whether it is this one.
+select n.nodename::text as host, n.nodeport::int4 as port, n.groupid = (select g.groupid from pg_dist_local_group g) as is_here
+from pg_dist_shard s
+join pg_dist_placement p on p.shardid = s.shardid
+join pg_dist_node n on n.groupid = p.groupid
+where s.logicalrelid::oid = to_regclass($1)::oid and n.noderole = 'primary'

@@ -1,0 +1,12 @@
+-- The sequences that no table names: one that does takes them along to each node.
+create table queue.numbering (
+  one     boolean  not null default true,
+  id      bigint   not null default nextval('queue.id_seq'),
+  pause   bigint   not null default nextval('queue.pause_seq'),
+  ticket  bigint   not null default nextval('queue.ticket_seq'),
+  beside  bigint   not null default nextval('queue.beside_seq'),
+  key     bigint   not null default nextval('queue.key_seq'),
+  permit  bigint   not null default nextval('queue.permit_seq'),
+  audit   bigint   not null default nextval('queue.audit_seq'),
+  constraint numbering_pkey primary key (one)
+);

@@ -1,0 +1,116 @@
+//! An enqueue as a statement and its parameters, for a transaction of another driver.
+
+use std::{borrow::Cow, fmt, marker::PhantomData};
+
+use super::{
+    JobHandle,
+    hooks::call_hooks,
+    options::{EnqueueOptions, option_methods},
+    row::{Encoded, Row},
+};
+use crate::{
+    connect::JobRef,
+    define::{Enqueued, JobId, JobType},
+    error::Error,
+    schema::Store,
+    trace,
+};
+
+/// An enqueue that another driver is to send. Say what differs from the type's options, then [`build`](Self::build) it.
+///
+/// With tokio-postgres:
+///
+/// ```ignore
+/// let enqueue = SendEmail { to: "ada@example.org".into() }.statement().after(Duration::from_secs(60)).build()?;
+/// let [job_type, payload, options] = enqueue.parameters();
+/// let row = tx.query_one(enqueue.sql(), &[&job_type, &payload, &options]).await?;
+/// let job = enqueue.handle(row.get(0), row.get(1));
+/// ```
+#[must_use = "nothing is enqueued until what it builds is sent"]
+pub struct Statement<J> {
+    job: J,
+    store: Store,
+    options: EnqueueOptions,
+}
+
+/// A statement that enqueues a job, and its parameters; from [`Statement::build`].
+///
+/// Sent in a transaction, the job exists if and only if that commits. Each time it is sent, it enqueues a job.
+#[must_use = "nothing is enqueued until it is sent"]
+pub struct Rendered<J> {
+    sql: &'static str,
+    parameters: [String; 3],
+    store: Store,
+    job_type: PhantomData<fn() -> J>,
+}
+
+impl<J: JobType> Statement<J> {
+    pub(super) fn new(job: J) -> Self {
+        Self { job, store: Store::default(), options: EnqueueOptions::of::<J>() }
+    }
+
+    option_methods!((mut self) -> Self, self);
+
+    /// Into this store instead of the default one.
+    pub fn store(mut self, store: Store) -> Self {
+        self.store = store;
+        self
+    }
+
+    /// The statement. The hooks of [`on_enqueue`](crate::on_enqueue) are called now, and the trace is that of now.
+    ///
+    /// # Errors
+    /// As [`Job::enqueue`](crate::Job::enqueue), but for those of the database, which the other driver has: at a queue's capacity its SQLSTATE is
+    /// `QCAPA`.
+    pub fn build(mut self) -> Result<Rendered<J>, Error> {
+        call_hooks(&mut self.options);
+        let span = trace::enqueue(Some(&self.options.queue), Some(self.options.job_type));
+        self.options.carry(trace::carried(&span).as_ref());
+        self.options.check()?;
+        let row = Row::to(self.store, Cow::Owned(Encoded::of(&self.job)?), &self.options, 0)?;
+        let said = row.carried(&self.options)?.into_owned();
+        Ok(Rendered {
+            sql: self.store.sql(include_str!("../../sql/enqueue_text.sql")),
+            parameters: [self.options.job_type.to_owned(), row.payload().to_owned(), said],
+            store: self.store,
+            job_type: PhantomData,
+        })
+    }
+
+    fn said(&mut self) -> &mut EnqueueOptions {
+        &mut self.options
+    }
+}
+
+impl<J> Rendered<J> {
+    /// Its text, the same for all jobs of a store, with `$1` to `$3`. It returns one row: the job's id, a `bigint`, and what came of the enqueue, a
+    /// `text`.
+    #[must_use]
+    pub fn sql(&self) -> &'static str {
+        self.sql
+    }
+
+    /// What `$1` to `$3` are, all of type `text`: the job type's name, the payload and the options, both as JSON.
+    #[must_use]
+    pub fn parameters(&self) -> [&str; 3] {
+        self.parameters.each_ref().map(String::as_str)
+    }
+
+    /// The handle of the job, from the row that the statement returned.
+    pub fn handle(&self, id: i64, outcome: &str) -> JobHandle<J> {
+        JobHandle::enqueued(JobRef::from_id(JobId(id)).in_store(self.store), Enqueued::from_sql(outcome))
+    }
+}
+
+/// Without the payload.
+impl<J> fmt::Debug for Rendered<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rendered").field("sql", &self.sql).field("job_type", &self.parameters[0]).finish_non_exhaustive()
+    }
+}
+
+impl<J> fmt::Debug for Statement<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Statement").field("options", &self.options).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,61 @@
+//! A job's id with the name of its store: one text for people and tools.
+
+use std::{fmt, str::FromStr};
+
+use crate::{define::JobId, error::Error, schema::check_name};
+
+/// A job of one of many stores, written `acme/1879032461361152001`.
+///
+/// ```
+/// use queue_core::{JobId, stores::StoreJob};
+///
+/// let job: StoreJob = "acme/7".parse().unwrap();
+/// assert_eq!((job.store(), job.id(), job.to_string()), ("acme", JobId(7), "acme/7".to_owned()));
+/// assert!("7".parse::<StoreJob>().is_err() && "/7".parse::<StoreJob>().is_err() && "acme/x".parse::<StoreJob>().is_err());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StoreJob {
+    store: String,
+    id: JobId,
+}
+
+impl StoreJob {
+    /// The job with this id in the store of this name.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`].
+    pub fn new(store: &str, id: JobId) -> Result<Self, Error> {
+        check_name("name of a store", store)?;
+        Ok(Self { store: store.to_owned(), id })
+    }
+
+    /// The name of its store.
+    pub fn store(&self) -> &str {
+        &self.store
+    }
+
+    /// Its id there.
+    pub fn id(&self) -> JobId {
+        self.id
+    }
+}
+
+impl fmt::Display for StoreJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.store, self.id)
+    }
+}
+
+impl FromStr for StoreJob {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = || Error::OutOfRange {
+            what: "the id of a job of many stores",
+            value: text.chars().take(120).collect(),
+            range: "as `store/123`",
+        };
+        let (store, id) = text.rsplit_once('/').ok_or_else(wrong)?;
+        Self::new(store, id.parse().map_err(|_| wrong())?)
+    }
+}

@@ -1,0 +1,44 @@
+-- Many stores: which there are, and where each tenant is. In a schema of its own: at home, where `store` and `place` count, and in every database
+-- that has stores, where `tenant` counts. Applied again and again.
+--
+--   store   written by operators (add, open, close, remove)
+--   place   written once by whoever first asks for a tenant; then only by a move
+--   tenant  in the store's own database: what an enqueue of the tenant locks, and a move changes
+
+create table if not exists queue.store (
+  name      text         not null,
+  database  text         not null,
+  schema    text         not null,
+  is_open   boolean      not null default true,
+  added_at  timestamptz  not null default now(),
+  constraint store_pkey primary key (name),
+  constraint store_is_one unique (database, schema)
+);
+
+-- Where a tenant is, and, while it moves, which store it leaves. The epoch is another one with every move.
+create table if not exists queue.place (
+  key        text         not null,
+  store      text         not null,
+  epoch      bigint       not null default 1,
+  leaves     text,
+  is_fenced  boolean      not null default false,
+  placed_at  timestamptz  not null default now(),
+  moved_at   timestamptz,
+  constraint place_pkey primary key (key),
+  constraint place_store foreign key (store) references queue.store,
+  constraint place_leaves foreign key (leaves) references queue.store,
+  constraint place_leaves_another check (leaves <> store),
+  constraint place_key_is_short check (length(key) between 1 and 200)
+);
+
+create index if not exists place_by_store on queue.place (store);
+create index if not exists place_moving on queue.place (leaves) where leaves is not null;
+
+-- Whether a tenant may be enqueued for in the store of this schema, by the last epoch that was heard of here. A row that says it has left stays.
+create table if not exists queue.tenant (
+  schema  text     not null,
+  key     text     not null,
+  epoch   bigint   not null,
+  here    boolean  not null,
+  constraint tenant_pkey primary key (schema, key)
+);

@@ -1,0 +1,7 @@
+-- The tenants that move, those first that have for longest.
+-- $1 how many at most
+select p.key, p.store, p.epoch, p.leaves, p.is_fenced, p.moved_at
+from queue.place p
+where p.leaves is not null
+order by p.moved_at, p.key
+limit $1

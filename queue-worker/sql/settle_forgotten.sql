@@ -1,0 +1,64 @@
+-- lease -> nothing: many jobs at once that completed and are to leave no record; returns those that were refused.
+-- $1 tokens  $2 ids  $3 ordering keys that go on without their jobs from now on, else null  $4 the lowest of these ids  $5 the highest
+-- Safe: fenced as a verdict is, under the locks on the leases, in the order of their tokens; a zombie changes nothing. One that is cancelling
+-- has completed all the same. Ids are bounded, so that only the days are looked at that these jobs are of; what has no bound takes a lock on
+-- each day that there is, and twice as long, which is why this is not a part of settle.sql.
+with said as materialized (
+  select *
+  from unnest($1::uuid[], $2::bigint[], $3::bigint[]) v (token, id, freed)
+), held as materialized (
+  select l.token, l.ids, l.attempts, l.crashes
+  from queue.lease l
+  where l.token = any ($1)  -- guard: only the leases named
+  order by l.token  -- redundant: locks in one order (its holder names a lease, and whoever recovers it passes over it)
+  for update  -- guard: locks the leases
+), listed as materialized (
+  select h.token, u.id, u.attempts, u.crashes, u.place
+  from held h
+  cross join lateral unnest(h.ids, h.attempts, h.crashes) with ordinality u (id, attempts, crashes, place)
+), fenced as materialized (
+  select distinct on (s.token, s.id) s.token, s.id, s.freed
+  from said s
+  -- guard: fenced by the token [l.token = s.token and ]; fenced by the id [ and l.id = s.id]
+  join listed l on l.token = s.token and l.id = s.id
+), left_over as materialized (
+  -- guard: what is left over keeps its order [l.id order by l.place => l.id order by l.id desc]
+  -- also: what is left over keeps its order [l.attempts order by l.place => l.attempts order by l.id desc]
+  select l.token, array_agg(l.id order by l.place) as ids, array_agg(l.attempts order by l.place) as attempts,
+    array_agg(l.crashes order by l.place) as crashes  -- also: what is left over keeps its order [place => id desc]
+  from listed l
+  left join fenced f on f.token = l.token and f.id = l.id
+  where f.id is null  -- guard: left over is what was not said
+  group by l.token
+), ended as (
+  delete from queue.lease
+  where token = any (array(select token from held except select token from left_over))
+), shrunk as (
+  update queue.lease l
+  set ids = o.ids, attempts = o.attempts, crashes = o.crashes
+  from left_over o
+  -- guard: shrinks its own lease [ and l.token = o.token]
+  where l.token = any (array(select token from left_over)) and l.token = o.token
+), forgotten as (
+  delete from queue.job
+  where id = any (array(select id from fenced)) and id >= $4 and id <= $5  -- guard: forgets payloads
+), forgotten_failures as (
+  delete from queue.failure
+  where id = any (array(select id from fenced)) and id >= $4 and id <= $5  -- guard: forgets failures
+), freed as (
+  delete from queue.active_key
+  where ctid = any (array(
+    select (select k.ctid from queue.active_key k where k.key = f.freed and k.id = f.id)
+    from fenced f
+    where f.freed is not null
+  ))
+  returning key, seq
+), hinted as (
+  insert into queue.key_hint (key, after)
+  select key, seq
+  from freed  -- guard: a freed key is left a hint [freed => freed where false]
+)
+select s.token, s.id
+from said s
+-- guard: refused is what was not fenced
+where not exists (select from fenced f where f.token = s.token and f.id = s.id)

@@ -1,0 +1,188 @@
+//! What is done to jobs of many stores: to those named, or to all of a kind in every store.
+
+use std::{pin::pin, process::ExitCode, sync::Arc};
+
+use queue_core::{
+    Error, check_name,
+    operate::{self, Act, Filter, Swept},
+    stores::{Member, StoreJob},
+};
+use serde_json::{Map, json};
+use tokio::{sync::Semaphore, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    jobs::tell_unless_known,
+    open::{About, Opened, PATIENCE},
+    told::{Trouble, tell},
+};
+use crate::{
+    cli::{
+        act::{Answers, COUNTED, DRY_RUN, confirm, is_asked_for, told, would},
+        act_args::{ActCommand, Asked},
+        chosen::Chosen,
+        known_queue::queues_but,
+        noted::note,
+        print,
+        problem::Problem,
+        settings::Settings,
+        values::counted,
+    },
+    live::shutdown_signal,
+};
+
+pub(super) async fn act(settings: &Settings, command: ActCommand<StoreJob>) -> Result<ExitCode, Problem> {
+    let asked = command.asked()?;
+    if asked.chosen.all { all(settings, &asked).await } else { each(settings, asked.act, &asked.chosen).await }
+}
+
+/// A store that fails does not keep the others' jobs from it.
+async fn each(settings: &Settings, act: Act, chosen: &Chosen<StoreJob>) -> Result<ExitCode, Problem> {
+    let names: Vec<&str> = chosen.ids.iter().map(StoreJob::store).collect();
+    let opened = Opened::to_write(settings, About::Stores(&names)).await?;
+    // Before anything is done for a name that is wrong.
+    let unknown = names.iter().find(|name| opened.record(name).is_err());
+    if let Some(name) = unknown {
+        opened.record(name)?;
+    }
+    let (mut answers, mut failed) = (Answers::default(), Vec::<Trouble>::new());
+    for job in &chosen.ids {
+        if failed.iter().any(|trouble| trouble.store == job.store()) {
+            continue;
+        }
+        let acting = async {
+            let member = opened.store(job.store()).await?;
+            answers.act((member.pool(), member.store(), job.id()), job, act).await
+        };
+        let acted = timeout(PATIENCE, acting).await.unwrap_or_else(|_| Err(Error::Database(sqlx::Error::PoolTimedOut).into()));
+        if let Err(problem) = acted {
+            failed.push(Trouble::of(job.store(), problem.whole()));
+        }
+    }
+    let document = chosen.output.json.then(|| Map::from_iter([("failed".to_owned(), json!(failed))]));
+    let code = answers.tell(act, document)?;
+    let code = tell(&failed, code);
+    opened.close().await;
+    Ok(code)
+}
+
+/// How many there are of which a store was asked.
+struct MatchCount {
+    jobs: u64,
+    /// The queues that there are, if that which is wanted is none of them.
+    known: Option<Vec<String>>,
+}
+
+async fn all(settings: &Settings, asked: &Asked<StoreJob>) -> Result<ExitCode, Problem> {
+    let Asked { act, chosen, .. } = asked;
+    let (act, filter) = (*act, chosen.filter());
+    if let Some(queue) = &filter.queue {
+        check_name("queue name", queue)?;
+    }
+    let mut opened = Opened::to_write(settings, About::All).await?;
+    let is_counted = chosen.dry_run || is_asked_for(act) && !chosen.yes;
+    let most = if chosen.dry_run && chosen.exact { u64::MAX } else { COUNTED };
+    let count = if is_counted { Some(most) } else { None };
+    let is_patient = most != COUNTED;
+    let found = opened.ask(is_patient, |member| find(member, filter.clone(), act, count)).await?;
+    if let Some(queue) = &filter.queue {
+        tell_unless_known(queue, found.iter().map(|(_, found)| found.known.as_deref()));
+    }
+    if chosen.dry_run {
+        return dry_run(opened, act, &found, most, chosen.output.json).await;
+    }
+    let jobs: u64 = found.iter().map(|(_, found)| found.jobs.min(COUNTED)).sum();
+    if is_counted && jobs > 0 {
+        let silent =
+            if opened.failed.is_empty() { String::new() } else { format!(", and {} stores have not answered", opened.failed.len()) };
+        let stores = found.iter().filter(|(_, found)| found.jobs > 0).count();
+        let jobs = counted(jobs, found.iter().any(|(_, found)| found.jobs > COUNTED));
+        confirm(&format!("{jobs} jobs would be {} in {stores} stores{silent}", act.done()), DRY_RUN)?;
+    }
+    sweep(opened, asked, &found).await
+}
+
+async fn find(member: Member, filter: Filter, act: Act, most: Option<u64>) -> Result<MatchCount, Error> {
+    let (pool, store) = (member.pool(), member.store());
+    let known = match &filter.queue {
+        Some(queue) => queues_but(pool, store, queue).await?,
+        None => None,
+    };
+    let jobs = match most {
+        Some(most) => operate::count_matching_up_to(pool, store, &filter, act, most).await?,
+        None => 0,
+    };
+    Ok(MatchCount { jobs, known })
+}
+
+async fn dry_run(opened: Opened, act: Act, found: &[(Member, MatchCount)], most: u64, as_json: bool) -> Result<ExitCode, Problem> {
+    let total: u64 = found.iter().map(|(_, found)| found.jobs.min(most)).sum();
+    let is_partial = found.iter().any(|(_, found)| found.jobs > most);
+    if as_json {
+        let of = |(member, MatchCount { jobs, .. }): &(Member, MatchCount)| json!({ "store": member.name(), "found": (*jobs).min(most), "partial": *jobs > most });
+        let stores: Vec<_> = found.iter().map(of).collect();
+        print::json(&json!({ "stores": stores, "found": total, "partial": is_partial, "failed": opened.failed }))?;
+    } else {
+        let each = found.iter().filter(|(_, found)| found.jobs > 0);
+        let each = each.map(|(member, found)| format!("{}: {}", member.name(), would(act, found.jobs, most)));
+        let all = format!("in all: {} jobs would be {}", counted(total, is_partial), act.done());
+        print::lines(&each.chain([all]).collect::<Vec<_>>().join("\n"))?;
+    }
+    let code = tell(&opened.failed, ExitCode::SUCCESS);
+    opened.close().await;
+    Ok(code)
+}
+
+/// Does it in the stores that have answered. With a rate in one after the other, so that it holds for all of them; a signal ends it after the batches
+/// that are on their way.
+async fn sweep(mut opened: Opened, asked: &Asked<StoreJob>, found: &[(Member, MatchCount)]) -> Result<ExitCode, Problem> {
+    let Asked { act, chosen, rate } = asked;
+    let (act, rate, filter, noted, stop) = (*act, *rate, chosen.filter(), note(act.done(), chosen.text()), CancellationToken::new());
+    let stopped = shutdown_signal();
+    let turn = Arc::new(Semaphore::new(if rate.is_some() { 1 } else { found.len().max(1) }));
+    let has_answered: Vec<String> = found.iter().map(|(member, _)| member.name().to_owned()).collect();
+    let silent = |member: &Member| !has_answered.iter().any(|name| name == member.name());
+    for member in opened.stores.roster().all().iter().filter(|member| silent(member)) {
+        opened.stores.roster().remove(member.name());
+    }
+    let sweeping = |member: Member| {
+        let (filter, noted, stop, turn) = (filter.clone(), noted.clone(), stop.clone(), turn.clone());
+        async move {
+            let _turn = turn.acquire().await;
+            if stop.is_cancelled() {
+                return Ok(Swept::default());
+            }
+            let acting = operate::act_all(member.pool(), member.store(), &filter, act).noted(noted).until(stop.cancelled_owned());
+            if let Some(rate) = rate { acting.rate(rate).await } else { acting.await }
+        }
+    };
+    let answers = {
+        let mut asking = pin!(opened.ask(true, sweeping));
+        tokio::select! {
+            answers = &mut asking => answers?,
+            () = stopped => {
+                stop.cancel();
+                asking.await?
+            }
+        }
+    };
+    let (done, cancelling) =
+        answers.iter().fold((0, 0), |(done, cancelling), (_, swept)| (done + swept.done, cancelling + swept.cancelling));
+    if chosen.output.json {
+        let of =
+            |(member, swept): &(Member, Swept)| json!({ "store": member.name(), act.done(): swept.done, "cancelling": swept.cancelling });
+        let stores: Vec<_> = answers.iter().map(of).collect();
+        print::json(&json!({ "stores": stores, act.done(): done, "cancelling": cancelling, "failed": opened.failed }))?;
+    } else {
+        let each = answers.iter().filter(|(_, swept)| swept.done + swept.cancelling > 0);
+        let each = each.map(|(member, swept)| format!("{}: {}", member.name(), told(act, swept.done, swept.cancelling)));
+        let all = format!("in all: {}", told(act, done, cancelling));
+        print::lines(&each.chain([all]).collect::<Vec<_>>().join("\n"))?;
+    }
+    for trouble in opened.failed.iter_mut().filter(|trouble| has_answered.contains(&trouble.store)) {
+        trouble.error.push_str("; what was done there before that stands in its audit");
+    }
+    let code = tell(&opened.failed, ExitCode::SUCCESS);
+    opened.close().await;
+    Ok(code)
+}

@@ -1,0 +1,165 @@
+//! Where it stands which stores there are, and where their databases are, from options, environment and file.
+//!
+//! Addresses may hold passwords: none is shown, in errors either, and so none is read by clap, which shows what it cannot read.
+
+use std::{collections::BTreeMap, num::NonZeroUsize};
+
+use queue_core::{Store, check_name};
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+use crate::cli::{problem::Problem, span::Span};
+
+/// Heading of the options that every command of many stores takes.
+const OF_STORES: &str = "Stores";
+
+/// What every command of many stores needs.
+#[derive(clap::Args, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::cli) struct StoresSettings {
+    /// The schema in which it stands which stores there are, and where each tenant is; default homes
+    #[arg(long, global = true, env = "QUEUE_HOMES", value_name = "SCHEMA", help_heading = OF_STORES)]
+    homes: Option<String>,
+    /// A database with stores, as `eu=postgres://app@db.eu/app`, by the name that all programs call it by; may be repeated, and several stand in
+    /// the variable with blanks between. Without an URL it is the one that is named everywhere, which is called `main` otherwise
+    #[arg(long = "database", global = true, env = "QUEUE_DATABASES", hide_env_values = true, value_name = "NAME[=URL]", help_heading = OF_STORES)]
+    #[serde(deserialize_with = "of_table")]
+    databases: Option<Vec<String>>,
+    #[arg(skip)]
+    #[serde(flatten)]
+    pub(super) worker: StoresWorkerSettings,
+}
+
+/// What a worker of many stores needs besides.
+#[derive(clap::Args, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::cli) struct StoresWorkerSettings {
+    /// So many handlers run at once over all stores, beside what each queue allows. Default 100
+    #[arg(long, env = "QUEUE_SLOTS", value_name = "N")]
+    pub(super) slots: Option<NonZeroUsize>,
+    /// For how long a store keeps its worker after its last job. Default 5s
+    #[arg(long, env = "QUEUE_LINGER", value_name = "DURATION", allow_hyphen_values = true)]
+    pub(super) linger: Option<Span>,
+    /// How often a store in which nothing happens is tidied. Default 1h
+    #[arg(long, env = "QUEUE_UPKEEP", value_name = "DURATION", allow_hyphen_values = true)]
+    pub(super) upkeep: Option<Span>,
+    /// How often it is looked which stores there are, and moves of tenants go on. Default 5s
+    #[arg(long, env = "QUEUE_TEND", value_name = "DURATION", allow_hyphen_values = true)]
+    pub(super) tend: Option<Span>,
+}
+
+/// What the home's own database is called if it has no other name.
+const MAIN: &str = "main";
+
+/// Databases by their names.
+#[derive(PartialEq, Eq)]
+pub(super) struct Named {
+    /// The names of the home's own.
+    pub(super) home: Vec<String>,
+    /// The others' addresses.
+    pub(super) others: BTreeMap<String, String>,
+}
+
+impl StoresSettings {
+    pub(in crate::cli) fn over(self, lower: Self) -> Self {
+        let given = |text: &String| !text.is_empty();
+        Self {
+            homes: self.homes.filter(given).or(lower.homes),
+            databases: self.databases.filter(|said| said.iter().any(given)).or(lower.databases),
+            worker: StoresWorkerSettings {
+                slots: self.worker.slots.or(lower.worker.slots),
+                linger: self.worker.linger.or(lower.worker.linger),
+                upkeep: self.worker.upkeep.or(lower.worker.upkeep),
+                tend: self.worker.tend.or(lower.worker.tend),
+            },
+        }
+    }
+
+    /// With what only its worker has.
+    pub(super) fn and(self, worker: StoresWorkerSettings) -> Self {
+        Self { worker, ..self }
+    }
+
+    /// The schema of placements.
+    pub(super) fn homes(&self) -> Result<Store, Problem> {
+        Ok(Store::new(self.homes.as_deref().unwrap_or("homes"))?)
+    }
+
+    pub(super) fn databases(&self) -> Result<Named, Problem> {
+        let mut named = Named { home: Vec::new(), others: BTreeMap::new() };
+        for said in self.databases.iter().flatten().flat_map(|said| said.split_whitespace()) {
+            let (name, url) = said.split_once('=').map_or((said, None), |(name, url)| (name, Some(url)));
+            if check_name("name of a database", name).is_err() {
+                return Err(Problem::usage(
+                    "a database is given without a name that it can have; write it like `eu=postgres://user@host/name` (`--database`, \
+                     QUEUE_DATABASES)",
+                ));
+            }
+            let is_new = if let Some(url) = url.filter(|url| !url.is_empty()) {
+                named.others.insert(name.to_owned(), url.to_owned()).is_none() && !named.home.iter().any(|home| home == name)
+            } else {
+                named.home.push(name.to_owned());
+                !named.others.contains_key(name)
+            };
+            if !is_new {
+                return Err(Problem::usage(format!("two databases are called `{name}`; give each a name of its own")));
+            }
+        }
+        if named.home.is_empty() && !named.others.contains_key(MAIN) {
+            named.home.push(MAIN.to_owned());
+        }
+        Ok(named)
+    }
+}
+
+/// `[stores.databases]` of the file: names with addresses. What is wrong is not shown, as it may be an address.
+fn of_table<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+    let wrong = || D::Error::custom("it is a table of names with addresses, as `eu = 'postgres://..'` below `[stores.databases]`");
+    let toml::Value::Table(table) = toml::Value::deserialize(deserializer)? else { return Err(wrong()) };
+    let named = |(name, url): (String, toml::Value)| Some(format!("{name}={}", url.as_str()?));
+    table.into_iter().map(named).collect::<Option<Vec<String>>>().ok_or_else(wrong).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(said: &[&str]) -> Result<Named, String> {
+        let databases = Some(said.iter().map(|&said| said.to_owned()).collect());
+        StoresSettings { databases, ..StoresSettings::default() }.databases().map_err(|problem| problem.to_string())
+    }
+
+    fn file(text: &str) -> Result<StoresSettings, String> {
+        toml::from_str(text).map_err(|error| error.message().to_owned())
+    }
+
+    #[test]
+    fn databases_have_names_and_the_one_of_the_home_is_called_main_unless_it_has_another() {
+        let home = |said: &[&str]| named(said).unwrap().home;
+        assert_eq!(home(&[]), ["main"]);
+        assert_eq!(home(&["eu=postgres://a,b/d us=postgres://c/d?x=y"]), ["main"]);
+        assert_eq!(home(&["eu", "us=postgres://c/d"]), ["eu"]);
+        assert!(home(&["main=postgres://c/d"]).is_empty());
+        assert_eq!(named(&["eu=postgres://a,b/d\n us=postgres://c/d?x=y"]).unwrap().others["us"], "postgres://c/d?x=y");
+        for wrong in [&["postgres://u:swordfish@h/d"][..], &["=postgres://u:swordfish@h/d"], &["eu=a", "eu=b"], &["eu", "eu=b"]] {
+            let said = named(wrong).err().unwrap();
+            assert!(!said.contains("swordfish"), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_file_has_a_section_whose_errors_show_no_address() {
+        let read = file("homes = 'places'\nslots = 7\nlinger = '2s'\n[databases]\neu = 'postgres://h/d'").unwrap();
+        assert_eq!((read.homes.as_deref(), read.worker.slots.map(NonZeroUsize::get)), (Some("places"), Some(7)));
+        assert_eq!(read.databases().unwrap().others["eu"], "postgres://h/d");
+        for wrong in [
+            "databases = 'postgres://u:swordfish@h/d'",
+            "databases = ['eu=postgres://u:swordfish@h/d']",
+            "[databases]\neu = ['postgres://u:swordfish@h/d']",
+            "slotts = 7",
+            "slots = 0",
+        ] {
+            let said = file(wrong).err().unwrap_or_else(|| panic!("{wrong}: it is taken"));
+            assert!(!said.contains("swordfish"), "{said}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Listening for many stores of one database over one connection. As for one store, everything works without it, by polling.
+
+use std::{
+    collections::HashMap,
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use queue_core::{
+    Store,
+    runner::{Channel, Listening, NO_SESSION},
+};
+use sqlx::{ConnectOptions as _, PgPool, postgres::PgListener};
+use tokio::{
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    time::{sleep, timeout},
+};
+
+use super::{
+    Bell, Pauses, bounded,
+    dial::is_same_place,
+    jittered,
+    wake::{REFUSED, SILENCE, hear},
+};
+use crate::error::complain;
+
+/// By which stores say that they are to be listened for.
+#[derive(Clone)]
+pub(crate) struct Ears(UnboundedSender<Word>);
+
+/// What is said by them.
+pub(crate) enum Word {
+    Hear(u64, Listener),
+    Leave(u64),
+}
+
+/// One store.
+pub(crate) struct Listener {
+    store: Store,
+    bell: Arc<Bell>,
+    pauses: Pauses,
+    /// Once it is listened for.
+    channel: Option<String>,
+}
+
+/// Tells that a store is not listened for any more.
+struct Leave(UnboundedSender<Word>, u64);
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        // Nobody listens without the other end.
+        let _ = self.0.send(Word::Leave(self.1));
+    }
+}
+
+impl Ears {
+    /// With what is to be given to [`listen_for_many`].
+    pub(crate) fn open() -> (Self, UnboundedReceiver<Word>) {
+        let (words, heard) = unbounded_channel();
+        (Self(words), heard)
+    }
+
+    /// Rings the bell for every notification of this store, for ever.
+    pub(crate) async fn hear(self, store: Store, bell: Arc<Bell>, pauses: Pauses) {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Relaxed);
+        // Without the other end it is polled.
+        let _ = self.0.send(Word::Hear(number, Listener { store, bell, pauses, channel: None }));
+        let _leave = Leave(self.0, number);
+        pending::<()>().await;
+    }
+}
+
+/// The stores that are listened for.
+#[derive(Default)]
+struct Listeners(HashMap<u64, Listener>);
+
+/// Listens for whoever says so, until nobody can any more.
+pub(crate) async fn listen_for_many(pool: PgPool, mut words: UnboundedReceiver<Word>) {
+    let (mut listeners, mut has_said) = (Listeners::default(), false);
+    loop {
+        // Not before somebody wants it.
+        while listeners.0.is_empty() {
+            match words.recv().await {
+                Some(word) => drop(listeners.mind(word)),
+                None => return,
+            }
+        }
+        let mut pause = Duration::from_millis(500);
+        match listen_once(&pool, &mut listeners, &mut words).await {
+            Ok(Some(Left::All)) => return,
+            Ok(Some(Left::Some)) => pause = Duration::ZERO,
+            Ok(None) => {
+                pause = REFUSED;
+                if !std::mem::replace(&mut has_said, true) {
+                    tracing::warn!("{NO_SESSION}");
+                }
+            }
+            Err(error) => complain(&error, "cannot listen; polling meanwhile"),
+        }
+        let again = sleep(jittered(pause));
+        tokio::pin!(again);
+        loop {
+            tokio::select! {
+                () = &mut again => break,
+                word = words.recv() => match word {
+                    Some(word) => drop(listeners.mind(word)),
+                    None => return,
+                },
+            }
+        }
+    }
+}
+
+/// Who is left when a connection is given up in peace.
+enum Left {
+    Some,
+    All,
+}
+
+/// Until the connection ends. None if it may not listen.
+async fn listen_once(pool: &PgPool, listeners: &mut Listeners, words: &mut UnboundedReceiver<Word>) -> sqlx::Result<Option<Left>> {
+    let to = pool.connect_options();
+    let options = (*to).clone().application_name("queue-worker listen").disable_statement_logging();
+    let Listening { mut listener, keeps_session } = bounded(Listening::open(options)).await?;
+    if !keeps_session {
+        return Ok(None);
+    }
+    for one in listeners.0.values_mut() {
+        one.channel = None;
+        one.begin(&mut listener).await?;
+    }
+    loop {
+        tokio::select! {
+            word = words.recv() => match word.map(|word| listeners.mind(word)) {
+                None => return Ok(Some(Left::All)),
+                Some(Minded::New(number)) => {
+                    if let Some(one) = listeners.0.get_mut(&number) {
+                        one.begin(&mut listener).await?;
+                    }
+                }
+                Some(Minded::Gone(Some(channel))) => bounded(listener.unlisten(&channel)).await?,
+                Some(Minded::Gone(None)) => {}
+            },
+            told = timeout(SILENCE, listener.try_recv()) => match told {
+                Ok(Ok(Some(told))) => {
+                    for one in listeners.0.values().filter(|one| one.channel.as_deref() == Some(told.channel())) {
+                        hear(told.payload(), &one.bell, &one.pauses);
+                    }
+                }
+                // A lost connection that the driver has replaced: notifications may have been missed.
+                Ok(Ok(None)) => listeners.0.values().for_each(Listener::ring),
+                Ok(Err(error)) => return Err(error),
+                Err(_) if !is_same_place(&pool.connect_options(), &to) => return Ok(Some(Left::Some)),
+                // The other end may still be there, and nobody would write to it.
+                Err(_) => {
+                    bounded(sqlx::raw_sql("select").execute(&mut listener)).await?;
+                }
+            },
+        }
+    }
+}
+
+/// What was done about a word.
+enum Minded {
+    New(u64),
+    /// With the channel that nobody is told of any more.
+    Gone(Option<String>),
+}
+
+impl Listeners {
+    fn mind(&mut self, word: Word) -> Minded {
+        match word {
+            Word::Hear(number, listener) => {
+                self.0.insert(number, listener);
+                Minded::New(number)
+            }
+            Word::Leave(number) => {
+                let channel = self.0.remove(&number).and_then(|gone| gone.channel);
+                Minded::Gone(channel.filter(|channel| self.0.values().all(|one| one.channel.as_ref() != Some(channel))))
+            }
+        }
+    }
+}
+
+impl Listener {
+    /// Fails with the connection only: a store that does not say its channel is polled.
+    async fn begin(&mut self, listener: &mut PgListener) -> sqlx::Result<()> {
+        match bounded(Channel::Wake.name(&mut *listener, self.store)).await {
+            Ok(channel) => {
+                bounded(listener.listen(&channel)).await?;
+                self.channel = Some(channel);
+                self.ring();
+                Ok(())
+            }
+            Err(error @ sqlx::Error::Database(_)) => {
+                complain(&error, "cannot listen for this store; polling it meanwhile");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn ring(&self) {
+        self.bell.tell();
+        self.bell.note_control();
+    }
+}

@@ -1,0 +1,32 @@
+//! Transactions of another kind than the usual, over each node.
+
+use queue_core::{Job as _, Store, operate};
+
+use super::{cluster, kinds::Echo, owner, pool};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_isolation_is_refused_on_the_stores_own_node_only() {
+    let Some(db) = cluster("transactions over every node").await else { return };
+    let own = owner(&db).await;
+    for url in db.urls() {
+        let on = pool(&url);
+        let mut tx = on.begin_with("begin isolation level repeatable read").await.unwrap();
+        let enqueued = Echo { n: 1 }.enqueue(&mut tx).await;
+        if url == own {
+            let error = enqueued.unwrap_err().to_string();
+            assert!(error.contains("read committed only"), "{error}");
+            tx.rollback().await.unwrap();
+        } else {
+            let id = enqueued.unwrap().id();
+            tx.commit().await.unwrap();
+            assert_eq!(db.count(&format!("select count(*) from queue.job where id = {id}")).await, 1);
+        }
+        // What only looks need be no writer, whatever its functions could do.
+        let mut tx = on.begin_with("begin read only").await.unwrap();
+        operate::limits(&mut *tx, Store::default()).await.unwrap();
+        operate::pauses(&mut *tx, Store::default()).await.unwrap();
+        tx.rollback().await.unwrap();
+        on.close().await;
+    }
+    db.finish().await;
+}

@@ -1,0 +1,151 @@
+//! Jobs that completed and leave no record: only they go, and only under their own lease or entry.
+
+use queue_core::JobId;
+use sqlx::{Connection as _, PgConnection};
+use tests::{
+    TestDb, operate,
+    protocol::{self, Lease, Said, claim, register, settle_forgotten},
+};
+
+use super::{connect, enqueue};
+
+/// Another job, and a failure of it, that nobody speaks of.
+async fn bystander(on: &mut PgConnection) -> JobId {
+    let job = enqueue(on, &["beside"]).await[0];
+    failed(on, job).await;
+    job
+}
+
+async fn failed(on: &mut PgConnection, job: JobId) {
+    sqlx::query("insert into queue.failure select $1, 1, now(), 1, 'once'").bind(job).execute(on).await.unwrap();
+}
+
+/// An ordering key whose head is that job.
+async fn headed(on: &mut PgConnection, key: i64, job: JobId) {
+    sqlx::query("insert into queue.active_key (key, id, seq) values ($1, $2, $2)").bind(key).bind(job).execute(on).await.unwrap();
+}
+
+/// The job of a verdict with that key.
+fn keyed(lease: &Lease, index: usize, key: i64) -> Said {
+    let mut said = lease.one(index, "forget");
+    said.job.key = Some(key);
+    said
+}
+
+async fn left(db: &TestDb) -> (i64, i64, i64) {
+    let count = async |table: &str| db.count(&format!("select count(*) from queue.{table}")).await;
+    (count("job").await, count("failure").await, count("key_hint").await)
+}
+
+#[tokio::test]
+async fn a_lease_gives_up_what_leaves_no_record_and_keeps_the_rest() {
+    let db = TestDb::new().await;
+    let mut c = connect(&db).await;
+    bystander(&mut c).await;
+    let worker = register(&mut c).await.unwrap();
+    let jobs = enqueue(&mut c, &["a"; 6]).await;
+    let lanes: Vec<i64> =
+        sqlx::query_scalar("select distinct lane from queue.ready where id = any ($1)").bind(&jobs).fetch_all(&mut c).await.unwrap();
+    let mut leases = Vec::new();
+    for _ in 0..2 {
+        leases.push(protocol::claim_of(&mut c, worker, &lanes, &[0], &[3], 3).await.unwrap());
+    }
+    let (first, second) = (&leases[0], &leases[1]);
+    // What is left keeps its own attempts and crashes, wherever it lies.
+    let apart = "update queue.lease set ids = array[ids[3], ids[2], ids[1]], attempts = '{3,2,1}', crashes = '{6,5,4}' where token = $1";
+    sqlx::query(apart).bind(first.token).execute(&mut c).await.unwrap();
+    failed(&mut c, first.jobs[1].id).await;
+    headed(&mut c, 7, first.jobs[1].id).await;
+    let refused = settle_forgotten(&mut c, &[keyed(first, 1, 7), second.one(0, "forget")]).await.unwrap();
+    assert_eq!(refused, []);
+    assert_eq!(left(&db).await, (5, 1, 1), "two jobs and a failure are gone, and the key goes on");
+    let kept = "select attempts = '{3,1}' and crashes = '{6,4}' from queue.lease where token = $1";
+    assert!(sqlx::query_scalar::<_, bool>(kept).bind(first.token).fetch_one(&mut c).await.unwrap());
+    for (lease, rest) in [(first, [2, 0]), (second, [1, 2])] {
+        let listed: Vec<i64> =
+            sqlx::query_scalar("select unnest(ids) from queue.lease where token = $1").bind(lease.token).fetch_all(&mut c).await.unwrap();
+        assert_eq!(listed, rest.map(|at| lease.jobs[at].id.0), "what was not said is left");
+    }
+    let rest: Vec<Said> = [(first, 0), (first, 2), (second, 1), (second, 2)].map(|(lease, at)| lease.one(at, "forget")).to_vec();
+    assert_eq!(settle_forgotten(&mut c, &rest).await.unwrap(), []);
+    assert_eq!(left(&db).await, (1, 1, 1));
+    assert_eq!(db.count("select count(*) from queue.lease").await, 0, "they ended");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn under_another_token_and_of_a_job_that_is_not_in_the_lease_nothing_goes() {
+    let db = TestDb::new().await;
+    let mut c = connect(&db).await;
+    let beside = bystander(&mut c).await;
+    let worker = register(&mut c).await.unwrap();
+    enqueue(&mut c, &["default"; 2]).await;
+    let (mine, other) = (claim(&mut c, worker, 1).await.unwrap(), claim(&mut c, worker, 1).await.unwrap());
+    let foreign = Said { token: other.token, ..mine.one(0, "forget") };
+    let mut stranger = mine.one(0, "forget");
+    stranger.job.id = beside;
+    let refused = settle_forgotten(&mut c, &[foreign, stranger]).await.unwrap();
+    assert_eq!(refused, [(other.token, Some(mine.jobs[0].id)), (mine.token, Some(beside))]);
+    assert_eq!((left(&db).await, db.count("select count(*) from queue.lease").await), ((3, 1, 0), 2));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_was_taken_back_meanwhile_is_refused_and_kept() {
+    let db = TestDb::new().await;
+    let (mut c, mut zombie) = (connect(&db).await, connect(&db).await);
+    let worker = register(&mut c).await.unwrap();
+    enqueue(&mut c, &["default"]).await;
+    let lease = claim(&mut c, worker, 1).await.unwrap();
+    protocol::silence(&mut c, worker).await.unwrap();
+    let mut taking = c.begin().await.unwrap();
+    let tokens = protocol::lock_silent(&mut taking).await.unwrap();
+    protocol::take_back(&mut taking, &tokens).await.unwrap();
+    let said = lease.all("forget");
+    let settling = tokio::spawn(async move { settle_forgotten(&mut zombie, &said).await.unwrap() });
+    tests::eventually("it waits for the lease", async || {
+        db.count("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()").await == 1
+    })
+    .await;
+    taking.commit().await.unwrap();
+    assert_eq!(settling.await.unwrap().len(), 1);
+    assert_eq!(db.count("select count(*) from queue.job").await, 1);
+    db.check_invariant().await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_transactional_job_that_leaves_no_record_goes_with_its_own_entry_only() {
+    let db = TestDb::new().await;
+    let mut c = connect(&db).await;
+    bystander(&mut c).await;
+    let job = enqueue(&mut c, &["default"]).await[0];
+    failed(&mut c, job).await;
+    headed(&mut c, 7, job).await;
+    let (lane, seq): (i64, i64) =
+        sqlx::query_as("select lane, seq from queue.ready where id = $1").bind(job).fetch_one(&mut c).await.unwrap();
+    for wrong in [(lane + 1, seq, job), (lane, seq + 1, job), (lane, seq, JobId(job.0 + 1))] {
+        assert!(!operate::finish_forgotten(&mut c, wrong, Some(7)).await.unwrap());
+    }
+    assert_eq!(left(&db).await, (2, 2, 0));
+    assert!(operate::finish_forgotten(&mut c, (lane, seq, job), Some(7)).await.unwrap());
+    assert_eq!(left(&db).await, (1, 1, 1));
+    assert_eq!(db.count("select count(*) from queue.ready").await, 1);
+    assert!(!operate::finish_forgotten(&mut c, (lane, seq, job), Some(7)).await.unwrap(), "once");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn it_waits_for_no_lease_but_its_own() {
+    let db = TestDb::new().await;
+    let (mut first, mut second) = (connect(&db).await, connect(&db).await);
+    let worker = register(&mut first).await.unwrap();
+    enqueue(&mut first, &["default"; 2]).await;
+    let (mine, other) = (claim(&mut first, worker, 1).await.unwrap(), claim(&mut first, worker, 1).await.unwrap());
+    let mut settling = first.begin().await.unwrap();
+    assert_eq!(settle_forgotten(&mut settling, &mine.all("forget")).await.unwrap(), []);
+    sqlx::query("set lock_timeout = '2s'").execute(&mut second).await.unwrap();
+    assert_eq!(settle_forgotten(&mut second, &other.all("forget")).await.unwrap(), []);
+    settling.commit().await.unwrap();
+    db.finish().await;
+}

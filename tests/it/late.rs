@@ -1,0 +1,136 @@
+//! Jobs that are committed late, below the floors of their lanes, while a held snapshot keeps all that is dead where it is.
+
+use std::time::{Duration, Instant};
+
+use queue_core::{
+    Job as _, JobId, JobState, Store,
+    operate::{self, Scope},
+};
+use queue_worker::{Config, Worker};
+use sqlx::{Connection as _, PgConnection};
+use tests::{Act, Do, TestDb, within};
+
+/// One that finds what it is told of, or looks for by itself: it polls once an hour.
+fn sleeper(db: &TestDb) -> Worker {
+    let mut config = Config::default();
+    config.poll_interval = Duration::from_hours(1);
+    config.grace = Duration::from_secs(2);
+    Worker::new(db.pool.clone()).config(config).register::<Do>()
+}
+
+fn quick() -> Do {
+    Do { act: Act::Ok(String::new()) }
+}
+
+async fn enqueue(db: &TestDb) -> JobId {
+    quick().enqueue(&db.pool).await.unwrap().id()
+}
+
+async fn connect(db: &TestDb) -> PgConnection {
+    PgConnection::connect(&db.url).await.unwrap()
+}
+
+/// Keeps all that is dead where it is: a look at all that lies below a floor takes long then, so it goes by blocks.
+async fn with_many_dead(db: &TestDb, jobs: i64) -> PgConnection {
+    let mut other = connect(db).await;
+    sqlx::raw_sql("begin isolation level repeatable read; select count(*) from queue.ready").execute(&mut other).await.unwrap();
+    let fill = "insert into queue.ready (lane, seq, id) select queue.meet_lane('default', 'do', 100::smallint, false), n, n from generate_series(1, $1) n";
+    sqlx::query(fill).bind(jobs).execute(&db.pool).await.unwrap();
+    sqlx::query("delete from queue.ready").execute(&db.pool).await.unwrap();
+    other
+}
+
+async fn goes_by_blocks(db: &TestDb) -> bool {
+    let late = "select count(*) from pg_stat_activity
+      where datname = current_database() and query like '%of what was committed late%' and application_name like 'queue-worker%'";
+    db.count(late).await > 0
+}
+
+#[tokio::test]
+async fn jobs_committed_late_are_found_by_blocks_where_all_that_is_dead_stays() {
+    let db = TestDb::new().await;
+    let other = with_many_dead(&db, 400_000).await;
+    db.run_while(sleeper(&db), async {
+        // 1 and 25: as few as one look takes at once, and more.
+        for count in [1, 25] {
+            let mut connection = connect(&db).await;
+            let mut late = connection.begin().await.unwrap();
+            let ids = sqlx::query_scalar("select queue.enqueue('do', '{\"act\":{\"Ok\":\"\"}}') from generate_series(1, $1)");
+            let ids: Vec<JobId> = ids.bind(count).fetch_all(&mut *late).await.unwrap();
+            for _ in 0..20 {
+                let id = enqueue(&db).await;
+                within(Duration::from_secs(30), "a later job is run", async || db.state(id).await == Some(JobState::Completed)).await;
+            }
+            within(Duration::from_secs(30), "what lies below the floors is looked for by blocks", async || goes_by_blocks(&db).await).await;
+            late.commit().await.unwrap();
+            for id in ids {
+                within(Duration::from_secs(30), "the late job is completed", async || db.state(id).await == Some(JobState::Completed))
+                    .await;
+            }
+        }
+    })
+    .await;
+    assert_eq!(db.count("select count(*) from queue.ready").await, 0);
+    other.close().await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_committed_late_is_found_by_blocks_by_a_busy_worker() {
+    let db = TestDb::new().await;
+    let other = with_many_dead(&db, 400_000).await;
+    sqlx::query("select queue.enqueue('do', '{\"act\":{\"Sleep\":5}}') from generate_series(1, 3000)").execute(&db.pool).await.unwrap();
+    let mut connection = connect(&db).await;
+    let mut late = connection.begin().await.unwrap();
+    let first = quick().enqueue(&mut late).await.unwrap().id();
+    sqlx::query("select queue.enqueue('do', '{\"act\":{\"Sleep\":5}}') from generate_series(1, 30000)").execute(&db.pool).await.unwrap();
+    db.run_while(sleeper(&db), async {
+        within(Duration::from_mins(1), "the late job's place has been passed", async || {
+            db.count("select count(*) from queue.done").await > 4000
+        })
+        .await;
+        within(Duration::from_secs(30), "what lies below the floors is looked for by blocks", async || goes_by_blocks(&db).await).await;
+        late.commit().await.unwrap();
+        within(Duration::from_secs(30), "the late job is completed", async || db.state(first).await == Some(JobState::Completed)).await;
+        let waiting = db.count("select count(*) from queue.ready").await;
+        assert!(waiting > 0, "the worker was busy all the time");
+    })
+    .await;
+    other.close().await.unwrap();
+    db.finish().await;
+}
+
+/// How many transactions a second there are in this database, those of this connection aside.
+async fn rate(on: &mut PgConnection) -> f64 {
+    const DONE: &str = "select (xact_commit + xact_rollback)::bigint from pg_stat_database where datname = current_database()";
+    let (before, began) = (sqlx::query_scalar::<_, i64>(DONE).fetch_one(&mut *on).await.unwrap(), Instant::now());
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    (sqlx::query_scalar::<_, i64>(DONE).fetch_one(on).await.unwrap() - before) as f64 / began.elapsed().as_secs_f64()
+}
+
+#[tokio::test]
+async fn a_worker_that_looks_by_blocks_comes_to_rest_and_so_it_does_when_all_is_paused_meanwhile() {
+    let db = TestDb::new().await;
+    let other = with_many_dead(&db, 400_000).await;
+    let mut on = connect(&db).await;
+    db.run_while(sleeper(&db), async {
+        for pauses in [false, true] {
+            for _ in 0..5 {
+                let id = enqueue(&db).await;
+                within(Duration::from_secs(30), "a job is run", async || db.state(id).await == Some(JobState::Completed)).await;
+            }
+            within(Duration::from_secs(30), "what lies below the floors is looked for by blocks", async || goes_by_blocks(&db).await).await;
+            if pauses {
+                operate::pause(&mut on, Store::default(), &Scope::queue("default"), None).await.unwrap();
+            }
+            tokio::time::sleep(Duration::from_secs(4)).await;
+            let rate = rate(&mut on).await;
+            eprintln!("{rate:.1} transactions a second, paused: {pauses}");
+            // At rest it is 10 to 30, for statistics come late; one that goes on for ever has hundreds.
+            assert!(rate <= 60.0, "{rate:.1} a second, paused: {pauses}");
+        }
+    })
+    .await;
+    other.close().await.unwrap();
+    db.finish().await;
+}

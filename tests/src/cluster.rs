@@ -1,0 +1,91 @@
+//! A Citus cluster to test on, if there is one: `QUEUE_TEST_CITUS` is the address of its coordinator, as a superuser. Its other nodes are those that the
+//! database knows that this leads to.
+
+use std::str::FromStr as _;
+
+use queue_core::{Store, migrate};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, postgres::PgConnectOptions};
+
+use crate::db::{connect, run, with_database};
+
+/// The nodes of the cluster, the coordinator first; none without one.
+///
+/// # Panics
+/// When it does not answer.
+pub async fn nodes() -> Option<Vec<String>> {
+    const NODES: &str = "select nodename::text, nodeport from pg_dist_node where noderole = 'primary' order by groupid";
+    let url = std::env::var("QUEUE_TEST_CITUS").ok()?;
+    let mut admin = connect(&url).await;
+    let found: Vec<(String, i32)> = sqlx::query_as(NODES).fetch_all(&mut admin).await.unwrap_or_else(|error| panic!("{url}: {error}"));
+    let options = PgConnectOptions::from_str(&url).unwrap_or_else(|error| panic!("{url}: {error}"));
+    let (host, port) = (options.get_host(), options.get_port());
+    Some(found.into_iter().map(|(name, at)| url.replace(&format!("{host}:{port}"), &format!("{name}:{at}"))).collect())
+}
+
+/// Named after this binary, whose code makes it, so that no other build is tried.
+fn template() -> String {
+    let made = std::env::current_exe().and_then(|path| path.metadata()).and_then(|file| file.modified());
+    let since = made.ok().and_then(|made| made.duration_since(std::time::UNIX_EPOCH).ok()).unwrap_or_default();
+    format!("queue_cluster_{}", since.as_millis())
+}
+
+/// A database of this name on each node: a copy of one that has a distributed store.
+pub(crate) async fn make(nodes: &[String], name: &str) {
+    ensure_template(nodes).await;
+    for node in nodes {
+        let mut admin = connect(node).await;
+        run(&mut admin, &format!("create database {name} template {} strategy file_copy", template())).await;
+        run(&mut admin, &format!("alter database {name} set citus.enable_schema_based_sharding = on")).await;
+    }
+}
+
+/// Drops it.
+pub(crate) async fn drop(nodes: &[String], name: &str) {
+    for node in nodes {
+        run(&mut connect(node).await, &format!("drop database if exists {name} with (force)")).await;
+    }
+}
+
+async fn ensure_template(nodes: &[String]) {
+    const EXISTS: &str = "select exists (select from pg_database where datname = $1)";
+    let name = template();
+    let mut admin = connect(&nodes[0]).await;
+    run(&mut admin, "select pg_advisory_lock(1)").await;
+    let exists: bool = sqlx::query_scalar(EXISTS).bind(&name).fetch_one(&mut admin).await.unwrap_or_else(|error| panic!("{error}"));
+    if !exists {
+        for node in nodes {
+            let mut admin = connect(node).await;
+            let earlier: Vec<String> = sqlx::query_scalar("select datname::text from pg_database where datname like 'queue\\_cluster\\_%'")
+                .fetch_all(&mut admin)
+                .await
+                .unwrap_or_else(|error| panic!("{node}: {error}"));
+            for name in earlier {
+                run(&mut admin, &format!("drop database if exists {name} with (force)")).await;
+            }
+            run(&mut admin, "drop database if exists queue_template_new with (force)").await;
+            run(&mut admin, "create database queue_template_new").await;
+            run(&mut connect(&with_database(node, "queue_template_new")).await, "create extension citus").await;
+        }
+        let mut fresh = connect(&with_database(&nodes[0], "queue_template_new")).await;
+        for (nr, node) in nodes.iter().enumerate() {
+            let options = PgConnectOptions::from_str(node).unwrap_or_else(|error| panic!("{node}: {error}"));
+            let call = if nr == 0 { "citus_set_coordinator_host" } else { "citus_add_node" };
+            run(&mut fresh, &format!("select {call}('{}', {})", options.get_host(), options.get_port())).await;
+        }
+        run(&mut fresh, "set citus.enable_schema_based_sharding = on").await;
+        migrate(&mut fresh, Store::default()).await.unwrap_or_else(|error| panic!("cannot migrate the template: {error}"));
+        run(&mut fresh, "create table effect (job bigint, attempt int, pid int, at timestamptz default clock_timestamp())").await;
+        run(&mut fresh, "select create_distributed_table('effect', null, colocate_with => 'none')").await;
+        fresh.close().await.unwrap_or_else(|error| panic!("cannot close the template: {error}"));
+        for node in nodes.iter().rev() {
+            let mut admin = connect(node).await;
+            run(&mut admin, "alter database queue_template_new allow_connections false").await;
+            // The cluster's own, who begin again and again.
+            let end = "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = 'queue_template_new'";
+            sqlx::raw_sql(AssertSqlSafe(end)).execute(&mut admin).await.unwrap_or_else(|error| panic!("{end}: {error}"));
+            run(&mut admin, &format!("alter database queue_template_new rename to {name}")).await;
+        }
+    }
+    run(&mut admin, "select pg_advisory_unlock(1)").await;
+    let _ = PgConnection::close(admin).await;
+}

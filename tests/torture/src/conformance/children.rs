@@ -1,0 +1,57 @@
+//! Children and maps of durable jobs.
+
+use anyhow::{Context as _, Result, ensure};
+use queue_core::{Job as _, JobRef, JobState, operate};
+
+use super::{
+    jobs::{Mapped, Mapper, Parent, Waits},
+    play::{Need, Room, operations},
+    world::World,
+};
+
+pub(super) const ROOM: Room = Room {
+    name: "children",
+    needs: Need::Worker,
+    operations: operations![
+        "spawn, join, outcome" => parent,
+        "cancel a parent and its child" => cancel,
+        "map, two in flight" => map,
+        "map of a thousand and more" => large_map,
+    ],
+};
+
+async fn parent(world: &World) -> Result<()> {
+    let job = Parent {}.enqueue(world.pool()).store(world.store).await?;
+    let said = world.output(job).await?;
+    ensure!(said[0] == "a child" && said[1].contains("told to die") && said[2] == "true", "{said:?}");
+    let children = operate::children(world.read().await?, world.store, job.id()).await?;
+    let ended: Vec<(&str, &str)> = children.iter().map(|child| (child.name.as_str(), child.whereabouts())).collect();
+    ensure!(ended.contains(&("well", "completed")) && ended.contains(&("ill", "dead")), "{ended:?}");
+    Ok(())
+}
+
+async fn cancel(world: &World) -> Result<()> {
+    let job = Waits {}.enqueue(world.pool()).store(world.store).await?;
+    world.comes_to(job.job_ref(), JobState::Parked).await?;
+    let child = operate::children(world.pool(), world.store, job.id()).await?.into_iter().next().context("it has no child")?;
+    job.cancel(world.pool()).await?;
+    world.comes_to(job.job_ref(), JobState::Cancelled).await?;
+    world.comes_to(JobRef::from_id(child.id).in_store(world.store), JobState::Cancelled).await
+}
+
+async fn map(world: &World) -> Result<()> {
+    let job = Mapper { parts: 7, most: 2 }.enqueue(world.pool()).store(world.store).await?;
+    let outputs = vec![Some(0), Some(1), None, Some(3), Some(4), None, Some(6)];
+    let found = world.output(job).await?;
+    ensure!(found == Mapped { total: 7, completed: 5, dead: 2, outputs }, "{found:?}");
+    let gathers = operate::gathers(world.read().await?, world.store, job.id()).await?;
+    ensure!(!gathers.is_empty() && gathers.iter().all(|gather| (gather.completed, gather.dead) == (5, 2)), "{gathers:?}");
+    Ok(())
+}
+
+async fn large_map(world: &World) -> Result<()> {
+    let job = Mapper { parts: 1100, most: 400 }.enqueue(world.pool()).store(world.store).await?;
+    let found = world.output(job).await?;
+    ensure!((found.total, found.completed + found.dead, found.outputs.len()) == (1100, 1100, 1100));
+    Ok(())
+}

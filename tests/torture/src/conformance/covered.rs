@@ -1,0 +1,233 @@
+//! Every public operation is played: each method, function and SQL function that users are shown is named in the rooms of this folder, or is an
+//! exception that says why.
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::root;
+
+/// Types whose methods touch no server. What they do is the same everywhere, and has its own tests.
+const PURE: [(&str, &str); 16] = [
+    ("Backoff", "how long a retry waits is computed"),
+    ("JobType", "what `#[job(..)]` writes"),
+    ("Options", "what `#[job(..)]` expands to; jobs here say most of it"),
+    ("Unique", "as above"),
+    ("UniqueKey", "a text that is made of fields"),
+    ("StateKey", "what `state(..)` expands to"),
+    ("Retain", "a choice"),
+    ("Overlap", "a choice; `schedule` says each to the store"),
+    ("Missed", "as above"),
+    ("Error", "an error, looked at"),
+    ("Histogram", "counts that were read are added and asked"),
+    ("Registry", "the job types of a binary, which a worker makes by itself"),
+    ("Registration", "as above"),
+    ("JobState", "names of states"),
+    ("Failure", "an error that a handler returns, looked at"),
+    ("OldPayload", "the text that an upgrade is given"),
+];
+
+/// What cannot be played here, or is no operation.
+const EXCEPTIONS: [(&str, &str); 10] = [
+    ("from_env", "reads the environment, then does what `connect` does"),
+    ("linked", "the types of a binary: the worker here is told its types one by one, and makes the same of them"),
+    ("logs_at", "as `logs`, with another level"),
+    ("log_panics", "a hook of the whole process"),
+    ("shutdown_signal", "waits for a signal to the process"),
+    ("meter", "figures for OpenTelemetry; the worker counts them from what `history` reads"),
+    ("verdict", "decides, and asks nobody"),
+    ("most_together", "as above"),
+    ("message", "the text of an error"),
+    ("serve_over", "the dashboard of many stores, which asks each what the rooms here ask; it has tests of its own"),
+];
+
+fn files(folder: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.is_dir() {
+                folders.push(entry);
+            } else if entry.extension().is_some_and(|extension| extension == "rs") {
+                found.push((entry.clone(), fs::read_to_string(&entry).unwrap()));
+            }
+        }
+    }
+    found
+}
+
+fn is_name(letter: char) -> bool {
+    letter.is_alphanumeric() || letter == '_'
+}
+
+fn name(text: &str) -> &str {
+    text.split(|letter| !is_name(letter)).next().unwrap_or_default()
+}
+
+/// The names that a module file shows: those of its `pub use`, but for what is hidden from documentation.
+fn shown(file: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(root().join(file)).unwrap();
+    let mut names = BTreeSet::new();
+    let mut lines = text.lines();
+    let mut is_hidden = false;
+    while let Some(line) = lines.next() {
+        if line == "#[doc(hidden)]" {
+            is_hidden = true;
+        } else if let Some(first) = line.strip_prefix("pub use ") {
+            let mut whole = first.to_owned();
+            while !whole.contains(';') {
+                whole.push_str(lines.next().unwrap());
+            }
+            if !is_hidden {
+                names.extend(whole.split(|letter| !is_name(letter)).map(str::to_owned));
+            }
+            is_hidden = false;
+        } else if line.starts_with("pub mod") {
+            // What is in a hidden one is not reached: its `pub use` stand indented.
+            is_hidden = false;
+        }
+    }
+    names
+}
+
+/// The type that an `impl` or a `trait` at the left margin is about.
+fn subject(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("pub trait ").or_else(|| {
+        let rest = line.strip_prefix("impl")?;
+        let rest = match rest.strip_prefix('<') {
+            // Past its own parameters.
+            Some(rest) => {
+                let mut depth = 1;
+                let end = rest.char_indices().find(|(at, letter)| {
+                    depth += match letter {
+                        '<' => 1,
+                        '>' if !rest[..*at].ends_with('-') => -1,
+                        _ => 0,
+                    };
+                    depth == 0
+                })?;
+                &rest[end.0 + 1..]
+            }
+            None => rest,
+        };
+        let rest = rest.trim_start();
+        // Of another's trait nothing is ours.
+        if rest.contains(" for ") { None } else { Some(rest) }
+    })?;
+    Some(name(rest))
+}
+
+/// Each public function of a crate, and the type that it is of; of what its module shows.
+fn operations(crate_name: &str, modules: &[&str]) -> BTreeMap<String, String> {
+    let shown: BTreeSet<String> = modules.iter().flat_map(|module| shown(&format!("{crate_name}/src/{module}"))).collect();
+    let mut found = BTreeMap::new();
+    for (path, text) in files(&root().join(crate_name).join("src")) {
+        let path = path.strip_prefix(root().join(crate_name)).unwrap().to_str().unwrap().to_owned();
+        if ["/testing/", "/cli/", "/attempt/", "/private"].iter().any(|room| path.contains(room)) {
+            continue;
+        }
+        let (mut of, mut is_hidden, mut is_trait) = (None, false, false);
+        for line in text.lines().take_while(|line| *line != "#[cfg(test)]") {
+            if let Some(subject) = subject(line) {
+                (of, is_trait) = (Some(subject), line.starts_with("pub trait"));
+            } else if line.starts_with('}') {
+                (of, is_trait) = (None, false);
+            } else if line.starts_with("macro_rules! option_methods") || line.starts_with("macro_rules! enqueue_methods") {
+                of = Some("Enqueue");
+            }
+            let trimmed = line.trim_start();
+            if trimmed.starts_with("#[doc(hidden)]") {
+                is_hidden = true;
+            }
+            let declared = trimmed.strip_prefix("pub ").or_else(|| trimmed.strip_prefix("fn ").filter(|_| is_trait).map(|_| trimmed));
+            let Some(declared) = declared else { continue };
+            let declared = ["async ", "const "].iter().fold(declared, |text, word| text.strip_prefix(word).unwrap_or(text));
+            let Some(function) = declared.strip_prefix("fn ").map(name) else { continue };
+            let is_indented = line.starts_with(' ');
+            let is_reached = if is_indented { of.is_some_and(|of| shown.contains(of)) } else { shown.contains(function) };
+            if is_reached && !is_hidden && function != "$name" && !function.is_empty() {
+                found.insert(function.to_owned(), of.filter(|_| is_indented).unwrap_or(crate_name).to_owned());
+            }
+            is_hidden = false;
+        }
+    }
+    found
+}
+
+/// The rooms, without this file.
+fn rooms() -> String {
+    let rooms = files(&root().join("tests/torture/src/conformance"));
+    rooms.into_iter().filter(|(path, _)| !path.ends_with("covered.rs")).map(|(_, text)| text).collect()
+}
+
+/// Whether a function of this name is called, or implemented.
+fn is_named(rooms: &str, function: &str) -> bool {
+    rooms.match_indices(function).any(|(at, _)| {
+        let (before, after) = (&rooms[..at], &rooms[at + function.len()..]);
+        !before.ends_with(is_name) && (after.starts_with('(') || after.starts_with("::<") || before.ends_with("::"))
+    })
+}
+
+#[test]
+fn every_public_operation_is_played() {
+    let rooms = rooms();
+    let core = ["lib.rs", "operate/mod.rs", "schedule/mod.rs", "schema/migrate.rs", "stores/mod.rs"];
+    let worker = ["lib.rs", "dashboard/mod.rs"];
+    let mut all = operations("queue-core", &core);
+    // What stands in a module that is shown as such.
+    for (function, of) in [("status", "migrate"), ("verify", "migrate"), ("print", "migrate"), ("router", "dashboard")] {
+        all.insert(function.to_owned(), of.to_owned());
+    }
+    all.extend(operations("queue-worker", &worker));
+    assert!(all.len() > 200, "only {} operations were found: {:?}", all.len(), all.keys());
+    for known in ["enqueue", "wait", "list", "create", "signal", "begin", "map", "register", "connect", "act_all", "after", "read_from"] {
+        assert!(all.contains_key(known), "{known} is not among {:?}", all.keys());
+    }
+    let is_exception =
+        |function: &str, of: &str| PURE.iter().any(|(pure, _)| *pure == of) || EXCEPTIONS.iter().any(|(name, _)| *name == function);
+    let missing: Vec<String> = all
+        .iter()
+        .filter(|(function, of)| !is_exception(function, of) && !is_named(&rooms, function))
+        .map(|(function, of)| format!("{of}::{function}"))
+        .collect();
+    assert!(missing.is_empty(), "play these in tests/torture/src/conformance, or say here why not:\n  {}", missing.join("\n  "));
+    for (name, _) in EXCEPTIONS {
+        assert!(all.contains_key(name) && !is_named(&rooms, name), "{name} is no exception any more");
+    }
+}
+
+/// The settings of a worker, which are methods by a macro.
+#[test]
+fn every_setting_of_a_worker_is_said() {
+    let rooms = rooms();
+    let settings = fs::read_to_string(root().join("queue-worker/src/live/settings.rs")).unwrap();
+    let names = settings.lines().filter(|line| line.contains("(\"QUEUE_")).map(|line| name(line.trim_start()));
+    let missing: Vec<&str> = names.filter(|setting| !rooms.contains(&format!(".{setting}("))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// What the documentation tells every language to call.
+#[test]
+fn every_sql_function_that_is_documented_is_played() {
+    let rooms = rooms();
+    let migrations = files_of(&root().join("queue-core/migrations")).concat();
+    let documents = files_of(&root().join("docs")).concat();
+    let functions: BTreeSet<&str> = documents
+        .match_indices("queue.")
+        .map(|(at, word)| name(&documents[at + word.len()..]))
+        .filter(|function| {
+            documents.contains(&format!("queue.{function}(")) && migrations.contains(&format!("create function queue.{function}("))
+        })
+        .collect();
+    assert!(functions.len() > 40, "{functions:?}");
+    let missing: Vec<&str> = functions.into_iter().filter(|function| !rooms.contains(&format!("queue.{function}("))).collect();
+    assert!(missing.is_empty(), "play these in tests/torture/src/conformance/sql.rs: {missing:?}");
+}
+
+fn files_of(folder: &Path) -> Vec<String> {
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    files.map(|path| fs::read_to_string(path).unwrap()).collect()
+}

@@ -1,0 +1,119 @@
+//! Durable jobs: steps that are done once, sleeps, signals, and beginning anew.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use queue_core::{
+    Job as _, JobRef, JobState,
+    operate::{self, Signalled},
+};
+
+use super::{
+    jobs::{Anew, Receives, Sleeps, Steps},
+    play::{Need, Room, operations},
+    world::World,
+};
+
+pub(super) const ROOM: Room = Room {
+    name: "durable",
+    needs: Need::Worker,
+    operations: operations![
+        "steps, step in a transaction, revision" => steps,
+        "a step that waits in place" => |world| sleeps(world, 200, 1),
+        "sleep, scheduled meanwhile" => |world| sleeps(world, 1500, 2),
+        "run now wakes none before its time" => woken,
+        "signal one that is parked" => signalled,
+        "signal before it begins, in a transaction" => signalled_before,
+        "receive in time" => in_time,
+        "receive too late" => too_late,
+        "signal to one that is over" => over,
+        "begin anew" => anew,
+    ],
+};
+
+async fn steps(world: &World) -> Result<()> {
+    let job = Steps {}.enqueue(world.pool()).store(world.store).await?;
+    ensure!(world.output(job).await? == [0, 1, 3, 1]);
+    let id = job.id();
+    ensure!(world.given.noted(&format!("first {id}")).len() == 1, "the first step was done twice");
+    ensure!(world.effects(job.job_ref()).await? == [2], "the second step is not there once");
+    let found = operate::steps(world.read().await?, world.store, id).await?;
+    let names: Vec<&str> = found.iter().map(|step| step.name.as_str()).collect();
+    ensure!(["first", "second", "third/1"].iter().all(|name| names.contains(name)), "{names:?}");
+    ensure!(found.iter().all(|step| !step.is_timed_out()));
+    Ok(())
+}
+
+async fn sleeps(world: &World, ms: u64, calls: usize) -> Result<()> {
+    let job = Sleeps { ms }.enqueue(world.pool()).store(world.store).await?;
+    if calls > 1 {
+        world.comes_to(job.job_ref(), JobState::Scheduled).await?;
+    }
+    world.output(job).await?;
+    let called = world.given.noted(&format!("sleeps {}", job.id())).len();
+    ensure!(called == calls, "it was called {called} times");
+    Ok(())
+}
+
+async fn woken(world: &World) -> Result<()> {
+    let job = Sleeps { ms: 600_000 }.enqueue(world.pool()).store(world.store).await?;
+    world.comes_to(job.job_ref(), JobState::Scheduled).await?;
+    job.run_now(world.pool()).await?;
+    let calls = format!("sleeps {}", job.id());
+    world.until("it was called again", async || Ok(world.given.noted(&calls).len() > 1)).await?;
+    world.comes_to(job.job_ref(), JobState::Scheduled).await?;
+    job.cancel(world.pool()).await?;
+    Ok(())
+}
+
+async fn signalled(world: &World) -> Result<()> {
+    let job = Receives { timeout_ms: None }.enqueue(world.pool()).store(world.store).await?;
+    world.comes_to(job.job_ref(), JobState::Parked).await?;
+    let found = operate::steps(world.read().await?, world.store, job.id()).await?;
+    ensure!(found.iter().all(|step| step.waits_for().is_none()), "it has no bound: {found:?}");
+    ensure!(job.signal(world.pool(), "word", "hello").await? == Signalled::Sent);
+    ensure!(world.output(job).await?.as_deref() == Some("hello"));
+    Ok(())
+}
+
+async fn signalled_before(world: &World) -> Result<()> {
+    let mut tx = world.pool().begin().await?;
+    let job = Receives { timeout_ms: None }.enqueue(&mut tx).store(world.store).after(Duration::from_millis(300)).await?;
+    ensure!(job.signal(&mut tx, "word", "early").await? == Signalled::Sent);
+    tx.commit().await?;
+    let waiting = operate::signals(world.read().await?, world.store, job.id()).await?;
+    ensure!(waiting.iter().all(|signal| signal.name == "word"), "{waiting:?}");
+    ensure!(world.output(job).await?.as_deref() == Some("early"));
+    Ok(())
+}
+
+async fn in_time(world: &World) -> Result<()> {
+    let job = Receives { timeout_ms: Some(15_000) }.enqueue(world.pool()).store(world.store).await?;
+    world.comes_to(job.job_ref(), JobState::Parked).await?;
+    ensure!(job.signal(world.pool(), "word", "in time").await? == Signalled::Sent);
+    ensure!(world.output(job).await?.as_deref() == Some("in time"));
+    Ok(())
+}
+
+async fn too_late(world: &World) -> Result<()> {
+    let job = Receives { timeout_ms: Some(1200) }.enqueue(world.pool()).store(world.store).await?;
+    ensure!(world.output(job).await?.is_none());
+    let found = operate::steps(world.read().await?, world.store, job.id()).await?;
+    ensure!(found.iter().any(|step| step.name.contains("word")), "{found:?}");
+    Ok(())
+}
+
+async fn over(world: &World) -> Result<()> {
+    let job = Receives { timeout_ms: Some(1) }.enqueue(world.pool()).store(world.store).await?;
+    world.output(job).await?;
+    ensure!(job.signal(world.pool(), "word", "late").await? == Signalled::Over);
+    let none = JobRef::from_id(queue_core::JobId(1)).in_store(world.store);
+    ensure!(none.signal(world.pool(), "word", "none").await? == Signalled::Absent);
+    Ok(())
+}
+
+async fn anew(world: &World) -> Result<()> {
+    let job = Anew { left: 2, rounds: 0 }.enqueue(world.pool()).store(world.store).await?;
+    ensure!(world.output(job).await? == 2);
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! What came of each operation: a table for people, a line of JSON for programs.
+
+use std::time::Duration;
+
+use anyhow::Error;
+use serde::Serialize;
+
+use super::play::Skip;
+
+/// What came of one operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Ok,
+    /// The server, or the queue, says that it does not do this here.
+    Refused(String),
+    Failed(String),
+    Skipped(String),
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    operation: String,
+    result: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    ms: u64,
+}
+
+/// What came of all.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    server: Option<String>,
+    setup: String,
+    /// Why none was played.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped_because: Option<String>,
+    passed: usize,
+    refused: usize,
+    failed: usize,
+    skipped: usize,
+    ms: u64,
+    operations: Vec<Line>,
+    /// No table is printed.
+    #[serde(skip)]
+    only_json: bool,
+}
+
+/// What a server does not do, what a login may not, what only reads: SQLSTATEs.
+const REFUSALS: [&str; 3] = ["0A000", "42501", "25006"];
+
+/// The names of operations in the table; a test says that none is longer.
+pub(super) const WIDTH: usize = 76;
+
+impl Outcome {
+    pub(super) fn of(error: &Error) -> Self {
+        if let Some(skip) = error.downcast_ref::<Skip>() {
+            return Self::Skipped(skip.to_string());
+        }
+        let code = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<sqlx::Error>() {
+            Some(sqlx::Error::Database(error)) => error.code().map(std::borrow::Cow::into_owned),
+            _ => None,
+        };
+        let is_refusal = |cause: &(dyn std::error::Error + 'static)| {
+            let refused = code(cause).is_some_and(|code| REFUSALS.contains(&code.as_str()));
+            refused || matches!(cause.downcast_ref(), Some(queue_worker::Error::Pooler))
+        };
+        let why = one_line(&format!("{error:#}"));
+        if error.chain().any(is_refusal) { Self::Refused(why) } else { Self::Failed(why) }
+    }
+
+    fn parts(self) -> (&'static str, Option<String>) {
+        match self {
+            Self::Ok => ("ok", None),
+            Self::Refused(why) => ("refused", Some(why)),
+            Self::Failed(why) => ("failed", Some(why)),
+            Self::Skipped(why) => ("skipped", Some(why)),
+        }
+    }
+}
+
+fn one_line(text: &str) -> String {
+    const LONGEST: usize = 400;
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if text.chars().count() > LONGEST { text.chars().take(LONGEST).chain(['…']).collect() } else { text }
+}
+
+impl Report {
+    /// Prints the head of the table, unless only the line of JSON is wanted.
+    pub(super) fn new(setup: &str, server: String, only_json: bool) -> Self {
+        if !only_json {
+            println!("{setup} on {server}\n{:WIDTH$} | {:>6} | result", "operation", "ms");
+        }
+        Self { server: Some(server), only_json, ..Self::none(setup) }
+    }
+
+    /// Of a setup that is not to be had here, which was said.
+    pub(super) fn skipped(setup: &str, why: &str) -> Self {
+        Self { skipped_because: Some(why.to_owned()), only_json: true, ..Self::none(setup) }
+    }
+
+    fn none(setup: &str) -> Self {
+        let (server, setup, skipped_because) = (None, setup.to_owned(), None);
+        Self {
+            server,
+            setup,
+            skipped_because,
+            passed: 0,
+            refused: 0,
+            failed: 0,
+            skipped: 0,
+            ms: 0,
+            operations: Vec::new(),
+            only_json: false,
+        }
+    }
+
+    pub(super) fn add(&mut self, operation: String, outcome: Outcome, took: Duration) {
+        let count = match outcome {
+            Outcome::Ok => &mut self.passed,
+            Outcome::Refused(_) => &mut self.refused,
+            Outcome::Failed(_) => &mut self.failed,
+            Outcome::Skipped(_) => &mut self.skipped,
+        };
+        *count += 1;
+        let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        self.ms += ms;
+        let (result, why) = outcome.parts();
+        if !self.only_json {
+            let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            println!("{operation:WIDTH$} | {ms:>6} | {result}{why}");
+        }
+        self.operations.push(Line { operation, result, why, ms });
+    }
+
+    /// That the run did not come to its end.
+    pub(super) fn note(&mut self, operation: &str, why: String) {
+        self.add(operation.to_owned(), Outcome::Failed(why), Duration::ZERO);
+    }
+
+    /// Whether nothing failed, and nothing was refused.
+    pub(super) fn holds(&self) -> bool {
+        self.failed == 0 && self.refused == 0
+    }
+
+    /// The last lines: the sum for people, and all as JSON.
+    pub(super) fn print(&self) {
+        if !self.only_json {
+            let Self { passed, refused, failed, skipped, ms, .. } = self;
+            println!("{passed} ok, {refused} refused, {failed} failed, {skipped} skipped, in {:.1} s", *ms as f64 / 1000.0);
+        }
+        match serde_json::to_string(self) {
+            Ok(json) => println!("{json}"),
+            Err(error) => eprintln!("conformance: {error}"),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+mod tests {
+    use super::*;
+    use crate::conformance::play::skip;
+
+    #[test]
+    fn what_is_refused_is_told_from_what_fails() {
+        let of = |error: Error| Outcome::of(&error).parts().0;
+        assert_eq!(of(queue_worker::Error::Pooler.into()), "refused");
+        assert_eq!(of(anyhow::anyhow!("something\n else").context("more")), "failed");
+        assert_eq!(of(skip::<()>("not here").unwrap_err()), "skipped");
+        assert_eq!(one_line("a\n  b"), "a b");
+    }
+
+    #[test]
+    fn each_operation_has_a_name_of_its_own_that_fits() {
+        let all =
+            crate::conformance::ROOMS.iter().flat_map(|room| room.operations.iter().map(move |one| format!("{}: {}", room.name, one.name)));
+        let mut names: Vec<String> = all.collect();
+        assert!(names.iter().all(|name| name.chars().count() <= WIDTH), "{names:?}");
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn only_what_neither_fails_nor_is_refused_holds() {
+        for (outcome, holds) in [
+            (Outcome::Ok, true),
+            (Outcome::Skipped("why".to_owned()), true),
+            (Outcome::Refused("why".to_owned()), false),
+            (Outcome::Failed("why".to_owned()), false),
+        ] {
+            let mut report = Report::new("plain", "a server".to_owned(), true);
+            report.add("one".to_owned(), outcome, Duration::from_millis(3));
+            assert_eq!(report.holds(), holds);
+            assert_eq!(serde_json::to_value(&report).unwrap()["operations"][0]["ms"], 3);
+        }
+    }
+}

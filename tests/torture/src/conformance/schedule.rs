@@ -1,0 +1,136 @@
+//! Schedules: made, declared by types and by the worker, looked at, held, hurried and taken away.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use chrono::Utc;
+use queue_core::{
+    JobId, JobRef, JobState,
+    schedule::{self, Declared, Missed, Overlap, Schedule},
+};
+use serde_json::json;
+
+use super::{
+    jobs::{Ticks, echo},
+    play::{Need, Room, operations},
+    world::{IDLE, World},
+};
+
+pub(super) const ROOM: Room = Room {
+    name: "schedule",
+    needs: Need::Worker,
+    operations: operations![
+        "create, list, find" => create,
+        "ticks come" => ticks,
+        "cron of every second" => cron,
+        "declared by a type, and by the worker" => declared,
+        "pause and resume" => pause,
+        "run now" => run_now,
+        "skip the next" => skip_next,
+        "of a type that is not known here" => of_others,
+        "refuse what cannot be read" => refused,
+        "delete" => delete,
+    ],
+};
+
+const HOURLY: &str = "conf_hourly";
+
+async fn create(world: &World) -> Result<()> {
+    let hourly = Schedule::cron("0 * * * *").tz("Europe/Berlin").missed(Missed::Skip).grace(Duration::from_secs(30));
+    let hourly = hourly.overlap(Overlap::Allow).jitter(Duration::from_secs(1));
+    let hourly = hourly.job_with(&echo("hourly"), |options| {
+        options.queue(IDLE).meta("of", "a schedule");
+    });
+    ensure!(hourly.next(Utc::now(), 3)?.len() == 3);
+    schedule::create(world.pool(), world.store, HOURLY, &hourly).await?;
+    let all = schedule::list(world.read().await?, world.store).await?;
+    ensure!(all.iter().any(|found| found.name == HOURLY), "{all:?}");
+    let found = schedule::find(world.read().await?, world.store, HOURLY).await?;
+    ensure!(found.tz == "Europe/Berlin" && found.next(2).len() == 2, "{found:?}");
+    Ok(())
+}
+
+/// Waits until a schedule has had its job, and returns that.
+async fn fired(world: &World, name: &str) -> Result<JobId> {
+    let mut job = None;
+    world
+        .until("a tick has had its job", async || {
+            let fires = schedule::fires(world.pool(), world.store, name, 5).await?;
+            job = fires.iter().find_map(|fire| fire.job);
+            Ok(job.is_some())
+        })
+        .await?;
+    job.context("there is none")
+}
+
+async fn ticks(world: &World) -> Result<()> {
+    let each_second = Schedule::every(Duration::from_secs(1)).job(&echo("each second"));
+    schedule::create(world.pool(), world.store, "conf_second", &each_second).await?;
+    let job = JobRef::from_id(fired(world, "conf_second").await?).in_store(world.store);
+    world.comes_to(job, JobState::Completed).await
+}
+
+async fn cron(world: &World) -> Result<()> {
+    let each_second = Schedule::cron("* * * * * *").job(&echo("each second"));
+    schedule::create(world.pool(), world.store, "conf_cron", &each_second).await?;
+    fired(world, "conf_cron").await?;
+    schedule::delete(world.pool(), world.store, "conf_cron").await?;
+    Ok(())
+}
+
+async fn declared(world: &World) -> Result<()> {
+    let (name, _) = Declared::of::<Ticks>().named().context("the type declares none")?;
+    for name in [name.as_str(), "conf_declared"] {
+        fired(world, name).await?;
+    }
+    world.until("a job of the type has run", async || Ok(!world.given.noted("ticks").is_empty())).await
+}
+
+async fn pause(world: &World) -> Result<()> {
+    schedule::pause(world.pool(), world.store, "conf_second").await?;
+    ensure!(schedule::find(world.pool(), world.store, "conf_second").await?.paused_at.is_some());
+    schedule::resume(world.pool(), world.store, "conf_second").await?;
+    ensure!(schedule::find(world.pool(), world.store, "conf_second").await?.paused_at.is_none());
+    Ok(())
+}
+
+async fn run_now(world: &World) -> Result<()> {
+    let job = schedule::run_now(world.pool(), world.store, HOURLY).await?;
+    ensure!(JobRef::from_id(job).in_store(world.store).state(world.pool()).await? == JobState::Ready);
+    Ok(())
+}
+
+async fn skip_next(world: &World) -> Result<()> {
+    let is_planned = async || Ok(schedule::find(world.pool(), world.store, HOURLY).await?.next_at.is_some());
+    world.until("a worker has planned it", is_planned).await?;
+    let skipped = schedule::skip_next(world.pool(), world.store, HOURLY).await?;
+    let found = schedule::find(world.pool(), world.store, HOURLY).await?;
+    ensure!(found.skip_at == Some(skipped), "{found:?}");
+    Ok(())
+}
+
+async fn of_others(world: &World) -> Result<()> {
+    let first = Schedule::every(Duration::from_hours(1)).job_json("of_others", &json!({"a": 1}));
+    let later = Schedule::every(Duration::from_hours(1)).job_json_version("of_others", 2, &json!({"a": 1}));
+    schedule::create(world.pool(), world.store, "conf_others", &first).await?;
+    schedule::create(world.pool(), world.store, "conf_others", &later).await?;
+    let found = schedule::find(world.pool(), world.store, "conf_others").await?;
+    ensure!(found.job_type == "of_others", "{found:?}");
+    schedule::delete(world.pool(), world.store, "conf_others").await?;
+    Ok(())
+}
+
+async fn refused(world: &World) -> Result<()> {
+    let wrong = Schedule::cron("61 * * * *").job(&echo("never"));
+    ensure!(schedule::create(world.pool(), world.store, "conf_wrong", &wrong).await.is_err());
+    ensure!(schedule::find(world.pool(), world.store, "conf_wrong").await.is_err());
+    Ok(())
+}
+
+async fn delete(world: &World) -> Result<()> {
+    for name in [HOURLY, "conf_second"] {
+        schedule::delete(world.pool(), world.store, name).await?;
+        ensure!(schedule::find(world.pool(), world.store, name).await.is_err(), "{name} is there still");
+    }
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! The servers that a run may be on: one that was named, an embedded one, or a few of its own with what stands between.
+
+use std::{fmt, time::Duration};
+
+use anyhow::{Context as _, Result, bail};
+use queue_worker::{
+    Database, OnStandby,
+    embedded::{self, Embedded, EmbeddedOptions},
+};
+use sqlx::{Connection as _, PgConnection};
+use tests::{
+    pgbouncer::{PgBouncer, Pooling, carries_prepared},
+    server::TestServer,
+};
+
+use super::cluster::{Cluster, distributing};
+
+/// Servers of a run's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum On {
+    /// One server.
+    Plain,
+    /// One that waits for its standby with every commit; what only looks, looks on the standby.
+    Standby,
+    /// One behind a `PgBouncer` that pools sessions.
+    PgbouncerSession,
+    /// One behind a `PgBouncer` that pools transactions; the worker and those who wait go past it.
+    PgbouncerTransaction,
+}
+
+impl fmt::Display for On {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain => "plain",
+            Self::Standby => "standby",
+            Self::PgbouncerSession => "pgbouncer-session",
+            Self::PgbouncerTransaction => "pgbouncer-transaction",
+        })
+    }
+}
+
+/// Where a run plays.
+#[derive(Debug)]
+pub(super) struct Setup {
+    name: String,
+    pub(super) url: String,
+    pub(super) direct_url: Option<String>,
+    pub(super) database: Database,
+    /// A standby, for what only looks.
+    pub(super) read: Option<Database>,
+    /// If stores are distributed.
+    pub(super) cluster: Option<Cluster>,
+    /// What ends with the run.
+    servers: Vec<Started>,
+}
+
+#[derive(Debug)]
+#[expect(dead_code, reason = "held, so that they run")]
+enum Started {
+    Embedded(Embedded),
+    Server(TestServer),
+    Pooler(PgBouncer),
+}
+
+const NAME: &str = "conformance";
+
+/// Handlers share it with the operations that are played.
+const POOL_SIZE: u32 = 10;
+
+impl Setup {
+    /// A server of anybody's: its address, past a pooler, and a standby's. Whether it is to be a cluster with distributed stores.
+    pub(super) async fn given([url, direct_url, read_url]: [Option<&str>; 3], citus: bool) -> Result<Self> {
+        let led = |url: &str| if citus { distributing(url) } else { url.to_owned() };
+        let url = url.map(led).unwrap_or_default();
+        let mut setup = Self::at("given", url, direct_url.map(led), read_url, Vec::new()).await?;
+        let past = setup.direct_url.as_ref().unwrap_or(&setup.url);
+        setup.cluster = Cluster::find(past, setup.database.direct()).await?;
+        if citus && setup.cluster.is_none() {
+            bail!("--citus, and the database has no Citus");
+        }
+        Ok(setup)
+    }
+
+    /// One that is gone afterwards.
+    pub(super) async fn embedded() -> Result<Self> {
+        let server = embedded::start(EmbeddedOptions { durable: true, ..EmbeddedOptions::temporary() }).await?;
+        let url = server.url().to_owned();
+        Self::at("embedded", url, None, None, vec![Started::Embedded(server)]).await
+    }
+
+    /// Servers of its own; or why they are not to be had here.
+    pub(super) async fn on(on: On) -> Result<std::result::Result<Self, String>> {
+        let pooling = match on {
+            On::Plain | On::Standby => None,
+            On::PgbouncerSession => Some(Pooling::Sessions),
+            On::PgbouncerTransaction => Some(Pooling::Transactions),
+        };
+        if pooling == Some(Pooling::Transactions) && !carries_prepared() {
+            return Ok(Err("there is no PgBouncer that keeps prepared statements apart, which 1.21 does".to_owned()));
+        }
+        let server = TestServer::start().await?;
+        let mut admin = PgConnection::connect(&server.url("postgres")).await?;
+        sqlx::raw_sql("create database conformance").execute(&mut admin).await?;
+        let (name, direct, mut servers) = (on.to_string(), server.url(NAME), vec![Started::Server(server.clone())]);
+        if on == On::Standby {
+            let standby = server.standby(server.port()).await?;
+            wait_for_standby(&mut admin).await?;
+            let read = standby.url(NAME);
+            servers.push(Started::Server(standby));
+            return Ok(Ok(Self::at(&name, direct, None, Some(&read), servers).await?));
+        }
+        let Some(pooling) = pooling else {
+            return Ok(Ok(Self::at(&name, direct, None, None, servers).await?));
+        };
+        // A client of a pooler of sessions has one of its own: the worker's, those who wait, and the pool.
+        let mut settings = vec!["default_pool_size = 60"];
+        if carries_prepared() {
+            settings.push("max_prepared_statements = 200");
+        }
+        let Some(pooler) = PgBouncer::start("cargo conformance", server.port(), pooling, &settings).await else {
+            return Ok(Err("there is no PgBouncer".to_owned()));
+        };
+        let url = pooler.url(NAME);
+        servers.push(Started::Pooler(pooler));
+        let past = (pooling == Pooling::Transactions).then_some(direct);
+        Ok(Ok(Self::at(&name, url, past, None, servers).await?))
+    }
+
+    async fn at(name: &str, url: String, direct_url: Option<String>, read_url: Option<&str>, servers: Vec<Started>) -> Result<Self> {
+        let mut options = Database::options().url(&url).pool_size(POOL_SIZE).on_standby(OnStandby::Exit);
+        if let Some(direct) = &direct_url {
+            options = options.direct_url(direct);
+        }
+        let database = options.connect().await?;
+        let read = match read_url {
+            Some(url) => Some(Database::connect(url).await.context("the server of --read-url")?),
+            None => None,
+        };
+        Ok(Self { name: name.to_owned(), url, direct_url, database, read, cluster: None, servers })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it says that it is.
+    pub(super) async fn server(&self) -> Result<String> {
+        let version: String = sqlx::query_scalar("select version()").fetch_one(self.database.pool()).await?;
+        let others = "select string_agg(extname || ' ' || extversion, ', ' order by extname) from pg_extension where extname <> 'plpgsql'";
+        let others: Option<String> = sqlx::query_scalar(others).fetch_one(self.database.pool()).await.unwrap_or_default();
+        let cluster = self.cluster.as_ref().map(|cluster| cluster.told().to_owned());
+        Ok([Some(version), others, cluster].into_iter().flatten().collect::<Vec<_>>().join("; "))
+    }
+
+    pub(super) async fn close(self) {
+        if let Some(cluster) = self.cluster {
+            cluster.close().await;
+        }
+        if let Some(read) = self.read {
+            read.close().await;
+        }
+        self.database.close().await;
+        for held in self.servers.into_iter().rev() {
+            if let Started::Pooler(pooler) = held {
+                pooler.end().await;
+            }
+        }
+    }
+}
+
+/// From now on each commit waits for the standby.
+async fn wait_for_standby(admin: &mut PgConnection) -> Result<()> {
+    for statement in ["alter system set synchronous_standby_names = '*'", "select pg_reload_conf()"] {
+        sqlx::raw_sql(statement).execute(&mut *admin).await?;
+    }
+    for _ in 0..300 {
+        let waits = "select count(*) from pg_stat_replication where sync_state = 'sync'";
+        if sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut *admin).await? == 1 {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    bail!("the standby is not waited for")
+}

@@ -1,0 +1,143 @@
+//! Somebody waits for a job, asks what came of it, and follows how far it is.
+
+use std::{fmt::Debug, time::Duration};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use queue_core::{Job as _, JobHandle, JobId, JobRef, JobState, WaitError, Waiter};
+
+use super::{
+    jobs::{Echo, First, Slow, Try, echo},
+    play::{Need, Room, operations},
+    world::{IDLE, World},
+};
+
+pub(super) const ROOM: Room = Room {
+    name: "wait",
+    needs: Need::Worker,
+    operations: operations![
+        "on a pool" => on_pool,
+        "on a waiter" => on_waiter,
+        "on a waiter, fifty at once" => many,
+        "a timeout" => timeout,
+        "for one that dies" => dead,
+        "for one that is cancelled" => cancelled,
+        "for one that expires" => expired,
+        "for none" => none,
+        "status" => status,
+        "progress" => progress,
+        "watch" => watch,
+    ],
+};
+
+const LONG: Duration = Duration::from_secs(20);
+
+async fn on_pool(world: &World) -> Result<()> {
+    let job = echo("on a pool").enqueue(world.pool()).store(world.store).await?;
+    ensure!(job.wait(world.pool()).timeout(LONG).await? == "on a pool");
+    Ok(())
+}
+
+async fn on_waiter(world: &World) -> Result<()> {
+    let own = Waiter::start_on(world.direct(), world.store);
+    let job = echo("on a waiter").enqueue(world.pool()).store(world.store).await?;
+    ensure!(job.wait(&own).timeout(LONG).await? == "on a waiter");
+    // One of the default store knows nothing of this one.
+    let others = Waiter::start(world.direct());
+    ensure!(matches!(job.wait(&others).timeout(LONG).await, Err(WaitError::OtherStore { .. })));
+    Ok(())
+}
+
+async fn many(world: &World) -> Result<()> {
+    let mut jobs = Vec::new();
+    for n in 0..50 {
+        jobs.push(echo(format!("waited for {n}")).enqueue(world.pool()).store(world.store).await?);
+    }
+    let waits = jobs.iter().map(|job| job.wait(world.waiter()).timeout(LONG).into_future());
+    for (n, output) in futures_util::future::join_all(waits).await.into_iter().enumerate() {
+        ensure!(output? == format!("waited for {n}"));
+    }
+    Ok(())
+}
+
+fn is<T: Debug>(waited: &Result<T, WaitError>, wanted: impl Fn(&WaitError) -> bool) -> Result<()> {
+    ensure!(waited.as_ref().is_err_and(wanted), "{waited:?}");
+    Ok(())
+}
+
+async fn timeout(world: &World) -> Result<()> {
+    let job = echo("never").enqueue(world.pool()).store(world.store).queue(IDLE).await?;
+    for waited in
+        [job.wait(world.waiter()).timeout(Duration::from_millis(50)).await, job.wait(world.pool()).timeout(Duration::from_millis(50)).await]
+    {
+        is(&waited, |error| matches!(error, WaitError::Timeout { .. }))?;
+    }
+    Ok(())
+}
+
+async fn dead(world: &World) -> Result<()> {
+    let job = Try { first: First::Terminal }.enqueue(world.pool()).store(world.store).await?;
+    is(&job.wait(world.waiter()).timeout(LONG).await, |error| matches!(error, WaitError::Dead { attempts: 1, .. }))
+}
+
+async fn cancelled(world: &World) -> Result<()> {
+    let job = echo("never").enqueue(world.pool()).store(world.store).queue(IDLE).await?;
+    let wait = job.wait(world.waiter()).timeout(LONG).into_future();
+    let cancel = async {
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        job.cancel(world.pool()).await
+    };
+    let (waited, cancelled) = tokio::join!(wait, cancel);
+    cancelled?;
+    is(&waited, |error| matches!(error, WaitError::Cancelled { .. }))
+}
+
+async fn expired(world: &World) -> Result<()> {
+    let job = echo("too late").enqueue(world.pool()).store(world.store).queue(IDLE).expires_in(Duration::from_millis(200)).await?;
+    is(&job.wait(world.waiter()).timeout(LONG).await, |error| matches!(error, WaitError::Expired { .. }))
+}
+
+async fn none(world: &World) -> Result<()> {
+    let job = JobHandle::<Echo>::from_id(JobId(1)).in_store(world.store);
+    is(&job.wait(world.waiter()).timeout(LONG).await, |error| matches!(error, WaitError::NotFound { .. }))
+}
+
+async fn status(world: &World) -> Result<()> {
+    let job = echo("status").enqueue(world.pool()).store(world.store).await?;
+    world.output(job).await?;
+    for found in [job.status(world.waiter()).await?, job.status(world.read().await?).await?] {
+        ensure!(found.state == JobState::Completed && found.output.as_deref() == Some("status"), "{found:?}");
+    }
+    let untyped = JobRef::status(&job, world.read().await?).await?;
+    ensure!(untyped.output.is_some_and(|output| output.get() == "\"status\"") && untyped.attempts == 1);
+    Ok(())
+}
+
+async fn progress(world: &World) -> Result<()> {
+    let job = Slow { ms: 10_000 }.enqueue(world.pool()).store(world.store).await?;
+    world
+        .until("what it reported is seen", async || {
+            let found = job.progress(world.pool()).await?;
+            let counts = [found.counts.get("row").copied(), found.counts.get("reported").copied()];
+            Ok(found.fraction == Some(0.5) && found.stage.as_deref() == Some("half") && counts == [Some(3), Some(1)])
+        })
+        .await?;
+    job.cancel(world.pool()).await?;
+    world.comes_to(job.job_ref(), JobState::Cancelled).await
+}
+
+async fn watch(world: &World) -> Result<()> {
+    for on_waiter in [true, false] {
+        let job = Slow { ms: 400 }.enqueue(world.pool()).store(world.store).await?;
+        let mut watch = if on_waiter { job.watch(world.waiter()) } else { job.watch(world.pool()) };
+        let mut seen = Vec::new();
+        while let Some(progress) = watch.next().await {
+            seen.push(progress?);
+        }
+        let last = seen.last().context("nothing was seen")?;
+        ensure!(last.over == Some(JobState::Completed), "{last:?}");
+        if !seen.iter().any(|progress| progress.fraction == Some(0.5)) {
+            bail!("no half of it was seen: {seen:?}");
+        }
+    }
+    Ok(())
+}
