@@ -224,6 +224,7 @@ impl Beside {
 
 /// What the schedule and the pause of the fixture are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, sqlx::FromRow)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a column of what is compared")]
 struct State {
     there: bool,
     paused: bool,

@@ -79,17 +79,16 @@ fn moves(act: Act, n: i64, beside: &[(Act, i64)]) -> Vec<Tally> {
         Act::Unblock => vec![[n, 0, 0, 0, -n, 0, 0]],
         // Of a parent that is cancelled the parts that wait are over, and of a map that is counted they may have begun.
         Act::CancelRunning | Act::Beside(Beside::CancelParent) if n > 0 => (0..=4).map(|parts| [-parts, 0, parts, 0, 0, 0, 0]).collect(),
-        Act::Beside(Beside::EndPart) => vec![[-n, 0, n, 0, 0, 0, 0]],
+        Act::ExpireOne | Act::Beside(Beside::EndPart) => vec![[-n, 0, n, 0, 0, 0, 0]],
         Act::Beside(Beside::RunSchedule | Beside::Spawn | Beside::AddChunk) => vec![[n, 0, 0, 0, 0, 0, 0]],
         Act::SettleBatch => batch(n, cancelling),
         Act::Claim | Act::ClaimBatch | Act::ClaimLate | Act::ClaimLimited | Act::ClaimLines => vec![[-n, n, 0, 0, 0, n, 0]],
         Act::Settle => vec![[0, -n, n, 0, 0, 0, 0]],
-        Act::SettlePart => vec![[n, -n, 0, 0, 0, -n, 0], [0, -n, n, 0, 0, 0, 0]],
         // A lease, of one job or of two.
         Act::SettleWhole => (n..=2 * n).map(|jobs| [0, -jobs, jobs, 0, 0, 0, 0]).collect(),
         Act::Forget => vec![[0, -n, 0, 0, 0, -n, 0]],
         // What is being cancelled is not parked, and does not begin anew; it has had its attempt.
-        Act::ParkHeld | Act::Restart => vec![[n, -n, 0, 0, 0, -n, 0], [0, -n, n, 0, 0, 0, 0]],
+        Act::SettlePart | Act::ParkHeld | Act::Restart => vec![[n, -n, 0, 0, 0, -n, 0], [0, -n, n, 0, 0, 0, 0]],
         Act::Park => vec![[0, -n, 0, n, 0, 0, 0]],
         Act::GiveBack => off().map(|off| [n, -n - off, off, 0, 0, -n - off, 0]).collect(),
         Act::Recover => off().map(|off| [n - off, -n, off, 0, 0, 0, n]).collect(),
@@ -103,7 +102,6 @@ fn moves(act: Act, n: i64, beside: &[(Act, i64)]) -> Vec<Tally> {
         Act::ExpireDue => (0..=n).map(|blocked| [blocked - n, 0, n, 0, -blocked, 0, 0]).collect(),
         // A job to which somebody has given more time goes back.
         Act::ExpireHeld => vec![[0, -n, n, 0, 0, -n, 0], [n, -n, 0, 0, 0, -n, 0]],
-        Act::ExpireOne => vec![[-n, 0, n, 0, 0, 0, 0]],
         // What was parked has no failure of its own.
         Act::Discard | Act::PruneDead => (0..=i64::from(among(Act::Park))).map(|parked| [0, 0, 0, -n, 0, -n, parked - n]).collect(),
         // One that was cancelled after it was reopened has no attempt to lose.

@@ -236,7 +236,9 @@ impl Model {
     }
 
     pub(super) fn make_late(&mut self, ids: &[JobId]) {
-        ids.iter().for_each(|id| self.job(*id).late = Some(true));
+        for id in ids {
+            self.job(*id).late = Some(true);
+        }
     }
 
     /// Those that are late.
