@@ -158,12 +158,11 @@ async fn the_last_attempt_of_each_job_runs_alone() {
 async fn a_shutdown_does_not_wait_for_a_fuller_batch() {
     let (db, sizes) = (TestDb::new().await, Sizes::default());
     three(&db, 2).await;
-    let began = db.run_while(worker(&db, &sizes).grace(Duration::from_secs(30)), async {
+    // The shutdown would wait for longer than a test may take.
+    db.run_while(worker(&db, &sizes).grace(Duration::from_hours(1)), async {
         eventually("both are claimed", async || held(&db).await == 2).await;
-        Instant::now()
-    });
-    let began = began.await;
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    })
+    .await;
     assert_eq!(db.count("select count(*) from queue.ready where attempts = 0").await, 2);
     assert!(sizes.lock().unwrap().is_empty());
     db.finish().await;

@@ -1,6 +1,6 @@
 //! The statements that journal: under the lease that has the job, once, and without harm to others.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use queue_core::{Job as _, JobId};
 use sqlx::{Connection as _, Executor as _, PgConnection};
@@ -213,9 +213,7 @@ async fn pruning_takes_steps_of_jobs_that_are_gone_and_waits_for_nobody() {
     let mut holding = PgConnection::connect(&db.url).await.unwrap();
     holding.execute("begin").await.unwrap();
     sqlx::query("select from queue.step where id = $1 and name = 'a' for update").bind(jobs[0]).execute(&mut holding).await.unwrap();
-    let began = Instant::now();
-    assert_eq!(prune(&db, 0, 100).await, Some(jobs[2].0));
-    assert!(began.elapsed() < Duration::from_secs(10));
+    assert_eq!(prune(&db, 0, 100).await, Some(jobs[2].0), "while the row is locked");
     assert_eq!((steps(&db, jobs[0]).await.len(), steps(&db, jobs[1]).await.len(), steps(&db, jobs[2]).await.len()), (1, 0, 2));
     holding.execute("rollback").await.unwrap();
     assert_eq!((prune(&db, 0, 1).await, steps(&db, jobs[0]).await.len()), (Some(jobs[0].0), 0));
