@@ -88,6 +88,7 @@ async fn a_status_says_where_a_job_is_and_why() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_running_job_shows_its_progress_and_a_retry_its_error() {
     let db = TestDb::new().await;
     sqlx::query("insert into effect (job) values (0)").execute(&db.pool).await.unwrap();
@@ -213,6 +214,7 @@ async fn a_wait_holds_no_lock_on_a_table_and_writes_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn after_four_billion_transactions_a_wait_still_knows_its_own() {
     let server = TestServer::start_late().await.unwrap();
     let db = server.database("late").await.unwrap();

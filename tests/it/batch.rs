@@ -79,6 +79,7 @@ async fn one_job_for_which_500_fail_for_good_takes_no_other_with_it_and_at_most_
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn one_job_that_ends_its_process_takes_no_other_with_it() {
     let db = TestDb::new().await;
     let mut parts = vec![Part::Rest; 100];
@@ -105,6 +106,7 @@ async fn one_job_that_ends_its_process_takes_no_other_with_it() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn what_was_said_of_a_job_stays_however_the_batch_ends() {
     for end in [Part::Rest, Part::Error, Part::Panic, Part::Hang] {
         let db = TestDb::new().await;

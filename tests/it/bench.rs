@@ -19,6 +19,7 @@ async fn bench(db: &TestDb, arguments: &[&str]) -> Output {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn the_quick_bench_counts_every_job_once_in_every_workload_and_drops_its_database() {
     let db = TestDb::new().await;
     let output = bench(&db, &["--quick", "--json"]).await;
@@ -39,6 +40,7 @@ async fn the_quick_bench_counts_every_job_once_in_every_workload_and_drops_its_d
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_workload_is_named_in_any_case_and_an_unknown_one_is_refused_with_the_known_ones() {
     let db = TestDb::new().await;
     let output = bench(&db, &["w10", "--quick"]).await;

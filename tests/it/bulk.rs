@@ -66,6 +66,7 @@ async fn waiting(db: &TestDb) -> Vec<(JobId, i32)> {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn jobs_wait_in_the_order_in_which_they_were_given() {
     let db = TestDb::new().await;
     for count in [1, 3, 8192, MANY] {
@@ -89,6 +90,7 @@ async fn jobs_wait_in_the_order_in_which_they_were_given() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_hundred_thousand_jobs_run_once_each() {
     let db = TestDb::new().await;
     assert_eq!(Note::enqueue_all(notes(100_000), &db.pool).await.unwrap(), 100_000);
@@ -173,6 +175,7 @@ async fn said(db: &TestDb) -> Vec<Said> {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn what_is_said_of_all_holds_for_each() {
     let db = TestDb::new().await;
     let at: DateTime<Utc> = "2999-12-31T23:59:59.999999Z".parse().unwrap();

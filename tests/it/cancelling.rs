@@ -121,6 +121,7 @@ async fn a_handler_that_does_not_listen_is_dropped_after_the_grace() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn if_the_process_is_killed_the_job_is_cancelled_instead_of_run_again() {
     let db = TestDb::new().await;
     let (job, other) =
@@ -255,6 +256,7 @@ impl Handler for SaysWhy {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_handler_is_told_a_cancel_from_a_shutdown_and_from_a_lost_lease() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;

@@ -82,6 +82,7 @@ async fn fill(mut on: PgConnection, n: usize) -> u64 {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn of_fifty_producers_exactly_as_many_enter_as_there_is_room_for() {
     let db = with_capacity(100).await;
     for round in 0..3 {

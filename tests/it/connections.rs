@@ -71,6 +71,7 @@ async fn of_four_connections_there_is_never_a_fifth_whatever_is_done() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_worker_that_was_busy_has_four_connections_again_after_a_while() {
     let db = TestDb::new().await;
     let mut on = sqlx::PgConnection::connect(&db.url).await.unwrap();
@@ -94,6 +95,7 @@ const HELD: &str =
     "lock table queue.expiry, queue.schedule, queue.tally_source, queue.tally_total, queue.type_options in access exclusive mode";
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn statements_that_hang_keep_neither_claims_nor_verdicts_waiting() {
     for connections in [4, 5, 12] {
         let db = TestDb::new().await;

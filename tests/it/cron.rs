@@ -93,6 +93,7 @@ async fn check_each_second(pool: &PgPool, name: &str) -> usize {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn each_tick_has_one_job_on_an_idle_worker_and_in_time() {
     let db = TestDb::new().await;
     db.run_while(sleeper(&db), async {
@@ -175,6 +176,7 @@ async fn after_three_days_without_a_worker_there_is_one_job_or_what_was_asked_fo
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_tick_while_a_job_runs_is_passed_over_or_waits_or_has_its_job_beside_it() {
     let db = TestDb::new().await;
     let long = Do { act: Act::UntilAsked(Box::new(Act::Ok(String::new()))) };
@@ -227,6 +229,7 @@ async fn jitter_puts_the_jobs_of_ticks_off_each_by_another_part_of_it() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_schedule_is_paused_resumed_skipped_and_run_now() {
     let db = TestDb::new().await;
     schedule::create(&db.pool, STORE(), "far", &Schedule::cron("0 0 1 1 *").job(&quick())).await.unwrap();

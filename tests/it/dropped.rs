@@ -30,6 +30,7 @@ async fn is_outside(connection: &mut PgConnection) -> bool {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f45_futures_dropped_anywhere_leave_no_connection_inside_a_transaction() {
     let drops: usize = std::env::var("QUEUE_TEST_DROPS").ok().and_then(|value| value.parse().ok()).unwrap_or(400);
     let db = TestDb::new().await;

@@ -17,6 +17,7 @@ use std::{
 use self::user::{User, eventually, gone, kill, postmaster, processes, remove, scratch_folder, scripts, sql, try_sql};
 
 #[test]
+#[ignore = "deep"]
 fn a_server_starts_is_joined_stops_and_keeps_its_data() {
     let folder = scratch_folder("life");
     let first = User::start(&folder);
@@ -39,6 +40,7 @@ fn a_server_starts_is_joined_stops_and_keeps_its_data() {
 }
 
 #[test]
+#[ignore = "deep"]
 fn eight_racing_starters_make_one_server() {
     let folder = scratch_folder("race");
     for round in 0..2 {
@@ -61,6 +63,7 @@ fn eight_racing_starters_make_one_server() {
 }
 
 #[test]
+#[ignore = "deep"]
 fn a_user_that_comes_while_the_server_stops_gets_a_server() {
     let folder = scratch_folder("turn");
     let mut fresh = 0;
@@ -81,6 +84,7 @@ fn a_user_that_comes_while_the_server_stops_gets_a_server() {
 }
 
 #[test]
+#[ignore = "deep"]
 fn a_killed_user_leaves_nothing_running() {
     let folder = scratch_folder("killed");
     let user = User::start(&folder);
@@ -90,6 +94,7 @@ fn a_killed_user_leaves_nothing_running() {
 }
 
 #[test]
+#[ignore = "deep"]
 fn a_starter_killed_at_any_moment_leaves_a_folder_that_starts() {
     let folder = scratch_folder("interrupted");
     for round in 0..6 {
@@ -108,6 +113,7 @@ fn a_starter_killed_at_any_moment_leaves_a_folder_that_starts() {
 }
 
 #[test]
+#[ignore = "deep"]
 fn f34_a_killed_postmaster_is_started_again_for_its_users() {
     let folder = scratch_folder("postmaster");
     let user = User::start(&folder);
@@ -129,6 +135,7 @@ fn f34_a_killed_postmaster_is_started_again_for_its_users() {
 }
 
 #[test]
+#[ignore = "deep"]
 fn killed_scripts_are_replaced_at_the_next_start() {
     let folder = scratch_folder("scripts");
     let mut first = User::start(&folder);
@@ -155,6 +162,7 @@ fn killed_scripts_are_replaced_at_the_next_start() {
 }
 
 #[test]
+#[ignore = "deep"]
 fn a_stale_pid_file_that_names_a_living_process_is_no_obstacle() {
     let folder = scratch_folder("stale");
     User::start(&folder).kill();
@@ -171,6 +179,7 @@ fn a_stale_pid_file_that_names_a_living_process_is_no_obstacle() {
 }
 
 #[test]
+#[ignore = "deep"]
 fn an_ephemeral_folder_goes_with_its_last_user() {
     let folder = scratch_folder("ephemeral");
     for round in 0..2 {
@@ -189,6 +198,7 @@ fn an_ephemeral_folder_goes_with_its_last_user() {
 }
 
 #[test]
+#[ignore = "deep"]
 fn a_long_or_strange_path_gets_a_short_socket() {
     let parent = scratch_folder("long");
     for name in ["x".repeat(200), "a b,c\"d+é%\nbreak".to_owned()] {
@@ -208,6 +218,7 @@ fn a_long_or_strange_path_gets_a_short_socket() {
 }
 
 #[test]
+#[ignore = "deep"]
 fn nothing_of_the_users_stays_open() {
     let (folder, lock) = (scratch_folder("descriptors"), scratch_folder("descriptors-lock"));
     let mut command = Command::new("bash");
@@ -236,6 +247,7 @@ fn group(pid: u32) -> String {
 }
 
 #[test]
+#[ignore = "deep"]
 fn a_script_that_is_told_to_end_stops_the_server_cleanly() {
     let folder = scratch_folder("terminated");
     let user = User::start(&folder);

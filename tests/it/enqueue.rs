@@ -16,6 +16,7 @@ async fn connect(db: &TestDb) -> PgConnection {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_job_exists_if_and_only_if_its_transaction_commits() {
     let db = TestDb::new().await;
     let mut tx = db.pool.begin().await.unwrap();
@@ -254,6 +255,7 @@ async fn f21_a_hostile_search_path_has_no_effect() {
 
 /// A lock for each would fill the server's table of locks for everybody.
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_transaction_that_meets_thousands_of_new_queues_holds_a_bounded_number_of_locks() {
     let db = TestDb::new().await;
     let mut tx = db.pool.begin().await.unwrap();

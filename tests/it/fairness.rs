@@ -107,6 +107,7 @@ impl Handler for Slow {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_slow_queue_takes_no_slot_from_a_fast_one() {
     for named in [true, false] {
         let db = TestDb::new().await;

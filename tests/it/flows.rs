@@ -221,6 +221,7 @@ async fn a_test_gives_the_handler_what_it_is_to_have() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn thousands_of_nodes_are_one_quick_transaction_and_a_rollback_leaves_nothing() {
     let db = db().await;
     let many = || {

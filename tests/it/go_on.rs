@@ -28,6 +28,7 @@ async fn living(db: &TestDb) -> Uuid {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f73_a_claim_that_its_worker_never_heard_of_comes_back_though_that_worker_lives() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
@@ -59,6 +60,7 @@ async fn f73_a_claim_that_its_worker_never_heard_of_comes_back_though_that_worke
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f73_what_a_busy_worker_holds_is_never_given_back() {
     let db = TestDb::new().await;
     let mut jobs = Vec::new();
@@ -142,11 +144,13 @@ async fn others_go_on_beside_suspects(crashes: i16) {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f74_beside_suspects_of_one_crash_that_run_for_minutes_claims_and_promotions_go_on() {
     others_go_on_beside_suspects(1).await;
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f74_beside_suspects_of_two_crashes_that_run_for_minutes_claims_and_promotions_go_on() {
     others_go_on_beside_suspects(2).await;
 }
@@ -158,6 +162,7 @@ async fn transactions(on: &mut PgConnection) -> i64 {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f72_beside_a_transaction_that_stays_open_idle_workers_are_idle_and_overlook_nothing() {
     let db = TestDb::new().await;
     let (mut old, mut on, mut late) = (connect(&db).await, connect(&db).await, connect(&db).await);

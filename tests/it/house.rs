@@ -4,6 +4,7 @@ mod floors;
 mod imports;
 mod packages;
 mod sql;
+mod tiers;
 mod verdicts;
 mod words;
 
@@ -22,11 +23,11 @@ const LIBRARIES: [&str; 4] = ["queue-core", "queue-macros", "queue-worker", "que
 /// What is read by people: pages, and folders of pages.
 const DOCUMENTS: [&str; 5] = ["README.md", "CHANGELOG.md", "ARCHITECTURE.md", "docs", "examples"];
 
-fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-fn read(path: impl AsRef<Path>) -> String {
+pub(crate) fn read(path: impl AsRef<Path>) -> String {
     let path = root().join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

@@ -51,6 +51,7 @@ async fn forget(on: &mut PgConnection) -> i64 {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_lane_that_nobody_used_goes_and_a_running_worker_serves_it_when_it_is_born_again() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
@@ -88,6 +89,7 @@ async fn a_lane_that_nobody_used_goes_and_a_running_worker_serves_it_when_it_is_
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn housekeeping_forgets_lanes_that_nobody_uses_and_those_of_jobs_that_are_there_stay() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
@@ -133,6 +135,7 @@ async fn housekeeping_forgets_lanes_that_nobody_uses_and_those_of_jobs_that_are_
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_queue_with_a_capacity_keeps_it_when_its_lane_is_met_again() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;

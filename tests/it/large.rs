@@ -51,6 +51,7 @@ async fn run(db: &TestDb, jobs: i64) -> Vec<Claim> {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_claim_of_large_jobs_brings_no_more_bytes_than_its_limit_and_all_are_run() {
     let db = store().await;
     enqueue(&db, 500, MB).await;
@@ -64,6 +65,7 @@ async fn a_claim_of_large_jobs_brings_no_more_bytes_than_its_limit_and_all_are_r
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_job_larger_than_the_limit_is_run_and_keeps_no_other_waiting() {
     let db = store().await;
     enqueue(&db, 3, 40 * MB).await;
@@ -74,6 +76,7 @@ async fn a_job_larger_than_the_limit_is_run_and_keeps_no_other_waiting() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn small_jobs_come_in_large_batches_again_after_large_ones() {
     let db = store().await;
     enqueue(&db, 60, MB).await;
@@ -85,6 +88,7 @@ async fn small_jobs_come_in_large_batches_again_after_large_ones() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_worker_has_no_more_bytes_in_hand_than_it_may_and_small_jobs_go_on() {
     let db = store().await;
     let slow = "select queue.enqueue('do', jsonb_build_object('act', jsonb_build_object('Sleep', 4000), 'ballast', repeat('x', $2)))

@@ -47,6 +47,7 @@ async fn goes_by_blocks(db: &TestDb) -> bool {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn jobs_committed_late_are_found_by_blocks_where_all_that_is_dead_stays() {
     let db = TestDb::new().await;
     let other = with_many_dead(&db, 400_000).await;
@@ -76,6 +77,7 @@ async fn jobs_committed_late_are_found_by_blocks_where_all_that_is_dead_stays() 
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_job_committed_late_is_found_by_blocks_by_a_busy_worker() {
     let db = TestDb::new().await;
     let other = with_many_dead(&db, 400_000).await;
@@ -109,6 +111,7 @@ async fn rate(on: &mut PgConnection) -> f64 {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_worker_that_looks_by_blocks_comes_to_rest_and_so_it_does_when_all_is_paused_meanwhile() {
     let db = TestDb::new().await;
     let other = with_many_dead(&db, 400_000).await;

@@ -116,6 +116,7 @@ impl Handler for Beside {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f50_suspects_of_one_crash_run_together_and_those_of_two_alone_while_nothing_else_runs_in_their_process() {
     for (crashes, together) in [(1, true), (2, false)] {
         let db = TestDb::new().await;
@@ -186,6 +187,7 @@ async fn f50_a_suspect_begins_only_once_the_verdict_of_the_one_before_is_written
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_heartbeat_row_that_is_locked_for_a_moment_harms_nobody() {
     let db = TestDb::new().await;
     let job = enqueue(&db, Act::Sleep(2500)).await;

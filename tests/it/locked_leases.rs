@@ -44,6 +44,7 @@ impl Handler for Plain {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn whole_leases_and_reports_go_on_while_somebody_has_another_lease_locked() {
     let db = TestDb::new().await;
     db.run_while(Worker::new(db.pool.clone()).register::<Plain>(), async {
@@ -90,6 +91,7 @@ impl Handler for Told {
 
 /// The verdict that waits is not that of the others of its lease, which completed and would be settled by its token.
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_failure_that_waited_for_its_lease_is_not_completed_with_what_is_left_of_it() {
     let db = TestDb::new().await;
     let mut both = db.pool.begin().await.unwrap();
@@ -118,6 +120,7 @@ async fn a_failure_that_waited_for_its_lease_is_not_completed_with_what_is_left_
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn verdicts_go_on_and_the_log_says_whose_transaction_has_a_lease_locked() {
     let db = TestDb::new().await;
     let since = Instant::now();

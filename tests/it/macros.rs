@@ -1,6 +1,6 @@
 //! `#[job]`: what it accepts works, and what it refuses is answered with one message for each mistake.
 //!
-//! After a change of a message: `UI_OVERWRITE=1 cargo test -p tests --test it macros`, and read the difference.
+//! After a change of a message: `UI_OVERWRITE=1 cargo ui`, and read the difference.
 
 mod compile;
 
@@ -9,6 +9,7 @@ use std::{fs, path::Path};
 use compile::{Compiler, each};
 
 #[test]
+#[ignore = "ui: runs rustc"]
 fn what_the_macro_accepts_compiles_and_does_what_it_says() {
     let compiler = Compiler::find();
     let faults = each("ui/pass", |case| match compiler.build(case) {
@@ -19,6 +20,7 @@ fn what_the_macro_accepts_compiles_and_does_what_it_says() {
 }
 
 #[test]
+#[ignore = "ui: runs rustc"]
 fn what_the_macro_refuses_is_answered_as_written_down() {
     let compiler = Compiler::find();
     let overwrite = std::env::var_os("UI_OVERWRITE").is_some();

@@ -46,6 +46,7 @@ fn refused(error: &Error) -> String {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn metadata_goes_with_a_job_whichever_way_it_is_enqueued_and_reaches_its_handler() {
     let db = TestDb::new().await;
     let mut tx = db.pool.begin().await.unwrap();

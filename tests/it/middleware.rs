@@ -155,6 +155,7 @@ impl Handler for Counted {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn what_a_middleware_does_instead_is_what_came_of_the_attempt() {
     let db = TestDb::new().await;
     let snoozed = Outcome::Snoozed(Duration::from_millis(20));

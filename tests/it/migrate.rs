@@ -114,6 +114,7 @@ async fn catalog(connection: &mut PgConnection, schema: &str) -> Vec<String> {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn the_printed_sql_makes_the_same_store_as_the_migration() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
@@ -134,6 +135,7 @@ async fn the_printed_sql_makes_the_same_store_as_the_migration() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn stores_of_other_names_work_beside_the_default_one() {
     let db = TestDb::new().await;
     let longest = "queue.".repeat(8);

@@ -18,6 +18,7 @@ async fn enqueue_many(pool: &PgPool, jobs: i32, act: &str) {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f35_connections_cut_again_and_again_cause_neither_a_loss_nor_a_second_run() {
     const CUT: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity
        where datname = current_database() and application_name in ('queue-worker claim', 'queue-worker settle', 'queue-worker housekeeping')";
@@ -41,6 +42,7 @@ async fn f35_connections_cut_again_and_again_cause_neither_a_loss_nor_a_second_r
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f48_tables_locked_for_longer_than_a_lease_cause_no_second_run() {
     let db = TestDb::new().await;
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
@@ -112,6 +114,7 @@ impl Handler for Hog {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f44_a_pool_exhausted_by_handlers_stops_neither_claims_nor_settles_nor_heartbeats() {
     let db = TestDb::new().await;
     let pool = PgPoolOptions::new().max_connections(2).test_before_acquire(false).connect(&db.url).await.unwrap();
@@ -132,6 +135,7 @@ async fn f44_a_pool_exhausted_by_handlers_stops_neither_claims_nor_settles_nor_h
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
+#[ignore = "deep"]
 async fn f34_a_postmaster_killed_at_work_loses_no_job_and_workers_go_on() {
     let options = EmbeddedOptions { durable: true, ..EmbeddedOptions::temporary() };
     let server = embedded::start(options).await.unwrap();

@@ -263,6 +263,7 @@ impl Handler for Bulky {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn outputs_too_large_for_one_statement_are_settled_in_several_and_one_too_large_for_any_is_refused() {
     let db = TestDb::new().await;
     for bytes in [4 << 20; 12] {
@@ -280,6 +281,7 @@ async fn outputs_too_large_for_one_statement_are_settled_in_several_and_one_too_
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f51_a_handler_that_blocks_its_thread_does_not_lose_its_lease() {
     let db = TestDb::new().await;
     let job = enqueue(&db, Act::Block(3000)).await;
@@ -293,6 +295,7 @@ async fn f51_a_handler_that_blocks_its_thread_does_not_lose_its_lease() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f51_a_handler_that_never_awaits_is_reported_as_stuck_once() {
     let db = TestDb::new().await;
     let started = std::time::Instant::now();

@@ -34,6 +34,7 @@ async fn others_go_on(db: &TestDb, acts: impl Fn(usize) -> Act) {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f66_a_second_entry_of_a_running_job_stops_no_verdict_and_is_dropped() {
     let db = TestDb::new().await;
     let job = enqueue(&db, Act::UntilAsked(Box::new(Act::Ok("never".into())))).await;
@@ -55,6 +56,7 @@ async fn f66_a_second_entry_of_a_running_job_stops_no_verdict_and_is_dropped() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f66_a_verdict_that_is_refused_for_ever_becomes_a_dead_letter_that_says_why_and_others_land_meanwhile() {
     let db = TestDb::new().await;
     let bad = enqueue(&db, Act::Slowly(200, Box::new(Act::Ok("bad".into())))).await;
@@ -75,6 +77,7 @@ async fn f66_a_verdict_that_is_refused_for_ever_becomes_a_dead_letter_that_says_
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f66_one_job_that_is_refused_harms_no_other_of_its_whole_lease() {
     let db = TestDb::new().await;
     let mut jobs = Vec::new();
@@ -117,6 +120,7 @@ async fn f66_where_not_even_a_dead_letter_can_be_written_the_job_stays_in_its_le
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f66_while_no_verdict_at_all_can_be_written_no_job_is_blamed() {
     let db = TestDb::new().await;
     let mut jobs = Vec::new();
@@ -247,6 +251,7 @@ impl queue_core::Handler for Outlast {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f66_a_refused_verdict_is_not_completed_with_what_is_left_of_its_lease() {
     for (tables, end) in [(&["failure"][..], JobState::Dead), (&["failure", "dead"], JobState::Running)] {
         let db = TestDb::new().await;

@@ -94,6 +94,7 @@ async fn a_new_worker_begins_nothing_that_is_paused_and_a_resume_is_heard_at_onc
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn without_any_notification_a_pause_and_its_end_are_seen_within_seconds() {
     let db = TestDb::new().await;
     db.run_while(db.worker(), async {
@@ -245,6 +246,7 @@ async fn transactional_jobs_are_paused_and_the_one_that_runs_ends() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_suspect_waits_for_the_end_of_the_pause_and_nobody_waits_for_it() {
     let db = TestDb::new().await;
     let suspects = [enqueue(&db, "mail", quick()).await, enqueue(&db, "mail", quick()).await];
@@ -286,6 +288,7 @@ async fn statements(on: &mut PgConnection, time: Duration) -> f64 {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn ready_jobs_that_are_paused_do_not_keep_an_idle_worker_busy() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;

@@ -73,6 +73,7 @@ async fn beside<T>(worker: Worker, test: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn who_may_listen_is_known_before_anybody_listens() {
     let (server, _database) = server().await;
     assert!(Listening::open(options(&server.url("pooled"))).await.unwrap().keeps_session, "the server itself");
@@ -111,6 +112,7 @@ async fn in_turn(ports: [u16; 2]) -> u16 {
 
 /// Where no other has the listener's session, because others are sent elsewhere, that says nothing of whether it stays.
 #[tokio::test]
+#[ignore = "deep"]
 async fn of_poolers_side_by_side_nobody_concludes_from_one_to_the_other() {
     let (server, _database) = server().await;
     for (pooling, keeps) in [(Pooling::Transactions, false), (Pooling::Sessions, true)] {
@@ -128,6 +130,7 @@ async fn of_poolers_side_by_side_nobody_concludes_from_one_to_the_other() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn behind_a_pooler_of_sessions_all_is_as_ever() {
     let (server, _database) = server().await;
     let Some(pooler) = PgBouncer::start("a pooler of sessions", server.port(), Pooling::Sessions, &[]).await else { return };
@@ -146,6 +149,7 @@ async fn behind_a_pooler_of_sessions_all_is_as_ever() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn behind_a_pooler_that_mixes_statements_up_a_worker_does_not_start() {
     let (server, database) = server().await;
     let settings: &[&str] = if carries_prepared() { &["max_prepared_statements = 0"] } else { &[] };
@@ -171,6 +175,7 @@ async fn behind_a_pooler_that_mixes_statements_up_a_worker_does_not_start() {
 
 /// `QUEUE_TEST_CALLS=100000` makes so many.
 #[tokio::test]
+#[ignore = "deep"]
 async fn producers_and_waiters_behind_a_pooler_of_transactions_fail_never_and_listen_nowhere() {
     let calls: u32 = std::env::var("QUEUE_TEST_CALLS").ok().and_then(|value| value.parse().ok()).unwrap_or(1600);
     let what = "producers behind a pooler of transactions";
@@ -211,6 +216,7 @@ async fn producers_and_waiters_behind_a_pooler_of_transactions_fail_never_and_li
 
 /// Statements without a name are read, and run, in two parts: what comes between them must not be of another client.
 #[tokio::test]
+#[ignore = "deep"]
 async fn lists_and_counts_behind_a_pooler_of_transactions_are_nobody_elses() {
     let what = "lists behind a pooler of transactions";
     if !carries_prepared() {

@@ -75,6 +75,7 @@ async fn f32_a_worker_killed_while_it_settles_loses_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f32_a_worker_killed_with_prefetched_jobs_waiting_loses_nothing() {
     // Fast jobs make it prefetch, slow ones then keep what was prefetched waiting; it runs ten at a time.
     let jobs = [vec![first(ok(), ok()); 1000], vec![first(Act::Sleep(1500), ok()); 60]].concat();
@@ -132,6 +133,7 @@ async fn f29_f33_a_worker_stopped_for_longer_than_its_lease_changes_nothing_and_
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn ten_thousand_jobs_of_two_processes_run_exactly_once() {
     const JOBS: i64 = 10_000;
     let db = TestDb::new().await;
@@ -173,6 +175,7 @@ async fn f55_two_workers_with_the_same_name_host_and_pid_differ() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f50_jobs_that_end_the_process_are_dead_after_three_crashes_and_no_innocent_is() {
     let db = TestDb::new().await;
     let mut poison = Vec::new();

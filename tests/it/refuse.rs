@@ -94,6 +94,7 @@ async fn f09_depth_is_accepted_up_to_what_can_be_read_back() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f13_a_payload_of_one_byte_too_many_is_refused_and_one_of_the_limit_is_stored() {
     let db = TestDb::new().await;
     let largest = Text("x".repeat(262_142)).enqueue(&db.pool).await.unwrap().id();

@@ -202,6 +202,7 @@ async fn two_thousand_handles_wait_over_one_connection() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_notification_that_is_lost_costs_no_result() {
     let db = TestDb::new().await;
     let waiter = Waiter::start(&db.pool);
@@ -260,6 +261,7 @@ async fn workers_and_operators_notify_while_somebody_waits_and_only_then() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_wait_that_is_dropped_leaves_nothing_behind() {
     let db = TestDb::new().await;
     let waiter = Waiter::start(&db.pool);

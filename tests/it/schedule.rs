@@ -105,6 +105,7 @@ async fn a_time_that_has_passed_is_now() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn many_jobs_due_at_once_all_run_in_the_order_of_their_times() {
     let db = TestDb::new().await;
     let statement =
@@ -169,6 +170,7 @@ async fn an_urgent_job_overtakes_a_long_backlog() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn while_very_many_jobs_become_due_at_once_handlers_begin_and_a_worker_ends() {
     let db = TestDb::new().await;
     let jobs = "select count(queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}')) from generate_series(1, 100000)";
@@ -189,6 +191,7 @@ async fn while_very_many_jobs_become_due_at_once_handlers_begin_and_a_worker_end
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn all_that_is_due_at_once_becomes_ready_though_no_slot_is_free() {
     let db = TestDb::new().await;
     let jobs = "select count(queue.enqueue('do', '{\"act\": \"Hang\"}')) from generate_series(1, 20000)";

@@ -134,6 +134,7 @@ async fn understood(clean: &mut PgConnection) -> Option<String> {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn no_statement_is_bound_to_what_others_have_made() {
     let db = trapped().await;
     let mut clean = connect(&db, "pg_catalog").await;
@@ -168,6 +169,7 @@ async fn no_statement_is_bound_to_what_others_have_made() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn no_function_is_bound_to_what_others_have_made() {
     const OPEN: &str = "select p.proname::text, p.prosrc
       from pg_proc p where p.pronamespace = 'queue'::regnamespace and p.prosqlbody is null
@@ -235,6 +237,7 @@ const CALLS: [&str; 12] = [
 ];
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_program_works_with_a_hostile_schema_on_its_path() {
     let db = trapped().await;
     for path in PATHS {

@@ -216,6 +216,7 @@ async fn who_guesses_channels_wakes_nobody() {
 
 /// While a worker sleeps, somebody waits, and a producer has marks open.
 #[tokio::test]
+#[ignore = "deep"]
 async fn who_may_only_connect_finds_the_secret_nowhere() {
     let db = TestDb::new().await;
     let outsider = Outsider::new(&db).await;
@@ -339,6 +340,7 @@ async fn a_channel_that_is_given_another_name_is_listened_to_by_and_by() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_restored_store_has_its_locks_and_channels() {
     let (from, to) = (TestServer::start().await.unwrap(), TestServer::start().await.unwrap());
     let database = from.database("dumped").await.unwrap();

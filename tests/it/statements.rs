@@ -184,6 +184,7 @@ async fn without_autovacuum(db: &TestDb) {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn no_plan_hangs_on_what_is_known_of_the_tables() {
     let db = TestDb::new().await;
     without_autovacuum(&db).await;
@@ -205,6 +206,7 @@ async fn no_plan_hangs_on_what_is_known_of_the_tables() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn no_plan_hangs_on_statistics_of_tables_that_were_empty() {
     let db = TestDb::new().await;
     without_autovacuum(&db).await;

@@ -18,6 +18,7 @@ async fn refusal(url: &str) -> String {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_worker_runs_jobs_over_encrypted_connections_only() {
     let server = TestServer::start_encrypted().await.unwrap();
     let database = server.database("encrypted").await.unwrap();
@@ -36,6 +37,7 @@ async fn a_worker_runs_jobs_over_encrypted_connections_only() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn where_the_two_ends_do_not_agree_the_error_says_what_to_do() {
     let server = TestServer::start_encrypted().await.unwrap();
     let sealed = |host: &str, mode: &str| format!("postgres://sealed@{host}:{}/postgres?sslmode={mode}", server.port());

@@ -73,6 +73,7 @@ async fn failed_attempts_and_dead_letters_are_logged_with_what_is_needed_to_act(
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_job_that_ended_its_process_too_often_is_told_by_whoever_recovers_it() {
     let db = TestDb::new().await;
     let poison = enqueue(&db, Act::Abort).await;
@@ -174,6 +175,7 @@ async fn a_hook_that_panics_costs_no_slot_and_no_verdict() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f58_a_second_signal_within_a_moment_of_the_first_is_the_same_one() {
     let db = TestDb::new().await;
     let since = Instant::now();

@@ -87,6 +87,7 @@ async fn queues_workers_and_running_jobs_are_shown_and_keys_are_obeyed() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_signal_and_control_c_give_the_terminal_back() {
     let db = TestDb::new().await;
     for end in [json!(["signal", 15]), json!(["send", "\u{3}"]), json!(["send", "\u{1b}"]), json!(["signal", 2])] {
@@ -97,6 +98,7 @@ async fn a_signal_and_control_c_give_the_terminal_back() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_panic_gives_the_terminal_back_and_is_told_there() {
     let db = TestDb::new().await;
     let steps = json!([["until", "Queues"], ["until", "it is time to panic"]]);
@@ -109,6 +111,7 @@ async fn a_panic_gives_the_terminal_back_and_is_told_there() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_database_that_is_away_is_told_and_what_was_seen_stays_until_it_is_back() {
     let server = TestServer::start_with(&["fsync=off"]).await.unwrap();
     let db = server.database("app").await.unwrap();
@@ -147,6 +150,7 @@ async fn a_database_that_is_away_is_told_and_what_was_seen_stays_until_it_is_bac
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_part_that_is_refused_or_slow_says_so_in_its_place_and_the_others_go_on() {
     let server = TestServer::start_with(&["fsync=off"]).await.unwrap();
     let db = server.database("app").await.unwrap();

@@ -246,6 +246,7 @@ async fn a_shutdown_lets_a_handler_finish_and_rolls_back_one_that_takes_too_long
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_transactional_job_is_found_at_once_by_a_worker_that_sleeps() {
     let db = TestDb::new().await;
     let mut config = queue_worker::Config::default();

@@ -53,6 +53,7 @@ async fn within(db: &TestDb, how: &str) -> JobId {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_transactional_handler_is_tried_and_leaves_nothing_whatever_it_does() {
     let db = TestDb::new().await;
     for (how, code, verdict, error) in [
@@ -155,6 +156,7 @@ async fn a_dead_job_is_tried_as_after_a_requeue_and_stays_dead() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_plain_handler_is_tried_only_if_that_is_said_and_what_it_does_beside_stays() {
     let db = TestDb::new().await;
     let job = Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).await.unwrap().id();

@@ -29,6 +29,7 @@ async fn said(db: &TestDb, arguments: &[&str]) -> String {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn ready_jobs_that_no_living_worker_serves_are_told_and_others_are_not() {
     let db = TestDb::new().await;
     let forgotten = Forgotten.enqueue(&db.pool).await.unwrap().id();

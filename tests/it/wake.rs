@@ -67,6 +67,7 @@ async fn a_job_committed_late_is_found_by_an_idle_worker() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_job_committed_late_is_found_by_a_busy_worker() {
     let db = TestDb::new().await;
     sqlx::query("select queue.enqueue('do', '{\"act\":{\"Sleep\":5}}') from generate_series(1, 3000)").execute(&db.pool).await.unwrap();
@@ -89,6 +90,7 @@ async fn a_job_committed_late_is_found_by_a_busy_worker() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn no_job_is_overlooked_by_a_worker_that_is_falling_asleep() {
     // DESIGN 5.7: a producer's transaction stays open for a moment after it has looked for sleepers, while the worker is on its way to bed.
     let db = TestDb::new().await;
@@ -184,6 +186,7 @@ async fn producers_notify_only_when_somebody_sleeps_over_their_queue() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_worker_under_load_is_not_notified() {
     let db = TestDb::new().await;
     sqlx::query("select queue.enqueue('do', '{\"act\":{\"Sleep\":1}}') from generate_series(1, 20000)").execute(&db.pool).await.unwrap();
@@ -263,6 +266,7 @@ async fn lanes_and_queues_born_after_the_worker_started_are_served() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn jobs_in_more_lanes_than_a_worker_asks_one_by_one_are_all_found() {
     let db = TestDb::new().await;
     let everywhere =
@@ -290,6 +294,7 @@ async fn deafen(db: &TestDb) -> i64 {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f37_a_listener_that_is_killed_again_and_again_costs_no_more_than_a_poll() {
     const POLL: Duration = Duration::from_millis(500);
     let db = TestDb::new().await;

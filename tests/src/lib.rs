@@ -29,6 +29,7 @@ mod skip;
 mod stages;
 mod steps;
 pub mod tallies;
+mod tier;
 pub mod timetable;
 mod worker_process;
 
@@ -44,6 +45,7 @@ pub use scratch::scratch;
 pub use skip::skipped;
 pub use stages::{Laps, Stages};
 pub use steps::Steps;
+pub use tier::beyond_tier_one;
 pub use transact::Within;
 pub use until_go::UntilGo;
 pub use worker_process::WorkerProcess;

@@ -11,7 +11,7 @@ use std::{
 
 use sqlx::{Connection as _, PgConnection};
 
-use crate::skipped;
+use crate::{beyond_tier_one, skipped};
 
 /// How it pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,7 @@ impl PgBouncer {
     /// # Panics
     /// When it does not start.
     pub async fn start(what: &str, server: u16, pooling: Pooling, settings: &[&str]) -> Option<Self> {
+        beyond_tier_one("starts a pooler");
         let Some(binary) = binary() else {
             skipped(what, "there is no PgBouncer");
             return None;

@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, bail};
 use queue_core::{Store, migrate};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
 
-use crate::Clock;
+use crate::{Clock, beyond_tier_one};
 
 /// Ends what the run started, as told by the lines it reads, and removes the cluster.
 const GUARD: &str = r#"
@@ -144,6 +144,7 @@ impl TestServer {
 
     /// Of a server in this environment.
     fn folder_in(settings: &[&str], environment: Vec<(&'static str, String)>) -> Result<Self> {
+        beyond_tier_one("starts a server of its own");
         let folder = std::env::temp_dir().join(format!("queue-chaos-{}-{:x}", std::process::id(), fastrand::u32(..)));
         fs::create_dir(&folder)?;
         let owner = if id("-u", None) == Some(0) {
@@ -330,7 +331,7 @@ impl TestServer {
 impl Drop for Inner {
     fn drop(&mut self) {
         if let Some(server) = lock(&self.server).as_mut() {
-            let _ = Command::new("kill").args(["-QUIT", &server.id().to_string()]).status();
+            let _ = Command::new("kill").args(["-QUIT", &server.id().to_string()]).stderr(Stdio::null()).status();
             let _ = server.wait();
         }
         // The guard does so too, but is not waited for.

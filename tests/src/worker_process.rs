@@ -23,7 +23,7 @@ impl WorkerProcess {
     /// # Panics
     /// When it cannot be started.
     pub fn start(binary: impl AsRef<Path>, url: &str, settings: &[(&str, &str)]) -> Self {
-        Self { child: spawn(binary.as_ref(), url, &[], settings, Stdio::inherit()), log: Arc::default() }
+        Self::running(binary, url, &[], settings)
     }
 
     /// As [`WorkerProcess::start`]; what it logs, warnings and worse, is kept.
@@ -40,7 +40,7 @@ impl WorkerProcess {
     /// # Panics
     /// When it cannot be started.
     pub fn running(binary: impl AsRef<Path>, url: &str, arguments: &[&str], settings: &[(&str, &str)]) -> Self {
-        let mut child = spawn(binary.as_ref(), url, arguments, settings, Stdio::piped());
+        let mut child = spawn(binary.as_ref(), url, arguments, settings);
         let log: Arc<Mutex<Vec<(Instant, String)>>> = Arc::default();
         if let Some(stderr) = child.stderr.take() {
             let log = Arc::clone(&log);
@@ -95,20 +95,27 @@ impl WorkerProcess {
     }
 }
 
+/// Of a test that fails, the last lines of its log are shown.
 impl Drop for WorkerProcess {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = lock(&self.log);
+            for (_, line) in &log[log.len().saturating_sub(40)..] {
+                eprintln!("worker {}: {line}", self.child.id());
+            }
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn spawn(binary: &Path, url: &str, arguments: &[&str], settings: &[(&str, &str)], stderr: Stdio) -> Child {
+fn spawn(binary: &Path, url: &str, arguments: &[&str], settings: &[(&str, &str)]) -> Child {
     Command::new(binary)
         .args(arguments)
         .env("DATABASE_URL", url)
         .envs(settings.iter().copied())
         .stdin(Stdio::null())
-        .stderr(stderr)
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap_or_else(|error| panic!("cannot start a worker process: {error}"))
 }

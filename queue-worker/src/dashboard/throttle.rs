@@ -150,6 +150,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "deep"]
     fn from_however_many_places_no_more_are_compared_than_the_table_has_room_for() {
         let (mut throttle, now) = (Throttle::default(), Instant::now());
         let v4 = |number: u32| place(&std::net::Ipv4Addr::from(0x0a00_0000 + number).to_string());

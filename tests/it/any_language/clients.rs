@@ -69,6 +69,7 @@ async fn run(db: &TestDb, mut client: Command) -> Output {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn the_clients_of_the_page_do_what_it_says() {
     let db = TestDb::new().await;
     let mut clients = Vec::new();

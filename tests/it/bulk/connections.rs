@@ -36,6 +36,7 @@ fn hostile() -> String {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_hostile_search_path_has_no_effect() {
     let db = TestDb::new().await;
     db.pool.execute(sqlx::raw_sql(AssertSqlSafe(hostile()))).await.unwrap();
@@ -80,6 +81,7 @@ async fn dropped_after<T>(polls: usize, future: impl Future<Output = T>) -> bool
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_dropped_future_leaves_no_transaction_and_no_confusion_behind() {
     let db = TestDb::new().await;
     let pool = PgPoolOptions::new().max_connections(1).test_before_acquire(false).connect(&db.url).await.unwrap();

@@ -50,6 +50,7 @@ async fn producers_do_not_wait_for_each_other_and_what_they_have_open_counts() {
 
 /// Each waits for nobody, so none waits for one that waits for it: two queues in either order, jobs with keys, many at once, savepoints.
 #[tokio::test]
+#[ignore = "deep"]
 async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_is_a_deadlock() {
     let db = with_capacity(100).await;
     set_capacity(&mut connect(&db).await, Store::default(), "other", Some(100)).await.unwrap();

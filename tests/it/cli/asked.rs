@@ -18,6 +18,7 @@ fn folder_with_settings(name: &str, mode: u32) -> PathBuf {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f83_a_settings_file_that_others_may_write_is_not_read_unasked_and_told() {
     let db = TestDb::new().await;
     let stats = |folder: &PathBuf, arguments: &[&str]| {
@@ -127,6 +128,7 @@ async fn what_takes_many_jobs_at_once_says_how_many_and_does_nothing_unasked() {
 }
 
 #[test]
+#[ignore = "deep"]
 fn shells_and_man_are_told_of_every_command_under_the_name_of_the_binary() {
     let output = |arguments: &[&str]| {
         let output = command(CLI, arguments).output().unwrap();

@@ -12,6 +12,7 @@ use tests::{Act, Do, TestDb, eventually};
 use super::{CLI, command, enqueue, failed, json, on, text};
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn jobs_that_wait_are_put_off_hurried_ranked_and_cancelled_one_by_one_or_all() {
     let db = TestDb::new().await;
     let jobs = [enqueue(&db, Act::Ok("x".into())).await, enqueue(&db, Act::Ok("y".into())).await];
@@ -52,6 +53,7 @@ async fn jobs_that_wait_are_put_off_hurried_ranked_and_cancelled_one_by_one_or_a
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn ten_thousand_dead_letters_are_exported_each_once_with_their_errors() {
     let db = TestDb::new().await;
     let fill = "with j as (
@@ -105,6 +107,7 @@ async fn jobs_are_chosen_by_their_metadata_which_list_show_and_export_have() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn what_is_paused_is_told_with_its_reason_until_it_is_resumed() {
     let db = TestDb::new().await;
     let (mail, other) = (enqueue(&db, Act::Ok("x".into())).await.to_string(), Do { act: Act::Ok("y".into()) });
@@ -153,6 +156,7 @@ async fn what_is_paused_is_told_with_its_reason_until_it_is_resumed() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_wait_names_whom_it_waits_for_and_a_signal_ends_it_and_not_the_pause() {
     let db = TestDb::new().await;
     let worker = "insert into queue.worker (id, expires_at, name, host, pid, version, queues)

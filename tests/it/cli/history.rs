@@ -6,6 +6,7 @@ use tests::{Act, Do, TestDb};
 use super::{enqueue, failed, json, on, text};
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn history_is_shown_by_type_or_by_time_and_as_json() {
     let db = TestDb::new().await;
     let nothing = on(&db, &["history", "--last", "2h"]);

@@ -5,6 +5,7 @@ use tests::{Act, TestDb};
 use super::{enqueue, json, on, text};
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn show_has_what_each_attempt_has_logged_if_it_is_asked_for() {
     let db = TestDb::new().await;
     let (job, other) = (enqueue(&db, Act::Ok("x".into())).await, enqueue(&db, Act::Ok("x".into())).await.to_string());

@@ -13,6 +13,7 @@ fn by_ada(db: &TestDb, arguments: &[&str]) -> Option<i32> {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn each_act_of_the_command_line_is_noted_with_who_and_to_what() {
     let db = TestDb::new().await;
     let jobs = [enqueue(&db, Act::Ok("x".into())).await, enqueue(&db, Act::Ok("y".into())).await].map(|id: JobId| id.to_string());

@@ -16,6 +16,7 @@ fn run(db: &TestDb, arguments: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_signal_is_sent_by_the_command_line_and_seen_until_it_is_received() {
     let db = TestDb::new().await;
     let parts =

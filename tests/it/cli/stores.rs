@@ -89,6 +89,7 @@ async fn state(member: &Member, job: &str) -> Option<JobState> {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn stores_that_do_not_answer_are_told_of_beside_the_answers_of_the_others() {
     let db = TestDb::new().await;
     let [one, two] = with_others(&db).await;
@@ -143,6 +144,7 @@ async fn stores_that_do_not_answer_are_told_of_beside_the_answers_of_the_others(
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_list_of_all_stores_has_no_gaps_and_no_doubles_from_page_to_page() {
     let db = TestDb::new().await;
     let members = two(&db).await;
@@ -182,6 +184,7 @@ async fn a_list_of_all_stores_has_no_gaps_and_no_doubles_from_page_to_page() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn acts_are_done_in_every_store_that_answers_once_somebody_has_said_yes() {
     let db = TestDb::new().await;
     let [one, two] = with_others(&db).await;
@@ -224,6 +227,7 @@ async fn acts_are_done_in_every_store_that_answers_once_somebody_has_said_yes() 
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_store_whose_tables_are_locked_is_given_up_and_the_others_answer() {
     let db = TestDb::new().await;
     let [one, _] = two(&db).await;
@@ -237,6 +241,7 @@ async fn a_store_whose_tables_are_locked_is_given_up_and_the_others_answer() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn stores_are_added_closed_and_taken_off_and_what_is_wrong_names_the_fix() {
     let db = TestDb::new().await;
     let (code, out, err) = said(&db, &["list"]);
@@ -294,6 +299,7 @@ async fn stores_are_added_closed_and_taken_off_and_what_is_wrong_names_the_fix()
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn one_process_runs_jobs_of_all_stores_and_brings_a_move_to_its_end() {
     let db = TestDb::new().await;
     let [one, two] = with_others(&db).await;
@@ -342,6 +348,7 @@ fn stores_run(db: &TestDb) -> Command {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_store_of_a_second_database_is_one_as_any_other() {
     let (db, other) = (TestDb::new().await, TestDb::new().await);
     two(&db).await;

@@ -12,6 +12,7 @@ fn waits(db: &TestDb, job: JobId) -> Vec<String> {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_job_that_waits_for_a_limit_says_for_which_and_others_say_nothing() {
     let db = TestDb::new().await;
     let hang = async |key: &str| Do { act: Act::Hang }.enqueue(&db.pool).fair(key).await.unwrap().id();

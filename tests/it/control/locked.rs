@@ -34,6 +34,7 @@ async fn a_job_that_an_open_transaction_has_locked_is_said_to_be_locked() {
 
 /// Rows and keys that an open transaction may have locked, and the act that would wait for it.
 #[tokio::test]
+#[ignore = "deep"]
 async fn no_act_waits_without_end_for_an_open_transaction() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;

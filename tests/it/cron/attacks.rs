@@ -25,6 +25,7 @@ fn how_long() -> Duration {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn no_tick_is_missed_or_doubled_while_workers_are_killed_and_stopped() {
     let db = TestDb::new().await;
     for place in 0..SCHEDULES {
@@ -78,6 +79,7 @@ async fn no_tick_is_missed_or_doubled_while_workers_are_killed_and_stopped() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_server_that_is_killed_loses_no_tick_that_had_its_job() {
     let server = tests::server::TestServer::start().await.unwrap();
     let database = server.database("cron").await.unwrap();

@@ -56,6 +56,7 @@ async fn last_tick(database: &Database) -> DateTime<Utc> {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_server_whose_clock_steps_by_90_seconds_both_ways_misses_and_doubles_no_tick() {
     let clock = Clock::new(0).unwrap();
     let server = TestServer::start_by(&clock).await.unwrap();

@@ -12,6 +12,7 @@ use tests::{Do, TestDb, eventually};
 use super::{STORE, each_second, fires, quick, sleeper};
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn one_that_is_bad_stops_no_other_and_says_what_is_wrong() {
     let db = TestDb::new().await;
     let made = |name: &str, options: &str| format!("select queue.schedule('{name}', 'do', '{{\"act\": {{\"Ok\": \"\"}}}}', '{options}')");
@@ -58,6 +59,7 @@ async fn one_that_is_bad_stops_no_other_and_says_what_is_wrong() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_lock_that_somebody_holds_is_waited_for_within_the_grace_and_then_is_what_came_of_the_tick() {
     let db = TestDb::new().await;
     let keyed = Schedule::every(Duration::from_secs(1)).grace(Duration::from_secs(3)).job_with(&quick(), |options| {

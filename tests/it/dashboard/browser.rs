@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tests::skipped;
+use tests::{beyond_tier_one, skipped};
 
 use super::client::Client;
 
@@ -43,6 +43,7 @@ fn binary(names: &[&str]) -> Option<PathBuf> {
 impl Browser {
     /// None where there is no browser; then it says so.
     pub(super) async fn start(what: &str) -> Option<Self> {
+        beyond_tier_one("starts a browser");
         let found = binary(&["chromedriver"]).zip(binary(&["chromium", "chromium-browser", "google-chrome"]));
         let Some((driver, browser)) = found else {
             skipped(what, "there is no chromium with its chromedriver");

@@ -46,6 +46,7 @@ async fn violations(browser: &Browser, axe: Option<&str>) -> Vec<String> {
 }
 
 #[tokio::test]
+#[ignore = "browser"]
 async fn every_page_looks_right_on_a_phone_and_on_a_desk_by_day_and_by_night() {
     let db = TestDb::new().await;
     let [done, dead, waiting] = furnished(&db).await;
@@ -110,6 +111,7 @@ async fn every_page_looks_right_on_a_phone_and_on_a_desk_by_day_and_by_night() {
 }
 
 #[tokio::test]
+#[ignore = "browser"]
 async fn clicks_and_keys_do_what_they_say() {
     let db = TestDb::new().await;
     let [_, dead, _] = furnished(&db).await;
@@ -156,6 +158,7 @@ async fn clicks_and_keys_do_what_they_say() {
 }
 
 #[tokio::test]
+#[ignore = "browser"]
 async fn the_overview_and_a_job_change_by_themselves() {
     let db = TestDb::new().await;
     let job = enqueue(&db, Act::Ok("x".into())).await;

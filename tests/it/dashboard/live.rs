@@ -74,6 +74,7 @@ async fn who_watches_is_told_and_no_more_may_watch_than_can_be_served() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn all_who_watch_cost_one_look_and_nobody_none() {
     let db = TestDb::new().await;
     // What others do is not counted: each session has a number of its own.

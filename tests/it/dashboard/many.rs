@@ -53,6 +53,7 @@ async fn a_group_of_dead_letters_is_requeued_at_a_rate_and_counted_in_the_audit(
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn what_takes_long_is_answered_and_goes_on() {
     let db = TestDb::new().await;
     dead_letters(&db, 60).await;
@@ -68,6 +69,7 @@ async fn what_takes_long_is_answered_and_goes_on() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn what_is_on_its_way_is_seen_and_stopped_and_leaves_its_place() {
     let db = TestDb::new().await;
     dead_letters(&db, 60).await;
@@ -98,6 +100,7 @@ async fn what_is_on_its_way_is_seen_and_stopped_and_leaves_its_place() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn what_waits_for_a_table_that_somebody_has_ends_and_leaves_its_place() {
     let db = TestDb::new().await;
     dead_letters(&db, 3).await;

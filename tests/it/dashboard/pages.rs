@@ -78,6 +78,7 @@ async fn every_page_takes_few_statements_and_few_bytes() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn the_first_page_of_ten_thousand_queues_takes_as_few() {
     let db = TestDb::new().await;
     let many = "select count(queue.enqueue_with('do', '{\"act\": {\"Ok\": \"\"}}', jsonb_build_object('queue', 'of-tenant-' || n))), \

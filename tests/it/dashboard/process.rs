@@ -68,6 +68,7 @@ async fn the_command_serves_a_store_with_three_connections() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_worker_serves_it_beside_its_jobs_also_while_one_of_them_blocks_its_thread() {
     let db = TestDb::new().await;
     let mut worker = command(&db, &["run", "--dashboard", "127.0.0.1:0", "--concurrency", "8"])

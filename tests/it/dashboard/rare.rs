@@ -9,6 +9,7 @@ use super::{Served, browser::Browser};
 use crate::operate::patient::FILL;
 
 #[tokio::test]
+#[ignore = "browser"]
 async fn a_search_for_what_is_rare_says_how_far_it_has_looked_and_goes_on_by_a_link_or_by_itself() {
     let db = TestDb::new().await;
     sqlx::raw_sql(sqlx::AssertSqlSafe(FILL.replace("24000", "120000"))).execute(&db.pool).await.unwrap();

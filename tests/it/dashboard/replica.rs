@@ -22,6 +22,7 @@ async fn enqueue(pool: &sqlx::PgPool) -> JobId {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn commands_and_pages_read_from_a_standby_and_act_on_the_primary() {
     let primary = TestServer::start().await.unwrap();
     let database = primary.database("looked_at").await.unwrap();

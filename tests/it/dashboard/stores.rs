@@ -64,6 +64,7 @@ fn jobs_of(overview: &Value, store: &str, state: &str) -> i64 {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn the_first_page_has_the_figures_of_all_and_of_one_that_is_gone_why_it_has_none() {
     let db = TestDb::new().await;
     let (acme, globex, gone) = (store(&db, "acme", "s_a").await, store(&db, "globex", "s_g").await, store(&db, "gone", "s_x").await);
@@ -110,6 +111,7 @@ async fn the_first_page_has_the_figures_of_all_and_of_one_that_is_gone_why_it_ha
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_database_that_says_nothing_takes_no_more_than_its_time_and_nobody_elses() {
     let db = TestDb::new().await;
     let acme = store(&db, "acme", "s_a").await;
@@ -149,6 +151,7 @@ async fn a_database_that_says_nothing_takes_no_more_than_its_time_and_nobody_els
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn stores_whose_tables_are_locked_take_the_time_of_the_others_once_only() {
     let db = TestDb::new().await;
     let (locked, well) = (store(&db, "a_locked_0", "s_l").await, store(&db, "well", "s_w").await);
@@ -213,6 +216,7 @@ async fn stores_come_and_go_while_it_is_served() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_store_that_is_watched_tells_what_its_workers_do() {
     let db = TestDb::new().await;
     let acme = Member::new("acme", &db.pool, Store::default()).unwrap();
@@ -241,6 +245,7 @@ async fn a_store_that_is_watched_tells_what_its_workers_do() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn however_many_stores_are_looked_at_their_database_has_three_connections_to_give() {
     let db = TestDb::new().await;
     let options = db.pool.connect_options().as_ref().clone().application_name("looked-at");
@@ -285,6 +290,7 @@ async fn however_many_stores_are_looked_at_their_database_has_three_connections_
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn acts_on_many_jobs_are_seen_and_stopped_in_their_own_store_and_counted_in_all() {
     let db = TestDb::new().await;
     let (acme, other) = (store(&db, "acme", "s_a").await, store(&db, "other", "s_o").await);

@@ -18,6 +18,7 @@ fn pool_of(server: &TestServer, user: &str) -> PgPool {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn nothing_is_wrong_with_a_fresh_store_that_a_worker_serves() {
     let server = TestServer::start_with(&["idle_in_transaction_session_timeout=10min"]).await.unwrap();
     let db = server.database("app").await.unwrap();

@@ -20,6 +20,7 @@ fn pool_at(url: &str) -> PgPool {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn each_setting_that_a_store_does_badly_with_is_found_and_cured() {
     let server = TestServer::start().await.unwrap();
     let db = server.database("app").await.unwrap();
@@ -57,6 +58,7 @@ async fn each_setting_that_a_store_does_badly_with_is_found_and_cured() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn few_connections_are_found_whoever_limits_them() {
     let server = TestServer::start_with(&["fsync=off"]).await.unwrap();
     let db = server.database("app").await.unwrap();
@@ -76,6 +78,7 @@ async fn few_connections_are_found_whoever_limits_them() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_connection_from_elsewhere_is_to_be_encrypted() {
     let server = TestServer::start_encrypted().await.unwrap();
     server.database("app").await.unwrap();
@@ -92,6 +95,7 @@ async fn a_connection_from_elsewhere_is_to_be_encrypted() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_pooler_in_between_is_found_whatever_it_does_with_settings() {
     let db = TestDb::new().await;
     let options = PgConnectOptions::from_str(&db.url).unwrap();
@@ -109,6 +113,7 @@ async fn a_pooler_in_between_is_found_whatever_it_does_with_settings() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_server_that_only_follows_is_found_and_one_that_is_away() {
     let server = TestServer::start_with(&["fsync=off"]).await.unwrap();
     server.database("app").await.unwrap();
@@ -125,6 +130,7 @@ async fn a_server_that_only_follows_is_found_and_one_that_is_away() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn clocks_that_are_apart_are_found() {
     let clock = Clock::new(3600).unwrap();
     let server = TestServer::start_by(&clock).await.unwrap();
@@ -139,6 +145,7 @@ async fn clocks_that_are_apart_are_found() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn roles_that_lack_a_right_of_this_release_are_found_and_cured() {
     let server = TestServer::start_with(&["fsync=off"]).await.unwrap();
     let db = server.database("app").await.unwrap();

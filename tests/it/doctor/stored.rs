@@ -109,6 +109,7 @@ async fn indexes_that_are_not_valid_are_found_and_made_anew() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn dead_rows_and_tables_that_are_not_vacuumed_are_found_and_cured() {
     let db = TestDb::new().await;
     make(&db.pool, "alter table queue.idle set (autovacuum_enabled = off)").await;
@@ -124,6 +125,7 @@ async fn dead_rows_and_tables_that_are_not_vacuumed_are_found_and_cured() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn old_transactions_and_sequences_at_their_end_are_found() {
     let server = TestServer::start_with(&["fsync=off"]).await.unwrap();
     let db = server.database("app").await.unwrap();

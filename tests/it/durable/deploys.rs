@@ -80,6 +80,7 @@ impl Process {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep"]
 async fn a_job_outlives_the_deploys_of_a_year() {
     // `QUEUE_TEST_DEPLOYS=1095` is a year.
     let deploys: u32 = std::env::var("QUEUE_TEST_DEPLOYS").ok().and_then(|value| value.parse().ok()).unwrap_or(12);

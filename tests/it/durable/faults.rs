@@ -20,6 +20,7 @@ const JOBS: i64 = 40;
 const STAGES: i32 = 12;
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn workers_that_are_killed_again_and_again_double_no_effect_that_is_committed_with_its_step() {
     // `QUEUE_TEST_STEPS=20000` has so many.
     let wanted: i64 = std::env::var("QUEUE_TEST_STEPS").ok().and_then(|value| value.parse().ok()).unwrap_or(1);
@@ -142,6 +143,7 @@ async fn a_step_that_is_said_twice_is_as_it_was_said_first_and_one_in_a_transact
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_step_in_a_transaction_of_an_attempt_that_has_lost_its_job_is_rolled_back() {
     let db = TestDb::new().await;
     let job = Stages { stages: 2, ms: 60_000 }.enqueue(&db.pool).await.unwrap().id();

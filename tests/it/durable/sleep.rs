@@ -71,6 +71,7 @@ async fn a_job_that_has_begun_does_not_expire_in_its_sleep() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn short_sleeps_are_waited_for_in_place_and_a_step_beside_a_sleep_comes_first() {
     let db = db().await;
     let job = plan([Part::Sleep("nap".into(), 30), Part::Race(40)]).enqueue(&db.pool).await.unwrap().id();

@@ -11,6 +11,7 @@ use queue_worker::embedded::{Embedded, EmbeddedError, EmbeddedOptions};
 use super::user::{User, eventually, gone, scratch_folder, sql};
 
 #[test]
+#[ignore = "deep"]
 fn without_a_folder_it_is_chosen_by_the_environment_and_the_version() {
     let base = scratch_folder("default");
     let mut command = User::command(Path::new(""));
@@ -29,6 +30,7 @@ fn without_a_folder_it_is_chosen_by_the_environment_and_the_version() {
 }
 
 #[test]
+#[ignore = "deep"]
 fn a_foreign_folder_is_left_alone() {
     let folder = scratch_folder("foreign");
     fs::create_dir(&folder).unwrap();
@@ -40,6 +42,7 @@ fn a_foreign_folder_is_left_alone() {
 }
 
 #[test]
+#[ignore = "deep"]
 fn a_cluster_of_another_version_is_refused() {
     let folder = scratch_folder("version");
     fs::create_dir_all(folder.join("data")).unwrap();
@@ -52,6 +55,7 @@ fn a_cluster_of_another_version_is_refused() {
 }
 
 #[test]
+#[ignore = "deep"]
 fn a_server_that_refuses_its_settings_says_why() {
     for ephemeral in [false, true] {
         let folder = scratch_folder("settings");

@@ -10,6 +10,7 @@ use tests::skipped;
 use super::user::{User, copy_of_ourselves, eventually, gone, postmaster, processes, remove, root, scratch_folder, sql};
 
 #[test]
+#[ignore = "deep"]
 fn root_does_not_follow_links_that_the_servers_user_left() {
     if !root() {
         return skipped("links that the server's user left", "not run as root");
@@ -36,6 +37,7 @@ fn root_does_not_follow_links_that_the_servers_user_left() {
 }
 
 #[test]
+#[ignore = "deep"]
 fn a_plain_user_can_do_the_same_and_shares_it_with_nobody() {
     if !root() {
         return skipped("another user's server", "not run as root");
@@ -60,6 +62,7 @@ fn a_plain_user_can_do_the_same_and_shares_it_with_nobody() {
 }
 
 #[test]
+#[ignore = "deep"]
 fn root_behind_a_closed_folder_uses_a_user_namespace() {
     if !root() {
         return skipped("a server behind a folder that only root may enter", "not run as root");

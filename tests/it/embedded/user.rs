@@ -14,6 +14,7 @@ use std::{
 
 use queue_worker::embedded::{Embedded, EmbeddedOptions};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
+use tests::beyond_tier_one;
 
 /// Not a test of its own: what [`User::start`] runs. It holds the server until its standard input ends.
 #[test]
@@ -65,6 +66,7 @@ impl User {
     }
 
     pub(super) fn spawn(mut command: Command) -> Result<Self, String> {
+        beyond_tier_one("starts a server of its own");
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let line = lines.find_map(|line| line.ok().filter(|line| line.starts_with("SERVER") || line.starts_with("ERROR")));

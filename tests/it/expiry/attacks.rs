@@ -230,6 +230,7 @@ async fn an_operators_open_session_holds_up_no_expiry() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn tens_of_thousands_due_at_once_keep_nobody_else_waiting() {
     let db = TestDb::new().await;
     many(&db, 30_000).await;
@@ -251,6 +252,7 @@ async fn tens_of_thousands_due_at_once_keep_nobody_else_waiting() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn workers_that_are_killed_let_no_job_begin_late_and_none_expire_twice() {
     let db = TestDb::new().await;
     let start = || WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000")]);

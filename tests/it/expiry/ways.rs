@@ -38,6 +38,7 @@ async fn seconds(db: &TestDb, job: JobId) -> i64 {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_job_expires_whichever_way_it_was_enqueued() {
     let db = TestDb::new().await;
     let pool = &db.pool;

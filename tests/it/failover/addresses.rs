@@ -19,6 +19,7 @@ async fn chosen(url: &str) -> u16 {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f86_of_several_hosts_the_one_is_found_that_is_wanted() {
     let primary = TestServer::start().await.unwrap();
     primary.database(NAME).await.unwrap();
@@ -61,6 +62,7 @@ async fn f86_of_several_hosts_the_one_is_found_that_is_wanted() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_primary_that_is_told_to_take_no_writes_is_left_and_comes_back() {
     let primary = TestServer::start().await.unwrap();
     let database = primary.database(NAME).await.unwrap();

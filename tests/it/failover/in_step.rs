@@ -3,6 +3,7 @@
 use super::*;
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f86_with_a_standby_that_is_waited_for_nothing_is_lost_and_work_goes_on_within_seconds() {
     let primary = TestServer::start().await.unwrap();
     let database = primary.database(NAME).await.unwrap();

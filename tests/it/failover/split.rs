@@ -5,6 +5,7 @@ use tests::proxy::{Mode, Proxy};
 use super::*;
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f87_cut_off_from_the_standby_that_it_waits_for_the_old_side_acknowledges_nothing_and_its_worker_stops_within_its_ttl() {
     const TTL: Duration = Duration::from_secs(3);
     let old = TestServer::start().await.unwrap();
@@ -57,6 +58,7 @@ async fn f87_cut_off_from_the_standby_that_it_waits_for_the_old_side_acknowledge
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f87_who_works_on_the_old_side_and_knows_the_new_one_goes_there_by_itself() {
     let old = TestServer::start().await.unwrap();
     let database = old.database(NAME).await.unwrap();

@@ -15,6 +15,7 @@ fn said(worker: &WorkerProcess, since: Instant, text: &str) -> bool {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f85_a_worker_on_a_standby_says_so_at_its_start_and_waits_or_exits_as_it_is_told() {
     let since = Instant::now();
     let primary = TestServer::start().await.unwrap();

@@ -40,6 +40,7 @@ async fn over<J>(db: &TestDb, flow: &FlowHandle, node: &Node<J>, state: JobState
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn many_are_one_node_that_has_completed_once_all_are_over() {
     let db = db().await;
     let mut flow = Flow::new("import");
@@ -67,6 +68,7 @@ async fn many_are_one_node_that_has_completed_once_all_are_over() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn many_that_wait_for_a_node_begin_once_that_has_completed() {
     let db = db().await;
     let mut flow = Flow::new("waits");

@@ -9,6 +9,7 @@ use tests::{TestDb, within};
 use super::{db, give, run, worker};
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn two_workers_release_every_node_once() {
     let db = db().await;
     let mut lasts = Vec::new();

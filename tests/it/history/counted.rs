@@ -148,6 +148,7 @@ fn only(histogram: &Histogram) -> usize {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_start_is_late_by_how_long_its_job_was_ready_and_not_by_how_long_it_waited_for_its_time() {
     let db = TestDb::new().await;
     let ready = enqueue(&db, Act::Sleep(250)).await;
@@ -201,6 +202,7 @@ async fn a_crash_is_counted_by_whoever_recovers_it() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_worker_that_lost_its_lease_counts_what_ran_in_vain() {
     let db = TestDb::new().await;
     let binary = env!("CARGO_BIN_EXE_test-worker");
@@ -221,6 +223,7 @@ async fn a_worker_that_lost_its_lease_counts_what_ran_in_vain() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn figures_come_while_a_worker_runs_and_an_idle_one_writes_nothing() {
     let db = TestDb::new().await;
     let told = Arc::new(Mutex::new(0_u64));

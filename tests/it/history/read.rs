@@ -83,6 +83,7 @@ async fn steps_are_as_long_as_said_and_lose_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn no_more_than_two_thousand_rows_are_read_and_what_is_left_out_is_said() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();

@@ -28,6 +28,7 @@ analyze queue.tally_total;
 analyze queue.tallied";
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_look_back_of_any_length_reads_few_rows_by_an_index() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();

@@ -25,6 +25,7 @@ impl Handler for Fifo {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_fifo_type_has_one_order_for_its_queue() {
     let db = TestDb::new().await;
     sqlx::raw_sql(RUNS).execute(&db.pool).await.unwrap();
@@ -43,6 +44,7 @@ async fn a_fifo_type_has_one_order_for_its_queue() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn many_jobs_at_once_keep_the_order_given_within_each_key() {
     let db = TestDb::new().await;
     sqlx::raw_sql(RUNS).execute(&db.pool).await.unwrap();
@@ -70,6 +72,7 @@ async fn many_jobs_at_once_keep_the_order_given_within_each_key() {
 
 /// The first ones without a key, so that the set is begun by COPY.
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_set_that_is_too_large_for_one_statement_keeps_its_order_too() {
     let db = TestDb::new().await;
     let mut c = connect(&db).await;
@@ -189,6 +192,7 @@ async fn transactions_of_handlers_let_their_key_go_on_too() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_hundred_thousand_blocked_jobs_in_front_cost_a_claim_nothing() {
     let db = TestDb::new().await;
     let mut c = connect(&db).await;

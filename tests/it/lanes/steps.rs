@@ -153,6 +153,7 @@ async fn a_row_beside_a_new_one_of_its_lane_goes() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_lane_of_which_there_is_no_job_goes_and_so_does_its_solo_twin() {
     let db = TestDb::new().await;
     let (mut on, mut holder) = (hasty(&db).await, connect(&db).await);

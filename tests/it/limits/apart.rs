@@ -24,6 +24,7 @@ async fn free_jobs(db: &TestDb, time: Duration) -> Vec<Duration> {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn claims_that_fail_under_one_limit_stop_nothing_else() {
     let db = fresh().await;
     let mut quiet = Vec::new();
@@ -56,6 +57,7 @@ impl Handler for Refused {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_limit_that_cannot_be_told_to_slow_down_stops_nothing_else_and_is_told_later() {
     let db = fresh().await;
     let mut holder = PgConnection::connect(&db.url).await.unwrap();
@@ -84,6 +86,7 @@ const UNTELLABLE: &str = "create sequence tries;
 const TRIES: &str = "select case when is_called then last_value else 0 end from tries";
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_claim_on_its_way_when_a_handler_was_told_to_slow_down_begins_nothing() {
     const WAITS: &str = "select count(*) from pg_stat_activity
       where datname = current_database() and wait_event_type = 'Lock' and application_name = 'queue-worker limits'";
@@ -110,6 +113,7 @@ async fn a_claim_on_its_way_when_a_handler_was_told_to_slow_down_begins_nothing(
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_limit_that_cannot_be_told_to_slow_down_is_left_alone_by_the_worker_that_knows() {
     let db = fresh().await;
     db.pool.execute(UNTELLABLE).await.unwrap();
@@ -153,6 +157,7 @@ async fn what_comes_due_is_made_ready_while_all_slots_of_a_worker_with_limits_ar
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn what_is_committed_late_under_a_limit_is_found_at_once_by_a_worker_that_sleeps() {
     let db = fresh().await;
     let mut worst = Duration::ZERO;

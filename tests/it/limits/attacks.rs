@@ -27,6 +27,7 @@ async fn held_by_a_process(db: &TestDb) -> (WorkerProcess, queue_core::JobId) {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_limit_of_one_whose_holder_is_killed_runs_again_soon_after_its_lease() {
     let db = TestDb::new().await;
     let (process, next) = held_by_a_process(&db).await;
@@ -42,6 +43,7 @@ async fn a_limit_of_one_whose_holder_is_killed_runs_again_soon_after_its_lease()
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn what_a_worker_that_stands_still_holds_counts_until_it_is_recovered_and_it_begins_nothing_more() {
     let db = TestDb::new().await;
     let (process, next) = held_by_a_process(&db).await;
@@ -61,6 +63,7 @@ async fn what_a_worker_that_stands_still_holds_counts_until_it_is_recovered_and_
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_session_that_holds_a_gate_stops_what_the_limit_covers_and_nothing_else() {
     let db = fresh().await;
     let mut holder = PgConnection::connect(&db.url).await.unwrap();
@@ -111,6 +114,7 @@ async fn a_claim_that_never_comes_to_be_confirmed_is_given_back_while_its_worker
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn what_was_confirmed_is_there_after_a_crash_of_the_server_and_what_was_lost_is_not_confirmed() {
     // The server may write to the disk by itself just between the claim and the crash.
     for _ in 0..4 {
@@ -156,6 +160,7 @@ async fn lose_a_claim() -> bool {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_permit_that_is_freed_leads_to_the_next_start_at_once_in_this_worker_and_in_others() {
     let db = fresh().await;
     set(&db, "type:limited", Limit::new().concurrency(1)).await;
@@ -188,6 +193,7 @@ async fn a_permit_that_is_freed_leads_to_the_next_start_at_once_in_this_worker_a
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn workers_before_a_closed_gate_ask_once_a_second() {
     const WORKERS: usize = 8;
     let db = TestDb::new().await;

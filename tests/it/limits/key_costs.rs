@@ -40,6 +40,7 @@ pub(super) async fn buffers(on: &mut PgConnection, worker: Uuid) -> i64 {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn what_waits_behind_a_key_without_room_costs_the_next_key_nothing() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "default", ["a", "a", "b"]).await;

@@ -73,6 +73,7 @@ async fn most_of_account(db: &TestDb, account: u32) -> i64 {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn no_more_of_a_key_run_at_once_than_the_limit_and_keys_do_not_wait_for_each_other() {
     let db = fresh().await;
     for n in 0..60 {
@@ -92,6 +93,7 @@ async fn no_more_of_a_key_run_at_once_than_the_limit_and_keys_do_not_wait_for_ea
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn no_window_has_more_starts_of_a_key_than_its_rate_and_none_is_wasted() {
     let db = fresh().await;
     for n in 0..48 {
@@ -130,6 +132,7 @@ async fn waits_of_another(db: &TestDb) -> Vec<Duration> {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_key_whose_jobs_stand_still_delays_no_other_and_an_operator_lets_more_of_it_run() {
     let db = fresh().await;
     db.run_while(worker(&db), async {
@@ -174,6 +177,7 @@ fn start(url: &str) -> WorkerProcess {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn what_killed_and_stopped_workers_hold_of_a_key_counts_until_it_is_recovered_and_other_keys_go_on() {
     let db = TestDb::new().await;
     set_by_key(&db, "type:do", 1).await;
@@ -213,6 +217,7 @@ async fn what_killed_and_stopped_workers_hold_of_a_key_counts_until_it_is_recove
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_permit_of_a_key_that_is_freed_in_another_queue_leads_to_the_next_start_at_once() {
     let db = fresh().await;
     let serves = |queue: &str| worker(&db).queue(queue, 4);
@@ -237,6 +242,7 @@ async fn a_permit_of_a_key_that_is_freed_in_another_queue_leads_to_the_next_star
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_key_with_room_is_found_behind_a_hundred_thousand_without_and_a_new_one_does_not_wait_for_that() {
     let db = fresh().await;
     let once = Limit::new().rate(1, Duration::from_hours(1)).keyed();
@@ -278,6 +284,7 @@ async fn set_by_key(db: &TestDb, name: &str, concurrency: u32) {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn suspects_whose_key_has_room_are_tried_beside_a_key_that_has_none_and_those_of_that_key_wait() {
     let db = TestDb::new().await;
     set_by_key(&db, "type:do", 1).await;

@@ -97,6 +97,7 @@ async fn lowered_to_one(db: &TestDb) {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_limit_that_is_set_while_jobs_run_freely_counts_them_and_one_that_is_lowered_waits_for_them() {
     let db = fresh().await;
     for _ in 0..60 {
@@ -190,6 +191,7 @@ async fn what_code_says_no_more_is_forgotten_with_the_next_worker_that_says_so()
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_limit_on_an_earlier_name_of_a_type_counts_what_runs_under_the_new_one() {
     let db = fresh().await;
     db.run_while(worker(&db), async {

@@ -95,6 +95,7 @@ fn cpu(pid: u32) -> Duration {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_worker_that_waits_to_try_a_suspect_does_not_spin_for_limits_whose_time_has_come() {
     const QUEUES: [&str; 4] = ["one", "two", "three", "four"];
     let db = TestDb::new().await;

@@ -119,6 +119,7 @@ async fn above_a_rate_it_is_said_when_enough_will_have_left_the_window() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn who_sets_a_limit_waits_for_nobody_for_ever() {
     let (db, mut on, _) = with(0).await;
     let mut other = connect(&db.url).await;

@@ -49,6 +49,7 @@ async fn jobs_of_a_higher_priority_without_a_limit_go_before_those_that_a_limit_
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn of_equal_priority_jobs_with_a_limit_and_without_one_take_turns() {
     for slots in [1, 3] {
         let db = fresh().await;
@@ -88,6 +89,7 @@ async fn jobs_of_a_higher_priority_under_a_limit_go_before_those_without_one() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn lanes_under_one_limit_take_turns_while_their_worker_sleeps() {
     for most in [1, 2] {
         let db = fresh().await;

@@ -138,6 +138,7 @@ async fn lining_up_passes_over_what_others_hold_and_moves_each_job_once() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn what_waits_behind_one_key_costs_the_claims_of_others_nothing() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
@@ -175,6 +176,7 @@ async fn what_waits_behind_one_key_costs_the_claims_of_others_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn workers_that_are_killed_while_they_serve_lines_lose_no_job() {
     let db = TestDb::new().await;
     let mut batch = queue_core::Batch::new();

@@ -56,6 +56,7 @@ impl Handler for Limited {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn jobs_under_a_limit_take_turns_and_no_more_run_than_it_says() {
     let db = TestDb::new().await;
     let seen = Seen::default();

@@ -46,6 +46,7 @@ async fn until_ran(ran: &Ran, count: usize) {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn small_tenants_do_not_wait_for_what_a_large_one_has_waiting() {
     let db = TestDb::new().await;
     let ran = Ran::default();
@@ -113,6 +114,7 @@ async fn plain_jobs_and_fair_ones_of_one_queue_keep_to_their_priorities_and_keep
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn of_ten_thousand_tenants_each_is_served_as_often_as_any_other() {
     const TENANTS: u32 = 10_000;
     let db = TestDb::new().await;
@@ -157,6 +159,7 @@ async fn small_ones(db: &TestDb) -> Vec<Duration> {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn beside_a_tenant_with_nine_jobs_of_ten_small_ones_take_at_most_twice_as_long_as_alone() {
     let db = TestDb::new().await;
     let ran = Ran::default();

@@ -9,6 +9,8 @@ use std::{
     time::SystemTime,
 };
 
+use tests::beyond_tier_one;
+
 /// rustc, and what it links cases with.
 pub(super) struct Compiler {
     libraries: PathBuf,
@@ -28,6 +30,7 @@ impl Compiler {
     /// Beside this binary may lie libraries of several builds, with other features or of another day. Ours were there before it, and of these
     /// the newest that go together are taken.
     pub(super) fn find() -> Self {
+        beyond_tier_one("runs rustc");
         let ours = env::current_exe().unwrap();
         let libraries = ours.parent().unwrap().to_owned();
         let built = fs::metadata(&ours).unwrap().modified().unwrap();

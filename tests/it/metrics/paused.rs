@@ -21,6 +21,7 @@ fn waiting(scrape: &Scrape) -> BTreeSet<&str> {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn jobs_of_a_paused_queue_are_not_told_as_waiting_and_those_of_a_paused_type_are() {
     let (db, address) = (TestDb::new().await, free_address().await);
     let (paused, store) = ((0..PAUSED).map(|nth| format!("paused-{nth}")), Store::default());

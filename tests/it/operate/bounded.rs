@@ -70,6 +70,7 @@ async fn read_by(on: &mut PgConnection, look: &str) -> i64 {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn what_lists_and_figures_read_does_not_grow_with_the_store() {
     let db = TestDb::new().await;
     let lists = STATES.into_iter().flat_map(|state| FILTERS.map(|filter| format!("queue.reader_list(in_state => {state}, {filter})")));

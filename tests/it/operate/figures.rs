@@ -68,6 +68,7 @@ async fn read_by(connection: &mut PgConnection, function: &str) -> i64 {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn figures_of_a_queue_cost_no_more_for_a_million_jobs_and_a_held_snapshot() {
     let db = TestDb::new().await;
     let (mut connection, mut other) = (connect(&db).await, connect(&db).await);

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tests::{Act, Do, Ordered, TestDb};
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn jobs_of_a_key_are_found_in_their_order_with_the_one_that_holds_them_up_and_none_of_another_key() {
     let db = TestDb::new().await;
     let keyed = async |key: &str, queue: &str, act: Act| Do { act }.enqueue(&db.pool).queue(queue).key(key).await.unwrap().id();

@@ -79,6 +79,7 @@ async fn of(on: &mut PgConnection, tenant: &str, queue: &str, key: Option<&str>)
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn metadata_choose_jobs_in_every_state() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;

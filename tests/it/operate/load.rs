@@ -6,6 +6,7 @@ use queue_core::{Job as _, Store, operate};
 use tests::{TestDb, UntilGo, Within, eventually};
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_worker_says_how_many_of_its_slots_are_busy_and_how_much_memory_it_has() {
     let db = TestDb::new().await;
     for _ in 0..3 {
@@ -28,6 +29,7 @@ async fn a_worker_says_how_many_of_its_slots_are_busy_and_how_much_memory_it_has
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn loops_of_transactional_jobs_are_slots_as_well() {
     let db = TestDb::new().await;
     for _ in 0..2 {

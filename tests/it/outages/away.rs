@@ -8,6 +8,7 @@ use tests::{Act, server::TestServer, within};
 use super::{announced, away, begin, complains_with_restraint, nothing_is_charged, resumes, worker, works};
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f47_workers_outlive_an_absent_database() {
     let server = TestServer::start().await.unwrap();
     let database = server.database("away").await.unwrap();
@@ -27,6 +28,7 @@ async fn f47_workers_outlive_an_absent_database() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f46_a_server_that_is_shut_down_costs_no_attempt() {
     let server = TestServer::start().await.unwrap();
     let database = server.database("away").await.unwrap();
@@ -44,6 +46,7 @@ async fn f46_a_server_that_is_shut_down_costs_no_attempt() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f46_a_server_with_too_many_connections_costs_no_attempt() {
     const END: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name like 'queue-worker%'";
     let server = TestServer::start_with(&["max_connections=25", "superuser_reserved_connections=0"]).await.unwrap();

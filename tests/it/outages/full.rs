@@ -18,6 +18,7 @@ fn fill(file: &Path) {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f46_a_full_disk_costs_no_attempt() {
     let server = TestServer::start().await.unwrap();
     let small = match server.small(64) {

@@ -15,6 +15,7 @@ use super::{announced, begin, enqueue, is_completed, nothing_is_charged, patient
 const NOTICED: Duration = Duration::from_secs(15 + 15);
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f36_connections_that_fall_silent_are_replaced_and_work_goes_on() {
     let server = TestServer::start().await.unwrap();
     let database = server.database("silent").await.unwrap();

@@ -22,6 +22,7 @@ async fn number(pool: &PgPool) -> i64 {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f70_a_lane_born_after_a_failover_that_lost_transactions_is_served() {
     let primary = TestServer::start().await.unwrap();
     let database = primary.database("followed").await.unwrap();
@@ -55,6 +56,7 @@ async fn f70_a_lane_born_after_a_failover_that_lost_transactions_is_served() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f70_a_worker_goes_on_in_a_cluster_into_which_its_database_was_restored() {
     let late = TestServer::start_late().await.unwrap();
     let database = late.database("moved").await.unwrap();
@@ -82,6 +84,7 @@ const RESTORED: &str = "insert into queue.lane (lane, queue, job_type, priority,
    values (queue.lane_id($1, 'do', 100::smallint, false), $1, 'do', 100, false, $2::xid8)";
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f70_lanes_that_are_restored_beside_a_living_worker_are_served_whatever_their_numbers() {
     let db = TestDb::new().await;
     let first = elsewhere(&db.pool, "default").await;

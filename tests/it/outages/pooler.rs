@@ -12,6 +12,7 @@ use tests::{
 use super::{announced, enqueue, is_completed, nothing_is_charged, patient_worker, works};
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f39_a_pooler_that_takes_the_settings_away_is_noticed_and_jobs_are_run_all_the_same() {
     let server = TestServer::start().await.unwrap();
     for settings in [Settings::Refused, Settings::Ignored] {

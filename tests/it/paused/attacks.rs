@@ -29,6 +29,7 @@ async fn begun(pool: &PgPool, queue: &str, from: DateTime<Utc>, until: DateTime<
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn between_the_word_of_all_workers_and_the_end_of_a_pause_no_handler_begins_under_load() {
     let db = TestDb::new().await;
     let mail = Scope::queue("mail");
@@ -69,6 +70,7 @@ async fn between_the_word_of_all_workers_and_the_end_of_a_pause_no_handler_begin
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_pause_outlives_its_workers_and_a_crash_of_the_server() {
     let server = TestServer::start().await.unwrap();
     let db = server.database("paused").await.unwrap();
@@ -146,6 +148,7 @@ async fn an_operator_who_does_not_commit_stops_nobody_and_nobody_vouches_for_it(
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_worker_that_stands_still_is_waited_for_until_its_lease_is_over_and_begins_nothing_when_it_goes_on() {
     let db = TestDb::new().await;
     let mail = Scope::queue("mail");

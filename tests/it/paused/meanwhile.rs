@@ -75,6 +75,7 @@ async fn a_queue_that_is_paused_fills_up_to_its_capacity_and_takes_jobs_again_on
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn with_everything_paused_a_worker_is_no_busier_than_an_idle_one_whatever_producers_do() {
     const ENQUEUES: u32 = 200;
     let db = TestDb::new().await;
@@ -118,6 +119,7 @@ async fn with_everything_paused_a_worker_is_no_busier_than_an_idle_one_whatever_
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_pause_outlives_a_failover_and_workers_say_so_to_the_server_that_took_over() {
     let primary = TestServer::start().await.unwrap();
     let database = primary.database("paused").await.unwrap();
@@ -155,6 +157,7 @@ async fn a_pause_outlives_a_failover_and_workers_say_so_to_the_server_that_took_
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_worker_that_is_killed_is_waited_for_until_its_lease_is_over_and_what_it_held_waits_on() {
     let db = TestDb::new().await;
     let mail = Scope::queue("mail");

@@ -120,6 +120,7 @@ async fn soon<T>(act: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn pauses_become_visible_in_the_order_of_their_numbers_and_nobody_waits_for_one_for_ever() {
     let db = TestDb::new().await;
     let (mut one, mut other) = (connect(&db).await, connect(&db).await);

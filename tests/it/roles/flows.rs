@@ -9,6 +9,7 @@ use super::{
 };
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_producer_enqueues_a_flow_and_a_worker_brings_it_to_its_end() {
     let store = RoledStore::new().await;
     let web = store.pool("web");

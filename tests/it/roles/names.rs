@@ -15,6 +15,7 @@ const BORROWED: &str = "
     grant usage on schema shop to public";
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_producer_for_some_queues_enqueues_as_nobody_else() {
     let store = RoledStore::new().await;
     store.run("create role guests; grant guests to mailer; create schema shop authorization mailer").await;
@@ -50,6 +51,7 @@ async fn a_producer_for_some_queues_enqueues_as_nobody_else() {
 
 /// A session may have the plans of all statements printed, with the values that they were made for; those of doors too.
 #[tokio::test]
+#[ignore = "deep"]
 async fn no_secret_of_the_store_is_in_a_plan_that_its_caller_has_printed() {
     let store = RoledStore::new().await;
     store.run("alter role web set log_error_verbosity = verbose; select queue.set_capacity('bounded', 20)").await;

@@ -14,6 +14,7 @@ use super::{RoledStore, work::cli};
 const STORE: fn() -> Store = Store::default;
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn an_operator_makes_a_schedule_a_worker_fires_it_and_a_reader_sees_it_without_its_payload() {
     let store = RoledStore::new().await;
     let (ops, viewer) = (store.pool("ops"), store.pool("viewer"));

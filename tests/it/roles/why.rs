@@ -9,6 +9,7 @@ use sqlx::Executor as _;
 use super::RoledStore;
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_reader_is_told_why_without_payloads_and_of_sessions_only_what_it_may_see() {
     let store = RoledStore::new().await;
     let enqueue = "select queue.enqueue('do', '{\"secret\": \"do-not-show\"}', '{\"expires_in\": 3600}')";

@@ -35,6 +35,7 @@ pub(super) fn cli(store: &RoledStore, user: &str, arguments: &[&str]) -> (Option
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_producer_enqueues_in_every_way_and_waits() {
     let store = RoledStore::new().await;
     let web = store.pool("web");
@@ -97,6 +98,7 @@ async fn a_producer_enqueues_in_every_way_and_waits() {
 
 /// What it does by itself, and what its handlers do: all of it as a role that has no right to create anything.
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_worker_starts_works_recovers_and_keeps_house_without_a_right_to_create() {
     let store = RoledStore::new().await;
     let (own, none) = (Store::default(), Vec::<i32>::new());
@@ -166,6 +168,7 @@ async fn a_worker_starts_works_recovers_and_keeps_house_without_a_right_to_creat
 
 /// Every chore of a minute, with something to do for each, on a store whose worker has only its own rights.
 #[tokio::test]
+#[ignore = "deep"]
 async fn what_a_worker_prunes_goes() {
     let store = RoledStore::new().await;
     // Without days all goes to where those go that outlive theirs.
@@ -201,6 +204,7 @@ async fn what_a_worker_prunes_goes() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn an_operator_acts_and_a_reader_looks_without_payloads() {
     let store = RoledStore::new().await;
     let web = store.pool("web");
@@ -273,6 +277,7 @@ async fn an_operator_acts_and_a_reader_looks_without_payloads() {
 
 /// Roles of its own, whose limits are its own.
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_store_of_another_name_has_roles_of_that_name() {
     let store = RoledStore::new().await;
     let billing = Store::new("billing").unwrap();
@@ -294,6 +299,7 @@ async fn a_store_of_another_name_has_roles_of_that_name() {
 
 /// The rights of the store's own roles are not taken by giving one of them queues.
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_producer_for_some_queues_is_none_of_the_stores_roles_nor_its_owner() {
     let store = RoledStore::new().await;
     for role in ["queue_owner", "queue_worker", "queue_producer"] {
@@ -317,6 +323,7 @@ async fn a_producer_for_some_queues_is_none_of_the_stores_roles_nor_its_owner() 
 
 /// In a schema that was made for somebody all is that one's, whoever migrates.
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_store_in_a_schema_of_somebodys_is_that_ones_own() {
     let store = RoledStore::new().await;
     store.run("create role app; create schema app authorization app").await;
@@ -329,6 +336,7 @@ async fn a_store_in_a_schema_of_somebodys_is_that_ones_own() {
 
 /// Whoever migrates: a member of the owner, or a superuser.
 #[tokio::test]
+#[ignore = "deep"]
 async fn what_is_migrated_later_is_the_owners_and_closed() {
     const LATER: [Migration; 2] = [
         Migration::new(
@@ -361,6 +369,7 @@ async fn what_is_migrated_later_is_the_owners_and_closed() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_workers_rights_suffice_for_the_figures_that_it_tells() {
     let (store, address) = (RoledStore::new().await, free_address().await);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

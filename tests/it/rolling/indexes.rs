@@ -72,6 +72,7 @@ async fn enqueue_beside(db: &TestDb, pid: i32, statement: &str, rounds: usize) {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn an_index_is_built_behind_slow_readers_and_delays_no_enqueue() {
     let db = TestDb::new().await;
     fill(&db).await;
@@ -127,6 +128,7 @@ async fn an_index_that_a_run_left_unfinished_is_built_again() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn of_migrations_that_build_indexes_at_once_all_succeed_and_one_says_so() {
     let db = TestDb::new().await;
     fill(&db).await;

@@ -15,6 +15,7 @@ fn worker(db: &TestDb) -> Worker {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_payload_stands_nowhere_in_clear_whichever_way_its_job_goes() {
     give("rest", "2026-05", 1);
     let db = TestDb::new().await;

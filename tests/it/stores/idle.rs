@@ -27,6 +27,7 @@ async fn connections(pool: &PgPool) -> i64 {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn idle_stores_cost_less_than_a_statement_a_second_each_and_few_connections() {
     idle(32).await;
 }

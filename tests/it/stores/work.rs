@@ -19,6 +19,7 @@ use tests::{Act, Do, TestDb, eventually};
 use super::{AtWork, enqueue, make, state, until_done, worker_over};
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn jobs_of_many_stores_run_in_one_worker_and_none_is_left_behind() {
     let db = TestDb::new().await;
     let roster = Roster::default();
@@ -56,6 +57,7 @@ async fn jobs_of_many_stores_run_in_one_worker_and_none_is_left_behind() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_busy_store_takes_what_others_leave_and_starves_none() {
     let db = TestDb::new().await;
     let (busy, small) = (make(&db.pool, "busy").await, make(&db.pool, "small").await);
@@ -98,6 +100,7 @@ async fn a_busy_store_takes_what_others_leave_and_starves_none() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_store_that_is_locked_dropped_or_not_migrated_stops_alone_and_comes_back() {
     let db = TestDb::new().await;
     let (well, locked, dropped) = (make(&db.pool, "well").await, make(&db.pool, "locked").await, make(&db.pool, "dropped").await);
@@ -131,6 +134,7 @@ async fn a_store_that_is_locked_dropped_or_not_migrated_stops_alone_and_comes_ba
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_store_whose_worker_cannot_be_made_stops_alone() {
     let db = TestDb::new().await;
     let roster = Roster::default();
@@ -173,6 +177,7 @@ async fn a_store_whose_worker_cannot_be_made_stops_alone() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_store_is_picked_up_when_it_is_added_and_let_go_after_its_running_jobs_when_it_is_removed() {
     let db = TestDb::new().await;
     let roster = Roster::default();

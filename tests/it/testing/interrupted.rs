@@ -116,6 +116,7 @@ async fn empty(pool: &PgPool) {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_durable_handler_does_in_the_database_once_what_it_does_elsewhere_under_one_key() {
     let (db, done) = (db().await, Done::default());
     let (mut again, mut attempts, mut places) = (0, Vec::new(), Vec::new());

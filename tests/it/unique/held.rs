@@ -120,6 +120,7 @@ async fn the_tables_of_keys_refuse_what_no_statement_of_ours_writes() {
 
 /// More than a round of housekeeping used to delete; the next round is a minute later.
 #[tokio::test]
+#[ignore = "deep"]
 async fn keys_are_forgotten_as_fast_as_they_come() {
     let db = TestDb::new().await;
     sqlx::raw_sql(

@@ -42,6 +42,7 @@ async fn produce(
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn of_fifty_producers_with_one_key_exactly_one_enqueues_in_every_mode() {
     let db = TestDb::new().await;
     let mut expected = 0;

@@ -48,6 +48,7 @@ async fn one_that_is_cancelled_while_it_runs_says_so() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_silent_worker_is_named_and_another_takes_its_job() {
     let db = TestDb::new().await;
     let worker = WorkerProcess::start(WORKER, &db.url, &[("TTL_MS", "1000")]);
@@ -81,6 +82,7 @@ async fn a_transactional_job_that_runs_is_no_lock_of_a_stranger() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_lease_that_a_session_has_locked_names_it_and_goes_on_without_it() {
     let db = TestDb::new().await;
     let worker = WorkerProcess::start(WORKER, &db.url, &[("TTL_MS", "1000")]);

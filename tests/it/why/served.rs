@@ -9,6 +9,7 @@ use tests::{Act, Do, WorkerProcess, eventually};
 use super::{CLI, TestDb, WORKER, ask, completes, fact, first, kinds, ok, until_first};
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn without_a_worker_it_says_so_and_who_was_the_last() {
     let db = TestDb::new().await;
     let job = ok(&db).await;

@@ -50,6 +50,7 @@ async fn the_first_line_is_the_answer_and_the_last_ones_are_fixes() {
 const HOSTILE: &str = "a\u{1b}]0;title\u{7}\u{9b}2J\r\n\tb\u{202e}c'; rm -rf / #";
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f62_what_others_wrote_is_inert_and_no_payload_is_shown() {
     let db = TestDb::new().await;
     let secret = "do-not-show";

@@ -130,6 +130,7 @@ async fn of_a_fair_key_those_of_its_line_are_counted() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn the_next_one_waits_for_a_slot_of_workers_that_are_busy() {
     let db = TestDb::new().await;
     db.run_while(one_at_a_time(&db), async {

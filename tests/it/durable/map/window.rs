@@ -8,6 +8,7 @@ use super::{Act, Leaf, Mapper, all_is_counted, db, gather, given, leaves, parent
 const AT_ONCE: &str = "select count(*) from queue.jobs where job_type = 'child' and state in ('ready', 'running', 'scheduled')";
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn no_more_than_that_are_ready_or_running_and_they_go_in_their_order() {
     let db = db().await;
     let mapper = Mapper { acts: vec![Act::Hang; 3], count: 60, in_queue: Some("leaves".into()), in_flight: Some(4), ..Mapper::default() };
@@ -45,6 +46,7 @@ async fn no_more_than_that_are_ready_or_running_and_they_go_in_their_order() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn over_several_chunks_and_retries_the_room_is_kept() {
     let db = db().await;
     let acts = (0..1100).map(|n| if n % 7 == 0 { Act::Fail } else { Act::Complete }).collect();

@@ -75,6 +75,7 @@ async fn send_all(db: &TestDb, jobs: &[JobHandle<Plan>], crowd: Crowd) {
 const LEFT: &str = "select count(*) from queue.jobs where state <> 'completed'";
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn of_thousands_of_signals_none_is_lost_whenever_their_transactions_end() {
     let (db, crowd) = (db().await, Crowd::wanted());
     let jobs = wait_for(&db, crowd.signals).await;
@@ -101,6 +102,7 @@ const NO_HINT: &str = "create function queue.no_hint() returns trigger language 
   create trigger no_hint before insert on queue.signal_hint for each row execute function queue.no_hint()";
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn where_whoever_parks_leaves_no_hint_signals_are_lost() {
     let db = db().await;
     run(&db, NO_HINT).await;

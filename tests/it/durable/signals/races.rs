@@ -128,6 +128,7 @@ async fn send_slowly(url: String, job: JobHandle<Plan>, before: Duration, open: 
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn no_signal_is_lost_whenever_its_transaction_ends() {
     let db = db().await;
     let (rounds, at_once) = (5, 24);
@@ -162,6 +163,7 @@ async fn no_signal_is_lost_whenever_its_transaction_ends() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_worker_that_hears_of_no_signal_finds_it_by_looking() {
     let db = db().await;
     let job = plan([receive("go")]).enqueue(&db.pool).await.unwrap();

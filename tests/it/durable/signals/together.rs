@@ -78,6 +78,7 @@ async fn an_ask_whose_lease_is_locked_is_passed_over_and_the_other_receives_at_o
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn jobs_whose_leases_are_locked_keep_no_other_from_its_signal_and_none_of_the_handlers_connections() {
     let db = db().await;
     let locked: Vec<_> = (0..12).map(|_| plan([Part::During("go".into(), 6_000)])).collect();
@@ -132,6 +133,7 @@ async fn waits_of_one_job_that_come_together_are_few_statements() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn what_is_wrong_with_the_store_and_not_with_an_ask_fails_no_attempt() {
     let db = db().await;
     run(&db, "alter table queue.signal rename to away").await;

@@ -1,0 +1,45 @@
+//! Every example ends well, on a database of its own.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use tests::TestDb;
+
+/// The programs that the build has made of `examples/examples`.
+fn programs() -> Vec<PathBuf> {
+    let built = std::env::current_exe().unwrap();
+    let built = built.ancestors().nth(2).unwrap().join("examples");
+    let sources = std::fs::read_dir("../examples/examples").unwrap().map(|entry| entry.unwrap().path());
+    let mut programs: Vec<PathBuf> = sources.map(|source| built.join(source.file_stem().unwrap())).collect();
+    programs.sort();
+    programs
+}
+
+/// Runs a program to its end; returns what went wrong.
+async fn fault(program: &Path) -> Option<String> {
+    let db = TestDb::new().await;
+    let mut command = Command::new(program);
+    command.env("DATABASE_URL", &db.url).stdin(Stdio::null());
+    let ran = tokio::task::spawn_blocking(move || command.output()).await.unwrap();
+    let fault = match ran {
+        Ok(ran) if ran.status.success() => None,
+        Ok(ran) => Some(format!("{}: {}\n{}", program.display(), ran.status, String::from_utf8_lossy(&ran.stderr))),
+        Err(error) => Some(format!("{}: {error}; `cargo test --workspace --no-run` builds it", program.display())),
+    };
+    db.finish().await;
+    fault
+}
+
+#[tokio::test]
+#[ignore = "examples"]
+async fn every_example_ends_well() {
+    let programs = programs();
+    assert!(programs.len() > 30, "only {} examples", programs.len());
+    let mut faults = Vec::new();
+    for four in programs.chunks(4) {
+        faults.extend(futures_util::future::join_all(four.iter().map(|program| fault(program))).await.into_iter().flatten());
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}

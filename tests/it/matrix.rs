@@ -1,0 +1,99 @@
+//! What users may build that the suite does not: other features, packages, the oldest compiler, other drivers; and what may be linked.
+
+use std::process::Command;
+
+use super::house::root;
+
+/// Runs a command in the root of the workspace.
+fn run(program: &str, arguments: &[&str]) {
+    let ran = Command::new(program).args(arguments).current_dir(root()).output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    assert!(
+        ran.status.success(),
+        "{program} {}: {}\n{}{}",
+        arguments.join(" "),
+        ran.status,
+        String::from_utf8_lossy(&ran.stdout),
+        String::from_utf8_lossy(&ran.stderr)
+    );
+}
+
+fn cargo(arguments: &str) {
+    run(env!("CARGO"), &arguments.split(' ').collect::<Vec<_>>());
+}
+
+/// Whether a program is there and answers.
+fn answers(program: &str, argument: &str) -> bool {
+    Command::new(program).arg(argument).output().is_ok_and(|ran| ran.status.success())
+}
+
+/// All features together are what the suite is built with.
+#[test]
+#[ignore = "matrix"]
+fn each_feature_of_the_worker_compiles_alone() {
+    for features in ["", "cli", "dashboard", "embedded", "health", "logs", "metrics", "otel", "tls", "top"] {
+        run(env!("CARGO"), &["check", "--quiet", "-p", "queue-worker", "--no-default-features", "--features", features]);
+    }
+}
+
+#[test]
+#[ignore = "matrix"]
+fn each_feature_of_the_core_compiles_alone() {
+    for features in ["", "otel", "seal", "testing"] {
+        run(env!("CARGO"), &["check", "--quiet", "-p", "queue-core", "--no-default-features", "--features", features]);
+    }
+}
+
+#[test]
+#[ignore = "matrix"]
+fn the_libraries_build_from_their_packages() {
+    run("scripts/check-packages.sh", &[]);
+}
+
+#[test]
+#[ignore = "matrix"]
+fn the_libraries_compile_with_the_oldest_rust_that_is_promised() {
+    let manifest = super::house::read("Cargo.toml");
+    let oldest = manifest.lines().find_map(|line| line.strip_prefix("rust-version = \"")).unwrap().trim_end_matches('"');
+    let used = Command::new("rustc").arg("--version").output().unwrap();
+    if String::from_utf8_lossy(&used.stdout).starts_with(&format!("rustc {oldest}.")) {
+        return; // The suite was built with it.
+    }
+    if !answers("cargo", &format!("+{oldest}")) {
+        run("rustup", &["toolchain", "install", "--profile", "minimal", oldest]);
+    }
+    let toolchain = format!("+{oldest}");
+    let libraries = ["-p", "queue-macros", "-p", "queue-core", "-p", "queue-embedded", "-p", "queue-worker"];
+    run("cargo", &[&[toolchain.as_str(), "check", "--quiet", "--target-dir", "target/oldest", "--all-features"], &libraries[..]].concat());
+}
+
+#[test]
+#[ignore = "matrix"]
+fn what_is_linked_has_an_allowed_licence_and_source() {
+    if !answers("cargo-deny", "--version") {
+        // Unoptimized: it is built in a minute instead of several, and runs for a second.
+        cargo("install --quiet --locked --debug cargo-deny");
+    }
+    // Crates of other systems are not built here, but their licences count.
+    cargo("fetch --quiet --locked");
+    cargo("deny --offline check bans licenses sources");
+    cargo("fetch --quiet --locked --manifest-path examples/drivers/Cargo.toml");
+    cargo("deny --offline --manifest-path examples/drivers/Cargo.toml check licenses sources");
+}
+
+/// They enqueue by the SQL functions, each on an embedded server.
+#[test]
+#[ignore = "matrix"]
+fn programs_with_other_drivers_enqueue() {
+    let manifest = "--manifest-path examples/drivers/Cargo.toml";
+    cargo(&format!("fmt --check {manifest}"));
+    cargo(&format!("clippy --quiet --locked --target-dir target {manifest} --all-targets -- -D warnings"));
+    let data = tests::scratch().join(format!("queue-drivers-{}", std::process::id()));
+    for program in std::fs::read_dir(root().join("examples/drivers/src/bin")).unwrap() {
+        let program = program.unwrap().path();
+        let name = program.file_stem().unwrap().to_str().unwrap();
+        let arguments = format!("run --quiet --locked --target-dir target {manifest} --bin {name}");
+        let ran = Command::new(env!("CARGO")).args(arguments.split(' ')).env("QUEUE_PG_DATA", &data).current_dir(root()).output().unwrap();
+        assert!(ran.status.success(), "{name}: {}", String::from_utf8_lossy(&ran.stderr));
+    }
+    std::fs::remove_dir_all(&data).unwrap();
+}
