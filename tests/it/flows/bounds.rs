@@ -137,7 +137,8 @@ async fn a_flow_that_is_cancelled_holds_up_no_verdict() {
         }
     };
     let (count, ()) = tokio::join!(cancelling, settling);
-    assert_eq!(count.unwrap(), 1, "the lease that somebody has is passed over");
+    assert!(count.unwrap() <= 1, "a lease that is locked at that moment is passed over, as a settle may have the first");
+    assert_eq!(operate::cancel_flow(&db.pool, Store::default(), flow.id()).await.unwrap(), 1, "and the second is");
     held.rollback().await.unwrap();
     assert_eq!(operate::cancel_flow(&db.pool, Store::default(), flow.id()).await.unwrap(), 2);
     drop((holder, settler));
