@@ -85,11 +85,12 @@ async fn one_job_that_ends_its_process_takes_no_other_with_it() {
     let mut parts = vec![Part::Rest; 100];
     parts[50] = Part::Abort;
     let jobs = enqueue(&db, parts).await;
-    let start = || WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000")]);
+    let start = || WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
     let mut process = start();
     let mut ended = 0;
     within(Duration::from_mins(1), "all are over", async || {
         if process.has_ended() {
+            db.expire_worker(&process).await;
             (process, ended) = (start(), ended + 1);
         }
         in_state(&db, "completed").await + in_state(&db, "dead").await == 100

@@ -126,10 +126,10 @@ async fn if_the_process_is_killed_the_job_is_cancelled_instead_of_run_again() {
     let db = TestDb::new().await;
     let (job, other) =
         (enqueue(&db, Act::Hang).await, enqueue(&db, Act::Anew(Box::new(Act::Hang), Box::new(Act::Ok("again".into())))).await);
-    let process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000")]);
+    let process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
     at_work(&db, job).await;
     at_work(&db, other).await;
-    process.kill();
+    db.kill(process).await;
     assert_eq!(cancel(&db, job).await, Acted::Cancelling, "nobody knows yet that it is gone");
     let is_cancelling = async |id| {
         let record = JobRef::from_id(id).find(&mut connect(&db).await).await.unwrap();

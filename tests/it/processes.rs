@@ -29,9 +29,9 @@ async fn killed_once(reached: &str, jobs: Vec<Act>) {
     for act in jobs {
         enqueue(&db, act).await;
     }
-    let process = start(&db, &[("TTL_MS", "1000")]);
+    let process = start(&db, &[]);
     within(Duration::from_secs(20), reached, async || db.count(reached).await > 0).await;
-    process.kill();
+    db.kill(process).await;
     eventually("its statements have ended with it", async || {
         db.count("select count(*) from pg_stat_activity where datname = current_database() and application_name like 'queue-worker%'").await
             == 0
@@ -40,7 +40,7 @@ async fn killed_once(reached: &str, jobs: Vec<Act>) {
     let held: Vec<JobId> = sqlx::query_scalar("select unnest(ids) from queue.lease").fetch_all(&db.pool).await.unwrap();
     assert!(!held.is_empty(), "the kill came when nothing was held");
 
-    let _second = start(&db, &[("TTL_MS", "1000")]);
+    let _second = start(&db, &[]);
     within(Duration::from_secs(30), "all jobs are completed", async || db.count("select count(*) from queue.done").await == all).await;
     let charged: Vec<JobId> =
         sqlx::query_scalar("select id from queue.failure where error = 'the process ended during the attempt' order by id")

@@ -135,10 +135,10 @@ async fn f02_texts_and_numbers_that_the_database_would_not_take_harm_nobody() {
 async fn the_checkpoint_of_a_process_that_was_killed_is_handed_to_the_next_attempt() {
     let db = TestDb::new().await;
     let job = Steps { steps: 6, hold: Some(3) }.enqueue(&db.pool).await.unwrap();
-    let process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000")]);
+    let process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
     eventually("four steps are done and kept", async || db.count("select count(*) from queue.progress where checkpoint = '4'").await == 1)
         .await;
-    process.kill();
+    db.kill(process).await;
     let left = db.run_while(worker(&db).register::<Steps>(), job.wait(&db.pool).into_future()).await.unwrap();
     assert_eq!((left, effects(&db.pool, job.id()).await.unwrap()), (2, 6), "no step was done twice");
     let said = job.progress(&db.pool).await.unwrap();

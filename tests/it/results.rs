@@ -117,9 +117,9 @@ async fn a_job_whose_process_ends_three_times_is_told_of_as_dead() {
         async move { poison.wait(&waiter).await }
     });
     for _ in 0..3 {
-        let mut process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000")]);
+        let mut process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
         eventually("it ends its process", async || process.has_ended()).await;
-        db.pool.execute("update queue.worker set expires_at = now() - interval '1 s'").await.unwrap();
+        db.expire_worker(&process).await;
         db.run_while(Worker::new(db.pool.clone()).register::<Quiet>(), async {
             eventually("it is recovered", async || db.count("select count(*) from queue.lease").await == 0).await;
         })

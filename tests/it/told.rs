@@ -78,9 +78,10 @@ async fn a_job_that_ended_its_process_too_often_is_told_by_whoever_recovers_it()
     let db = TestDb::new().await;
     let poison = enqueue(&db, Act::Abort).await;
     sqlx::query("update queue.ready set crashes = 2").execute(&db.pool).await.unwrap();
-    let mut first = WorkerProcess::start(WORKER, &db.url, &[("TTL_MS", "1000")]);
+    let mut first = WorkerProcess::start(WORKER, &db.url, &[]);
     within(Duration::from_secs(20), "the process has ended", async || first.has_ended()).await;
-    let (since, second) = (Instant::now(), WorkerProcess::logged(WORKER, &db.url, &[("TTL_MS", "1000")]));
+    db.expire_worker(&first).await;
+    let (since, second) = (Instant::now(), WorkerProcess::logged(WORKER, &db.url, &[]));
     db.until(poison, JobState::Dead).await;
     let told = || second.log_since(since).into_iter().filter(|line| line.contains("dead letter")).collect::<Vec<_>>();
     eventually("it is told", async || told().len() == 1).await;

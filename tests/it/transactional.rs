@@ -15,7 +15,7 @@ use sqlx::{Connection as _, Executor as _};
 use tests::{Act, Do, TestDb, Within, WorkerProcess, eventually, within};
 
 fn start(db: &TestDb) -> WorkerProcess {
-    WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000")])
+    WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[])
 }
 
 fn worker(db: &TestDb) -> Worker {
@@ -110,7 +110,7 @@ async fn a_process_that_is_killed_leaves_the_job_as_it_was_and_another_runs_it()
     for _ in 0..2 {
         let process = start(&db);
         in_the_middle(&db).await;
-        process.kill();
+        db.kill(process).await;
         eventually("its connection is gone", async || {
             db.count(
                 "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'queue-worker transact'",

@@ -74,10 +74,10 @@ async fn ready_jobs_that_no_living_worker_serves_are_told_and_others_are_not() {
     }
 
     // A worker of every queue serves the one, and knows nothing of the other; once it is silent it serves none.
-    let any = WorkerProcess::running(CLI, &db.url, &["run", "--lease-ttl", "1s"], &[]);
+    let any = WorkerProcess::running(CLI, &db.url, &["run"], &[]);
     db.until(elsewhere, JobState::Completed).await;
     assert_eq!(found().await, ["mail forgotten 1"]);
-    any.kill();
+    db.kill(any).await;
     quick().enqueue(&db.pool).queue("elsewhere").await.unwrap();
     eventually("nobody serves it", async || found().await == ["elsewhere do 1", "mail forgotten 1"]).await;
     // A worker of an older release, which did not say what it can run.

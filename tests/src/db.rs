@@ -18,7 +18,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgListener, PgPoolOptions},
 };
 
-use crate::cluster;
+use crate::{WorkerProcess, cluster};
 
 /// A migrated database of a test's own. End the test with [`TestDb::finish`], which checks the invariant.
 #[derive(Debug)]
@@ -125,9 +125,9 @@ impl TestDb {
         Self { pool, url, name, nodes, finished: false }
     }
 
-    /// A worker of [`Do`](crate::Do) jobs with little patience.
+    /// A worker of [`Do`](crate::Do) jobs with a short grace period.
     pub fn worker(&self) -> Worker {
-        Worker::new(self.pool.clone()).register::<crate::Do>().lease_ttl(Duration::from_secs(5)).grace(Duration::from_secs(2))
+        Worker::new(self.pool.clone()).register::<crate::Do>().lease_ttl(Duration::from_secs(30)).grace(Duration::from_secs(2))
     }
 
     /// One that listens to a channel of the store: `wake` or `over`.
@@ -205,6 +205,27 @@ impl TestDb {
             Ok(Err(error)) => panic!("the worker failed: {error}"),
             Err(error) => panic!("the worker panicked: {error}"),
         }
+    }
+
+    /// Ends the lease of a worker process, as time would once it is killed or stopped: others take its jobs at once.
+    ///
+    /// # Panics
+    /// When no such worker is announced.
+    pub async fn expire_worker(&self, worker: &WorkerProcess) {
+        let expire = "update queue.worker set expires_at = now() - interval '1 second' where pid = $1 and expires_at > now()";
+        let expired = sqlx::query(expire).bind(worker.pid().cast_signed()).execute(&self.pool).await;
+        let expired = expired.unwrap_or_else(|error| panic!("cannot expire {worker:?}: {error}")).rows_affected();
+        assert!(expired > 0, "{worker:?} is not announced");
+    }
+
+    /// Ends a worker process with SIGKILL, and its lease. What it has sent is not waited for.
+    ///
+    /// # Panics
+    /// When it was not announced.
+    pub async fn kill(&self, mut worker: WorkerProcess) {
+        worker.signal("KILL");
+        worker.wait();
+        self.expire_worker(&worker).await;
     }
 
     /// Checks the invariant: every job has exactly one entry.

@@ -30,7 +30,7 @@ async fn work() -> Result<(), Box<dyn Error>> {
         .register::<Laps>()
         .register::<UntilGo>()
         .register_batch::<Batched>()
-        .lease_ttl(Duration::from_millis(setting("TTL_MS", 5000)))
+        .lease_ttl(Duration::from_millis(setting("TTL_MS", 30_000)))
         .grace(Duration::from_millis(setting("GRACE_MS", 2000)))
         .concurrency(setting("CONCURRENCY", 10));
     let worker = match env::var("HEALTH") {

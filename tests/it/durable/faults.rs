@@ -12,7 +12,7 @@ use tokio::sync::Barrier;
 use super::{Part, Plan, db, done, pairs, plan};
 
 fn start(db: &TestDb) -> WorkerProcess {
-    WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000"), ("CONCURRENCY", "10")])
+    WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("CONCURRENCY", "10")])
 }
 
 /// In a round.
@@ -50,7 +50,7 @@ async fn kill_again_and_again() -> i64 {
         } else {
             within(Duration::from_mins(1), "all are over", async || db.count("select count(*) from queue.done").await == JOBS).await;
         }
-        process.kill();
+        db.kill(process).await;
         kills += 1;
     }
     let within_once =

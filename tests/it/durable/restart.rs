@@ -183,7 +183,7 @@ async fn workers_that_are_killed_lose_no_round_and_double_none() {
     let ended = "select count(*) from queue.done where output = to_jsonb(12)";
     for kill in 0..3 {
         let laps = db.count("select count(*) from effect").await;
-        let settings = [("TTL_MS", "1000"), ("CONCURRENCY", "10")];
+        let settings = [("CONCURRENCY", "10")];
         let process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &settings);
         // The third would make a dead letter of a job that was met each time.
         if kill < 2 {
@@ -192,7 +192,7 @@ async fn workers_that_are_killed_lose_no_round_and_double_none() {
         } else {
             within(Duration::from_mins(1), "all are over", async || db.count(ended).await == JOBS).await;
         }
-        process.kill();
+        db.kill(process).await;
     }
     let once = "select count(*) from (select job, attempt from effect group by job, attempt having count(*) = 1) e";
     assert_eq!((db.count(once).await, db.count("select count(*) from effect").await), (JOBS * 12, JOBS * 12));

@@ -10,7 +10,7 @@ use super::{about, of_first, of_second, of_third, output, to, to_all};
 const BINARY: &str = env!("CARGO_BIN_EXE_test-release-worker");
 
 fn release(db: &TestDb, which: &str) -> WorkerProcess {
-    WorkerProcess::logged(BINARY, &db.url, &[("RELEASE", which), ("TTL_MS", "2000")])
+    WorkerProcess::logged(BINARY, &db.url, &[("RELEASE", which)])
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn a_suspect_of_a_newer_version_is_left_to_workers_that_know_it() {
     let killed = release(&db, "2");
     let job = second::Mail { to: vec!["hang".to_owned()] }.enqueue(&db.pool).await.unwrap().id();
     db.until(job, JobState::Running).await;
-    killed.kill();
+    db.kill(killed).await;
     db.until(job, JobState::Ready).await;
     let crashed = "select count(*) from queue.ready r join queue.lane l using (lane) where l.solo and l.job_type = 'release_mail@2'";
     assert_eq!(db.count(crashed).await, 1, "it is claimed by itself from now on, under its version");

@@ -43,9 +43,9 @@ async fn f33_what_a_zombie_writes_is_rolled_back_and_its_completion_refused() {
 async fn f32_a_process_killed_in_the_middle_leaves_no_effect_and_another_leaves_one() {
     let db = TestDb::new().await;
     let job = enqueue(&db, "hold first").await;
-    let process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000")]);
+    let process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
     in_the_middle(&db).await;
-    process.kill();
+    db.kill(process).await;
     db.run_while(worker(&db), db.until(job, JobState::Completed)).await;
     assert_eq!(effects(&db.pool, job).await.unwrap(), 1);
     assert_eq!((db.count("select count(*) from queue.done where attempts = 2").await, errors(&db, "%").await), (1, 1));

@@ -192,10 +192,10 @@ async fn what_was_broken_off_expired_or_lost_is_told_apart() {
 async fn a_crash_is_counted_by_whoever_recovers_it() {
     let db = TestDb::new().await;
     let binary = env!("CARGO_BIN_EXE_test-worker");
-    let process = WorkerProcess::start(binary, &db.url, &[("TTL_MS", "1000")]);
+    let process = WorkerProcess::start(binary, &db.url, &[]);
     let hangs = enqueue(&db, Act::First(Box::new(Act::Hang), Box::new(ok()))).await;
     eventually("it runs", async || effects(&db.pool, hangs).await.unwrap() == 1).await;
-    process.kill();
+    db.kill(process).await;
     db.run_while(db.worker(), db.until(hangs, JobState::Completed)).await;
     assert_eq!(counts(&together(&db).await.unwrap()), ([1, 1, 0, 0, 0, 0, 0, 0], [0, 0, 1]));
     db.finish().await;
@@ -206,10 +206,11 @@ async fn a_crash_is_counted_by_whoever_recovers_it() {
 async fn a_worker_that_lost_its_lease_counts_what_ran_in_vain() {
     let db = TestDb::new().await;
     let binary = env!("CARGO_BIN_EXE_test-worker");
-    let mut zombie = WorkerProcess::start(binary, &db.url, &[("TTL_MS", "1000")]);
+    let mut zombie = WorkerProcess::start(binary, &db.url, &[]);
     let slow = enqueue(&db, Act::First(Box::new(Act::Sleep(1500)), Box::new(ok()))).await;
     eventually("it runs", async || effects(&db.pool, slow).await.unwrap() == 1).await;
     zombie.signal("STOP");
+    db.expire_worker(&zombie).await;
     db.run_while(db.worker(), db.until(slow, JobState::Completed)).await;
     zombie.signal("CONT");
     eventually("it has found out", async || {

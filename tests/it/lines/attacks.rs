@@ -187,10 +187,10 @@ async fn workers_that_are_killed_while_they_serve_lines_lose_no_job() {
     let jobs = batch.enqueue(&db.pool).await.unwrap();
     let started = db.count("select count(*) from queue.worker").await;
     for _ in 0..3 {
-        let worker = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000"), ("CONCURRENCY", "8")]);
+        let worker = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("CONCURRENCY", "8")]);
         let before = db.count("select count(*) from effect").await;
         eventually("it runs some", async || db.count("select count(*) from effect").await > before + 5).await;
-        worker.kill();
+        db.kill(worker).await;
     }
     assert_eq!(started, 0);
     let idle = async || db.count("select count(*) from queue.jobs where state in ('ready', 'scheduled', 'running')").await == 0;

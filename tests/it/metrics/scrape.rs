@@ -29,9 +29,9 @@ fn outcome(scrape: &Scrape, job_type: &str, outcome: &str) -> Option<f64> {
 /// A job whose worker was killed while it ran.
 async fn orphan(db: &TestDb) -> JobId {
     let job = UntilGo {}.enqueue(&db.pool).await.unwrap().id();
-    let killed = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "2000")]);
+    let killed = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
     within(Duration::from_mins(1), "it runs", async || db.count("select count(*) from effect").await == 1).await;
-    killed.kill();
+    db.kill(killed).await;
     sqlx::query("create table go ()").execute(&db.pool).await.unwrap();
     job
 }

@@ -161,10 +161,10 @@ async fn a_pause_outlives_a_failover_and_workers_say_so_to_the_server_that_took_
 async fn a_worker_that_is_killed_is_waited_for_until_its_lease_is_over_and_what_it_held_waits_on() {
     let db = TestDb::new().await;
     let mail = Scope::queue("mail");
-    let victim = start(&db.url, &[("TTL_MS", "1500")]);
+    let victim = start(&db.url, &[]);
     let job = Marked { ms: 60_000 }.enqueue(&db.pool).queue("mail").await.unwrap().id();
     eventually("it runs", async || effects(&db.pool, job).await.unwrap() == 1).await;
-    victim.kill();
+    db.kill(victim).await;
     operate::pause(&db.pool, Store::default(), &mail, None).await.unwrap();
     stopped(&db, &mail).await;
     assert_eq!(db.count("select count(*) from queue.worker where expires_at > clock_timestamp()").await, 0, "nobody else is waited for");

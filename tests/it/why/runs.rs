@@ -51,10 +51,10 @@ async fn one_that_is_cancelled_while_it_runs_says_so() {
 #[ignore = "deep"]
 async fn a_silent_worker_is_named_and_another_takes_its_job() {
     let db = TestDb::new().await;
-    let worker = WorkerProcess::start(WORKER, &db.url, &[("TTL_MS", "1000")]);
+    let worker = WorkerProcess::start(WORKER, &db.url, &[]);
     let job = busy(&db).await;
     let pid = worker.pid();
-    worker.kill();
+    db.kill(worker).await;
     let cause = until_first(&db, job, CauseKind::SilentWorker).await;
     assert_eq!((fact(&cause, "pid"), fact(&cause, "workers")), (&pid.into(), &0.into()));
     assert!(cause.says.contains("no worker lives that could take it back") && cause.fix.unwrap().contains("queue-worker run"));
@@ -85,14 +85,14 @@ async fn a_transactional_job_that_runs_is_no_lock_of_a_stranger() {
 #[ignore = "deep"]
 async fn a_lease_that_a_session_has_locked_names_it_and_goes_on_without_it() {
     let db = TestDb::new().await;
-    let worker = WorkerProcess::start(WORKER, &db.url, &[("TTL_MS", "1000")]);
+    let worker = WorkerProcess::start(WORKER, &db.url, &[]);
     let job = busy(&db).await;
     let mut holder = super::connect(&db).await;
     run(&mut holder, "set application_name = 'by hand'; begin; select from queue.lease for update").await;
     let cause = until_first(&db, job, CauseKind::LeaseLocked).await;
     assert_eq!((fact(&cause, "silent"), &cause.facts["sessions"][0]["application"]), (&false.into(), &"by hand".into()));
     assert_eq!(kinds(&ask(&db, job).await), [CauseKind::LeaseLocked, CauseKind::Running]);
-    worker.kill();
+    db.kill(worker).await;
     eventually("its worker is silent", async || ask(&db, job).await.first().facts.get("silent") == Some(&true.into())).await;
     let cause = first(&db, job, CauseKind::LeaseLocked).await;
     assert!(cause.says.contains("cannot be taken back"), "{}", cause.says);

@@ -18,10 +18,10 @@ async fn without_a_worker_it_says_so_and_who_was_the_last() {
     assert!(cause.fix.unwrap().contains("`queue-worker run`"));
     let next = ok(&db).await;
     assert_eq!(kinds(&ask(&db, next).await), [CauseKind::NoWorker], "nobody's turn comes");
-    let worker = WorkerProcess::start(WORKER, &db.url, &[("TTL_MS", "1000")]);
+    let worker = WorkerProcess::start(WORKER, &db.url, &[]);
     completes(&db, job).await;
     let pid = worker.pid();
-    worker.kill();
+    db.kill(worker).await;
     let job = ok(&db).await;
     let cause = until_first(&db, job, CauseKind::NoWorker).await;
     assert_eq!(cause.facts["last"]["pid"], pid, "{cause:?}");

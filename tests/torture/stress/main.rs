@@ -1,0 +1,33 @@
+//! `cargo stress`: tier 1 five times beside four busy loops, without retries. What fails here depends on the speed of the machine.
+
+use std::{
+    hint,
+    process::{Command, ExitCode},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+};
+
+fn main() -> ExitCode {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    hint::spin_loop();
+                }
+            });
+        }
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["nextest", "run", "--workspace", "--profile", "ci", "--retries", "0", "--stress-count", "5"]);
+        let run = cargo.args(std::env::args().skip(1)).status();
+        is_over.store(true, Relaxed);
+        match run {
+            Ok(status) if status.success() => ExitCode::SUCCESS,
+            Ok(_) => ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("stress: cargo does not start: {error}");
+                ExitCode::from(2)
+            }
+        }
+    })
+}
