@@ -21,7 +21,7 @@ use queue_core::{
 };
 use queue_worker::{Config, Worker};
 use sqlx::PgPool;
-use tests::{Act, Do, TestDb, eventually, within};
+use tests::{Act, Do, TestDb, eventually};
 
 const STORE: fn() -> Store = Store::default;
 
@@ -124,7 +124,7 @@ async fn a_worker_without_schedules_has_no_connection_for_them_and_hears_of_the_
         schedule::create(&db.pool, STORE(), "yearly", &far).await.unwrap();
         // It looks by itself too, but not as soon.
         let known = async || schedule::find(&db.pool, STORE(), "yearly").await.unwrap().next_at.is_some();
-        within(Duration::from_secs(8), "the worker is told of it", known).await;
+        eventually("the worker is told of it", known).await;
         let next = planned(&db, "yearly").await;
         assert_eq!(next.format("%m-%d %H:%M").to_string(), "12-31 18:15", "midnight there");
         assert_eq!(db.count(connections).await, 1);

@@ -1,6 +1,5 @@
 //! Several hosts in one address, and a primary that is gone: each test on two servers of its own, of which one follows the other. What is lost, and how
-//! soon work goes on, is printed. `QUEUE_TEST_AWAY` makes the times strict that are generous on a machine that does other things too, and lets so many
-//! seconds pass before a promotion.
+//! soon work goes on, is printed.
 
 mod addresses;
 mod behind;
@@ -29,16 +28,6 @@ use tests::{
 use tokio::task::JoinHandle;
 
 const NAME: &str = "moving";
-
-/// How soon after a promotion a job is to begin.
-fn soon() -> Duration {
-    Duration::from_secs(if away().is_some() { 3 } else { 20 })
-}
-
-/// How long nobody takes writes.
-fn away() -> Option<Duration> {
-    std::env::var("QUEUE_TEST_AWAY").ok().and_then(|value| value.parse().ok()).map(Duration::from_secs)
-}
 
 /// For what must come to pass, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(30);

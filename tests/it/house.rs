@@ -5,6 +5,7 @@ mod imports;
 mod packages;
 mod sql;
 mod tiers;
+mod timing;
 mod verdicts;
 mod words;
 

@@ -9,7 +9,7 @@ use queue_worker::{
 };
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
-use tests::{Act, Do, TestDb, effects, within};
+use tests::{Act, Do, TestDb, effects, eventually, within};
 
 async fn enqueue_many(pool: &PgPool, jobs: i32, act: &str) {
     let statement =
@@ -48,7 +48,7 @@ async fn f48_tables_locked_for_longer_than_a_lease_cause_no_second_run() {
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     enqueue_many(&db.pool, 60, r#"{"Sleep": 300}"#).await;
     db.run_while(db.worker().lease_ttl(Duration::from_secs(2)).concurrency(20), async {
-        within(Duration::from_secs(10), "some are running", async || db.count("select count(*) from effect").await >= 20).await;
+        eventually("some are running", async || db.count("select count(*) from effect").await >= 20).await;
         let mut locked = connection.begin().await.unwrap();
         sqlx::query("lock table queue.ready, queue.lease, queue.done, queue.scheduled in access exclusive mode")
             .execute(&mut *locked)

@@ -29,7 +29,7 @@ async fn refuse(db: &TestDb, table: &str, condition: &str, code: &str) {
 async fn others_go_on(db: &TestDb, acts: impl Fn(usize) -> Act) {
     for n in 0..20 {
         let job = enqueue(db, acts(n)).await;
-        within(Duration::from_secs(5), "an ordinary job is completed", async || db.state(job).await == Some(JobState::Completed)).await;
+        eventually("an ordinary job is completed", async || db.state(job).await == Some(JobState::Completed)).await;
     }
 }
 
@@ -268,7 +268,7 @@ async fn f66_a_refused_verdict_is_not_completed_with_what_is_left_of_its_lease()
         db.run_while(worker, async {
             within(Duration::from_secs(20), "the failure is refused", async || db.count(&refused).await > 0).await;
             LET_GO.add_permits(1);
-            within(Duration::from_secs(5), "the other is completed", async || db.state(good).await == Some(JobState::Completed)).await;
+            eventually("the other is completed", async || db.state(good).await == Some(JobState::Completed)).await;
             within(Duration::from_secs(20), "it is parked", async || db.state(bad).await == Some(end)).await;
         })
         .await;
@@ -291,10 +291,8 @@ async fn f66_a_transactional_job_of_which_nothing_can_be_written_stops_no_other_
             good.push(complete().await);
         }
         // Were it tried again before each of them, that would take half a minute.
-        within(Duration::from_secs(15), "the others are completed", async || {
-            db.count("select count(*) from queue.jobs where state = 'completed'").await == 40
-        })
-        .await;
+        eventually("the others are completed", async || db.count("select count(*) from queue.jobs where state = 'completed'").await == 40)
+            .await;
         assert_eq!(db.state(bad).await, Some(JobState::Ready));
         sqlx::raw_sql("drop trigger refuse on queue.done").execute(&db.pool).await.unwrap();
         within(Duration::from_secs(90), "it is completed once nothing refuses it", async || {
@@ -316,7 +314,7 @@ async fn f66_a_transactional_job_whose_ending_is_refused_is_charged_and_dead_in_
         refuse(&db, table, &format!("new.id = {bad}"), "23514").await;
         db.run_while(db.worker().register::<Within>(), async {
             within(Duration::from_secs(20), "it is dead", async || db.state(bad).await == Some(JobState::Dead)).await;
-            within(Duration::from_secs(5), "the other is completed", async || db.state(good).await == Some(JobState::Completed)).await;
+            eventually("the other is completed", async || db.state(good).await == Some(JobState::Completed)).await;
         })
         .await;
         let error: String = sqlx::query_scalar("select error from queue.dead where id = $1").bind(bad).fetch_one(&db.pool).await.unwrap();

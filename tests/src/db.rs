@@ -5,7 +5,7 @@ use std::{
     hash::{Hash as _, Hasher as _},
     str::FromStr as _,
     sync::OnceLock,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use queue_core::{JobId, JobState, Store, migrate};
@@ -18,7 +18,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgListener, PgPoolOptions},
 };
 
-use crate::{WorkerProcess, cluster};
+use crate::{WorkerProcess, cluster, eventually};
 
 /// A migrated database of a test's own. End the test with [`TestDb::finish`], which checks the invariant.
 #[derive(Debug)]
@@ -276,36 +276,6 @@ impl Drop for TestDb {
 pub async fn broken(connection: &mut PgConnection) -> sqlx::Result<Vec<(i64, i64, i64)>> {
     sqlx::query_as(INVARIANT).fetch_all(connection).await
 }
-
-/// Waits until `check` holds.
-///
-/// # Panics
-/// When it does not within half a minute: machines that run tests stand still for seconds now and then.
-pub async fn eventually(what: &str, check: impl AsyncFnMut() -> bool) {
-    within(Duration::from_secs(30), what, check).await;
-}
-
-/// As [`eventually`], with another patience.
-///
-/// # Panics
-/// When it does not within `patience`, of which a look uses up 40 ms at most: on a machine that is busy with others, looks take longer, and
-/// so does what is waited for.
-pub async fn within(patience: Duration, what: &str, mut check: impl AsyncFnMut() -> bool) {
-    let (began, mut used) = (Instant::now(), Duration::ZERO);
-    loop {
-        let look = Instant::now();
-        if check().await {
-            return;
-        }
-        let waited = began.elapsed();
-        assert!(used < patience && waited < 8 * patience, "not within {patience:?}, which took {waited:?} here: {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        used += look.elapsed().min(LOOK);
-    }
-}
-
-/// What a look and the pause after it take on a machine that has time, and some more.
-const LOOK: Duration = Duration::from_millis(40);
 
 /// The address of the server all tests of this checkout share; the first to ask starts it, and it is gone, folder and all, soon after the
 /// last test process. `QUEUE_TEST_DATABASE_URL` names another.

@@ -1,6 +1,7 @@
 //! What tests share: a server, a database each, one job type that does as it is told, and the invariant.
 
 mod act;
+mod age;
 mod batched;
 pub mod children;
 mod clock;
@@ -23,6 +24,7 @@ pub mod proxy;
 pub mod release;
 mod transact;
 mod until_go;
+mod wait;
 pub mod signals;
 mod scratch;
 mod skip;
@@ -37,7 +39,7 @@ pub use act::{Act, Do, effects, record};
 pub use batched::{Batched, Part};
 pub use clock::Clock;
 pub use commit_proxy::{Cut, Proxy};
-pub use db::{INVARIANT, TestDb, broken, eventually, within};
+pub use db::{INVARIANT, TestDb, broken};
 pub use marked::Marked;
 pub use ordered::{Ordered, RUNS, violations};
 pub use own::{Own, hold, is_lost};
@@ -48,4 +50,5 @@ pub use steps::Steps;
 pub use tier::beyond_tier_one;
 pub use transact::Within;
 pub use until_go::UntilGo;
+pub use wait::{eventually, within};
 pub use worker_process::WorkerProcess;

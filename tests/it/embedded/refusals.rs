@@ -1,10 +1,6 @@
 //! Where it puts its data, and when it does nothing at all.
 
-use std::{
-    fs,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path};
 
 use queue_worker::embedded::{Embedded, EmbeddedError, EmbeddedOptions};
 
@@ -61,11 +57,9 @@ fn a_server_that_refuses_its_settings_says_why() {
         let folder = scratch_folder("settings");
         let settings = vec![("work_mem".to_owned(), "plenty".to_owned())];
         let options = EmbeddedOptions { folder: Some(folder.clone()), settings, ephemeral, ..EmbeddedOptions::default() };
-        let began = Instant::now();
         let error = Embedded::start(options).unwrap_err();
         assert!(matches!(error, EmbeddedError::Ended { .. }), "{error}");
         assert!(error.to_string().contains("invalid value for parameter \"work_mem\""), "{error}");
-        assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
         eventually("it is removed", || !ephemeral || !folder.exists());
         let _ = fs::remove_dir_all(&folder);
     }

@@ -44,10 +44,8 @@ async fn f86_of_several_hosts_the_one_is_found_that_is_wanted() {
     ] {
         assert_eq!(chosen(&url(ports, rest)).await, wanted, "{ports:?} {rest}");
     }
-    // Whoever does not care waits for no other.
-    let began = Instant::now();
-    chosen(&url(&[silent_port, one], "&connect_timeout=60")).await;
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    // A client that takes any host does not wait for the silent one.
+    chosen(&url(&[silent_port, one], "&connect_timeout=3600")).await;
 
     let error = Address::connect(&url(&[two, gone, silent_port], "&connect_timeout=1")).await.unwrap_err();
     let said = error.to_string();

@@ -42,7 +42,6 @@ async fn f87_cut_off_from_the_standby_that_it_waits_for_the_old_side_acknowledge
         acknowledged.len()
     );
     assert_eq!((on_old_side, lost), (0, 0));
-    assert!(took <= TTL + Duration::from_millis(500), "{took:?}");
     // What it claimed meanwhile, it cannot have settled: no commit came through.
     let late = "select count(*) from queue.done where finished_at > now() - interval '1 second'";
     // By a connection of its own: those of the pool wait for the standby.

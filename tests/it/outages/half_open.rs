@@ -9,10 +9,10 @@ use tests::{
     within,
 };
 
-use super::{announced, begin, enqueue, is_completed, nothing_is_charged, patient_worker, resumes, works};
+use super::{announced, begin, enqueue, is_completed, nothing_is_charged, patient_worker, works};
 
-/// How soon every loop must have noticed, and some more for a busy machine.
-const NOTICED: Duration = Duration::from_secs(15 + 15);
+/// How long the loops may take to notice, and the worker to work again.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 #[ignore = "deep"]
@@ -34,18 +34,16 @@ async fn f36_connections_that_fall_silent_are_replaced_and_work_goes_on() {
 
     // Its claim, its handler's statement and its settle each go over a connection that may be a silent one.
     let job = enqueue(&database.pool, Act::Ok(String::new())).await;
-    let room = NOTICED + resumes();
-    within(room, "a job is completed", async || is_completed(&database.pool, job).await).await;
+    within(PATIENCE, "a job is completed", async || is_completed(&database.pool, job).await).await;
     println!("a job was completed after {:?}", frozen.elapsed());
     // One is for all but these, and goes by whatever it was last used for.
     let fresh =
         "select count(distinct case when application_name in ('queue-worker claim', 'queue-worker heartbeat', 'queue-worker listen')
            then application_name else '' end) from pg_stat_activity, frozen
        where application_name like 'queue-worker %' and backend_start > at";
-    let patience = room.saturating_sub(frozen.elapsed());
-    within(patience, "all loops have new connections", async || database.count(fresh).await.unwrap() == 4).await;
+    within(PATIENCE, "all loops have new connections", async || database.count(fresh).await.unwrap() == 4).await;
     println!("all connections were replaced after {:?}", frozen.elapsed());
-    works(&database.pool, resumes()).await;
+    works(&database.pool).await;
     assert!(!worker.has_ended());
     let same: Vec<uuid::Uuid> = sqlx::query_scalar("select id from queue.worker").fetch_all(&database.pool).await.unwrap();
     assert_eq!(same, [identity], "it never lost its identity");

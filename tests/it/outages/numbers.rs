@@ -3,14 +3,13 @@
 use queue_core::{Job as _, JobId, JobState, Store};
 use sqlx::{Connection as _, PgConnection, PgPool, Row as _, postgres::PgPoolOptions};
 use tests::{
-    Act, Do, TestDb,
+    Act, Do, TestDb, eventually,
     protocol::horizon,
     proxy::{Mode, Proxy},
     server::{TestServer, url},
-    within,
 };
 
-use super::{announced, is_completed, resumes, worker, works};
+use super::{announced, is_completed, worker, works};
 
 /// A job of a queue that nobody has seen before.
 async fn elsewhere(pool: &PgPool, queue: &str) -> JobId {
@@ -31,9 +30,9 @@ async fn f70_a_lane_born_after_a_failover_that_lost_transactions_is_served() {
     let name = Proxy::start(primary.port()).await.unwrap();
     let mut worker = worker(&url(name.port, "followed"));
     announced(&database, 1).await;
-    works(&database.pool, resumes()).await;
+    works(&database.pool).await;
     let announced_there = "select count(*) from pg_stat_replication where replay_lsn >= pg_current_wal_lsn()";
-    within(resumes(), "the standby has the worker", async || database.count(announced_there).await.unwrap() == 1).await;
+    eventually("the standby has the worker", async || database.count(announced_there).await.unwrap() == 1).await;
     let behind = number(&database.pool).await;
     upstream.set(Mode::Drop);
     // What is lost; the worker sees it.
@@ -42,7 +41,7 @@ async fn f70_a_lane_born_after_a_failover_that_lost_transactions_is_served() {
     }
     let lost = number(&database.pool).await;
     elsewhere(&database.pool, "lost").await;
-    works(&database.pool, resumes()).await;
+    works(&database.pool).await;
     primary.kill().unwrap();
     upstream.cut();
     standby.promote().await.unwrap();
@@ -50,7 +49,7 @@ async fn f70_a_lane_born_after_a_failover_that_lost_transactions_is_served() {
     let pool = PgPoolOptions::new().max_connections(4).connect(&standby.url("followed")).await.unwrap();
     assert!((behind..lost).contains(&number(&pool).await), "numbers are given out again");
     let job = elsewhere(&pool, "born-again").await;
-    within(resumes(), "the new lane is served", async || is_completed(&pool, job).await).await;
+    eventually("the new lane is served", async || is_completed(&pool, job).await).await;
     assert!(number(&pool).await < lost, "for all that anybody can tell by numbers, the lane is an old one");
     assert!(!worker.has_ended());
 }
@@ -63,15 +62,15 @@ async fn f70_a_worker_goes_on_in_a_cluster_into_which_its_database_was_restored(
     let name = Proxy::start(late.port()).await.unwrap();
     let mut worker = worker(&url(name.port, "moved"));
     announced(&database, 1).await;
-    works(&database.pool, resumes()).await;
+    works(&database.pool).await;
     let young = TestServer::start().await.unwrap();
     young.restore(&late, "moved").await.unwrap();
     late.kill().unwrap();
     name.lead_to(young.port());
     let pool = PgPoolOptions::new().max_connections(4).connect(&young.url("moved")).await.unwrap();
-    works(&pool, resumes()).await;
+    works(&pool).await;
     let job = elsewhere(&pool, "new-there").await;
-    within(resumes(), "a new lane is served", async || is_completed(&pool, job).await).await;
+    eventually("a new lane is served", async || is_completed(&pool, job).await).await;
     let oldest: i64 = sqlx::query_scalar("select min(born::text::bigint) from queue.lane").fetch_one(&pool).await.unwrap();
     assert!(oldest < number(&pool).await, "the new lane has a number of this cluster's");
     let old = "select count(*) from queue.lane where born::text::bigint > 4000000000";

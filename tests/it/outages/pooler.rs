@@ -3,10 +3,9 @@
 use std::time::{Duration, Instant};
 
 use tests::{
-    Act,
+    Act, eventually,
     pooler::{Settings, pooler},
     server::{TestServer, url},
-    within,
 };
 
 use super::{announced, enqueue, is_completed, nothing_is_charged, patient_worker, works};
@@ -22,12 +21,12 @@ async fn f39_a_pooler_that_takes_the_settings_away_is_noticed_and_jobs_are_run_a
         let mut worker = patient_worker(&url(port, &name), Duration::from_secs(30));
         announced(&database, 1).await;
         let ours = "select count(*) from pg_stat_activity where application_name like 'queue-worker %' and datname = current_database()";
-        within(Duration::from_secs(10), "it is connected", async || database.count(ours).await.unwrap() >= 4).await;
-        works(&database.pool, Duration::from_secs(10)).await;
+        eventually("it is connected", async || database.count(ours).await.unwrap() >= 4).await;
+        works(&database.pool).await;
         // Behind a pooler nobody may ever be told of this one.
         sqlx::query("delete from queue.idle").execute(&database.pool).await.unwrap();
         let job = enqueue(&database.pool, Act::Ok(String::new())).await;
-        within(Duration::from_secs(10), "it is found by a poll", async || is_completed(&database.pool, job).await).await;
+        eventually("it is found by a poll", async || is_completed(&database.pool, job).await).await;
         nothing_is_charged(&database).await;
         let said = worker.log_since(began);
         let warnings = said.iter().filter(|line| line.contains("a pooler is in front of the database")).count();

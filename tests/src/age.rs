@@ -1,0 +1,34 @@
+//! Lets time pass for a store by moving its data.
+
+use std::time::Duration;
+
+use crate::TestDb;
+
+/// Moves every column of a time, and the time in a job's metadata at which it expires. Ids, which hold the time of the enqueue, stay.
+const AGE: &str = "do $$
+  declare part record;
+  begin
+    set local session_replication_role = replica;
+    for part in
+      select c.oid::regclass as name, string_agg(format('%1$I = %1$I - interval ''AGE ms''', a.attname), ', ') as changes
+      from pg_class c join pg_attribute a on a.attrelid = c.oid
+      where c.relnamespace = 'queue'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
+        and a.attnum > 0 and not a.attisdropped and a.attgenerated = '' and a.atttypid = 'timestamptz'::regtype
+      group by c.oid
+    loop
+      execute format('update %s set %s', part.name, part.changes);
+    end loop;
+    update queue.job set meta = queue.with_expiry(meta, (meta ->> 'expires_at')::timestamptz - interval 'AGE ms') where meta ? 'expires_at';
+  end $$";
+
+impl TestDb {
+    /// Lets this time pass for all that the store holds: due times come, leases and limits of time end. Then checks the invariant.
+    ///
+    /// # Panics
+    /// When the data cannot be moved, or the invariant does not hold.
+    pub async fn age(&self, by: Duration) {
+        let age = sqlx::AssertSqlSafe(AGE.replace("AGE", &by.as_millis().to_string()));
+        sqlx::raw_sql(age).execute(&self.pool).await.unwrap_or_else(|error| panic!("cannot age the store: {error}"));
+        self.check_invariant().await;
+    }
+}
