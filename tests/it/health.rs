@@ -208,8 +208,8 @@ async fn loops_that_stand_still_because_nobody_reads_the_log_are_told_as_dead() 
     let (server, address) = (TestServer::start().await.unwrap(), free_address().await);
     let database = server.database("still").await.unwrap();
     let (mut reads, log) = std::io::pipe().unwrap();
-    let mut run = Command::new(env!("CARGO_BIN_EXE_test-cli"));
-    run.args(["run", "--health", &address.to_string()]).env("DATABASE_URL", server.url("still")).env("QUEUE_LOG", "warn");
+    let mut run = Command::new(env!("CARGO_BIN_EXE_test-worker"));
+    run.env("HEALTH", address.to_string()).env("PACE", "20").env("DATABASE_URL", server.url("still")).env("QUEUE_LOG", "warn");
     let mut worker = run.env_remove("QUEUE_TEST_SKIPS").stdin(Stdio::null()).stderr(log.try_clone().unwrap()).spawn().unwrap();
     drop(run);
     within(Duration::from_mins(1), "it is ready", async || is_ready(address).await).await;

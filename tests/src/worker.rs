@@ -1,8 +1,8 @@
-//! A worker of test jobs as a process of its own: `DATABASE_URL`, `TTL_MS`, `CONCURRENCY`, `GRACE_MS`, `HEALTH` say how it works.
+//! A worker of test jobs as a process of its own: `DATABASE_URL`, `TTL_MS`, `CONCURRENCY`, `GRACE_MS`, `HEALTH`, `PACE` configure it.
 
 use std::{env, error::Error, str::FromStr, time::Duration};
 
-use queue_worker::{Database, Worker, shutdown_signal};
+use queue_worker::{Config, Database, Worker, shutdown_signal};
 use tests::{Batched, Do, Laps, Marked, Ordered, Own, Stages, Steps, UntilGo, Within};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -19,7 +19,10 @@ async fn work() -> Result<(), Box<dyn Error>> {
         .with_env_filter(env::var("QUEUE_LOG").unwrap_or_else(|_| "error".to_owned()))
         .init();
     let database = Database::connect(&env::var("DATABASE_URL")?).await?;
+    let mut config = Config::default();
+    config.pace = setting("PACE", 1);
     let worker = Worker::new(database.pool().clone())
+        .config(config)
         .register::<Do>()
         .register::<Marked>()
         .register::<Within>()

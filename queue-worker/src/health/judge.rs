@@ -11,7 +11,9 @@ pub(crate) struct Health {
     vitals: Vitals,
     life: Life,
     lease_ttl: Duration,
-    /// So long a round of the claim loop may take.
+    /// How long the thread of the loops may be held up.
+    held_up: Duration,
+    /// How long a round of the claim loop may take.
     round: Duration,
 }
 
@@ -38,8 +40,9 @@ const STALLED: Duration = Duration::from_secs(10);
 
 impl Health {
     pub(crate) fn new(vitals: &Vitals, life: &Life, config: &Config) -> Self {
-        let round = ROUND.saturating_add(config.poll_interval.saturating_mul(2));
-        Self { vitals: vitals.clone(), life: life.clone(), lease_ttl: config.lease_ttl, round }
+        let (held_up, round) = (HELD_UP / config.pace, ROUND / config.pace);
+        let round = round.saturating_add(config.poll_interval.saturating_mul(2));
+        Self { vitals: vitals.clone(), life: life.clone(), lease_ttl: config.lease_ttl, held_up, round }
     }
 
     /// Why it is to be started anew; nothing if it lives. No database is asked, nor does it matter whether there is one.
@@ -48,7 +51,7 @@ impl Health {
         if let Some(name) = self.vitals.ended() {
             reasons.push(Reason { reason: "loop_ended", text: format!("the loop `{name}` has ended; the log says why") });
         }
-        if let Some(age) = self.vitals.engine.age().filter(|age| *age > HELD_UP) {
+        if let Some(age) = self.vitals.engine.age().filter(|age| *age > self.held_up) {
             reasons.push(Reason { reason: "engine_held_up", text: format!("the thread of the worker's loops stands still for {age:.0?}") });
         }
         // It may wait for the settle loop, which waits for the database.

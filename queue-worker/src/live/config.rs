@@ -22,12 +22,15 @@ macro_rules! config {
             pub durability: Durability,
             /// How the spans of attempts stand to those of enqueues. Default: by a link.
             pub trace: TraceRelation,
+            /// Divisor of the intervals that only the worker's own clock decides: tests of them need not wait for minutes.
+            #[doc(hidden)]
+            pub pace: u32,
             $($(#[$said])* pub $name: $type,)*
         }
 
         impl Default for Config {
             fn default() -> Self {
-                Self { store: Store::default(), queues: Vec::new(), durability: Durability::Full, trace: TraceRelation::Link, $($name: $default,)* }
+                Self { store: Store::default(), queues: Vec::new(), durability: Durability::Full, trace: TraceRelation::Link, pace: 1, $($name: $default,)* }
             }
         }
     };

@@ -15,5 +15,5 @@ pub(crate) use self::{
     book::Tallies,
     counts::{Attempt, How, QueueNumber},
     roll_up::{prune_totals, roll_up},
-    say::say_tallies,
+    say::{TALLY_INTERVAL, say_tallies},
 };

@@ -24,7 +24,8 @@ use crate::{
     live::{Link, bounded},
 };
 
-const EVERY: Duration = Duration::from_secs(10);
+/// Interval between two writes of the counts.
+pub(crate) const TALLY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// So many ten seconds are kept apart while nothing can be written. What comes after that is one.
 const KEPT: usize = 6;
@@ -54,14 +55,21 @@ struct Speaker {
     registry: Registry,
 }
 
-/// Says what is counted until `closing` fires, and then the rest.
-pub(crate) async fn say_tallies(tallies: Tallies, link: Link, store: Store, registry: Registry, closing: CancellationToken) {
+/// Writes the counts each `interval` until `closing` fires, and then the rest.
+pub(crate) async fn say_tallies(
+    tallies: Tallies,
+    link: Link,
+    store: Store,
+    registry: Registry,
+    interval: Duration,
+    closing: CancellationToken,
+) {
     let (source, since, unsaid) = (Uuid::new_v4(), Instant::now(), VecDeque::new());
     let mut speaker = Speaker { tallies, link, store, source, number: 0, since, unsaid, registry };
     // Processes that were started together do not speak together.
-    let mut pause = EVERY.mul_f64(0.5 + 0.5 * fastrand::f64());
+    let mut pause = interval.mul_f64(0.5 + 0.5 * fastrand::f64());
     while tokio::time::timeout(pause, closing.cancelled()).await.is_err() {
-        pause = EVERY;
+        pause = interval;
         if speaker.say().await {
             speaker.add_up().await;
         }

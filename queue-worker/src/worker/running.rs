@@ -107,8 +107,8 @@ impl RunningWorker {
             tallies: tallies.clone(),
         };
         let (pruning, prune_in) = prune(wires, beside.as_ref());
-        let tellers =
-            Tellers { engine, wires, store, bell: &bell, tallies: &tallies, registry: served, ears: beside.and_then(|beside| beside.ears) };
+        let (ears, pace) = (beside.and_then(|beside| beside.ears), config.pace);
+        let tellers = Tellers { engine, wires, store, bell: &bell, tallies: &tallies, registry: served, pace, ears };
         let mut helpers = tellers.start(pauses, (said, logs), (steps, asks));
         helpers.extend([
             engine.watch(Loop::Schedules, fire_all(Ticks::new(Link::new(wires, "schedules"), config, &bell, pulse.identity(), declares))),

@@ -10,7 +10,7 @@ use crate::{
     keep::{expire_all, unblock_all},
     live::{Bell, Ears, Engine, Link, Loop, Pauses, Wires, listen},
     settle::{Asking, Logs, Waiting, notify_waiters, receive_all, write_journal, write_logs, write_reports},
-    tally::{Tallies, say_tallies},
+    tally::{TALLY_INTERVAL, Tallies, say_tallies},
 };
 
 /// What they have in common.
@@ -21,6 +21,7 @@ pub(super) struct Tellers<'a> {
     pub(super) bell: &'a Arc<Bell>,
     pub(super) tallies: &'a Tallies,
     pub(super) registry: Registry,
+    pub(super) pace: u32,
     /// Listen for many stores, this one among them.
     pub(super) ears: Option<Ears>,
 }
@@ -70,8 +71,8 @@ impl Tellers<'_> {
     /// Starts the one that has a last word.
     pub(super) fn speak(&self) -> Speaker {
         let (closing, link) = (CancellationToken::new(), Link::new(self.wires, "history").relaxed().impatient().brief());
-        let task =
-            self.engine.watch(Loop::History, say_tallies(self.tallies.clone(), link, self.store, self.registry.clone(), closing.clone()));
+        let (tallies, registry, interval) = (self.tallies.clone(), self.registry.clone(), TALLY_INTERVAL / self.pace);
+        let task = self.engine.watch(Loop::History, say_tallies(tallies, link, self.store, registry, interval, closing.clone()));
         Speaker { task, closing }
     }
 }

@@ -10,9 +10,9 @@ use queue_core::{
     Context, Handler, Job as _, JobId, JobRef, JobResult, JobState, job,
     operate::{Figures, Histogram},
 };
-use queue_worker::Worker;
+use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
-use tests::{Act, Do, Own, TestDb, Within, WorkerProcess, effects, eventually, within};
+use tests::{Act, Do, Own, TestDb, Within, WorkerProcess, effects, eventually};
 
 use super::{apart, together};
 
@@ -229,12 +229,13 @@ async fn figures_come_while_a_worker_runs_and_an_idle_one_writes_nothing() {
     let db = TestDb::new().await;
     let told = Arc::new(Mutex::new(0_u64));
     let count = Arc::clone(&told);
-    let worker = db.worker().on_outcome(move |_| *count.lock().unwrap() += 1);
+    let mut config = Config::default();
+    (config.pace, config.grace) = (20, Duration::from_secs(2));
+    let worker = Worker::new(db.pool.clone()).config(config).register::<Do>().on_outcome(move |_| *count.lock().unwrap() += 1);
     db.run_while(worker, async {
-        tokio::time::sleep(Duration::from_millis(200)).await;
         let jobs = (0..50).map(|_| Do { act: ok() });
         Do::enqueue_all(jobs, &db.pool).await.unwrap();
-        within(Duration::from_secs(40), "they are told of", async || together(&db).await.is_some_and(|sum| sum.completed == 50)).await;
+        eventually("they are told of", async || together(&db).await.is_some_and(|sum| sum.completed == 50)).await;
     })
     .await;
     let told = *told.lock().unwrap();
@@ -242,7 +243,8 @@ async fn figures_come_while_a_worker_runs_and_an_idle_one_writes_nothing() {
     db.finish().await;
 
     let idle = TestDb::new().await;
-    idle.run_while(idle.worker(), tokio::time::sleep(Duration::from_millis(300))).await;
+    let sleeps = eventually("it sleeps", async || idle.count("select count(*) from queue.idle").await == 1);
+    idle.run_while(idle.worker(), sleeps).await;
     assert_eq!(idle.count("select count(*) from queue.tally_source").await, 0);
     idle.finish().await;
 }

@@ -21,7 +21,7 @@ async fn enqueue(db: &TestDb, jobs: usize) {
 #[ignore = "deep"]
 async fn while_the_table_is_locked_jobs_go_on_it_is_told_and_nothing_is_lost() {
     let db = TestDb::new().await;
-    let process = WorkerProcess::logged(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
+    let process = WorkerProcess::logged(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("PACE", "20")]);
     let mut open = PgConnection::connect(&db.url).await.unwrap();
     open.execute("begin; lock table queue.tallied in access exclusive mode").await.unwrap();
     let since = Instant::now();
@@ -49,7 +49,7 @@ async fn a_worker_that_ends_does_not_wait_for_a_table_that_is_locked() {
 async fn what_the_server_refuses_for_ever_is_dropped_and_the_next_is_written() {
     let db = TestDb::new().await;
     db.pool.execute("alter table queue.tallied add constraint small check (completed <> 3)").await.unwrap();
-    let process = WorkerProcess::logged(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
+    let process = WorkerProcess::logged(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("PACE", "20")]);
     let since = Instant::now();
     db.until(Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id(), JobState::Completed).await;
     let three = |job: i64| Do { act: Act::Ok(job.to_string()) };
