@@ -40,8 +40,8 @@ async fn main() -> anyhow::Result<()> {
     let far = say("tomorrow").enqueue(pool).at(tomorrow.into()).await?;
     let soon = SystemTime::now() + Duration::from_millis(400);
     let jobs = [
-        say("fifth").enqueue(pool).at(soon.into()).await?.id(),
-        say("fourth").enqueue(pool).after(Duration::from_millis(200)).await?.id(),
+        say("fifth").enqueue(pool).priority(Priority::BACKFILL).at(soon.into()).await?.id(),
+        say("fourth").enqueue(pool).priority(Priority::BACKFILL).after(Duration::from_millis(200)).await?.id(),
         say("third").enqueue(pool).priority(Priority::BACKFILL).await?.id(),
         say("second").enqueue(pool).await?.id(),
         say("first").enqueue(pool).priority(Priority::EXPLICIT).await?.id(),

@@ -37,7 +37,6 @@ mod type_options;
 mod cli;
 mod embedded;
 mod enqueue;
-mod examples;
 mod lanes;
 mod lines;
 mod large;

@@ -1,4 +1,6 @@
-//! Every example ends well, on a database of its own.
+//! Every program ends well: the examples on a database of their own, the demo on a server of its own.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::{
     path::{Path, PathBuf},
@@ -11,7 +13,7 @@ use tests::TestDb;
 fn programs() -> Vec<PathBuf> {
     let built = std::env::current_exe().unwrap();
     let built = built.ancestors().nth(2).unwrap().join("examples");
-    let sources = std::fs::read_dir("../examples/examples").unwrap().map(|entry| entry.unwrap().path());
+    let sources = std::fs::read_dir("examples").unwrap().map(|entry| entry.unwrap().path());
     let mut programs: Vec<PathBuf> = sources.map(|source| built.join(source.file_stem().unwrap())).collect();
     programs.sort();
     programs
@@ -42,4 +44,17 @@ async fn every_example_ends_well() {
         faults.extend(futures_util::future::join_all(four.iter().map(|program| fault(program))).await.into_iter().flatten());
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+#[ignore = "examples"]
+fn the_demo_finds_the_duplicates_of_its_own_sources() {
+    let data = std::env::temp_dir().join(format!("queue-demo-{}", std::process::id()));
+    std::fs::create_dir_all(&data).unwrap();
+    let ran = Command::new(env!("CARGO_BIN_EXE_demo")).arg("src").env("QUEUE_PG_DATA", &data).stdin(Stdio::null()).output().unwrap();
+    // Its server ends soon after it.
+    while data.exists() {
+        let _ = std::fs::remove_dir_all(&data);
+    }
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
 }
